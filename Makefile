@@ -21,7 +21,7 @@ up: ## installs what is missing, builds, runs the main job on a sample conversat
 
 # The whole suite runs last, so that the last lines count every test. .config/nextest.toml says
 # which tests run where.
-test: tools ## the gate: format, rules, licences, query data, lints, docs; tests on the newest PostgreSQL and on the installed one
+test: tools ## the gate: format, rules, licenses, query data, lints, docs; tests on the newest PostgreSQL and on the installed one
 	cargo xtask ci
 
 nightly: tools ## the gate and the long checks: instruction counts, fuzzing, wide matrices, long campaigns
@@ -38,7 +38,7 @@ check: ## the quick part of the gate: format, rules, lints
 	cargo xtask ci --steps fmt,tidy,clippy
 
 # Does not use nextest, which ends long tests. ANNEAL_FAULTS_SEED=… replays one plan.
-# CAMPAIGN=neighbours runs only the attack of one tenant on another; CAMPAIGN=soak:: only the
+# CAMPAIGN=neighbors runs only the attack of one tenant on another; CAMPAIGN=soak:: only the
 # crashes.
 soak: ## kills processes under load for MINUTES (60), then lets one tenant attack another for ten minutes; checks every promise
 	@scripts/postgres.sh

@@ -1,10 +1,12 @@
-//! Writes the tokenizers' tables for `src/tokens/tables.rs`: those that `bpe-openai` builds,
-//! compressed. As that crate embeds them, they take 47 MB of the program file; compressed 19 MB.
+//! Writes the tokenizers' tables for `src/tokens/tables.rs`: the tables that `bpe-openai` builds,
+//! compressed. In this form they add 19 MB to the program file. The form in which that crate embeds
+//! them adds 47 MB.
 
 use std::{env, fs, path::PathBuf};
 
-/// As small as zstd makes them; both take 23 seconds to write.
+/// The smallest tables that zstd makes. Writing both takes 23 seconds.
 const RELEASE_LEVEL: i32 = 19;
+/// A fast level: debug builds are made often, and their size does not matter.
 const DEBUG_LEVEL: i32 = 1;
 
 fn main() {
@@ -20,8 +22,9 @@ fn main() {
         ("o200k_base", bpe_openai::o200k_base()),
         ("cl100k_base", bpe_openai::cl100k_base()),
     ] {
-        let tables = rmp_serde::to_vec(&tokenizer.bpe).expect("the tables can be serialised");
-        let compressed = zstd::encode_all(tables.as_slice(), level).expect("memory is no file");
+        let tables = rmp_serde::to_vec(&tokenizer.bpe).expect("the tables can be serialized");
+        let compressed = zstd::encode_all(tables.as_slice(), level)
+            .expect("compressing into memory cannot fail");
         fs::write(folder.join(format!("{name}.zst")), compressed)
             .expect("OUT_DIR can be written to");
     }

@@ -5,6 +5,7 @@ use std::{env, error::Error, fs, path::Path};
 
 use prost::Message as _;
 
+/// The files to compile. They import the others.
 const FILES: [&str; 6] = [
     "anneal/v1/chat_service.proto",
     "anneal/v1/conversation_service.proto",

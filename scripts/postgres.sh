@@ -6,23 +6,23 @@ set -eu
 
 oldest=15
 
-serves() { # FOLDER: succeeds if it holds initdb and postgres of a supported version
+is_supported() { # FOLDER: succeeds if it holds initdb and postgres of a supported version
     [ -x "$1/initdb" ] && [ -x "$1/postgres" ] || return 1
     major=$("$1/postgres" --version 2>/dev/null | sed -n 's/^[^0-9]*\([0-9]*\).*/\1/p')
     [ "${major:-0}" -ge "$oldest" ]
 }
 
-found() {
+find_postgres() { # sets `folder`
     if [ -n "${ANNEAL_PG_BIN:-}" ]; then
         folder=$ANNEAL_PG_BIN
-        serves "$folder" && return 0
+        is_supported "$folder" && return 0
         echo "postgres.sh: ANNEAL_PG_BIN=$ANNEAL_PG_BIN holds no PostgreSQL $oldest or newer" >&2
         exit 1
     fi
     for folder in "$(dirname "$(command -v initdb || echo /none/initdb)")" "$(pg_config --bindir 2>/dev/null || echo /none)" \
         /usr/lib/postgresql/*/bin /opt/homebrew/opt/postgresql@*/bin /usr/local/opt/postgresql@*/bin \
         /usr/pgsql-*/bin /Applications/Postgres.app/Contents/Versions/*/bin; do
-        if serves "$folder"; then return 0; fi
+        if is_supported "$folder"; then return 0; fi
     done
     return 1
 }
@@ -44,16 +44,16 @@ install_on_debian() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql
 }
 
-tell() { if [ "${1:-}" = --bin ]; then echo "$folder"; fi; }
+print_folder() { if [ "${1:-}" = --bin ]; then echo "$folder"; fi; }
 
-if found; then tell "$@"; exit 0; fi
+if find_postgres; then print_folder "$@"; exit 0; fi
 if [ "$(uname -s)" = Darwin ]; then
     echo "postgres.sh: PostgreSQL $oldest or newer is missing. Install it with: brew install postgresql@18" >&2
     exit 1
 fi
 if command -v apt-get >/dev/null && { [ "$(id -u)" -eq 0 ] || command -v sudo >/dev/null; }; then
     install_on_debian >&2
-    if found; then tell "$@"; exit 0; fi
+    if find_postgres; then print_folder "$@"; exit 0; fi
     echo "postgres.sh: the distribution's PostgreSQL is older than $oldest; see https://www.postgresql.org/download/" >&2
     exit 1
 fi

@@ -36,10 +36,10 @@ wait_for_line() { # FILE PATTERN PROCESS: waits for a line that matches, prints 
     for _ in $(seq 600); do
         found=$(sed -nE "s|.*$2.*|\\1|p" "$1" | head -1)
         [ -z "$found" ] || { echo "$found"; return; }
-        kill -0 "$3" 2>/dev/null || { tail -5 "$1" >&2; die "a process has ended before it was up"; }
+        kill -0 "$3" 2>/dev/null || { tail -5 "$1" >&2; die "a process ended before it was ready"; }
         sleep 0.2
     done
-    die "$1 does not say it is up"
+    die "$1 has no line that says that the process is ready"
 }
 
 "$anneal" --set server.grpc_address=127.0.0.1:0 --set server.http_address=127.0.0.1:0 dev --folder "$folder/dev" >"$log" 2>&1 &
@@ -55,12 +55,12 @@ address=$(wait_for_line "$log.server" '"grpc":"([^"]+)"' "$server")
 
 load() { PYTHONPATH="$clients/packages:$clients/stubs" python3 scripts/profile_load.py "$address" "$@"; }
 calls=${CALLS:-1600}
-talks=$(load prepare)
+conversations=$(load prepare)
 # shellcheck disable=SC2086 # the ids must be split into words
-load "$what" 160 $talks
+load "$what" 160 $conversations # a warm-up, which is not counted
 callgrind_control --instr=on "$server" >/dev/null 2>&1
 # shellcheck disable=SC2086
-load "$what" "$calls" $talks
+load "$what" "$calls" $conversations
 callgrind_control --instr=off "$server" >/dev/null 2>&1
 callgrind_control --dump "$server" >/dev/null 2>&1
 counted=$(ls "$folder"/calls.* | tail -1)
@@ -69,6 +69,6 @@ counted=$(ls "$folder"/calls.* | tail -1)
 mkdir -p docs/performance
 report=docs/performance/profile-$what.txt
 callgrind_annotate --threshold=100 "$counted" | scripts/profile_areas.awk -v calls="$calls" -v what="$what" >"$report"
-{ echo; echo "By what they call (inclusive, a function and all below it):"; echo
+{ echo; echo "By function, with everything that it calls (inclusive):"; echo
   callgrind_annotate --inclusive=yes --threshold=100 "$counted" | scripts/profile_areas.awk -v calls="$calls" -v ours=1; } >>"$report"
 echo "profile.sh: $report" >&2

@@ -1,6 +1,7 @@
 #!/usr/bin/awk -f
 # Condenses the output of callgrind_annotate for scripts/profile.sh: instructions per call (`calls`
-# is the number of calls), by area and by function. With `ours`: only this project's own functions.
+# is the number of calls), by area and by function. With `ours`: only functions of this project, and
+# of sqlx, tonic, h2 and prost.
 function area(name) {
     if (name ~ /anneal_core::tokens/) return "estimates and counts of tokens"
     if (name ~ /sha2|digest/) return "digests"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Practises disaster recovery: destroys a PostgreSQL under load, restores it from a base backup and
+# Practices disaster recovery: destroys a PostgreSQL under load, restores it from a base backup and
 # the archived WAL, once to the end and once to a point in time, and checks the restored data. The
 # drill uses its own processes, in a temporary folder, on Unix sockets; it does not touch your data.
 #
@@ -40,6 +40,8 @@ mkdir "$pg" && chmod 755 "$dir" && chown "$owner" "$pg" && chmod 700 "$pg"
 cd "$pg" || exit 1
 clean_up() {
     kill_processes
+    # The primary, and the two restored clusters: `end` (to the end of the archive) and `moment` (to
+    # a point in time).
     for cluster in primary end moment; do
         [ -f "$pg/$cluster/postmaster.pid" ] && as_owner "$bin/pg_ctl" stop --silent -m immediate -D "$pg/$cluster" || true
     done
@@ -82,7 +84,7 @@ append() { # NUMBER
     "$anneal" import --format openai --user "talk-$1" "$dir/talk-$1.jsonl" >> "$dir/imports.log" 2>&1 || fail "an append fails"
     echo "talk-$1 $(sql 'select pg_current_wal_flush_lsn()')" >> "$dir/acknowledged"
 }
-until_archived() { # waits until all WAL so far is archived
+wait_until_archived() { # all WAL so far
     segment=$(sql "select pg_walfile_name(pg_switch_wal())")
     for _ in $(seq 100); do
         [ "$(sql "select last_archived_wal >= '$segment' from pg_stat_archiver")" = t ] && return 0
@@ -90,7 +92,7 @@ until_archived() { # waits until all WAL so far is archived
     done
     fail "$segment is not archived: $(tail -3 "$pg/primary.log")"
 }
-messages_of() { sql "select count(m.*) from ai_conversation as c join ai_message as m using (conversation_id) where c.user_id = '$1'"; }
+count_messages_of() { sql "select count(m.*) from ai_conversation as c join ai_message as m using (conversation_id) where c.user_id = '$1'"; }
 
 say "a PostgreSQL that archives its WAL: $("$bin/postgres" --version)"
 as_owner "$bin/initdb" --pgdata="$pg/primary" --username=anneal --auth=trust --encoding=UTF8 --locale=C --wal-segsize=1 \
@@ -106,7 +108,7 @@ sql "create database anneal" 2>/dev/null || PGDATABASE=postgres sql "create data
 start_server server
 start_anneal worker worker "working as" && worker=$started
 "$anneal" import --format openai --user sample "$here/examples/debugging-session.jsonl" > "$dir/imports.log" 2>&1 || fail "the sample"
-sample=$(messages_of sample)
+sample=$(count_messages_of sample)
 say "migrated; a server, a worker; the sample conversation has $sample messages"
 
 (number=0; while [ ! -e "$dir/enough" ]; do number=$((number + 1)); append "$number"; done; echo "$number" > "$dir/last") &
@@ -115,7 +117,7 @@ as_owner "$bin/pg_basebackup" --pgdata="$pg/base" --checkpoint=fast --wal-method
     grep -v "NOTICE\|WAL archiving\|all required WAL" || true
 [ -f "$pg/base/backup_label" ] || fail "there is no base backup"
 during=$(wc -l < "$dir/acknowledged")
-say "base backup taken while appends went on: $during acknowledged by then"
+say "base backup taken during appends: $during acknowledged by then"
 until [ "$(wc -l < "$dir/acknowledged")" -ge $((during + 3)) ]; do sleep 0.05; done
 touch "$dir/enough" && wait "$load"
 number=$(cat "$dir/last")
@@ -123,7 +125,7 @@ number=$(cat "$dir/last")
 before=$(wc -l < "$dir/acknowledged")
 moment=$(sql "select clock_timestamp()")
 append $((number + 1)) && append $((number + 2))
-say "the moment to come back to is $moment: $before acknowledged before it, 2 after it"
+say "the point in time to restore is $moment: $before acknowledged before it, 2 after it"
 
 # The worker is killed, and its jobs stay leased. The statement also leases all waiting jobs in the
 # name of a dead worker, so that there are some for certain.
@@ -131,13 +133,13 @@ kill -9 "$worker"
 append $((number + 3))
 held=$(sql "with held as (update ai_job set state = 1, attempts = 1, lease = gen_random_uuid(), worker = 'one that died',
     lease_until_ts = now() + interval '15 seconds' where state = 0 returning 1) select count(*) from held")
-until_archived
+wait_until_archived
 # This append is acknowledged and may be lost: its WAL is not archived yet when the disk is
 # destroyed.
 append $((number + 4))
 kill_processes
 as_owner "$bin/pg_ctl" stop --silent -m immediate -D "$pg/primary" && rm -rf "$pg/primary"
-say "the worker died with $held jobs; then the primary is gone, with its disk"
+say "the worker was killed with $held jobs; then the primary and its disk were destroyed"
 
 restore() { # CLUSTER SETTING: restores base backup and archive into a cluster of this name
     as_owner cp -R "$pg/base" "$pg/$1" && as_owner chmod 700 "$pg/$1"
@@ -157,7 +159,7 @@ check() { # CLUSTER: starts anneal on it and verifies the data
     start_server "server-$1"
     "$anneal" verify --all > "$dir/verify.log" 2>&1 || { cat "$dir/verify.log"; fail "a promise is broken"; }
     say "$1: $(tail -1 "$dir/verify.log")"
-    [ "$(messages_of sample)" = "$sample" ] || fail "the sample is not whole"
+    [ "$(count_messages_of sample)" = "$sample" ] || fail "the sample conversation is not complete"
 }
 
 restore end ""
@@ -166,26 +168,26 @@ reached=$(sql "select pg_last_wal_replay_lsn()")
 [ -n "$reached" ] || reached=$(sql "select pg_current_wal_flush_lsn()")
 there=0 lost=0
 while read -r talk lsn; do
-    found=$(messages_of "$talk")
+    found=$(count_messages_of "$talk")
     if [ "$found" = 10 ]; then there=$((there + 1))
     elif [ "$(sql "select '$lsn'::pg_lsn <= '$reached'::pg_lsn")" = t ]; then fail "$talk was acknowledged and archived, and has $found messages of 10"
     else lost=$((lost + 1)); fi
 done < "$dir/acknowledged"
-say "end: $there conversations acknowledged and there; $lost acknowledged after what was archived ($reached)"
-[ "$there" -ge $((before + 3)) ] || fail "only $there of $((before + 3)) that were archived are there"
+say "end: $there acknowledged conversations are restored; $lost were acknowledged after the end of the archive ($reached)"
+[ "$there" -ge $((before + 3)) ] || fail "only $there of $((before + 3)) archived conversations are restored"
 left=$(sql "select count(*) from ai_job where worker = 'one that died'")
-[ "$left" -ge 1 ] || fail "no job was left behind: nothing is shown about leases"
+[ "$left" -ge 1 ] || fail "no job of the dead worker is left, so the drill does not test leases"
 start_anneal worker-end worker "working as"
 for _ in $(seq 600); do [ "$(sql 'select count(*) from ai_job')" = 0 ] && break; sleep 0.1; done
-[ "$(sql 'select count(*) from ai_job')" = 0 ] || fail "jobs do not go on: $(sql "select kind, state, last_error from ai_job")"
+[ "$(sql 'select count(*) from ai_job')" = 0 ] || fail "the jobs do not end: $(sql "select kind, state, last_error from ai_job")"
 "$anneal" verify --all > "$dir/verify.log" 2>&1 || { cat "$dir/verify.log"; fail "a promise is broken"; }
-say "end: $left jobs of the dead worker went on when their leases had run out, none is left; $(tail -1 "$dir/verify.log")"
-append again && say "end: takes new messages"
+say "end: $left jobs of the dead worker ran again when their leases had ended, and all jobs are done; $(tail -1 "$dir/verify.log")"
+append again && say "end: accepts new messages"
 kill_processes
 
 restore moment "recovery_target_time = '$moment'"
 check moment
 there=$(sql "select count(*) from ai_conversation where user_id like 'talk-%'")
-[ "$there" = "$before" ] || fail "$there conversations are there, and $before were acknowledged before the moment"
-say "moment: $there conversations, all that were acknowledged before it and none after it"
+[ "$there" = "$before" ] || fail "$there conversations are restored, but $before were acknowledged before that point in time"
+say "moment: $there conversations, exactly those acknowledged before that point in time"
 say "restored twice, nothing missing"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Writes a software bill of materials of the binary `anneal` to FILE (CycloneDX 1.5, JSON): every
-# crate that is linked into it or runs during its build, with version, licence and digest, as
+# crate that is linked into it or runs during its build, with version, license and digest, as
 # Cargo.lock pins them. Needs cargo-cyclonedx (scripts/cargo_tool.sh).
 set -eu
 

@@ -1,13 +1,14 @@
-//! Broken pipes on standard output: `anneal context ID | head` is not a failure. SIGPIPE stays
-//! ignored, because otherwise a peer that closes its connection would end the process.
+//! Ends the process without an error message when the reader of standard output has closed it, as
+//! in `anneal context ID | head`. The signal SIGPIPE stays ignored: it would also end the process
+//! when a network peer closes its connection.
 
 use std::io::{self, ErrorKind, Stdout, Write};
 
 /// The exit code that a shell reports for a program that SIGPIPE has ended (128 + SIGPIPE).
 const SIGPIPE_EXIT_CODE: i32 = 141;
 
-/// Installs a panic hook: a `println!` to a closed standard output ends the process without a
-/// message.
+/// Installs a panic hook, which ends the process without a message if a `println!` panicked because
+/// standard output is closed.
 pub(crate) fn exit_on_closed_stdout() {
     let previous_hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

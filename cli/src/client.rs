@@ -21,10 +21,10 @@ use tonic_types::StatusExt as _;
 use crate::{command::ServerArguments, output};
 
 /// Most attempts of a call that can be retried: the server gives a retry delay, or the connection
-/// was lost.
+/// was lost. Other clients make 4 attempts (`proto/service_config.json`).
 const MAX_ATTEMPTS: u32 = 10;
 /// Delay before the second attempt after a lost connection. It doubles with each attempt up to the
-/// maximum. `proto/service_config.json` has the same values for other clients.
+/// maximum. `proto/service_config.json` gives other clients the same delays.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_BACKOFF: Duration = Duration::from_secs(1);
 
@@ -42,6 +42,7 @@ pub(crate) type AuthenticatedChannel = InterceptedService<Channel, Credential>;
 pub(crate) struct Credential(Option<AsciiMetadataValue>);
 
 impl Credential {
+    /// Reads the credential from the file that the arguments name, else from `ANNEAL_TOKEN`.
     fn read(arguments: &ServerArguments) -> anyhow::Result<Self> {
         let text = match &arguments.token_file {
             Some(file) => std::fs::read_to_string(file)
@@ -55,7 +56,7 @@ impl Credential {
         let value = AsciiMetadataValue::try_from(format!("Bearer {text}"));
         let mut value = value
             .ok()
-            .context("the credential holds what no header may hold")?;
+            .context("the credential has characters that a header must not contain")?;
         value.set_sensitive(true);
         Ok(Self(Some(value)))
     }
@@ -135,28 +136,30 @@ fn tls(arguments: &ServerArguments) -> anyhow::Result<ClientTlsConfig> {
     Ok(ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority)))
 }
 
-/// An error that the server reported.
+/// A call that failed: the server refused it, or the connection was lost.
 #[derive(Debug)]
-pub(crate) struct Refusal(String);
+pub(crate) struct FailedCall(String);
 
-impl fmt::Display for Refusal {
+impl fmt::Display for FailedCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for FailedCall {}
 
-/// The server's message and its reason (docs/errors.md), on one line.
-pub(crate) fn refusal(status: &Status) -> anyhow::Error {
+/// The error of a failed call, on one line: the message, with the server's reason (docs/errors.md)
+/// or, if the error is not from the server, with the gRPC code.
+pub(crate) fn failed_call(status: &Status) -> anyhow::Error {
     let text = match status.get_error_details().error_info() {
         Some(info) => format!("{} ({})", status.message(), info.reason),
         None => format!("{} ({:?})", status.message(), status.code()),
     };
-    Refusal(text).into()
+    FailedCall(text).into()
 }
 
-/// Calls until the server answers or refuses permanently.
+/// Repeats the call until it succeeds or an error is permanent. Makes at most [`MAX_ATTEMPTS`]
+/// attempts.
 pub(crate) async fn retry<T>(
     call: impl AsyncFn() -> Result<Response<T>, Status>,
 ) -> Result<T, Status> {
@@ -182,14 +185,14 @@ pub(crate) async fn get_conversation(
         conversation_id: id.to_owned(),
     };
     let found = retry(async || client.conversations().get_conversation(ask.clone()).await).await;
-    found.map_err(|status| refusal(&status))
+    found.map_err(|status| failed_call(&status))
 }
 
-/// The delay before the next attempt. None: a retry is of no use.
+/// The delay before the next attempt. None: the call would fail again.
 fn retry_delay(status: &Status, attempts: u32) -> Option<Duration> {
     let details = status.get_error_details();
     let requested = details.retry_info().and_then(|info| info.retry_delay);
-    // Every refusal of a server has error info. Without it, the answer was lost.
+    // Every error that the server reports has error info. Without it, the connection was lost.
     let was_lost = details.error_info().is_none()
         && matches!(
             status.code(),

@@ -1,12 +1,13 @@
 //! The commands and arguments.
 
-use std::path::PathBuf;
+use std::{net::IpAddr, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use tonic::transport::Uri;
 
 use crate::{file_format::FileFormat, policy::PolicyArguments};
 
-/// Keeps the conversations of LLM applications, and answers what to send to the model next.
+/// Stores the conversations of LLM applications, and builds the context for the next model call.
 #[derive(Debug, Parser)]
 #[command(version, about)]
 pub(crate) struct Anneal {
@@ -16,13 +17,14 @@ pub(crate) struct Anneal {
     pub(crate) command: Command,
 }
 
-/// Where settings come from: file, then ANNEAL_SECTION_KEY variables, then these.
+/// Arguments that set settings. They win over the environment variables ANNEAL_SECTION_KEY, which
+/// win over the file.
 #[derive(Debug, Args)]
 pub(crate) struct SettingsArguments {
     /// TOML file with settings [default: anneal.toml, if there is one]
     #[arg(long, global = true, env = "ANNEAL_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// postgres://user:password@host:port/database
+    /// The database: postgres://user:password@host:port/database
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) database_url: Option<String>,
     /// One setting, for example session.max_message_count=40; may be repeated
@@ -32,39 +34,40 @@ pub(crate) struct SettingsArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Everything in one process, on a PostgreSQL of its own in a folder
+    /// Runs server and worker in one process, on a private PostgreSQL in a folder
     Dev(DevArguments),
-    /// The gRPC server
+    /// Runs the server: gRPC and HTTP
     Server,
-    /// A worker: counts tokens, writes checkpoints and summaries
+    /// Runs a worker, which counts tokens and makes checkpoints and summaries
     Worker,
     /// Brings the database's schema up to date
     Migrate(MigrateArguments),
-    /// Makes, lists and revokes API keys; needs the database, not the server
+    /// Creates, lists and revokes API keys; needs the database, not the server
     Keys(KeysArguments),
-    /// Makes and lists tenants; needs the database, not the server
+    /// Creates and lists tenants; needs the database, not the server
     Tenants(TenantsArguments),
     /// Shows the settings in force, as TOML, without secrets
     Config,
     /// Asks a server or worker on this machine whether it is alive
     Health(HealthArguments),
-    /// A conversation at the terminal; the server's model answers
+    /// Opens a conversation at the terminal; the server's model answers
     Chat(ChatArguments),
-    /// Imports conversations from files of other systems; a second run adds nothing, a file that has grown what is new
+    /// Imports conversations from files of other systems; a second run adds only messages that are
+    /// new in the file
     Import(ImportArguments),
     /// Exports conversations as a file of another system
     Export(ExportArguments),
     /// Shows what would be sent to the model next
     Context(ContextArguments),
-    /// Shows how full the context is, by segment; and what contexts cost
+    /// Shows how full the context is, by segment; with --economics also what contexts cost
     Usage(UsageArguments),
-    /// Makes a checkpoint now, whatever the thresholds say
+    /// Makes a checkpoint now, even if no threshold is reached
     Compact(CompactArguments),
-    /// Checks the promises on stored conversations
+    /// Checks that stored conversations are intact: order, content, checkpoints, sums
     Verify(VerifyArguments),
     /// Lists background jobs; requeues or discards dead ones
     Jobs(JobsArguments),
-    /// Shows the language models: calls, tokens of the day, breakers
+    /// Shows the language models: running calls, calls and tokens of today, circuit breakers
     Models(ServerArguments),
 }
 
@@ -82,7 +85,8 @@ pub(crate) struct ServerArguments {
     /// File with an API key or a token [default: the variable ANNEAL_TOKEN]
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
-    /// File with the authority that has signed the server's certificate [default: the system's]
+    /// File with the authority that has signed the server's certificate [default: the system's
+    /// authorities]
     #[arg(long, env = "ANNEAL_CA_FILE", value_name = "FILE")]
     pub(crate) ca_file: Option<PathBuf>,
 }
@@ -90,11 +94,14 @@ pub(crate) struct ServerArguments {
 impl ServerArguments {
     /// Whether calls are sent unencrypted to another machine.
     pub(crate) fn is_unencrypted(&self) -> bool {
-        let host = self
-            .address
-            .strip_prefix("http://")
-            .map(|rest| rest.split(['/', ':']).next().unwrap_or_default());
-        host.is_some_and(|host| host != "localhost" && !host.starts_with("127.") && host != "[")
+        let Ok(address) = self.address.parse::<Uri>() else {
+            return false;
+        };
+        let host = address.host().unwrap_or_default();
+        let ip = host.trim_start_matches('[').trim_end_matches(']');
+        let is_own_machine =
+            host == "localhost" || ip.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+        address.scheme_str() == Some("http") && !is_own_machine
     }
 
     /// The server at this address, without credentials.
@@ -115,30 +122,31 @@ pub(crate) struct KeysArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeysAction {
-    /// Makes a key and prints it, this once
+    /// Creates a key and prints it; it cannot be shown again
     Create {
-        /// The tenant for whom it speaks
+        /// The tenant that the key belongs to
         #[arg(long, value_name = "NAME", default_value = "default")]
         tenant: String,
         /// The name of the program or person that uses the key
         #[arg(long, value_name = "NAME")]
         name: String,
-        /// The calls that the key allows: read, append, admin, operator
+        /// The kinds of calls that the key allows: read, append, admin, operator
         #[arg(long, value_name = "VERBS", value_delimiter = ',', default_values = ["read", "append"])]
         verbs: Vec<String>,
-        /// Days until it is refused [default: never]
+        /// Days until the key expires [default: never]
         #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(i32).range(1..=36_500))]
         days: Option<i32>,
     },
     /// Lists keys, never their secrets
     List {
-        /// Only those of this tenant
+        /// Only keys of this tenant
         #[arg(long, value_name = "NAME")]
         tenant: Option<String>,
     },
-    /// Revokes a key; servers take it for ten seconds more, thirty where they cannot ask the database
+    /// Revokes a key; servers may accept it for 10 seconds more, or 30 if they cannot reach the
+    /// database
     Revoke {
-        /// Its id
+        /// The key's id
         key: uuid::Uuid,
     },
 }
@@ -151,14 +159,14 @@ pub(crate) struct TenantsArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TenantsAction {
-    /// Makes a tenant
+    /// Creates a tenant
     Create {
-        /// Its name, as credentials say it
+        /// The tenant's name, as tokens and certificates contain it
         name: String,
     },
     /// Lists tenants
     List {
-        /// Beside each name the messages that are stored and counted, and the bytes of their content
+        /// Also show for each tenant the number of counted messages and the bytes of their content
         #[arg(long)]
         usage: bool,
     },
@@ -169,13 +177,14 @@ pub(crate) struct DevArguments {
     /// Folder of the private PostgreSQL
     #[arg(long, value_name = "FOLDER", default_value = ".anneal")]
     pub(crate) folder: PathBuf,
-    /// Folder with PostgreSQL's programs (initdb, postgres) [default: looked for]
+    /// Folder with PostgreSQL's programs (initdb, postgres) [default: searched in PATH
+    /// and the usual folders]
     #[arg(long, env = "ANNEAL_PG_BIN", value_name = "FOLDER")]
     pub(crate) pg_bin: Option<PathBuf>,
     /// Import these files first
     #[arg(long, value_name = "FILE")]
     pub(crate) import: Vec<PathBuf>,
-    /// Import, wait for the worker, show the contexts, check the promises, and leave
+    /// Import, wait for the worker, show the contexts, verify the conversations, and exit
     #[arg(long, requires = "import")]
     pub(crate) once: bool,
     #[command(flatten)]
@@ -212,25 +221,28 @@ pub(crate) enum Process {
 pub(crate) struct ChatArguments {
     #[command(flatten)]
     pub(crate) server: ServerArguments,
-    /// The conversation to go on with: the beginning of its title or of its id [default: the newest]
+    /// The conversation to continue: the beginning of its title or of its id [default: the newest]
     #[arg(conflicts_with = "new")]
     pub(crate) conversation: Option<String>,
     /// Start a new conversation, with this title if one is given
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "")]
     pub(crate) new: Option<String>,
-    /// The agent whose conversations these are; an empty one: everybody's
+    /// The agent of the conversations; if empty, conversations of all agents are listed
     #[arg(long, default_value = "terminal")]
     pub(crate) agent: String,
-    /// The user whose conversations these are; an empty one: everybody's [default: the login name]
+    /// The user of the conversations; if empty, conversations of all users are listed [default: the
+    /// login name]
     #[arg(long)]
     pub(crate) user: Option<String>,
-    /// The model that answers, by its name in the server's settings [default: the conversation's, or the server's]
+    /// The model that answers, by its name in the server's settings [default: the conversation's,
+    /// or the server's]
     #[arg(long)]
     pub(crate) model: Option<String>,
-    /// The system prompt of new conversations; where one goes on, it is sent instead of its own
+    /// The system prompt of new conversations; in an existing conversation, it is sent instead of
+    /// the stored one
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
-    /// Keep no history of what was typed
+    /// Do not save typed lines in the history file
     #[arg(long)]
     pub(crate) no_history: bool,
 }
@@ -242,25 +254,26 @@ pub(crate) struct ImportArguments {
     /// Files with conversations; - for standard input
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// The format of the files [default: by their content]
+    /// The format of the files [default: detected from their content]
     #[arg(long, value_enum)]
     pub(crate) format: Option<FileFormat>,
-    /// The agent that the conversations belong to [default: the one that a file names]
+    /// The agent that the conversations belong to [default: the agent that the file names]
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) agent: String,
     /// The user that the conversations belong to
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) user: String,
-    /// Every branch of a session, each as a conversation of its own [default: the one that the session is on]
+    /// Import every branch of a session as its own conversation [default: only the active branch]
     #[arg(long)]
     pub(crate) all_branches: bool,
-    /// Import nothing of a file that holds something which cannot be kept
+    /// Import nothing of a file if an item in it would be refused, and read no further file
     #[arg(long)]
     pub(crate) strict: bool,
-    /// The session's name, where the file's name is what names it (claw0) [default: the file's name without its ending]
+    /// The session's name, for formats that take it from the file's name (claw0) [default: the
+    /// file's name without its extension]
     #[arg(long = "as", value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// Write what was not simply kept into this file, as JSON lines
+    /// Write a line of JSON into this file for each item that was changed, set aside or refused
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
     #[command(flatten)]
@@ -271,7 +284,7 @@ pub(crate) struct ImportArguments {
 pub(crate) struct ExportArguments {
     #[command(flatten)]
     pub(crate) server: ServerArguments,
-    /// Conversations, in the order in which they are to be written
+    /// Ids of the conversations, in the order in which to write them
     #[arg(required = true, value_name = "CONVERSATION")]
     pub(crate) conversations: Vec<String>,
     /// The format of the file
@@ -280,7 +293,7 @@ pub(crate) struct ExportArguments {
     /// The file [default: standard output]
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Write over a file that is there
+    /// Overwrite an existing file
     #[arg(long, requires = "output")]
     pub(crate) force: bool,
 }
@@ -291,36 +304,37 @@ pub(crate) struct ContextArguments {
     pub(crate) server: ServerArguments,
     /// The conversation's id
     pub(crate) conversation: String,
-    /// Tokens that the context may count at most
+    /// Maximum tokens of the context
     #[arg(long, value_name = "TOKENS")]
     pub(crate) budget: Option<u64>,
-    /// A user message to add at the end, as if it were the next one
+    /// A user message to add at the end, as if it came next; it is not stored
     #[arg(long, value_name = "TEXT")]
     pub(crate) input: Option<String>,
-    /// Look with these settings instead of the conversation's own
+    /// Build the context with these settings instead of the conversation's own
     #[command(flatten)]
     pub(crate) policy: PolicyArguments,
-    /// Print the provider's request instead: one line of JSON, ready to send
+    /// Print the context in this provider's format: one line of JSON
     #[arg(long, value_enum)]
     pub(crate) format: Option<FormatArgument>,
-    /// Look as if a model had refused the context as too long
+    /// Shorten the context as after a model has refused it as too long
     #[arg(long, value_enum)]
     pub(crate) pressure: Option<PressureArgument>,
-    /// Say of every message how it is sent and why; then repairs, the provider's cache, and the checkpoint that is due
+    /// Show how each message is sent and why; then repairs, the provider's cache, and the
+    /// checkpoint that is due
     #[arg(long, conflicts_with_all = ["full", "json"])]
     pub(crate) explain: bool,
-    /// Show every text whole
+    /// Show all texts in full
     #[arg(long, conflicts_with = "format")]
     pub(crate) full: bool,
-    /// Print the answer as JSON lines instead: one message per line
+    /// Print the messages as JSON, one per line
     #[arg(long, conflicts_with_all = ["full", "format"])]
     pub(crate) json: bool,
 }
 
-/// Whose request a context is shaped for.
+/// The provider for whose API a context is written.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum FormatArgument {
-    /// OpenAI's chat completions, and the servers that take the same
+    /// OpenAI's chat completions, and servers compatible with them
     Openai,
     /// Anthropic's messages
     Anthropic,
@@ -328,7 +342,7 @@ pub(crate) enum FormatArgument {
     Gemini,
 }
 
-/// Measures after a model has refused a context as too long.
+/// How to shorten a context that a model has refused as too long.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum PressureArgument {
     /// Clip every oversized tool result
@@ -343,10 +357,10 @@ pub(crate) struct UsageArguments {
     pub(crate) server: ServerArguments,
     /// The conversation's id
     pub(crate) conversation: String,
-    /// Also work out what contexts have cost, and would have cost otherwise
+    /// Also compute what contexts have cost, and would have cost with other cooling
     #[arg(long)]
     pub(crate) economics: bool,
-    /// Look with these settings instead of the conversation's own
+    /// Compute with these settings instead of the conversation's own
     #[command(flatten)]
     pub(crate) policy: PolicyArguments,
 }
@@ -357,16 +371,16 @@ pub(crate) struct CompactArguments {
     pub(crate) server: ServerArguments,
     /// The conversation's id
     pub(crate) conversation: String,
-    /// Words for the summariser: the subject that the summary should keep above all
+    /// The subject that the summary should keep above all
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) focus: String,
-    /// Change nothing; say what would be cut
+    /// Change nothing; show which messages would be summarized
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Seconds to wait for the checkpoint, at most 60; 0: leave it to the worker
+    /// Seconds to wait for the checkpoint, at most 60; 0: do not wait
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub(crate) wait: u32,
-    /// With --dry-run: look with these settings instead of the conversation's own
+    /// With --dry-run: compute with these settings instead of the conversation's own
     #[command(flatten)]
     pub(crate) policy: PolicyArguments,
 }
@@ -375,7 +389,7 @@ pub(crate) struct CompactArguments {
 pub(crate) struct VerifyArguments {
     #[command(flatten)]
     pub(crate) server: ServerArguments,
-    /// Conversations to check
+    /// Ids of the conversations to check
     #[arg(required_unless_present = "all", value_name = "CONVERSATION")]
     pub(crate) conversations: Vec<String>,
     /// Check every conversation
@@ -399,9 +413,9 @@ pub(crate) enum JobsAction {
         #[arg(long, value_enum)]
         state: Option<JobState>,
     },
-    /// Puts a dead job back to work, or makes a waiting one due now
+    /// Makes a dead job wait for a worker again, or a waiting job due now
     Requeue(JobArguments),
-    /// Takes a dead job off the list for good
+    /// Deletes a dead job; its work stays undone
     Discard(JobArguments),
 }
 
@@ -427,4 +441,33 @@ pub(crate) enum JobKind {
     CountTokens,
     Checkpoint,
     SummarizeMessages,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_http_to_another_machine_is_unencrypted() {
+        let is_unencrypted =
+            |address: &str| ServerArguments::at(address.to_owned()).is_unencrypted();
+        for address in [
+            "http://localhost:50051",
+            "http://127.0.0.1:50051",
+            "http://127.1.2.3",
+            "http://[::1]:50051",
+            "https://anneal.example:50051",
+            "https://[2001:db8::1]:50051",
+        ] {
+            assert!(!is_unencrypted(address), "{address}");
+        }
+        for address in [
+            "http://anneal.example:50051",
+            "http://10.0.0.1",
+            "http://127.example",
+            "http://[2001:db8::1]:50051",
+        ] {
+            assert!(is_unencrypted(address), "{address}");
+        }
+    }
 }

@@ -6,7 +6,7 @@ use anneal_proto::v1 as pb;
 use pb::{CheckpointTrigger, CompactOutcome};
 
 use crate::{
-    client::{Client, refusal},
+    client::{Client, failed_call},
     command::CompactArguments,
     output,
     text_format::{pluralize, wrap},
@@ -18,7 +18,7 @@ pub(crate) async fn run(arguments: CompactArguments) -> anyhow::Result<ExitCode>
     let policy = arguments.policy.policy();
     anyhow::ensure!(
         arguments.dry_run || policy.is_none(),
-        "settings of this call alone need --dry-run; a checkpoint is made under the conversation's own"
+        "arguments that override the policy need --dry-run: a checkpoint is made with the conversation's own policy"
     );
     let client = Client::connect(&arguments.server).await?;
     let ask = pb::CompactRequest {
@@ -33,7 +33,7 @@ pub(crate) async fn run(arguments: CompactArguments) -> anyhow::Result<ExitCode>
         .contexts()
         .compact(ask)
         .await
-        .map_err(|status| refusal(&status))?
+        .map_err(|status| failed_call(&status))?
         .into_inner();
     output::print(&outcome_text(&answer));
     Ok(if answer.outcome() == CompactOutcome::Failed {
@@ -43,7 +43,7 @@ pub(crate) async fn run(arguments: CompactArguments) -> anyhow::Result<ExitCode>
     })
 }
 
-/// The outcome, on one line.
+/// The outcome as text that ends with a line end.
 pub(crate) fn outcome_text(answer: &pb::CompactResponse) -> String {
     match answer.outcome() {
         CompactOutcome::Created => answer
@@ -60,10 +60,11 @@ pub(crate) fn outcome_text(answer: &pb::CompactResponse) -> String {
             "queued; `anneal jobs` shows the queue, `anneal context` the checkpoint\n".into()
         }
         CompactOutcome::NoProgress => {
-            "nothing to summarise: what may be cut off is too little, or nothing\n".into()
+            "nothing to summarize: no message can be cut off, or the summary would not be shorter\n"
+                .into()
         }
         CompactOutcome::Failed => {
-            "failed for good; `anneal jobs list --state dead` says why\n".into()
+            "failed permanently; `anneal jobs list --state dead` says why\n".into()
         }
         CompactOutcome::Unspecified => "the server's answer is newer than this command\n".into(),
     }
@@ -71,11 +72,11 @@ pub(crate) fn outcome_text(answer: &pb::CompactResponse) -> String {
 
 fn created_text(checkpoint: &pb::Checkpoint) -> String {
     let by = match checkpoint.kind() {
-        pb::SummaryKind::Extractive => "picked by rules",
+        pb::SummaryKind::Extractive => "selected by rules",
         _ => checkpoint.model.as_str(),
     };
     format!(
-        "a checkpoint at message {}: {} tokens became a summary of {} ({by}), {} tokens stay as they were said\n",
+        "a checkpoint at message {}: {} tokens became a summary of {} tokens ({by}), {} tokens stay as messages\n",
         checkpoint.last_message_id,
         checkpoint.tokens_before,
         checkpoint.token_usage,
@@ -83,7 +84,7 @@ fn created_text(checkpoint: &pb::Checkpoint) -> String {
     )
 }
 
-/// The preview of a checkpoint, as a paragraph.
+/// The preview of a checkpoint that would be made, as a paragraph.
 pub(crate) fn preview_text(preview: &pb::CompactPreview) -> String {
     let why = match preview.trigger() {
         CheckpointTrigger::Tokens => ", for the number of tokens",
@@ -96,13 +97,13 @@ pub(crate) fn preview_text(preview: &pb::CompactPreview) -> String {
         ids => {
             let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
             format!(
-                " A turn is cut in two: the summary quotes what opens it, message {}.",
+                " The cut splits a turn: the summary quotes the user messages that start it: {}.",
                 ids.join(", ")
             )
         }
     };
     wrap(&format!(
-        "a checkpoint at message {}{why}: {} would be summarised, {} with {} tokens would stay, of {} tokens now.{quoted}",
+        "a checkpoint at message {}{why}: {} would be summarized, {} with {} tokens would stay, of {} tokens now.{quoted}",
         preview.last_message_id,
         pluralize(preview.summarized_messages as usize, "message"),
         pluralize(preview.kept_messages as usize, "message"),

@@ -1,5 +1,5 @@
-//! The settings: a TOML file, then environment variables (`ANNEAL_SECTION_KEY`), then arguments.
-//! Later ones win.
+//! The settings: from a TOML file, then environment variables (`ANNEAL_SECTION_KEY`), then
+//! arguments. Later sources win.
 
 use std::{path::Path, process::ExitCode, sync::Arc};
 
@@ -54,7 +54,7 @@ pub(crate) struct Config {
     pub(crate) providers: Providers,
     /// Defaults for new conversations, by the agent's name.
     pub(crate) agents: Agents,
-    /// The summariser, and the lengths of summaries.
+    /// The summarizer, and the lengths of summaries.
     pub(crate) summarizer: SummarizerSettings,
     /// Chat turns that the server runs.
     pub(crate) chat: ChatSettings,
@@ -70,7 +70,7 @@ pub(crate) struct Config {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct BudgetSettings {
-    /// Tokens per day (UTC), input and output; 0: no limit.
+    /// Tokens that a tenant may use per day (UTC), input and output together; 0: no limit.
     pub(crate) tokens_per_day: Tokens,
     /// Percent of a model's concurrent calls that one tenant may have while other tenants exist.
     pub(crate) tenant_share_percent: u32,
@@ -85,8 +85,8 @@ impl Default for BudgetSettings {
     }
 }
 
-/// The sections that variables can set. Models, providers and agents have free names, so they are
-/// set only in the file.
+/// The sections that environment variables can set. Models, providers and agents have free names,
+/// so they are set only in the file.
 const SECTIONS: [&str; 12] = [
     "database",
     "append",
@@ -135,7 +135,7 @@ pub(crate) fn load(arguments: &SettingsArguments) -> anyhow::Result<Config> {
     }
     if let Some(key) = unknown_session_key(&figment) {
         anyhow::bail!(
-            "session.{key} is no setting; there are {}",
+            "session.{key} is not a setting; the settings are {}",
             PolicyOverrides::KEYS.join(", ")
         );
     }
@@ -144,7 +144,7 @@ pub(crate) fn load(arguments: &SettingsArguments) -> anyhow::Result<Config> {
         implicit_config::check_secrets(&implicit, &config.providers, &config.database)?;
     }
     config.models.check().context("models")?;
-    config.check_counts()?;
+    config.check_ranges()?;
     let session_settings = config.session_settings();
     session_settings
         .policy(&PolicyOverrides::default(), None)
@@ -156,7 +156,8 @@ pub(crate) fn load(arguments: &SettingsArguments) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-/// The first unknown key of `[session]`. Stored overrides are parsed leniently, settings are not.
+/// The first unknown key of `[session]`. Serde ignores unknown keys there, because stored overrides
+/// of conversations use the same type.
 fn unknown_session_key(figment: &Figment) -> Option<String> {
     let session = figment.find_value("session").ok()?;
     session
@@ -166,7 +167,7 @@ fn unknown_session_key(figment: &Figment) -> Option<String> {
         .cloned()
 }
 
-/// The variables that are settings: `ANNEAL_DATABASE_URL` sets `database.url`.
+/// The environment variables that are settings: `ANNEAL_DATABASE_URL` sets `database.url`.
 fn environment() -> Env {
     let sections = |name: &str| {
         SECTIONS
@@ -181,7 +182,7 @@ fn environment() -> Env {
     env.map(|key| key.as_str().replacen('_', ".", 1).into())
 }
 
-/// Other variables of anneal, which are not settings: arguments, and variables of builds and tests.
+/// Environment variables that are no settings: those of arguments, builds and tests.
 const OTHER_VARIABLES: [&str; 8] = [
     "ANNEAL_CONFIG",
     "ANNEAL_ADDRESS",
@@ -193,7 +194,7 @@ const OTHER_VARIABLES: [&str; 8] = [
     "ANNEAL_DRAW_SKETCHES",
 ];
 
-/// Refuses variables that name no setting, because a mistyped setting would be ignored silently.
+/// Refuses environment variables that name no setting: a mistyped one would be ignored silently.
 fn check_environment(names: impl Iterator<Item = String>) -> anyhow::Result<()> {
     for name in names
         .filter(|name| name.starts_with("ANNEAL_") && !OTHER_VARIABLES.contains(&name.as_str()))
@@ -234,11 +235,11 @@ pub(crate) fn show(config: &Config) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The smallest window of a summariser model: it must hold the instructions, the answer and some
-/// text.
-const SUMMARIZER_WINDOW: Tokens = Tokens::new(3_072);
-/// Most concurrent summaries of one kind in a worker. Each occupies a thread while the model runs.
-const SUMMARIES_AT_ONCE: u32 = 128;
+/// The smallest window of a model that may write summaries: it must hold the instructions, the
+/// answer and some text.
+const MIN_SUMMARIZER_WINDOW: Tokens = Tokens::new(3_072);
+/// Maximum of `worker.summary_concurrency`. Each summary occupies a thread while the model runs.
+const MAX_SUMMARY_CONCURRENCY: u32 = 128;
 
 impl Config {
     /// The session settings: the default policy and the models.
@@ -246,7 +247,7 @@ impl Config {
         SessionSettings::new(self.session.clone(), self.models.clone())
     }
 
-    /// The parts of the server, with these models.
+    /// What the server needs to start: its settings, and the models that it may call.
     pub(crate) fn setup(&self, models: Arc<ModelAccess>) -> Setup {
         let applications = ApplicationSettings {
             chat: self.chat.clone(),
@@ -274,14 +275,14 @@ impl Config {
             tokens_per_day,
             tenant_share_percent,
         });
-        // Servers and workers share one file. Each checks both settings, also the one that it does
-        // not use.
+        // Servers and workers share one file. Each checks the models of both, also the one that it
+        // does not call.
         self.summarizer_model(&access)?;
         find_model("chat.model", &self.chat.model, &access)?;
         Ok(access)
     }
 
-    /// The model that writes summaries; None: the built-in summariser.
+    /// The model that writes summaries; None: the built-in summarizer.
     pub(crate) fn summarizer_model(
         &self,
         access: &ModelAccess,
@@ -290,23 +291,23 @@ impl Config {
         if let Some(model) = &model {
             let (window, tokens) = (model.window(), self.budget.tokens_per_day);
             anyhow::ensure!(
-                window >= SUMMARIZER_WINDOW,
-                "summarizer.model is {:?}, whose window of {window} tokens is too small to be told what a summary is: \
-                 choose one with {SUMMARIZER_WINDOW} or more",
+                window >= MIN_SUMMARIZER_WINDOW,
+                "summarizer.model is {:?}, whose window of {window} tokens is too small for the instructions and a text: \
+                 choose a model with {MIN_SUMMARIZER_WINDOW} or more",
                 self.summarizer.model
             );
             anyhow::ensure!(
                 tokens == Tokens::ZERO || tokens >= window,
                 "budget.tokens_per_day is {tokens}, less than one call of {:?} may use: set at least {window}, or 0 for \
-                 any number",
+                 no limit",
                 self.summarizer.model
             );
         }
         Ok(model)
     }
 
-    /// Checks the ranges of numbers that would otherwise stop a component.
-    fn check_counts(&self) -> anyhow::Result<()> {
+    /// Checks the ranges of numbers with which a component could not work, 0 for example.
+    fn check_ranges(&self) -> anyhow::Result<()> {
         let counts = [
             ("worker.count_batch", self.worker.count_batch, 1_024),
             (
@@ -317,7 +318,7 @@ impl Config {
             (
                 "worker.summary_concurrency",
                 self.worker.summary_concurrency,
-                SUMMARIES_AT_ONCE,
+                MAX_SUMMARY_CONCURRENCY,
             ),
             (
                 "server.concurrent_watches",
@@ -408,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_those_of_the_specification() {
+    fn the_default_policy_has_the_values_that_docs_configuration_states() {
         let policy = Config::default()
             .session_settings()
             .policy(&PolicyOverrides::default(), None);

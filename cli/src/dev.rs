@@ -14,19 +14,20 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    client::{Client, refusal},
+    client::{Client, failed_call},
     command::{DevArguments, ServerArguments},
     config::Config,
     context, import, output, processes, verify,
 };
 
+/// The name of the database.
 const DATABASE: &str = "anneal";
 
 /// Runs until Ctrl-C. With `--once`: imports, waits for the worker, prints the contexts, verifies
 /// and ends.
 pub(crate) async fn run(mut config: Config, arguments: DevArguments) -> anyhow::Result<ExitCode> {
     config.log.format = telemetry::LogFormat::Text;
-    // For grpcurl and similar tools, which need no .proto files then.
+    // With reflection, grpcurl and similar tools need no .proto files.
     config.server.reflection = true;
     if arguments.once {
         // Logs would mix with the result. Free ports let another `anneal dev` run at the same time.
@@ -35,7 +36,7 @@ pub(crate) async fn run(mut config: Config, arguments: DevArguments) -> anyhow::
         config.server.http_address.set_port(0);
     }
     let metrics = telemetry::start(&config.log)?;
-    let stop = shutdown::on_signals()?;
+    let stop = shutdown::cancel_on_signals()?;
     let folder = std::path::absolute(&arguments.folder)?;
     let folder_lock = FolderLock::try_lock(&folder)?;
     let postgres = start_postgres(&arguments, &folder).await?;
@@ -46,18 +47,20 @@ pub(crate) async fn run(mut config: Config, arguments: DevArguments) -> anyhow::
     outcome
 }
 
-/// The lock of the first `anneal dev` in a folder, which stops PostgreSQL at its end. A second one
-/// only uses it. The operating system releases the lock when the process ends.
+/// The lock of the first `anneal dev` in a folder. The process that holds it stops PostgreSQL at
+/// its end; a second `anneal dev` only uses PostgreSQL. The operating system releases the lock when
+/// the process ends.
 struct FolderLock {
     _lock: std::fs::File,
 }
 
 impl FolderLock {
+    /// None if another `anneal dev` holds the lock.
     fn try_lock(folder: &Path) -> anyhow::Result<Option<Self>> {
         std::fs::create_dir_all(folder)
-            .with_context(|| format!("cannot make {}", display(folder)))?;
-        let lock =
-            std::fs::File::create(folder.join("dev.lock")).context("cannot make the lock file")?;
+            .with_context(|| format!("cannot create {}", display(folder)))?;
+        let lock = std::fs::File::create(folder.join("dev.lock"))
+            .context("cannot create the lock file")?;
         match lock.try_lock() {
             Ok(()) => Ok(Some(Self { _lock: lock })),
             Err(std::fs::TryLockError::WouldBlock) => Ok(None),
@@ -105,7 +108,8 @@ async fn run_on_postgres(
     outcome
 }
 
-/// Imports the files. Then waits for a signal, or with `--once` for the worker.
+/// Imports the files, then waits for a signal. With `--once` waits for the worker instead, prints
+/// the contexts and verifies the conversations.
 async fn import_and_wait(
     postgres: &LocalPostgres,
     arguments: DevArguments,
@@ -148,7 +152,7 @@ async fn start_postgres(arguments: &DevArguments, folder: &Path) -> anyhow::Resu
     let settings = Settings::new(folder.join("postgres"), binaries);
     LocalPostgres::start(settings)
         .await
-        .with_context(|| format!("no PostgreSQL in {}", display(folder)))
+        .with_context(|| format!("cannot start PostgreSQL in {}", display(folder)))
 }
 
 fn display(folder: &Path) -> std::path::Display<'_> {
@@ -165,7 +169,7 @@ async fn migrate_database(postgres: &LocalPostgres) -> anyhow::Result<String> {
         .await
         .with_context(|| {
             format!(
-                "the schema cannot be brought up to date; to begin anew, remove {}",
+                "the schema cannot be brought up to date; to start without data, remove {}",
                 display(postgres.folder())
             )
         })?;
@@ -174,7 +178,7 @@ async fn migrate_database(postgres: &LocalPostgres) -> anyhow::Result<String> {
 
 fn print_welcome(postgres: &LocalPostgres, addresses: Addresses) {
     let adopted = if postgres.adopted() {
-        ", was running already"
+        ", was already running"
     } else {
         ""
     };
@@ -213,10 +217,10 @@ fn shell_url(postgres: &LocalPostgres) -> String {
         .replace(postgres.password(), &format!("$(cat '{file}')"))
 }
 
-/// Failed attempts after which a job ends the waiting.
+/// Failed attempts of one job after which [`wait_for_jobs`] gives up.
 const MAX_FAILED_ATTEMPTS: i32 = 3;
 
-/// Waits until no job is left, or one fails repeatedly.
+/// Waits until no job is left. An error if a job fails repeatedly.
 async fn wait_for_jobs(client: &Client, stop: &CancellationToken) -> anyhow::Result<()> {
     let progress = ProgressBar::new_spinner().with_message("waiting for the worker");
     while !stop.is_cancelled() {
@@ -229,7 +233,7 @@ async fn wait_for_jobs(client: &Client, stop: &CancellationToken) -> anyhow::Res
             .operators()
             .list_jobs(ask)
             .await
-            .map_err(|status| refusal(&status))?
+            .map_err(|status| failed_call(&status))?
             .into_inner()
             .jobs;
         let failing = jobs

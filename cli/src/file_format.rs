@@ -1,4 +1,4 @@
-//! The file formats on the command line.
+//! The file formats on the command line, and the agent of an imported conversation.
 
 use anneal_formats::Format;
 use clap::ValueEnum;
@@ -9,7 +9,8 @@ pub(crate) enum FileFormat {
     /// OpenAI chat messages: a JSON list, an object with `messages`, or lines of either
     #[value(name = "openai")]
     OpenAi,
-    /// Anthropic messages: the same shapes, with content blocks
+    /// Anthropic messages, with content blocks: a JSON list, an object with `messages`, or lines of
+    /// either
     Anthropic,
     /// claw0: lines of user, assistant, `tool_use` and `tool_result` records
     Claw0,
@@ -23,7 +24,7 @@ pub(crate) enum FileFormat {
     ZeroClaw,
 }
 
-/// The format of the argument.
+/// The format that the argument means.
 pub(crate) const fn format(argument: FileFormat) -> Format {
     match argument {
         FileFormat::OpenAi => Format::OpenAi,
@@ -36,6 +37,10 @@ pub(crate) const fn format(argument: FileFormat) -> Format {
 }
 
 /// The agent of a conversation: the one on the command line, otherwise the one that the file names.
-pub(crate) const fn agent_id<'a>(asked: &'a str, named: &'a str) -> &'a str {
-    if asked.is_empty() { named } else { asked }
+pub(crate) const fn agent_id<'a>(argument: &'a str, in_file: &'a str) -> &'a str {
+    if argument.is_empty() {
+        in_file
+    } else {
+        argument
+    }
 }

@@ -18,6 +18,7 @@ use crate::{
     output,
 };
 
+/// How long the process may take to answer.
 const DEADLINE: Duration = Duration::from_secs(3);
 
 /// Exit code 0 if the process answers `/healthz` with 200.
@@ -26,7 +27,9 @@ pub(crate) async fn run(config: &Config, arguments: HealthArguments) -> anyhow::
         Process::Server => match config.server.probe_address {
             Some(address) => address,
             None if config.server.tls_certificate_file.is_empty() => config.server.http_address,
-            None => anyhow::bail!("with TLS, health is asked where server.probe_address says"),
+            None => anyhow::bail!(
+                "with TLS, the server answers health checks only on server.probe_address, which is not set"
+            ),
         },
         Process::Worker => config.worker.http_address,
     };
@@ -36,7 +39,7 @@ pub(crate) async fn run(config: &Config, arguments: HealthArguments) -> anyhow::
     let answer = tokio::time::timeout(DEADLINE, request_health(address))
         .await
         .context("no answer in time")?;
-    let answer = answer.with_context(|| format!("nobody answers on {address}"))?;
+    let answer = answer.with_context(|| format!("no process answers on {address}"))?;
     let healthy = answer.starts_with("HTTP/1.1 200");
     output::print_line(if healthy {
         "ok"

@@ -1,7 +1,7 @@
-//! Checks an `anneal.toml` that is read only because it is in the current folder. Another person
-//! may have written it. It may change settings, but it must not direct secrets of the user's
-//! environment or of other files to another machine. For that, the file must be named with
-//! `--config`.
+//! Checks an `anneal.toml` that is read only because it is in the current folder: the implicit
+//! file. Another person may have written it. It may change settings, but it must not send secrets
+//! from the user's environment or from other files to another machine. A file that is named with
+//! `--config` may.
 
 use anneal_llm::provider::Providers;
 use anneal_store::StoreSettings;
@@ -9,11 +9,11 @@ use figment::{Figment, value::Value};
 
 use crate::url_secrets::without_secrets;
 
-/// The file that is read if none is named.
+/// The file that is read if `--config` names none.
 pub(crate) const FILE: &str = "anneal.toml";
 
-/// Refuses settings in force (`providers`, `database`) that send a secret to an address which only
-/// the implicit file sets.
+/// Refuses settings in force (`providers`, `database`) that send a secret to an address from the
+/// implicit file.
 pub(crate) fn check_secrets(
     implicit: &Figment,
     providers: &Providers,
@@ -57,8 +57,8 @@ pub(crate) fn check_secrets(
     Ok(())
 }
 
-/// A password that sqlx uses by itself: the name of a variable, or the password file, which may
-/// hold a password for any host.
+/// Where a password comes from that sqlx would use although no setting names it: an environment
+/// variable, or the file ~/.pgpass, which may hold a password for any host. None: nowhere.
 fn ambient_password() -> Option<&'static str> {
     let is_set =
         |variable: &&str| std::env::var_os(variable).is_some_and(|value| !value.is_empty());

@@ -6,7 +6,7 @@ use anneal_proto::{convert::job, v1 as pb};
 use tonic::Code;
 
 use crate::{
-    client::{Client, refusal},
+    client::{Client, failed_call},
     command::{JobArguments, JobKind, JobState, JobsAction, JobsArguments},
     output,
 };
@@ -26,7 +26,7 @@ pub(crate) async fn run(arguments: JobsArguments) -> anyhow::Result<ExitCode> {
                 .operators()
                 .requeue_job(ask)
                 .await
-                .map_err(|status| refusal(&status))?
+                .map_err(|status| failed_call(&status))?
                 .into_inner();
             output::print_line(format_args!("requeued {}", job_line(&job)));
         }
@@ -40,14 +40,14 @@ pub(crate) async fn run(arguments: JobsArguments) -> anyhow::Result<ExitCode> {
                 .operators()
                 .discard_job(ask)
                 .await
-                .map_err(|status| refusal(&status))?;
+                .map_err(|status| failed_call(&status))?;
             output::print_line("discarded");
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lists jobs. If the caller may see them, figures of all tenants come first.
+/// Prints the queues' figures over all tenants, if the caller may see them, and then the jobs.
 async fn list_jobs(client: &Client, state: Option<JobState>) -> anyhow::Result<()> {
     match client
         .operators()
@@ -56,7 +56,7 @@ async fn list_jobs(client: &Client, state: Option<JobState>) -> anyhow::Result<(
     {
         Ok(figures) => figures.into_inner().queues.iter().for_each(print_queue),
         Err(status) if status.code() == Code::PermissionDenied => {}
-        Err(status) => return Err(refusal(&status)),
+        Err(status) => return Err(failed_call(&status)),
     }
     let state = state.map_or(pb::JobState::Unspecified, |state| match state {
         JobState::Waiting => pb::JobState::Waiting,
@@ -74,7 +74,7 @@ async fn list_jobs(client: &Client, state: Option<JobState>) -> anyhow::Result<(
             .operators()
             .list_jobs(ask)
             .await
-            .map_err(|status| refusal(&status))?
+            .map_err(|status| failed_call(&status))?
             .into_inner();
         for job in &page.jobs {
             output::print_line(job_line(job));

@@ -29,7 +29,7 @@ pub(crate) async fn run(config: &Config, action: KeysAction) -> anyhow::Result<E
             let (name, tenant) = (name.trim(), tenant.as_str());
             anyhow::ensure!(
                 !name.is_empty() && name.len() <= 128,
-                "--name: 1 to 128 bytes that say who uses the key"
+                "--name must have 1 to 128 bytes; it says who uses the key"
             );
             let key = NewKey {
                 id: secret.id,
@@ -42,10 +42,10 @@ pub(crate) async fn run(config: &Config, action: KeysAction) -> anyhow::Result<E
             let made = owner.create_key(&key).await?;
             anyhow::ensure!(
                 made,
-                "there is no tenant {tenant:?}: make it with `anneal tenants create`"
+                "there is no tenant {tenant:?}: create it with `anneal tenants create`"
             );
             output::print_note(format_args!(
-                "key {} of tenant {tenant}, for {name}: {verbs}. It is shown this once:",
+                "key {} of tenant {tenant}, for {name}: {verbs}. It cannot be shown again:",
                 secret.id
             ));
             output::print_line(secret.text);
@@ -54,10 +54,10 @@ pub(crate) async fn run(config: &Config, action: KeysAction) -> anyhow::Result<E
         KeysAction::Revoke { key } => {
             anyhow::ensure!(
                 owner.revoke_key(key).await?,
-                "there is no key {key} that could be revoked"
+                "there is no key {key} that is not revoked yet"
             );
             output::print_line(format_args!(
-                "revoked {key}; servers that have just seen it take it for ten seconds more"
+                "revoked {key}; servers may accept it for 10 seconds more, or 30 if they cannot reach the database"
             ));
         }
     }
@@ -74,8 +74,9 @@ pub(crate) async fn connect_as_owner(config: &Config) -> anyhow::Result<OwnerCon
 
 fn parse_verbs(names: &[String]) -> anyhow::Result<Verbs> {
     let verb = |name: &String| {
-        Verb::from_name(name.trim())
-            .with_context(|| format!("there is no verb {name:?}: read, append, admin, operator"))
+        Verb::from_name(name.trim()).with_context(|| {
+            format!("there is no verb {name:?}; verbs: read, append, admin, operator")
+        })
     };
     names.iter().map(verb).collect()
 }
@@ -94,7 +95,7 @@ async fn list_keys(owner: &mut OwnerConnection, tenant: Option<&str>) -> anyhow:
     }
 }
 
-/// A key on one line: id, tenant, verbs, user, creation, state and last use.
+/// A key on one line: id, tenant, verbs, name, creation, state and last use.
 fn key_line(key: &ListedKey) -> String {
     let at = |time: Micros| {
         Timestamp {
@@ -107,7 +108,7 @@ fn key_line(key: &ListedKey) -> String {
         (Some(revoked), _) => format!("revoked {}", at(revoked)),
         (None, Some(expires)) if key.has_expired => format!("expired {}", at(expires)),
         (None, Some(expires)) => format!("until {}", at(expires)),
-        (None, None) => "no end".to_owned(),
+        (None, None) => "never expires".to_owned(),
     };
     let used = key.last_used.map_or_else(
         || "never used".to_owned(),

@@ -1,15 +1,17 @@
 //! The `anneal` binary as a library: [`main`] parses the arguments and runs the command.
 //!
-//! - `command`: the commands and arguments. Most commands have a module of their name: `chat`,
+//! - `command`: the commands and arguments. Most commands have a module of the same name: `chat`,
 //!   `compact`, `context`, `dev`, `export`, `health`, `import`, `jobs`, `keys`, `migrate`,
-//!   `models`, `tenants`, `usage`, `verify`. `processes`: `server` and `worker`.
-//! - `config`: the settings, and the command `config`. `implicit_config`: what a settings file may
-//!   change that nobody named. `policy`: policy overrides as arguments.
+//!   `models`, `tenants`, `usage`, `verify`. `processes` has the commands `server` and `worker`.
+//! - `config`: the settings, and the command `config`. `implicit_config`: limits an `anneal.toml`
+//!   that is read only because it is in the current folder. `policy`: the arguments that override
+//!   a conversation's policy.
 //! - `client`: the gRPC clients of the commands. `message_pages`: reads messages page by page.
-//! - `file_format`: the file formats as arguments.
+//! - `file_format`: the values of `--format` for imports and exports, and the agent of an imported
+//!   conversation.
 //! - `output`: all output. `sanitize`, `url_secrets`: remove what must not be printed.
-//!   `terminal_style`, `text_format`: colours, bars, plurals, paragraphs.
-//! - `broken_pipe`: the end of a process whose output nobody reads.
+//!   `terminal_style`, `text_format`: colors, bars, plurals, paragraphs.
+//! - `broken_pipe`: ends the process quietly when the reader of its output has closed it.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -47,15 +49,15 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use command::{Anneal, Command};
 
-/// Tasks that a busy thread runs before it polls for events. A task may take tens of milliseconds
-/// (a request of 4 MB is decoded in one step). With tokio's default of 61, a call waited 1.3 s for
-/// an answer of the database.
+/// Number of tasks that a busy thread of the runtime runs before it checks for network events and
+/// timers. A task may take tens of milliseconds (a request of 4 MB is decoded in one step). With
+/// tokio's default of 61, a call waited 1.3 s until it saw an answer of the database.
 const TASKS_BETWEEN_EVENTS: u32 = 8;
 
 /// Runs the command. Errors are printed to standard error with exit code 1; wrong arguments give
 /// exit code 2.
 pub fn main() -> ExitCode {
-    anneal_process::panics::report_without_content();
+    anneal_process::panics::install_panic_hook();
     broken_pipe::exit_on_closed_stdout();
     let anneal = Anneal::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -69,7 +71,7 @@ pub fn main() -> ExitCode {
         }
     };
     let outcome = runtime.block_on(run(anneal));
-    // Bounded, so that a running summariser does not delay the end of the process.
+    // Does not wait longer for blocking threads: a summarizer may still run on one of them.
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));
     outcome.unwrap_or_else(|error| report_error(&error))
 }
@@ -83,8 +85,8 @@ async fn run(anneal: Anneal) -> anyhow::Result<ExitCode> {
     let config = || config::load(&anneal.settings);
     match anneal.command {
         Command::Dev(arguments) => Box::pin(dev::run(config()?, arguments)).await,
-        Command::Server => processes::server(config()?).await,
-        Command::Worker => processes::worker(config()?).await,
+        Command::Server => processes::run_server(config()?).await,
+        Command::Worker => processes::run_worker(config()?).await,
         Command::Migrate(arguments) => migrate::run(&config()?, &arguments).await,
         Command::Keys(arguments) => keys::run(&config()?, arguments.action).await,
         Command::Tenants(arguments) => tenants::run(&config()?, arguments.action).await,

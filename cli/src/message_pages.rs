@@ -12,6 +12,7 @@ const PAGE: i32 = 100;
 pub(crate) struct MessagePages {
     client: Client,
     conversation: String,
+    /// Id of the last message of the previous page; 0 before the first.
     after: i64,
     ended: bool,
 }
@@ -35,18 +36,21 @@ impl MessagePages {
         let page = match self.fetch_page(PAGE, Content::Full).await {
             // Media are not counted as text and may make an answer too large. Then the page has one
             // message.
-            Err(status) if is_too_large(&status) => self.fetch_page(1, Content::Full).await,
+            Err(status) if may_smaller_answer_succeed(&status) => {
+                self.fetch_page(1, Content::Full).await
+            }
             page => page,
         };
         page.map(|page| Some(self.advance_past(page)))
     }
 
-    /// Like [`Self::next`], but a message that is too large for an answer comes without its parts.
+    /// Like [`Self::next`]. If even a page of one message fails in this way, the message comes
+    /// without its parts.
     pub(crate) async fn next_or_without_parts(
         &mut self,
     ) -> Result<Option<pb::ListMessagesResponse>, Status> {
         match self.next().await {
-            Err(status) if is_too_large(&status) => {
+            Err(status) if may_smaller_answer_succeed(&status) => {
                 let page = self.fetch_page(1, Content::WithoutParts).await?;
                 Ok(Some(self.advance_past(page)))
             }
@@ -79,14 +83,15 @@ impl MessagePages {
     }
 }
 
-/// Which fields of messages are fetched.
+/// Whether messages are fetched with their parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Content {
     Full,
     WithoutParts,
 }
 
-/// Whether the answer was larger than the limit.
-fn is_too_large(status: &Status) -> bool {
+/// Whether a smaller answer may succeed: the answer was larger than the limit (`OUT_OF_RANGE`), or
+/// the server lacked the memory for it or was overloaded otherwise (`RESOURCE_EXHAUSTED`).
+fn may_smaller_answer_succeed(status: &Status) -> bool {
     matches!(status.code(), Code::OutOfRange | Code::ResourceExhausted)
 }

@@ -1,4 +1,5 @@
-//! `anneal migrate`: migrates the schema.
+//! `anneal migrate`: brings the schema up to date, and moves the rows of the tables of an older
+//! system.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -10,12 +11,12 @@ use crate::{command::MigrateArguments, config::Config, output, url_secrets::with
 
 const UP_TO_DATE: &str = "the schema is up to date";
 
-/// Migrates, or lists pending migrations.
+/// Migrates. With `--check` or `--dry-run` only prints what is pending.
 pub(crate) async fn run(config: &Config, arguments: &MigrateArguments) -> anyhow::Result<ExitCode> {
     let url = config.database_url()?;
-    let reached = Migrations::connect(&config.database).await;
+    let connected = Migrations::connect(&config.database).await;
     let mut migrations =
-        reached.with_context(|| format!("cannot reach {}", without_secrets(url)))?;
+        connected.with_context(|| format!("cannot reach {}", without_secrets(url)))?;
     if arguments.check {
         return check_pending(&mut migrations).await;
     }
@@ -102,14 +103,14 @@ fn counts_table(counts: &LegacyCounts) -> String {
         ("system separators deleted", counts.system_separators),
         ("summaries deleted", counts.summaries + counts.checkpoints),
     ];
-    let seldom = [
+    let if_present = [
         ("  of these in the table of checkpoints", counts.checkpoints),
         (
-            "summaries beside large messages deleted",
+            "summaries of single large messages, deleted",
             counts.summary_caches,
         ),
         (
-            "messages of conversations that are gone, deleted",
+            "messages of conversations that do not exist, deleted",
             counts.orphans,
         ),
         ("archived conversations", counts.archived),
@@ -133,7 +134,7 @@ fn counts_table(counts: &LegacyCounts) -> String {
     ];
     let lines = always
         .into_iter()
-        .chain(seldom.into_iter().filter(|(_, rows)| *rows > 0));
+        .chain(if_present.into_iter().filter(|(_, rows)| *rows > 0));
     let lines: Vec<String> = lines
         .map(|(kind, rows)| format!("  {kind}: {rows}"))
         .collect();

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anneal_proto::v1 as pb;
 
 use crate::{
-    client::{Client, refusal},
+    client::{Client, failed_call},
     command::ServerArguments,
     output,
 };
@@ -17,7 +17,7 @@ pub(crate) async fn run(server: ServerArguments) -> anyhow::Result<ExitCode> {
         .operators()
         .get_model_stats(pb::GetModelStatsRequest {})
         .await;
-    let stats = stats.map_err(|status| refusal(&status))?.into_inner();
+    let stats = stats.map_err(|status| failed_call(&status))?.into_inner();
     if stats.models.is_empty() {
         output::print_line("no model was called yet");
     }
@@ -35,7 +35,7 @@ pub(crate) async fn run(server: ServerArguments) -> anyhow::Result<ExitCode> {
         if model.open_tenant_breakers > 0 {
             let tenants = model.open_tenant_breakers;
             output::print_line(format_args!(
-                "{:<28} open for the calls of {tenants} tenants",
+                "{:<28} breakers of {tenants} tenants open",
                 model.model
             ));
         }
@@ -55,7 +55,7 @@ pub(crate) async fn run(server: ServerArguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The state of a breaker; empty without failures.
+/// The failures and the state of a circuit breaker; empty without failures.
 fn breaker_text(breaker: Option<&pb::Breaker>) -> String {
     let Some(breaker) = breaker.filter(|breaker| breaker.failures > 0) else {
         return String::new();

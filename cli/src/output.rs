@@ -1,9 +1,9 @@
-//! All output of commands. Servers, models, stored rows and files provide text that is printed, so
-//! control characters that could take over the terminal are replaced here.
+//! All output of commands. Printed text may come from servers, models, stored rows and files.
+//! Therefore control characters, which could take over the terminal, are replaced here.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "this module sanitises all output"
+    reason = "this module sanitizes all output"
 )]
 
 use std::{
@@ -13,20 +13,20 @@ use std::{
 
 use crate::sanitize::{is_unsafe, sanitize};
 
-/// Prints a line, sanitised.
+/// Prints a line, sanitized.
 pub(crate) fn print_line(text: impl Display) {
     println!("{}", sanitize(&text.to_string()));
 }
 
-/// Prints a text with its own line ends, sanitised.
+/// Prints a text with its own line ends, sanitized.
 pub(crate) fn print(text: &str) {
     print!("{}", sanitize(text));
 }
 
-/// Prints a page, sanitised except for the colour codes of
+/// Prints a page, sanitized except for the color codes of
 /// [`crate::terminal_style::TerminalStyle`].
 pub(crate) fn print_page(page: &str) {
-    print!("{}", sanitize_but_colours(page));
+    print!("{}", sanitize_except_colors(page));
 }
 
 /// Prints a line of JSON. Escapes characters that are valid in JSON but unsafe for a terminal,
@@ -35,7 +35,7 @@ pub(crate) fn print_json(json: &str) {
     println!("{}", escaped(json));
 }
 
-/// Prints a line to standard error, sanitised.
+/// Prints a line to standard error, sanitized.
 pub(crate) fn print_note(text: impl Display) {
     eprintln!("{}", sanitize(&text.to_string()));
 }
@@ -74,18 +74,18 @@ impl<W: Write> Write for Escaping<W> {
     }
 }
 
-/// The page without control characters, except colour codes: `ESC [`, at most two digits, `m`.
-fn sanitize_but_colours(page: &str) -> String {
+/// The page without control characters, except color codes: `ESC [`, at most two digits, `m`.
+fn sanitize_except_colors(page: &str) -> String {
     let mut pieces = page.split('\u{1b}');
     let mut shown = sanitize(pieces.next().unwrap_or_default());
     for piece in pieces {
-        let colour = piece
+        let color = piece
             .strip_prefix('[')
             .and_then(|rest| rest.split_once('m'));
         let is_code = |code: &str| {
             matches!(code.len(), 1 | 2) && code.bytes().all(|digit| digit.is_ascii_digit())
         };
-        if let Some((code, rest)) = colour.filter(|(code, _)| is_code(code)) {
+        if let Some((code, rest)) = color.filter(|(code, _)| is_code(code)) {
             let _ = write!(shown, "\u{1b}[{code}m{}", sanitize(rest));
         } else {
             shown.push('\u{fffd}');
@@ -116,24 +116,24 @@ mod tests {
     use crate::terminal_style::TerminalStyle;
 
     #[test]
-    fn colours_pass_and_nothing_else_does() {
-        let painted = format!(
+    fn color_codes_stay_and_other_escape_sequences_are_removed() {
+        let colored = format!(
             "{}\n\t{}",
-            TerminalStyle::Coloured.bold("title"),
-            TerminalStyle::Coloured.colour("31", "bar")
+            TerminalStyle::Colored.bold("title"),
+            TerminalStyle::Colored.color("31", "bar")
         );
-        assert_eq!(sanitize_but_colours(&painted), painted);
+        assert_eq!(sanitize_except_colors(&colored), colored);
         assert_eq!(
-            sanitize_but_colours(
+            sanitize_except_colors(
                 "a\u{1b}]0;b\u{7}\u{1b}[2J\u{1b}[999mc\u{1b}[31;8md\u{1b}\u{1b}[;m\u{9b}31m"
             ),
             "a\u{fffd}]0;b\u{fffd}\u{fffd}[2J\u{fffd}[999mc\u{fffd}[31;8md\u{fffd}\u{fffd}[;m\u{fffd}31m"
         );
-        assert_eq!(sanitize_but_colours("\u{1b}"), "\u{fffd}");
+        assert_eq!(sanitize_except_colors("\u{1b}"), "\u{fffd}");
     }
 
     #[test]
-    fn json_means_the_same_when_it_is_escaped() {
+    fn escaped_json_has_the_same_value() {
         let value = serde_json::json!({"a\u{9b}\u{7f}": "\u{1b}[2J\u{202e}\u{85}\n\t\"é 港 👩‍👩‍👧"});
         let shown = escaped(&value.to_string());
         assert!(!shown.chars().any(is_unsafe), "{shown}");
@@ -147,6 +147,10 @@ mod tests {
                 .write_all(std::slice::from_ref(byte))
                 .expect("is written");
         }
-        assert_eq!(bytes.inner, shown.as_bytes(), "wherever it is cut");
+        assert_eq!(
+            bytes.inner,
+            shown.as_bytes(),
+            "writing byte by byte gives the same output"
+        );
     }
 }

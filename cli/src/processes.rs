@@ -16,13 +16,13 @@ use tracing::{info, warn};
 
 use crate::config::Config;
 
-/// How long running calls and jobs may continue after the first signal.
+/// How long calls that are running at the first signal may continue.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(25);
 
 /// Runs the server until a signal stops it.
-pub(crate) async fn server(mut config: Config) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run_server(mut config: Config) -> anyhow::Result<ExitCode> {
     let metrics = telemetry::start(&config.log)?;
-    let stop = shutdown::on_signals()?;
+    let stop = shutdown::cancel_on_signals()?;
     let models = config.model_access()?;
     fit_connections_to_files(&mut config.server);
     let store = open_store(&config).await?;
@@ -37,7 +37,7 @@ pub(crate) async fn server(mut config: Config) -> anyhow::Result<ExitCode> {
     tokio::select! {
         served = &mut serving => served?,
         () = async { stop.cancelled().await; tokio::time::sleep(SHUTDOWN_GRACE).await } => {
-            warn!("some calls did not end in {} s, leaving them", SHUTDOWN_GRACE.as_secs());
+            warn!("stopping although some calls did not end within {} s", SHUTDOWN_GRACE.as_secs());
         }
     }
     info!("stopped serving");
@@ -48,9 +48,9 @@ pub(crate) async fn server(mut config: Config) -> anyhow::Result<ExitCode> {
 /// certificates.
 const OTHER_FILES: u64 = 384;
 
-/// Raises the limit of open files to the system's maximum. If it is too low for
-/// `server.connections`, reduces that setting. Without spare files, the server could not close idle
-/// connections in favour of new ones, and would refuse every new connection.
+/// Raises this process's limit of open files to the system's maximum. If it is still too low for
+/// `server.connections`, reduces that setting. A server without spare files cannot accept a new
+/// connection, not even to close an idle one for it.
 pub(crate) fn fit_connections_to_files(server: &mut ServerSettings) {
     let Some(most) = open_files::raise_limit() else {
         return;
@@ -62,7 +62,7 @@ pub(crate) fn fit_connections_to_files(server: &mut ServerSettings) {
         warn!(
             most,
             connections = allowed,
-            "this process may have {most} files open: it takes {allowed} connections, fewer than server.connections \
+            "this process may open {most} files, so it takes only {allowed} connections instead of server.connections \
              ({wanted}); raise the limit (ulimit -n)"
         );
     }
@@ -73,7 +73,7 @@ pub(crate) fn fit_connections_to_files(server: &mut ServerSettings) {
 fn connections_within(files: u64, server: &ServerSettings) -> NonZeroU32 {
     let others = OTHER_FILES + u64::from(server.concurrent_turns.get());
     let left = u32::try_from(files.saturating_sub(others)).unwrap_or(u32::MAX);
-    // At least a quarter is for callers, however low the limit is.
+    // At least a quarter of the files is for callers, however low the limit is.
     let least = u32::try_from(files / 4).unwrap_or(u32::MAX);
     NonZeroU32::new(left.max(least))
         .unwrap_or(NonZeroU32::MIN)
@@ -81,9 +81,9 @@ fn connections_within(files: u64, server: &ServerSettings) -> NonZeroU32 {
 }
 
 /// Runs the worker until a signal stops it.
-pub(crate) async fn worker(config: Config) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run_worker(config: Config) -> anyhow::Result<ExitCode> {
     let metrics = telemetry::start(&config.log)?;
-    let stop = shutdown::on_signals()?;
+    let stop = shutdown::cancel_on_signals()?;
     let access = config.model_access()?;
     let model = config.summarizer_model(&access)?;
     let store = open_store(&config).await?;
@@ -119,7 +119,7 @@ pub(crate) async fn worker(config: Config) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A worker with this model as its summariser, or with the built-in one.
+/// A worker with this model as its summarizer, or with the built-in one. Logs the model's name.
 pub(crate) fn build_worker(
     store: Store,
     config: &Config,
@@ -155,7 +155,7 @@ pub(crate) async fn open_store(config: &Config) -> anyhow::Result<Store> {
         .await?;
     anyhow::ensure!(
         pending.is_empty(),
-        "the database lacks {} migrations, the first is {}: run `anneal migrate`",
+        "the database lacks {} migrations, the first of them {}: run `anneal migrate`",
         pending.len(),
         pending[0].name
     );
@@ -174,7 +174,7 @@ async fn check_row_security(store: &Store, config: &Config) -> anyhow::Result<()
     let wanted = &config.database.role;
     if wanted.is_empty() {
         warn!(
-            "database.role is empty: row-level security stands behind the tenant filters only as far as the login is no owner"
+            "database.role is empty: row-level security backs the tenant filters only if the login does not own the tables"
         );
     }
     let unsecured = store
@@ -184,8 +184,8 @@ async fn check_row_security(store: &Store, config: &Config) -> anyhow::Result<()
     match unsecured {
         None => Ok(()),
         Some(found) => anyhow::bail!(
-            "sessions work as {}, for whom row-level security holds nothing back, instead of as {wanted} (database.role): a \
-             pooler may have dropped the options that sessions set (docs/operations.md, Poolers)",
+            "database sessions have the role {}, to which row-level security does not apply, instead of {wanted} \
+             (database.role): a pooler may have dropped the options of the sessions (docs/operations.md, Poolers)",
             found.role
         ),
     }
@@ -212,12 +212,12 @@ async fn check_durability(store: &Store, config: &Config) -> anyhow::Result<()> 
     anyhow::ensure!(
         config.database.allow_data_loss,
         "{settings} in the database's sessions: a crash may cost messages that were acknowledged. To keep them: {}. \
-         To start all the same, on a database that may be lost, set database.allow_data_loss",
+         To start nevertheless, on a database whose data may be lost, set database.allow_data_loss",
         list(NonDurableSetting::remedy)
     );
     warn!(
         settings,
-        "THE DATABASE MAY LOSE WHAT IT ACKNOWLEDGES: {settings}; started all the same, because database.allow_data_loss \
+        "THE DATABASE MAY LOSE WHAT IT ACKNOWLEDGES: {settings}; started nevertheless, because database.allow_data_loss \
          is set"
     );
     Ok(())
@@ -229,6 +229,7 @@ mod tests {
 
     #[test]
     fn connections_leave_files_for_other_uses() {
+        // By default 384 files are for other uses, and 256 for chat turns.
         let server = ServerSettings::default();
         let within = |files| connections_within(files, &server).get();
         assert_eq!(

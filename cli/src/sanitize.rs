@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 /// The text without control characters, except line ends and tabs. Characters that change the
-/// writing direction are spelt out, because they could show other words than the text holds.
+/// writing direction are shown by their code, such as `<U+202E>`: otherwise a terminal would show
+/// the words in another order than the text has them.
 pub(crate) fn sanitize(text: &str) -> String {
     let mut sanitized = String::with_capacity(text.len());
     let mut characters = text.chars().peekable();
@@ -26,12 +27,13 @@ pub(crate) fn is_unsafe(character: char) -> bool {
     is_direction(character) || character.is_control() && !matches!(character, '\n' | '\t')
 }
 
+/// Whether the character changes the writing direction.
 const fn is_direction(character: char) -> bool {
     matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Typed or pasted text without control characters, except line ends and tabs. The editor shows
-/// exactly the text that is sent.
+/// Typed or pasted text without control characters, except line ends and tabs. The editor shows the
+/// result, and exactly this is sent.
 pub(crate) fn strip_controls(text: &str) -> String {
     let text = text.replace("\r\n", "\n");
     text.chars()
@@ -44,7 +46,7 @@ pub(crate) fn strip_controls(text: &str) -> String {
         .collect()
 }
 
-/// Sanitises a text that arrives in pieces. A line end of two characters may be split between
+/// Sanitizes a text that arrives in pieces. A line end of two characters may be split between
 /// pieces.
 #[derive(Debug, Default)]
 pub(crate) struct StreamSanitizer {
@@ -53,7 +55,7 @@ pub(crate) struct StreamSanitizer {
 }
 
 impl StreamSanitizer {
-    /// Sanitises the next piece.
+    /// Sanitizes the next piece.
     pub(crate) fn next(&mut self, piece: &str) -> String {
         if piece.is_empty() {
             return String::new();
@@ -118,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn characters_that_change_the_writing_direction_are_spelt_out() {
+    fn characters_that_change_the_writing_direction_are_shown_by_their_code() {
         assert_eq!(
             sanitize("a\u{202e}cba\u{2069}\u{200f}"),
             "a<U+202E>cba<U+2069><U+200F>"

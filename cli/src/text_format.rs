@@ -1,6 +1,6 @@
 //! Plurals and paragraphs.
 
-/// `1 message`, `2 messages`.
+/// The number and the noun: `1 message`, `2 messages`.
 pub(crate) fn pluralize(number: usize, noun: &str) -> String {
     if number == 1 {
         format!("1 {noun}")
@@ -12,8 +12,8 @@ pub(crate) fn pluralize(number: usize, noun: &str) -> String {
 /// Maximum width of a line.
 const WIDTH: usize = 100;
 
-/// A paragraph. The first line is indented by two, the others by four. Words longer than a line
-/// stay whole.
+/// The text as a paragraph. The first line is indented by two, the others by four. Words longer
+/// than a line stay whole.
 pub(crate) fn wrap(text: &str) -> String {
     let mut paragraph = String::new();
     let mut column = 0;
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_line_is_longer_than_a_terminal_of_a_hundred_columns() {
+    fn no_line_of_a_paragraph_has_more_than_100_characters() {
         let text = "a few words and so on ".repeat(40);
         let paragraph = wrap(&text);
         assert!(

@@ -6,7 +6,7 @@ use anneal_proto::v1 as pb;
 use pb::Segment;
 
 use crate::{
-    client::{Client, refusal},
+    client::{Client, failed_call},
     command::UsageArguments,
     context, output,
     sanitize::sanitize,
@@ -28,7 +28,7 @@ pub(crate) async fn run(arguments: UsageArguments) -> anyhow::Result<ExitCode> {
         .contexts()
         .get_context_usage(ask)
         .await
-        .map_err(|status| refusal(&status))?
+        .map_err(|status| failed_call(&status))?
         .into_inner();
     let style = TerminalStyle::of_output();
     output::print_page(&(head(&conversation, style) + &segments_page(&usage, style)));
@@ -38,6 +38,7 @@ pub(crate) async fn run(arguments: UsageArguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The title and the id of the conversation.
 fn head(conversation: &pb::Conversation, style: TerminalStyle) -> String {
     let title = if conversation.title.is_empty() {
         "(no title)".into()
@@ -60,7 +61,7 @@ fn segments_page(usage: &pb::GetContextUsageResponse, style: TerminalStyle) -> S
         ""
     };
     let window = match usage.model_window_tokens {
-        0 => "the token threshold, for no window is known",
+        0 => "the token threshold, because no window is known",
         _ => "the model's window",
     };
     let _ = writeln!(
@@ -90,7 +91,7 @@ fn segments_page(usage: &pb::GetContextUsageResponse, style: TerminalStyle) -> S
         };
         let _ = writeln!(
             page,
-            "  {swapped} of the tail {verb} sent in short: {} tokens saved",
+            "  {swapped} of the tail {verb} sent as summaries: {} tokens saved",
             usage.saved_tokens
         );
     }
@@ -106,7 +107,7 @@ fn segments_page(usage: &pb::GetContextUsageResponse, style: TerminalStyle) -> S
 }
 
 fn bar(segment: &pb::SegmentUsage) -> Bar<'_> {
-    let (name, colour) = match segment.segment() {
+    let (name, color) = match segment.segment() {
         Segment::SystemPrompt => ("system prompt", "35"),
         Segment::CheckpointSummary => ("checkpoint", "34"),
         Segment::Tail => ("tail", "31"),
@@ -119,12 +120,13 @@ fn bar(segment: &pb::SegmentUsage) -> Bar<'_> {
     Bar {
         name,
         tokens: segment.tokens,
-        colour,
+        color,
         note,
     }
 }
 
-/// The cost of the conversation's model calls, by cooling variant.
+/// What the conversation's model calls cost, as a table with a column for each cooling variant;
+/// then the reported usage, and the cost of summaries.
 fn cost_page(economics: &pb::Economics, style: TerminalStyle) -> String {
     let mut page = String::new();
     let title = format!(
@@ -158,7 +160,7 @@ fn cost_page(economics: &pb::Economics, style: TerminalStyle) -> String {
     );
     row(
         &mut page,
-        "breaks of the cache",
+        "cache breaks",
         costs.map(|cost| cost.cache_breaks.to_string()),
     );
     page.push('\n');
@@ -168,7 +170,7 @@ fn cost_page(economics: &pb::Economics, style: TerminalStyle) -> String {
     } else {
         let _ = writeln!(
             page,
-            "  reported: {}, {} tokens in ({} cached, {} written), {} out; cold: {}",
+            "  reported: {}, {} tokens in ({} cached, {} written), {} out; calls with a cold cache: {}",
             pluralize(reported.calls as usize, "call"),
             reported.input_tokens,
             share(reported.cached_tokens, reported.input_tokens),
@@ -189,8 +191,9 @@ fn cost_page(economics: &pb::Economics, style: TerminalStyle) -> String {
     page
 }
 
-fn row(page: &mut String, name: &str, cells: [String; 3]) {
-    let [none, strict, stepped] = cells;
+/// Adds a line of the table: a name, and a figure for each cooling variant.
+fn row(page: &mut String, name: &str, figures: [String; 3]) {
+    let [none, strict, stepped] = figures;
     let _ = writeln!(page, "  {name:<24}{none:>14}{strict:>14}{stepped:>14}");
 }
 

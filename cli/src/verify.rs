@@ -1,4 +1,5 @@
-//! `anneal verify`: checks the promises on stored conversations.
+//! `anneal verify`: checks stored conversations against the promises, which are listed in
+//! docs/operations.md, The auditor.
 
 use std::process::ExitCode;
 
@@ -7,7 +8,7 @@ use indicatif::ProgressBar;
 use tonic::Code;
 
 use crate::{
-    client::{Client, get_conversation, refusal},
+    client::{Client, failed_call, get_conversation},
     command::VerifyArguments,
     import, output,
     text_format::pluralize,
@@ -26,18 +27,18 @@ pub(crate) async fn run(arguments: VerifyArguments) -> anyhow::Result<ExitCode> 
     let outcome = check_conversations(&client, &conversations, arguments.all).await;
     for conversation in paused {
         output::print_line(format_args!(
-            "{conversation}: an import of it has not come to its end, and its triggers are off; import its file again"
+            "{conversation}: an import into it did not finish, so it gets no automatic checkpoints yet; import its file again"
         ));
     }
     outcome
 }
 
 /// Checks conversations and prints the violations. A missing conversation is an error, unless
-/// `may_go` is set: then it was listed and deleted since.
+/// `may_be_deleted` is set: then it was deleted since it was listed.
 pub(crate) async fn check_conversations(
     client: &Client,
     conversations: &[String],
-    may_go: bool,
+    may_be_deleted: bool,
 ) -> anyhow::Result<ExitCode> {
     let progress = ProgressBar::new(conversations.len() as u64);
     let (mut checked, mut messages, mut checkpoints, mut broken) = (0, 0_i64, 0_i64, 0);
@@ -47,8 +48,8 @@ pub(crate) async fn check_conversations(
         };
         let verified = match client.operators().verify_conversation(ask).await {
             Ok(verified) => verified.into_inner(),
-            Err(status) if may_go && status.code() == Code::NotFound => continue,
-            Err(status) => return Err(refusal(&status)),
+            Err(status) if may_be_deleted && status.code() == Code::NotFound => continue,
+            Err(status) => return Err(failed_call(&status)),
         };
         checked += 1;
         messages += verified.messages_checked;
@@ -83,7 +84,7 @@ pub(crate) async fn check_conversations(
     }
 }
 
-/// The conversations whose triggers an import has paused.
+/// Those of the conversations whose triggers an import has paused.
 async fn paused_among(client: &Client, conversations: &[String]) -> anyhow::Result<Vec<String>> {
     let mut paused = Vec::new();
     for conversation in conversations {
@@ -108,7 +109,7 @@ async fn list_all(client: &Client) -> anyhow::Result<(Vec<String>, Vec<String>)>
             .conversations()
             .list_conversations(ask)
             .await
-            .map_err(|status| refusal(&status))?
+            .map_err(|status| failed_call(&status))?
             .into_inner();
         let off = page
             .conversations

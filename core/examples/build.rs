@@ -1,6 +1,6 @@
 //! Measures how long contexts take to build and to render: tails of 50, 500 and 5,000 messages of 2
-//! kB, without a budget and with a budget of half the tail. `cargo run --release -p anneal-core
-//! --example build`
+//! kB, without a budget and with a budget of half the tail. Run it with `cargo run --release -p
+//! anneal-core --example build`.
 
 use std::{
     hint::black_box,
@@ -16,6 +16,7 @@ use anneal_core::{
 };
 
 const ENCODING: Encoding = Encoding::O200kBase;
+/// Bytes of each message's text.
 const BYTES: usize = 2_000;
 
 fn main() {
@@ -70,6 +71,7 @@ fn material(messages: usize) -> Material {
         };
         let parts = vec![part];
         let tokens = count_parts(ENCODING, &parts);
+        // The checkpoint covers messages 1 to 10.
         let (id, turn) = (MessageId(index as i64 + 11), (index / 4) as i32 + 1);
         TailMessage {
             id,
@@ -78,7 +80,7 @@ fn material(messages: usize) -> Material {
             tokens,
             estimated: false,
             body: Body::Original(parts),
-            ready: None,
+            ready_summary: None,
         }
     };
     Material {
@@ -106,8 +108,10 @@ fn material(messages: usize) -> Material {
     }
 }
 
+/// Builds and renders the context many times, and prints the quantiles of both times.
 fn measure(material: &Material, format: Format, budget: Option<u64>) {
     let (mut builds, mut renders) = (Vec::new(), Vec::new());
+    // The longer the tail, the fewer rounds, so that each line takes about as long.
     let rounds = 200_000 / (material.tail.len() + 150);
     for _ in 0..rounds {
         let material = material.clone();

@@ -21,7 +21,8 @@ pub struct CallLimits {
     pub breaker: BreakerSettings,
 }
 
-/// When breakers open, and for how long they stay open.
+/// A breaker refuses calls after consecutive failures: a circuit breaker. These settings say when
+/// it opens, and for how long it stays open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BreakerSettings {
@@ -44,12 +45,12 @@ impl Default for BreakerSettings {
     }
 }
 
-/// The purpose of a call.
+/// The purpose of a model call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallPurpose {
-    /// A summary. The conversation's breaker applies.
+    /// Writes a summary. The conversation's breaker applies too.
     Summary,
-    /// A chat turn. One at a time for each conversation.
+    /// Answers a chat turn. A conversation has one at a time; its breaker does not apply.
     Turn,
 }
 
@@ -58,7 +59,7 @@ pub enum CallPurpose {
 pub struct Breaker {
     /// Consecutive failures.
     pub failures: u32,
-    /// Time until it is half open; None: it is closed or half open.
+    /// Time until it is half open; None: it is closed or half open already.
     pub open_for: Option<Duration>,
     /// Whether its cooldown is over, so that a trial call may close it.
     pub is_half_open: bool,
@@ -95,27 +96,27 @@ pub enum AdmissionRefusal {
     Breaker {
         /// Which breaker is open: `model`, `tenant` or `conversation`.
         scope: &'static str,
-        /// Time until a trial call is admitted.
+        /// Time until the breaker stops refusing calls and admits a trial call.
         opens_in: Duration,
     },
     /// The model has its maximum of calls in flight.
-    #[error("every call that the model may have is under way")]
+    #[error("the model already has its maximum number of calls in flight")]
     Busy,
     /// The tenant has its maximum of the model's calls in flight.
-    #[error("every call that the tenant may have of the model is under way")]
+    #[error("the tenant already has its maximum number of this model's calls in flight")]
     Share,
     /// The tenant's tokens of the day are used up.
-    #[error("the tenant's tokens of the day are spent")]
+    #[error("the tenant has used up its tokens of the day")]
     Budget {
         /// Time until the tenant's next UTC day.
         opens_in: Duration,
     },
     /// A turn of this conversation is in flight.
-    #[error("a turn of this conversation is under way")]
+    #[error("another turn of this conversation is in flight")]
     Turn,
 }
 
-/// Admits a call that may use `tokens`, or returns the reason for the refusal.
+/// Decides whether a call that may use up to `tokens` is admitted; if not, returns the reason.
 pub fn admit(
     state: &AdmissionState,
     limits: &CallLimits,
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn without_limits_and_open_breakers_every_call_is_admitted() {
+    fn with_no_limit_and_no_open_breaker_every_call_is_admitted() {
         let busy = AdmissionState {
             calls_in_flight: 1_000,
             tenant_tokens: Tokens::new(1 << 40),
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_hold_to_the_last_call_and_the_last_token() {
+    fn a_call_may_reach_a_limit_but_not_exceed_it() {
         let limits = CallLimits {
             concurrent: Some(2),
             tokens_per_day: Some(Tokens::new(1_000)),
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn one_turn_at_a_time() {
+    fn a_conversation_has_one_turn_in_flight_at_a_time() {
         let state = AdmissionState {
             turn_in_flight: true,
             ..AdmissionState::default()

@@ -1,8 +1,10 @@
-//! Where a context starts.
+//! Where a conversation's context starts. Messages before a separator are not sent. A checkpoint's
+//! summary is sent in place of the messages that the checkpoint covers.
 
 use crate::message::MessageId;
 
-/// The newest of {last separator, last valid checkpoint}: the context starts after it.
+/// The last separator or the newest valid checkpoint, whichever is later. The context starts after
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Boundary {
     /// The first message starts the context.

@@ -1,6 +1,10 @@
-//! Decides when a failed call opens a breaker. A tenant may cause its own failures with its
-//! requests or its content. So a tenant's failures open that tenant's breaker, and only failures of
-//! at least two tenants open the model's breaker, which stops every tenant.
+//! Decides when a failed call opens the breaker of its model, or its tenant's breaker for that
+//! model. (`store/sql/settle_call.sql` opens a conversation's breaker.)
+//!
+//! A tenant may cause its own failures with its requests or its content. So a tenant's failures
+//! open that tenant's breaker, and only failures of at least two tenants open the model's breaker,
+//! which stops every tenant. The failures that count against the model are called its evidence: of
+//! one tenant's failures only a limited number counts.
 
 use crate::admission::BreakerSettings;
 
@@ -16,14 +20,14 @@ pub enum BreakerState {
     HalfOpen,
 }
 
-/// The counts before a failure that the model caused.
+/// The breakers' states and counts before a failure of a model call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FailureCounts {
-    /// The model's breaker.
+    /// State of the model's breaker.
     pub model: BreakerState,
     /// Failures counted against the model since its last answer, or since its breaker opened.
     pub evidence: u32,
-    /// The tenant's breaker for this model.
+    /// State of the tenant's breaker for this model.
     pub tenant: BreakerState,
     /// Consecutive failures of the tenant.
     pub tenant_failures: u32,
@@ -34,9 +38,10 @@ pub struct FailureCounts {
 /// The counts after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FailureOutcome {
-    /// The new evidence against the model.
+    /// Failures counted against the model, the new one included if it counts; zero if the model's
+    /// breaker opens.
     pub evidence: u32,
-    /// The part of it that comes from the tenant's own calls.
+    /// The failures counted against the model that come from the tenant's own calls.
     pub tenant_evidence: u32,
     /// Whether the model's breaker opens.
     pub opens_model: bool,
@@ -44,10 +49,14 @@ pub struct FailureOutcome {
     pub opens_tenant: bool,
 }
 
-/// Counts one more failure. While the model's breaker is closed, one tenant's failures count up to
-/// half of the number that opens it. While it is half open, one failure of each of two tenants
-/// opens it again.
+/// Counts one more failure. While the model's breaker is closed, the failures of one tenant count
+/// for at most half of the number that opens it. While the model's breaker is half open, it opens
+/// again after failures of two tenants.
+///
+/// The tenant's breaker opens after `model_failures` consecutive failures of the tenant, and after
+/// each failure while one of the two breakers is half open.
 pub fn after_failure(counts: &FailureCounts, settings: &BreakerSettings) -> FailureOutcome {
+    // Two, because failures of one tenant never suffice.
     let enough = settings.model_failures.max(2);
     let (tenant_max, enough) = match counts.model {
         BreakerState::Closed => (enough.div_ceil(2), enough),
@@ -78,12 +87,12 @@ mod tests {
     #[derive(Default)]
     struct Model {
         counts: FailureCounts,
-        of: BTreeMap<char, FailureCounts>,
+        tenants: BTreeMap<char, FailureCounts>,
     }
 
     impl Model {
         fn fail(&mut self, tenant: char, settings: &BreakerSettings) -> FailureOutcome {
-            let own = self.of.entry(tenant).or_default();
+            let own = self.tenants.entry(tenant).or_default();
             let counts = FailureCounts {
                 model: self.counts.model,
                 evidence: self.counts.evidence,
@@ -98,15 +107,20 @@ mod tests {
             self.counts.evidence = failed.evidence;
             if failed.opens_model {
                 self.counts.model = BreakerState::Open;
-                self.of.values_mut().for_each(|own| own.tenant_evidence = 0);
+                self.clear_tenant_evidence();
             }
             failed
         }
 
         fn answer(&mut self, tenant: char) {
             self.counts = FailureCounts::default();
-            self.of.remove(&tenant);
-            self.of.values_mut().for_each(|own| own.tenant_evidence = 0);
+            self.tenants.remove(&tenant);
+            self.clear_tenant_evidence();
+        }
+
+        fn clear_tenant_evidence(&mut self) {
+            let tenants = self.tenants.values_mut();
+            tenants.for_each(|own| own.tenant_evidence = 0);
         }
 
         fn cool_down(&mut self) {
@@ -116,13 +130,13 @@ mod tests {
                 }
             };
             half_open(&mut self.counts.model);
-            self.of
+            self.tenants
                 .values_mut()
                 .for_each(|own| half_open(&mut own.tenant));
         }
     }
 
-    fn after(model_failures: u32) -> BreakerSettings {
+    fn opening_after(model_failures: u32) -> BreakerSettings {
         BreakerSettings {
             model_failures,
             ..BreakerSettings::default()
@@ -131,19 +145,20 @@ mod tests {
 
     #[test]
     fn one_tenant_opens_its_own_breaker_and_never_the_models() {
-        for most in [1, 2, 3, 20] {
-            let (settings, mut model) = (after(most), Model::default());
+        for model_failures in [1, 2, 3, 20] {
+            let (settings, mut model) = (opening_after(model_failures), Model::default());
             for nth in 1..=100 {
                 let failed = model.fail('e', &settings);
-                assert!(!failed.opens_model, "{most}: failure {nth}");
-                assert_eq!(failed.opens_tenant, nth >= most, "{most}: failure {nth}");
+                let case = format!("limit {model_failures}, failure {nth}");
+                assert!(!failed.opens_model, "{case}");
+                assert_eq!(failed.opens_tenant, nth >= model_failures, "{case}");
             }
         }
     }
 
     #[test]
     fn two_tenants_with_half_of_the_failures_each_open_the_models_breaker() {
-        let (settings, mut model) = (after(20), Model::default());
+        let (settings, mut model) = (opening_after(20), Model::default());
         for _ in 0..50 {
             assert!(!model.fail('e', &settings).opens_model);
         }
@@ -151,17 +166,17 @@ mod tests {
             assert_eq!(
                 model.fail('a', &settings).opens_model,
                 nth == 10,
-                "failure {nth} of the other"
+                "failure {nth} of the second tenant"
             );
         }
-        let (settings, mut model) = (after(1), Model::default());
+        let (settings, mut model) = (opening_after(1), Model::default());
         assert!(!model.fail('e', &settings).opens_model);
         assert!(model.fail('a', &settings).opens_model);
     }
 
     #[test]
     fn an_answer_to_any_tenant_clears_the_evidence_against_a_model() {
-        let (settings, mut model) = (after(4), Model::default());
+        let (settings, mut model) = (opening_after(4), Model::default());
         for _ in 0..20 {
             assert!(!model.fail('e', &settings).opens_model);
             assert!(!model.fail('a', &settings).opens_model);
@@ -170,8 +185,8 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_trial_opens_its_tenants_breaker_and_two_open_the_models() {
-        let (settings, mut model) = (after(4), Model::default());
+    fn a_failed_trial_opens_its_tenants_breaker_and_those_of_two_tenants_open_the_models() {
+        let (settings, mut model) = (opening_after(4), Model::default());
         for tenant in ['e', 'e', 'a', 'a'] {
             model.fail(tenant, &settings);
         }
@@ -186,7 +201,7 @@ mod tests {
             assert_eq!(
                 (failed.opens_model, failed.opens_tenant),
                 (false, true),
-                "its trials stop no other tenant"
+                "one tenant's failed trials do not open the model's breaker"
             );
         }
         let failed = model.fail('c', &settings);

@@ -34,7 +34,7 @@ pub enum Verb {
     Read,
     /// Write conversations, messages, separators, checkpoints and turns.
     Append,
-    /// Delete conversations, requeue and discard jobs, verify.
+    /// Delete and verify conversations, requeue and discard jobs.
     Admin,
     /// Read the figures of the whole installation: queues and models over all tenants.
     Operator,
@@ -113,9 +113,9 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// A caller with every permission on `tenant`'s data. Made where no request has a
-    /// credential: for a job or an audit of the tenant, the move of older tables, and the server on
-    /// loopback without authentication.
+    /// A caller with every permission on `tenant`'s data. Used where no credential exists: for a
+    /// job or an audit of the tenant, for the import of older tables, and on a server that listens
+    /// on loopback without authentication.
     pub const fn of(tenant: TenantId) -> Self {
         Self {
             tenant,

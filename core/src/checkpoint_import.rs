@@ -33,7 +33,7 @@ pub struct ImportPlan {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidCheckpoint {
     /// The conversation has no such message.
-    #[error("message {last} is beyond the newest one, {newest}")]
+    #[error("message {last} is newer than the newest message, {newest}")]
     BeyondNewest {
         /// The last message that the summary covers.
         last: MessageId,
@@ -41,21 +41,23 @@ pub enum InvalidCheckpoint {
         newest: MessageId,
     },
     /// The boundary would not move forward.
-    #[error("message {last} is not newer than the present boundary, {boundary}")]
+    #[error("message {last} is not newer than the current boundary, {boundary}")]
     NotNewer {
         /// The last message that the summary covers.
         last: MessageId,
         /// The current boundary.
         boundary: MessageId,
     },
-    /// A tool call would be covered while its result stays in the tail.
-    #[error("a tool call up to message {last} has its result after it, or still waits for it")]
-    PartsToolCall {
+    /// A tool call would be covered while its result stays in the tail or is not stored yet.
+    #[error("a tool call up to message {last} has its result after that message, or has none yet")]
+    SplitsToolCall {
         /// The last message that the summary covers.
         last: MessageId,
     },
     /// The context would not become smaller.
-    #[error("the summary counts {summary} tokens, what it replaces {replaced}")]
+    #[error(
+        "the summary has {summary} tokens, but must have fewer than the {replaced} that it replaces"
+    )]
     NotShorter {
         /// Tokens of the summary.
         summary: Tokens,
@@ -82,7 +84,7 @@ pub fn plan_import(
     }
     let cut = tail.partition_point(|item| item.id <= last);
     if !allowed_cuts(tail)[cut] {
-        return Err(InvalidCheckpoint::PartsToolCall { last });
+        return Err(InvalidCheckpoint::SplitsToolCall { last });
     }
     let sum = |items: &[TailItem]| items.iter().map(|item| item.tokens).sum::<Tokens>();
     let (covered, kept) = (sum(&tail[..cut]), sum(&tail[cut..]));
@@ -133,7 +135,7 @@ mod tests {
         ]
     }
 
-    fn planned(last: i64, summary: u64) -> Result<ImportPlan, InvalidCheckpoint> {
+    fn plan_for(last: i64, summary: u64) -> Result<ImportPlan, InvalidCheckpoint> {
         let boundary = MessageId(5);
         let import = CheckpointImport {
             last: MessageId(last),
@@ -152,20 +154,24 @@ mod tests {
                 tokens_kept: Tokens::new(kept),
             })
         };
-        assert_eq!(planned(8, 50), plan(410, 100));
-        assert_eq!(planned(9, 50), plan(410, 0), "everything may go");
+        assert_eq!(plan_for(8, 50), plan(410, 100));
+        assert_eq!(
+            plan_for(9, 50),
+            plan(410, 0),
+            "the summary may cover the whole tail"
+        );
     }
 
     #[test]
-    fn an_import_beyond_the_newest_message_or_behind_the_boundary_is_refused() {
+    fn an_import_beyond_the_newest_message_or_not_beyond_the_boundary_is_refused() {
         let (last, newest) = (MessageId(10), MessageId(9));
         assert_eq!(
-            planned(10, 50),
+            plan_for(10, 50),
             Err(InvalidCheckpoint::BeyondNewest { last, newest })
         );
         let boundary = MessageId(5);
         assert_eq!(
-            planned(5, 50),
+            plan_for(5, 50),
             Err(InvalidCheckpoint::NotNewer {
                 last: boundary,
                 boundary
@@ -174,10 +180,10 @@ mod tests {
     }
 
     #[test]
-    fn an_import_that_parts_a_call_from_its_result_is_refused() {
+    fn an_import_that_separates_a_call_from_its_result_is_refused() {
         assert_eq!(
-            planned(7, 50),
-            Err(InvalidCheckpoint::PartsToolCall { last: MessageId(7) })
+            plan_for(7, 50),
+            Err(InvalidCheckpoint::SplitsToolCall { last: MessageId(7) })
         );
         let waiting = &tail()[..2];
         let import = CheckpointImport {
@@ -188,7 +194,7 @@ mod tests {
         };
         assert_eq!(
             plan_import(waiting, import),
-            Err(InvalidCheckpoint::PartsToolCall { last: MessageId(7) }),
+            Err(InvalidCheckpoint::SplitsToolCall { last: MessageId(7) }),
             "the result may still come"
         );
     }
@@ -197,12 +203,12 @@ mod tests {
     fn an_imported_summary_must_have_fewer_tokens_than_what_it_replaces() {
         let replaced = Tokens::new(110);
         assert_eq!(
-            planned(6, 110),
+            plan_for(6, 110),
             Err(InvalidCheckpoint::NotShorter {
                 summary: replaced,
                 replaced
             })
         );
-        assert!(planned(6, 109).is_ok());
+        assert!(plan_for(6, 109).is_ok());
     }
 }

@@ -21,8 +21,8 @@ pub enum Trigger {
     Manual,
 }
 
-/// The threshold that the tail has reached, if any. In `figures`, cool large messages with a
-/// summary count with the summary's size, and separators do not count as messages.
+/// The threshold that the tail has reached; None if it has reached none. In `figures`, a cool large
+/// message with a summary counts with the summary's size, and separators do not count as messages.
 pub fn due_trigger(figures: &TailFigures, policy: &Policy) -> Option<Trigger> {
     if figures.messages == 0 {
         None
@@ -37,7 +37,8 @@ pub fn due_trigger(figures: &TailFigures, policy: &Policy) -> Option<Trigger> {
     }
 }
 
-/// The figures of a tail that follows `head` tokens of system prompt and summary.
+/// The figures of a tail. `head`: tokens of what a context sends before the tail, which are the
+/// system prompt and the checkpoint's summary.
 pub fn tail_figures(tail: &[TailItem], head: Tokens) -> TailFigures {
     let turns = tail
         .last()
@@ -54,7 +55,7 @@ pub fn tail_figures(tail: &[TailItem], head: Tokens) -> TailFigures {
     }
 }
 
-/// Input of the planner for one message of the tail. The planner reads no content.
+/// What [`plan`] knows of one message of the tail. It reads no content.
 #[derive(Debug, Clone)]
 pub struct TailItem {
     /// Its id.
@@ -65,42 +66,48 @@ pub struct TailItem {
     pub turn: i32,
     /// Tokens that a context would send for it.
     pub tokens: Tokens,
-    /// Bytes that a summariser would read of it: its content, or its summary if it has one.
+    /// Bytes that a summarizer would read of it: its content, or its summary if it has one.
     pub bytes: u64,
     /// Its tool calls and results.
     pub outline: Vec<ToolMark>,
 }
 
-/// A cut: everything up to `last` is summarised, the rest stays in the tail.
+/// A cut: everything up to `last` is summarized, the rest stays in the tail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cut {
     /// The last message that the checkpoint covers.
     pub last: MessageId,
-    /// If the cut splits a turn: the turn's opening user messages, in id order. The summary must
-    /// quote them.
+    /// If the cut splits a turn: the user messages at the start of that turn, in id order. The
+    /// summary must quote them.
     pub quoted: Vec<MessageId>,
     /// Tokens of the messages that stay.
     pub kept: Tokens,
 }
 
-/// Bytes of content that one checkpoint reads. A longer range takes several checkpoints, one after
-/// the other.
+/// Most bytes of content that one checkpoint reads. A longer range takes several checkpoints, one
+/// after the other.
 pub const CHECKPOINT_BYTES: u64 = 32 * 1024 * 1024;
-/// Bytes of content that one checkpoint reads if there is no earlier place to cut, because the
-/// exchanges before it cannot be split. A longer range is not summarised, unless it is a single
-/// message.
+/// Most bytes of content that one checkpoint reads if the first allowed cut lies beyond
+/// [`CHECKPOINT_BYTES`], because the tool calls before it must stay with their results. A longer
+/// range is not summarized, unless it is a single message.
 pub const CHECKPOINT_MAX_BYTES: u64 = 128 * 1024 * 1024;
 
-/// Plans where to cut the tail. Returns None if no cut moves the boundary without parting a call
-/// from its results, or if a checkpoint cannot read as far as the first cut.
+/// Plans where to cut the tail. Returns None if every cut would separate a call from its results,
+/// or if a checkpoint cannot read as far as the first allowed cut.
 ///
-/// The kept tail is the first of these that stays within half of every threshold: what
-/// `keep_recent` says; the last turn; the newest part of the last turn that fits. If none fits, as
-/// little as possible is kept. A manual compaction has no thresholds: of a single turn it keeps the
-/// newest half.
+/// The kept tail is the first of these that fits `CutBudget`, which is about half of each
+/// threshold:
+/// 1. what `keep_recent` says;
+/// 2. the last turn;
+/// 3. the newest part of the last turn.
 ///
-/// Two values of `keep_recent` hold whatever the size: everything from the last user message on,
-/// and a share with its minimum. If they leave nothing to cut, there is no cut.
+/// If none fits, as little as possible is kept. A manual compaction takes the first of these that
+/// exists, without a threshold; of a single turn it keeps the newest half.
+///
+/// Two values of `keep_recent` apply whatever the size of the kept tail: everything from the last
+/// user message on, and a share with its minimum. If they leave nothing to cut, there is no cut.
+///
+/// `head`: as in [`tail_figures`].
 pub fn plan(tail: &[TailItem], policy: &Policy, trigger: Trigger, head: Tokens) -> Option<Cut> {
     let plan = Plan {
         tail,
@@ -109,7 +116,7 @@ pub fn plan(tail: &[TailItem], policy: &Policy, trigger: Trigger, head: Tokens) 
         budget: CutBudget::of(tail, policy, trigger, head),
     };
     let place = plan.cut_place(policy.keep_recent, trigger)?;
-    let place = plan.readable(place)?;
+    let place = plan.last_readable(place)?;
     Some(Cut {
         last: tail[place - 1].id,
         quoted: quoted(tail, place),
@@ -117,26 +124,29 @@ pub fn plan(tail: &[TailItem], policy: &Policy, trigger: Trigger, head: Tokens) 
     })
 }
 
-/// A tail, and where it may be cut.
+/// A tail, and where it may be cut. A place is the number of messages before the cut, which are
+/// summarized.
 struct Plan<'a> {
     tail: &'a [TailItem],
-    /// For every place `k`, where the first `k` messages are summarised: whether a cut is allowed
-    /// there.
+    /// For every place: whether a cut is allowed there.
     allowed: Vec<bool>,
-    /// For every place: tokens of the messages that stay.
+    /// For every place: tokens of the messages that stay in the tail.
     kept: Vec<Tokens>,
     budget: CutBudget,
 }
 
 impl Plan<'_> {
+    /// The place of the cut, if one checkpoint could read any number of bytes.
     fn cut_place(&self, keep: KeepRecent, trigger: Trigger) -> Option<usize> {
         let recent = match keep {
             KeepRecent::LastUserMessage => return self.before_last_user(),
             KeepRecent::Share(percent) => return self.share(percent as usize, trigger),
-            KeepRecent::Turns(turns) => self.nearest_before(turn_start(self.tail, turns as usize)),
+            KeepRecent::Turns(turns) => {
+                self.last_allowed_up_to(turn_start(self.tail, turns as usize))
+            }
             KeepRecent::Tokens(most) => self.newest_within(most.min(self.budget.tokens)),
         };
-        let last_turn = self.nearest_before(turn_start(self.tail, 1));
+        let last_turn = self.last_allowed_up_to(turn_start(self.tail, 1));
         let fits = |place: &usize| self.fits(*place);
         let place = match trigger {
             Trigger::Manual => recent.or(last_turn).or_else(|| self.within_last_turn()),
@@ -167,26 +177,27 @@ impl Plan<'_> {
             .or(Some(first))
     }
 
-    /// The place that keeps `percent` of the messages. More are summarised if the kept tail has
-    /// more than two thirds of the threshold, because half of the messages are seldom half of the
-    /// tokens. Never fewer than the minimum stay.
+    /// The place that keeps `percent` of the messages, and at least [`SHARE_MIN_MESSAGES`] and
+    /// [`SHARE_MIN_PERCENT`]. More messages are summarized if the kept tail exceeds the budget. It
+    /// may have a third more tokens than the budget, because half of the messages are seldom
+    /// exactly half of the tokens.
     fn share(&self, percent: usize, trigger: Trigger) -> Option<usize> {
         let count = self.tail.len();
         let floor = (count * SHARE_MIN_PERCENT)
             .div_ceil(100)
             .max(SHARE_MIN_MESSAGES);
         let most = count.saturating_sub(floor);
-        let goes = (count - (count * percent).div_ceil(100)).min(most);
+        let summarized = (count - (count * percent).div_ceil(100)).min(most);
         let fits = |place: &usize| {
             let limit = Tokens::new(self.budget.tokens.get() / 3 * 4);
             trigger == Trigger::Manual
                 || (self.kept[*place] <= limit && self.tail.len() - place <= self.budget.messages)
         };
-        let before = self.nearest_before(Some(goes)).filter(fits);
-        let later = || (goes + 1..=most).find(|place| self.allowed[*place] && fits(place));
+        let before = self.last_allowed_up_to(Some(summarized)).filter(fits);
+        let later = || (summarized + 1..=most).find(|place| self.allowed[*place] && fits(place));
         before
             .or_else(later)
-            .or_else(|| self.nearest_before(Some(most)))
+            .or_else(|| self.last_allowed_up_to(Some(most)))
     }
 
     /// The start of the turn that the last user message belongs to.
@@ -196,16 +207,17 @@ impl Plan<'_> {
             .iter()
             .rposition(|item| item.role != Role::User)
             .map_or(0, |before| before + 1);
-        self.nearest_before(Some(opening))
+        self.last_allowed_up_to(Some(opening))
     }
 
-    /// The first place within the last turn, after its opening user messages, whose kept tail fits.
+    /// The first place after the user messages at the start of the last turn whose kept tail fits.
     fn within_last_turn(&self) -> Option<usize> {
         let opening = opening_end(self.tail).max(1);
         (opening..self.tail.len()).find(|place| self.allowed[*place] && self.fits(*place))
     }
 
-    fn nearest_before(&self, place: Option<usize>) -> Option<usize> {
+    /// The last place up to and including `place` where a cut is allowed.
+    fn last_allowed_up_to(&self, place: Option<usize>) -> Option<usize> {
         (1..=place?).rev().find(|place| self.allowed[*place])
     }
 
@@ -213,9 +225,10 @@ impl Plan<'_> {
         self.kept[place] <= self.budget.tokens && self.tail.len() - place <= self.budget.messages
     }
 
-    /// The last allowed place up to `place` whose messages one checkpoint can read. If there is
-    /// none, the first allowed place, unless even [`CHECKPOINT_MAX_BYTES`] do not reach it.
-    fn readable(&self, place: usize) -> Option<usize> {
+    /// The last allowed place up to `place` such that one checkpoint can read the messages before
+    /// it. If there is none: the first allowed place, unless [`CHECKPOINT_MAX_BYTES`] do not reach
+    /// it either.
+    fn last_readable(&self, place: usize) -> Option<usize> {
         let mut bytes = 0_u64;
         let mut best = None;
         for k in 1..=place {
@@ -229,7 +242,7 @@ impl Plan<'_> {
     }
 }
 
-/// The most that may stay in the tail.
+/// The most that may stay in the tail after a cut.
 struct CutBudget {
     tokens: Tokens,
     messages: usize,
@@ -259,10 +272,10 @@ impl CutBudget {
     }
 }
 
-/// For every place `k`, where the first `k` messages are summarised: whether a cut is allowed
-/// there. A cut never parts a call from its results, and never covers a call of the newest turn
-/// that still waits for its result. An unanswered call of an older turn does not count, because it
-/// would block compaction for ever.
+/// For every `k` from 0 on: whether a cut after the first `k` messages is allowed. A cut never
+/// separates a call from its results, and never covers a call of the newest turn that still waits
+/// for its result. An unanswered call of an older turn may be covered, because otherwise it would
+/// block compaction forever.
 pub(crate) fn allowed_cuts(tail: &[TailItem]) -> Vec<bool> {
     let newest_turn = tail.last().map_or(0, |item| item.turn);
     let mut calls: HashMap<&str, (usize, bool)> = HashMap::new();
@@ -300,7 +313,7 @@ pub(crate) fn allowed_cuts(tail: &[TailItem]) -> Vec<bool> {
     depths.map(|depth| depth == 0).collect()
 }
 
-/// For every place: tokens of the messages that stay.
+/// For every place: tokens of the messages that stay in the tail.
 fn kept_after(tail: &[TailItem]) -> Vec<Tokens> {
     let mut kept = vec![Tokens::ZERO; tail.len() + 1];
     for (index, item) in tail.iter().enumerate().rev() {
@@ -309,8 +322,8 @@ fn kept_after(tail: &[TailItem]) -> Vec<Tokens> {
     kept
 }
 
-/// Index of the first message of the last `turns` turns; None if the tail has no more turns than
-/// that.
+/// Index of the first message of the last `turns` turns; None if the tail does not have more turns
+/// than that.
 fn turn_start(tail: &[TailItem], turns: usize) -> Option<usize> {
     let mut starts = (1..tail.len())
         .rev()
@@ -318,7 +331,7 @@ fn turn_start(tail: &[TailItem], turns: usize) -> Option<usize> {
     starts.nth(turns.saturating_sub(1))
 }
 
-/// The first place after the last turn's opening user messages.
+/// The place directly after the user messages at the start of the last turn.
 fn opening_end(tail: &[TailItem]) -> usize {
     let start = turn_start(tail, 1).unwrap_or(0);
     start
@@ -328,7 +341,8 @@ fn opening_end(tail: &[TailItem]) -> usize {
             .count()
 }
 
-/// The opening user messages of the turn that a cut at `place` splits; empty if it splits none.
+/// The user messages at the start of the turn that a cut at `place` splits; empty if it splits no
+/// turn.
 fn quoted(tail: &[TailItem], place: usize) -> Vec<MessageId> {
     if tail[place].turn != tail[place - 1].turn {
         return Vec::new();

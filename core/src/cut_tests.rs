@@ -1,4 +1,4 @@
-//! Boundary cases of triggers and cuts.
+//! Triggers and cuts at their limits.
 
 use proptest::prelude::*;
 
@@ -52,7 +52,7 @@ fn policy(tokens: u64, messages: u32) -> Policy {
     }
 }
 
-fn size(tokens: u64, messages: u64) -> TailFigures {
+fn figures(tokens: u64, messages: u64) -> TailFigures {
     TailFigures {
         tail: Tokens::new(tokens),
         messages,
@@ -64,7 +64,7 @@ fn plan(tail: &[TailItem], policy: &Policy, trigger: Trigger) -> Option<Cut> {
     super::plan(tail, policy, trigger, Tokens::ZERO)
 }
 
-fn keeping(keep: KeepRecent, tokens: u64) -> Policy {
+fn policy_keeping(keep: KeepRecent, tokens: u64) -> Policy {
     Policy {
         keep_recent: keep,
         ..policy(tokens, 0)
@@ -72,25 +72,25 @@ fn keeping(keep: KeepRecent, tokens: u64) -> Policy {
 }
 
 #[test]
-fn tokens_one_below_the_threshold_are_not_due_and_at_it_are() {
-    assert_eq!(due_trigger(&size(7_999, 1), &policy(8_000, 50)), None);
+fn a_checkpoint_is_due_at_the_token_threshold_and_not_one_token_below() {
+    assert_eq!(due_trigger(&figures(7_999, 1), &policy(8_000, 50)), None);
     assert_eq!(
-        due_trigger(&size(8_000, 1), &policy(8_000, 50)),
+        due_trigger(&figures(8_000, 1), &policy(8_000, 50)),
         Some(Trigger::Tokens)
     );
 }
 
 #[test]
-fn forty_nine_messages_are_not_due_and_fifty_are() {
-    assert_eq!(due_trigger(&size(1, 49), &policy(8_000, 50)), None);
+fn a_checkpoint_is_due_at_the_message_threshold_and_not_one_message_below() {
+    assert_eq!(due_trigger(&figures(1, 49), &policy(8_000, 50)), None);
     assert_eq!(
-        due_trigger(&size(1, 50), &policy(8_000, 50)),
+        due_trigger(&figures(1, 50), &policy(8_000, 50)),
         Some(Trigger::Messages)
     );
     assert_eq!(
-        due_trigger(&size(1, 50), &policy(8_000, 0)),
+        due_trigger(&figures(1, 50), &policy(8_000, 0)),
         None,
-        "0 turns the count off"
+        "0 switches the message threshold off"
     );
 }
 
@@ -126,17 +126,17 @@ fn a_turn_longer_than_every_threshold_is_split_and_its_user_message_quoted() {
     assert_eq!(
         cut.kept,
         Tokens::new(4_000),
-        "half of the threshold, whole exchanges"
+        "half of the threshold, and calls with their results"
     );
     assert_eq!(
         cut.last.0 % 2,
         1,
-        "a cut stands after a result, never between a call and it"
+        "the cut comes after a result, never between a call and its result"
     );
 }
 
 #[test]
-fn if_nothing_fits_the_least_is_kept() {
+fn if_no_kept_tail_fits_as_little_as_possible_is_kept() {
     let tail = vec![
         item(1, Role::User, 1, 10),
         item(2, Role::Assistant, 1, 10),
@@ -146,7 +146,7 @@ fn if_nothing_fits_the_least_is_kept() {
     assert_eq!(cut.last, MessageId(2));
     assert!(
         plan(&tail[2..], &policy(8_000, 50), Trigger::Tokens).is_none(),
-        "one message cannot be cut: no progress"
+        "a single message leaves no place to cut"
     );
 }
 
@@ -163,7 +163,7 @@ fn zero_to_five_messages_never_panic_and_always_keep_one() {
 }
 
 #[test]
-fn a_call_that_waits_for_its_result_is_not_left_behind_in_the_newest_turn() {
+fn a_call_of_the_newest_turn_that_waits_for_its_result_stays_in_the_tail() {
     let tail = vec![
         item(1, Role::User, 1, 5_000),
         item(2, Role::Assistant, 1, 5_000),
@@ -175,7 +175,7 @@ fn a_call_that_waits_for_its_result_is_not_left_behind_in_the_newest_turn() {
     assert_eq!(
         cut.last,
         MessageId(3),
-        "the call stays with what may answer it"
+        "the call stays in the tail, where its result may still come"
     );
 }
 
@@ -223,7 +223,7 @@ fn a_range_too_long_for_one_checkpoint_is_cut_at_the_last_place_it_can_read() {
 }
 
 #[test]
-fn an_exchange_that_no_checkpoint_can_read_is_not_cut_off() {
+fn a_call_and_result_too_long_for_any_checkpoint_are_not_cut_off() {
     let mut tail = chat(10, 1_000);
     tail[1] = calling(tail[1].clone(), "slow");
     tail[14] = answering(tail[14].clone(), "slow");
@@ -241,14 +241,14 @@ fn an_exchange_that_no_checkpoint_can_read_is_not_cut_off() {
     assert_eq!(
         cut(CHECKPOINT_MAX_BYTES / 2, &mut tail),
         Some(MessageId(15)),
-        "the exchange cannot be split"
+        "a cut between the call and its result is not allowed"
     );
     assert_eq!(cut(CHECKPOINT_MAX_BYTES, &mut tail), None);
 }
 
 #[test]
 fn a_share_keeps_the_newest_half_and_never_less_than_four_messages() {
-    let halves = keeping(KeepRecent::Share(50), 1_000);
+    let halves = policy_keeping(KeepRecent::Share(50), 1_000);
     for (turns, tokens, last) in [(10, 50, Some(10)), (3, 170, Some(2)), (4, 125, Some(4))] {
         let cut = plan(&chat(turns, tokens), &halves, Trigger::Tokens);
         assert_eq!(cut.map(|cut| cut.last.0), last, "{turns} turns");
@@ -261,7 +261,7 @@ fn a_share_keeps_the_newest_half_and_never_less_than_four_messages() {
     assert_eq!(
         (cut.last.0, cut.kept.get()),
         (13, 640),
-        "more goes where the newer half is too large"
+        "more than half is summarized if the newer half is too large"
     );
 }
 
@@ -270,7 +270,7 @@ fn a_token_limit_keeps_whole_turns_if_that_keeps_at_least_half() {
     let cut = |tokens| {
         plan(
             &chat(20, 100),
-            &keeping(KeepRecent::Tokens(Tokens::new(tokens)), 4_000),
+            &policy_keeping(KeepRecent::Tokens(Tokens::new(tokens)), 4_000),
             Trigger::Tokens,
         )
     };
@@ -281,7 +281,7 @@ fn a_token_limit_keeps_whole_turns_if_that_keeps_at_least_half() {
     assert_eq!(
         cut(1_100).map(|cut| (cut.last.0, cut.kept.get())),
         Some((30, 1_000)),
-        "a turn is not split for 100"
+        "a turn is not split to keep 100 more tokens"
     );
     assert_eq!(
         cut(20_000).map(|cut| cut.kept.get()),
@@ -294,7 +294,7 @@ fn a_token_limit_keeps_whole_turns_if_that_keeps_at_least_half() {
     }
     let cut = plan(
         &tail,
-        &keeping(KeepRecent::Tokens(Tokens::new(500)), 4_000),
+        &policy_keeping(KeepRecent::Tokens(Tokens::new(500)), 4_000),
         Trigger::Tokens,
     )
     .expect("a cut");
@@ -307,7 +307,7 @@ fn a_token_limit_keeps_whole_turns_if_that_keeps_at_least_half() {
 
 #[test]
 fn the_last_user_message_is_never_cut_off_from_what_follows() {
-    let last_user = keeping(KeepRecent::LastUserMessage, 1_000);
+    let last_user = policy_keeping(KeepRecent::LastUserMessage, 1_000);
     let mut tail = chat(5, 10);
     tail.push(item(11, Role::User, 6, 10));
     tail.push(item(12, Role::User, 6, 10));
@@ -323,11 +323,11 @@ fn the_last_user_message_is_never_cut_off_from_what_follows() {
     }
     assert!(
         plan(&tail[10..], &last_user, Trigger::Tokens).is_none(),
-        "nothing stands before it"
+        "no message comes before the last user messages"
     );
-    let silent: Vec<_> = (1..9).map(|id| item(id, Role::Assistant, 0, 900)).collect();
+    let without_user: Vec<_> = (1..9).map(|id| item(id, Role::Assistant, 0, 900)).collect();
     assert!(
-        plan(&silent, &last_user, Trigger::Tokens).is_none(),
+        plan(&without_user, &last_user, Trigger::Tokens).is_none(),
         "there is no user message"
     );
 }
@@ -365,7 +365,7 @@ fn arbitrary_tail() -> impl Strategy<Value = Vec<TailItem>> {
 
 proptest! {
     #[test]
-    fn a_cut_never_parts_a_call_from_its_result_and_always_advances(
+    fn a_cut_never_separates_a_call_from_its_result_and_always_advances(
         tail in arbitrary_tail(), messages in 0..40_u32, keep in arbitrary_keep(),
     ) {
         let policy = Policy { keep_recent: keep, ..policy(8_000, messages) };
@@ -378,7 +378,7 @@ proptest! {
                     match mark {
                         ToolMark::Call { id, .. } => { calls.insert(id.clone(), item.id); }
                         ToolMark::Result { id, .. } => if let Some(call) = calls.get(id) {
-                            prop_assert_eq!(*call <= cut.last, item.id <= cut.last, "pair {} parted", id);
+                            prop_assert_eq!(*call <= cut.last, item.id <= cut.last, "call {} is separated", id);
                         },
                     }
                 }

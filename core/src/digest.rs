@@ -1,4 +1,5 @@
-//! SHA-256 digests: of a message's stored content, of an append, of what a summariser read.
+//! SHA-256 digests of a message's stored content, of an append request, of the fields of another
+//! request, and of the messages that a summarizer read.
 
 use sha2::{Digest as _, Sha256};
 
@@ -12,7 +13,8 @@ pub fn of_content(content: &str) -> Digest {
     Sha256::digest(content.as_bytes()).into()
 }
 
-/// Digest of an append request. Two appends with equal digests ask for the same messages.
+/// Digest of an append request: `contents` holds the stored content of each of `messages`. Two
+/// appends with equal digests ask for the same messages.
 pub fn of_append(messages: &[Message], contents: &[String]) -> Digest {
     let mut digest = Sha256::new();
     for (message, content) in messages.iter().zip(contents) {
@@ -22,6 +24,7 @@ pub fn of_append(messages: &[Message], contents: &[String]) -> Digest {
             feed(&mut digest, key.as_bytes());
             feed(&mut digest, value.as_bytes());
         }
+        // Ends the message: no field is so long.
         digest.update(u64::MAX.to_be_bytes());
     }
     digest.finalize().into()
@@ -36,7 +39,7 @@ pub fn of_fields<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> Digest {
     digest.finalize().into()
 }
 
-/// Digest of the messages that a checkpoint's summariser read: ids and content digests, in id
+/// Digest of the messages that a checkpoint's summarizer read: ids and content digests, in id
 /// order.
 pub fn of_sources<'a>(sources: impl IntoIterator<Item = (MessageId, &'a [u8])>) -> Digest {
     let mut digest = SourceDigest::default();

@@ -1,6 +1,6 @@
-//! Replays a conversation's model calls against a provider's prefix cache: what they cost, and what
-//! they would cost under another variant of cooling. Each assistant message is one call. No content
-//! is needed.
+//! Computes what a conversation's model calls cost with a provider's prefix cache, and what they
+//! would cost under another variant of cooling. Each assistant message counts as one call. A replay
+//! needs sizes only, no content.
 
 use crate::{
     cooling::{self, Candidate, SwapCost},
@@ -68,16 +68,17 @@ pub struct ReplayCost {
     pub sent: Tokens,
     /// Tokens sent that a prefix cache would have held.
     pub cached: Tokens,
-    /// Input price, in units of one plain input token.
+    /// Price of the input. The unit is the price of one input token without a cache.
     pub units: f64,
-    /// Calls whose beginning differed from that of the call before.
+    /// Calls whose context did not begin with the whole context of the previous call.
     pub breaks: u64,
 }
 
-/// Approximate tokens around the summary of one message: its mark, and its call or result.
+/// Typical tokens that a swapped message takes in addition to its summary: the mark that says what
+/// it summarizes, and the call or result around it. (`context::swap` has an upper bound.)
 const MARK_TOKENS: Tokens = Tokens::new(22);
 
-/// The size assumed for a summary that was not made: a tenth of the message, at most 500 tokens.
+/// The size assumed for a summary that does not exist: a tenth of the message, at most 500 tokens.
 fn assumed_summary(tokens: Tokens) -> Tokens {
     Tokens::new((tokens.get() / 10).min(500))
 }
@@ -96,7 +97,7 @@ pub fn replay(history: &History, policy: &Policy, variant: CoolingVariant) -> Re
     let mut replay = Replay::new(history, policy, variant);
     for call in 0..history.messages.len() {
         if history.messages[call].role == Role::Assistant {
-            replay.call(call);
+            replay.replay_call(call);
         }
     }
     replay.cost
@@ -110,7 +111,7 @@ struct Replay<'a> {
     calls_before: Vec<u64>,
     /// For each message: tokens as sent, framing included.
     sizes: Vec<Tokens>,
-    /// Large messages of the tail that are still sent as their originals.
+    /// Indexes of the tail's large messages that are still sent as their originals.
     pending: Vec<usize>,
     /// Index of the first message of the tail.
     start: usize,
@@ -160,7 +161,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Replays the model call that wrote message `call`.
-    fn call(&mut self, call: usize) {
+    fn replay_call(&mut self, call: usize) {
         let messages = &self.history.messages;
         let fresh = self.messages_seen..call;
         let large = |index: &usize| cooling::is_large(messages[*index].tokens, &self.policy);
@@ -198,22 +199,24 @@ impl<'a> Replay<'a> {
         self.last_call = Some(call);
     }
 
+    /// Tokens of the tail that this call sends.
     fn tail(&self, call: usize) -> Tokens {
         self.sizes[self.start.min(call)..call].iter().copied().sum()
     }
 
-    /// Applies the boundary changes before this call. Returns whether there was one. Times are
-    /// those at which transactions began, so a boundary after this call's message was set after the
-    /// call, whatever its time says.
+    /// Applies the boundary changes before this call. Returns whether there was one. A boundary at
+    /// or after this call's message was set after the call, even if its time is earlier: the stored
+    /// times are those at which transactions began.
     fn move_boundary(&mut self, call: usize) -> bool {
         let message = self.history.messages[call];
-        let came = |next: &&BoundaryRecord| next.at_us <= message.at_us && next.after < message.id;
+        let is_before_call =
+            |next: &&BoundaryRecord| next.at_us <= message.at_us && next.after < message.id;
         let mut moved = false;
         while let Some(next) = self
             .history
             .boundaries
             .get(self.boundaries_seen)
-            .filter(came)
+            .filter(is_before_call)
         {
             self.boundaries_seen += 1;
             if self.variant == CoolingVariant::None && next.summary.is_some() {
@@ -230,8 +233,9 @@ impl<'a> Replay<'a> {
         moved
     }
 
-    /// Swaps the messages that are due. Returns the first message that is sent differently from
-    /// before.
+    /// Swaps the messages that are due. Returns the index of the first message that is sent
+    /// differently than in the previous call. `free`: the provider's cache holds nothing of the
+    /// tail, so a swap costs nothing.
     fn swap(&mut self, call: usize, free: bool) -> Option<usize> {
         if self.variant == CoolingVariant::None || self.pending.is_empty() {
             return None;
@@ -269,17 +273,17 @@ impl<'a> Replay<'a> {
             .collect();
         let last = self.last_call.unwrap_or(0);
         let oldest = cool[0].0;
-        let behind: Tokens = self.sizes[(oldest + 1).min(last)..last]
+        let sent_after_oldest: Tokens = self.sizes[(oldest + 1).min(last)..last]
             .iter()
             .copied()
             .sum();
-        let saved_behind: Tokens = cool[1..]
+        let saved_after_oldest: Tokens = cool[1..]
             .iter()
             .filter(|(index, _)| *index < last)
             .map(|(index, _)| saved(*index))
             .sum();
         let cost = SwapCost {
-            rewritten: behind.less(saved_behind),
+            rewritten: sent_after_oldest.less(saved_after_oldest),
             prices: self.policy.prices,
             free,
         };
@@ -333,7 +337,7 @@ mod tests {
     use super::*;
     use crate::policy::{PolicyOverrides, Profile, SessionSettings};
 
-    fn agents() -> Policy {
+    fn agents_policy() -> Policy {
         let overrides = PolicyOverrides {
             profile: Some(Profile::Agents),
             ..PolicyOverrides::default()
@@ -367,8 +371,9 @@ mod tests {
     }
 
     #[test]
-    fn without_cooling_every_call_finds_the_last_one_in_the_cache() {
-        let cost = replay(&tool_run(3, 1_000), &agents(), CoolingVariant::None);
+    fn without_cooling_every_call_finds_the_previous_context_in_the_cache() {
+        let cost = replay(&tool_run(3, 1_000), &agents_policy(), CoolingVariant::None);
+        // System prompt, question and the framing of both; then a call and a result for each step.
         let contexts = [1_108, 1_108 + 1_058, 1_108 + 2 * 1_058];
         assert_eq!((cost.calls, cost.breaks), (3, 0));
         assert_eq!(cost.sent.get(), contexts.iter().sum::<u64>());
@@ -378,10 +383,10 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_cheaper_than_nothing_in_long_tool_runs_and_break_seldom() {
+    fn in_long_tool_runs_stepped_cooling_costs_less_than_none_and_seldom_breaks_the_cache() {
         let history = tool_run(100, 4_000);
-        let none = replay(&history, &agents(), CoolingVariant::None);
-        let stepped = replay(&history, &agents(), CoolingVariant::Stepped);
+        let none = replay(&history, &agents_policy(), CoolingVariant::None);
+        let stepped = replay(&history, &agents_policy(), CoolingVariant::Stepped);
         assert!(
             stepped.units < 0.7 * none.units,
             "{} of {}",
@@ -389,7 +394,7 @@ mod tests {
             none.units
         );
         assert!((3..30).contains(&stepped.breaks), "{}", stepped.breaks);
-        let strict = replay(&history, &agents(), CoolingVariant::Strict);
+        let strict = replay(&history, &agents_policy(), CoolingVariant::Strict);
         assert_eq!(
             strict, none,
             "a tool run stays in one turn, so nothing is swapped"
@@ -397,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn strict_cooling_breaks_at_every_turn_that_cools_a_message() {
+    fn strict_cooling_breaks_the_cache_at_every_turn_that_cools_a_message() {
         let mut all = Vec::new();
         for turn in 1..=20_i32 {
             let id = 2 * i64::from(turn);
@@ -411,37 +416,37 @@ mod tests {
             boundaries: Vec::new(),
             system_prompt: Tokens::ZERO,
         };
-        let strict = replay(&history, &agents(), CoolingVariant::Strict);
+        let strict = replay(&history, &agents_policy(), CoolingVariant::Strict);
         assert_eq!(strict.breaks, 14, "turns 7 to 20");
     }
 
     #[test]
-    fn a_checkpoint_is_a_break_and_shortens_what_is_sent() {
+    fn a_checkpoint_breaks_the_cache_once_and_shortens_what_is_sent() {
         let mut history = tool_run(4, 1_000);
-        let whole = replay(&history, &agents(), CoolingVariant::None);
+        let whole = replay(&history, &agents_policy(), CoolingVariant::None);
         history.boundaries.push(BoundaryRecord {
             at_us: 7,
             after: MessageId(5),
             summary: Some(Tokens::new(200)),
         });
-        let stepped = replay(&history, &agents(), CoolingVariant::Stepped);
+        let stepped = replay(&history, &agents_policy(), CoolingVariant::Stepped);
         assert_eq!(stepped.breaks, 1);
         assert_eq!(whole.sent.get() - stepped.sent.get(), 104 + 2 * 1_058 - 204);
         assert_eq!(
-            replay(&history, &agents(), CoolingVariant::None).sent,
+            replay(&history, &agents_policy(), CoolingVariant::None).sent,
             whole.sent,
             "without cooling, checkpoints are ignored"
         );
         history.boundaries[0].summary = None;
         assert_eq!(
-            replay(&history, &agents(), CoolingVariant::None).breaks,
+            replay(&history, &agents_policy(), CoolingVariant::None).breaks,
             1,
-            "separators are the user's and still count"
+            "without cooling, separators still apply"
         );
     }
 
     #[test]
-    fn the_assumed_mark_is_close_to_the_overhead_of_a_result() {
+    fn the_assumed_overhead_of_a_swapped_message_is_close_to_that_of_a_result() {
         let result = |n: i64, original_bytes| crate::context::SwappedMessage {
             id: MessageId(n),
             role: Role::Tool,
@@ -468,18 +473,22 @@ mod tests {
             after: MessageId(9),
             summary: None,
         });
-        let cost = replay(&history, &agents(), CoolingVariant::Stepped);
-        assert_eq!((cost.calls, cost.breaks), (4, 0), "no call follows it");
+        let cost = replay(&history, &agents_policy(), CoolingVariant::Stepped);
+        assert_eq!(
+            (cost.calls, cost.breaks),
+            (4, 0),
+            "no call follows the boundary"
+        );
     }
 
     #[test]
-    fn a_cold_call_pays_for_everything_and_swaps_for_nothing() {
+    fn a_call_after_the_cache_expired_finds_nothing_cached_and_swaps_at_once() {
         let mut history = tool_run(14, 4_000);
-        let warm = replay(&history, &agents(), CoolingVariant::Stepped);
+        let warm = replay(&history, &agents_policy(), CoolingVariant::Stepped);
         for message in &mut history.messages[25..] {
             message.at_us += 301_000_000;
         }
-        let cold = replay(&history, &agents(), CoolingVariant::Stepped);
+        let cold = replay(&history, &agents_policy(), CoolingVariant::Stepped);
         assert!(cold.cached < warm.cached && cold.sent < warm.sent && cold.units > warm.units);
     }
 }

@@ -1,6 +1,6 @@
-//! Background jobs: their kinds, leases, and the backoff after a failure. Whether a failed job is
-//! retried at all: `worker/src/retry_policy.rs`. After [`MAX_ATTEMPTS`] starts
-//! `store/sql/fail_job.sql` gives a job up.
+//! Background jobs: their kinds, leases, and the backoff after a failure.
+//! `worker/src/retry_policy.rs` decides whether a failed job is retried. `store/sql/fail_job.sql`
+//! gives a job up after [`MAX_ATTEMPTS`] failed attempts.
 
 use std::time::Duration;
 
@@ -8,10 +8,12 @@ use std::time::Duration;
 pub const LEASE_SECONDS: u32 = 15;
 /// Seconds between heartbeats.
 pub const HEARTBEAT_SECONDS: u32 = 5;
-/// Failed starts after which a job is dead.
+/// Failed attempts after which a job is dead: it is not started again unless an operator requeues
+/// it.
 pub const MAX_ATTEMPTS: i16 = 12;
 /// The longest backoff between two attempts.
 pub const BACKOFF_MAX: Duration = Duration::from_mins(5);
+/// The longest backoff after the first failed attempt.
 const BACKOFF_BASE: Duration = Duration::from_millis(500);
 
 /// The kind of a job. At most one job of a kind is queued or running for a conversation.
@@ -19,9 +21,9 @@ const BACKOFF_BASE: Duration = Duration::from_millis(500);
 pub enum JobKind {
     /// Counts the tokens of new messages, then evaluates the triggers.
     CountTokens,
-    /// Summarises the older part of the tail.
+    /// Summarizes the older part of the tail.
     Checkpoint,
-    /// Summarises the large messages that have no summary yet.
+    /// Summarizes the large messages that have no summary yet.
     SummarizeMessages,
 }
 
@@ -53,10 +55,11 @@ impl JobKind {
     }
 }
 
-/// The backoff after the `attempts`-th start failed. It doubles from half a second up to
+/// The backoff after the `attempts`-th attempt failed. It doubles from half a second up to
 /// [`BACKOFF_MAX`]. `jitter` (0 to 1) picks a point in its upper half, so that jobs which failed
 /// together do not retry together.
 pub fn backoff(attempts: i16, jitter: f64) -> Duration {
+    // 20 doublings are beyond `BACKOFF_MAX`, and more than 31 would overflow the shift.
     let doublings = u32::try_from(attempts.saturating_sub(1).max(0))
         .unwrap_or(0)
         .min(20);

@@ -1,20 +1,21 @@
 //! Pure decisions of anneal: no async, no I/O, no clock, no protobuf, no SQL.
 //!
-//! - `context`: what to send to the model next. `render`: the same in a provider's format.
+//! - `context`: what to send to the model next. `render`: a context as a provider's request.
 //! - `provider_format`: the formats, and what providers accept in each of them.
-//! - `boundary`, `turn`: where a context starts, where a turn starts.
+//! - `boundary`: where a context starts. `turn`: where a turn starts.
 //! - `cooling`: when a message is large, cool, and swapped for its summary.
-//! - `trigger`, `cut`: when a checkpoint is due, and where it cuts. `checkpoint_import`: whether
-//!   another system's summary may be a checkpoint.
-//! - `policy`, `model`: the settings, windows and prices in force for a conversation.
+//! - `trigger`: which jobs are due. `cut`: when a checkpoint is due, and where it cuts the tail.
+//!   `checkpoint_import`: whether another system's summary may be a checkpoint.
+//! - `policy`: the settings in force for a conversation. `model`: windows and prices of models.
 //!   `policy_error`: why a setting is refused.
 //! - `tokens`: counts and estimates. `usage`: calibration by providers' usage reports.
 //! - `economics`: what model calls cost under each variant of cooling.
-//! - `admission`, `breaker`: whether a model may be called now.
+//! - `admission`: whether a model may be called now. `breaker`: when failed calls stop further
+//!   calls.
 //! - `media_access`: which media addresses a provider may receive.
 //! - `caller`: identities and permissions. `session_key`: which session a chat belongs to.
-//! - `message`, `title`, `digest`, `job`, `limits`: messages and their parts, titles, digests,
-//!   kinds of jobs and their backoff, limits.
+//! - `message`: messages and their parts. `title`: titles made from messages. `digest`: SHA-256
+//!   digests. `job`: kinds of jobs and their backoff. `limits`: limits of requests and stored data.
 
 pub mod admission;
 pub mod boundary;

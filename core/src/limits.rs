@@ -1,7 +1,8 @@
-//! Limits of requests, stored data and connections. Each name ends in its unit.
+//! Limits of requests, stored data and connections. Each is the largest allowed value, unless it
+//! says otherwise. A name ends in the unit, or is the thing that is counted.
 //!
 //! [`REQUEST_BYTES`] is applied where a request is received, by `server/src/grpc/server.rs` and
-//! `server/src/http/extractors.rs`; limits of fields when a request is parsed.
+//! `server/src/http/extractors.rs`. The limits of fields are applied when a request is parsed.
 
 /// Messages in one append.
 pub const MESSAGES_PER_APPEND: usize = 100;
@@ -20,10 +21,11 @@ pub const RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 /// Bytes of one piece of a streamed context. It is below the default limit of gRPC libraries, 4
 /// MiB.
 pub const CONTEXT_PIECE_BYTES: usize = 1024 * 1024;
-/// Bytes of one message's text, sent by streaming.
+/// Bytes of one message's text if it is streamed in chunks.
 pub const MESSAGE_BYTES: usize = 64 * 1024 * 1024;
-/// Bytes of a message's content as stored JSON. Quotes and line ends take two bytes there and
-/// control characters six. Parsing takes up to four times as much memory.
+/// Bytes of a message's content as stored JSON: half more than the text may have, for escapes.
+/// Quotes and line ends take two bytes there and control characters six. Parsing takes up to four
+/// times as much memory.
 pub const CONTENT_BYTES: usize = MESSAGE_BYTES / 2 * 3;
 /// Bytes of content and summaries in one page of messages or checkpoints. A page always holds at
 /// least one entry.
@@ -49,17 +51,17 @@ pub const TITLE_BYTES: usize = 512;
 pub const SYSTEM_PROMPT_BYTES: usize = 256 * 1024;
 /// Bytes of an imported summary.
 pub const SUMMARY_BYTES: usize = 1024 * 1024;
-/// Bytes of a focus text.
+/// Bytes of a focus text: what a requested summary should concentrate on.
 pub const FOCUS_BYTES: usize = 4 * 1024;
 /// Bytes of a provider's response body that ClassifyError accepts.
 pub const PROVIDER_BODY_BYTES: usize = 1024 * 1024;
-/// Headers of such a response.
+/// Headers of a provider's response that ClassifyError accepts.
 pub const PROVIDER_HEADERS: usize = 64;
 /// Bytes of all names and values of these headers.
 pub const PROVIDER_HEADERS_BYTES: usize = 16 * 1024;
-/// Entries of a page if the request names no size.
+/// Number of entries in a page if the request names no size.
 pub const PAGE_DEFAULT: i64 = 50;
-/// Most entries of a page. A larger requested size is lowered to this.
+/// Most entries in a page. A larger requested size is lowered to this.
 pub const PAGE_MAX: i64 = 500;
 /// Longest wait of a Compact call, in seconds.
 pub const COMPACT_WAIT_SECONDS: u64 = 60;

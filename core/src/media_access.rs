@@ -41,8 +41,9 @@ const PRIVATE_LAST_LABELS: [&str; 13] = [
 ];
 
 const SCHEME: &str = "https://";
-/// Most bytes of a host, and of one of its labels (RFC 1035).
+/// Most bytes of a host (RFC 1035).
 const HOST_BYTES: usize = 253;
+/// Most bytes of one label of a host (RFC 1035).
 const LABEL_BYTES: usize = 63;
 
 impl MediaAccess {
@@ -77,11 +78,11 @@ fn matches_entry(entry: &str, host: &str) -> bool {
 /// read different hosts from the address. Users, ports, escapes, brackets, backslashes, blanks and
 /// control characters are refused.
 fn host(address: &str) -> Option<String> {
-    let rest = address
+    let scheme_bytes = address
         .get(..SCHEME.len())
         .filter(|scheme| scheme.eq_ignore_ascii_case(SCHEME))
         .map(str::len);
-    let rest = &address[rest?..];
+    let rest = &address[scheme_bytes?..];
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let is_plain = rest[end..]
         .bytes()

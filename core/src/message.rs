@@ -59,7 +59,7 @@ impl Role {
 /// A file or picture that a message refers to. Its bytes are stored elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Media {
-    /// Its address.
+    /// The address of the file or picture.
     pub uri: String,
     /// IANA media type, for example `image/png`.
     pub media_type: String,
@@ -94,12 +94,12 @@ pub enum Part {
         id: String,
         /// The tool's name.
         name: String,
-        /// Its arguments: JSON text, kept byte for byte.
+        /// The call's arguments: JSON text, kept byte for byte.
         input: String,
     },
     /// The result of a tool call.
     ToolResult {
-        /// Id of the call that it answers.
+        /// Id of the answered call.
         id: String,
         /// The result's text.
         text: String,
@@ -141,7 +141,8 @@ pub struct Message {
     pub metadata: BTreeMap<String, String>,
 }
 
-/// The tool calls and results of a message whose content is not read for the context.
+/// One tool call or tool result of a message, without its content. A message's outline lists them,
+/// for code that does not read the content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolMark {
@@ -169,14 +170,15 @@ impl Message {
     }
 }
 
-/// The messages as a conversation that keeps no tools stores them, each with its index. Tool
-/// results and calls are removed, and so are messages that hold nothing else.
+/// The messages as a conversation that keeps no tools stores them, each with its index in
+/// `messages`. Tool messages are removed, and so are the tool calls of other messages, and messages
+/// that have neither text nor media.
 pub fn without_tools(messages: &[Message]) -> Vec<(usize, Message)> {
     let kept = messages
         .iter()
         .enumerate()
         .filter(|(_, message)| is_kept_without_tools(message))
-        .map(|(place, message)| {
+        .map(|(index, message)| {
             let parts = message
                 .parts
                 .iter()
@@ -188,7 +190,7 @@ pub fn without_tools(messages: &[Message]) -> Vec<(usize, Message)> {
                 parts,
                 metadata: message.metadata.clone(),
             };
-            (place, kept)
+            (index, kept)
         });
     kept.collect()
 }
@@ -217,7 +219,7 @@ pub fn outline(parts: &[Part]) -> Vec<ToolMark> {
         .collect()
 }
 
-/// The text of one part, which is what is read, counted and clipped; empty for media.
+/// The text of one part. Summarizers read it, and it is counted and clipped. Empty for media.
 pub fn part_text(part: &Part) -> &str {
     match part {
         Part::Text { text } | Part::ToolResult { text, .. } | Part::Reasoning { text, .. } => text,
@@ -244,8 +246,8 @@ pub fn part_bytes(part: &Part) -> usize {
 /// Separates two parts in a message's plain text.
 pub const PART_JOIN: &str = "\n\n";
 
-/// A message's plain text: its parts' texts, joined by a blank line. Byte ranges of a message refer
-/// to it.
+/// A message's plain text: the texts of its parts, joined by blank lines. Byte ranges of a message
+/// are ranges of this text.
 pub fn plain_text(parts: &[Part]) -> String {
     parts
         .iter()

@@ -26,12 +26,13 @@ impl Default for Prices {
 }
 
 impl Prices {
-    /// The relative cost of writing a token to the cache instead of reading it:
-    /// `(write - cached) / cached`.
+    /// How much more a token costs if it is written to the cache instead of read from it, in
+    /// multiples of the price of reading: `(write - cached) / cached`.
     pub fn rho(self) -> f64 {
         f64::from(self.write.saturating_sub(self.cached)) / f64::from(self.cached.max(1))
     }
 
+    /// These prices, with the given ones in place of its own.
     pub(crate) const fn with(self, cached: Option<u32>, write: Option<u32>) -> Self {
         Self {
             cached: if let Some(price) = cached {
@@ -64,7 +65,7 @@ impl Prices {
     }
 }
 
-/// Window and prices of one model; None if unknown.
+/// Window and prices of one model. A field is None if it is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Model {
     /// Its context window, in tokens.
@@ -77,10 +78,10 @@ impl Model {
     /// This model with the window that its provider named in an error, if that is smaller than the
     /// configured window or no window is configured.
     #[must_use]
-    pub fn with_learnt_window(self, learnt: Option<Tokens>) -> Self {
-        let window = match (self.window, learnt) {
-            (Some(window), Some(learnt)) => Some(window.min(learnt)),
-            (window, learnt) => window.or(learnt),
+    pub fn with_learnt_window(self, learnt_window: Option<Tokens>) -> Self {
+        let window = match (self.window, learnt_window) {
+            (Some(window), Some(learned)) => Some(window.min(learned)),
+            (window, learned) => window.or(learned),
         };
         Self { window, ..self }
     }
@@ -127,11 +128,11 @@ impl Models {
         let Some(settings) = self.0.get(name) else {
             return known;
         };
-        let says_prices = settings
+        let has_prices = settings
             .cache_read_price
             .or(settings.cache_write_price)
             .is_some();
-        let prices = (says_prices || known.prices.is_some()).then(|| {
+        let prices = (has_prices || known.prices.is_some()).then(|| {
             known
                 .prices
                 .unwrap_or_default()
@@ -165,7 +166,7 @@ impl Models {
     }
 }
 
-/// Prefix of the name, window in tokens, and prices of cached and of written input.
+/// Prefix of the name, window in tokens, and the prices of [`Prices`]: cached input, written input.
 type KnownModel = (&'static str, u64, Option<(u32, u32)>);
 
 /// Models as their providers published them in November 2026. Models with open weights have no
@@ -226,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_prefix_names_the_model() {
+    fn the_longest_matching_prefix_decides_the_window_of_a_model() {
         let window = |name| Models::default().find(name).window.map(Tokens::get);
         assert_eq!(window("gpt-4o-mini"), Some(128_000));
         assert_eq!(window("gpt-4"), Some(8_192));
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_wins_over_the_table_and_a_provider_may_lower_both() {
+    fn the_configured_window_replaces_the_known_one_and_a_providers_error_may_lower_it() {
         let settings = ModelSettings {
             window_tokens: Some(Tokens::new(32_000)),
             ..ModelSettings::default()
@@ -263,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn rho_is_the_relative_cost_of_writing() {
+    fn rho_is_the_relative_extra_cost_of_writing_to_the_cache() {
         assert!((Prices::default().rho() - 11.5).abs() < 1e-9);
         assert!(
             (Prices {

@@ -1,10 +1,11 @@
-//! Session keys: which conversation belongs to a chat, from what its channel says about it.
+//! Session keys: which conversation belongs to a chat, decided from the ids and names that the
+//! chat's channel (Telegram, Slack …) gives.
 //!
 //! A key is `agent:{agent}:{channel}:{account}:`, followed by the first of these that the scope
 //! has: `thread:{group}:{thread}`, `group:{group}` or `direct:{sender}`. A thread without a group
-//! belongs to the direct chat of its sender, `direct:{sender}:thread:{thread}`: channels number
-//! threads within a chat, so threads of two people may have the same id. Parts are escaped, so no
-//! two scopes share a key.
+//! belongs to the direct chat of its sender: `direct:{sender}:thread:{thread}`. Channels number
+//! threads within a chat, so threads of two people may have the same id. The parts of a key are
+//! escaped, so that different chats never get the same key.
 
 use std::fmt::Write as _;
 
@@ -13,7 +14,7 @@ use crate::limits::ID_BYTES;
 /// The kind of a chat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChatType {
-    /// No name, or an unknown name.
+    /// The channel gave no kind of chat, or an unknown name for it.
     Unknown,
     /// One person and the agent.
     Direct,
@@ -23,7 +24,7 @@ pub enum ChatType {
     Thread,
 }
 
-/// Names that channels use, in lower case and without `-`, `_` and blanks.
+/// Channels' names for the kinds of chats, in lower case and without `-`, `_` and blanks.
 pub const ALIASES: [(&str, ChatType); 46] = [
     ("direct", ChatType::Direct),
     ("directmessage", ChatType::Direct),
@@ -74,7 +75,7 @@ pub const ALIASES: [(&str, ChatType); 46] = [
 ];
 
 impl ChatType {
-    /// The kind with this name. Case, `-`, `_` and blanks are ignored.
+    /// The kind of chat with this name. Case, `-`, `_` and blanks are ignored.
     pub fn of(name: &str) -> Self {
         let letters = name
             .chars()
@@ -114,7 +115,7 @@ pub enum ScopeError {
     #[error("{0} has more than {ID_BYTES} bytes")]
     TooLong(&'static str),
     /// The field contains NUL.
-    #[error("{0} holds NUL")]
+    #[error("{0} contains NUL")]
     Nul(&'static str),
     /// The scope names no agent.
     #[error("there is no agent")]
@@ -122,7 +123,7 @@ pub enum ScopeError {
     /// The scope names neither a group nor a sender.
     #[error("there is neither a group nor a sender")]
     NoGroupOrSender,
-    /// The chat type is one of many people, and the scope names neither group nor thread.
+    /// The chat is a group or thread, and the scope names neither its group nor its thread.
     #[error("there is no group")]
     NoGroup,
 }
@@ -143,7 +144,8 @@ pub struct ResolvedScope {
 }
 
 impl SessionKey {
-    /// The key as stored and shown. It has at most 2,000 bytes, which fits an index.
+    /// The key as stored and shown. It has at most 2,000 bytes. An entry of an index in PostgreSQL
+    /// may have 2,704.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -223,7 +225,8 @@ impl SessionScope {
     }
 }
 
-/// Appends a part without `:` and control characters. No two parts are escaped to the same text.
+/// Appends a part with `%`, `:` and control characters escaped. No two parts are escaped to the
+/// same text.
 fn escape(part: &str, key: &mut String) {
     for letter in part.chars() {
         if letter == '%' || letter == ':' || letter.is_control() {
@@ -293,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_without_a_group_is_its_senders_own() {
+    fn a_thread_without_a_group_belongs_to_its_sender() {
         let thread = |sender: &str| SessionScope {
             thread: "1".into(),
             sender: sender.into(),
@@ -375,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn every_alias_is_found_however_it_is_written_and_nothing_else_is() {
+    fn every_alias_is_found_in_any_case_and_with_separators_and_no_other_name_is() {
         for (index, (alias, kind)) in ALIASES.into_iter().enumerate() {
             assert_eq!(ChatType::of(alias), kind, "{alias}");
             assert_eq!(

@@ -10,8 +10,8 @@ use crate::{
 /// Most characters of a title, counted as grapheme clusters.
 pub const TITLE_CHARACTERS: usize = 30;
 
-/// The title from these messages: the beginning of the first user message with visible text; None
-/// if there is none.
+/// The title of a conversation with these messages: the beginning of the first visible text in a
+/// user message; None if there is none.
 pub fn of_messages(messages: &[Message]) -> Option<String> {
     let user_messages = messages.iter().filter(|message| message.role == Role::User);
     user_messages
@@ -41,28 +41,31 @@ pub fn of_text(text: &str) -> Option<String> {
     Some(title.trim_end().to_owned())
 }
 
-/// As much of the text as a title may need, on one line, from the first visible character on.
+/// The beginning of the text, from the first visible character on and on one line, as long as a
+/// title may need; None if the text has no visible character.
 fn one_line(text: &str) -> Option<String> {
     let mut line = String::new();
-    let (mut blank, mut plain) = (false, true);
+    let (mut blank_pending, mut ascii_only) = (false, true);
     for letter in text.chars() {
         if letter.is_whitespace() {
-            blank = !line.is_empty();
+            blank_pending = !line.is_empty();
             continue;
         }
-        if letter.is_control() || is_bidirectional(letter) || (line.is_empty() && !is_seen(letter))
+        if letter.is_control()
+            || is_bidirectional(letter)
+            || (line.is_empty() && !is_visible(letter))
         {
             continue;
         }
-        if std::mem::take(&mut blank) {
+        if std::mem::take(&mut blank_pending) {
             line.push(' ');
         }
         line.push(letter);
         // Collects one character more than fits, so that the title's last character is complete.
         // ASCII letters are always complete. Stopping early for them matters, because most texts
         // are long and every append of a user message computes a title.
-        plain &= letter.is_ascii();
-        if line.len() > 2 * TITLE_BYTES || (plain && line.len() > TITLE_CHARACTERS) {
+        ascii_only &= letter.is_ascii();
+        if line.len() > 2 * TITLE_BYTES || (ascii_only && line.len() > TITLE_CHARACTERS) {
             break;
         }
     }
@@ -75,7 +78,7 @@ const fn is_bidirectional(letter: char) -> bool {
 }
 
 /// Whether the character is visible by itself. Joiners, fillers and format characters are not.
-fn is_seen(letter: char) -> bool {
+fn is_visible(letter: char) -> bool {
     let hidden = matches!(letter,
         '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
         | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'

@@ -1,4 +1,4 @@
-//! Triggers: which jobs the state of a conversation's tail calls for.
+//! Triggers: which jobs are due in the state of a conversation's tail.
 
 use crate::{
     cut,
@@ -8,26 +8,26 @@ use crate::{
     tokens::Tokens,
 };
 
-/// The state of a tail that triggers evaluate.
+/// The state of a tail from which the due jobs are decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TailState {
     /// The settings in force for the conversation.
     pub policy: Policy,
     /// The newest message of the conversation.
     pub last_message_id: MessageId,
-    /// The newest message at the time when compaction last made no progress; [`MessageId::NONE`] if
-    /// that never happened.
+    /// The message that was the newest when compaction last made no progress; [`MessageId::NONE`]
+    /// if that never happened.
     pub stalled: MessageId,
     /// The tail's figures. Cool large messages count with the size of their summaries.
     pub figures: TailFigures,
     /// Large messages of the tail that have no summary.
     pub unsummarized: u64,
-    /// Those among them that are cool, or will be within a turn or two model calls.
+    /// Those of them that are cool, or become cool with the next turn or within two model calls.
     pub nearly_cool: u64,
 }
 
 impl TailState {
-    /// Which large messages to summarise now.
+    /// Which large messages to summarize now.
     pub fn summary_scope(&self) -> SummaryScope {
         let half_full =
             || self.figures.tail.get() >= self.policy.threshold(&self.figures).get() / 2;
@@ -39,7 +39,7 @@ impl TailState {
     }
 }
 
-/// Which large messages to summarise.
+/// Which large messages to summarize.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SummaryScope {
     /// Every large message of the tail.
@@ -48,17 +48,17 @@ pub enum SummaryScope {
     NearlyCool,
 }
 
-/// Bounds within which appends and token counts cannot reach a trigger. While they hold, the tail
-/// need not be read. Any other change of the conversation (settings, a separator, a checkpoint)
-/// invalidates them; the store then clears them. A change of this type, or of the rules that it is
-/// computed from, requires a new `TRIGGER_RULES_VERSION` (`policy::session_settings`).
+/// Bounds for the newest message and for token counts. While they hold, no trigger is reached, so
+/// the tail need not be read. Any other change of the conversation (settings, a separator, a
+/// checkpoint) invalidates them; the store then clears them. A change of this type, or of the rules
+/// that it is computed from, requires a new `TRIGGER_RULES_VERSION` (`policy::session_settings`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TriggerBounds {
     /// The newest message must be before this one.
     pub message: MessageId,
-    /// Tokens of all messages must be below this.
+    /// The tokens of all messages together must be below this.
     pub total: Tokens,
-    /// No message counted since then may have more tokens.
+    /// No message that is counted while the bounds hold may have more tokens.
     pub large: Tokens,
 }
 
@@ -74,13 +74,13 @@ impl TailState {
     /// messages up to `counted` are final. None if counts before the tail are not final, if large
     /// messages wait for a summary, or if the next message may reach a threshold.
     pub fn trigger_bounds(&self, counted: MessageId, total: Tokens) -> Option<TriggerBounds> {
-        // A count before the tail would change the total, but not the tail.
+        // The count of a message before the tail changes the total, but not the tail.
         let boundary = MessageId(
             self.last_message_id
                 .0
                 .saturating_sub_unsigned(self.figures.messages),
         );
-        // With each turn and call, another large message may become nearly cool.
+        // While large messages have no summary, the next turn or call may make one nearly cool.
         if counted < boundary
             || self.unsummarized > 0
             || cut::due_trigger(&self.figures, &self.policy).is_some()
@@ -108,7 +108,7 @@ impl TailState {
     }
 }
 
-/// The jobs that the state of a tail calls for. A compaction that made no progress is not repeated
+/// The jobs that are due in the state of a tail. A compaction that made no progress is not repeated
 /// until there are new messages.
 pub fn due_jobs(state: &TailState) -> Vec<JobKind> {
     let mut jobs = Vec::new();
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_tail_causes_a_checkpoint() {
+    fn a_tail_that_reaches_the_token_threshold_causes_a_checkpoint() {
         assert_eq!(due_jobs(&state(100, 0)), [JobKind::Checkpoint]);
         assert_eq!(due_jobs(&state(99, 0)), []);
     }
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_message_without_summary_is_summarised() {
+    fn a_large_message_without_summary_is_summarized() {
         assert_eq!(
             due_jobs(&TailState {
                 unsummarized: 1,
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conversation_that_waits_for_a_summary_or_a_checkpoint_has_no_bounds() {
+    fn there_are_no_bounds_while_a_job_is_due_or_the_next_message_may_cause_one() {
         assert_eq!(
             TailState {
                 unsummarized: 1,

@@ -7,7 +7,8 @@ pub fn starts(role: Role, predecessor: Option<Role>) -> bool {
     role == Role::User && predecessor != Some(Role::User)
 }
 
-/// The last turn after messages with these roles are appended to `turn` and `predecessor`.
+/// The last turn after messages with these roles are appended to a conversation whose last turn is
+/// `turn` and whose last message has the role `predecessor`.
 pub fn after(turn: i32, predecessor: Option<Role>, roles: impl IntoIterator<Item = Role>) -> i32 {
     let mut turn = turn;
     let mut predecessor = predecessor;
@@ -31,7 +32,7 @@ mod tests {
         assert_eq!(
             after(0, None, [Assistant, System]),
             0,
-            "what comes before the first user message is turn 0"
+            "messages before the first user message belong to turn 0"
         );
         assert_eq!(after(3, Some(User), [User, Assistant]), 3);
         assert_eq!(after(3, Some(Tool), [User]), 4);

@@ -1,5 +1,5 @@
-//! A provider's usage report of one model call, and what it tells about the provider's cache and
-//! its tokenizer.
+//! A provider's usage report of one model call. It shows whether the provider's cache held what was
+//! expected, and how its token counts compare with ours.
 
 use crate::tokens::Tokens;
 
@@ -8,9 +8,9 @@ use crate::tokens::Tokens;
 pub struct Usage {
     /// All input tokens that the provider counted, including cached and written ones.
     pub input: Tokens,
-    /// Input tokens read from its cache.
+    /// Input tokens read from the provider's cache.
     pub cached: Tokens,
-    /// Input tokens written to its cache.
+    /// Input tokens written to the provider's cache.
     pub written: Tokens,
     /// Output tokens.
     pub output: Tokens,
@@ -20,7 +20,7 @@ pub struct Usage {
     pub expected_cached: Tokens,
 }
 
-/// How the provider's cache performed.
+/// Whether the provider's cache held what was expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheState {
     /// Nothing was expected to be cached.
@@ -36,12 +36,12 @@ const MIN_CACHED: Tokens = Tokens::new(1_024);
 /// Shortest context that calibrates a ratio, in tokens. In shorter ones the provider's own
 /// additions dominate.
 const MIN_CONTEXT: Tokens = Tokens::new(256);
-/// Plausible ratios. Others have another cause than the tokenizer: tools, pictures, another
-/// conversation.
+/// Plausible ratios. A ratio outside has another cause than the tokenizer: tools, pictures, or the
+/// report of another conversation.
 const RATIOS: std::ops::RangeInclusive<f64> = 0.25..=4.0;
 
 impl Usage {
-    /// How the provider's cache performed.
+    /// Whether the provider's cache held what was expected.
     pub fn cache_state(&self) -> CacheState {
         if self.expected_cached < MIN_CACHED {
             return CacheState::NothingExpected;
@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(
             usage(12_000, 4_500, 10_000, 9_000).cache_state(),
             CacheState::Cold,
-            "in the provider's tokens"
+            "9,000 of our tokens are 10,800 of the provider's"
         );
         assert_eq!(
             usage(10_000, 0, 10_000, 1_023).cache_state(),
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_calibrates_unless_it_is_short_or_implausible() {
+    fn a_report_gives_a_ratio_unless_its_context_is_short_or_the_ratio_implausible() {
         assert_eq!(usage(1_200, 0, 1_000, 0).ratio(), Some(1.2));
         assert_eq!(usage(1_200, 0, 255, 0).ratio(), None);
         assert_eq!(

@@ -61,7 +61,7 @@ def main(text: str, conversation_id: str = "") -> None:
                 wait = delay(failed)
                 if wait is None or not left:
                     raise SystemExit(f"{failed.code().name}: {failed.details()}") from failed
-                print(f"\n[{failed.details()}: once more in {wait:g} s]", file=sys.stderr)
+                print(f"\n[{failed.details()}: trying again in {wait:g} s]", file=sys.stderr)
                 time.sleep(wait)
         print(f"\n\n{done.usage.input_tokens} tokens read, {done.usage.output_tokens} written by {done.model}; "
               f"conversation {conversation_id}")

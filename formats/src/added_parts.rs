@@ -1,12 +1,13 @@
-//! Messages of a file that is still being written.
+//! Parts that a file adds to a message while it is still being written.
 
 use anneal_core::message::Message;
 
 use crate::{Format, claw0};
 
 /// The parts that were added to a message after its first `parts` parts, as a message of their own.
-/// None for formats whose messages are written in one piece, which are all but claw0: in a claw0
-/// log each tool call and each tool result is a record of its own, and joins the message before it.
+/// Only claw0 adds parts: each tool call and each tool result is a record of its own in its log,
+/// and becomes a part of the message before it. For the other formats, which write a message in one
+/// piece, this is None.
 pub fn added_parts(format: Format, message: Message, parts: usize) -> Option<Message> {
     match format {
         Format::Claw0 => claw0::added_parts(message, parts),

@@ -33,8 +33,8 @@ pub(crate) fn parse_content(raw: &str, notes: &mut Notes) -> Result<Vec<Part>, U
     Ok(parts)
 }
 
-/// The message of this role. A user message that holds tool results and other parts becomes two: a
-/// tool message with the results, then a user message with the rest.
+/// A message of this role with these parts. A user message that holds tool results and other parts
+/// becomes two: a tool message with the results, then a user message with the rest.
 pub(crate) fn split_tool_results(role: Role, parts: Vec<Part>, notes: &mut Notes) -> Vec<Message> {
     let message = |role, parts| Message {
         role,
@@ -48,7 +48,7 @@ pub(crate) fn split_tool_results(role: Role, parts: Vec<Part>, notes: &mut Notes
     if !parts.is_sorted_by_key(|part| !is_result(part)) {
         notes.push((
             ImportOutcome::Changed,
-            "tool results were moved before what was said in front of them".into(),
+            "tool results were moved before the other parts of their message".into(),
         ));
     }
     let (results, others): (Vec<Part>, Vec<Part>) = parts.into_iter().partition(is_result);
@@ -58,7 +58,7 @@ pub(crate) fn split_tool_results(role: Role, parts: Vec<Part>, notes: &mut Notes
         .collect()
 }
 
-/// The part of a block. None: the block was set aside.
+/// The part of a block. None if the block was set aside, with a note.
 fn parse_block(raw: &str, notes: &mut Notes) -> Result<Option<Part>, Unreadable> {
     let block = Fields::parse(raw)?;
     let kind = block.required_text("type")?;
@@ -71,7 +71,7 @@ fn parse_block(raw: &str, notes: &mut Notes) -> Result<Option<Part>, Unreadable>
         "image" => &["type", "source"],
         other => return Ok(set_aside(other, notes)),
     };
-    notes.unread(&block, read, &format!("{kind} blocks"));
+    notes.note_unread_fields(&block, read, &format!("{kind} blocks"));
     Ok(Some(match kind.as_str() {
         "text" => Part::Text {
             text: block.required_text("text")?,
@@ -138,7 +138,7 @@ pub(crate) fn parse_tool_result(
     Ok(Part::ToolResult {
         id,
         text: texts.join("\n"),
-        is_error: fields.is("is_error"),
+        is_error: fields.is_true("is_error"),
         media,
     })
 }
@@ -248,7 +248,7 @@ pub(crate) enum Source<'m> {
     Url { url: &'m str },
 }
 
-/// The parts as a `content` field: a string where there is one text or nothing that has a block,
+/// The parts as a `content` field. It is a string if there is one text, or if no part has a block;
 /// otherwise a list of blocks.
 pub(crate) fn content_json(parts: &[Part]) -> String {
     match parts {

@@ -1,4 +1,5 @@
-//! What anneal writes about a conversation, beside its messages.
+//! What anneal writes about a conversation beside its messages, so that it can read the
+//! conversation back unchanged.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,8 +10,8 @@ use crate::{
     json::{Fields, Unreadable},
 };
 
-/// The name of the list of summaries and separators.
-pub(crate) const MARKS: &str = "anneal_marks";
+/// The name of the field with the list of a conversation's summaries and separators.
+pub(crate) const MARKS_KEY: &str = "anneal_marks";
 
 /// The head of the conversation and the format of the file: the object `anneal` of a conversation.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -61,10 +62,10 @@ impl ConversationExtra {
         serde_json::to_string(self).expect("texts are always JSON")
     }
 
-    /// The object of a record; None if the record has none.
+    /// Parses the object `anneal` of a record; None if the record has none.
     pub(crate) fn of(record: &Fields) -> Result<Option<Self>, Unreadable> {
         let extra = record
-            .raw(crate::message_extra::KEY)
+            .raw(crate::message_extra::ANNEAL_KEY)
             .filter(|raw| raw.starts_with('{'))
             .map(serde_json::from_str);
         extra
@@ -100,6 +101,7 @@ impl ConversationExtra {
     }
 }
 
+/// Every format that anneal writes.
 const FORMATS: [Format; 6] = [
     Format::OpenAi,
     Format::Anthropic,
@@ -109,7 +111,8 @@ const FORMATS: [Format; 6] = [
     Format::ZeroClaw,
 ];
 
-/// A summary or a separator, with its position among the messages.
+/// A summary or a separator, with its position among the messages: `after` is the number of
+/// messages before it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Mark {
     pub(crate) after: u64,
@@ -171,7 +174,7 @@ impl From<SummaryRecord> for Summary {
 
 /// The marks of a conversation; an empty list if it has none.
 pub(crate) fn parse_marks(conversation: &Fields) -> Result<VecDeque<Mark>, Unreadable> {
-    let marks = conversation.raw(MARKS).map(serde_json::from_str);
+    let marks = conversation.raw(MARKS_KEY).map(serde_json::from_str);
     marks
         .transpose()
         .map(Option::unwrap_or_default)

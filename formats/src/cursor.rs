@@ -9,7 +9,8 @@ use crate::json_scanner::JsonScanner;
 /// Longest line or value in bytes, with an escape sequence counted as one byte: the largest message
 /// and the fields around it.
 pub(crate) const ELEMENT_BYTES: usize = MESSAGE_BYTES + 2 * REQUEST_BYTES;
-/// Lines that are examined after a first line with an open bracket.
+/// Most lines that are examined to detect the layout, after a first line that leaves a bracket
+/// open.
 const MAX_LAYOUT_LINES: usize = 100;
 /// Size of the read buffer.
 const BUFFER_BYTES: usize = 256 * 1024;
@@ -26,11 +27,12 @@ pub(crate) struct Position {
 /// The result of a scan for a line or a value.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Scanned {
-    /// The bytes; empty if they were only skipped.
+    /// The bytes of the line or value.
     Bytes(Vec<u8>),
     /// The line or value is longer than the limit, and was skipped.
     TooLong,
-    /// There is none: the file ends before it, or the list or object around it does.
+    /// There is no line or value: the file ends here, or the list or object around the position
+    /// does.
     Absent,
     /// The file ends in the middle of the value.
     Truncated,
@@ -45,7 +47,7 @@ pub(crate) enum Layout {
     Lines,
 }
 
-/// A file and the position up to which it has been read.
+/// A file, and the position up to which it has been read.
 pub(crate) struct Cursor<R> {
     input: BufReader<R>,
     at: Position,
@@ -86,8 +88,8 @@ impl<R: Read + Seek> Cursor<R> {
         self.end = offset;
     }
 
-    /// The buffered bytes before the end.
-    fn chunk(&mut self) -> io::Result<&[u8]> {
+    /// Fills the buffer if it is empty. Returns the buffered bytes before the end.
+    fn fill_chunk(&mut self) -> io::Result<&[u8]> {
         let left = usize::try_from(self.end.saturating_sub(self.at.offset)).unwrap_or(usize::MAX);
         loop {
             match self.input.fill_buf() {
@@ -112,13 +114,13 @@ impl<R: Read + Seek> Cursor<R> {
 
     /// The next byte, without consuming it.
     pub(crate) fn peek(&mut self) -> io::Result<Option<u8>> {
-        Ok(self.chunk()?.first().copied())
+        Ok(self.fill_chunk()?.first().copied())
     }
 
     /// The next byte that is not a blank, without consuming it. Consumes the blanks.
     pub(crate) fn peek_non_blank(&mut self) -> io::Result<Option<u8>> {
         loop {
-            let chunk = self.chunk()?;
+            let chunk = self.fill_chunk()?;
             let blanks = chunk
                 .iter()
                 .take_while(|byte| byte.is_ascii_whitespace())
@@ -133,22 +135,22 @@ impl<R: Read + Seek> Cursor<R> {
 
     /// Consumes blanks and then this byte, if it is next. Returns whether it was.
     pub(crate) fn consume_if(&mut self, byte: u8) -> io::Result<bool> {
-        let here = self.peek_non_blank()? == Some(byte);
-        if here {
+        let is_next = self.peek_non_blank()? == Some(byte);
+        if is_next {
             self.consume(1);
         }
-        Ok(here)
+        Ok(is_next)
     }
 
     /// Reads the rest of the line, without its line end. At most `most` bytes are kept, with an
     /// escape sequence counted as one byte.
-    pub(crate) fn line(&mut self, most: usize) -> io::Result<Scanned> {
+    pub(crate) fn read_line(&mut self, most: usize) -> io::Result<Scanned> {
         let mut buffer = BoundedBytes::new(most);
         if self.peek()?.is_none() {
             return Ok(Scanned::Absent);
         }
         loop {
-            let chunk = self.chunk()?;
+            let chunk = self.fill_chunk()?;
             if chunk.is_empty() {
                 return Ok(buffer.scanned());
             }
@@ -162,14 +164,15 @@ impl<R: Read + Seek> Cursor<R> {
         }
     }
 
-    /// Skips the rest of the line and its line end. [`Scanned::Absent`] at the end of the file.
+    /// Skips the rest of the line and its line end. Returns [`Scanned::Absent`] at the end of the
+    /// file.
     pub(crate) fn skip_line(&mut self) -> io::Result<Scanned> {
-        self.line(0)
+        self.read_line(0)
     }
 
     /// Skips blanks and reads the next JSON value by its brackets and quotes. At most `most` bytes
     /// are kept.
-    pub(crate) fn value(&mut self, most: usize) -> io::Result<Scanned> {
+    pub(crate) fn read_value(&mut self, most: usize) -> io::Result<Scanned> {
         if matches!(
             self.peek_non_blank()?,
             None | Some(b']' | b'}' | b',' | b':')
@@ -179,7 +182,7 @@ impl<R: Read + Seek> Cursor<R> {
         let mut buffer = BoundedBytes::new(most);
         let mut scanner = JsonScanner::default();
         loop {
-            let chunk = self.chunk()?;
+            let chunk = self.fill_chunk()?;
             if chunk.is_empty() {
                 return Ok(if scanner.can_end() {
                     buffer.scanned()
@@ -196,23 +199,24 @@ impl<R: Read + Seek> Cursor<R> {
         }
     }
 
-    /// Skips the next JSON value.
-    pub(crate) fn skip(&mut self) -> io::Result<Scanned> {
-        Ok(match self.value(0)? {
+    /// Skips the next JSON value. For a value of any length this returns empty bytes.
+    pub(crate) fn skip_value(&mut self) -> io::Result<Scanned> {
+        Ok(match self.read_value(0)? {
             Scanned::TooLong => Scanned::Bytes(Vec::new()),
             other => other,
         })
     }
 
-    /// The layout of the file. The cursor stays where it is. A first line that ends within a string
-    /// is a truncated line, not the beginning of a value over several lines. So is a first line
-    /// with an open bracket that is followed by objects without commas between them.
-    pub(crate) fn layout(&mut self) -> io::Result<Layout> {
+    /// Detects the layout of the file. The cursor stays at the first byte that is not a blank. A
+    /// first line that ends within a string counts as a truncated line, not as the beginning of a
+    /// value that spans lines. So does a first line with an open bracket that is followed by
+    /// objects without commas between them.
+    pub(crate) fn detect_layout(&mut self) -> io::Result<Layout> {
         self.peek_non_blank()?;
         let start = self.position();
         let mut scanner = JsonScanner::default();
         let layout = loop {
-            let chunk = self.chunk()?;
+            let chunk = self.fill_chunk()?;
             if chunk.is_empty() {
                 break Layout::SingleValue;
             }
@@ -267,7 +271,7 @@ impl<R: Read + Seek> Cursor<R> {
         let next = self.position();
         self.seek_to(start)?;
         self.end_at(next.offset);
-        let ends = matches!(self.skip()?, Scanned::Bytes(_));
+        let ends = matches!(self.skip_value()?, Scanned::Bytes(_));
         self.end_at(u64::MAX);
         if !ends {
             self.seek_to(start)?;
@@ -275,8 +279,8 @@ impl<R: Read + Seek> Cursor<R> {
         Ok(ends)
     }
 
-    /// Skips to the next line that begins with an object or a list. Returns the number of lines
-    /// skipped, including the rest of the current one.
+    /// Skips the rest of the current line, and all lines up to the next one that begins with an
+    /// object or a list. Returns the number of lines skipped.
     pub(crate) fn skip_to_next_value(&mut self) -> io::Result<u64> {
         let mut lines = 0;
         while self.skip_line()? != Scanned::Absent {
@@ -288,7 +292,7 @@ impl<R: Read + Seek> Cursor<R> {
         Ok(lines)
     }
 
-    /// The layout after a first value that ended on the first line: lines, if more follows.
+    /// The layout of a file whose first value ended on the first line: lines if more follows.
     fn layout_after_first_value(&mut self) -> io::Result<Layout> {
         Ok(if self.peek_non_blank()?.is_some() {
             Layout::Lines
@@ -302,10 +306,12 @@ impl<R: Read + Seek> Cursor<R> {
 struct BoundedBytes {
     bytes: Vec<u8>,
     most: usize,
+    /// Bytes so far, with an escape sequence counted as one byte.
     weight: usize,
     /// Position in an escape sequence. 0: outside of one; 1: the byte after the backslash; 5 to 2:
     /// the four digits after a `u`.
     escape: usize,
+    /// Whether the limit was exceeded. Then no bytes are kept.
     long: bool,
 }
 
@@ -363,46 +369,49 @@ mod tests {
     }
 
     #[test]
-    fn values_end_where_their_brackets_and_quotes_do() {
+    fn a_value_ends_at_its_closing_bracket_or_quote() {
         let mut cursor = cursor("\u{feff} {\"a\":\"}\\\"]\"} [1,[2]]\n\"x\\\\\" 12,");
         assert_eq!(
-            cursor.value(99).expect("reads"),
+            cursor.read_value(99).expect("reads"),
             bytes("{\"a\":\"}\\\"]\"}")
         );
-        assert_eq!(cursor.value(99).expect("reads"), bytes("[1,[2]]"));
-        assert_eq!(cursor.value(99).expect("reads"), bytes("\"x\\\\\""));
+        assert_eq!(cursor.read_value(99).expect("reads"), bytes("[1,[2]]"));
+        assert_eq!(cursor.read_value(99).expect("reads"), bytes("\"x\\\\\""));
         assert_eq!(
-            (cursor.value(99).expect("reads"), cursor.position().line),
+            (
+                cursor.read_value(99).expect("reads"),
+                cursor.position().line
+            ),
             (bytes("12"), 2)
         );
-        assert_eq!(cursor.value(99).expect("reads"), Scanned::Absent);
+        assert_eq!(cursor.read_value(99).expect("reads"), Scanned::Absent);
     }
 
     #[test]
-    fn long_values_are_skipped_and_an_escape_counts_once() {
+    fn too_long_values_are_skipped_and_an_escape_sequence_counts_as_one_byte() {
         let mut long = cursor("[\"0123456789\"]\n[1]\n");
-        assert_eq!(long.line(5).expect("reads"), Scanned::TooLong);
-        assert_eq!(long.line(5).expect("reads"), bytes("[1]"));
-        assert_eq!(long.line(5).expect("reads"), Scanned::Absent);
+        assert_eq!(long.read_line(5).expect("reads"), Scanned::TooLong);
+        assert_eq!(long.read_line(5).expect("reads"), bytes("[1]"));
+        assert_eq!(long.read_line(5).expect("reads"), Scanned::Absent);
         let text = r#""\u0000\u0000\n\\""#;
-        assert_eq!(cursor(text).value(6).expect("reads"), bytes(text));
-        assert_eq!(cursor(text).value(5).expect("reads"), Scanned::TooLong);
+        assert_eq!(cursor(text).read_value(6).expect("reads"), bytes(text));
+        assert_eq!(cursor(text).read_value(5).expect("reads"), Scanned::TooLong);
     }
 
     #[test]
     fn an_incomplete_value_is_truncated() {
         assert_eq!(
-            cursor("{\"a\": [1, 2").value(99).expect("reads"),
+            cursor("{\"a\": [1, 2").read_value(99).expect("reads"),
             Scanned::Truncated
         );
         assert_eq!(
-            cursor("\"abc").value(99).expect("reads"),
+            cursor("\"abc").read_value(99).expect("reads"),
             Scanned::Truncated
         );
     }
 
     #[test]
-    fn the_layout_is_found_without_parsing() {
+    fn the_layout_is_detected_without_parsing() {
         let cases = [
             ("[1,\n2]\n", Layout::SingleValue),
             ("{}\n\n", Layout::SingleValue),
@@ -423,7 +432,11 @@ mod tests {
             ("", Layout::SingleValue),
         ];
         for (text, layout) in cases {
-            assert_eq!(cursor(text).layout().expect("reads"), layout, "{text:?}");
+            assert_eq!(
+                cursor(text).detect_layout().expect("reads"),
+                layout,
+                "{text:?}"
+            );
         }
     }
 }

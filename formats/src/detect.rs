@@ -11,7 +11,7 @@ use crate::{
     conversation_extra::ConversationExtra,
     cursor::{Cursor, Layout, Scanned},
     json::{self, Fields, Notes},
-    message_list::outline,
+    message_list::read_outline,
 };
 
 /// The first bytes of a SQLite database.
@@ -54,7 +54,7 @@ fn format_of_extension(path: &Path) -> Option<Format> {
     }
 }
 
-/// The format, and whether it is certain.
+/// A possible format of the file. A certain one ends the detection.
 #[derive(Debug, Clone, Copy)]
 enum Guess {
     Certain(Format),
@@ -80,7 +80,7 @@ impl Detector {
     }
 
     fn read_file<R: Read + Seek>(&mut self, cursor: &mut Cursor<R>) -> io::Result<()> {
-        let layout = cursor.layout()?;
+        let layout = cursor.detect_layout()?;
         while self.is_undecided() && cursor.peek_non_blank()?.is_some() {
             if layout == Layout::SingleValue {
                 return self.read_value(cursor);
@@ -106,7 +106,7 @@ impl Detector {
         loop {
             if cursor.peek_non_blank()? == Some(b'{') {
                 self.read_object(cursor)?;
-            } else if !matches!(cursor.skip()?, Scanned::Bytes(_)) {
+            } else if !matches!(cursor.skip_value()?, Scanned::Bytes(_)) {
                 return Ok(());
             }
             if lists == 0 || !self.is_undecided() || !cursor.consume_if(b',')? {
@@ -116,11 +116,11 @@ impl Detector {
     }
 
     fn read_object<R: Read + Seek>(&mut self, cursor: &mut Cursor<R>) -> io::Result<()> {
-        let found = outline(cursor, &LISTS, SAMPLE_BYTES)?;
+        let found = read_outline(cursor, &LISTS, SAMPLE_BYTES)?;
         let after = cursor.position();
         let fields = found.fields();
         if let Ok(Some(format)) =
-            ConversationExtra::of(&fields).map(|about| about.and_then(|about| about.format()))
+            ConversationExtra::of(&fields).map(|extra| extra.and_then(|extra| extra.format()))
         {
             self.guess = Some(Guess::Certain(format));
             return Ok(());
@@ -136,7 +136,7 @@ impl Detector {
         cursor.seek_to(list)?;
         cursor.consume_if(b'[')?;
         while self.is_undecided() {
-            let Scanned::Bytes(bytes) = cursor.value(SAMPLE_BYTES)? else {
+            let Scanned::Bytes(bytes) = cursor.read_value(SAMPLE_BYTES)? else {
                 break;
             };
             let guess = json::parse_bytes(bytes, &mut Notes::new(), |text, _| {

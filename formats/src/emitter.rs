@@ -1,5 +1,5 @@
-//! Sends the events of a reader to the sink: joins records to messages, fits messages to the
-//! storage limits, counts unread fields.
+//! Sends the events of a reader to the sink. Joins the records of one message, fits messages to the
+//! storage limits, and counts fields that no reader uses.
 
 use std::collections::BTreeMap;
 
@@ -19,23 +19,27 @@ use crate::{
 pub(crate) struct Emitter<'a> {
     sink: &'a mut dyn Sink,
     strict: Strictness,
+    /// Conversations in the file so far.
     conversations: u64,
+    /// Messages emitted for the current conversation.
     messages: u64,
     /// Whether remarks are about the file or the current conversation.
     scope: Scope,
     pending: Option<PendingMessage>,
-    /// Each field that no reader uses: the first location and the number of occurrences.
+    /// For each field that no reader uses: its first location and the number of its occurrences.
     unread: BTreeMap<String, (Location, u64)>,
 }
 
 /// Most distinct unread fields that are counted.
 const MAX_UNREAD_FIELDS: usize = 1_000;
 
-/// A message that lacks some of its records.
+/// A message some of whose records have not been read yet.
 struct PendingMessage {
     location: Location,
+    /// What the format's own fields of its records yield.
     natives: Vec<Message>,
     extra: MessageExtra,
+    /// Number of records that are still to be read.
     left: usize,
 }
 
@@ -131,7 +135,7 @@ impl<'a> Emitter<'a> {
             self.remark(
                 location,
                 ImportOutcome::Changed,
-                format!("records of the same message that should follow: {left} missing"),
+                format!("records of this message are missing: {left}"),
             )?;
             let whole = extra.clone().apply(native.clone());
             return self.emit_message(
@@ -186,8 +190,9 @@ impl<'a> Emitter<'a> {
         }))?)
     }
 
-    /// Remarks on a field that no reader uses, once per file. [`Self::finish`] reports the number
-    /// of occurrences.
+    /// Remarks on a field that no reader uses. The first [`MAX_UNREAD_FIELDS`] fields are remarked
+    /// on once per file, and [`Self::finish`] reports the number of their occurrences. Further
+    /// fields are remarked on each time.
     fn remark_unread_field(&mut self, location: Location, field: String) -> Result<(), ReadError> {
         if let Some((_, times)) = self.unread.get_mut(&field) {
             *times += 1;
@@ -199,8 +204,8 @@ impl<'a> Emitter<'a> {
         self.remark(location, ImportOutcome::SetAside, field)
     }
 
-    /// Remarks on an item that cannot be read; an error in a strict reading. A message that waits
-    /// for this item is emitted without it.
+    /// Remarks on an item that cannot be read. In a strict reading this is an error. If a message
+    /// is pending, it is emitted without this item.
     pub(crate) fn refuse(
         &mut self,
         location: Location,
@@ -227,7 +232,7 @@ impl<'a> Emitter<'a> {
             .try_for_each(|field| self.remark_unread_field(location, field))
     }
 
-    /// Ends the file. An error if it holds no conversation.
+    /// Ends the file. An error if the file has no conversation.
     pub(crate) fn finish(mut self) -> Result<(), ReadError> {
         self.end_conversation()?;
         for (field, (location, times)) in std::mem::take(&mut self.unread) {

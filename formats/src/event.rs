@@ -6,7 +6,7 @@ use anneal_core::message::Message;
 
 use crate::Remark;
 
-/// The head of a conversation in a file.
+/// What a file says about a conversation as a whole, apart from its messages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Head {
     /// The file's own id of the conversation (a session id), which stays the same while the file
@@ -28,7 +28,7 @@ pub struct Head {
 /// A summary that the other system made.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Number of messages that it summarises, counted from the first message of the conversation.
+    /// Number of messages that it summarizes, counted from the first message of the conversation.
     pub covers: u64,
     /// The text of the summary.
     pub text: String,
@@ -51,7 +51,7 @@ pub enum FileEvent {
     /// A summary of the conversation. It follows the last message that the other system had when it
     /// made the summary.
     Summary(Summary),
-    /// A separator that the user put: contexts start after it.
+    /// A separator of the user: contexts start after it.
     Separator,
     /// A remark about an item that was not kept unchanged.
     Remark(Remark),

@@ -3,15 +3,15 @@
 /// The format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// OpenAI chat messages: a JSON list, an object with `messages`, or lines of either.
+    /// OpenAI chat messages: a JSON list, an object with `messages`, or one of these on each line.
     OpenAi,
     /// Anthropic messages: the same layouts, with content blocks, and `system` beside `messages`.
     Anthropic,
-    /// claw0: lines of `user`, `assistant`, `tool_use` and `tool_result` records.
+    /// claw0: one record on each line, of type `user`, `assistant`, `tool_use` or `tool_result`.
     Claw0,
-    /// pi, OpenClaw and ai-panel: lines of a session, v1 to v3.
+    /// Sessions of pi, OpenClaw and ai-panel, versions 1 to 3: one entry on each line.
     Pi,
-    /// ShareGPT: `conversations` of `from` and `value`.
+    /// ShareGPT: lists `conversations` of messages with `from` and `value`.
     ShareGpt,
     /// ZeroClaw's SQLite `sessions.db`.
     ZeroClaw,

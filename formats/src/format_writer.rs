@@ -1,4 +1,4 @@
-//! What the writer of each format does, and why it fails.
+//! The interface of the writers of all formats, and why writing fails.
 
 use std::io;
 
@@ -14,10 +14,10 @@ pub enum WriteError {
     #[error("the database cannot be written")]
     Database(#[from] rusqlite::Error),
     /// The format is a database, which cannot be written to a stream.
-    #[error("{0:?} is a database and needs a file's path")]
+    #[error("{0:?} is a database, and is written to a file path, not to a stream")]
     NeedsFile(Format),
     /// A file of this format holds one conversation, and a second one was begun.
-    #[error("a file of {0:?} holds one conversation")]
+    #[error("a file of the format {0:?} has only one conversation")]
     OneOnly(Format),
 }
 

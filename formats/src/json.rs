@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::ImportOutcome;
 
-/// Deepest nesting that is accepted.
+/// Deepest nesting of lists and objects that is accepted.
 const LEVELS: usize = 128;
 /// Longest name that a remark quotes, in bytes.
 const NAME_BYTES: usize = 40;
@@ -27,7 +27,8 @@ impl Unreadable {
 pub(crate) struct Notes {
     /// Outcomes of parts of the item that could not be kept unchanged, with their descriptions.
     pub(crate) remarks: Vec<(ImportOutcome, String)>,
-    /// Fields that no reader uses. Every message may have them, so they are reported once per file.
+    /// Fields that no reader uses. Every message may have them, so the emitter reports them once
+    /// per file.
     pub(crate) unread: Vec<String>,
 }
 
@@ -48,29 +49,29 @@ impl Notes {
         self.unread.extend(others.unread);
     }
 
-    /// Notes each field that is not in `read`, as a field of `whose`.
-    pub(crate) fn unread(&mut self, fields: &Fields, read: &[&str], whose: &str) {
+    /// Notes each field that is not in `read` as unread. `whose` names what it is a field of.
+    pub(crate) fn note_unread_fields(&mut self, fields: &Fields, read: &[&str], whose: &str) {
         fields
             .names()
             .filter(|name| !read.contains(name))
-            .for_each(|name| self.unread_field(name, whose));
+            .for_each(|name| self.note_unread_field(name, whose));
     }
 
-    /// Notes the field as a field of `whose`.
-    pub(crate) fn unread_field(&mut self, name: &str, whose: &str) {
+    /// Notes one field as unread.
+    pub(crate) fn note_unread_field(&mut self, name: &str, whose: &str) {
         self.unread
             .push(format!("field {} of {whose}", short_name(name)));
     }
 }
 
-/// The name for a remark: shortened, with control characters escaped.
+/// A name as a remark quotes it: shortened, with control characters escaped.
 pub(crate) fn short_name(kind: &str) -> String {
     let end = kind.floor_char_boundary(NAME_BYTES.min(kind.len()));
     kind[..end].escape_debug().to_string()
 }
 
 /// Parses a line or a value. Replaces bytes that are not UTF-8 with U+FFFD. If parsing fails,
-/// replaces lone surrogates with U+FFFD and parses again. Notes both.
+/// replaces lone surrogates with U+FFFD and parses again. Each replacement is noted.
 pub(crate) fn parse_bytes<T>(
     bytes: Vec<u8>,
     notes: &mut Notes,
@@ -157,7 +158,7 @@ fn without_lone_surrogates(text: &str) -> Option<String> {
     (copied > 0).then(|| repaired + &text[copied..])
 }
 
-/// The fields of a JSON object. The last of several fields with one name counts.
+/// The fields of a JSON object. If several fields have one name, the last one counts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Fields<'a>(pub(crate) BTreeMap<String, &'a RawValue>);
 
@@ -200,7 +201,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Whether a field is `true`.
-    pub(crate) fn is(&self, key: &str) -> bool {
+    pub(crate) fn is_true(&self, key: &str) -> bool {
         self.raw(key) == Some("true")
     }
 
@@ -270,9 +271,13 @@ pub(crate) fn object(input: &str) -> Box<RawValue> {
     RawValue::from_string(text).expect("the text was parsed, or is an object with one string")
 }
 
-/// Whether the input would exceed the nesting limit inside a message.
+/// Levels reserved for the lists and objects around a tool's input, which are fewer in every
+/// format.
+const LEVELS_AROUND_INPUT: usize = 16;
+
+/// Whether the input would exceed the nesting limit when it is written inside a message.
 fn is_too_deep_inside_a_message(input: &str) -> bool {
-    is_deep(&format!("{}{input}", "[".repeat(16)))
+    is_deep(&format!("{}{input}", "[".repeat(LEVELS_AROUND_INPUT)))
 }
 
 #[cfg(test)]
@@ -305,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_stay_and_other_inputs_are_wrapped() {
+    fn an_object_stays_an_object_and_other_inputs_are_wrapped() {
         assert_eq!(object("{\"n\": 1e2}").get(), "{\"n\": 1e2}");
         assert_eq!(
             object(" {\r\n\t\"a\\n\":\n[1]}\n").get(),

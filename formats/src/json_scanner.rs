@@ -3,17 +3,22 @@
 /// Tracks the brackets and quotes of a JSON value.
 #[derive(Default)]
 pub(crate) struct JsonScanner {
+    /// Number of open brackets.
     depth: u64,
-    /// One bit for each of the innermost open brackets, 1 for a list. The lowest bit is the
-    /// innermost.
+    /// One bit for each of the 128 innermost open brackets: 1 for a list, 0 for an object. The
+    /// lowest bit is the innermost bracket.
     lists: u128,
+    /// Whether the position is inside a string.
     text: bool,
+    /// Whether the last byte was the backslash of an escape sequence.
     escaped: bool,
+    /// Whether the value is a number or a word (`true`, `null`).
     scalar: bool,
 }
 
 impl JsonScanner {
-    /// How many of the bytes belong to the value, and whether the value ends with them.
+    /// Scans the next bytes. Returns how many of them belong to the value, and whether the value
+    /// ends with them.
     pub(crate) fn scan(&mut self, bytes: &[u8]) -> (usize, bool) {
         for (index, byte) in bytes.iter().enumerate() {
             if self.text {

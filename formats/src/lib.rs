@@ -9,17 +9,17 @@
 //! claw0, `time` by pi and ZeroClaw.
 //!
 //! - `format`: the formats. `detect`: which of them a file has.
-//! - `read`, `write`: which code reads or writes a format.
-//! - `read_options`, `read_error`: how a file is read, and why it is not read to its end.
-//! - `cursor`, `json_scanner`, `json`: a file as lines and JSON values, where a value ends, and
-//!   tolerant parsing of one.
-//! - `event`: what readers emit and writers take. `emitter`: sends it to the sink.
+//! - `read`: which code reads a format. `write`: which code writes a format.
+//! - `read_options`: how a file is read. `read_error`: why a file is not read to its end.
+//! - `cursor`: a file as lines and JSON values. `json_scanner`: where a JSON value ends. `json`:
+//!   tolerant parsing of one value.
+//! - `event`: what readers emit and writers take. `emitter`: sends a reader's events to the sink.
 //! - `storage_limits`: fits messages and heads to anneal's limits.
 //! - `remark`: what a reader could not keep unchanged.
 //! - `format_writer`: the interface of the writers, and why a file is not written to its end.
-//! - `conversation_extra`, `message_extra`: the extra object `anneal` of a conversation and of a
+//! - `conversation_extra`: the extra object `anneal` of a conversation. `message_extra`: that of a
 //!   message.
-//! - `added_parts`: messages of a file that is still being written.
+//! - `added_parts`: parts that were added to a message of a file that is still being written.
 
 mod added_parts;
 mod anthropic;

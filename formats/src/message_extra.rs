@@ -8,13 +8,13 @@ use serde_json::{Map, Value};
 
 use crate::json::{Fields, Unreadable};
 
-/// The name of the object.
-pub(crate) const KEY: &str = "anneal";
-/// The key of a changed part: the index of the native part that it changes.
+/// The name of the field with this object.
+pub(crate) const ANNEAL_KEY: &str = "anneal";
+/// The field of a changed part that holds the index of the native part that it changes.
 const AT: &str = "at";
 
 /// The difference between the native message (what the format's own fields yield) and the stored
-/// message. If present, it replaces the metadata of the native message.
+/// message. A record with this object has the metadata of the object, not of the native message.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct MessageExtra {
@@ -41,10 +41,10 @@ const fn is_zero(n: &usize) -> bool {
 }
 
 impl MessageExtra {
-    /// The object of a record; None if the record has none.
+    /// Parses the object `anneal` of a record; None if the record has none.
     pub(crate) fn of(record: &Fields) -> Result<Option<Self>, Unreadable> {
         let extra = record
-            .raw(KEY)
+            .raw(ANNEAL_KEY)
             .filter(|raw| raw.starts_with('{'))
             .map(serde_json::from_str);
         extra
@@ -72,7 +72,7 @@ impl MessageExtra {
                 let mut natives: Vec<Option<Part>> = native.parts.into_iter().map(Some).collect();
                 parts
                     .into_iter()
-                    .map(|written| part(written, &mut natives))
+                    .map(|written| restore_part(written, &mut natives))
                     .collect::<Result<_, _>>()?
             }
         };
@@ -83,7 +83,8 @@ impl MessageExtra {
         })
     }
 
-    /// The native message with the stored metadata: used if parts that `apply` needs are missing.
+    /// The native message with the stored metadata. Used if native parts that [`Self::apply`] needs
+    /// are missing.
     pub(crate) fn apply_labels(self, native: Message) -> Message {
         Message {
             metadata: self.metadata,
@@ -111,8 +112,8 @@ pub(crate) fn merge_messages(natives: Vec<Message>) -> Message {
     whole
 }
 
-/// Adds the object `anneal` to the first record, if it is needed or required. `more` is the number
-/// of records that follow.
+/// Adds the object `anneal` to the first record, if the native message differs or `forced` requires
+/// it. `more` is the number of records that follow the first one.
 pub(crate) fn with_extra(
     mut records: Vec<String>,
     more: usize,
@@ -149,7 +150,7 @@ pub(crate) enum ExtraObject {
 pub(crate) fn insert(object: &mut String, extra: &str) {
     object.pop();
     let comma = if object.ends_with('{') { "" } else { "," };
-    object.extend([comma, "\"", KEY, "\":", extra, "}"]);
+    object.extend([comma, "\"", ANNEAL_KEY, "\":", extra, "}"]);
 }
 
 fn parts_difference(natives: &[Part], parts: &[Part]) -> Vec<Value> {
@@ -191,20 +192,20 @@ fn fields(part: &Part) -> Map<String, Value> {
 /// The part as a change of the native part at index `at`.
 fn changed(at: usize, native: &Part, part: &Part) -> Value {
     let (native, mut written) = (fields(native), fields(part));
-    let gone = native
+    let removed = native
         .keys()
         .filter(|key| !written.contains_key(*key))
         .map(|key| (key.clone(), Value::Null));
-    let gone: Vec<(String, Value)> = gone.collect();
+    let removed: Vec<(String, Value)> = removed.collect();
     written.retain(|key, value| native.get(key) != Some(value));
-    written.extend(gone);
+    written.extend(removed);
     written.insert(AT.into(), at.into());
     Value::Object(written)
 }
 
-/// A part from its written form: an index, an index with changes, or a complete part. Each index
-/// may be used once.
-fn part(written: Value, natives: &mut [Option<Part>]) -> Result<Part, Unreadable> {
+/// Restores a part from its written form: an index, an index with changes, or a complete part. Each
+/// index may be used once.
+fn restore_part(written: Value, natives: &mut [Option<Part>]) -> Result<Part, Unreadable> {
     let bad = || Unreadable::new("a part in its `anneal` cannot be read");
     let mut at = |at: &Value| {
         let at = at

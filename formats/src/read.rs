@@ -11,8 +11,8 @@ use crate::{
     emitter::Emitter, message_list, openai::OpenAi, pi, sharegpt::ShareGpt, zeroclaw,
 };
 
-/// Sends all items of the file to `sink`, in order. Memory is bounded by the largest message, not
-/// by the file. Blocks.
+/// Sends all items of the file to `sink`, in order. The memory it takes depends on the largest
+/// message, not on the length of the file. Blocks the thread.
 pub fn read(
     path: &Path,
     format: Format,

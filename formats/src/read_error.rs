@@ -13,16 +13,16 @@ pub enum ReadError {
     /// The SQLite database cannot be read, or its tables are not as expected.
     #[error("the database cannot be read")]
     Database(#[from] rusqlite::Error),
-    /// The content is of no known format.
-    #[error("its content is of no known format")]
+    /// The content has no known format.
+    #[error("its content has no known format")]
     Unknown,
-    /// The file holds no conversation.
-    #[error("it holds no conversation")]
+    /// The file has no conversation.
+    #[error("it has no conversation")]
     Empty,
     /// An item cannot be read, and the reading is [`Strict`](crate::Strictness::Strict).
     #[error("{location}: {what}")]
     Refused {
-        /// Where the item stands.
+        /// Where the item is in the file.
         location: Location,
         /// A sentence that names fields and kinds, never content.
         what: String,

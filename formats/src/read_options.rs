@@ -14,7 +14,7 @@ pub struct ReadOptions {
 /// Whether a line that cannot be read ends the reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Strictness {
-    /// The reader remarks on it and goes on.
+    /// The reader remarks on the line and goes on.
     #[default]
     Lenient,
     /// The reading ends with an error.

@@ -1,4 +1,4 @@
-//! Remarks: what a reader could not keep unchanged, and where it stands in the file.
+//! Remarks: what a reader could not keep unchanged, and where in the file it is.
 
 use std::fmt;
 
@@ -53,7 +53,7 @@ pub enum Scope {
 /// An item of a file that was not kept unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remark {
-    /// Where the item stands in the file.
+    /// Where the item is in the file.
     pub location: Location,
     /// Whether the remark is about the file or about a conversation.
     pub scope: Scope,

@@ -17,12 +17,12 @@ use crate::{
     json::{Notes, Unreadable, short_name},
 };
 
-/// Replaces an empty id.
+/// The id that replaces an empty one.
 const UNNAMED: &str = "unnamed";
-/// Replaces NUL, which cannot be stored.
+/// The character that replaces NUL, which cannot be stored here.
 const REPLACEMENT: &str = "\u{fffd}";
 
-/// The message within the limits of an append.
+/// Fits a message to the limits of an append. An error if it cannot be stored.
 pub(crate) fn fit_message(mut message: Message, notes: &mut Notes) -> Result<Message, Unreadable> {
     let role = message.role;
     message.parts = message
@@ -32,7 +32,7 @@ pub(crate) fn fit_message(mut message: Message, notes: &mut Notes) -> Result<Mes
         .collect();
     if message.parts.is_empty() {
         if role == Role::Tool {
-            return Err(Unreadable::new("a tool's message without a result"));
+            return Err(Unreadable::new("a tool message without a result"));
         }
         message.parts.push(Part::Text {
             text: String::new(),
@@ -52,7 +52,7 @@ pub(crate) fn fit_message(mut message: Message, notes: &mut Notes) -> Result<Mes
     Ok(message)
 }
 
-/// The head within the limits of a new conversation.
+/// Fits a head to the limits of a new conversation.
 pub(crate) fn fit_head(mut head: Head, notes: &mut Notes) -> Head {
     if head.title.len() > TITLE_BYTES {
         head.title
@@ -96,7 +96,8 @@ fn size(labels: &BTreeMap<String, String>) -> usize {
         .sum()
 }
 
-/// The labels that fit. The largest are left out first, then those with the last names.
+/// Leaves out labels until the others fit: the largest while they have too many bytes, then those
+/// with the last names while there are too many.
 fn fit_labels(all: BTreeMap<String, String>, notes: &mut Notes) -> BTreeMap<String, String> {
     let mut labels = BTreeMap::new();
     for (mut key, mut value) in all {
@@ -141,7 +142,7 @@ fn replace_nul(name: &str, text: &mut String, notes: &mut Notes) {
     }
 }
 
-/// The part, if a message of this role may hold it.
+/// Fits a part to the limits. None if a message of this role cannot have it.
 fn fit_part(part: Part, role: Role, notes: &mut Notes) -> Option<Part> {
     let (fits, what) = match &part {
         Part::Text { .. } => (role != Role::Tool, "a text"),
@@ -203,7 +204,8 @@ fn fit_part(part: Part, role: Role, notes: &mut Notes) -> Option<Part> {
                 provider.clear();
                 notes.push((
                     ImportOutcome::Changed,
-                    "the provider of reasoning has too long a name".into(),
+                    "the provider of a reasoning part was too long or had NUL, and was removed"
+                        .into(),
                 ));
             }
             Part::Reasoning {
@@ -225,7 +227,7 @@ fn fit_media(mut media: Media, notes: &mut Notes) -> Option<Media> {
     if media.uri.is_empty() || media.uri.len() > most || media.uri.contains('\0') {
         notes.push((
             ImportOutcome::SetAside,
-            "media whose address is empty or too long".into(),
+            "media whose address is empty, too long or has NUL".into(),
         ));
         return None;
     }
@@ -234,14 +236,18 @@ fn fit_media(mut media: Media, notes: &mut Notes) -> Option<Media> {
         || media.media_type.contains('\0')
     {
         media.media_type = "application/octet-stream".into();
-        notes.push((ImportOutcome::Changed, "media of no readable type".into()));
+        notes.push((
+            ImportOutcome::Changed,
+            "a media type was empty, too long or had NUL, and became application/octet-stream"
+                .into(),
+        ));
     }
     media.tokens = media.tokens.min(u32::MAX.into());
     Some(media)
 }
 
 /// The first half of the digest, in hexadecimal digits.
-pub(crate) fn hex(digest: &digest::Digest) -> String {
+pub(crate) fn half_hex(digest: &digest::Digest) -> String {
     hex::encode(&digest[..16])
 }
 
@@ -252,18 +258,23 @@ fn fit_id(what: &str, id: String, notes: &mut Notes) -> String {
         return id;
     }
     if id.is_empty() {
-        notes.push((ImportOutcome::Changed, format!("a {what} without a name")));
+        notes.push((
+            ImportOutcome::Changed,
+            format!("the name or id of a {what} was empty, and became {UNNAMED}"),
+        ));
         return UNNAMED.into();
     }
     notes.push((
         ImportOutcome::Changed,
-        format!("the id of a {what} was longer than {ID_BYTES} bytes, or held NUL"),
+        format!(
+            "the name or id of a {what} had more than {ID_BYTES} bytes or NUL, and was changed"
+        ),
     ));
     let digest = digest::of_content(&id);
-    let hex = hex(&digest);
+    let hex = half_hex(&digest);
     let clean = id.replace('\0', REPLACEMENT);
-    let begin = clean.floor_char_boundary((ID_BYTES - 1 - hex.len()).min(clean.len()));
-    format!("{}-{hex}", &clean[..begin])
+    let end = clean.floor_char_boundary((ID_BYTES - 1 - hex.len()).min(clean.len()));
+    format!("{}-{hex}", &clean[..end])
 }
 
 #[cfg(test)]
@@ -285,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_id_is_shortened_the_same_for_call_and_result() {
+    fn a_long_id_is_shortened_in_the_same_way_in_call_and_result() {
         let long = format!("call_{}|fc_{}", "x".repeat(100), "y".repeat(100));
         let call = Part::ToolUse {
             id: long.clone(),

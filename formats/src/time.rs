@@ -1,13 +1,13 @@
 //! The time format of pi and ZeroClaw.
 
-/// Milliseconds until the year 10000, from which on a year has five digits.
+/// Milliseconds from 1970 until the year 10000. From then on a year has five digits.
 const LATEST_MS: u64 = 253_402_300_800_000;
 
 /// The time as ISO 8601 in UTC, with milliseconds.
 pub(crate) fn iso(created_us: i64) -> String {
     let ms = created_us.div_euclid(1_000);
     let (days, ms_of_day) = (ms.div_euclid(86_400_000), ms.rem_euclid(86_400_000));
-    let (year, month, day) = civil(days);
+    let (year, month, day) = date_of_day(days);
     let (hour, minute) = (ms_of_day / 3_600_000, ms_of_day / 60_000 % 60);
     let (second, ms) = (ms_of_day / 1_000 % 60, ms_of_day % 1_000);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
@@ -15,7 +15,7 @@ pub(crate) fn iso(created_us: i64) -> String {
 
 /// The time in pi's format: a number of milliseconds since 1970 becomes ISO 8601, anything else
 /// stays.
-pub(crate) fn normal(time: &str) -> String {
+pub(crate) fn in_pi_format(time: &str) -> String {
     let ms = time
         .parse::<i64>()
         .ok()
@@ -23,9 +23,9 @@ pub(crate) fn normal(time: &str) -> String {
     ms.map_or_else(|| time.to_owned(), |ms| iso(ms * 1_000))
 }
 
-/// Year, month and day, from the number of days since 1970-01-01. Counts in eras of 400 years that
-/// begin on 1 March.
-const fn civil(days: i64) -> (i64, i64, i64) {
+/// Year, month and day of a day, given as the number of days since 1970-01-01. The computation
+/// counts in eras of 400 years that begin on 1 March.
+const fn date_of_day(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);
     let of_era = days.rem_euclid(146_097);
@@ -39,11 +39,11 @@ const fn civil(days: i64) -> (i64, i64, i64) {
 
 #[cfg(test)]
 mod tests {
-    use super::{iso, normal};
+    use super::{in_pi_format, iso};
 
     #[test]
-    fn numbers_become_dates_and_dates_stay() {
-        assert_eq!(normal("1708300001000"), "2024-02-18T23:46:41.000Z");
+    fn milliseconds_become_dates_and_other_times_stay() {
+        assert_eq!(in_pi_format("1708300001000"), "2024-02-18T23:46:41.000Z");
         for time in [
             "2026-11-21T07:20:47.355Z",
             "t",
@@ -51,12 +51,12 @@ mod tests {
             "99999999999999999999",
             "253402300800000",
         ] {
-            assert_eq!(normal(time), time);
+            assert_eq!(in_pi_format(time), time);
         }
     }
 
     #[test]
-    fn times_are_written_as_pi_does() {
+    fn times_are_written_in_the_format_of_pi() {
         assert_eq!(iso(0), "1970-01-01T00:00:00.000Z");
         assert_eq!(iso(1_795_245_647_355_999), "2026-11-21T07:20:47.355Z");
         assert_eq!(iso(951_782_400_000_000), "2000-02-29T00:00:00.000Z");

@@ -20,11 +20,12 @@ pub enum Output {
     File(PathBuf),
 }
 
-/// Writes conversations. For each one: [`Writer::begin_conversation`], then its messages, summaries
-/// and separators in order. [`Writer::finish`] after the last one.
+/// Writes conversations. For each one, call [`Writer::begin_conversation`], then write its
+/// messages, summaries and separators in order. Call [`Writer::finish`] after the last one.
 pub struct Writer(Box<dyn FormatWriter + Send>);
 
-/// A writer of the format. An error if the output does not suit the format or cannot be created.
+/// Creates a writer of the format. An error if the output does not suit the format or cannot be
+/// created.
 pub fn writer(format: Format, output: Output) -> Result<Writer, WriteError> {
     let stream = match (format, output) {
         (Format::ZeroClaw, Output::Stream(_)) => return Err(WriteError::NeedsFile(format)),
@@ -39,6 +40,7 @@ pub fn writer(format: Format, output: Output) -> Result<Writer, WriteError> {
         Format::Claw0 => Box::new(claw0::Claw0Writer::new(stream)),
         Format::Pi => Box::new(pi::PiWriter::new(stream)),
         Format::ShareGpt => Box::new(MessageListWriter::new(ShareGpt::default(), stream)),
+        // ZeroClaw has returned above.
         Format::OpenAi | Format::ZeroClaw => Box::new(MessageListWriter::new(OpenAi, stream)),
     }))
 }

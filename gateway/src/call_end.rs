@@ -11,8 +11,8 @@ pub enum CallEnd<'a> {
     Answered,
     /// The model has failed.
     Failed(&'a CallFailure),
-    /// The call was ended before its answer, or its answer was lost, for a reason that is not the
-    /// model's. Says nothing about the model.
+    /// The call was ended before its answer, or its answer was lost, for a reason outside of the
+    /// model. Breakers do not count it.
     Abandoned,
 }
 
@@ -25,7 +25,7 @@ impl<'a> CallEnd<'a> {
         }
     }
 
-    /// The label in metrics.
+    /// The value of the metrics' label `outcome`, in which an abandoned call is `cancelled`.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Answered => "answered",
@@ -34,7 +34,7 @@ impl<'a> CallEnd<'a> {
         }
     }
 
-    /// The verdict on the model that its breakers record.
+    /// What the breakers record of this end.
     pub(crate) fn verdict(self, purpose: CallPurpose) -> Verdict {
         let failure = match self {
             Self::Answered => return Verdict::Answers,
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_context_that_is_too_long_and_an_abandoned_call_say_nothing() {
+    fn a_context_that_is_too_long_and_an_abandoned_call_are_not_counted() {
         let overflow = CallFailure::Overflow {
             window: None,
             prompt: None,

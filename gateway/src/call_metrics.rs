@@ -12,7 +12,7 @@ pub(crate) struct CallMetrics<'a> {
 }
 
 impl<'a> CallMetrics<'a> {
-    /// Starts the time of a call of this model. Without [`Self::set_end`] the call counts as
+    /// Starts to measure a call of this model. Without [`Self::set_end`] the call counts as
     /// abandoned.
     pub(crate) fn start(model: &'a str) -> Self {
         Self {

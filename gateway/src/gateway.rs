@@ -16,7 +16,7 @@ use tracing::warn;
 
 use crate::{call_end::CallEnd, provider_calls::ProviderCalls};
 
-/// The way to a process's models. Cheap to make and to copy.
+/// Admits the calls of one purpose to a process's models. Cheap to make and to copy.
 #[derive(Clone, Copy)]
 pub struct ModelGateway<'a> {
     store: &'a Store,
@@ -42,8 +42,9 @@ impl<'a> ModelGateway<'a> {
         }
     }
 
-    /// Admits a call for a conversation, or returns the reason for refusing it. `tokens` is the most
-    /// that it may use: its input and the reserve for its output. Does not wait for a free place.
+    /// Admits a call for a conversation, or returns the reason for refusing it. `tokens` is the
+    /// most that the call may use: its input and the reserve for its output. Does not wait: if too
+    /// many calls are under way, this one is refused.
     pub async fn admit(
         &self,
         caller: Caller,
@@ -68,8 +69,8 @@ impl<'a> ModelGateway<'a> {
     }
 }
 
-/// An admitted call. It may consist of several calls of the provider, or of none. Where it is
-/// dropped without [`Self::settle`], it is settled in the background as an abandoned call.
+/// An admitted call. It may consist of several calls of the provider, or of none. If it is dropped
+/// without [`Self::settle`], it is settled in the background as an abandoned call.
 pub struct AdmittedCall<'a> {
     gateway: ModelGateway<'a>,
     lease: ModelLease,
@@ -78,7 +79,7 @@ pub struct AdmittedCall<'a> {
 }
 
 impl<'a> AdmittedCall<'a> {
-    /// The lease, and the calls that are made under it.
+    /// Borrows the lease and the provider calls that are made under it, each by itself.
     pub const fn split(&mut self) -> (CallLease<'_>, &mut ProviderCalls<'a>) {
         let lease = CallLease {
             store: self.gateway.store,
@@ -96,13 +97,13 @@ impl<'a> AdmittedCall<'a> {
         lease.unless_lost(provider_calls.answer(call)).await
     }
 
-    /// The cost so far, with that of a call that did not complete.
+    /// The cost so far, including that of a call that did not complete.
     pub fn spent(&self) -> ModelSpend {
         self.provider_calls.spent()
     }
 
-    /// Ends the lease, books the cost and moves the breakers. If that fails, or if the future is
-    /// dropped, it is tried again in the background.
+    /// Ends the lease, books the cost and updates the breakers. If that fails, or if the future is
+    /// dropped, the store tries again in the background.
     pub async fn settle(mut self, end: CallEnd<'_>) {
         let outcome = self.outcome(end);
         // From here on the store retries.
@@ -143,13 +144,13 @@ pub struct CallLease<'a> {
     lease: &'a ModelLease,
 }
 
-/// The lease of a call is lost: others may be admitted in its place.
+/// The lease of a call is lost: other calls may be admitted in its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the lease of a call was lost")]
 pub struct LeaseLost;
 
 impl CallLease<'_> {
-    /// Does the work and renews the lease meanwhile. If the lease is lost, the work is dropped.
+    /// Runs `work` and renews the lease meanwhile. If the lease is lost, `work` is dropped.
     pub async fn unless_lost<T>(&self, work: impl Future<Output = T>) -> Result<T, LeaseLost> {
         tokio::select! {
             biased;

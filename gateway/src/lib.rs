@@ -2,13 +2,16 @@
 //! summaries call models only through [`ModelGateway`]. No database connection is held while a
 //! model answers.
 //!
-//! - `gateway`: a call is admitted, holds a lease, and is settled when it ends.
+//! - `gateway`: admits a call, holds its lease, and settles it when it ends.
 //! - `provider_calls`: the requests to the provider under one lease, and their cost.
 //! - `call_end`: what the end of a call says about the model, and its name in metrics.
 //! - `call_metrics`: the number and the duration of calls.
 //!
-//! Which calls may start is decided in `core/src/admission.rs`, which breakers open in
-//! `core/src/breaker.rs`, what an unanswered call costs in `llm/src/provider/call_cost.rs`.
+//! Decided elsewhere:
+//!
+//! - which calls may start: `core/src/admission.rs`;
+//! - which breakers open: `core/src/breaker.rs`;
+//! - what a call without a complete answer costs: `llm/src/provider/call_cost.rs`.
 
 mod call_end;
 mod call_metrics;

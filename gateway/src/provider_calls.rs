@@ -1,5 +1,5 @@
-//! The calls of the provider under one lease. Each is counted in the metrics, and its cost is
-//! recorded also where it is abandoned.
+//! The calls of the provider under one lease. Each call is counted in the metrics. Its cost is
+//! recorded even if it is abandoned.
 
 use anneal_core::tokens::Tokens;
 use anneal_llm::provider::{Answer, BilledAnswerStream, Call, CallCost, CallFailure, Model, Piece};
@@ -7,11 +7,11 @@ use anneal_store::ModelSpend;
 
 use crate::{call_end::CallEnd, call_metrics::CallMetrics};
 
-/// The calls of a model's provider so far.
+/// Makes the calls of a model's provider, and adds up their cost.
 pub struct ProviderCalls<'a> {
     model: &'a Model,
     calls: i32,
-    /// Tokens read and written by all calls but the last.
+    /// Tokens that all calls but the last have read (`.0`) and written (`.1`).
     before: (Tokens, Tokens),
     last: CallCost,
 }
@@ -31,7 +31,7 @@ impl<'a> ProviderCalls<'a> {
         self.model
     }
 
-    /// The cost of all calls, with that of a call that did not complete.
+    /// The cost of all calls, including that of a call that did not complete.
     pub fn spent(&self) -> ModelSpend {
         ModelSpend {
             calls: self.calls,
@@ -40,7 +40,7 @@ impl<'a> ProviderCalls<'a> {
         }
     }
 
-    /// Calls the model once and returns its whole answer, without tool calls and thoughts.
+    /// Calls the model once and returns its whole answer, without tool calls and reasoning.
     pub async fn answer(&mut self, call: &Call<'_>) -> Result<Answer, CallFailure> {
         let mut metrics = CallMetrics::start(self.model.name());
         let answered = self.model.answer(call, self.add_call()).await;
@@ -93,8 +93,8 @@ impl CallStream<'_> {
         self.pieces.cost()
     }
 
-    /// Ends the call. Its reader says how: pieces that cannot be used are a failure, too. A call
-    /// without this counts as abandoned.
+    /// Ends the call. The reader of the stream says how, because pieces that it cannot use are a
+    /// failure, too. A stream that is dropped without this counts as abandoned.
     pub fn end(mut self, end: CallEnd<'_>) {
         self.metrics.set_end(end);
     }

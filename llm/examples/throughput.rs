@@ -1,4 +1,4 @@
-//! Throughput of the extractive summariser by kind of text, in megabytes per second:
+//! Throughput of the extractive summarizer by kind of text, in megabytes per second:
 //! `cargo run --release -p anneal-llm --example throughput`.
 #![allow(clippy::unwrap_used, reason = "a measurement may stop at once")]
 
@@ -10,6 +10,7 @@ use anneal_core::{
 };
 use anneal_llm::{Extractive, Purpose, Source, SourceBody, Summarizer as _, SummaryAsk};
 
+/// Bytes of each text.
 const BYTES: usize = 10_000_000;
 
 fn main() {
@@ -71,7 +72,7 @@ fn main() {
         ),
         ("2 M short sentences", "Ab c. ".repeat(BYTES / 6)),
     ];
-    // Linear like the real counter, but so cheap that only the summariser's own work is timed.
+    // Linear like the real counter, but so cheap that only the summarizer's own work is timed.
     let measure = |text: &str| Tokens::new(text.len().div_ceil(4) as u64);
     for (name, text) in texts {
         let body = SourceBody::Original(vec![Part::Text { text }]);

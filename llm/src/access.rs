@@ -7,16 +7,16 @@ use anneal_core::{
 
 use crate::provider::{CallableModels, Model};
 
-/// Models and limits; all processes of a deployment must have the same.
+/// Models and limits. All processes of a deployment must have the same ones.
 #[derive(Debug, Clone)]
 pub struct ModelAccess {
     /// The models, by name.
     pub models: CallableModels,
     /// When calls are refused after failures, and for how long.
     pub breaker: BreakerSettings,
-    /// Most tokens of a tenant's calls in a day (UTC); None: no limit.
+    /// Most tokens that one tenant's calls may use in a day (UTC); None: no limit.
     pub tokens_per_day: Option<Tokens>,
-    /// Percent of a model's concurrent calls that one tenant may have while other tenants exist.
+    /// Percentage of a model's concurrent calls that one tenant may have while other tenants exist.
     pub tenant_share_percent: u32,
 }
 

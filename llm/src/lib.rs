@@ -1,8 +1,8 @@
 //! Language models.
 //!
 //! - [`provider`]: the models, and calls to their providers.
-//! - [`provider_error`]: what providers' errors mean for the size of a context.
-//! - `summarizer`: the interface of summarisers.
+//! - [`provider_error`]: decides whether a provider's answer means that the context is too long.
+//! - `summarizer`: the interface of summarizers.
 //! - `model_summary` ([`ModelSummarizer`]): summaries written by a model.
 //! - `extractive` ([`Extractive`]): summaries without a model.
 //! - `access` ([`ModelAccess`]): the callable models and the operator's limits.

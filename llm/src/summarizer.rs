@@ -1,5 +1,5 @@
-//! The interface of summarisers: the ask, the summary, the failures, and the checks that every
-//! summary passes.
+//! The interface of summarizers: the input ([`SummaryAsk`]), the summary, the failures, and the
+//! checks that every summary passes.
 
 use std::{future::Future, pin::Pin};
 
@@ -17,34 +17,35 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// Counts the tokens of a text in the conversation's encoding. Its time must be linear in the text.
 pub type Measure = dyn Fn(&str) -> Tokens + Send + Sync;
 
-/// Writes summaries without a model: [`crate::Extractive`], or what a test puts in its place.
+/// Writes summaries without a model: [`crate::Extractive`], or a replacement in tests.
 pub trait Summarizer: Send + Sync {
-    /// Stored as the checkpoint's `model`.
+    /// The summarizer's name, stored as the checkpoint's `model`.
     fn name(&self) -> &str;
 
-    /// Version of the method, stored with each summary. Raised when answers change.
+    /// Version of the method, stored with each summary. It is raised when the method's summaries
+    /// change.
     fn prompt_version(&self) -> i32;
 
-    /// Writes the summary and checks it with [`SummaryAsk::accept`]. Uses the processor for a time
-    /// that is linear in the sources: call it on a blocking thread.
+    /// Writes the summary and checks it with [`SummaryAsk::accept`]. Call it on a blocking thread:
+    /// it computes for a time that is linear in the length of the sources.
     fn summarize(&self, ask: &SummaryAsk<'_>) -> Result<Summary, SummaryFailure>;
 }
 
-/// The messages that the summary replaces.
+/// Whether the summary replaces many messages or one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// A run of messages: the summary becomes a checkpoint.
     Range,
-    /// One large message: the summary becomes its summary cache.
+    /// One large message: the summary is stored with it, as its cached summary.
     Message,
 }
 
-/// Fewest tokens of a target.
+/// The smallest target of a summary.
 const MIN_TARGET: Tokens = Tokens::new(48);
 
 impl Purpose {
-    /// The most tokens of a summary of `source` tokens: half of a range or a tenth of a message, at
-    /// most `most`.
+    /// The target of a summary: the most tokens that it may have. It is half of the `source` tokens
+    /// of a range, or a tenth of those of a message, and at most `most`, but never less than 48.
     pub fn target(self, source: Tokens, most: Tokens) -> Tokens {
         let share = match self {
             Self::Range => 2,
@@ -54,8 +55,8 @@ impl Purpose {
     }
 }
 
-/// A user message that the summary must quote word for word: the opening of a turn that the cut
-/// splits.
+/// A user message that the summary must quote word for word: the opening of a turn in whose middle
+/// the checkpoint ends.
 #[derive(Debug, Clone, Copy)]
 pub struct Quote<'a> {
     /// Id of the message.
@@ -64,7 +65,7 @@ pub struct Quote<'a> {
     pub text: &'a str,
 }
 
-/// One message to be summarised.
+/// One message to be summarized.
 #[derive(Debug, Clone)]
 pub struct Source {
     /// Id of the message.
@@ -75,21 +76,21 @@ pub struct Source {
     pub body: SourceBody,
 }
 
-/// The form in which a message reaches the summariser.
+/// The form in which a message reaches the summarizer.
 #[derive(Debug, Clone)]
 pub enum SourceBody {
     /// The original parts.
     Original(Vec<Part>),
     /// The cached summary of a large message.
-    Digest(String),
+    CachedSummary(String),
 }
 
 impl Source {
     /// The texts of the message in order, which make up its size.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
-        let (parts, digest) = match &self.body {
+        let (parts, cached_summary) = match &self.body {
             SourceBody::Original(parts) => (parts.as_slice(), None),
-            SourceBody::Digest(text) => (&[][..], Some(text.as_str())),
+            SourceBody::CachedSummary(text) => (&[][..], Some(text.as_str())),
         };
         let texts = parts.iter().flat_map(|part| match part {
             Part::Text { text } | Part::ToolResult { text, .. } | Part::Reasoning { text, .. } => {
@@ -98,21 +99,21 @@ impl Source {
             Part::ToolUse { name, input, .. } => [name.as_str(), input.as_str()],
             Part::Media(media) => [media.uri.as_str(), media.media_type.as_str()],
         });
-        digest
+        cached_summary
             .into_iter()
             .chain(texts)
             .filter(|text| !text.is_empty())
     }
 }
 
-/// The input of a summariser. Its texts are data, never instructions.
+/// The input of a summarizer. Its texts are data, never instructions.
 #[derive(Clone, Copy)]
 pub struct SummaryAsk<'a> {
-    /// The messages that the summary replaces.
+    /// Whether the summary replaces many messages or one.
     pub purpose: Purpose,
     /// Summary of the previous checkpoint, whose content the new summary must keep.
     pub previous: Option<&'a str>,
-    /// Words to quote.
+    /// A user message to quote word for word.
     pub quoted: Option<Quote<'a>>,
     /// The messages in order of their ids; exactly one for [`Purpose::Message`].
     pub sources: &'a [Source],
@@ -124,20 +125,21 @@ pub struct SummaryAsk<'a> {
     pub measure: &'a Measure,
 }
 
-/// Bytes that are measured at once. A longer text is measured in parts until the limit is reached.
+/// Bytes whose tokens are counted at once. A longer text is counted in parts, until the limit is
+/// reached.
 const MEASURED_BYTES: usize = 64 * 1024;
-/// Most tokens that a cut between two measured parts may add.
+/// Most tokens by which cutting a text in two may raise its count.
 const SEAM_TOKENS: u64 = 8;
 
 impl SummaryAsk<'_> {
-    /// Whether all texts are white space and control characters.
+    /// Whether all texts consist of white space and control characters.
     pub fn is_blank(&self) -> bool {
         self.all_texts()
             .all(|text| text.chars().all(|c| c.is_whitespace() || c.is_control()))
     }
 
-    /// Tokens of everything that the summary replaces. Counted only up to `limit`; a result above
-    /// it is a lower bound.
+    /// Tokens of everything that the summary replaces. Counting stops above `limit`, so a result
+    /// above it is a lower bound.
     pub fn source_tokens(&self, limit: Tokens) -> Tokens {
         let mut sum = Tokens::ZERO;
         for text in self.all_texts() {
@@ -155,8 +157,8 @@ impl SummaryAsk<'_> {
         sum
     }
 
-    /// Checks a finished text: not blank, within the target, shorter than its source. Removes
-    /// control characters other than line feed and tab.
+    /// Checks that a finished text is not blank, is within the target and is shorter than its
+    /// source. Removes control characters other than line feed and tab.
     pub fn accept(&self, text: String) -> Result<Summary, SummaryFailure> {
         let is_unwanted = |c: char| c.is_control() && c != '\n' && c != '\t';
         let text = if text.contains(is_unwanted) {
@@ -199,7 +201,7 @@ impl SummaryAsk<'_> {
 pub struct Summary {
     /// Its text; holds no control character but line feed and tab.
     pub text: String,
-    /// Its tokens by the ask's measure.
+    /// Its tokens, counted with [`SummaryAsk::measure`].
     pub tokens: Tokens,
 }
 
@@ -207,7 +209,7 @@ pub struct Summary {
 #[derive(Debug, thiserror::Error)]
 pub enum SummaryFailure {
     /// The sources are blank.
-    #[error("nothing to summarise")]
+    #[error("nothing to summarize")]
     EmptySource,
     /// The model's answer holds no text.
     #[error("summary is empty")]
@@ -226,14 +228,15 @@ pub enum SummaryFailure {
     OverTarget {
         /// Its tokens; a lower bound for an answer that was too long to be parsed.
         tokens: Tokens,
-        /// The ask's target.
+        /// [`SummaryAsk::target`].
         target: Tokens,
     },
     /// The target is too small for any text.
     #[error("nothing fits into {0} tokens")]
     TargetTooSmall(Tokens),
-    /// A gate refused the text: readers must not get it as a summary.
-    #[error("summary is unfit: {0}")]
+    /// A gate (a check in `model_summary/gates/`) refused the text. It must not be stored as a
+    /// summary.
+    #[error("summary was refused: {0}")]
     Rejected(RejectedSummary),
     /// The model gave no answer.
     #[error(transparent)]
@@ -250,28 +253,29 @@ pub enum SummaryFailure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RejectedSummary {
     /// It is JSON, but not the requested object.
-    #[error("it is not the object that was asked for")]
+    #[error("it is not the requested JSON object")]
     WrongSchema,
-    /// It is a refusal, or almost empty for a long source.
-    #[error("it says nothing of its source")]
+    /// The model declined to summarize, or wrote almost nothing about a long source.
+    #[error("it says nothing about its source")]
     NoContent,
     /// It repeats itself.
     #[error("it repeats itself")]
     Repetitive,
     /// It is a passage of its source.
-    #[error("it copies its source")]
+    #[error("it is a copy of a passage of its source")]
     CopiesSource,
-    /// It continues the conversation, or holds its marks.
-    #[error("it speaks with the marks of a conversation")]
+    /// It continues the conversation, or holds role markers such as `User:` or a chat template's
+    /// tokens.
+    #[error("it contains the role markers of a conversation")]
     RoleMarkers,
     /// It is in a script that its source hardly uses.
-    #[error("it is in another script than its source")]
+    #[error("it is written in a script that its source hardly uses")]
     WrongScript,
     /// It describes the format of its source, not the content.
-    #[error("it speaks of the form of its source")]
+    #[error("it describes the format of its source, not the content")]
     DescribesFormat,
     /// Most of its words are not in its source.
-    #[error("it is not about its source")]
+    #[error("most of its words are not in its source")]
     Ungrounded,
     /// Identifiers that its source names repeatedly are missing.
     #[error("it leaves out identifiers of its source")]
@@ -279,7 +283,7 @@ pub enum RejectedSummary {
 }
 
 impl SummaryFailure {
-    /// Whether the same ask may succeed later.
+    /// Whether the same [`SummaryAsk`] may succeed later.
     pub const fn is_retryable(&self) -> bool {
         match self {
             Self::Call(failure) => failure.is_retryable(),
@@ -288,7 +292,7 @@ impl SummaryFailure {
         }
     }
 
-    /// Whether the model's answer was unusable, while another one may be good.
+    /// Whether the model's answer was unusable. Another answer to the same request may be good.
     pub const fn is_bad_output(&self) -> bool {
         matches!(
             self,
@@ -297,15 +301,15 @@ impl SummaryFailure {
     }
 }
 
-/// Makes the model calls of a summary, and stores its finished parts. The caller's implementation
+/// Makes the model calls of a summary, and stores the summary's finished parts. The implementation
 /// decides on admission, cost and storage.
 pub trait SummaryCalls: Send + Sync {
     /// Waits for admission, calls the model, and settles the cost.
     fn call<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, Result<Answer, SummaryFailure>>;
 
-    /// Loads the part with this digest, if an earlier run of the same job has stored it.
+    /// Loads the part that was stored under this hash by an earlier run of the same job.
     fn load_part<'a>(&'a self, part: &'a Digest) -> BoxFuture<'a, Option<String>>;
 
-    /// Stores a finished part for the next run, in case this one fails.
+    /// Stores a finished part under its hash for the next run, in case this run fails.
     fn store_part<'a>(&'a self, part: &'a Digest, text: &'a str) -> BoxFuture<'a, ()>;
 }

@@ -52,8 +52,8 @@ impl Account {
             .process_group(0)
             .stdin(Stdio::null());
         for (name, _) in std::env::vars_os() {
-            let locale = ["LANG", "LANGUAGE"].iter().any(|known| name == *known);
-            if locale
+            let is_locale = ["LANG", "LANGUAGE"].iter().any(|known| name == *known);
+            if is_locale
                 || name.as_encoded_bytes().starts_with(b"PG")
                 || name.as_encoded_bytes().starts_with(b"LC_")
             {
@@ -71,11 +71,13 @@ impl Account {
         command
     }
 
-    /// Changes the owner of the file or folder to this user. Does nothing without a switch of
-    /// users.
+    /// Changes the owner of the file or folder to this user. Does nothing if PostgreSQL runs as the
+    /// current user.
     pub(crate) fn chown(&self, path: &Path) -> Result<()> {
         match &self.other {
-            Some(other) => chown(path, Some(self.uid), Some(other.gid)).on("give away", path),
+            Some(other) => {
+                chown(path, Some(self.uid), Some(other.gid)).on("change the owner of", path)
+            }
             None => Ok(()),
         }
     }
@@ -85,22 +87,22 @@ impl Account {
         file.uid() == self.uid
     }
 
-    /// Whether this user may search all folders on the way to `path`, including `path` if it is a
-    /// folder. True without a switch of users.
+    /// Whether this user may enter all folders on the way to `path`, including `path` if it is a
+    /// folder. True if PostgreSQL runs as the current user.
     pub(crate) fn can_enter(&self, path: &Path) -> bool {
         let Some(other) = &self.other else {
             return true;
         };
         path.ancestors().all(|step| {
             fs::metadata(step).is_ok_and(|step| {
-                let search = if step.uid() == self.uid {
+                let enter_bit = if step.uid() == self.uid {
                     0o100
                 } else if step.gid() == other.gid {
                     0o010
                 } else {
                     0o001
                 };
-                step.mode() & search != 0
+                step.mode() & enter_bit != 0
             })
         })
     }

@@ -1,3 +1,5 @@
+//! Finds the installed programs of PostgreSQL.
+
 use std::cmp::Reverse;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,8 +11,8 @@ use crate::version::Version;
 /// Oldest major version that anneal supports.
 const OLDEST_MAJOR: u32 = 15;
 
-/// Parent folders of installed versions, the prefix of their entries, and the path from an entry to
-/// its programs.
+/// Where installed versions are: (the parent folder, which has an entry for each version; the
+/// prefix of the entries' names before the version; the path from an entry to its programs).
 const INSTALLATION_FOLDERS: [(&str, &str, &str); 5] = [
     ("/usr/lib/postgresql", "", "bin"),          // Debian, Ubuntu
     ("/opt/homebrew/opt", "postgresql@", "bin"), // Homebrew on Apple silicon

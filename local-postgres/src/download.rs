@@ -1,3 +1,5 @@
+//! Downloads the programs of PostgreSQL if none are installed.
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -1,3 +1,5 @@
+//! Which data a crash of the machine may lose.
+
 use std::fmt;
 
 /// The data that a crash of the machine may lose.
@@ -7,11 +9,12 @@ pub enum Durability {
     /// defaults.
     #[default]
     Durable,
-    /// Everything: these three settings are off. For test clusters. A crash of PostgreSQL alone
-    /// loses the commits of the last moments, less than a second.
+    /// Everything: fsync, synchronous_commit and full_page_writes are off. For test clusters. A
+    /// crash of PostgreSQL alone loses the commits of the last moments, less than a second.
     ///
-    /// A test folder is removed by the next start of a test folder beside it, once all processes
-    /// that started or adopted it, and their parents (the test runner), have ended.
+    /// The folder of a test cluster is removed once all processes that started or adopted the
+    /// cluster, and their parents (the test runner), have ended. The next start of a test cluster
+    /// in the same parent folder removes it.
     Test,
 }
 

@@ -1,3 +1,5 @@
+//! Why a local PostgreSQL could not be started.
+
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -43,7 +45,7 @@ pub enum LocalPostgresError {
     #[error("{} is not empty and holds no local PostgreSQL; choose a folder of its own", .0.display())]
     NotOurs(PathBuf),
     /// The folder was created with the other durability.
-    #[error("{} was made as {made}, not as {wanted}", folder.display())]
+    #[error("{} was created with durability {made}, not {wanted}", folder.display())]
     OtherDurability {
         /// The folder.
         folder: PathBuf,

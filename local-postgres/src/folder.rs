@@ -15,10 +15,11 @@ use crate::error::{LocalPostgresError, OnPath, Result};
 const LOCK: &str = "anneal-postgres.lock";
 /// A note in a folder whose cluster is stored elsewhere.
 const MOVED_NOTE: &str = "POSTGRES-IS-ELSEWHERE.txt";
-/// Parent folders for clusters and sockets that cannot be in their own folder. Both paths are
-/// short, everybody may enter them, and TMPDIR, which may differ between the processes that share a
-/// cluster, does not change them.
+/// Parent folder for clusters that cannot be in their own folder. The path is short, everybody may
+/// enter it, and it does not depend on TMPDIR, which may differ between the processes that share a
+/// cluster.
 const FALLBACK_CLUSTERS: &str = "/var/tmp";
+/// Parent folder for sockets that cannot be in their own folder, for the same reasons.
 const FALLBACK_SOCKETS: &str = "/tmp";
 /// Longest path of a Unix socket: 103 bytes on macOS, 107 on Linux.
 const SOCKET_PATH_BYTES: usize = 103;
@@ -33,10 +34,12 @@ pub(crate) enum Lock {
     Shared,
 }
 
+/// The folder of a local PostgreSQL.
 #[derive(Clone, Debug)]
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
+    /// The folder at this path, which exists. Checks nothing.
     pub(crate) fn at(path: PathBuf) -> Folder {
         Folder(path)
     }
@@ -72,6 +75,8 @@ impl Folder {
         Folder(fallback).claim(account)
     }
 
+    /// Checks that the folder is empty or was created by this crate. Then gives it to the account,
+    /// and makes it private.
     fn claim(self, account: &Account) -> Result<Folder> {
         if !self.lock_file().exists() && fs::read_dir(&self.0).on("read", &self.0)?.next().is_some()
         {
@@ -111,8 +116,8 @@ impl Folder {
         self.0.join(LOCK)
     }
 
-    /// None if another process holds the lock, or removed the folder in the meantime. The lock is
-    /// held until the file is dropped.
+    /// Takes the lock, which is held until the returned file is dropped. None if another process
+    /// holds it, or has removed the folder in the meantime.
     pub(crate) fn try_lock(&self, lock: &Lock) -> Result<Option<File>> {
         let path = self.lock_file();
         let file = match OpenOptions::new()
@@ -164,6 +169,7 @@ impl Folder {
         )
     }
 
+    /// Writes a small file: the text and a line end.
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<()> {
         let path = self.0.join(name);
         fs::write(&path, format!("{text}\n")).on("write", &path)
@@ -216,11 +222,12 @@ impl Folder {
         Path::new(FALLBACK_SOCKETS).join(short_name(&self.0))
     }
 
-    /// Opens the log for appending. Returns it with its current length.
+    /// Opens the log for appending. Returns it with its current length. A log of more than
+    /// [`LOG_BYTES`] is renamed first, so that an empty one is opened.
     pub(crate) fn open_log(&self) -> Result<(File, u64)> {
         let path = self.log();
         if fs::metadata(&path).is_ok_and(|log| log.len() > LOG_BYTES) {
-            fs::rename(&path, self.0.join("postgres.log.old")).on("put aside", &path)?;
+            fs::rename(&path, self.0.join("postgres.log.old")).on("rename", &path)?;
         }
         let log = OpenOptions::new()
             .create(true)
@@ -232,7 +239,8 @@ impl Folder {
         Ok((log, length))
     }
 
-    /// The text of the log from offset `start` on.
+    /// The text of the log from byte offset `start` on. If the log cannot be read, a text that says
+    /// so.
     pub(crate) fn log_since(&self, start: u64) -> String {
         let mut content = Vec::new();
         let read = File::open(self.log()).and_then(|mut log| {

@@ -1,6 +1,6 @@
 //! A PostgreSQL server in a folder, for `anneal dev`, for tests and for `cargo xtask sql`.
 //!
-//! It runs PostgreSQL's own programs (`initdb`, `postgres`) and speaks no SQL.
+//! It runs PostgreSQL's own programs (`initdb`, `postgres`) and sends no SQL.
 //!
 //! ```no_run
 //! # async fn sample() -> Result<(), anneal_local_postgres::LocalPostgresError> {
@@ -14,11 +14,11 @@
 //! ```
 //!
 //! Guarantees:
-//! - **Starting is idempotent.** The first process starts the server, every later one adopts it. A
-//!   lock file in the folder serialises them.
-//! - **The server outlives the process that started it.** After a dropped handle, a Ctrl-C or a
-//!   `kill -9`, the server runs on, and the next start adopts it. A server that died is started
-//!   again, and PostgreSQL recovers its data by itself.
+//! - **Starting is idempotent.** The first process starts the server. Every later one adopts it: it
+//!   uses the server that runs already. A lock file in the folder serializes the processes.
+//! - **The server outlives the process that started it.** If that process drops its handle or ends,
+//!   even by Ctrl-C or `kill -9`, the server keeps running, and the next start adopts it. A server
+//!   that died is started again, and PostgreSQL recovers its data by itself.
 //! - **Loopback only**, with a random password in a file that only its owner may read.
 //! - **Root may start it.** PostgreSQL refuses to run as root, so it then runs as `postgres` or
 //!   `nobody`.
@@ -30,7 +30,7 @@
 //! - `server`: the server and its settings. `start`: starts or adopts it.
 //! - `binaries`, `version`: installed programs, and their version. `download`: downloads programs.
 //! - `folder`: the files of a folder, and its lock. `durability`: what a crash may lose.
-//! - `postmaster`: the running process. `account`: the user that it runs as.
+//! - `postmaster`: the running server process. `account`: the user that it runs as.
 //! - `owners`: the processes that use a test folder.
 //! - `wait`: waits for other processes. `error`: why a server could not be started.
 

@@ -1,4 +1,5 @@
-//! The owners of test clusters, and the removal of clusters without owners.
+//! The owners of test clusters, which are the processes that use them, and the removal of clusters
+//! without owners.
 //!
 //! Each process that opens a test folder creates a file `owners/<pid>-<start time>` for itself and
 //! for its parent. The parent counts because a test runner such as nextest runs one process per
@@ -42,16 +43,17 @@ pub(crate) fn remove_abandoned(folder: &Folder, account: &Account) {
     let Some(base) = folder.path().parent() else {
         return;
     };
-    for neighbour in entries(base)
+    for neighbor in entries(base)
         .map(|entry| entry.path())
         .filter(|path| path != folder.path())
     {
-        if is_abandoned(&neighbour, account) {
-            remove(Folder::at(neighbour), account);
+        if is_abandoned(&neighbor, account) {
+            remove(Folder::at(neighbor), account);
         }
     }
 }
 
+/// Stops the server of an abandoned test cluster, and removes its folder.
 fn remove(abandoned: Folder, account: &Account) {
     let Ok(Some(_lock)) = abandoned.try_lock(&Lock::Exclusive) else {
         return;
@@ -71,6 +73,7 @@ fn remove(abandoned: Folder, account: &Account) {
     abandoned.remove();
 }
 
+/// Whether the folder holds a test cluster of this user whose owners have all ended.
 fn is_abandoned(folder: &Path, account: &Account) -> bool {
     let ours =
         fs::symlink_metadata(folder).is_ok_and(|found| found.is_dir() && account.owns(&found));

@@ -1,5 +1,5 @@
-//! The running server: its `postmaster.pid`, its process and its port. On Linux, no program is run
-//! to look at them.
+//! The running server: its `postmaster.pid`, its process and its port. On Linux they are examined
+//! without running `ps`.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-/// Most time for the server's answer to one packet.
+/// How long the server may take to answer one packet.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(2);
 
 /// The SSLRequest packet: length 8, code 80877103. Every PostgreSQL answers it with one byte, S or
@@ -27,7 +27,7 @@ pub(crate) struct Postmaster {
 }
 
 impl Postmaster {
-    /// None if the file is missing or not completely written.
+    /// Reads the file. None if it is missing or not completely written.
     pub(crate) fn read(data: &Path) -> Option<Postmaster> {
         let text = fs::read_to_string(data.join("postmaster.pid")).ok()?;
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
@@ -45,6 +45,7 @@ impl Postmaster {
         })
     }
 
+    /// Whether it is the process with this id.
     pub(crate) fn is_process(&self, id: u32) -> bool {
         u32::try_from(self.pid.as_raw_nonzero().get()) == Ok(id)
     }

@@ -1,3 +1,5 @@
+//! The settings of a server, and the handle of a running one, which can stop it.
+
 use std::fmt;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -49,7 +51,7 @@ pub enum Stop {
     Smart,
     /// Aborts open transactions and writes everything to disk.
     Fast,
-    /// Without writing to disk; the next start recovers.
+    /// Ends at once, without writing to disk. The next start recovers the data.
     Immediate,
 }
 
@@ -138,7 +140,7 @@ impl LocalPostgres {
         self.version
     }
 
-    /// Whether the server was running before.
+    /// Whether the server was running already, so that this process adopted it.
     pub fn adopted(&self) -> bool {
         self.adopted
     }

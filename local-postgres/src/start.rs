@@ -18,8 +18,7 @@ use crate::server::{LocalPostgres, Settings, on_blocking_thread};
 use crate::version::Version;
 use crate::wait::{DEADLINE_SECONDS, POLL, wait_until};
 
-/// Another process may take the free port before PostgreSQL binds it. After three attempts, the
-/// error is reported.
+/// Attempts to start on a free port. Another process may take the port before PostgreSQL binds it.
 const PORTS_TRIED: usize = 3;
 
 impl LocalPostgres {
@@ -54,7 +53,7 @@ fn adopt_or_start(settings: &Settings) -> Result<LocalPostgres> {
     }
     account.check_can_enter(settings.binaries.folder())?;
     if !folder.data().exists() {
-        initialise(&folder, settings, &account)?;
+        initialize(&folder, settings, &account)?;
     }
     if settings.durability == Durability::Test {
         owners::register(&folder)?;
@@ -155,7 +154,7 @@ fn wait_until_settled(folder: &Folder) -> Result<()> {
 
 /// Creates the cluster in a temporary folder and renames it, so that a `kill -9` leaves no folder
 /// that looks complete.
-fn initialise(folder: &Folder, settings: &Settings, account: &Account) -> Result<()> {
+fn initialize(folder: &Folder, settings: &Settings, account: &Account) -> Result<()> {
     let unfinished = folder.path().join("data.new");
     if unfinished.exists() {
         fs::remove_dir_all(&unfinished).on("remove", &unfinished)?;
@@ -196,8 +195,9 @@ fn initialise(folder: &Folder, settings: &Settings, account: &Account) -> Result
         .on("sync", folder.path())
 }
 
-/// Sorts by code point. Case mapping beyond ASCII works where C.UTF-8 exists: PostgreSQL 17 and
-/// later provide it, for older versions the operating system must, and macOS does not.
+/// The arguments of initdb for the locale. Texts are sorted by code point. Case mapping beyond
+/// ASCII works where C.UTF-8 exists: PostgreSQL 17 and later provide it, for older versions the
+/// operating system must, and macOS does not.
 fn locale(version: Version) -> &'static [&'static str] {
     if version.major >= 17 {
         &[
@@ -212,6 +212,7 @@ fn locale(version: Version) -> &'static [&'static str] {
     }
 }
 
+/// Starts the server process on the wanted port, or on a free one.
 fn launch(folder: &Folder, settings: &Settings, account: &Account) -> Result<Postmaster> {
     for _ in 1..PORTS_TRIED {
         match launch_on(free_port(folder, settings.port)?, folder, settings, account) {
@@ -241,6 +242,8 @@ fn free_port(folder: &Folder, wanted: Option<u16>) -> Result<u16> {
         .map_or_else(|| free(0).on("find a free port for", folder.path()), Ok)
 }
 
+/// Starts the server process on this port, and waits until it accepts connections. Takes over a
+/// stale pid file. Tries again while backends of a killed server are still ending.
 fn launch_on(
     port: u16,
     folder: &Folder,
@@ -290,7 +293,7 @@ fn launch_on(
     }
 }
 
-/// None if the process ended instead.
+/// Waits until the server accepts connections. None if its process ended instead.
 fn wait_until_ready(child: &mut Child, data: &Path) -> Result<Option<Postmaster>> {
     let mut ready = None;
     let mut ended: io::Result<bool> = Ok(false);

@@ -1,3 +1,5 @@
+//! Versions of PostgreSQL.
+
 use std::fmt;
 
 /// A version of PostgreSQL, such as 18.1.

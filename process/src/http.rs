@@ -1,4 +1,4 @@
-//! The HTTP port of every process: liveness, readiness and metrics.
+//! The HTTP port that every process has for liveness, readiness and metrics.
 
 use std::{
     future::Future,
@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Failed checks in a row after which a process is not ready: one lost connection is not an outage.
 const FAILURES_UNTIL_NOT_READY: u32 = 3;
-/// Time between two checks.
+/// Time between two checks, and the time limit of one.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Whether the process can work. Cheap to clone.
@@ -69,7 +69,8 @@ impl Readiness {
             .store(FAILURES_UNTIL_NOT_READY, Ordering::Release);
     }
 
-    /// Runs `check` every two seconds until `stop` is cancelled. Calls `changed` at every change.
+    /// Runs `check` every two seconds until `stop` is cancelled. A check that takes longer than two
+    /// seconds counts as failed. Calls `changed` with the new state whenever readiness changes.
     pub async fn watch<F: Future<Output = bool>>(
         self,
         check: impl Fn() -> F,
@@ -100,9 +101,11 @@ struct HttpState {
     metrics: PrometheusHandle,
 }
 
-/// `/healthz`: 200 while the process runs, without a database call. `/readyz`: 200 when it can
-/// work, else
-/// 503. `/metrics`: Prometheus text.
+/// The routes for probes and metrics:
+///
+/// - `/healthz`: 200 while the process runs; makes no database call.
+/// - `/readyz`: 200 while the process is ready, else 503.
+/// - `/metrics`: Prometheus text.
 pub fn router(readiness: Readiness, metrics: PrometheusHandle) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
@@ -134,32 +137,33 @@ async fn readyz(State(state): State<HttpState>) -> (StatusCode, &'static str) {
     }
 }
 
-/// Connections that the kernel queues for a port until they are accepted. The client of one more
-/// waits a second before it tries again. tokio's default, 128, is reached within 10 ms when many
-/// clients connect at once.
+/// Connections that the kernel queues for a port until they are accepted. When the queue is full, a
+/// further client waits a second before it tries again. tokio's default of 128 is reached within
+/// 10 ms when many clients connect at once.
 const BACKLOG: u32 = 1024;
 
-/// Opens the port. For port 0 the system picks one; the listener's address holds it.
+/// Opens the port. For port 0 the system picks a free port, which the listener's `local_addr` says.
 pub fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = if address.is_ipv4() {
         TcpSocket::new_v4()
     } else {
         TcpSocket::new_v6()
     }?;
-    // A restarted server can take the port of the one that has just ended.
+    // So that a restarted process can take the port of the one that has just ended.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
-/// Most connections at once; further ones are accepted when one ends.
+/// Most connections at once; a further one is accepted when another ends.
 const MAX_CONNECTIONS: usize = 256;
 /// Time limit for the head of a request, and for the start of the next one on a connection.
 const HEAD_DEADLINE: Duration = Duration::from_secs(10);
 /// Time limit of a connection: a probe takes milliseconds and then connects again.
 const CONNECTION_DEADLINE: Duration = Duration::from_mins(1);
-/// Most bytes of a request's head, and most headers in it.
+/// Most bytes of a request's head.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
+/// Most headers of a request.
 const MAX_HEADERS: usize = 100;
 /// Pause after a failed accept: probably no file descriptor is free, and the next accept would fail
 /// at once.
@@ -213,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_failure_is_not_an_outage_and_one_success_ends_it() {
+    fn three_failures_in_a_row_end_readiness_and_one_success_restores_it() {
         let readiness = Readiness::default();
         assert!(readiness.record(true));
         assert!(!readiness.record(false));

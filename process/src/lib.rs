@@ -1,10 +1,11 @@
-//! The base of every anneal process. Knows nothing of conversations.
+//! What every anneal process needs: logs, metrics, probes, shutdown. Knows nothing of
+//! conversations.
 //!
 //! - `telemetry`: logs and metrics.
 //! - `http`: the port for health checks and metrics.
 //! - `shutdown`: SIGTERM and Ctrl-C.
 //! - `panics`: reports of panics without content.
-//! - `open_files`: the limit of open files.
+//! - `open_files`: raises the limit of open files, because each connection takes one.
 
 pub mod http;
 pub mod open_files;

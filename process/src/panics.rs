@@ -1,6 +1,6 @@
-//! Reports panics without content: the place, and the message only if it is a literal of the
-//! program. A formatted message is left out, because it may hold content: the standard library
-//! quotes the text when a string is sliced within a character.
+//! Reports panics without the content of messages. A report holds the place, and the panic's text
+//! only if it is a literal of the program. A formatted text is left out, because it may quote
+//! content: the standard library quotes a string that is sliced within a character.
 
 use std::{
     backtrace::{Backtrace, BacktraceStatus},
@@ -10,9 +10,9 @@ use std::{
 
 use tracing::{dispatcher, error};
 
-/// Installs a panic hook that reports every panic of this process without formatted parts of its
-/// message: in the log, or on standard error where no log is set up.
-pub fn report_without_content() {
+/// Installs a panic hook that reports every panic of this process, in the log or, before the log is
+/// set up, on standard error. The report leaves out a formatted text.
+pub fn install_panic_hook() {
     std::panic::set_hook(Box::new(|panic| {
         let report = describe(panic);
         if dispatcher::has_been_set() {
@@ -35,7 +35,7 @@ fn describe(panic: &PanicHookInfo<'_>) -> String {
         .payload()
         .downcast_ref::<&'static str>()
         .copied()
-        .unwrap_or("its message may hold content");
+        .unwrap_or("(text left out, it may quote content)");
     let report = format!(
         "a thread ({}) panicked at {place}: {message}",
         thread.name().unwrap_or("without a name")

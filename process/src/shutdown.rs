@@ -4,9 +4,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-/// A token that is cancelled at the first SIGTERM or SIGINT. At the second the process exits at
-/// once.
-pub fn on_signals() -> std::io::Result<CancellationToken> {
+/// Listens for signals. Returns a token that is cancelled at the first SIGTERM or SIGINT; at the
+/// second one the process exits at once.
+pub fn cancel_on_signals() -> std::io::Result<CancellationToken> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let token = CancellationToken::new();
@@ -19,11 +19,12 @@ pub fn on_signals() -> std::io::Result<CancellationToken> {
                 _ = interrupt.recv() => {}
             }
             if asked {
-                warn!("asked a second time to stop, leaving at once");
+                warn!("asked a second time to stop, exiting at once");
+                // 130: what shells report for a program that Ctrl-C has ended.
                 std::process::exit(130);
             }
             asked = true;
-            info!("asked to stop, finishing what is under way");
+            info!("asked to stop, finishing the work under way");
             shutdown.cancel();
         }
     });

@@ -23,7 +23,7 @@ pub enum LogFormat {
 pub struct LogSettings {
     /// `json` or `text`.
     pub format: LogFormat,
-    /// Least level: `info`, or per target as in `info,anneal_worker=debug`.
+    /// The least level that is logged: `info`, or per target as in `info,anneal_worker=debug`.
     pub filter: String,
 }
 
@@ -42,7 +42,7 @@ pub enum TelemetryError {
     /// The filter is not of the form `level` or `target=level,…`.
     #[error("log.filter cannot be read")]
     Filter(#[source] tracing_subscriber::filter::ParseError),
-    /// Logs or metrics of this process are started already.
+    /// Logs or metrics of this process were started before.
     #[error("logs or metrics were started before")]
     Twice,
 }
@@ -66,6 +66,7 @@ pub fn start(settings: &LogSettings) -> Result<PrometheusHandle, TelemetryError>
         LogFormat::Text => lines.with_target(false).try_init(),
     }
     .map_err(|_| TelemetryError::Twice)?;
+    // The upper limits of the histograms' buckets, in seconds.
     let buckets = [
         0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
     ];

@@ -1,5 +1,6 @@
-//! The codec of the services. Before prost decodes a request, the codec counts the entries of its
-//! lists and maps: an entry of two bytes takes a hundred bytes of memory once it is decoded.
+//! The codec of the services. Before prost decodes a request, the codec counts its fields and the
+//! entries of its lists and maps, and refuses a request with too many: an entry of two bytes takes
+//! a hundred bytes of memory once it is decoded.
 
 use std::{
     cell::Cell,
@@ -40,15 +41,15 @@ tokio::task_local! {
     pub static ENTRIES: Cell<usize>;
 }
 
-/// Deepest nesting of messages; equal to prost's limit.
+/// Deepest nesting of messages that is counted; equal to prost's limit.
 const DEPTH: usize = 100;
 
 /// Why a request is refused before it is decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Excess {
-    /// It has more than [`ENTRIES_PER_REQUEST`].
+    /// It has more than [`ENTRIES_PER_REQUEST`] entries.
     Entries,
-    /// It has more than [`FIELDS_PER_REQUEST`].
+    /// It has more than [`FIELDS_PER_REQUEST`] fields.
     Fields,
 }
 
@@ -111,13 +112,14 @@ impl<U: Message + Name + Default> Decoder for BoundedDecoder<U> {
 
     fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
         // Only requests are counted: answers come from a trusted server.
-        if let Some(shape) = SHAPES.requests.get(U::NAME) {
-            let mut left = Left::default();
-            count(*shape, buf.chunk(), &mut left, DEPTH)
+        if let Some(message_type) = MESSAGE_TYPES.requests.get(U::NAME) {
+            let mut remaining = Remaining::default();
+            count(*message_type, buf.chunk(), &mut remaining, DEPTH)
                 .map_err(|error| Status::out_of_range(error.to_string()))?;
             // The value is set only in a server's task. Elsewhere (in tests, for example) the
             // task-local does not exist and the error is ignored.
-            let _ = ENTRIES.try_with(|entries| entries.set(ENTRIES_PER_REQUEST - left.entries));
+            let _ =
+                ENTRIES.try_with(|entries| entries.set(ENTRIES_PER_REQUEST - remaining.entries));
         }
         // Same code and text as tonic's own decoder.
         U::decode(buf).map(Some).map_err(|error| {
@@ -128,12 +130,12 @@ impl<U: Message + Name + Default> Decoder for BoundedDecoder<U> {
 
 /// Numbers of entries and fields that a request may still have.
 #[derive(Debug, PartialEq, Eq)]
-struct Left {
+struct Remaining {
     entries: usize,
     fields: usize,
 }
 
-impl Default for Left {
+impl Default for Remaining {
     fn default() -> Self {
         Self {
             entries: ENTRIES_PER_REQUEST,
@@ -142,15 +144,20 @@ impl Default for Left {
     }
 }
 
-/// Parses the descriptors, so that the first request does not wait for it.
+/// Parses the descriptors of all message types now, so that the first request does not wait for it.
 pub fn prepare() {
-    LazyLock::force(&SHAPES);
+    LazyLock::force(&MESSAGE_TYPES);
 }
 
-/// Subtracts the fields and entries of a message from `left`. Stops without an error at malformed
-/// bytes: prost refuses these.
-fn count(shape: usize, mut bytes: &[u8], left: &mut Left, depth: usize) -> Result<(), Excess> {
-    let fields = &SHAPES.messages[shape];
+/// Subtracts the fields and entries of a message, nested ones included, from `remaining`. Stops
+/// without an error at malformed bytes: prost refuses these.
+fn count(
+    message_type: usize,
+    mut bytes: &[u8],
+    remaining: &mut Remaining,
+    depth: usize,
+) -> Result<(), Excess> {
+    let fields = &MESSAGE_TYPES.messages[message_type];
     while let Ok((number, wire)) = decode_key(&mut bytes) {
         let field = fields.get(number as usize).copied().flatten();
         let mut entries = usize::from(field.is_some_and(|field| field.is_repeated));
@@ -172,8 +179,8 @@ fn count(shape: usize, mut bytes: &[u8], left: &mut Left, depth: usize) -> Resul
                 };
                 bytes = rest;
                 match field.map(|field| field.holds) {
-                    Some(Holds::Message(inner_shape)) if depth > 0 => {
-                        count(inner_shape, inner, left, depth - 1)?;
+                    Some(Holds::Message(inner_type)) if depth > 0 => {
+                        count(inner_type, inner, remaining, depth - 1)?;
                     }
                     // A packed list has at most one number per byte.
                     Some(Holds::Number) => entries *= inner.len(),
@@ -183,8 +190,11 @@ fn count(shape: usize, mut bytes: &[u8], left: &mut Left, depth: usize) -> Resul
             // proto3 has no groups. Prost skips unknown groups; their fields are counted here.
             WireType::StartGroup | WireType::EndGroup => {}
         }
-        left.fields = left.fields.checked_sub(1).ok_or(Excess::Fields)?;
-        left.entries = left.entries.checked_sub(entries).ok_or(Excess::Entries)?;
+        remaining.fields = remaining.fields.checked_sub(1).ok_or(Excess::Fields)?;
+        remaining.entries = remaining
+            .entries
+            .checked_sub(entries)
+            .ok_or(Excess::Entries)?;
     }
     Ok(())
 }
@@ -196,23 +206,26 @@ struct Field {
     holds: Holds,
 }
 
+/// The content of a field, or of each entry of a list.
 #[derive(Debug, Clone, Copy)]
 enum Holds {
-    /// The message with this index in `Shapes::messages`.
+    /// The message with this index in `MessageTypes::messages`.
     Message(usize),
+    /// A number, a boolean or an enum.
     Number,
+    /// A string or bytes.
     Text,
 }
 
 /// The message types of all descriptors.
-struct Shapes {
+struct MessageTypes {
     /// For each message type its fields, indexed by field number.
     messages: Vec<Vec<Option<Field>>>,
     /// Indexes into `messages` of the request types of all RPCs, by type name.
     requests: HashMap<String, usize>,
 }
 
-static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
+static MESSAGE_TYPES: LazyLock<MessageTypes> = LazyLock::new(|| {
     let set = FileDescriptorSet::decode(crate::DESCRIPTORS).expect("build.rs has encoded it");
     let mut found: Vec<(String, &DescriptorProto)> = Vec::new();
     for file in &set.file {
@@ -274,7 +287,7 @@ static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
             numbers[method.input_type()],
         )
     });
-    Shapes {
+    MessageTypes {
         messages: messages.collect(),
         requests: requests.collect(),
     }
@@ -286,14 +299,14 @@ mod tests {
     use crate::v1 as pb;
 
     fn counted(request: &pb::AppendMessagesRequest) -> Result<usize, Excess> {
-        let mut left = Left::default();
+        let mut remaining = Remaining::default();
         count(
-            SHAPES.requests["AppendMessagesRequest"],
+            MESSAGE_TYPES.requests["AppendMessagesRequest"],
             &request.encode_to_vec(),
-            &mut left,
+            &mut remaining,
             DEPTH,
         )?;
-        Ok(ENTRIES_PER_REQUEST - left.entries)
+        Ok(ENTRIES_PER_REQUEST - remaining.entries)
     }
 
     #[test]
@@ -334,25 +347,26 @@ mod tests {
 
     #[test]
     fn unknown_fields_count_as_fields() {
-        let mut left = Left {
+        let mut remaining = Remaining {
             fields: 3,
-            ..Left::default()
+            ..Remaining::default()
         };
+        // Field 127, which the request does not have: a text of 0 bytes.
         let field = [0xfa, 0x07, 0x00];
         assert_eq!(
             count(
-                SHAPES.requests["AppendMessagesRequest"],
+                MESSAGE_TYPES.requests["AppendMessagesRequest"],
                 &field.repeat(3),
-                &mut left,
+                &mut remaining,
                 DEPTH
             ),
             Ok(())
         );
         assert_eq!(
             count(
-                SHAPES.requests["AppendMessagesRequest"],
+                MESSAGE_TYPES.requests["AppendMessagesRequest"],
                 &field,
-                &mut left,
+                &mut remaining,
                 DEPTH
             ),
             Err(Excess::Fields)
@@ -360,7 +374,8 @@ mod tests {
     }
 
     #[test]
-    fn unknown_groups_hide_nothing() {
+    fn fields_after_an_unknown_group_are_counted() {
+        // A group with field number 127, which the request does not have, around a number.
         let mut bytes = vec![0xfb, 0x07, 0x08, 0x01, 0xfc, 0x07];
         pb::AppendMessagesRequest {
             messages: vec![pb::NewMessage::default(); 3],
@@ -375,19 +390,19 @@ mod tests {
                 .len(),
             3
         );
-        let mut left = Left {
+        let mut remaining = Remaining {
             entries: 3,
-            ..Left::default()
+            ..Remaining::default()
         };
         assert_eq!(
             count(
-                SHAPES.requests["AppendMessagesRequest"],
+                MESSAGE_TYPES.requests["AppendMessagesRequest"],
                 &bytes,
-                &mut left,
+                &mut remaining,
                 DEPTH
             ),
             Ok(())
         );
-        assert_eq!(left.entries, 0);
+        assert_eq!(remaining.entries, 0);
     }
 }

@@ -1,7 +1,7 @@
 //! The audit log: log lines of the target `audit`. They record calls that need the verb admin or
-//! operator, deletions, and refused credentials, never content. Each source (one RPC of one tenant,
-//! or all refused credentials together) writes at most [`LINES_PER_SECOND`] lines a second, so that
-//! a flood does not fill the log.
+//! operator, deletions, calls whose caller lacks a verb, and refused credentials, never content.
+//! Each source (one RPC of one tenant, or all refused credentials together) writes at most
+//! [`LINES_PER_SECOND`] lines a second, so that a flood does not fill the log.
 
 use std::{
     net::IpAddr,
@@ -21,18 +21,19 @@ const LINES_PER_SECOND: u32 = 20;
 /// Most sources whose lines are counted at the same time.
 const MAX_SOURCES: u64 = 10_000;
 
-/// The subject of a line. Each source has a rate limit of its own.
+/// A source of lines. Each has a rate limit of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Source {
     RefusedCredentials,
-    /// Counted by tenant and RPC, so that a flood of one call does not suppress the line of a
-    /// deletion.
+    /// The calls of one RPC by one tenant. Each RPC is counted separately, so that a flood of one
+    /// RPC does not suppress the line of a deletion.
     Calls(TenantId, &'static str),
 }
 
 /// The lines that one source has written in the current second.
 #[derive(Default)]
 struct LineCounter {
+    /// When the current second began. None: nothing was written yet.
     began: Option<Instant>,
     lines: u32,
     /// Lines suppressed since the last one that was written.
@@ -81,7 +82,7 @@ fn count_line(source: Source) -> Option<u64> {
 }
 
 /// Logs a refused credential: the reason, the client's address, and what `describe` says of the
-/// credential. It is called only for a line that is written.
+/// credential. `describe` is called only for a line that is written. Other failures are not logged.
 pub(crate) fn log_refused_credential(
     failure: &Failure,
     address: Option<IpAddr>,
@@ -101,8 +102,8 @@ pub(crate) fn log_refused_credential(
     info!(target: "audit", event = "credential_refused", reason, address, shown, left_out, "refused a credential: {reason}");
 }
 
-/// The reason as a label. None for failures that are not the credential's: rate limits and database
-/// errors.
+/// The reason as a label. None for failures that are not about the credential: rate limits and
+/// database errors.
 const fn reason(failure: &Failure) -> Option<&'static str> {
     match failure {
         Failure::Auth(error) => Some(error.label()),

@@ -3,7 +3,7 @@
 use axum::http::Uri;
 use serde::{Deserialize, Serialize};
 
-/// Allows every origin; stands alone in the list.
+/// Allows every origin. Must be the only entry of the list.
 const ANY_ORIGIN: &str = "*";
 
 /// Origins whose pages may read answers of the HTTP API. Empty: none. `*` alone: all.
@@ -57,11 +57,11 @@ impl TryFrom<Vec<String>> for CorsOrigins {
 pub enum OriginError {
     /// Not an origin as browsers send it.
     #[error(
-        "{0:?} is no origin: write scheme://host or scheme://host:port, as a browser's Origin header says it"
+        "{0:?} is no origin: write scheme://host or scheme://host:port, as in a browser's Origin header"
     )]
     Broken(String),
-    /// `*` beside other origins.
-    #[error("\"*\" allows every origin, and stands alone")]
+    /// The list has `*` and other origins.
+    #[error("\"*\" allows every origin, and must be the only entry")]
     NotAlone,
 }
 

@@ -1,5 +1,5 @@
-//! The error of a call, shared by all layers. `grpc/status.rs` makes a gRPC status of it and
-//! `http/problem.rs` an HTTP problem; `reason.rs` lists the stable reasons.
+//! The error of a call, shared by all layers. `grpc/status.rs` converts a failure to a gRPC status,
+//! and `http/problem.rs` to an HTTP problem. `reason.rs` lists the stable reasons.
 
 use std::time::Duration;
 
@@ -45,13 +45,14 @@ pub(crate) enum Failure {
     ModelNotConfigured { model: TruncatedText },
     /// The message refers to a media address that may not be sent to the model's provider.
     #[error(
-        "{field}: the provider of {model} may not be told this address; send the bytes in a data: URI"
+        "{field}: this address may not be sent to the provider of {model}; send the bytes in a data: URI"
     )]
     MediaNotAllowed { field: String, model: String },
     /// The model's provider failed or refused the call.
     #[error("{failure}")]
     Model { model: String, failure: CallFailure },
-    /// The model was not called: breaker, concurrency limit, budget or a turn under way.
+    /// The model was not called, because of a breaker, a concurrency limit, the tenant's budget or
+    /// another turn under way.
     #[error("{refusal}")]
     NotAdmitted {
         model: String,
@@ -66,7 +67,8 @@ pub(crate) enum Failure {
         RESPONSE_BYTES
     )]
     AnswerTooLarge { bytes: usize },
-    /// The turn lost its lease: this process was suspended, or was cut off from the database.
+    /// The turn's lease ended before its answer was stored, and another turn may have begun: this
+    /// process was suspended, or was cut off from the database.
     #[error("the turn was interrupted")]
     TurnLost,
     /// This process stops before the turn could finish.
@@ -83,10 +85,10 @@ pub(crate) enum Failure {
     #[error("the conversation keeps no tool messages")]
     ToolsNotKept,
     /// The reader of a watch took no event for too long. `position` is where it can resume.
-    #[error("the watch's reader has taken no event for too long")]
+    #[error("the reader of this watch has taken no event for too long")]
     WatcherTooSlow { position: String },
     /// This process stops. The watch can resume at another server.
-    #[error("the server stops; watch on with another one")]
+    #[error("the server is stopping; resume the watch at another one")]
     ServerStopping,
     /// A concurrency or memory limit of this process is reached.
     #[error("too many calls are under way")]
@@ -99,11 +101,11 @@ pub(crate) enum Failure {
     StorageQuota { limit: &'static str, most: u64 },
     /// Too many unknown keys have come from this address, so this key was not looked up.
     #[error(
-        "too many keys have come from this address that nobody has; a key that this server has not met yet has to wait"
+        "this address has sent too many unknown keys; a key that this server has not seen lately has to wait"
     )]
     TooManyUnknownKeys { wait: Duration },
     /// The request's body did not arrive completely in time.
-    #[error("the request did not come in time")]
+    #[error("the request did not arrive completely in time")]
     RequestIncomplete,
     /// The call's work panicked: a bug.
     #[error("the call panicked")]
@@ -134,7 +136,7 @@ pub(crate) enum AuthError {
     Unknown,
     #[error("the token is refused: {0}")]
     Token(&'static str),
-    #[error("the client certificate names nobody who is known here")]
+    #[error("the client certificate names no configured client")]
     Certificate,
     #[error("the client certificate has expired")]
     Expired,
@@ -229,7 +231,7 @@ impl Failure {
         })
     }
 
-    /// Its stable reason (docs/errors.md).
+    /// The stable reason of this failure (docs/errors.md).
     pub(crate) fn reason(&self) -> Reason {
         match self {
             Self::Invalid { .. } => Reason::InvalidField,

@@ -1,6 +1,6 @@
-//! What fuzz targets (`dev/fuzz/`) reach of this crate: the gRPC and HTTP edges of a server whose
-//! database cannot be reached, and the parsers of tokens and positions that clients send back.
-//! Compiled only with the feature `fuzzing`.
+//! The parts of this crate that fuzz targets (`dev/fuzz/`) call: the gRPC and HTTP edges of a
+//! server whose database cannot be reached, and the parsers of credentials, page tokens, watch
+//! positions and event ids. Compiled only with the feature `fuzzing`.
 
 use std::{net::SocketAddr, pin::Pin, sync::Arc};
 
@@ -39,10 +39,10 @@ use crate::{
 /// A socket directory without a PostgreSQL socket: connecting fails at once.
 const UNREACHABLE_URL: &str = "postgres://nobody@%2Fnowhere/nothing";
 
-/// Most frames of an answer that are read, because a stream may not end.
+/// Most frames of an answer that are read: some streams never end.
 const MAX_FRAMES: usize = 64;
 
-/// A refusal: of an RPC, a page token or a position.
+/// The refusal of an RPC, a page token or a position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// The stable reason; empty where the status has none.
@@ -80,8 +80,8 @@ impl From<Failure> for Refusal {
     }
 }
 
-/// The gRPC and HTTP edges of a server that cannot reach its database: every request that passes
-/// validation fails there. All callers are the default tenant.
+/// The gRPC and HTTP edges of a server that cannot reach its database: a request that passes
+/// validation fails when it needs the database. All callers are the default tenant.
 pub struct ServerWithoutDatabase {
     grpc: LayeredServices,
     http: Router,
@@ -94,7 +94,7 @@ pub struct Answer {
     pub status: StatusCode,
     /// The response headers.
     pub headers: HeaderMap,
-    /// The body, or of a stream that does not end its first 64 frames.
+    /// The body, at most its first 64 frames.
     pub body: Vec<u8>,
 }
 
@@ -257,7 +257,7 @@ impl PageTokens {
 
 /// The positions of watches of one conversation.
 pub struct Positions {
-    bound: watch::PositionScope,
+    scope: watch::PositionScope,
     head: ConversationHead,
 }
 
@@ -279,7 +279,7 @@ impl Positions {
             dead: std::collections::BTreeMap::default(),
         };
         Self {
-            bound: watch::PositionScope::of(
+            scope: watch::PositionScope::of(
                 Caller::of(TenantId(tenant)),
                 ConversationId(conversation),
                 &head,
@@ -288,20 +288,20 @@ impl Positions {
         }
     }
 
-    /// A position with an arbitrary payload and a valid seal. The seal is an unkeyed digest, so a
-    /// client can compute it.
+    /// A position with an arbitrary payload and a valid seal. A client can make one, too: the seal
+    /// is an unkeyed digest.
     pub fn sealed(&self, payload: &[u8]) -> String {
-        URL_SAFE_NO_PAD.encode([self.bound.seal(payload).as_slice(), payload].concat())
+        URL_SAFE_NO_PAD.encode([self.scope.seal(payload).as_slice(), payload].concat())
     }
 
     /// The position of the conversation's current head.
     pub fn now(&self) -> String {
-        Position::now(&self.head).text(&self.bound)
+        Position::now(&self.head).text(&self.scope)
     }
 
     /// Parses a position and encodes it again.
     pub fn read(&self, text: &str) -> Result<String, Refusal> {
-        Ok(Position::parse(text, &self.bound, &self.head)?.text(&self.bound))
+        Ok(Position::parse(text, &self.scope, &self.head)?.text(&self.scope))
     }
 }
 

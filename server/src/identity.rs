@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 
 use uuid::Uuid;
 
-/// Most bytes of a name that somebody else has chosen.
+/// Most bytes of a token's subject or a certificate's name in a log line.
 const NAME_BYTES: usize = 128;
 
 /// The credential that a call was authenticated with. Cheap to clone.
@@ -44,11 +44,11 @@ impl fmt::Display for Identity {
     }
 }
 
-/// The first 128 bytes of a name. Control characters and characters that change the writing
-/// direction become `?`.
+/// At most the first [`NAME_BYTES`] of a name. Control characters, and characters that change the
+/// writing direction or break the line, become `?`.
 fn log_safe(name: &str) -> Arc<str> {
     let shown = name.chars().map(|c| {
-        if c.is_control() || is_direction(c) {
+        if c.is_control() || changes_layout(c) {
             '?'
         } else {
             c
@@ -65,7 +65,7 @@ fn log_safe(name: &str) -> Arc<str> {
 }
 
 /// Whether the character changes the writing direction or breaks the line.
-const fn is_direction(character: char) -> bool {
+const fn changes_layout(character: char) -> bool {
     matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 

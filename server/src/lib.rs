@@ -5,7 +5,7 @@
 //! - `reply/`: answers made of stored rows; `anneal-proto` converts the rest
 //! - `rpc_call.rs`: the caller, deadline, limits, span and metrics of one RPC
 //! - `limits/`: what callers may use at once, and what tenants may store
-//! - `auth/`: who calls; `identity.rs`: the name of a caller in logs
+//! - `auth/`: authenticates callers; `identity.rs`: the name of a caller in logs
 //! - `verbs.rs`: what a credential must allow for each RPC
 //! - `listen/`: TCP and TLS connections; `traffic/`: rates, bytes that wait, slow readers
 //! - `state.rs`: what every RPC uses; `watch_registry/`: the watched conversations
@@ -15,7 +15,7 @@
 //!   server did not start
 //! - `failure.rs`, `reason.rs`: why a call failed; `truncated_text.rs`: texts in errors
 //! - `audit.rs`: the audit log; `poll_watchdog.rs`: polls that block an async thread
-//! - `fuzzing.rs`: what fuzz targets reach
+//! - `fuzzing.rs`: what fuzz targets call
 
 mod audit;
 mod auth;

@@ -1,5 +1,5 @@
-//! Binds the server's addresses and sets up authentication and TLS. Refuses to serve others without
-//! protection.
+//! Binds the server's addresses and sets up authentication and TLS. Refuses to serve other hosts
+//! without credentials and TLS, unless `server.insecure` is set.
 
 use std::net::SocketAddr;
 
@@ -27,9 +27,9 @@ pub struct Addresses {
 /// The bound listeners, and what protects them.
 pub(crate) struct Listeners {
     pub(crate) grpc: Listener,
+    /// The listener of HTTP.
     pub(crate) web: Listener,
-    /// The listener of `/healthz`, `/readyz` and `/metrics`, where they have an address of their
-    /// own.
+    /// The listener of `/healthz`, `/readyz` and `/metrics`. None: `web` serves them.
     pub(crate) probes: Option<TcpListener>,
     pub(crate) auth: Authenticator,
     pub(crate) tls: Option<Tls>,
@@ -87,8 +87,8 @@ fn bind(address: SocketAddr) -> Result<TcpListener, ServerError> {
     http::bind(address).map_err(|error| ServerError::Listen(address, error))
 }
 
-/// Refuses to serve an address that is not loopback without credentials and TLS, unless
-/// `server.insecure` is set.
+/// Refuses an address that is not loopback if credentials or TLS are missing, and TLS without
+/// credentials on any address. With `server.insecure` it only logs a warning.
 fn check_protection(
     settings: &ServerSettings,
     has_tls: bool,

@@ -1,6 +1,6 @@
 //! Measures how long single polls occupy an async thread. Each of these threads serves many calls,
-//! so a long computation on one delays the others. Polls above [`MAX_POLL_TIME`] are counted and
-//! logged.
+//! so a long computation in one call delays the others. Polls longer than [`MAX_POLL_TIME`] are
+//! counted and logged.
 
 use std::{
     pin::Pin,
@@ -22,7 +22,7 @@ const MAX_POLL_TIME: Duration = Duration::from_millis(100);
 pub(crate) struct PollWatchdog {
     /// The RPC's name, the method of an HTTP request, or a task's name.
     name: &'static str,
-    /// The request's URI; logged with a slow poll.
+    /// The request's URI. Its path is logged with a slow poll.
     uri: http::Uri,
 }
 
@@ -43,7 +43,7 @@ impl PollWatchdog {
         }
     }
 
-    /// For a task that has no request of its own to name: a turn, a watch.
+    /// For a task without a request of its own, such as a turn or a watch.
     pub(crate) fn for_task(name: &'static str) -> Self {
         Self {
             name,
@@ -72,7 +72,7 @@ impl PollWatchdog {
             held_ms,
             call = self.name,
             path = TruncatedText::new(self.uri.path()).as_str(),
-            "{} kept a thread that serves all calls at work for {held_ms} ms",
+            "one poll of {} occupied an async thread for {held_ms} ms",
             self.name,
         );
     }

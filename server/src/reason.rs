@@ -1,4 +1,5 @@
-//! The stable reasons of refusals: their names, gRPC codes and waits. docs/errors.md explains each.
+//! The stable reasons of refusals: their names, their gRPC codes, and how long to wait before a
+//! retry. docs/errors.md explains each.
 
 use std::time::Duration;
 
@@ -45,7 +46,7 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    /// Its name in `ErrorInfo`.
+    /// The name in the `ErrorInfo` of a gRPC status.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::InvalidField => "INVALID_FIELD",
@@ -126,7 +127,8 @@ impl Reason {
         }
     }
 
-    /// How long a caller should wait before it retries; None where a retry would fail the same way.
+    /// How long a caller should wait before it retries. None: a retry would not help, or the wait
+    /// depends on the failure (`grpc/status.rs`).
     pub(crate) const fn retry_after(self) -> Option<Duration> {
         match self {
             Self::TransactionConflict => Some(Duration::from_millis(20)),

@@ -1,5 +1,5 @@
-//! Values parsed from files, and parsed again when the files change: keys and certificates are
-//! replaced without a restart.
+//! Values parsed from files, and parsed again when the files change, so that keys and certificates
+//! can be replaced without a restart.
 
 use std::{
     fs, io,
@@ -28,8 +28,8 @@ type Parse<T> = dyn Fn(&[Vec<u8>]) -> Result<T, String> + Send + Sync;
 pub(crate) struct ReloadedFiles<T> {
     paths: Vec<PathBuf>,
     parse: Box<Parse<T>>,
-    /// The contents at the last check, also if they could not be parsed: each change is reported
-    /// once.
+    /// The contents at the last check, even if they could not be parsed, so that the same contents
+    /// are reported only once.
     last_read: Mutex<Vec<Vec<u8>>>,
     current: RwLock<Arc<T>>,
 }
@@ -76,7 +76,7 @@ impl<T: Send + Sync> ReloadedFiles<T> {
             Ok(found) => found,
             Err(ReloadError::File(path, error)) => {
                 warn!(
-                    "cannot read {} again, what it said still holds: {error}",
+                    "cannot read {} again, its previous content stays in force: {error}",
                     path.display()
                 );
                 return;
@@ -93,10 +93,10 @@ impl<T: Send + Sync> ReloadedFiles<T> {
         match (self.parse)(&found) {
             Ok(new) => {
                 *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
-                info!("took what {} say now", names());
+                info!("reloaded {}", names());
             }
             Err(why) => warn!(
-                "cannot take what {} say now, what they said before still holds: {why}",
+                "cannot use the new content of {}, the previous content stays in force: {why}",
                 names()
             ),
         }
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn contents_that_do_not_parse_are_ignored_and_valid_ones_apply_at_once() {
+    fn contents_that_do_not_parse_are_ignored_and_valid_ones_apply_at_the_next_check() {
         let path = std::env::temp_dir().join(format!("anneal-reload-{}", uuid::Uuid::new_v4()));
         fs::write(&path, "1").expect("writes");
         let number = |files: &[Vec<u8>]| {
@@ -125,10 +125,10 @@ mod tests {
                 .map_err(|error| error.to_string())
         };
         let read = ReloadedFiles::read(vec![path.clone()], number).expect("is a number");
-        for (text, held) in [("one", 1), ("2", 2), ("", 2), ("3", 3)] {
+        for (text, expected) in [("one", 1), ("2", 2), ("", 2), ("3", 3)] {
             fs::write(&path, text).expect("writes");
             read.reload_if_changed();
-            assert_eq!(*read.current(), held, "{text}");
+            assert_eq!(*read.current(), expected, "{text}");
         }
         fs::remove_file(&path).expect("removes");
         read.reload_if_changed();

@@ -34,7 +34,7 @@ use crate::{
 /// The deadlines of a kind of call, in seconds.
 #[derive(Clone, Copy)]
 pub(crate) struct Deadlines {
-    /// Without `grpc-timeout`.
+    /// The deadline of a call without `grpc-timeout`.
     default: u64,
     /// Upper bound of `grpc-timeout`.
     most: u64,
@@ -61,12 +61,14 @@ impl Deadlines {
 /// One RPC under way.
 pub(crate) struct RpcCall {
     name: &'static str,
-    /// Tenant and verbs.
+    /// The tenant and its verbs.
     pub(crate) caller: Caller,
-    /// The credential's identity, for the log.
+    /// The caller's name for logs.
     identity: Identity,
+    /// Checks the caller's credential again. None: callers need no credential.
     proof: Option<Proof>,
     started: Instant,
+    /// How long the call may take from `started` on.
     deadline: Duration,
     /// Writes to the audit log when it is dropped; None for RPCs that are not audited.
     audit: Option<AuditOnDrop>,
@@ -77,8 +79,8 @@ pub(crate) struct RpcCall {
 }
 
 impl RpcCall {
-    /// Admits a call: finds its caller and deadline. Refuses it if its caller lacks a verb or too
-    /// many calls are under way.
+    /// Admits a call: finds its caller and deadline. Refuses the call if its caller lacks a verb,
+    /// or if its limit of concurrent calls or of request memory is reached.
     pub(crate) fn begin<T>(
         state: &ServerState,
         rpc: &'static Rpc,
@@ -123,6 +125,7 @@ impl RpcCall {
         rpc.check(caller, &identity)?;
         let request_memory = request.extensions().get::<RequestMemory>().cloned();
         if let Some(memory) = &request_memory {
+            // The decoder has counted the list and map entries of this request.
             memory.reserve_entries(ENTRIES.try_with(Cell::get).unwrap_or_default())?;
         }
         let name = rpc.name;
@@ -153,8 +156,8 @@ impl RpcCall {
         })
     }
 
-    /// Audits the call and names the conversation that it is about.
-    pub(crate) fn audit_conversation(self, conversation_id: &str) -> Self {
+    /// Writes the call to the audit log when it ends, with the conversation that it is about.
+    pub(crate) fn with_audit_log_line(self, conversation_id: &str) -> Self {
         self.with_audit(Uuid::try_parse(conversation_id).ok())
     }
 
@@ -221,7 +224,8 @@ impl RpcCall {
         Ok(response)
     }
 
-    /// Returns the failure when the caller's credential becomes invalid: for calls that run long.
+    /// Waits until the caller's credential becomes invalid, and returns the failure for that. For
+    /// calls that run long.
     pub(crate) async fn wait_for_credential_end(&self) -> Failure {
         match &self.proof {
             Some(proof) => proof.wait_until_invalid().await,
@@ -234,7 +238,7 @@ impl RpcCall {
         info_span!("rpc", rpc = self.name, tenant = %self.caller.tenant(), caller = %self.identity)
     }
 
-    /// When its deadline ends.
+    /// When the call's deadline ends.
     pub(crate) fn deadline(&self) -> Instant {
         self.started + self.deadline
     }
@@ -283,13 +287,14 @@ impl Drop for AuditOnDrop {
     }
 }
 
-/// The caller's `grpc-timeout` within these bounds.
+/// The deadline of a call: its `grpc-timeout`, at most `allowed.most`. Without `grpc-timeout` it is
+/// the default.
 fn deadline(metadata: &MetadataMap, allowed: Deadlines) -> Duration {
-    let asked = metadata
+    let requested = metadata
         .get("grpc-timeout")
         .and_then(|value| value.to_str().ok())
         .and_then(parse_timeout);
-    asked
+    requested
         .unwrap_or(Duration::from_secs(allowed.default))
         .min(Duration::from_secs(allowed.most))
 }
@@ -340,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timeouts_are_read_as_grpc_writes_them() {
+    fn timeouts_in_the_form_of_grpc_are_parsed_and_others_are_not() {
         assert_eq!(parse_timeout("5S"), Some(Duration::from_secs(5)));
         assert_eq!(parse_timeout("250m"), Some(Duration::from_millis(250)));
         assert_eq!(parse_timeout("123456789S"), None, "more than eight digits");

@@ -96,6 +96,7 @@ pub async fn serve(
         TrafficLimits::new(&limits, auth.is_open()),
         MaxConnectionAge::new(&limits),
     );
+    // Builds the vocabulary of the default encoding now, not in the first call that counts.
     tokio::task::spawn_blocking(|| Encoding::default().counter().count("warm"));
     let closing = CancellationToken::new();
     let http_state = api::HttpState::new(
@@ -108,9 +109,9 @@ pub async fn serve(
         closing.clone(),
     );
     let probe_routes = http::router(readiness.clone(), metrics);
-    let probes_of_api = serve_probes(probes, probe_routes, &background);
+    let probe_routes_of_api = serve_probes(probes, probe_routes, &background);
     let router = api::router(
-        probes_of_api,
+        probe_routes_of_api,
         http_state,
         traffic.clone(),
         (addresses.http, &settings),
@@ -140,10 +141,11 @@ pub async fn serve(
     tokio::select! {
         () = grpc::serve(incoming, (services, auth, traffic), max_age, stop_accepting) => {}
         () = wait_for_last_reads(&turns, &cancel_turns) => {
-            warn!("some callers do not read what is left of their answers, leaving them");
+            warn!("stopping, although some gRPC callers have not read the rest of their answers");
         }
     }
-    // A turn whose caller has disconnected may still be storing its answer.
+    // A turn whose caller has disconnected may still be storing its answer, and the leases of ended
+    // model calls may still have to be settled.
     turns.close();
     turns.wait().await;
     settling_store.wait_for_settlements().await;
@@ -151,7 +153,7 @@ pub async fn serve(
     tokio::select! {
         ended = web => ended.map_err(|error| ServerError::Serving(error.into())),
         () = wait_for_last_reads(&turns, &cancel_turns) => {
-            warn!("some readers over HTTP do not read what is left of their answers, leaving them");
+            warn!("stopping, although some HTTP readers have not read the rest of their answers");
             Ok(())
         }
     }
@@ -171,8 +173,8 @@ fn serve_probes(
     None
 }
 
-/// Spawns the tasks that do not belong to a call: reloads of keys and certificates, the watch poll,
-/// job notifications.
+/// Spawns tasks that do not belong to a call: reloads of keys and certificates, the record of key
+/// uses, the poll of watched conversations, and job notifications.
 fn spawn_background_tasks(
     background: &CancellationToken,
     auth: Authenticator,
@@ -196,8 +198,8 @@ fn spawn_background_tasks(
     );
 }
 
-/// Sets readiness and the gRPC health status by the database's answers, and the metrics of the
-/// pools.
+/// Checks the database until `stop` is cancelled. Sets readiness and the gRPC health status by its
+/// answers, and updates the metrics of the connection pools.
 async fn watch_database(
     store: Store,
     readiness: Readiness,
@@ -239,7 +241,7 @@ async fn report_serving_status(health: &HealthReporter, ready: bool) {
         tonic_health::ServingStatus::NotServing
     };
     let names = [
-        "",
+        "", // the whole server
         "anneal.v1.ConversationService",
         "anneal.v1.MessageService",
         "anneal.v1.ContextService",
@@ -251,28 +253,29 @@ async fn report_serving_status(health: &HealthReporter, ready: bool) {
     }
 }
 
-/// The parts of the server that must learn that it stops.
+/// The parts of the server that must be told when it stops.
 struct Drain {
     readiness: Readiness,
     health: HealthReporter,
     watch_registry: WatchRegistry,
-    /// Cancelled: the HTTP API refuses requests.
+    /// Once cancelled, the HTTP API refuses requests.
     closing: CancellationToken,
-    /// Cancelled: gRPC accepts no connections.
+    /// Once cancelled, gRPC accepts no connections.
     stop_accepting: CancellationToken,
+    /// Once cancelled, turns end early.
     cancel_turns: CancellationToken,
 }
 
 impl Drain {
     /// Waits for `stop`, reports NOT_SERVING, and gives load balancers `delay_ms` to notice. Then
-    /// ends watches, refuses new requests, and cancels the turns that are under way after
-    /// `stop_seconds`.
+    /// ends watches and refuses new requests. After `stop_seconds` cancels the turns that are still
+    /// under way.
     async fn run(self, stop: CancellationToken, delay_ms: u32, stop_seconds: u32) {
         stop.cancelled().await;
         self.readiness.stop();
         report_serving_status(&self.health, false).await;
         tokio::time::sleep(Duration::from_millis(delay_ms.into())).await;
-        info!("closing the door, finishing the calls under way");
+        info!("refusing new calls, finishing the calls under way");
         // Load balancers have seen NOT_SERVING by now, so clients that watch reconnect elsewhere.
         self.watch_registry.stop();
         self.closing.cancel();

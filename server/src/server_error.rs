@@ -1,4 +1,4 @@
-//! Why the server did not start, or failed.
+//! The errors with which the server fails to start, or ends.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ pub enum ServerError {
     #[error("cannot listen on {0}")]
     Listen(SocketAddr, #[source] std::io::Error),
     /// An address would be served without protection.
-    #[error("{0}; set server.insecure to serve all the same")]
+    #[error("{0}; set server.insecure to serve nevertheless")]
     Unprotected(MissingProtection),
     /// The settings of authentication are invalid, or a file that they name is.
     #[error(transparent)]
@@ -24,7 +24,7 @@ pub enum ServerError {
     Serving(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// Protection that a server lacks to serve other hosts than its own.
+/// Missing protection, because of which the server does not start unless `server.insecure` is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MissingProtection {
     /// Callers need no credential.

@@ -33,18 +33,18 @@ pub struct ServerState {
     pub agents: Arc<Agents>,
     /// Turns under way. They go on when their caller disconnects, until their answer is stored.
     pub(crate) turns: TaskTracker,
-    /// Cancels turns: set when the server stops and `stop_seconds` are over.
+    /// Ends turns early. Cancelled when the server stops and `stop_seconds` are over.
     pub(crate) cancel_turns: CancellationToken,
     /// Watched conversations and their watchers.
     pub(crate) watch_registry: WatchRegistry,
-    /// Messages and bytes that each tenant may store.
+    /// Limits the messages and bytes that each tenant may store.
     pub(crate) storage_quota: StorageQuota,
     /// Threads for work that would block an async thread.
     pub(crate) cpu: CpuPool,
-    /// Bytes of stored content that reads hold.
+    /// Limits the bytes of stored content that reads hold in memory.
     pub(crate) content_budget: ContentBudget,
-    /// Bytes of stored content that turns hold until their model has answered. A budget of its own,
-    /// so that reads do not wait for models.
+    /// Limits the bytes of stored content that turns hold until their model has answered. It is
+    /// separate, so that reads do not wait for models.
     pub(crate) turn_content_budget: ContentBudget,
     /// Sizes of the long contexts that were read last.
     pub(crate) context_sizes: ContextSizes,

@@ -3,7 +3,8 @@
 
 use std::fmt;
 
-/// Most bytes of a name or a description in an error. The longest of our own has about 150.
+/// Most bytes of a name or a description in an error. The longest of the server's own texts has
+/// about 150.
 pub(crate) const MAX_TEXT_BYTES: usize = 200;
 /// Replaces the rest of a longer text.
 const ELLIPSIS: char = '…';
@@ -49,14 +50,14 @@ mod tests {
         for short in ["", "policy.model", &"x".repeat(MAX_TEXT_BYTES)] {
             assert_eq!(TruncatedText::new(short).as_str(), short);
         }
-        for letter in ["x", "é", "冷", "🦀"] {
+        for character in ["x", "é", "冷", "🦀"] {
             for count in [MAX_TEXT_BYTES + 1, 4_000_000] {
-                let cut = TruncatedText::new(letter.repeat(count));
+                let cut = TruncatedText::new(character.repeat(count));
                 assert!(
                     (MAX_TEXT_BYTES - 6..=MAX_TEXT_BYTES).contains(&cut.as_str().len()),
                     "{cut}"
                 );
-                assert!(cut.as_str().ends_with(ELLIPSIS) && cut.as_str().starts_with(letter));
+                assert!(cut.as_str().ends_with(ELLIPSIS) && cut.as_str().starts_with(character));
             }
         }
     }

@@ -1,19 +1,19 @@
-//! The verbs that a credential needs for each RPC. Both edges check them before they read a
-//! request's body.
+//! The verbs (read, append, admin, operator) that a credential needs for each RPC. The gRPC and the
+//! HTTP edge check them before they read a request's body.
 
 use anneal_core::caller::{Caller, Verb};
 
 use crate::{audit, failure::Failure, identity::Identity};
 
-/// The health service, which needs no credential.
+/// Beginning of the paths of the health service, which needs no credential.
 pub(crate) const UNAUTHENTICATED_PATH: &str = "/grpc.health.v1.Health/";
 
 /// An RPC and the verbs that it needs.
 #[derive(Debug)]
 pub(crate) struct Rpc {
-    /// Its name in metrics and spans.
+    /// The name in metrics and spans.
     pub(crate) name: &'static str,
-    /// Its path over gRPC: `/package.Service/Method`.
+    /// The path over gRPC: `/package.Service/Method`.
     pub(crate) path: &'static str,
     /// All of these verbs are needed. A request may need more, depending on its fields.
     pub(crate) verbs: &'static [Verb],
@@ -48,7 +48,7 @@ pub(crate) static RPCS: [Rpc; 29] = [
     rpc("import_checkpoint", "/anneal.v1.ContextService/ImportCheckpoint", &[Verb::Append]),
     rpc("report_usage", "/anneal.v1.ContextService/ReportUsage", &[Verb::Append]),
     rpc("classify_error", "/anneal.v1.ContextService/ClassifyError", &[Verb::Read]),
-    // The answer is made from the conversation, so its caller needs the verb read.
+    // The model answers from the whole conversation, so the caller needs the verb read, too.
     rpc("chat", "/anneal.v1.ChatService/Chat", &[Verb::Append, Verb::Read]),
     rpc("list_jobs", "/anneal.v1.OperatorService/ListJobs", &[Verb::Admin]),
     rpc("requeue_job", "/anneal.v1.OperatorService/RequeueJob", &[Verb::Admin]),
@@ -59,7 +59,7 @@ pub(crate) static RPCS: [Rpc; 29] = [
 ];
 
 impl Rpc {
-    /// The RPC of this name. Panics on an unknown name: at compile time where it is called in a
+    /// The RPC of this name. Panics if there is none: at compile time, if it is called in a
     /// constant.
     pub(crate) const fn named(name: &str) -> &'static Self {
         let mut index = 0;
@@ -72,12 +72,12 @@ impl Rpc {
         panic!("no RPC has this name")
     }
 
-    /// The RPC at this path; None if it is not one of ours.
+    /// The RPC at this path. None: `RPCS` has no such RPC.
     pub(crate) fn by_path(path: &str) -> Option<&'static Self> {
         RPCS.iter().find(|rpc| rpc.path == path)
     }
 
-    /// Refuses a caller who lacks a verb, and writes that to the audit log.
+    /// Refuses a caller who lacks a verb, and writes the refusal to the audit log.
     pub(crate) fn check(&self, caller: Caller, identity: &Identity) -> Result<(), Failure> {
         let Some(missing) = self.verbs.iter().find(|verb| !caller.may(**verb)) else {
             return Ok(());
@@ -87,6 +87,7 @@ impl Rpc {
     }
 }
 
+/// Compares byte by byte, because a constant function cannot compare slices with `==`.
 const fn is_same(a: &[u8], b: &[u8]) -> bool {
     if a.len() != b.len() {
         return false;
@@ -110,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_rpc_of_the_descriptors_has_its_verbs() {
+    fn every_rpc_of_the_descriptors_is_in_the_table_with_its_name_and_a_verb() {
         let set = FileDescriptorSet::decode(DESCRIPTORS).expect("descriptors");
         let services = set
             .file
@@ -127,17 +128,16 @@ mod tests {
         let paths: Vec<String> = paths.collect();
         assert_eq!(paths.len(), RPCS.len());
         for path in paths {
-            let rpc =
-                Rpc::by_path(&path).unwrap_or_else(|| panic!("{path} is in no line of the table"));
+            let rpc = Rpc::by_path(&path).unwrap_or_else(|| panic!("{path} is not in the table"));
             assert!(!rpc.verbs.is_empty());
-            let spelled: String = rpc
+            let method_name: String = rpc
                 .name
                 .split('_')
                 .map(|word| word[..1].to_uppercase() + &word[1..])
                 .collect();
             assert!(
-                path.ends_with(&format!("/{spelled}")),
-                "{path} is {}",
+                path.ends_with(&format!("/{method_name}")),
+                "{path} has the name {}",
                 rpc.name
             );
         }

@@ -1,15 +1,25 @@
 -- Appends to conversations, each append to a different one. One statement, and so one transaction,
--- gives ids under the row locks, stores the rows and enqueues the counting jobs. Rows are locked in
--- the order of ids. SKIP LOCKED: one locked conversation must not block the batch.
--- Per append ($1 to $12; the tenant is part of the key condition): a row without ids means that the
--- conversation was locked here, a row with ids that the append was stored. Not locked: the
--- conversation is not the caller's, or another transaction holds it. Locked but not stored: the
--- newest message is not the expected one ($9), there are tool messages ($11) and the policy keeps
--- none ($13: settings by profile), or the request id ($10) is known. The title of the messages
--- ($12) becomes the conversation's if it has none and none was set. $14: seconds by which listed_ts
--- may lag.
--- Per message ($15 to $28): the index of its append, its index within the append, and what is
--- stored. $29: the kind of the counting job.
+-- gives ids under the row locks, stores the messages and enqueues the counting jobs. Rows are
+-- locked in the order of ids. SKIP LOCKED: one locked conversation must not block the batch.
+--
+-- The result for an append:
+-- - No row: its conversation was not locked, because it is not the caller's or because another
+--   transaction holds it.
+-- - One row, with nulls: its conversation was locked, but the append was not stored. The newest
+--   message is not the expected one, or the append has tool messages and the policy keeps none, or
+--   the request id is known.
+-- - Two rows, one with nulls and one without: the append was stored.
+--
+-- Parameters:
+-- - $1 to $12: columns with one entry per append, named in `ask`. A conversation that has no title,
+--   and was not given an empty one, gets the title of the append.
+-- - $13: the server's settings by profile.
+-- - $14: seconds by which listed_ts may lag behind the last activity.
+-- - $15 to $28: columns with one entry per message, named in `new`. append_place is the position of
+--   its append, place is its position in the append.
+-- - $29: the kind of the counting job.
+--
+-- `held` are the appends whose conversations are locked, `moved` those among them that are stored.
 with ask as materialized (
     select tenant_id, conversation_id, messages, last_role, starts_after_user, starts_otherwise, o200k_estimate,
         cl100k_estimate, expected_last, request_id, tools, title, place
@@ -49,8 +59,8 @@ with ask as materialized (
         turn = c.turn + case when c.last_role = 1 then ask.starts_after_user else ask.starts_otherwise end,
         token_total = c.token_total + case when c.encoding = 1 then ask.o200k_estimate else ask.cl100k_estimate end,
         title = case when c.title_given or c.title <> '' then c.title else coalesce(ask.title, '') end,
-        -- greatest: an activity time never goes back. now() may be earlier than the stored time: this
-        -- transaction may have begun earlier, or the clock was set back.
+        -- greatest: the time of the last activity never goes back. now() can be earlier than the
+        -- stored time, if this transaction began earlier or if the clock was set back.
         last_activity_ts = greatest(c.last_activity_ts, now()),
         listed_ts = case
             when c.listed_ts <= now() - $14::integer * interval '1 second' then greatest(c.last_activity_ts, now())

@@ -1,5 +1,5 @@
--- The messages that an earlier append with this request_id stored, in order. The first one carries
--- the request's digest.
+-- The messages that an earlier append with this request id ($3) has stored, in order. Their number
+-- and the request's digest are in the row of the first one.
 select m.message_id, m.turn, m.token_estimate, first.request_digest
 from ai_message as first
 join ai_message as m

@@ -1,5 +1,5 @@
--- Conversations to audit: of each of these tenants ($1) the newest $2 of those with a message
--- within $3 hours. The index of the lists has them in this order.
+-- Conversations to audit: of each tenant ($1), at most $2 conversations that had a message within
+-- $3 hours, latest activity first. The index for lists of conversations has this order.
 select c.tenant_id as "tenant_id!", c.conversation_id as "conversation_id!"
 from unnest($1::uuid[]) as t (tenant_id)
 cross join lateral (

@@ -1,7 +1,7 @@
--- The message after which an audit begins, so that it reads at most the newest $3 messages, and at
--- most $4 bytes of content besides the newest message. 0: it reads all. If content was not measured
--- when it was stored, its size in the table is used, which needs no reading: content does not leave
--- the database for an audit.
+-- The message after which an audit begins, so that it checks at most the newest $3 messages with at
+-- most $4 bytes of content, and in any case the newest one. 0: it checks all messages. Messages of
+-- older versions have no content_bytes. Their size in the table is used, which is known without
+-- reading the content.
 select coalesce(min(message_id) - 1, 0) as "after!"
 from (
     select message_id, row_number() over newest as place,

@@ -1,5 +1,6 @@
--- Whether the work of a conversation is done or has a job: the last counted message, the kinds of
--- jobs that wait, run or are dead, and whether its triggers were last checked under the same settings ($3).
+-- What tells whether the work of a conversation is done or has a job: its last counted message, the
+-- kinds of its jobs (waiting, running or dead), and whether its trigger bounds were last computed
+-- under these settings. $3: the fingerprint of the settings, which quiet_rules stores.
 select c.last_message_id, c.counted_message_id, (c.quiet_rules = $3::bigint) is true as "same_rules!",
     array(
         select kind from ai_job

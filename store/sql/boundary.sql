@@ -1,4 +1,4 @@
--- The last separator, and the newest checkpoint that is valid after it.
+-- The last separator of a conversation, and the last message of its newest valid checkpoint.
 select b.separator, b.checkpoint_last as "checkpoint_last?"
 from ai_conversation as c
 cross join lateral context_boundary(c.conversation_id) as b

@@ -1,7 +1,11 @@
--- Calibrates a model with a report's ratio ($3, null: none) and a window that an error has reported
--- ($4, null: none). The ratio is a moving average in which each report weighs a fifth. A call that
--- has read more ($5, null: none) than the learnt window proves the window wrong: it is deleted. At
--- most $6 models of a tenant are stored. No row: this one is not stored.
+-- Calibrates a model with what a usage report or an error shows. A null parameter: not shown.
+-- - $3: the model's tokens per token counted here. A moving average is stored, in which each report
+--   weighs a fifth.
+-- - $4: the context window, as an error has reported it.
+-- - $5: tokens that a call has read. If they exceed the stored window, the window is wrong, and is
+--   deleted.
+-- - $6: most models that are stored for a tenant. If there are as many, a new one is not stored,
+--   and no row is returned.
 insert into ai_model as m (tenant_id, model, tokens_ratio, reports, window_tokens)
 select $1, $2, $3::double precision, case when $3::double precision is null then 0 else 1 end, $4::bigint
 where exists (select from ai_model where tenant_id = $1 and model = $2)

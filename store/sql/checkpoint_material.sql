@@ -1,7 +1,9 @@
--- The rows from which a checkpoint is planned, in one snapshot: a head row (message_id 0: settings, previous
--- summary), then the tail without content. Cool large messages have the size of their summaries.
--- Each row has the bytes that a summarizer would read of it. $3: settings by profile; $4: overrides
--- of a preview.
+-- The rows from which a checkpoint is planned, in one snapshot. The head row (message_id 0) has the
+-- conversation's own values and the newest valid checkpoint; its "bytes" are the tokens of the
+-- system prompt, its "tokens" those of the checkpoint's summary. The other rows are the messages of
+-- the tail, without content: "tokens" is what a context sends of the message (a cool large message
+-- is sent as its summary), "bytes" is what a summarizer would read of it. $3: the server's settings
+-- by profile. $4: the overrides of a preview.
 with head as (
     select c.conversation_id, c.last_message_id, c.turn, c.policy, c.encoding, c.system_prompt_tokens, b.separator,
         b.checkpoint_last, b.boundary, b.summary, b.summary_tokens, b.generation,
@@ -14,7 +16,7 @@ with head as (
             || c.policy || $4::text::jsonb as keys
     ) as e
     cross join lateral context_boundary(c.conversation_id) as b
-    -- offset 0: an optimisation fence. `->>` is not leakproof, so under row-level security an
+    -- offset 0: an optimization fence. `->>` is not leakproof, so under row-level security an
     -- expression with it cannot be an index condition; the column `named.model` can.
     cross join lateral (select e.keys ->> 'model' as model offset 0) as named
     left join ai_model as w

@@ -1,14 +1,20 @@
--- Claims up to $2 due jobs of a kind, at most $3 of a tenant and none of the tenants in $9, tenants
--- in turn after $4.
--- The first part walks over the tenants with waiting rows by the index, one step each, until $2 of
--- them have a due job or $8 were examined. The second part takes the oldest jobs of each: equal
--- shares of $2, or a quarter of $2 if the others have less. The third part locks rows and skips
--- locked ones.
+-- Claims up to $2 due jobs of a kind ($1), at most $3 of each tenant and none of the tenants in $9.
+-- Tenants are examined in the order of their ids, after the tenant $4.
+-- - `tenants` examines the tenants with waiting jobs, one index step each, until $2 of them have a
+--   due job or $8 were examined.
+-- - `candidate` takes the oldest due jobs of each tenant: an equal share of $2, or a quarter of $2
+--   if that is more.
+-- - `pick` locks the rows of at most $2 candidates, and skips rows that are locked already.
+-- - `claimed` gives them the lease $6 for $7 seconds, to the worker $5.
+-- A row without a conversation says that tenants after this one were not examined.
+--
 -- PostgreSQL may plan this statement while the queue is empty, and keep the plan when the queue is
--- long. Conditions on a job's key therefore match no other index and not the kind alone (`is true`),
--- and there is no join that could become a scan of the whole table. Conditions on an index of waiting
--- jobs also ask for its order.
--- A row without a conversation: the walk ended at this tenant, and others may follow.
+-- long. So the statement must read by keys in every plan:
+-- - A condition on a job's key is written so that only the primary key fits it. `(state = 0) is
+--   true` fits no partial index. With `(kind = $1) is true`, the key cannot be searched by the kind
+--   alone.
+-- - There is no join that could become a scan of the whole table.
+-- - Subqueries that must use an index of waiting jobs also ask for the order of that index.
 with recursive tenants (tenant_id, steps, due, is_due) as (
     select $4::uuid, 0, 0, false
     union all
@@ -23,7 +29,8 @@ with recursive tenants (tenant_id, steps, due, is_due) as (
         limit 1
     ) as following
     cross join lateral (
-        -- One priority at a time: the index is read only as far as rows are due.
+        -- One subquery per priority: the index has the order of priority and time, so each reads
+        -- one row.
         select following.tenant_id <> all ($9::uuid[]) and coalesce((
             select true from ai_job
             where kind = $1

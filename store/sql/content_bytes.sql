@@ -1,5 +1,6 @@
--- Bytes of content after $3 up to $4. Content of rows without content_bytes must be
--- read to be measured, which is done only while the known bytes stay within $5.
+-- Bytes of the content of the messages after $3 up to $4. Messages of older versions have no
+-- content_bytes, so their content must be read to be measured. This is not done if the bytes that
+-- are known without it exceed $5 already; then the result is too small.
 select case
     when known > $5::bigint then known
     else (

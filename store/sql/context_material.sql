@@ -1,16 +1,28 @@
--- BuildContext's material in one snapshot: a head row (message_id 0: settings, system prompt as
--- content, the newest valid checkpoint's summary, the newest version of the beginning), then the
--- tail. A message that is sent as its summary comes with its tool outline and without its content,
--- which is then not even read from its TOAST table. With strict cooling these are the large, cool
--- and summarized messages, with stepped cooling those that an earlier step has swapped. A large
--- message that a step may swap now comes with content and summary. $3, $4: turns that the current
--- input starts; $5: settings by profile; $6: overrides of the call.
--- Of the tail, the newest messages are read, up to $7 bytes, where each row counts 512 bytes
--- (ROW_BYTES) besides its text, and in any case the newest one and the newest user message. The
--- others come without content, summary and outline, as left out. "read_bytes" is the size of the
--- answer up to this row, from the newest message back: content, summaries and outlines of what is
--- read, and 512 bytes per row. After $7 bytes it is an upper bound. Rows behind $8 bytes do not come,
--- except the oldest row, without content, which reports the size of the whole answer.
+-- The rows from which BuildContext builds a context, in one snapshot.
+--
+-- The head row (message_id 0) has the conversation's own values, the newest valid checkpoint and
+-- the newest recorded version of the context's beginning. In it, "content" is the system prompt,
+-- "tokens" are the system prompt's tokens, "summary" is the checkpoint's summary, and "text_bytes"
+-- are the tokens that the checkpoint saved. "read_bytes" is null only here.
+--
+-- The other rows are the messages of the tail, in no order:
+-- - A message that is sent as its summary comes with summary and tool outline, without its content,
+--   which is then not even read from its TOAST table. With strict cooling these are the large, cool
+--   messages that have a summary, with stepped cooling those that an earlier step has swapped.
+-- - A large message that a step may swap now comes with content and summary.
+-- - Any other message comes with its content.
+-- - "left_out": an old message, of which neither content nor summary nor outline is read. This is
+--   so if the messages from the newest one back to it exceed $7 bytes, where each row counts 512
+--   bytes (ROW_BYTES) besides its text. The newest message and the newest user message are never
+--   left out.
+-- - "read_bytes": bytes of the rows from the newest message back to this one, of what is read of
+--   them, with 512 bytes for each row and for the head row. For messages that are left out it is an
+--   upper bound: the text of all rows takes at most $9 bytes.
+-- - Messages whose "read_bytes" exceed $8 are not returned, except the oldest one, as left out: its
+--   "read_bytes" are the size of the whole result.
+--
+-- $3: the number of turns that the current input starts if the newest message is a user's; $4: if
+-- it is not. $5: the server's settings by profile. $6: the policy overrides of the call.
 with head as (
     select c.conversation_id, c.last_message_id, c.last_role, c.turn, c.policy, c.encoding, c.system_prompt,
         c.system_prompt_tokens, b.separator, b.checkpoint_last, b.boundary, b.summary, b.summary_tokens, b.saved_tokens,
@@ -31,7 +43,7 @@ with head as (
         order by epoch desc
         limit 1
     ) as p on true
-    -- offset 0: an optimisation fence. `->>` is not leakproof, so under row-level security an
+    -- offset 0: an optimization fence. `->>` is not leakproof, so under row-level security an
     -- expression with it cannot be an index condition; the column `named.model` can.
     cross join lateral (select e.keys ->> 'model' as model offset 0) as named
     left join ai_model as w
@@ -51,30 +63,30 @@ select 0::bigint as "message_id!", last_role as "role?", turn as "turn!", system
 from head
 union all
 select m.message_id, m.role, m.turn, coalesce(m.token_count, m.token_estimate), m.token_count is null,
-    case when not m.swap and not m.left_out and m.read_bytes <= $8::bigint then m.content::text end,
-    case when m.summary_is_read and not m.left_out and m.read_bytes <= $8::bigint then m.summary_cache end,
+    case when not m.swap and not m.left_out then m.content::text end,
+    case when m.summary_is_read and not m.left_out then m.summary_cache end,
     m.summary_tokens, m.text_bytes, m.left_out,
-    case when m.swap and not m.left_out and m.read_bytes <= $8::bigint then m.tool_outline::text end,
+    case when m.swap and not m.left_out then m.tool_outline::text end,
     m.read_bytes, case when m.role = 2 then date_part('epoch', now() - m.created_ts)::bigint end,
     null, null, null, null, null, null, null, null, null, null, null, null, null
 from head as h
 cross join lateral (
-    -- One window, which needs no more than the current row: a second one over the whole tail would
-    -- write it to a temporary file.
+    -- All window functions share one window, which PostgreSQL computes row by row. A second window
+    -- over the whole tail would write the tail to a temporary file.
     select message_id, role, turn, token_count, token_estimate, content, summary_cache, summary_tokens, text_bytes,
         tool_outline, created_ts, swap, summary_is_read,
         lead(message_id) over newest is null as is_oldest,
-        least(
-            sum(bytes + 512) over newest,
-            $7::bigint + max(bytes) over newest + 512 * row_number() over newest
-        ) + 512 as read_bytes,
+        least(sum(bytes + 512) over newest, $9::bigint + 512 * row_number() over newest) + 512 as read_bytes,
         sum(bytes + 512) over newest > $7::bigint
-            and row_number() over newest > 1
-            and not (role = 1 and count(*) filter (where role = 1) over newest = 1) as left_out
+                and row_number() over newest > 1
+                and not (role = 1 and count(*) filter (where role = 1) over newest = 1)
+            or least(sum(bytes + 512) over newest, $9::bigint + 512 * row_number() over newest) + 512 > $8::bigint
+            as left_out
     from (
         select message_id, role, turn, token_count, token_estimate, content, summary_cache, summary_tokens, text_bytes,
             tool_outline, created_ts, swap, summary_is_read,
-            -- An integer: the sum of integers is a bigint, that of bigints a slower numeric.
+            -- An integer, because sum() of integers is a bigint. sum() of bigints is a numeric,
+            -- which is slower.
             (
                 case
                     when swap then coalesce(octet_length(tool_outline::text), 0)

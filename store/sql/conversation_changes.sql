@@ -1,5 +1,6 @@
--- Stored summaries and checkpoints with change ids after $3 up to $4, at most $7. Of those up to
--- $6, only the ones of messages after $5.
+-- Changes of a conversation (stored summaries and checkpoints) with change ids greater than $3 and
+-- up to $4, in their order, at most $7. Of those with change ids up to $6, only the ones that
+-- concern messages after $5.
 select change.change_id as "change_id!", change.message_id as "message_id!", change.made_tokens as "made_tokens!",
     change.tokens as "tokens?", change.kind as "kind!", change.trigger_kind as "trigger_kind?"
 from (

@@ -1,5 +1,5 @@
--- Creates a conversation and, if a key ($13) is given, the session in which it is active. If either
--- exists already, creates neither.
+-- Creates a conversation and, if the session key ($13) is not empty, the session in which it is
+-- active. If one of the two exists already, fails and creates neither.
 with made as (
     insert into ai_conversation (
         tenant_id, conversation_id, agent_id, user_id, title, title_given, pinned, metadata, system_prompt,

@@ -1,6 +1,6 @@
--- Deletes the messages of the conversation $2 of the tenant $1, whose row is locked. Returns how
--- many of them were counted and the bytes of their content: subtract_tenant_usage subtracts both at
--- the end of the transaction.
+-- Deletes all messages of a conversation. The caller has locked the conversation's row. Returns how
+-- many of the messages were counted, and the bytes of their content: at the end of the transaction,
+-- subtract_tenant_usage.sql subtracts both from what the tenant has stored.
 with deleted as (
     delete from ai_message
     where tenant_id = $1

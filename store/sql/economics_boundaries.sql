@@ -1,4 +1,5 @@
--- Checkpoints and separators of a conversation, the newest 10,000 of each kind, in no order.
+-- The newest 10,000 checkpoints and the newest 10,000 separators of a conversation, in no order, to
+-- compute its past calls. "read" and "written" are the tokens that the summary took.
 (
     select last_message_id as "after!", token_usage as "summary?", input_tokens as "read!", output_tokens as "written!",
         (extract(epoch from created_ts) * 1000000)::bigint as "at_us!"

@@ -1,7 +1,8 @@
--- Marks conversations dirty ($1: tenants, $2: kinds, $3: conversations), in the order of kinds and
--- conversations. New work resets neither attempts nor backoff, and does not make a deferred job due
--- (last_error says why it waits). $4: the argument of a manual compaction, which also gets
--- priority.
+-- Enqueues jobs ($1: tenants, $2: kinds, $3: conversations), in the order of kinds and
+-- conversations. A job that exists already gets a higher generation. Its attempts stay counted, and
+-- if it failed or was deferred (last_error says why), it is due no earlier. Null in $4: triggers
+-- cause the jobs. Otherwise $4 is the argument of a manual compaction, which gets priority and is
+-- due at once.
 insert into ai_job as j (tenant_id, kind, conversation_id, priority, argument, argument_generation)
 select tenant_id, kind, conversation_id, case when $4::text is null then 0 else -1 end, $4::text::json,
     case when $4 is not null then 1 end

@@ -1,5 +1,6 @@
--- Records a failed run: the job waits $5 milliseconds or, after $6 starts, becomes a dead job. No
--- row: the lease is lost. Rows are found by key in every plan (see claim_jobs).
+-- Records a failed run ($4: the error). The job waits $5 milliseconds or, after $6 starts, becomes
+-- a dead job. Returns no row if the lease is lost. Rows are found by key in every plan (see
+-- claim_jobs.sql).
 with held as materialized (
     select attempts >= $6 as dead from ai_job
     where kind = $1

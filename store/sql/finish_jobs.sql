@@ -1,8 +1,10 @@
 -- Ends jobs of a kind in the transaction of their results ($1: the kind, $2: conversations, $3:
--- leases, $4: generations). A job is deleted if nothing arrived since the claim and it left nothing
--- to do ($5). Otherwise it waits again, with an argument only if that arrived meanwhile. A row that
--- is not returned: the lease is lost. A success deletes the conversation's dead job of this kind.
--- Rows are found by key in every plan (see claim_jobs).
+-- leases, $4: generations at the claim, $5: whether the job left some work).
+-- - A job is deleted ("clean") if it left no work and no new work arrived since the claim.
+-- - Otherwise it waits again. It keeps its argument only if that arrived since the claim.
+-- - A job that has lost its lease does not change, and has no row in the result.
+-- - A dead job of the same kind and conversation is deleted.
+-- Rows are found by key in every plan (see claim_jobs.sql).
 with held as materialized (
     select mine.conversation_id, mine.generation, locked.generation = mine.generation and not mine.more as clean
     from (

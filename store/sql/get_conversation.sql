@@ -1,4 +1,4 @@
--- One conversation.
+-- One conversation, with its system prompt.
 select conversation_id, agent_id, user_id, title, status, pinned, metadata::text as "metadata!", system_prompt,
     policy::text as "policy!", encoding, revision, session_key, last_message_id, counted_message_id, token_total, turn,
     (extract(epoch from created_ts) * 1000000)::bigint as "created_us!",

@@ -1,5 +1,5 @@
--- One message. Content and summary are returned if they have at most $4 bytes; "bytes" is how many
--- they have.
+-- One message. "bytes" are the bytes of its content and summary. If they exceed $4, content and
+-- summary are null.
 select m.message_id as "message_id!", m.role as "role!", m.turn as "turn!",
     coalesce(m.token_count, m.token_estimate) as "tokens!", m.token_count is null as "estimated!",
     m.text_bytes as "text_bytes!", case when size.bytes <= $4::bigint then m.content::text end as "content?: StoredText", m.metadata::text as "metadata?",
@@ -8,7 +8,7 @@ select m.message_id as "message_id!", m.role as "role!", m.turn as "turn!",
     (extract(epoch from m.created_ts) * 1000000)::bigint as "created_us!", size.bytes as "bytes!"
 from ai_message as m
 cross join lateral (
-    -- offset 0: an optimisation fence, so that content without content_bytes is measured once.
+    -- offset 0: an optimization fence, so that content without content_bytes is measured once.
     select coalesce(m.content_bytes, octet_length(m.content::text))::bigint
         + coalesce(octet_length(m.summary_cache), 0) as bytes
     offset 0

@@ -1,8 +1,12 @@
--- A byte range of one message's plain text, cut in the database: $5 bytes from $4 on, and three
--- more on either side, so that it can be widened to whole characters. The plain text is the parts'
--- texts joined by a blank line, as plain_text makes it (core/src/message.rs). Nothing is cut if the
--- message has more than $6 bytes, or if its texts contain NUL, which a text of PostgreSQL cannot:
--- then "cut" is null. The parts come in their order: one function scan, no join, no sort.
+-- A byte range of one message's plain text: $5 bytes from $4 on, and three more on either side, so
+-- that it can be widened to whole characters.
+-- - The plain text is the parts' texts joined by a blank line, as plain_text makes it
+--   (core/src/message.rs). The parts come in their order, because they are read by one function
+--   scan, without a join or a sort.
+-- - "cut" is the range, "cut_from" is where it begins in the text, "whole_bytes" is the length of
+--   the text.
+-- - "cut" is null if the message has more than $6 bytes, or if its text contains NUL, which
+--   PostgreSQL cannot store in a text.
 select m.message_id as "message_id!", m.role as "role!", m.turn as "turn!",
     coalesce(m.token_count, m.token_estimate) as "tokens!", m.token_count is null as "estimated!",
     m.text_bytes as "text_bytes!", m.metadata::text as "metadata?",

@@ -1,6 +1,6 @@
--- Extends the leases of jobs of a kind ($1: the kind, $2: conversations, $3: leases). A row that is
--- not returned is no longer held. Locks rows in the same order as transactions of many results.
--- Rows are found by key in every plan (see claim_jobs).
+-- Extends the leases of jobs of a kind by $4 seconds from now ($1: the kind, $2: conversations, $3:
+-- leases). A job that has lost its lease has no row in the result. Rows are locked in the order of
+-- conversations, as in finish_jobs.sql, and are found by key in every plan (see claim_jobs.sql).
 with held as materialized (
     select mine.conversation_id
     from (

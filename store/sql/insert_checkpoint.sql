@@ -1,5 +1,6 @@
--- Stores a checkpoint as the next change of its conversation, whose row lock the caller holds. The
--- key refuses a second one at the same boundary.
+-- Stores a checkpoint as the next change of its conversation, and clears the trigger bounds
+-- (quiet_message_id). The caller has locked the conversation's row. The primary key refuses a
+-- second checkpoint with the same boundary.
 with changed as (
     update ai_conversation
     set change_id = change_id + 1, quiet_message_id = null

@@ -1,5 +1,6 @@
--- Renames the older tables. Names of indexes are unique in the schema, so those are renamed as
--- well. The indexes that are created here serve the move; the older tables may lack such keys.
+-- Renames the older tables, so that the present schema can be created. The present schema also
+-- needs the names of their indexes, so the indexes are renamed as well. The two new indexes serve
+-- the move of the rows, because the older tables may have no such keys.
 do $$
 declare
     older record;

@@ -1,5 +1,6 @@
--- Counts older rows by whether they are kept, messages also by role, and irregular rows, the first of each
--- kind by its id. $1: most bytes of a message.
+-- Counts the message rows of the older tables by their fate (see legacy_views.sql), messages also
+-- by role, and the irregular rows among them. A "first" column has the lowest id of the rows that
+-- are counted. $1: most bytes of a message.
 select fate, case when fate = 'message' then role else '' end as role, count(*) as rows,
     count(*) filter (where bytes = 0) as empty,
     count(*) filter (where bytes > $1) as too_long,

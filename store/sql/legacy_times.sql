@@ -1,5 +1,5 @@
--- Sets the original times of the messages after $3, in order, which appending has set to now. The
--- range restricts any plan to these messages.
+-- Sets the original times ($4, in order) of the messages after $3. The append has set them to now.
+-- The conditions on the range make every plan read only these messages.
 update ai_message as m
 set created_ts = 'epoch'::timestamptz + moved.created_us * interval '1 microsecond'
 from unnest($4::bigint[]) with ordinality as moved (created_us, place)

@@ -1,7 +1,8 @@
--- Views that read the older tables in one form, independent of the types of their columns. A view
--- follows a table that is renamed: the same statements work before and after the older tables are renamed.
+-- Views that give the older tables one form, whatever the types of their columns are. A view still
+-- reads its table after the table is renamed, so the same statements work before and after that.
 
--- A time in microseconds, from seconds, milliseconds (above 10^11) or a timestamp; null when it is none of these.
+-- A time in microseconds. The value is in seconds, in milliseconds (if it exceeds 10^11) or a
+-- timestamp; null if it is none of these.
 create function pg_temp.legacy_us(value jsonb) returns bigint language sql stable as $$
     select case jsonb_typeof(value)
         when 'number' then case
@@ -15,8 +16,9 @@ create function pg_temp.legacy_us(value jsonb) returns bigint language sql stabl
     end
 $$;
 
--- Labels from metadata and from optional columns of the older tables; null if they exceed the limits of labels (32 keys, 4 kB:
--- METADATA_KEYS and METADATA_BYTES in core/src/limits.rs).
+-- The labels of a moved row, made of its old ids, its metadata and the columns that only some older
+-- tables have. Null if they exceed the limits of labels (32 keys, 4 kB: METADATA_KEYS and
+-- METADATA_BYTES in core/src/limits.rs).
 create function pg_temp.legacy_labels(ids jsonb, metadata jsonb, others jsonb) returns jsonb language sql stable as $$
     select case
         when others = '{}' and coalesce(metadata, '{}') = '{}' then ids
@@ -38,7 +40,8 @@ create function pg_temp.legacy_labels(ids jsonb, metadata jsonb, others jsonb) r
     end
 $$;
 
--- A title of more than 512 bytes (TITLE_BYTES in core/src/limits.rs) is shortened; the full title becomes a label.
+-- The conversations. A title of more than 512 bytes (TITLE_BYTES in core/src/limits.rs) is
+-- shortened later; here the full title becomes a label.
 create temporary view legacy_conversation as
 select c.id::bigint as id, coalesce(c.uid::text, '') as uid, coalesce(c.creator_id::text, '') as creator,
     coalesce(c.title, '')::text as title, coalesce(c.pinned, false) as pinned,
@@ -65,7 +68,10 @@ cross join lateral (
     )) as ids
 ) as ids;
 
--- The kind under which each row is moved or left out. A separator is the system's if it says so, or if a summary follows directly.
+-- The message rows, each with its fate: what the move does with it. Rows with the fates message and
+-- separator are moved; summary, system_separator and orphan are left out; unknown_type and
+-- unknown_role prevent the move. A separator is the system's if its metadata says so, or if the
+-- next row is a summary.
 create temporary view legacy_message as
 select m.id::bigint as id, m.conversation_id::bigint as conversation_id, t.created_us, upper(m.role::text) as role,
     coalesce(octet_length(m.content), 0)::bigint as bytes,
@@ -85,7 +91,7 @@ from ai_message as m
 cross join lateral (select pg_temp.legacy_us(to_jsonb(m.created_ts)) as created_us) as t
 left join ai_conversation as c on c.id = m.conversation_id;
 
--- Content and labels of a message.
+-- The content and the labels of the message rows.
 create temporary view legacy_content as
 select m.id::bigint as id, coalesce(m.content, '')::text as content, ids.ids,
     pg_temp.legacy_labels(

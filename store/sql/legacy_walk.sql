@@ -1,5 +1,7 @@
--- Every older conversation with its rows that are kept, in the order in which they are stored; one
--- row without a message if none is kept. Keys only: content is read batch by batch.
+-- A cursor over the conversations of the older tables, each with its messages and separators that
+-- are moved, in their order. A conversation without any has one row in which the other columns are
+-- null. "fate" is `message` or `separator`: what the move makes of the row (see legacy_views.sql).
+-- There is no content in the rows, because the move reads content batch by batch.
 declare legacy_walk no scroll cursor for
 select c.id as conversation, m.id, m.fate, m.role, m.created_us, m.bytes
 from legacy_conversation as c

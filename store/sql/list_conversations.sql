@@ -1,8 +1,10 @@
--- Conversations of a tenant, newest activity first, from a position on ($4, $5), without system
--- prompts.
--- The index orders them by listed_ts, which is last_activity_ts or up to $7 seconds before it: the
--- page's entries lie within that time of the entry at which the page would end by listed_ts. The
--- inner limit is a constant, the largest page and one more row, so that every plan walks the index.
+-- A page of a tenant's conversations, newest activity first, without system prompts.
+-- $2: the status, $3: the beginning of the title; null: any. $4, $5: the position after which the
+-- page starts. $6: the number of entries.
+-- The index orders conversations by listed_ts, which is last_activity_ts or up to $7 seconds before
+-- it. `page_end` is where the page would end if it had that order. The page's real entries have a
+-- listed_ts at most $7 seconds before that: not before `reach`. The limit 501 (the largest page
+-- and one more row) is a constant, so that every plan walks the index.
 with place as (
     select coalesce(timestamptz 'epoch' + $4::bigint * interval '1 microsecond', timestamptz 'infinity') as activity,
         coalesce($5, uuid 'ffffffff-ffff-ffff-ffff-ffffffffffff') as conversation_id

@@ -1,5 +1,5 @@
--- Jobs of a tenant, waiting, running and dead, by state, kind and conversation, from a position on
--- ($5, $6, $7).
+-- A page of a tenant's jobs in the order of state (1 waiting, 2 running, 3 dead), kind and
+-- conversation. $5, $6, $7: the position after which the page starts.
 select state as "state!", kind as "kind!", conversation_id as "conversation_id!", attempts as "attempts!",
     (extract(epoch from due_ts) * 1000000)::bigint as "due_us!",
     (extract(epoch from dirty_ts) * 1000000)::bigint as "dirty_us!", last_error as "last_error?", worker as "worker?"

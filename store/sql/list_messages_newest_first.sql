@@ -1,6 +1,8 @@
--- A page of messages against id order, before $3: at most $4 of them and, after the first one, $5
--- bytes of content and summaries. $6: with content. Content and summaries are returned while the
--- page has at most $7 bytes of them; "bytes" is how many it has up to the row.
+-- A page of messages, newest first, before $3. $6: whether content is read.
+-- - It has at most $4 messages. All messages together have at most $5 bytes of content and
+--   summaries, except that the first one may have any size.
+-- - "bytes" are the bytes of content and summaries of the page up to this message. If they exceed
+--   $7 (what the caller has reserved), content and summary are null.
 select m.message_id as "message_id!", m.role as "role!", m.turn as "turn!",
     coalesce(m.token_count, m.token_estimate) as "tokens!", m.token_count is null as "estimated!",
     m.text_bytes as "text_bytes!", case when $6::boolean and page.page_bytes <= $7::bigint then m.content::text end as "content?: StoredText", m.metadata::text as "metadata?",
@@ -11,8 +13,9 @@ from (
     select message_id, sum(bytes) over (order by message_id desc) as page_bytes,
         row_number() over (order by message_id desc) as place
     from (
-        -- Older rows have no content_bytes. Their content is measured here, but only up to the end of
-        -- the page: known_bytes is a lower bound, and a row after the page needs no exact size.
+        -- Messages of older versions have no content_bytes. Their content is measured here, but
+        -- only up to the end of the page: for messages after it, the lower bound known_bytes is
+        -- enough.
         select message_id, summary_bytes + case
                 when not $6::boolean then 0
                 when content_bytes is null and bytes_before <= $5::bigint then octet_length(content::text)

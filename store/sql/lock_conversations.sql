@@ -1,6 +1,7 @@
--- Locks conversations ($1: tenants, $2: conversations) in order, without waiting: those that
--- another transaction holds, or that are deleted, are not returned. is_quiet: the trigger bounds
--- were computed under the same settings ($3) and window.
+-- Locks conversations ($1: tenants, $2: conversations) in the order of their ids, without waiting.
+-- A conversation that another transaction holds, or that is deleted, has no row in the result. The
+-- quiet_ columns are the trigger bounds. "is_quiet" says whether these were computed under the
+-- present settings ($3: their fingerprint) and the present context window of the model.
 select held.conversation_id as "conversation_id!", held.counted_message_id as "counted_message_id!",
     held.last_message_id as "last_message_id!", held.token_total as "token_total!",
     held.quiet_message_id, held.quiet_token_total, held.quiet_large_tokens,
@@ -22,7 +23,7 @@ cross join lateral (
     for no key update skip locked
 ) as held
 left join lateral (
-    -- limit 1: as above
+    -- limit 1: forces a lookup by key.
     select window_tokens from ai_model
     where tenant_id = asked.tenant_id
       and model = held.quiet_model

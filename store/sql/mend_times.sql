@@ -1,8 +1,13 @@
--- Repairs times that a clock set while it was ahead, before it was set back. Leases end at most $1
--- seconds from now, waiting jobs that were not deferred are due now, deferred jobs and open
--- breakers wait at most $2 seconds. Rows that other transactions hold are skipped: they set the
--- times themselves. No index orders all waiting jobs by time: this reads the whole queue, and runs
--- rarely.
+-- Repairs times that were stored before the clock was set back, and now lie too far in the future:
+-- - Leases of jobs and of model calls end at most $1 seconds from now.
+-- - Jobs that were deferred, or whose last run failed ("is_put_off"), wait at most $2 seconds. In
+--   their rows, last_error says why they wait. 'lease expired' is no such reason: rescue_jobs.sql
+--   writes it, and sets the job due at once.
+-- - All other waiting jobs are due now, unless they are due within 2 seconds anyway: a job that a
+--   worker has released is due after one second.
+-- - Open breakers stay open for at most $2 seconds.
+-- Jobs that other transactions have locked are skipped, because those set the times themselves. No
+-- index orders all waiting jobs by time, so this reads the whole queue; it runs rarely.
 with leased as materialized (
     select kind, conversation_id from ai_job
     where state = 1

@@ -1,5 +1,6 @@
--- Models that were called: calls in flight in all processes, the tenant's usage today, and their
--- breakers: the model's, the tenant's own, and how many tenants' are open.
+-- The models that were called, each with its calls under way in all processes, the tenant's usage
+-- today, the model's breaker, the tenant's own breaker, and the number of tenants whose own breaker
+-- is open.
 select b.model, b.failures, extract(epoch from b.open_until_ts - now())::double precision as open_seconds,
     coalesce(b.last_error, '') as "last_error!",
     (select count(*) from ai_model_lease as l where l.model = b.model and l.lease_until_ts > now()) as "under_way!",

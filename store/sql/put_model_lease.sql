@@ -1,6 +1,8 @@
--- Admits a call: stores its lease. If the call probes whether a half-open breaker may close ($8:
--- the model's, or the tenant's for this model), other calls of its tenant are kept from probing
--- meanwhile, and other summaries of its conversation as well.
+-- Stores the lease of an admitted call, for $7 seconds. A half-open breaker admits one trial call
+-- at a time, so it is opened again for the length of the lease:
+-- - the tenant's breaker for the model, if this call is a trial call for it or for the model's
+--   ($8);
+-- - the conversation's breaker, if it has opened before and the call is no turn ($5: it is one).
 with model as (
     update ai_model_breaker set updated_ts = now()
     where model = $4

@@ -1,4 +1,5 @@
--- The length of the queue of each kind, and the age of its oldest due job.
+-- For each kind of job: the number of jobs that wait, that wait and are due ("ready"), that run and
+-- that are dead, and for how long the oldest ready job has been due.
 select k.kind as "kind!",
     (select count(*) from ai_job where kind = k.kind and state = 0) as "waiting!",
     (select count(*) from ai_job where kind = k.kind and state = 0 and due_ts <= now()) as "ready!",

@@ -1,11 +1,13 @@
--- Stores token counts ($1: tenants, $2: conversations, $3: messages, $4: tokens), and advances the
--- counted marks of their conversations ($5: tenants, $6: conversations, $7: marks), whose rows are
--- locked. Totals replace the estimates by the counts, and are returned. From now on the messages
--- count as stored by their tenant.
+-- Stores the token counts of messages ($1: tenants, $2: conversations, $3: messages, $4: tokens),
+-- and records of each conversation up to which message it is counted ($5: tenants, $6:
+-- conversations, $7: messages). The caller has locked the conversations' rows. Returns each
+-- conversation's total of tokens, in which the counts replace the estimates. Adds the messages to
+-- what their tenants have stored (tenant_usage).
 with counted as (
     update ai_message as m
     set token_count = new.tokens
-    -- (select $1): hides the number of rows from the planner, which then joins by key in a nested loop.
+    -- (select $1): hides the number of rows from the planner, which then joins by key in a nested
+    -- loop.
     from unnest((select $1::uuid[]), (select $2::uuid[]), (select $3::bigint[]), (select $4::bigint[]))
         as new (tenant_id, conversation_id, message_id, tokens)
     where m.tenant_id = new.tenant_id
@@ -19,7 +21,7 @@ with counted as (
     group by conversation_id
 ), used as (
     insert into tenant_usage as u (tenant_id, messages, content_bytes)
-    -- Rows of tenant_usage are always locked in the order of tenants, so that no deadlock occurs.
+    -- Rows of tenant_usage are always locked in the order of tenants, so that there is no deadlock.
     select tenant_id, count(*), sum(bytes)::bigint from counted group by tenant_id order by tenant_id
     on conflict (tenant_id) do update
     set messages = u.messages + excluded.messages, content_bytes = u.content_bytes + excluded.content_bytes

@@ -1,5 +1,5 @@
--- Records a new version of the beginning of a conversation's contexts, unless another caller has
--- recorded one meanwhile.
+-- Records a new version of the beginning of a conversation's contexts. Does nothing if another call
+-- has recorded a version with this number (epoch) meanwhile.
 insert into ai_context_prefix (
     tenant_id, conversation_id, epoch, prefix_hash, boundary_message_id, system_prompt_digest, swapped_message_id,
     swapped_message_ids, at_message_id, reason, broken_message_id, rewritten_tokens, saved_tokens, cut

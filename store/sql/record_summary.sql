@@ -1,5 +1,6 @@
--- Stores the summary of a large message, unless it has one, as the next change of its conversation,
--- whose row lock the caller holds. Null: no summary would be shorter.
+-- Stores the summary of a large message as the next change of its conversation, unless the message
+-- has a summary already. The caller has locked the conversation's row. Null in $4: no summary would
+-- be shorter than the message. Then only summary_ts is set, so that no job tries again.
 with changed as (
     update ai_conversation
     set change_id = change_id + 1

@@ -1,5 +1,5 @@
--- Puts a claimed job back; its attempt does not count. It is due in $5 milliseconds; $4 says why it
--- waits, '' leaves the reason as it is.
+-- Puts a claimed job back into the queue, due in $5 milliseconds. This start does not count. $4:
+-- why the job waits, stored as last_error; '' leaves last_error as it is.
 update ai_job
 set state = 0, lease = null, lease_until_ts = null, worker = null, attempts = attempts - 1,
     due_ts = now() + $5::double precision * interval '1 millisecond',

@@ -1,6 +1,6 @@
--- Renews a call's lease. While the call probes whether a breaker may close ($5: the model's or the
--- tenant's for it, $6: the conversation's), others of the tenant, or of the conversation, are kept
--- from probing. No row: the lease is gone.
+-- Renews a call's lease for $4 seconds. If it is a trial call for a half-open breaker, the breaker
+-- stays open as long, so that no second trial call is admitted: $5 for the tenant's breaker, $6 for
+-- the conversation's. Changes no lease if the lease is lost.
 with tenant as (
     update ai_tenant_breaker
     set open_until_ts = greatest(open_until_ts, now() + $4::double precision * interval '1 second')

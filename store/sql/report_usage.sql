@@ -1,4 +1,4 @@
--- Stores a usage report, unless this request has stored it already.
+-- Stores a usage report, unless a report with this request id ($3) is stored already.
 insert into ai_model_call (
     tenant_id, conversation_id, request_id, request_digest, model, context_tokens, input_tokens, cached_tokens,
     written_tokens, output_tokens, cache_state, stop_reason

@@ -1,5 +1,6 @@
--- Makes a dead job wait again, or a waiting one due now. No row if there is neither. The
--- conversation cannot be deleted meanwhile: that would leave the job behind.
+-- Makes a dead job wait again, or a waiting one due now. Returns no row if there is neither. The
+-- lock on the conversation's row keeps it from being deleted meanwhile, which would leave the job
+-- behind.
 with conversation as materialized (
     select tenant_id, conversation_id from ai_conversation
     where tenant_id = $1

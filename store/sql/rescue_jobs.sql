@@ -1,5 +1,6 @@
--- Frees up to $2 jobs of a kind ($1) whose lease ran out; after $3 starts they are given up.
--- Attempts keep counting. Rows are found by key in every plan (see claim_jobs).
+-- Frees up to $2 jobs of a kind ($1) whose lease has ended. A job that was started $3 times is
+-- given up; any other waits again, and its starts stay counted. Rows are found by key in every plan
+-- (see claim_jobs.sql).
 with lost as materialized (
     select locked.conversation_id, locked.dead
     from (

@@ -1,6 +1,7 @@
--- Replaces a session's active conversation ($3) by a new one ($4), if it still is the active one,
--- and archives it. Null attributes of the new one are taken from the old one, whose row the caller
--- has locked.
+-- Replaces a session's active conversation ($3) by a new one ($4), and archives the old one. Does
+-- nothing if the old one is no longer active. The caller has locked the old one's row. $5 to $13:
+-- the attributes of the new one. Where one is null, the old conversation's is taken, except for
+-- title ($7) and pinned ($8). $14: the digest of the request, if it has an id.
 with moved as (
     update ai_session
     set conversation_id = $4, rotated_ts = now()

@@ -1,8 +1,16 @@
--- Settles a call: deletes its lease, books its cost ($13: calls that were made), moves breakers.
--- $8: 0 says nothing about the model, 1 it answered, 2 it failed this conversation, 3 it failed. A
--- conversation's breaker opens after $10 failures in a row, the model's if $14, the tenant's if
--- $16; each for $12 seconds. $11 and $15: the evidence against the model from now on, and the
--- tenant's part of it in the series $17. The caller holds the model's row.
+-- Settles a call: deletes its lease, books its cost and updates the breakers. The caller has locked
+-- the model's row.
+-- - $4: the model. $5, $6: input and output tokens. $13: the number of calls that were made.
+-- - $7: whether it was a turn. Turns do not change the conversation's breaker.
+-- - $8: the verdict. 0: says nothing about the model. 1: the model answered. 2: it failed for this
+--   conversation. 3: it failed for every caller. $9: the error.
+-- - $10: failures in a row after which the conversation's breaker opens. $14: whether the model's
+--   breaker opens. $16: whether the tenant's breaker opens. $12: for how many seconds they open.
+-- - $11: the evidence: how many failures of the present series count against the model from now on.
+--   Those of one tenant count only up to a limit (core/src/breaker.rs). $15: those among them that
+--   are the tenant's.
+-- - $17: the number of the present series. A series of failures ends when the model answers or when
+--   its breaker opens.
 with gone as (
     delete from ai_model_lease
     where tenant_id = $1

@@ -1,13 +1,17 @@
--- Figures of conversations' tails ($1: tenants, $2: conversations): what the triggers evaluate (cool
--- large messages with the size of their summaries), what is sent now, what is swapped, what lacks a
--- summary. $3: settings by profile; $4: overrides of a preview. With stepped cooling a message is
--- cool before the (hot_zone_calls + 1)-th newest assistant message, and nearly cool two calls, or a
--- turn, earlier. Swapped messages come in no order.
+-- The figures of the tails of conversations ($1: tenants, $2: conversations). $3: the server's
+-- settings by profile. $4: the overrides of a preview.
+-- - "tail_tokens": what the triggers evaluate. Cool large messages count with the size of their
+--   summaries.
+-- - "sent_tokens": what contexts send now. Swapped messages are those that are sent as their
+--   summaries; the swapped_ columns describe them, in no order.
+-- - "unsummarized": large messages for which no summary was made yet. "nearly_cool": those among
+--   them that are cool, or will be within one turn or two model calls.
+-- With stepped cooling, a message is also cool if it is before the (hot_zone_calls + 1)-th newest
+-- assistant message.
 with settings as materialized (
     select $3::text::jsonb as bases, $4::text::jsonb as preview
 ), head as materialized (
-    -- Materialized: the settings are merged once per conversation. Otherwise they would be merged again
-    -- for each message.
+    -- Materialized, so that the settings are merged once per conversation and not once per message.
     select c.tenant_id, c.conversation_id, c.last_message_id, c.stalled_message_id, c.turn, c.policy, c.encoding,
         c.system_prompt_tokens, b.separator, b.checkpoint_last, b.boundary, b.summary_tokens,
         (e.keys ->> 'large_message_threshold')::bigint as large, (e.keys ->> 'hot_zone_radius')::bigint as radius,
@@ -36,7 +40,7 @@ with settings as materialized (
         order by epoch desc
         limit 1
     ) as p on true
-    -- offset 0: an optimisation fence. `->>` is not leakproof, so under row-level security an
+    -- offset 0: an optimization fence. `->>` is not leakproof, so under row-level security an
     -- expression with it cannot be an index condition; the column `named.model` can.
     cross join lateral (select e.keys ->> 'model' as model offset 0) as named
     left join ai_model as w
@@ -53,8 +57,8 @@ select h.conversation_id as "conversation_id!", h.last_message_id as "last_messa
     t.unsummarized as "unsummarized!", t.nearly_cool as "nearly_cool!", t.estimated as "estimated!"
 from head as h
 cross join lateral (
-    -- Only if hot_zone_calls decides what is cool: the first message that is not cool, and the first
-    -- that is not nearly cool.
+    -- hot_from: messages before this one are cool. warm_from: messages before this one are nearly
+    -- cool. Both are null if hot_zone_calls is not in force.
     select max(message_id) filter (where place = h.calls + 1) as hot_from,
         max(message_id) filter (where place = h.calls - 1) as warm_from
     from (

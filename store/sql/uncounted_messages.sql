@@ -1,7 +1,8 @@
--- The next uncounted messages of conversations ($1: tenants, $2: conversations), oldest first: of
--- each at most $3 and, after the first one, $4 bytes. With $5 only whole conversations: none with
--- more than $3 uncounted messages or $4 bytes. One row without a message if there is none; no row
--- for a deleted conversation.
+-- The next uncounted messages of conversations ($1: tenants, $2: conversations), oldest first. Of
+-- each conversation at most $3 messages with at most $4 bytes together, or the first one alone if
+-- it has more. If $5 is true, only conversations are read that have no more than $3 uncounted
+-- messages and $4 bytes. A conversation of which no message is read has one row without a message.
+-- A deleted conversation has no row.
 select c.conversation_id as "conversation_id!", c.encoding as "encoding!", c.counted_message_id as "counted_message_id!",
     c.last_message_id as "last_message_id!", m.message_id as "message_id?", m.role as "role?", m.content::text as "content?: String"
 from unnest((select $1::uuid[]), (select $2::uuid[])) as asked (tenant_id, conversation_id)
@@ -27,7 +28,7 @@ left join lateral (
     ) as candidate
 ) as page on case when $5::boolean then page.all_bytes <= $4::bigint else page.place = 1 or page.page_bytes <= $4::bigint end
 left join lateral (
-    -- limit 1: as above
+    -- limit 1: forces a nested loop by key. Otherwise the planner may hash the whole conversation.
     select message_id, role, content
     from ai_message
     where tenant_id = c.tenant_id

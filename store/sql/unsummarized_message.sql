@@ -1,4 +1,4 @@
--- One large message, to be summarized.
+-- One large message, to be summarized, and the encoding in which its conversation counts tokens.
 select m.role, coalesce(m.token_count, m.token_estimate) as "tokens!", m.content::text as "content!", c.encoding
 from ai_conversation as c
 join ai_message as m

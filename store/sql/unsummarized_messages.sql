@@ -1,7 +1,7 @@
--- Large messages of the tail that lack a summary, oldest first. $3: settings by profile; $4: only
--- those that are cool, or will be within a turn or two model calls; $5: at most this many.
--- Materialized: under row-level security, values computed in the same query cannot be index
--- conditions.
+-- Large messages of the tail that lack a summary, oldest first, at most $5. $3: the server's
+-- settings by profile. $4: only messages that are cool, or will be within one turn or two model
+-- calls. `head` is materialized: under row-level security, values that are computed in the same
+-- query cannot be index conditions.
 with head as materialized (
     select c.conversation_id, c.turn, b.boundary,
         (e.keys ->> 'large_message_threshold')::bigint as large, (e.keys ->> 'hot_zone_radius')::bigint as radius,

@@ -1,4 +1,6 @@
--- Updates the given fields of a conversation; null leaves a field as it is.
+-- Updates the given attributes of a conversation; null leaves an attribute as it is. A new system
+-- prompt or policy clears the trigger bounds (quiet_message_id). A new policy also lets a
+-- compaction that made no progress be tried again (stalled_message_id 0).
 update ai_conversation
 set title = coalesce($3, title),
     title_given = title_given or $3 is not null,

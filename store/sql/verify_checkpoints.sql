@@ -1,5 +1,5 @@
--- Every checkpoint of a conversation, with its predecessor's generation and the number of
--- checkpoints that follow the same predecessor.
+-- Every checkpoint of a conversation, with the generation of the checkpoint that it follows, and
+-- with the number of checkpoints that follow the same one ("siblings", this one included).
 select k.first_message_id, k.last_message_id, k.previous_message_id, k.source_first_message_id, k.source_digest,
     k.generation, p.generation as "previous_generation?",
     count(*) over (partition by k.first_message_id, k.previous_message_id) as "siblings!"

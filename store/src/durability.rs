@@ -1,19 +1,19 @@
-//! Whether the database keeps what it has acknowledged after a crash, and whether row-level
-//! security is active.
+//! Checks of the database's settings: whether a crash can lose acknowledged data, and whether
+//! row-level security is active.
 
 use std::fmt;
 
 use crate::{Store, connection::row_security::Scope, error::StoreError};
 
-/// A setting, as it holds in this store's sessions, with which a crash may lose what was
-/// acknowledged.
+/// A setting of PostgreSQL with which a crash may lose acknowledged data, as it is in force in this
+/// store's sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NonDurableSetting {
     /// Its name: `fsync`, `full_page_writes` or `synchronous_commit`.
     pub setting: String,
     /// The value in force.
     pub value: String,
-    /// Where the value comes from: `source` of pg_settings.
+    /// Where the value comes from: the column `source` of pg_settings.
     source: String,
 }
 
@@ -64,12 +64,12 @@ impl Store {
         Ok((!holds).then_some(RowSecurityInactive { role: row.role }))
     }
 
-    /// The settings with which a crash may lose what was acknowledged; empty if none.
-    /// `synchronous_commit` is durable in all values but `off`: the others only say which standbys
-    /// are waited for, beyond this server's own disk.
+    /// The settings with which a crash may lose acknowledged data; empty if there are none.
+    /// `synchronous_commit` is durable in all values but `off`: the other values wait for this
+    /// server's disk, and differ only in which standbys they wait for.
     pub async fn find_non_durable_settings(&self) -> Result<Vec<NonDurableSetting>, StoreError> {
         let mut db = self.writes.checkout(Scope::Nobody).await?;
-        let weaknesses = sqlx::query_as!(
+        let found = sqlx::query_as!(
             NonDurableSetting,
             r#"
             select name as "setting!", setting as "value!", source as "source!"
@@ -82,6 +82,6 @@ impl Store {
         .fetch_all(&mut *db)
         .await?;
         db.release().await?;
-        Ok(weaknesses)
+        Ok(found)
     }
 }

@@ -32,7 +32,7 @@ impl std::fmt::Display for Entity {
 /// Error of a call of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// It does not exist, or belongs to another tenant: the caller cannot tell the two apart.
+    /// The row does not exist or belongs to another tenant. The caller cannot tell the two apart.
     #[error("{0} not found")]
     NotFound(Entity),
     /// The `request_id` was used for a different request.
@@ -59,7 +59,7 @@ pub enum StoreError {
     #[error("lease is no longer ours")]
     LeaseLost,
     /// Two transactions were in conflict; a retry can succeed.
-    #[error("transactions were in each other's way")]
+    #[error("two transactions were in conflict")]
     Conflict(#[source] Cause),
     /// Every connection of the pool was in use for too long.
     #[error("no free connection")]
@@ -84,11 +84,11 @@ pub enum StoreError {
     #[error("stored {0} cannot be read")]
     Unreadable(&'static str),
     /// The database URL is invalid.
-    #[error("database_url cannot be used")]
+    #[error("database.url cannot be used")]
     BadUrl(#[source] Cause),
     /// The database is on another machine, and its certificate would not be verified.
     #[error(
-        "the database is at {host}, which is not this machine, and whoever stands in between could answer in its place: add \
+        "the database is at {host}, which is not this machine, and an attacker between the two could answer in its place: add \
          sslmode=verify-full to database.url (with sslrootcert=FILE, where the authority is your own), or set \
          database.insecure where nobody else is on that network"
     )]
@@ -99,8 +99,8 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether the data refused the call: every statement ended normally, and the connection is
-    /// usable.
+    /// Whether the call was refused because of the stored data. Then every statement ended
+    /// normally, and the connection is usable.
     pub(crate) const fn is_refusal(&self) -> bool {
         matches!(
             self,
@@ -146,11 +146,16 @@ impl From<sqlx::Error> for StoreError {
             };
         };
         match code.as_str() {
+            // A serialization failure, a deadlock, a lock timeout.
             "40001" | "40P01" | "55P03" => Self::Conflict(error.into()),
+            // The statement was cancelled, because it took too long.
             "57014" => Self::StatementTimeout(error.into()),
-            // Read-only (a standby answers), idle in a transaction for too long (this process was
-            // stopped), starting up or shutting down.
+            // - 25006: read-only, because a standby answers.
+            // - 25P03: idle in a transaction for too long, because this process was suspended.
+            // - 57P01, 57P02, 57P03: PostgreSQL shuts down, has crashed or starts.
             "25006" | "25P03" | "57P01" | "57P02" | "57P03" => Self::Unavailable(error.into()),
+            // Class 08: the connection failed. Class 53: the server lacks memory, disk space or
+            // connections.
             class if class.starts_with("08") || class.starts_with("53") => {
                 Self::Unavailable(error.into())
             }
@@ -169,20 +174,22 @@ pub enum MigrationsError {
     #[error("a migration failed and was rolled back")]
     Failed(#[from] MigrateError),
     /// Another migrator, or a lock on a table, blocked the run for too long.
-    #[error("gave up after {0:?}: another migrator or a long transaction is in the way")]
+    #[error("gave up after {0:?}: another migrator or a long transaction holds a lock")]
     TimedOut(Duration),
-    /// A table has the name of one of ours, and is neither ours nor an older one.
+    /// A table has the name of one of anneal's tables, but is neither that table nor one of an
+    /// older system.
     #[error(
         "{0}: these are neither anneal's tables nor the older ones; rename them, or use another database"
     )]
     Foreign(String),
-    /// Rows of the older tables cannot be moved without loss, or the tables cannot be dropped.
+    /// Rows of the older system's tables cannot be moved without loss, or the tables cannot be
+    /// dropped.
     #[error("nothing was changed, because the older tables cannot be moved: {0}")]
     Unmovable(String),
     /// Fewer or more rows were moved than were counted: a bug.
     #[error("nothing was changed: {counted} {what} were counted, but {moved} moved")]
     Miscounted {
-        /// Messages, conversations or separators.
+        /// What was counted: messages, conversations or separators.
         what: &'static str,
         /// How many rows were counted.
         counted: i64,
@@ -193,7 +200,7 @@ pub enum MigrationsError {
 
 impl MigrationsError {
     /// Whether a lock of another session was the cause, so that another try can succeed.
-    pub(crate) fn is_in_the_way(&self) -> bool {
+    pub(crate) fn is_lock_timeout(&self) -> bool {
         let source = match self {
             Self::Store(StoreError::Conflict(_)) => return true,
             Self::Failed(
@@ -203,6 +210,7 @@ impl MigrationsError {
         };
         source
             .as_database_error()
+            // 55P03: a lock was not available in time.
             .and_then(|error| error.code().map(|code| code == "55P03"))
             .unwrap_or(false)
     }
@@ -214,8 +222,8 @@ impl From<sqlx::Error> for MigrationsError {
     }
 }
 
-/// The driver's error. What is displayed, in logs and in debug output, is the code, the message,
-/// the constraint and the routine in PostgreSQL's source: never the row or the value, which may be
+/// The database driver's error. Logs and debug output show the code, the message, the constraint
+/// and the routine in PostgreSQL's source. They never show the row or the value, which may be
 /// content.
 pub struct Cause(sqlx::Error);
 
@@ -254,7 +262,7 @@ impl std::fmt::Display for Cause {
         let code = error.code().unwrap_or_default();
         // Errors of class 22 quote the value in their message.
         let message = if code.starts_with("22") {
-            "a value cannot be taken"
+            "a value is invalid"
         } else {
             error.message()
         };

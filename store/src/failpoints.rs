@@ -1,9 +1,13 @@
-//! Failpoints: named places where a test injects a fault. A call fails there, waits, or ends its
-//! process. Without the feature `failpoints` they compile to nothing; no release contains them.
+//! Failpoints: named places in the code where a test injects a fault. Without the feature
+//! `failpoints` they compile to nothing; no release contains them.
 //!
-//! A test sets the faults in `FAILPOINTS`, for example `append.alone.locked=1*return(error)`; only
-//! the tests' binary reads it. Faults: `error` (the connection is lost), `delay:MILLISECONDS`,
-//! `abort` (the process ends).
+//! A test sets the faults in the environment variable `FAILPOINTS`, which only the tests' binary
+//! reads. `append.alone.locked=1*return(error)` injects the fault `error` once, at the failpoint
+//! `append.alone.locked`. The faults are:
+//!
+//! - `error`: the call fails as if the connection was lost;
+//! - `delay:MILLISECONDS`: the call waits;
+//! - `abort`: the process ends.
 
 #[cfg(all(feature = "failpoints", not(debug_assertions)))]
 compile_error!("failpoints are for tests alone: no release may hold them");
@@ -11,8 +15,8 @@ compile_error!("failpoints are for tests alone: no release may hold them");
 #[cfg(feature = "failpoints")]
 use crate::error::StoreError;
 
-/// A failpoint. It stands in `async` code whose error type a [`StoreError`](crate::StoreError)
-/// converts into.
+/// A failpoint. It can stand in an `async` function whose error type can be made from a
+/// [`StoreError`](crate::StoreError).
 #[macro_export]
 macro_rules! failpoint {
     ($point:literal) => {
@@ -49,7 +53,8 @@ pub async fn hit(point: &'static str) -> Result<(), StoreError> {
     }
 }
 
-/// The fault that a test has set for this point, each time that the point is reached.
+/// The fault that a test has set for this point, if any. Called each time that the point is
+/// reached.
 #[cfg(feature = "failpoints")]
 fn requested_fault(point: &str) -> Option<String> {
     fail::fail_point!(point, |argument| argument);

@@ -1,5 +1,5 @@
-//! Idempotency of changes other than append: which `request_id`s a conversation has seen, kept as
-//! long as the conversation.
+//! Idempotency of changes other than append, and of appends of which no message is kept: the answer
+//! to each `request_id` of a conversation. It is stored as long as the conversation exists.
 
 use anneal_core::{
     caller::{Caller, ConversationId},
@@ -8,21 +8,21 @@ use anneal_core::{
 
 use crate::{connection::BoundedConnection, error::StoreError};
 
-/// A change that may be repeated.
+/// A request for a change, which the client may send again.
 pub(crate) struct IdempotentRequest<'a> {
     /// The RPC's name.
     pub(crate) method: &'static str,
-    /// The caller's request id; None: the request is not repeatable.
+    /// The client's request id; None: a repetition is executed again.
     pub(crate) id: Option<&'a str>,
     /// Digest of what was asked for.
     pub(crate) digest: Digest,
 }
 
-/// Whether the request was executed before, and what it answered then.
+/// Whether the request was executed before, and the answer that it had then.
 pub(crate) enum EarlierRequest {
     /// The request is new.
     None,
-    /// The request was executed, with this answer.
+    /// The request was executed. The answer is a message's id; None: the method records none.
     Done(Option<i64>),
 }
 

@@ -1,8 +1,8 @@
-//! Everything that anneal asks of PostgreSQL. Each statement is here or in `sql/`, each transaction
-//! is one function that is named after its use case. The first filter of every statement is the
-//! caller's tenant.
+//! All access to PostgreSQL. Each statement is here or in `sql/`. Each transaction is one function
+//! that is named after its use case. The first filter of every statement is the caller's tenant,
+//! except in statements of the queue, which serves all tenants.
 //!
-//! - `connection`: pools, deadlines, row-level security.
+//! - `connection`: pools, deadlines, row-level security, repairs after the clock was set back.
 //! - `conversations`, `messages`, `checkpoints`, `sessions`, `tenants`: the tables of these names.
 //! - `triggers`: what decides whether a conversation's jobs are due.
 //! - `summary_spec`: a summary, of one message or of a checkpoint, and how it was made.
@@ -10,14 +10,16 @@
 //! - `context`: what BuildContext reads and writes.
 //! - `queue`: jobs.
 //! - `model_calls`: admission, leases, settlement and history of model calls.
-//! - `audit`: checks of the promises on stored rows.
-//! - `migrate`, `legacy`: the schema, and the tables of older systems.
-//! - `durability`: whether the database loses in a crash what it has acknowledged.
+//! - `audit`: checks stored rows against the promises that docs/operations.md numbers.
+//! - `migrate`: runs the migrations of the schema.
+//! - `legacy`: moves the rows of an older system's tables into the present schema.
+//! - `durability`: whether a crash of the database can lose acknowledged data, and whether
+//!   row-level security is active.
 //! - `policy_defaults`: the server's `[session]` settings, which conversations override.
-//! - `idempotency`: which request ids a conversation has seen.
+//! - `idempotency`: the answers to requests that a client may send again.
 //! - `rows`: how the domain's values are stored in columns.
-//! - `error`: which failure becomes which error.
-//! - `failpoints`: faults that tests ask for.
+//! - `error`: which failure of the database becomes which error.
+//! - `failpoints`: faults that tests inject.
 
 mod audit;
 mod checkpoints;
@@ -92,11 +94,11 @@ pub struct Store {
     shared_writes: Pool,
     reads: Pool,
     jobs: Pool,
-    /// For looking up credentials. The lookup knows no tenant yet, so no tenant's share limits it;
-    /// it must not wait behind calls of known tenants.
+    /// For looking up credentials. A lookup must not wait for other calls: its tenant is not known
+    /// yet, so no tenant's share limits it.
     system: Pool,
-    /// For the readiness probe only: load on the other pools must not make the database look
-    /// unreachable.
+    /// For the readiness probe only. Otherwise the database would look unreachable while the other
+    /// pools are busy.
     probe: Pool,
     model_row_permits: std::sync::Arc<model_calls::model_row::ModelRowPermits>,
     background_settlements: model_calls::settle::BackgroundSettlements,
@@ -156,10 +158,10 @@ impl Store {
         }
     }
 
-    /// The same store, each of whose uses of a connection may take at most `limit`, from the wait
-    /// for the connection to its release. What takes longer fails with
-    /// [`StoreError::Unresponsive`], and its connection is closed; the next try gets another one. A
-    /// statement may or may not have been executed.
+    /// The same store with a time limit for each use of a connection, from the wait for the
+    /// connection to its release. A use that takes longer fails with [`StoreError::Unresponsive`],
+    /// and its connection is closed; the next try gets another one. A statement may or may not have
+    /// been executed.
     #[must_use]
     pub fn with_deadline(self, limit: std::time::Duration) -> Self {
         Self {
@@ -181,7 +183,7 @@ impl Store {
         Ok(())
     }
 
-    /// How busy each pool is: writes, shared writes, reads, jobs, credentials.
+    /// The figures of each pool but the probe's, by the pool's name in metrics.
     pub fn pool_figures(&self) -> [(&'static str, PoolFigures); 5] {
         [
             ("writes", self.writes.figures()),

@@ -1,6 +1,6 @@
-//! Migrations: forward only, in order, safe to start twice at once. sqlx keeps the ledger. The lock
-//! is ours: sqlx's lock waits inside PostgreSQL, and so deadlocks with an index that is built
-//! concurrently.
+//! Migrations: forward only, in order, safe to start twice at once. sqlx records which ones were
+//! applied. Its own lock is not used: it waits inside PostgreSQL, and so deadlocks with an index
+//! that is built concurrently.
 
 use std::time::{Duration, Instant};
 
@@ -20,8 +20,10 @@ use crate::{
 static MIGRATOR: Migrator = sqlx::migrate!("../migrations");
 /// Key of the advisory lock of migrators: "anneal" in ASCII.
 const LOCK: i64 = 0x61_6e_6e_65_61_6c;
-/// How long one statement waits for locks of other sessions before the migration is tried again.
-const LOCK_TIMEOUT: &str = "set lock_timeout = '1s'";
+/// Limits how long one statement waits for locks of other sessions. After that the migration is
+/// tried again.
+const SET_LOCK_TIMEOUT: &str = "set lock_timeout = '1s'";
+/// Pause before the next try to get the advisory lock, or to migrate.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
 /// One migration.
@@ -40,19 +42,21 @@ pub struct Migration {
 pub struct MigrationOutcome {
     /// The migrations that ran, in order.
     pub migrations: Vec<Migration>,
-    /// How many rows of older tables were moved or left out; None if there were no older tables.
+    /// How many rows of an older system's tables were moved or left out; None if there were no such
+    /// tables.
     pub legacy: Option<LegacyCounts>,
 }
 
-/// A connection to a database's schema, without statement timeout and outside the pools.
+/// A connection for migrations, without statement timeout and outside the pools.
 pub struct Migrations {
     db: BoundedConnection,
+    /// Called with the progress while rows of older tables are moved.
     watch: Box<dyn Fn(LegacyProgress) + Send + Sync>,
 }
 
 impl Migrations {
-    /// Connects as the owner of the database, directly: there must be no transaction pooler in
-    /// between.
+    /// Connects as the owner of the database, with sessions that keep their state. So there must be
+    /// no transaction pooler between this process and the database.
     pub async fn connect(settings: &StoreSettings) -> Result<Self, MigrationsError> {
         let settings = StoreSettings {
             pooling: Pooling::Session,
@@ -64,7 +68,8 @@ impl Migrations {
         })
     }
 
-    /// Connects as processes with these settings do, to list pending migrations.
+    /// Connects as a server or worker with these settings does, possibly through a transaction
+    /// pooler. For listing pending migrations only.
     pub async fn connect_as_process(settings: &StoreSettings) -> Result<Self, MigrationsError> {
         let mut db = BoundedConnection::new(connect_as_owner(settings).await?);
         if settings.pooling == Pooling::Transaction {
@@ -78,7 +83,7 @@ impl Migrations {
         })
     }
 
-    /// Calls `watch` while rows of older tables are moved.
+    /// Sets the function that is called with the progress while rows of older tables are moved.
     #[must_use]
     pub fn on_progress(self, watch: impl Fn(LegacyProgress) + Send + Sync + 'static) -> Self {
         Self {
@@ -106,7 +111,7 @@ impl Migrations {
             .collect())
     }
 
-    /// Whether there are older tables, whose rows the next run moves.
+    /// Whether there are tables of an older system, whose rows the next run moves.
     pub async fn has_legacy_tables(&mut self) -> Result<bool, MigrationsError> {
         Ok(self.find_legacy().await?.is_some())
     }
@@ -123,9 +128,9 @@ impl Migrations {
         Ok(Some(counts))
     }
 
-    /// Runs the pending migrations and returns them; moves rows of older tables in the same
-    /// transaction. Of two concurrent runs, one works; the other waits and finds nothing left to
-    /// do. Gives up after `max_wait`.
+    /// Runs the pending migrations and returns them. If there are tables of an older system, moves
+    /// their rows in the same transaction. Of two concurrent runs, one works; the other waits and
+    /// finds nothing left to do. Gives up after `max_wait`.
     pub async fn run(&mut self, max_wait: Duration) -> Result<MigrationOutcome, MigrationsError> {
         let started = Instant::now();
         while !self.try_lock().await? {
@@ -142,7 +147,7 @@ impl Migrations {
             .execute(&mut self.db)
             .await
         {
-            warn!("the lock of migrators was not released, and ends with the connection: {error}");
+            warn!("could not release the lock of migrators, it ends with the connection: {error}");
         }
         outcome
     }
@@ -154,11 +159,11 @@ impl Migrations {
     ) -> Result<MigrationOutcome, MigrationsError> {
         failpoint!("migrate.locked");
         let migrations = self.list_pending().await?;
-        self.db.execute(AssertSqlSafe(LOCK_TIMEOUT)).await?;
+        self.db.execute(AssertSqlSafe(SET_LOCK_TIMEOUT)).await?;
         let legacy = loop {
-            match self.attempt().await {
+            match self.apply_pending().await {
                 Ok(legacy) => break legacy,
-                Err(error) if error.is_in_the_way() && started.elapsed() < max_wait => {
+                Err(error) if error.is_lock_timeout() && started.elapsed() < max_wait => {
                     warn!("a table is locked by another session, trying again: {error}");
                     tokio::time::sleep(RETRY_PAUSE).await;
                 }
@@ -174,9 +179,10 @@ impl Migrations {
         Ok(MigrationOutcome { migrations, legacy })
     }
 
-    /// Runs each migration in a transaction of its own. If there are older tables, runs all of them
-    /// and the move in one transaction, in which sqlx's transactions are savepoints.
-    async fn attempt(&mut self) -> Result<Option<LegacyCounts>, MigrationsError> {
+    /// Runs each migration in a transaction of its own. If there are tables of an older system,
+    /// runs all migrations and the move of the rows in one transaction, in which sqlx's
+    /// transactions are savepoints.
+    async fn apply_pending(&mut self) -> Result<Option<LegacyCounts>, MigrationsError> {
         let mut migrator = Migrator::with_migrations(MIGRATOR.iter().cloned().collect());
         migrator.set_locking(false);
         // An older binary may meet a newer schema: it leaves unknown migrations alone.
@@ -199,7 +205,8 @@ impl Migrations {
         Ok(Some(counts))
     }
 
-    /// Finds older tables. After the first migration, tables of these names are ours.
+    /// Finds the tables of an older system. They share names with our tables, so after the first
+    /// migration there are none.
     async fn find_legacy(&mut self) -> Result<Option<legacy::Shape>, MigrationsError> {
         let applied = self.list_applied_versions().await?;
         let first = MIGRATOR.iter().map(|migration| migration.version).min();

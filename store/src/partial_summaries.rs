@@ -1,6 +1,7 @@
 //! Finished parts of summaries that need several model calls. They are kept until the summary is
 //! stored, so that a worker that takes the job over continues where the last one stopped. A part's
-//! key covers everything that it was made from: a stored part is never wrong, only superfluous.
+//! key is a digest of everything that the part was made from. So a part that is found can be used;
+//! a part that no longer fits is not found.
 
 use anneal_core::digest::Digest;
 
@@ -76,15 +77,15 @@ impl Store {
         Ok(())
     }
 
-    /// Deletes up to `limit` parts that are older than `days`: those of jobs that were given up.
-    /// Returns how many.
+    /// Deletes up to `limit` parts that are older than `days`, because their jobs were probably
+    /// given up. Returns how many it deleted.
     pub async fn delete_old_partial_summaries(
         &self,
         days: i32,
         limit: i64,
     ) -> Result<u64, StoreError> {
         let mut db = self.jobs.checkout(Scope::Queue).await?;
-        let forgotten = sqlx::query!(
+        let deleted = sqlx::query!(
             "delete from ai_summary_part where (conversation_id, kind, part_digest) in (
                  select conversation_id, kind, part_digest from ai_summary_part
                  where created_ts < now() - $1::integer * interval '1 day' order by created_ts limit $2)",
@@ -94,11 +95,11 @@ impl Store {
         .execute(&mut *db)
         .await?;
         db.release().await?;
-        Ok(forgotten.rows_affected())
+        Ok(deleted.rows_affected())
     }
 }
 
-/// Deletes the parts of a job whose summary is stored, or that found nothing to store.
+/// Deletes the parts of a job that has ended, with or without a summary.
 pub(crate) async fn delete_partial_summaries(
     db: &mut BoundedConnection,
     job: &ClaimedJob,

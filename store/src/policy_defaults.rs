@@ -1,12 +1,12 @@
 //! The server's `[session]` settings, which conversations override key by key. They are kept in two
-//! forms: for decisions in Rust, and as a parameter of statements that decide about coolness
-//! themselves.
+//! forms: as a type for decisions in Rust, and as JSON for statements that decide themselves which
+//! messages are cool.
 
 use anneal_core::policy::{Policy, PolicyOverrides, SessionSettings};
 
 use crate::{error::StoreError, rows::tokens};
 
-/// The server's `[session]` settings, with what statements need of them.
+/// The server's `[session]` settings, and the parameters of statements that are made from them.
 #[derive(Debug, Clone)]
 pub(crate) struct PolicyDefaults {
     session: SessionSettings,
@@ -28,25 +28,27 @@ impl PolicyDefaults {
         &self.session
     }
 
-    /// JSON object from profile name to the profile's keys.
+    /// The settings in force for each profile, for statements: a JSON object from the profile's
+    /// name to its settings by key. A conversation's overrides are applied to one of them.
     pub(crate) fn bases(&self) -> &str {
         &self.bases
     }
 
-    /// Digest of the settings: it differs when they differ.
+    /// A digest of the settings, which differs when the settings differ.
     pub(crate) const fn fingerprint(&self) -> i64 {
         self.fingerprint
     }
 
-    /// The policy of a conversation: the preview's overrides, then its stored overrides, then the
-    /// server's settings; and the window that its model's provider has reported.
+    /// The policy of a conversation. A preview's overrides come before the conversation's stored
+    /// overrides, and those before the server's settings. `window` is the context window that the
+    /// model's provider has reported.
     pub(crate) fn policy(
         &self,
         stored: &str,
         preview: &PolicyOverrides,
         window: Option<i64>,
     ) -> Result<Policy, StoreError> {
-        let stored: PolicyOverrides = overrides(stored)?;
+        let stored: PolicyOverrides = parse_overrides(stored)?;
         Ok(self
             .session
             .policy(&preview.clone().over(stored), window.map(tokens)))
@@ -54,6 +56,6 @@ impl PolicyDefaults {
 }
 
 /// Parses a conversation's stored overrides.
-pub(crate) fn overrides(stored: &str) -> Result<PolicyOverrides, StoreError> {
+pub(crate) fn parse_overrides(stored: &str) -> Result<PolicyOverrides, StoreError> {
     serde_json::from_str(stored).map_err(|_| StoreError::Unreadable("policy"))
 }

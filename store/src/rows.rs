@@ -69,6 +69,7 @@ pub(crate) const fn trigger(code: i16) -> Option<Trigger> {
     }
 }
 
+/// Tokens from a column.
 pub(crate) fn tokens(column: i64) -> Tokens {
     Tokens::new(u64::try_from(column).unwrap_or(0))
 }
@@ -78,8 +79,8 @@ pub(crate) fn column(tokens: Tokens) -> i64 {
     i64::try_from(tokens.get()).unwrap_or(i64::MAX)
 }
 
-/// A breaker that stays open for `open_seconds`. None: it is closed. Zero or less: its time is
-/// over, it is half open.
+/// A breaker that stays open for `open_seconds`. None: it is closed. Zero or less: its cooldown is
+/// over, so it is half open.
 pub(crate) fn breaker(failures: i32, open_seconds: Option<f64>) -> Breaker {
     let open_for = time_left(open_seconds);
     Breaker {
@@ -89,16 +90,18 @@ pub(crate) fn breaker(failures: i32, open_seconds: Option<f64>) -> Breaker {
     }
 }
 
-/// A duration that is not over yet; None if it is, or if there is none.
+/// A time that is left, in seconds; None if nothing is left.
 pub(crate) fn time_left(left: Option<f64>) -> Option<Duration> {
     left.filter(|left| *left > 0.0)
         .and_then(|left| Duration::try_from_secs_f64(left).ok())
 }
 
+/// Parses a message's stored content.
 pub(crate) fn parts(content: &str) -> Result<Vec<Part>, StoreError> {
     serde_json::from_str(content).map_err(|_| StoreError::Unreadable("content"))
 }
 
+/// Parses stored metadata: the labels that the caller gave.
 pub(crate) fn labels(metadata: Option<&str>) -> Result<BTreeMap<String, String>, StoreError> {
     let Some(metadata) = metadata else {
         return Ok(BTreeMap::new());
@@ -107,7 +110,7 @@ pub(crate) fn labels(metadata: Option<&str>) -> Result<BTreeMap<String, String>,
 }
 
 /// Why writing JSON cannot fail here.
-const SERIALIZES: &str = "strings, numbers and lists of them always serialise";
+const SERIALIZES: &str = "strings, numbers and lists of them always serialize";
 
 /// JSON text of a value that always serializes: maps of strings, lists of parts.
 pub(crate) fn json<T: serde::Serialize + ?Sized>(value: &T) -> String {
@@ -124,7 +127,7 @@ pub(crate) fn large_json<T: serde::Serialize + ?Sized>(value: &T) -> String {
     String::from_utf8(text).expect("JSON is UTF-8")
 }
 
-/// Counts the bytes written to it.
+/// A writer that only counts the bytes written to it.
 struct Length(usize);
 
 impl io::Write for Length {

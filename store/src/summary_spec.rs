@@ -7,7 +7,7 @@ use anneal_core::tokens::Tokens;
 pub enum SummaryKind {
     /// A language model wrote it.
     Llm,
-    /// Rules selected it from its source.
+    /// The built-in summarizer made it of sentences of its source.
     Extractive,
     /// Another system made it.
     Imported,
@@ -24,9 +24,9 @@ pub struct SummarySpec {
     pub kind: SummaryKind,
     /// Name of the model or summarizer.
     pub model: String,
-    /// Version of the prompt or the rules.
+    /// Version of the model's prompt, or of the built-in summarizer's rules.
     pub prompt_version: i32,
-    /// The model calls and tokens that it took.
+    /// The model calls and tokens that making it took.
     pub spent: ModelSpend,
     /// How long making it took, in milliseconds.
     pub duration_ms: i64,
@@ -35,7 +35,7 @@ pub struct SummarySpec {
 /// The model calls and tokens that a summary or a turn took, by the providers' count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ModelSpend {
-    /// Calls, failed and repeated ones included.
+    /// Number of calls, including failed and repeated ones.
     pub calls: i32,
     /// Tokens that the models read.
     pub input: Tokens,

@@ -1,5 +1,6 @@
-//! The auditor: while the worker runs, checks the promises on a random sample of recently used
-//! conversations. It reads one conversation at a time, on one connection, beside the jobs.
+//! The auditor: while the worker runs, it checks the stored rows of a random sample of recently
+//! active conversations against the numbered promises of docs/operations.md. It reads one
+//! conversation at a time, on one connection, beside the jobs.
 
 use std::time::Duration;
 
@@ -7,9 +8,10 @@ use anneal_core::caller::{Caller, ConversationId, TenantId};
 use anneal_store::{Store, StoreError, VerifyReport};
 use tracing::{debug, error, warn};
 
-use crate::{settings::WorkerSettings, tenant_cursor::FIRST_TENANT};
+use crate::{settings::WorkerSettings, tenant_cursor::BEFORE_FIRST_TENANT};
 
-/// The promises that an audit checks, by their numbers in the contract; 0: counters.
+/// The promises that an audit checks, by their numbers in docs/operations.md. 0 stands for figures
+/// of a conversation that must agree with its messages.
 const PROMISES: [i32; 6] = [0, 3, 4, 6, 7, 12];
 
 /// Audits a sample every `audit_interval_seconds`, until the future is dropped.
@@ -25,15 +27,16 @@ pub(crate) async fn run_audit_loop(store: &Store, settings: &WorkerSettings) {
     metrics::counter!("audited_conversations_total").increment(0);
     metrics::counter!("audits_failed_total").increment(0);
     let pause = Duration::from_secs(u64::from(settings.audit_interval_seconds));
-    let mut cursor = FIRST_TENANT;
+    let mut cursor = BEFORE_FIRST_TENANT;
     loop {
+        // Varied by a quarter, so that workers do not audit all at once.
         tokio::time::sleep(pause.mul_f64(0.75 + 0.5 * fastrand::f64())).await;
         audit_sample(store, settings, &mut cursor).await;
     }
 }
 
-/// Audits a sample of the next tenants' conversations. The cursor moves behind those tenants, and
-/// back to the start after the last tenant.
+/// Audits a sample of the conversations of the next tenants. Moves the cursor past those tenants,
+/// or back to the start after the last tenant.
 async fn audit_sample(store: &Store, settings: &WorkerSettings, cursor: &mut TenantId) {
     let candidates = match store.find_audit_candidates(*cursor).await {
         Ok(candidates) => candidates,
@@ -42,7 +45,7 @@ async fn audit_sample(store: &Store, settings: &WorkerSettings, cursor: &mut Ten
             return;
         }
     };
-    *cursor = candidates.last.unwrap_or(FIRST_TENANT);
+    *cursor = candidates.last.unwrap_or(BEFORE_FIRST_TENANT);
     let conversations = candidates.conversations;
     let size = conversations.len().min(settings.audit_sample as usize);
     for (tenant, conversation) in fastrand::choose_multiple(conversations, size) {
@@ -61,8 +64,7 @@ async fn audit_sample(store: &Store, settings: &WorkerSettings, cursor: &mut Ten
     }
 }
 
-/// Records an audit that did not finish: a conversation that cannot be read is as bad as a
-/// violation.
+/// Records an audit that did not finish.
 fn record_failure(conversation: ConversationId, error: &StoreError) {
     metrics::counter!("audits_failed_total").increment(1);
     warn!(conversation = %conversation, "could not audit {conversation}: {error}");

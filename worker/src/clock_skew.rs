@@ -1,7 +1,8 @@
-//! Detects that the database's clock was set back, and repairs times that were set by it before.
+//! Detects that the database's clock was set back, and repairs the stored times.
 //!
-//! All times are compared with the database's clock only. When it is set back, times that were set
-//! before lie too far in the future. The repair itself is the store's `mend_times`.
+//! All stored times are compared with the database's clock only. When that clock is set back, times
+//! that were stored before lie too far in the future. The repair itself is the store's
+//! `mend_times`.
 
 use std::time::Duration;
 
@@ -9,40 +10,41 @@ use anneal_store::Store;
 use tokio::time::Instant;
 use tracing::warn;
 
-/// Time that the clock may lose between two checks without counting as set back: a check takes time
-/// too.
+/// The database's clock counts as set back if it lost more than this between two checks. A check
+/// itself takes time, so smaller differences mean nothing.
 const TOLERANCE: Duration = Duration::from_secs(5);
-/// The longest wait that is ever set: what a provider may ask for, and a breaker's cooldown.
+/// The longest wait that is ever stored: a provider may ask for it, and a breaker may have it as
+/// its cooldown.
 const LONGEST_WAIT: Duration = Duration::from_hours(1);
-/// Limit of the remaining wait once the clock was set back: the exact rest of each wait is not
-/// known.
+/// Waits are shortened to this once the clock was set back: how much of each wait is really left is
+/// not known.
 const WAIT_AFTER_RESET: Duration = Duration::from_mins(5);
-/// How long each check repairs times. A transaction that began before the clock was set back still
-/// writes by the old clock afterwards, and a row that it has locked is skipped meanwhile.
+/// For this long after the clock was set back, each check repairs times. A transaction that began
+/// before still writes times of the old clock, and the repair skips rows that it has locked.
 const REPAIR_PERIOD: Duration = Duration::from_secs(10);
 
-/// The state of the checks.
+/// What the checks have seen of the database's clock.
 #[derive(Default)]
 pub(crate) struct DatabaseClock {
-    /// When the last answer came, and its time: microseconds since 1970.
+    /// When the last answer came, and the database's time in it: microseconds since 1970.
     last: Option<(Instant, i64)>,
     /// Until when each check repairs times, and the longest wait that it leaves.
     repair: Option<(Instant, Duration)>,
 }
 
 impl DatabaseClock {
-    /// Reads the clock. At the first check, and when the clock was set back since the last one,
-    /// this check and those of the next [`REPAIR_PERIOD`] shorten waits and leases that are too
-    /// long.
+    /// Reads the database's clock, and repairs stored times if necessary. If this is the first
+    /// check, or if the clock was set back since the last one, this check and those of the next
+    /// [`REPAIR_PERIOD`] shorten waits and leases that are too long.
     pub(crate) async fn check(&mut self, store: &Store) {
         let asked = Instant::now();
         let now_us = match store.read_clock().await {
             Ok(now_us) => now_us,
-            Err(error) => return warn!("could not look at the database's clock: {error}"),
+            Err(error) => return warn!("could not read the database's clock: {error}"),
         };
         let until = asked + REPAIR_PERIOD;
-        // Measured from the last answer to this question, so that a slow check makes the clock seem
-        // fast, never slow.
+        // The time from the last answer to this question is shorter than the time between the two
+        // readings of the clock. So a slow check makes the clock seem fast, never set back.
         match self.last.replace((Instant::now(), now_us)) {
             None => self.repair = Some((until, LONGEST_WAIT)),
             Some((before, then_us)) if was_set_back(then_us, now_us, asked - before) => {
@@ -56,19 +58,18 @@ impl DatabaseClock {
         match store.mend_times(most).await {
             Ok(mended) => {
                 if mended > 0 {
-                    warn!(
-                        "the database's clock was set back: brought {mended} leases and waits near"
-                    );
+                    warn!("the database's clock was set back: shortened {mended} leases and waits");
                 }
                 self.repair = self.repair.filter(|_| asked < until);
             }
             // The next check tries again.
-            Err(error) => warn!("could not bring near what the database's clock has set: {error}"),
+            Err(error) => warn!("could not shorten leases and waits that are too long: {error}"),
         }
     }
 }
 
-/// Whether a clock that said `then_us` and ran for `elapsed` should now say more than `now_us`.
+/// Whether a clock that showed `then_us` and then ran for `elapsed` should now show more than
+/// `now_us`.
 fn was_set_back(then_us: i64, now_us: i64, elapsed: Duration) -> bool {
     let elapsed_us = i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX);
     now_us.saturating_add(TOLERANCE.as_micros() as i64) < then_us.saturating_add(elapsed_us)
@@ -79,15 +80,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_goes_on_or_ahead_was_not_set_back() {
+    fn only_a_loss_above_the_tolerance_counts_as_a_clock_that_was_set_back() {
         let second = Duration::from_secs(1);
         assert!(!was_set_back(0, 1_000_000, second));
-        assert!(!was_set_back(0, 3_600_000_000, second), "ahead");
+        assert!(!was_set_back(0, 3_600_000_000, second), "set an hour ahead");
         assert!(
             !was_set_back(0, -3_000_000, second),
             "within the time that a check may take"
         );
         assert!(was_set_back(0, -4_500_000, second));
-        assert!(was_set_back(3_600_000_000, 1_000_000, second), "an hour");
+        assert!(
+            was_set_back(3_600_000_000, 1_000_000, second),
+            "set back by an hour"
+        );
     }
 }

@@ -1,20 +1,22 @@
-//! The time limit of a worker's calls to the database. A broken connection may give no error, and a
-//! job that waits for it would hold its lease for ever.
+//! The time limit of a worker's calls to the database, and the retries with which a finished
+//! summary is stored while no connection is free. Without the time limit, a job could wait for ever
+//! on a broken connection that reports no error.
 
 use std::time::Duration;
 
 use anneal_store::StoreError;
 
-/// The deadline of the worker's store. Far above the time of a store call, which is a few
-/// statements and the wait for a connection.
+/// The deadline of the worker's store calls. Far above what a call normally takes: the wait for a
+/// connection and a few statements.
 pub(crate) const DB_DEADLINE: Duration = Duration::from_secs(20);
 
-/// Tries to store a model's result while all connections of the worker are in use. Each try waits
-/// two seconds for a connection.
+/// Tries to store a model's result while all connections of the worker are in use. By default each
+/// try waits two seconds for a connection (`pool_wait_ms`), so all of them take a minute.
 const MAX_TRIES: u32 = 30;
 
-/// Repeats a store call while the connection pool is exhausted, so that a summary that is already
-/// paid for is not lost. If the lease is lost meanwhile, the store returns that as an error.
+/// Repeats a store call while the connection pool is exhausted, up to 30 tries, so that a summary
+/// that is already paid for is not lost. If the lease is lost meanwhile, the store returns that as
+/// an error.
 pub(crate) async fn retry_while_busy<T, Called>(call: impl Fn() -> Called) -> Result<T, StoreError>
 where
     Called: Future<Output = Result<T, StoreError>>,
@@ -35,7 +37,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_paid_result_is_stored_once_a_connection_is_free() {
+    async fn a_call_is_repeated_while_no_connection_is_free_but_not_after_another_error() {
         let calls = Cell::new(0);
         let call = || {
             calls.set(calls.get() + 1);

@@ -18,21 +18,23 @@ use tracing::warn;
 /// Time between heartbeats, and the time limit of one.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(HEARTBEAT_SECONDS as u64);
 
-/// The jobs under way.
+/// The leases of the jobs under way, by key.
 #[derive(Default)]
 pub(crate) struct Leases {
+    /// The jobs, each with the token that its [`Lease`] has as `lost`.
     active: Mutex<HashMap<u64, (ClaimedJob, CancellationToken)>>,
+    /// The key of the next lease.
     next: AtomicU64,
 }
 
-/// One job under way. Dropping it ends its heartbeat.
+/// The lease of one job under way. Dropping it ends its heartbeats.
 pub(crate) struct Lease {
     leases: Arc<Leases>,
     key: u64,
     pub(crate) job: ClaimedJob,
-    /// Cancelled when the lease is lost.
+    /// Cancelled when the lease is lost, or when the worker stops before the job has finished.
     pub(crate) lost: CancellationToken,
-    /// Batches of counting that skipped the job because its conversation was locked.
+    /// How many batches of counting skipped the job because its conversation was locked.
     pub(crate) times_skipped: u8,
 }
 
@@ -47,7 +49,7 @@ impl Leases {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a job to the heartbeat.
+    /// Extends the lease of a job with each heartbeat from now on.
     pub(crate) fn track(self: &Arc<Self>, job: ClaimedJob) -> Lease {
         let key = self.next.fetch_add(1, Ordering::Relaxed);
         let lost = CancellationToken::new();
@@ -71,9 +73,9 @@ impl Leases {
             .collect()
     }
 
-    /// Extends all leases every five seconds, until the future is dropped. A heartbeat that fails
-    /// is tried again at the next interval. Two may fail before a lease ends; one without an answer
-    /// takes the time of both.
+    /// Extends all leases every five seconds, until the future is dropped. A failed heartbeat is
+    /// followed by another one five seconds later. A lease of 15 s survives two heartbeats in a row
+    /// that fail immediately, or one that fails only after its time limit of five seconds.
     pub(crate) async fn run_heartbeat(&self, store: &Store) {
         let store = store.clone().with_deadline(HEARTBEAT_INTERVAL);
         loop {

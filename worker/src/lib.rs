@@ -1,20 +1,22 @@
 //! The background work of anneal: claims jobs, runs them and records their results. Any number of
 //! worker processes may run beside each other; they share only the database.
 //!
-//! - `run`: the claim loop of each kind of job, the work beside the loops, shutdown.
+//! - `run`: the claim loop of each kind of job; runs heartbeats, maintenance and audits beside the
+//!   loops; shutdown.
 //! - `worker`: the worker's state, and how the results of its jobs are recorded.
 //! - `jobs`: one folder per kind of job, with its work and its `SPEC` (batch, concurrency).
 //! - `leases`: heartbeats for the jobs under way; cancels a job whose lease is lost.
-//! - `retry_policy`: whether a failed job waits, is tried again, or is given up.
-//! - `summarize`: which summariser writes a summary, and when the built-in one replaces the model.
+//! - `retry_policy`: whether a failed job is deferred, is tried again, or is given up.
+//! - `summarize`: which summarizer writes a summary, and when the built-in one replaces the model.
 //! - `summary_calls`: the model calls of a summary: admission, retries, cost, finished parts.
-//! - `model_pauses`: tenants for which the model is not called at the moment.
-//! - `deadline`: the time limit of each call to the database.
-//! - `maintenance`: periodic work without input: orphaned jobs, old partial summaries, queue
-//!   metrics.
-//! - `clock_skew`: detects that the database's clock was set back, and repairs times set by it.
-//! - `auditor`: checks the promises on a random sample of conversations.
-//! - `tenant_cursor`: where walks over all tenants start.
+//! - `model_pauses`: until when jobs must not call the model: those of one tenant, or all jobs.
+//! - `deadline`: the time limit of each call to the database, and how a finished summary is stored
+//!   while no connection is free.
+//! - `maintenance`: periodic work: frees orphaned jobs, deletes old partial summaries, reports the
+//!   length of the queues.
+//! - `clock_skew`: detects that the database's clock was set back, and repairs the stored times.
+//! - `auditor`: checks a random sample of conversations against the promises of docs/operations.md.
+//! - `tenant_cursor`: the position from which claims and audits go through the tenants.
 //! - `settings`: the operator's settings for workers and summaries.
 
 mod auditor;

@@ -1,4 +1,4 @@
-//! Periodic work without input, which every worker does: frees jobs whose worker died, deletes
+//! Periodic work, which every worker does: frees jobs whose worker died, deletes
 //! partial summaries that no job continues, and reports the length of the queues.
 
 use std::time::Duration;
@@ -9,12 +9,13 @@ use tracing::{debug, info, warn};
 
 use crate::clock_skew::DatabaseClock;
 
-/// Jobs freed in one round.
+/// Most jobs of each kind that one round frees.
 const MAX_RESCUED: i64 = 100;
 
-/// Frees orphaned jobs until the future is dropped: every fifth of a lease, so that a job runs
-/// again within 20 s after its worker died. Before each round, corrects leases that would end late
-/// because the database's clock was set back.
+/// Frees orphaned jobs until the future is dropped. A round comes about every fifth of a lease's
+/// length (3 s, varied by a quarter, so that workers do not work all at once). So a job runs again
+/// within 20 s after its worker died. Before each round, repairs stored times if the database's
+/// clock was set back.
 pub(crate) async fn run_rescue_loop(store: &Store) {
     let pause = Duration::from_secs(u64::from(LEASE_SECONDS)) / 5;
     let mut clock = DatabaseClock::default();
@@ -27,7 +28,7 @@ pub(crate) async fn run_rescue_loop(store: &Store) {
 
 /// Days that a partial summary is kept for a job to continue with.
 const PART_RETENTION_DAYS: i32 = 7;
-/// Partial summaries deleted in one round.
+/// Most partial summaries deleted in one round.
 const MAX_DELETED_PARTS: i64 = 1_000;
 
 /// Deletes old partial summaries every hour, until the future is dropped.
@@ -39,8 +40,8 @@ pub(crate) async fn run_part_cleanup_loop(store: &Store) {
             .await
         {
             Ok(0) => {}
-            Ok(forgotten) => info!("forgot {forgotten} parts of summaries that were given up"),
-            Err(error) => warn!("could not forget old parts of summaries: {error}"),
+            Ok(deleted) => info!("deleted {deleted} partial summaries that no job continued"),
+            Err(error) => warn!("could not delete old partial summaries: {error}"),
         }
     }
 }
@@ -48,8 +49,8 @@ pub(crate) async fn run_part_cleanup_loop(store: &Store) {
 /// Time between two reads of the queues.
 const QUEUE_METRICS_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Sets the metrics of queue length and age, until the future is dropped. Every worker reports the
-/// queues of all workers.
+/// Sets the metrics of queue length and age, until the future is dropped. All workers share the
+/// queues, so every worker reports the same figures.
 pub(crate) async fn run_queue_metrics_loop(store: &Store) {
     loop {
         match store.read_queue_figures().await {
@@ -63,7 +64,7 @@ pub(crate) async fn run_queue_metrics_loop(store: &Store) {
                     metrics::gauge!("jobs_oldest_ready_seconds", "kind" => kind).set(oldest);
                 }
             }
-            Err(error) => debug!("could not look at the queues: {error}"),
+            Err(error) => debug!("could not read the length of the queues: {error}"),
         }
         tokio::time::sleep(QUEUE_METRICS_INTERVAL.mul_f64(0.75 + 0.5 * fastrand::f64())).await;
     }
@@ -77,7 +78,7 @@ pub(crate) async fn rescue_orphaned_jobs(store: &Store) {
             metrics::counter!("jobs_dead_total").increment(rescued.dead.unsigned_abs());
             if rescued.waiting + rescued.dead > 0 {
                 info!(
-                    "freed {} jobs of workers that went away, gave up {}",
+                    "freed {} jobs whose worker died or hangs, gave up {}",
                     rescued.waiting, rescued.dead
                 );
             }

@@ -1,5 +1,6 @@
-//! Pauses of the model, for all tenants or for one, as found out by this worker's jobs. Until a
-//! pause ends, the worker claims no jobs that would only be deferred.
+//! Times during which jobs cannot call the model, because a breaker is open or a tenant's share of
+//! calls is in use. They are known from the errors of this worker's jobs. Until such a pause ends,
+//! the worker claims no jobs that would only be deferred.
 
 use std::{
     collections::HashMap,
@@ -35,12 +36,12 @@ impl ModelPauses {
     }
 
     /// Whether the model is paused for all tenants.
-    pub(crate) fn apply_to_all(&self) -> bool {
+    pub(crate) fn is_paused_for_all(&self) -> bool {
         self.lock().all.is_some_and(|until| Instant::now() < until)
     }
 
     /// Tenants for which the model is paused.
-    pub(crate) fn tenants(&self) -> Vec<TenantId> {
+    pub(crate) fn paused_tenants(&self) -> Vec<TenantId> {
         let mut pauses = self.lock();
         let now = Instant::now();
         pauses.tenants.retain(|_, until| now < *until);

@@ -1,4 +1,4 @@
-//! Whether a failed job waits, is tried again, or is given up. The other half of this rule is
+//! Whether a failed job is deferred, is tried again, or is given up. The other half of this rule is
 //! `store/sql/fail_job.sql`: it moves a job with too many starts to the dead jobs. The number of
 //! starts and the backoff between them are in `core/src/job.rs`; `worker.rs` applies the decision.
 
@@ -14,7 +14,7 @@ pub(crate) enum JobError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The summariser failed.
+    /// The summarizer failed.
     #[error(transparent)]
     Summary(#[from] SummaryFailure),
     /// The job panicked. Other jobs are not affected.
@@ -30,19 +30,20 @@ pub(crate) enum JobError {
 pub(crate) enum RetryDecision {
     /// The job waits, and this start does not count: the job itself did not fail.
     Defer {
-        /// How long.
+        /// How long the job waits.
         delay: Duration,
     },
     /// The job is tried again, with backoff.
     Retry {
-        /// The least delay, as the provider asks for it.
+        /// The least delay: what the provider asks for, else zero.
         not_before: Duration,
-        /// Starts after which the job is given up.
+        /// The number of starts after which the job is given up.
         starts: i16,
     },
 }
 
-/// Starts of a job whose model's answers cannot be used: each try costs as much as the first.
+/// Starts after which a job is given up if the model's answers cannot be used: each try costs as
+/// much as the first.
 const MAX_STARTS_BAD_OUTPUT: i16 = 3;
 /// The longest that a job waits for a breaker or a budget before it is started again.
 const MAX_DEFERRAL: Duration = Duration::from_mins(10);
@@ -50,7 +51,7 @@ const MAX_DEFERRAL: Duration = Duration::from_mins(10);
 const BUSY_DELAY: Duration = Duration::from_secs(1);
 
 impl JobError {
-    /// Whether the job waits or is tried again.
+    /// Whether the job is deferred or is tried again, and after how many starts it is given up.
     pub(crate) fn decision(&self) -> RetryDecision {
         let retry = |not_before: Option<Duration>, starts| RetryDecision::Retry {
             not_before: not_before.unwrap_or_default(),
@@ -75,7 +76,7 @@ impl JobError {
                 retry(failure.retry_after(), MAX_ATTEMPTS)
             }
             Self::Summary(failure) if failure.is_bad_output() => retry(None, MAX_STARTS_BAD_OUTPUT),
-            // The provider would refuse the same request again.
+            // The same request would fail again.
             Self::Summary(_) => retry(None, 1),
             Self::Store(_) | Self::Panicked | Self::Cancelled => retry(None, MAX_ATTEMPTS),
         }
@@ -105,8 +106,9 @@ impl JobError {
         }
     }
 
-    /// Whether the model would fail for any other request now, too.
-    pub(crate) const fn is_model_wide(&self) -> bool {
+    /// Whether the job should make no other call of the model now: the call would fail as well, or
+    /// the job must not make it, because its lease is lost or the call would not be admitted.
+    pub(crate) const fn rules_out_other_calls(&self) -> bool {
         match self {
             Self::Summary(SummaryFailure::Call(failure)) => failure.is_model_wide(),
             Self::Summary(SummaryFailure::NotAdmitted(_) | SummaryFailure::Interrupted(_))
@@ -115,7 +117,7 @@ impl JobError {
         }
     }
 
-    /// Whether the lease is another worker's, or the conversation is gone: nothing is recorded.
+    /// Whether the job's lease is lost or its conversation is deleted. Then nothing is recorded.
     pub(crate) const fn is_obsolete(&self) -> bool {
         matches!(
             self,

@@ -11,18 +11,20 @@ use serde::{Deserialize, Serialize};
 pub struct WorkerSettings {
     /// Address of `/healthz`, `/readyz` and `/metrics`.
     pub http_address: SocketAddr,
-    /// Conversations in one claim for counting. One tenant gets all of them where no other tenant
-    /// has any, and at least a quarter.
+    /// Most conversations in one claim for counting. A tenant gets at most an equal share of the
+    /// claim or a quarter of it, whichever is more; all of it if no other tenant has due jobs.
     pub count_batch: u32,
-    /// Milliseconds from one claim for counting to the next when the first was not full. Waiting
-    /// makes the next batch larger.
+    /// Milliseconds from a claim for counting that was not full to the next claim. Waiting makes
+    /// the next batch larger.
     pub count_gap_ms: u32,
-    /// Counting jobs that run at once outside of a batch: large ones, and those that failed in a
-    /// batch.
+    /// Counting jobs that run at once outside of a batch: those of large conversations, and those
+    /// that failed in a batch.
     pub count_concurrency: u32,
-    /// Checkpoint jobs that run at once. The same number of summarising jobs runs beside them.
+    /// Checkpoint jobs that run at once. The same number of jobs that summarize large messages runs
+    /// beside them.
     pub summary_concurrency: u32,
-    /// Threads for counting and for extractive summaries; 0: one per core.
+    /// Threads that count single conversations or write extractive summaries; 0: one per core.
+    /// Batches of counting have threads of their own.
     pub threads: u32,
     /// Milliseconds between two polls for work when no notification comes.
     pub poll_ms: u32,
@@ -51,11 +53,11 @@ impl Default for WorkerSettings {
     }
 }
 
-/// The replacement of a summary that the model does not write.
+/// What replaces a summary that the model could not write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fallback {
-    /// A summary of the built-in summariser, labelled as such.
+    /// A summary of the built-in summarizer, labeled as such.
     #[default]
     Extractive,
     /// Nothing: contexts hold the original messages, and the job is tried again.
@@ -66,9 +68,9 @@ pub enum Fallback {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SummarizerSettings {
-    /// Name of the model in the configuration; empty: the built-in summariser.
+    /// Name of the model in the configuration; empty: the built-in summarizer.
     pub model: String,
-    /// The replacement of a summary that the model does not write.
+    /// What replaces a summary that the model could not write.
     pub fallback: Fallback,
     /// Most tokens of a checkpoint's summary.
     pub checkpoint_tokens: Tokens,

@@ -1,9 +1,10 @@
-//! Writes one summary: with the configured language model, else with the built-in summariser. Where
-//! the operator allows it (`summarizer.fallback`), the built-in one also replaces a model that
-//! fails. The work runs on a blocking thread, because it may take the processor for long. No
-//! database connection is held.
+//! Writes one summary: with the language model if one is configured, else with the built-in
+//! summarizer. If the setting `summarizer.fallback` allows it, the built-in summarizer also
+//! replaces a model that fails; otherwise the job fails, and `retry_policy` decides whether it is
+//! tried again.
 //!
-//! Whether the job is tried again instead is decided in `retry_policy`.
+//! The work runs on a blocking thread, because it may occupy the processor for long. No database
+//! connection is held.
 
 use std::{sync::Arc, time::Instant};
 
@@ -24,19 +25,23 @@ use tracing::info;
 
 use crate::{retry_policy::JobError, settings::Fallback, summary_calls::JobCalls};
 
-/// The messages to summarise. Owned, so that they can move to another thread.
+/// The messages to summarize. Owned, so that they can move to another thread.
 pub(crate) struct Material {
     pub(crate) purpose: Purpose,
     pub(crate) encoding: Encoding,
+    /// The summary that this one continues.
     pub(crate) previous: Option<String>,
+    /// A text that the summary quotes word for word, and the id of its message.
     pub(crate) quoted: Option<(MessageId, String)>,
     pub(crate) sources: Vec<Source>,
+    /// What the caller wants the summary to pay attention to; empty: nothing special.
     pub(crate) focus: String,
+    /// The longest that the summary may be.
     pub(crate) target: Tokens,
 }
 
 impl Material {
-    /// Counts tokens in the conversation's encoding.
+    /// A function that counts the tokens of a text in the conversation's encoding.
     fn measure(&self) -> impl Fn(&str) -> Tokens + use<> {
         let counter = self.encoding.counter();
         move |text| counter.count(text)
@@ -64,7 +69,7 @@ pub(crate) struct SummaryModel {
     pub(crate) access: Arc<ModelAccess>,
     pub(crate) model: Arc<Model>,
     pub(crate) fallback: Fallback,
-    /// Calls of it that this process may have under way.
+    /// One permit for each call of the model that this process may have under way.
     pub(crate) permits: Arc<Semaphore>,
 }
 
@@ -82,7 +87,8 @@ impl SummaryModel {
     }
 }
 
-/// The summarisers, and the threads that the built-in one may use.
+/// The built-in summarizer, the model if one is configured, and the threads that the built-in one
+/// may use.
 #[derive(Clone)]
 pub(crate) struct Summarizers {
     store: Store,
@@ -101,7 +107,8 @@ impl Summarizers {
         }
     }
 
-    /// Summarises the material. `lost` ends the model's calls once the job's lease is lost.
+    /// Summarizes the material. When the job's lease is lost, `lost` is cancelled, which ends the
+    /// calls of the model.
     pub(crate) async fn summarize(
         &self,
         job: &ClaimedJob,
@@ -132,7 +139,7 @@ impl Summarizers {
                         metrics::counter!("summaries_fallback_total", "reason" => reason(&failure))
                             .increment(1);
                         info!(
-                            "the model gives no summary of {}, an extract takes its place: {failure}",
+                            "the built-in summarizer summarizes {}, because the model failed: {failure}",
                             job.conversation
                         );
                         None
@@ -153,7 +160,8 @@ impl Summarizers {
         })
     }
 
-    /// The model's summary, or why there is none, and the cost of its calls.
+    /// Has the model write the summary. Returns the summary, or why there is none, and the cost of
+    /// the calls.
     async fn summarize_with_model(
         &self,
         model: &SummaryModel,
@@ -175,14 +183,15 @@ impl Summarizers {
             );
             let summarizer = ModelSummarizer::new(&model.model, &calls);
             let measure = material.measure();
-            // Between its calls it cuts and checks texts of any length, so it is polled here.
+            // Between its calls the summarizer cuts and checks texts of any length. So its future
+            // is polled on this blocking thread.
             let result = runtime.block_on(summarizer.summarize(&material.ask(&measure)));
             (result, calls.spent())
         });
         writing.await.map_err(|_| JobError::Panicked)
     }
 
-    /// The built-in summariser's summary.
+    /// Has the built-in summarizer write the summary.
     async fn summarize_with_builtin(
         &self,
         material: &Arc<Material>,
@@ -207,10 +216,10 @@ impl Summarizers {
     }
 }
 
-/// Whether the model would give no summary later either, or too late for this job.
+/// Whether trying again would not help: the model would fail again, or the job has no start left.
 const fn is_final(failure: &SummaryFailure, starts: i16) -> bool {
     match failure {
-        // At the last start of the job there is no later try.
+        // At the last start of a job there is no later try.
         SummaryFailure::Call(failure) => !failure.is_retryable() || starts >= MAX_ATTEMPTS,
         SummaryFailure::NotAdmitted(
             AdmissionRefusal::Breaker { .. } | AdmissionRefusal::Budget { .. },
@@ -222,7 +231,7 @@ const fn is_final(failure: &SummaryFailure, starts: i16) -> bool {
     }
 }
 
-/// The failure's label in metrics.
+/// The value of the metrics' label `reason` for this failure.
 const fn reason(failure: &SummaryFailure) -> &'static str {
     match failure {
         SummaryFailure::Call(CallFailure::Overflow { .. }) => "overflow",

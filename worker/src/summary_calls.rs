@@ -1,6 +1,6 @@
-//! The model calls of one job's summary: waits for the admission of each, makes it through the
-//! gateway, and repeats it if the provider fails for the moment. Finished partial summaries are
-//! stored, so that a later run of the job reuses them.
+//! The model calls of one job's summary. Each call waits for its admission, goes through the
+//! gateway, and is repeated if the provider fails for the moment. Finished parts of a long summary
+//! are stored, so that a later run of the job reuses them.
 
 use std::{
     collections::HashSet,
@@ -23,14 +23,16 @@ use crate::deadline::DB_DEADLINE;
 
 /// How long a call waits for admission before its job is deferred.
 const ADMISSION_DEADLINE: Duration = Duration::from_secs(20);
-/// Time between two requests for admission: the first, and the longest.
+/// The wait before the second request for admission. Each further wait is twice as long.
 const FIRST_ADMISSION_POLL: Duration = Duration::from_millis(100);
+/// The longest wait between two requests for admission.
 const MAX_ADMISSION_POLL: Duration = Duration::from_secs(2);
 
-/// Tries of one call. A summary of hundreds of calls must not fail for the one in fifty that a
-/// provider rate-limits.
+/// Tries of one call. A provider may rate-limit one call in fifty, and a summary of hundreds of
+/// calls must not fail for that.
 const MAX_TRIES: u32 = 3;
-/// The wait before the second try; the third waits four times as long.
+/// The wait before the second try, if the provider asks for none; the third waits four times as
+/// long.
 const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 /// The longest wait between tries. If the provider asks for more, the whole job waits.
 const MAX_BACKOFF: Duration = Duration::from_secs(20);
@@ -41,8 +43,8 @@ pub(crate) struct JobCalls<'a> {
     gateway: ModelGateway<'a>,
     model: &'a Model,
     job: &'a ClaimedJob,
-    /// This process's concurrent calls of the model: only calls with a permit ask the store for
-    /// admission.
+    /// Limits the concurrent calls of the model in this process: only a call with a permit asks the
+    /// store for admission.
     permits: &'a Semaphore,
     /// Cancelled when the job's lease is lost, or the worker stops.
     lost: &'a CancellationToken,
@@ -52,13 +54,13 @@ pub(crate) struct JobCalls<'a> {
 /// The cost of the job's calls so far.
 #[derive(Default)]
 struct CostLedger {
-    /// All calls of this run, and those of earlier runs for the parts that were loaded.
+    /// The cost of all calls of this run, and of the earlier calls that wrote the loaded parts.
     spent: ModelSpend,
-    /// The value of `spent` when the last part was stored or loaded.
+    /// How much of `spent` is stored with parts. The rest is stored with the next part.
     spent_on_parts: ModelSpend,
     /// Calls of this run that the model answered.
     answered: u32,
-    /// Parts whose cost is in `spent`: written or already loaded by this run.
+    /// Parts whose cost is in `spent`: this run has written or loaded them.
     known_parts: HashSet<Digest>,
 }
 
@@ -83,7 +85,8 @@ impl SummaryCalls for JobCalls<'_> {
                     .retry_after()
                     .unwrap_or(FIRST_BACKOFF * 4_u32.pow(tries - 1))
                     .mul_f64(1.0 + 0.5 * fastrand::f64());
-                // Before the first answer the job itself is deferred: starting again costs nothing.
+                // Before the first answer the whole job fails instead: starting it again repeats
+                // no call that was paid for.
                 if self.ledger().answered == 0 || tries == MAX_TRIES || wait > MAX_BACKOFF {
                     return Err(failure.into());
                 }
@@ -102,7 +105,7 @@ impl SummaryCalls for JobCalls<'_> {
             let (text, cost) = match self.store.find_partial_summary(self.job, part).await {
                 Ok(found) => found?,
                 Err(error) => {
-                    warn!("could not look for a finished part, making it again: {error}");
+                    warn!("could not look for a stored partial summary, writing it again: {error}");
                     return None;
                 }
             };
@@ -133,7 +136,7 @@ impl SummaryCalls for JobCalls<'_> {
                 .store_partial_summary(self.job, part, text, cost)
                 .await
             {
-                warn!("could not keep a finished part, a retry will make it again: {error}");
+                warn!("could not store a partial summary, a retry will write it again: {error}");
             }
         })
     }
@@ -159,7 +162,7 @@ impl<'a> JobCalls<'a> {
         }
     }
 
-    /// The cost of the summary, with that of the parts which earlier runs have written.
+    /// The cost of the summary, including the parts that earlier runs have written.
     pub(crate) fn spent(&self) -> ModelSpend {
         self.ledger().spent
     }
@@ -184,10 +187,10 @@ impl<'a> JobCalls<'a> {
         Ok(answered??)
     }
 
-    /// Waits until the store admits a call among the model's concurrent calls. Does not wait for
-    /// breakers and budgets, which take longer than a job should occupy a place. When the tenant's
-    /// share is in use, only a job that already has an answer waits; any other leaves its place to
-    /// another tenant's job.
+    /// Waits until the store admits a call. Waits only for other calls to end, not for breakers and
+    /// budgets, which take too long. When the tenant's share of calls is in use, only a job that
+    /// already has an answer waits; any other job is deferred, so that another tenant's job can
+    /// run.
     async fn admit(
         &self,
         tokens: Tokens,
@@ -227,7 +230,7 @@ impl<'a> JobCalls<'a> {
             if !may_wait || began.elapsed() >= ADMISSION_DEADLINE {
                 return Err(refusal.into());
             }
-            // Other jobs of this process may ask meanwhile.
+            // Lets another job of this process ask for admission meanwhile.
             drop(permit);
             tokio::time::sleep(poll.mul_f64(0.5 + fastrand::f64())).await;
             poll = (poll * 2).min(MAX_ADMISSION_POLL);
@@ -235,7 +238,7 @@ impl<'a> JobCalls<'a> {
     }
 
     const fn abandoned() -> SummaryFailure {
-        SummaryFailure::Interrupted("nobody waits for the summary any more")
+        SummaryFailure::Interrupted("the job lost its lease or the worker stops")
     }
 }
 

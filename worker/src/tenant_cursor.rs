@@ -1,7 +1,7 @@
-//! Where walks over all tenants start.
+//! Claims and audits go through the tenants in the order of their ids.
 
 use anneal_core::caller::TenantId;
 use uuid::Uuid;
 
-/// Sorts before every tenant: claims and audits start here.
-pub(crate) const FIRST_TENANT: TenantId = TenantId(Uuid::nil());
+/// The position before the first tenant: an id that sorts before those of all tenants, and is none.
+pub(crate) const BEFORE_FIRST_TENANT: TenantId = TenantId(Uuid::nil());

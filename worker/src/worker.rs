@@ -22,18 +22,22 @@ use crate::{
 pub struct Worker {
     pub(crate) store: Store,
     pub(crate) summarizers: Summarizers,
+    /// Permits for threads that count single conversations or write extractive summaries. Batches
+    /// of counting need none.
     pub(crate) threads: Arc<Semaphore>,
     pub(crate) summary_settings: SummarizerSettings,
     pub(crate) settings: WorkerSettings,
     pub(crate) leases: Arc<Leases>,
     pub(crate) pauses: Arc<ModelPauses>,
     pub(crate) notifier: JobNotifier,
+    /// The signal of each kind's claim loop, in the order of [`JobKind::ALL`].
     wake: Arc<[Notify; JobKind::ALL.len()]>,
+    /// The name under which jobs are claimed: host and process id.
     pub(crate) name: Arc<str>,
 }
 
 impl Worker {
-    /// A worker on a store, with the summariser that works without a model.
+    /// A worker on a store, with the built-in summarizer, which needs no model.
     pub fn new(
         store: Store,
         summarizer: Arc<dyn Summarizer>,
@@ -72,7 +76,7 @@ impl Worker {
         self
     }
 
-    /// Notified when a kind may have due jobs: its claim loop pauses until then.
+    /// The signal that wakes the claim loop of a kind. Notify it when jobs of the kind may be due.
     pub(crate) fn work_signal(&self, kind: JobKind) -> &Notify {
         &self.wake[kind_index(kind)]
     }
@@ -87,12 +91,13 @@ impl Worker {
             .release_jobs(jobs, delay.as_millis() as i64)
             .await
         {
-            warn!("could not give jobs back, their leases will end: {error}");
+            warn!("could not release jobs, they run again when their leases end: {error}");
         }
     }
 
-    /// Records the result of a job: metrics, wake-ups of the jobs that it caused, retry or
-    /// deferral.
+    /// Records the result of a job. After a success, wakes the loops of the jobs that it caused.
+    /// After a failure, defers the job, lets it be tried again, or gives it up. Stores nothing if
+    /// the job was cancelled, has lost its lease, or has no conversation any more.
     pub(crate) async fn record(&self, job: &ClaimedJob, outcome: Outcome, duration: Duration) {
         let kind = job.kind.name();
         metrics::histogram!("job_duration_seconds", "kind" => kind).record(duration.as_secs_f64());
@@ -111,7 +116,7 @@ impl Worker {
             }
             Err(error) if error.is_obsolete() => {
                 debug!(
-                    "{kind} job of {} is not ours any more: {error}",
+                    "nothing to record of the {kind} job of {}: {error}",
                     job.conversation
                 );
             }
@@ -132,6 +137,7 @@ impl Worker {
     /// Defers a job: it waits, and this start does not count.
     async fn defer(&self, job: &ClaimedJob, error: &JobError, delay: Duration) {
         let kind = job.kind.name();
+        // Up to a tenth longer, so that jobs that wait for the same thing do not start all at once.
         let delay = delay.mul_f64(1.0 + 0.1 * fastrand::f64());
         info!(
             retry_ms = delay.as_millis() as u64,
@@ -143,7 +149,7 @@ impl Worker {
             .defer_job(job, &error.to_string(), delay.as_millis() as i64)
             .await
         {
-            warn!("could not put the job off, the lease will end: {error}");
+            warn!("could not defer the job, it runs again when its lease ends: {error}");
         }
     }
 
@@ -170,7 +176,11 @@ impl Worker {
                     job.conversation, job.attempts
                 );
             }
-            Err(error) => warn!("could not record the failure, the lease will end: {error}"),
+            Err(error) => {
+                warn!(
+                    "could not record the failure, the job runs again when its lease ends: {error}"
+                );
+            }
         }
     }
 }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::sanitize::sanitize;
 
-/// Columns for the input of a tool call.
+/// Most columns that the input of a tool call takes on the screen.
 const MAX_INPUT_COLUMNS: usize = 60;
 
 /// The kind of output that the model produces at the moment.
@@ -23,8 +23,8 @@ pub(super) enum AnswerPhase {
     /// No output yet, or a tool call or a new attempt since the last output.
     #[default]
     Idle,
-    Thinking,
-    Speaking,
+    Reasoning,
+    Text,
 }
 
 impl AnswerPhase {
@@ -32,11 +32,11 @@ impl AnswerPhase {
     pub(super) fn show(&mut self, screen: &mut Screen, event: &Event) -> io::Result<()> {
         match event {
             Event::ReasoningDelta(text) => {
-                self.enter(Self::Thinking, screen)?;
+                self.enter(Self::Reasoning, screen)?;
                 screen.print_reasoning(text)
             }
             Event::TextDelta(text) => {
-                self.enter(Self::Speaking, screen)?;
+                self.enter(Self::Text, screen)?;
                 screen.print_text(text)
             }
             Event::ToolCall(call) => {
@@ -54,6 +54,7 @@ impl AnswerPhase {
         }
     }
 
+    /// Ends the line if another kind of output begins.
     fn enter(&mut self, phase: Self, screen: &mut Screen) -> io::Result<()> {
         if *self != phase {
             screen.end_line()?;
@@ -81,7 +82,7 @@ fn attempt_note(attempt: &Attempt) -> String {
         Pressure::Compact => "the older half as a summary",
         _ => "oversized tool results clipped",
     };
-    format!("{why}: trying again with {how}; what was said so far is void")
+    format!("{why}: trying again with {how}; the text so far is discarded")
 }
 
 /// The lines after an answer: why it stopped, unless it is complete, then its usage.
@@ -91,13 +92,13 @@ pub(super) fn closing_lines(done: &Done) -> Vec<String> {
         StopReason::OutputLimit => Some("cut off: the model reached its output limit"),
         StopReason::Filtered => Some("the provider's filter stopped the model"),
         StopReason::ToolUse => {
-            Some("the model waits for a tool that this terminal does not run: go on in words")
+            Some("the model waits for a tool, and this terminal runs none: reply in words")
         }
         StopReason::Done | StopReason::Unspecified => None,
     };
     lines.extend(stopped.map(str::to_owned));
     if done.answer_message_id == 0 {
-        lines.push("nothing of this answer is kept".to_owned());
+        lines.push("nothing of this answer is stored".to_owned());
     }
     let mut figures = Vec::new();
     if let Some(usage) = &done.usage {
@@ -113,7 +114,7 @@ pub(super) fn closing_lines(done: &Done) -> Vec<String> {
         grouped(done.token_estimate)
     ));
     if done.replayed {
-        figures.push("told again, it was stored before".to_owned());
+        figures.push("a repetition of the stored answer".to_owned());
     }
     if !done.model.is_empty() {
         figures.push(sanitize(&done.model));
@@ -127,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_closing_line_has_tokens_the_cached_share_and_the_conversation() {
+    fn the_closing_line_shows_tokens_cached_share_conversation_total_and_model() {
         let usage = pb::ModelUsage {
             input_tokens: 1_200,
             cached_tokens: 900,

@@ -24,7 +24,7 @@ pub(super) fn clipped(text: &str, columns: usize) -> String {
     line.graphemes(true).take_while(fits).chain(["…"]).collect()
 }
 
-/// `1,234,567`.
+/// The number with a comma before every three digits: `1,234,567`.
 pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::new();
@@ -37,7 +37,7 @@ pub(super) fn grouped(number: u64) -> String {
     grouped
 }
 
-/// A duration in its largest unit.
+/// How long ago something happened, in the largest unit that fits: `2 weeks ago`.
 pub(super) fn ago(seconds: u64) -> String {
     const UNITS: [(u64, &str); 6] = [
         (365 * 86_400, "year"),
@@ -57,8 +57,8 @@ pub(super) fn ago(seconds: u64) -> String {
 }
 
 /// Number of bytes of the text that fill a screen. Long lines count as several rows. The cut is
-/// after a whole line, or inside the first line if that is longer than the screen. At least one
-/// grapheme cluster.
+/// after a whole line, or inside the first line if that is longer than the screen. It is after at
+/// least one grapheme cluster, unless the text is empty.
 pub(super) fn screenful(text: &str, rows: usize, columns: usize) -> usize {
     let mut left = rows.max(1);
     let mut end = 0;
@@ -72,7 +72,7 @@ pub(super) fn screenful(text: &str, rows: usize, columns: usize) -> usize {
             return if end > 0 {
                 end
             } else {
-                beginning(line, left * columns.max(1))
+                line_prefix_bytes(line, left * columns.max(1))
             };
         }
         left -= needed;
@@ -81,8 +81,8 @@ pub(super) fn screenful(text: &str, rows: usize, columns: usize) -> usize {
     end
 }
 
-/// Number of bytes of the line that fill this many columns.
-fn beginning(line: &str, columns: usize) -> usize {
+/// Number of bytes at the start of the line that fill this many columns.
+fn line_prefix_bytes(line: &str, columns: usize) -> usize {
     let mut taken = 0;
     let mut end = 0;
     for grapheme in line.graphemes(true) {
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_hold_wide_characters_and_cut_between_whole_ones() {
+    fn text_is_padded_and_cut_to_display_columns_between_whole_characters() {
         for text in [
             "port",
             "港口的渡轮几点开",
@@ -116,13 +116,13 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_grouped_by_three() {
+    fn digits_are_grouped_by_three() {
         let actual = [0, 999, 1_000, 180_000, 2_000_000].map(grouped);
         assert_eq!(actual, ["0", "999", "1,000", "180,000", "2,000,000"]);
     }
 
     #[test]
-    fn times_are_told_in_their_greatest_unit() {
+    fn ages_are_shown_in_their_largest_unit() {
         let actual = [0, 59, 60, 7_199, 86_400, 86_400 * 15, 86_400 * 800].map(ago);
         let expected = [
             "just now",
@@ -147,6 +147,10 @@ mod tests {
         );
         assert_eq!(screenful("a\n港口港口\n", 2, 4), "a\n".len());
         assert_eq!(screenful("", 5, 5), 0);
-        assert_eq!(screenful("港", 1, 1), "港".len(), "it always gets on");
+        assert_eq!(
+            screenful("港", 1, 1),
+            "港".len(),
+            "at least one character, or printing would never end"
+        );
     }
 }

@@ -21,11 +21,11 @@ use super::{
 };
 use crate::{compact, sanitize::sanitize};
 
-/// Conversations that /list shows.
+/// Most conversations that /list shows.
 const LISTED: i32 = 50;
-/// How long the server waits for a checkpoint in one call. Its limit for a whole call is a minute.
+/// How long the server waits for a checkpoint in one call. It allows a call at most 60 s in all.
 const COMPACT_WAIT: Duration = Duration::from_secs(50);
-/// Most calls that wait for one checkpoint.
+/// Most calls that wait for one checkpoint, one after the other.
 const COMPACT_CALLS: usize = 12;
 
 impl Chat {
@@ -39,7 +39,7 @@ impl Chat {
         self.target = Target::new(title);
         self.unanswered = None;
         Ok(self.screen.print_note(&format!(
-            "a new conversation{named}: it begins with your first words"
+            "a new conversation{named}: your first message creates it"
         ))?)
     }
 
@@ -66,8 +66,8 @@ impl Chat {
             screen::size().0,
         )
         .await?;
-        let head = format!("{} ({figures})\n", self.screen.style.bold(&title));
-        Ok(self.screen.print_page(&(head + &messages))?)
+        let title_line = format!("{} ({figures})\n", self.screen.style.bold(&title));
+        Ok(self.screen.print_page(&(title_line + &messages))?)
     }
 
     /// Prints the conversations, newest first.
@@ -75,7 +75,7 @@ impl Chat {
         let (conversations, more) = self.owner.newest_page(&self.client, LISTED).await?;
         let mut page = match &self.target {
             Target::New { .. } => {
-                format!("* {} (begins with your first words)\n", self.target.name())
+                format!("* {} (your first message creates it)\n", self.target.name())
             }
             Target::Existing(_) => String::new(),
         };
@@ -95,12 +95,12 @@ impl Chat {
             .into_iter()
             .map(|conversation| conversation.title)
             .collect();
-        self.offer(&titles);
+        self.add_completion_titles(&titles);
         Ok(self.screen.print_page(&page)?)
     }
 
-    /// Adds titles to the completion of Tab. Leaves out titles with unsafe characters.
-    pub(super) fn offer(&self, titles: &[String]) {
+    /// Adds titles to those that Tab completes. Leaves out titles with unsafe characters.
+    pub(super) fn add_completion_titles(&self, titles: &[String]) {
         let mut offered = self.titles.lock().unwrap_or_else(PoisonError::into_inner);
         for title in titles {
             if !title.is_empty() && sanitize(title) == *title && !offered.contains(title) {
@@ -120,9 +120,9 @@ impl Chat {
         };
         self.screen.print_note("compacting …")?;
         for _ in 0..COMPACT_CALLS {
-            let mut ask = Request::new(ask.clone());
-            ask.set_timeout(COMPACT_WAIT + Duration::from_secs(10));
-            let answer = self.client.contexts().compact(ask).await?.into_inner();
+            let mut request = Request::new(ask.clone());
+            request.set_timeout(COMPACT_WAIT + Duration::from_secs(10));
+            let answer = self.client.contexts().compact(request).await?.into_inner();
             if answer.outcome() != CompactOutcome::Pending {
                 return Ok(self
                     .screen
@@ -133,7 +133,7 @@ impl Chat {
             )?;
         }
         Err(
-            "the checkpoint is queued, and no worker has made it; `anneal jobs` shows the queue"
+            "the checkpoint is queued, but no worker has made it yet; `anneal jobs` shows the queue"
                 .to_owned()
                 .into(),
         )
@@ -154,7 +154,7 @@ impl Chat {
             .into_inner();
         let after = separator.after_message_id;
         Ok(self.screen.print_note(&format!(
-            "a separator after message {after}: what stands before it is not sent any more"
+            "a separator after message {after}: messages before it are no longer sent"
         ))?)
     }
 
@@ -178,12 +178,12 @@ impl Chat {
                 };
                 self.client.conversations().update_conversation(ask).await?;
                 before.clone_from(&title);
-                self.offer(std::slice::from_ref(&title));
+                self.add_completion_titles(std::slice::from_ref(&title));
             }
         }
         Ok(self
             .screen
-            .print_note(&format!("called \"{}\" from now on", sanitize(&title)))?)
+            .print_note(&format!("renamed to \"{}\"", sanitize(&title)))?)
     }
 
     /// Prints all commands.
@@ -194,8 +194,9 @@ impl Chat {
             let _ = writeln!(page, "  {usage:<18}{}", command.description);
         }
         page.push_str(
-            "\n  Whatever does not start with a slash is said to the model; // says a slash.\n  \
-             Alt-Enter, or a backslash at the end: a new line. What is pasted is one message.\n  \
+            "\n  A line without a slash at its start is sent to the model. For a message that starts \
+             with a slash, type two.\n  \
+             Alt-Enter, or a backslash at the end: a new line. Pasted text is one message.\n  \
              Ctrl-C stops an answer, or clears the line; Ctrl-D leaves.\n",
         );
         Ok(self.screen.print_page(&page)?)

@@ -8,9 +8,9 @@ use pb::{Reason, Representation, Segment};
 use super::{Chat, columns::grouped, errors::ChatError};
 use crate::text_format::pluralize;
 
-/// Characters of a bar.
+/// Length of a bar in characters.
 const BAR_CHARACTERS: usize = 30;
-/// Most message ids in one list.
+/// Most message ids that a line lists.
 const MAX_LISTED_IDS: usize = 8;
 
 impl Chat {
@@ -24,13 +24,14 @@ impl Chat {
                 model: self.model.clone(),
                 ..Default::default()
             };
-            let seen = self.fetch_usage(&conversation_id, Some(policy)).await?;
-            if seen.model_window_tokens > 0 {
-                (usage.window_tokens, usage.used_share) = (seen.window_tokens, seen.used_share);
-                usage.model_window_tokens = seen.model_window_tokens;
+            let by_model = self.fetch_usage(&conversation_id, Some(policy)).await?;
+            if by_model.model_window_tokens > 0 {
+                (usage.window_tokens, usage.used_share) =
+                    (by_model.window_tokens, by_model.used_share);
+                usage.model_window_tokens = by_model.model_window_tokens;
             }
         }
-        let look = pb::BuildContextRequest {
+        let ask = pb::BuildContextRequest {
             conversation_id,
             dry_run: true,
             ..Default::default()
@@ -38,7 +39,7 @@ impl Chat {
         let context = self
             .client
             .contexts()
-            .build_context(look)
+            .build_context(ask)
             .await?
             .into_inner();
         Ok(self.screen.print_page(&page(&usage, &context))?)
@@ -67,7 +68,7 @@ fn page(usage: &pb::GetContextUsageResponse, context: &pb::BuildContextResponse)
     let mut page = String::new();
     let approximately = if usage.estimated { "~" } else { "" };
     let window = if usage.model_window_tokens == 0 {
-        " (no window is known: the token threshold)"
+        " (the token threshold, because no window is known)"
     } else {
         ""
     };
@@ -98,15 +99,15 @@ fn page(usage: &pb::GetContextUsageResponse, context: &pb::BuildContextResponse)
             Segment::Tail => format!("  {}", pluralize(segment.messages as usize, "message")),
             _ => String::new(),
         };
-        part(&mut page, name, segment.tokens, whole, &messages);
+        segment_line(&mut page, name, segment.tokens, whole, &messages);
     }
-    tail(&mut page, usage, context);
-    next(&mut page, usage, context);
+    tail_lines(&mut page, usage, context);
+    next_checkpoint_line(&mut page, usage, context);
     page
 }
 
-/// The hot, cool and summarised messages of the tail.
-fn tail(
+/// The tail: its hot messages, its cool messages, and those that are sent as their summaries.
+fn tail_lines(
     page: &mut String,
     usage: &pb::GetContextUsageResponse,
     context: &pb::BuildContextResponse,
@@ -134,10 +135,10 @@ fn tail(
             "  cool",
             of(|entry| entry.cool && entry.representation() != Representation::Summary),
         ),
-        ("  summarised", of(is_swapped)),
+        ("  summarized", of(is_swapped)),
     ];
     for (name, (tokens, ids)) in &rows {
-        part(
+        segment_line(
             page,
             name,
             *tokens,
@@ -150,27 +151,28 @@ fn tail(
         let saved = grouped(usage.saved_tokens);
         let _ = writeln!(
             page,
-            "  sent as their summaries: {} ({saved} tokens saved; /show ID shows one)",
-            ids(swapped)
+            "  sent as their summaries: {} ({saved} tokens saved; /show ID shows the original)",
+            message_list(swapped)
         );
     }
     let (_, pending) = of(|entry| entry.reason() == Reason::SummaryPending);
     if !pending.is_empty() {
-        let _ = writeln!(page, "  summaries pending: {}", ids(&pending));
+        let _ = writeln!(page, "  summaries pending: {}", message_list(&pending));
     }
     let (_, waiting) = of(|entry| entry.reason() == Reason::StepPending);
     if !waiting.is_empty() {
         let saved = grouped(usage.pending_saved_tokens);
         let _ = writeln!(
             page,
-            "  summarised with the next step: {} ({saved} tokens)",
-            ids(&waiting)
+            "  replaced by summaries at the next cooling step: {} (saves {saved} tokens)",
+            message_list(&waiting)
         );
     }
 }
 
-/// The two thresholds of the next checkpoint, the nearer one first.
-fn next(
+/// When the next checkpoint is made: a checkpoint is due already, or at which thresholds. Of two
+/// thresholds, the one that is closer to being reached comes first.
+fn next_checkpoint_line(
     page: &mut String,
     usage: &pb::GetContextUsageResponse,
     context: &pb::BuildContextResponse,
@@ -202,7 +204,7 @@ fn next(
     let _ = writeln!(page, "\nnext: a checkpoint at {either}");
 }
 
-fn part(page: &mut String, name: &str, tokens: u64, whole: u64, note: &str) {
+fn segment_line(page: &mut String, name: &str, tokens: u64, whole: u64, note: &str) {
     let share = tokens as f64 / whole.max(1) as f64;
     let _ = writeln!(
         page,
@@ -212,7 +214,7 @@ fn part(page: &mut String, name: &str, tokens: u64, whole: u64, note: &str) {
     );
 }
 
-/// `[####------]`: any share above zero has at least one mark.
+/// A bar such as `[####------]`. Any share above zero has at least one mark.
 fn bar(share: f64) -> String {
     let marks = ((share * BAR_CHARACTERS as f64).ceil() as usize).min(BAR_CHARACTERS);
     format!(
@@ -222,6 +224,7 @@ fn bar(share: f64) -> String {
     )
 }
 
+/// Whether the messages of the entry are in the tail, after the boundary.
 fn in_tail(entry: &pb::ManifestEntry) -> bool {
     !matches!(
         entry.representation(),
@@ -229,7 +232,8 @@ fn in_tail(entry: &pb::ManifestEntry) -> bool {
     )
 }
 
-fn ids(ids: &[i64]) -> String {
+/// `message 3`, or `messages 3, 5, 8 and 4 more`.
+fn message_list(ids: &[i64]) -> String {
     let named: Vec<String> = ids
         .iter()
         .take(MAX_LISTED_IDS)

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::sanitize::sanitize;
 
-/// Columns of everything except title and id.
+/// Columns that a row takes without its title and id.
 const FIGURE_COLUMNS: usize = 46;
 /// The minimum and maximum width of the title.
 const TITLE_COLUMNS: (usize, usize) = (12, 48);
@@ -53,7 +53,8 @@ pub(super) fn rows(
     rows
 }
 
-/// One conversation: its title, and its id with figures.
+/// One conversation as two texts. The first is its title. The second has the start of its id, its
+/// messages, tokens and last activity.
 pub(super) fn line(conversation: &pb::Conversation, now: SystemTime) -> (String, String) {
     let title = clipped(
         &sanitize(title_or_placeholder(conversation)),
@@ -95,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_align_for_titles_in_any_script() {
+    fn rows_align_for_titles_in_any_script_and_are_sanitized() {
         let titled = |id: &str, title: &str| pb::Conversation {
             conversation_id: format!("{id}-0000-4000-8000-000000000000"),
             title: title.into(),

@@ -23,10 +23,11 @@ use super::{
 };
 use crate::terminal_style::TerminalStyle;
 
-/// Lines in the history.
+/// Most lines in the history file.
 const HISTORY_LINES: usize = 1_000;
-/// Columns of the title in the prompt.
+/// Most columns of the title in the prompt.
 const PROMPT_TITLE_COLUMNS: usize = 24;
+/// The name of the completion menu in the line editor.
 const MENU: &str = "completions";
 
 /// The titles that Tab completes after /switch.
@@ -34,7 +35,8 @@ pub(super) type Titles = Arc<Mutex<Vec<String>>>;
 
 pub(super) struct Editor {
     reedline: Reedline,
-    /// The texts that ended with a backslash when Enter was pressed.
+    /// The texts that ended with a backslash when Enter was pressed, so that Enter began a new
+    /// line.
     continued: Arc<Mutex<Vec<String>>>,
 }
 
@@ -52,16 +54,16 @@ impl Editor {
             .with_column_padding(2);
         let reedline = Reedline::create()
             .use_bracketed_paste(true)
-            .with_ansi_colors(style.colours())
+            .with_ansi_colors(style.has_colors())
             .with_edit_mode(Box::new(SanitizedKeys(Emacs::new(key_bindings()))))
-            .with_validator(Box::new(Backslash(Arc::clone(&continued))))
+            .with_validator(Box::new(ContinueAfterBackslash(Arc::clone(&continued))))
             .with_completer(Box::new(Completions(titles)))
             .with_menu(ReedlineMenu::EngineCompleter(Box::new(menu)))
             .with_quick_completions(true)
             .with_partial_completions(true);
-        // Without colours, a hint would look like typed text.
+        // Without colors, a hint would look like typed text.
         let reedline = match style {
-            TerminalStyle::Coloured => reedline.with_hinter(Box::new(
+            TerminalStyle::Colored => reedline.with_hinter(Box::new(
                 DefaultHinter::default().with_style(Color::DarkGray.normal()),
             )),
             TerminalStyle::Plain => reedline.disable_hints(),
@@ -81,7 +83,7 @@ impl Editor {
         })
     }
 
-    /// The next line; None at Ctrl-D. Ctrl-C clears the line.
+    /// Reads the next line, with the title in the prompt; None at Ctrl-D. Ctrl-C clears the line.
     pub(super) fn read(&mut self, title: &str) -> io::Result<Option<String>> {
         let prompt = LinePrompt {
             text: clipped(title, PROMPT_TITLE_COLUMNS),
@@ -90,7 +92,7 @@ impl Editor {
         loop {
             match self.reedline.read_line(&prompt).map_err(io::Error::other)? {
                 Signal::Success(text) => {
-                    // Written now, so that the line is in the history even if the process is
+                    // Writes the history now, so that it has the line even if the process is
                     // killed.
                     self.reedline.sync_history()?;
                     let mut continued = self
@@ -109,8 +111,7 @@ impl Editor {
     }
 }
 
-/// Asks whether to continue. Enter and the space bar mean yes; q and any other key that ends the
-/// line mean no.
+/// Asks whether to continue. Enter and the space bar mean yes; q, Ctrl-C and Ctrl-D mean no.
 pub(super) fn confirm(question: &str, style: TerminalStyle) -> io::Result<bool> {
     let mut keys = default_emacs_keybindings();
     keys.add_binding(
@@ -120,7 +121,7 @@ pub(super) fn confirm(question: &str, style: TerminalStyle) -> io::Result<bool> 
     );
     keys.add_binding(KeyModifiers::NONE, KeyCode::Char('q'), ReedlineEvent::CtrlD);
     let mut editor = Reedline::create()
-        .with_ansi_colors(style.colours())
+        .with_ansi_colors(style.has_colors())
         .with_edit_mode(Box::new(SanitizedKeys(Emacs::new(keys))))
         .disable_hints();
     let prompt = LinePrompt {
@@ -133,7 +134,7 @@ pub(super) fn confirm(question: &str, style: TerminalStyle) -> io::Result<bool> 
     ))
 }
 
-/// The history file in the XDG state folder; None without a home folder.
+/// The history file: in `XDG_STATE_HOME`, else below `HOME`; None if neither is set.
 pub(super) fn history_file() -> Option<PathBuf> {
     let folder = |name: &str| {
         std::env::var_os(name)
@@ -181,7 +182,8 @@ fn key_bindings() -> Keybindings {
     keys
 }
 
-/// Removes the backslashes that were typed to continue a line. Pasted backslashes stay.
+/// Removes the backslashes that were typed to continue a line. Pasted backslashes stay. `continued`
+/// holds the texts that ended with a backslash when Enter was pressed.
 fn join_continued(text: &str, continued: &[String]) -> String {
     let mut ends: Vec<usize> = continued
         .iter()
@@ -200,10 +202,10 @@ fn join_continued(text: &str, continued: &[String]) -> String {
     joined
 }
 
-/// Continues a line that ends with a backslash.
-struct Backslash(Arc<Mutex<Vec<String>>>);
+/// Continues a line that ends with a backslash. Records the text at that moment.
+struct ContinueAfterBackslash(Arc<Mutex<Vec<String>>>);
 
-impl Validator for Backslash {
+impl Validator for ContinueAfterBackslash {
     fn validate(&self, line: &str) -> ValidationResult {
         if line.ends_with('\\') {
             self.0
@@ -305,7 +307,7 @@ mod tests {
         assert_eq!(
             join_continued("another\\\nline", &typed),
             "another\\\nline",
-            "it was edited since"
+            "no recorded text is the start of this one"
         );
     }
 
@@ -327,16 +329,23 @@ mod tests {
     }
 
     #[test]
-    fn the_history_file_becomes_readable_for_its_owner_only() {
+    fn only_the_owner_can_read_the_history_file() {
         let folder =
             std::env::temp_dir().join(format!("anneal-history-{}", uuid::Uuid::new_v4().simple()));
         let file = folder.join("anneal").join("chat-history");
-        let mode = || fs::metadata(&file).expect("is there").permissions().mode() & 0o777;
-        create_private_file(&file).expect("makes it");
+        let mode = || {
+            fs::metadata(&file)
+                .expect("the file exists")
+                .permissions()
+                .mode()
+                & 0o777
+        };
+        create_private_file(&file).expect("creates the file");
         assert_eq!(mode(), 0o600);
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("opens it");
-        create_private_file(&file).expect("closes it");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644))
+            .expect("the mode can be changed");
+        create_private_file(&file).expect("sets the mode");
         assert_eq!(mode(), 0o600);
-        fs::remove_dir_all(&folder).expect("clears up");
+        fs::remove_dir_all(&folder).expect("the folder can be removed");
     }
 }

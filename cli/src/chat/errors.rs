@@ -12,7 +12,7 @@ use crate::sanitize::sanitize;
 pub(super) enum ChatError {
     /// The server refused the call, or cannot be reached.
     Refused(Box<Status>),
-    /// The line is not valid here.
+    /// An error that this program found; the text is for the person.
     Message(String),
     /// Standard output is closed, or the input cannot be read.
     Io(io::Error),
@@ -55,14 +55,15 @@ pub(super) fn reason(status: &Status) -> String {
         .unwrap_or_default()
 }
 
-/// The server's message, the reason, and advice.
+/// The server's message, the reason, and advice if there is any. For an error without a reason,
+/// which is not from the server: that the server cannot be reached, or the code.
 fn refusal_text(status: &Status) -> String {
     let reason = reason(status);
     let message = sanitize(status.message());
     if reason.is_empty() {
         return match status.code() {
             Code::Unavailable | Code::Unknown | Code::Cancelled | Code::Internal => {
-                "the server cannot be reached; once it is back, say it again or type /retry"
+                "the server cannot be reached; once it is back, send the message again or type /retry"
                     .to_owned()
             }
             code => format!("{message} ({code:?})"),
@@ -80,32 +81,34 @@ fn refusal_text(status: &Status) -> String {
 fn advice(reason: &str) -> Option<&'static str> {
     Some(match reason {
         "MODEL_UNAVAILABLE" => {
-            "What you said is kept, unless the model is left alone after many failures. Type /retry to ask again; \
-             `anneal models` shows how the model fares."
+            "Your message is stored, unless the model's breaker is open after many failures. Type /retry to ask again; \
+             `anneal models` shows failures and breakers."
         }
         "MODEL_BUSY" | "OVERLOADED" | "TENANT_RATE_EXCEEDED" => {
             "Nothing was stored. Type /retry in a moment."
         }
         "MODEL_REFUSED" => {
-            "What you said is kept. The key, the model's name or a setting of the provider is wrong: see \
+            "Your message is stored. The key, the model's name or a setting of the provider is wrong: see \
              [providers] and [models] in the server's settings, then type /retry."
         }
         "CONTEXT_OVERFLOW" => {
-            "What you said is kept. Shorten the system prompt, or start again with a larger model (--model); \
-             /sep leaves everything before it out."
+            "Your message is stored. Shorten the system prompt, or restart the chat with a larger model (--model). \
+             After /sep, earlier messages are no longer sent."
         }
         "TENANT_BUDGET_SPENT" => {
             "Nothing was stored. Type /retry tomorrow (UTC), or have budget.tokens_per_day raised."
         }
         "TURN_IN_PROGRESS" => {
-            "Somebody else has a turn of this conversation under way. Type /retry in a moment."
+            "Another turn of this conversation is running. Type /retry in a moment."
         }
-        "TURN_OVERTAKEN" => "The conversation has gone on since: say it again if it still stands.",
+        "TURN_OVERTAKEN" => {
+            "The conversation has newer messages by now. If you still want an answer, send the message again."
+        }
         "DATABASE_UNAVAILABLE" | "DEADLINE_EXCEEDED" => {
             "Type /retry in a moment: nothing is stored twice."
         }
         "CONVERSATION_NOT_FOUND" => {
-            "Somebody has deleted it. /list shows what there is, /new starts another one."
+            "The conversation was deleted. /list shows the others, /new starts a new one."
         }
         "MESSAGE_NOT_FOUND" => "Messages are numbered from 1; /list says how many there are.",
         _ => return None,
@@ -125,18 +128,18 @@ fn not_configured(status: &Status) -> String {
             sanitize(model),
         ),
         None => (
-            "no model is configured, so nobody can answer".to_owned(),
+            "no model is configured, so there are no answers".to_owned(),
             "MODEL".to_owned(),
         ),
     };
     format!(
         "{what} (MODEL_NOT_CONFIGURED)\n\
-         Nothing was stored. Everything but answers works: see /help. For answers, add to the server's anneal.toml:\n\
+         Nothing was stored. All commands that need no answer work: see /help. For answers, add to the server's anneal.toml:\n\
          \n\
          \x20 [providers.mine]\n\
          \x20 api = \"openai\"                    # or \"anthropic\", \"gemini\"\n\
-         \x20 url = \"http://127.0.0.1:8000/v1\"  # leave it out for the provider's own\n\
-         \x20 key_env = \"OPENAI_API_KEY\"        # leave it out where no key is needed\n\
+         \x20 url = \"http://127.0.0.1:8000/v1\"  # leave it out for the provider's own address\n\
+         \x20 key_env = \"OPENAI_API_KEY\"        # leave it out if no key is needed\n\
          \n\
          \x20 [models.\"{name}\"]\n\
          \x20 provider = \"mine\"\n\
@@ -160,7 +163,12 @@ mod tests {
     fn refused(code: Code, reason: &str, model: &str) -> String {
         let metadata = HashMap::from([("model".to_owned(), model.to_owned())]);
         let details = ErrorDetails::with_error_info(reason, "anneal.v1", metadata);
-        ChatError::from(Status::with_error_details(code, "it is so", details)).to_string()
+        ChatError::from(Status::with_error_details(
+            code,
+            "cannot answer now",
+            details,
+        ))
+        .to_string()
     }
 
     #[test]
@@ -171,7 +179,7 @@ mod tests {
             "[providers.mine]",
             "[models.\"MODEL\"]",
             "[chat]",
-            "Everything but answers",
+            "All commands that need no answer",
         ] {
             assert!(none.contains(words), "{words}: {none}");
         }
@@ -183,15 +191,15 @@ mod tests {
     }
 
     #[test]
-    fn refusals_have_a_reason_and_advice() {
+    fn errors_show_their_reason_and_advice_or_that_the_server_cannot_be_reached() {
         let busy = refused(Code::ResourceExhausted, "MODEL_BUSY", "small");
         assert!(
-            busy.starts_with("it is so (MODEL_BUSY)") && busy.contains("/retry"),
+            busy.starts_with("cannot answer now (MODEL_BUSY)") && busy.contains("/retry"),
             "{busy}"
         );
         assert_eq!(
             refused(Code::Internal, "INTERNAL", ""),
-            "it is so (INTERNAL)"
+            "cannot answer now (INTERNAL)"
         );
         let gone = ChatError::from(Status::unavailable("tcp connect error")).to_string();
         assert!(gone.contains("cannot be reached"), "{gone}");

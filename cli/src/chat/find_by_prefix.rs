@@ -1,4 +1,4 @@
-//! Finds a conversation by a prefix.
+//! Finds a conversation by a prefix of its title or id.
 
 use anneal_proto::v1 as pb;
 
@@ -41,7 +41,7 @@ pub(super) fn is_whole_id(text: &str) -> bool {
     text.len() == ID_CHARACTERS
         && text
             .chars()
-            .all(|letter| letter.is_ascii_hexdigit() || letter == '-')
+            .all(|character| character.is_ascii_hexdigit() || character == '-')
 }
 
 /// The length of id prefixes that are unique among these conversations, at least 8.
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(
             choose("project", &among),
             Choice::None,
-            "the middle does not count"
+            "words in the middle of a title do not match"
         );
     }
 

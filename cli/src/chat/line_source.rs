@@ -12,7 +12,7 @@ pub(super) enum LineSource {
 }
 
 impl LineSource {
-    /// The next line; None at the end.
+    /// Reads the next line; None at the end of the input. An editor shows the title in its prompt.
     pub(super) async fn next(&mut self, title: String) -> io::Result<Option<String>> {
         match self {
             Self::Typed(slot) => {
@@ -32,7 +32,7 @@ impl LineSource {
         }
     }
 
-    /// Whether to print the next page. Asks only if a person types.
+    /// Asks the person whether to print the next page. Without an editor, returns true at once.
     pub(super) async fn confirm_next_page(
         &self,
         question: String,
@@ -57,8 +57,8 @@ async fn run_blocking<T: Send + 'static>(
         .map_err(io::Error::other)
 }
 
-/// A line of standard input. A line that ends with a backslash is joined with the next one. Invalid
-/// UTF-8 is replaced.
+/// Reads a line of standard input. A line that ends with a backslash is joined with the next one.
+/// Invalid UTF-8 is replaced.
 fn read_plain_line() -> io::Result<Option<String>> {
     let mut stdin = io::stdin().lock();
     let mut text = String::new();

@@ -6,8 +6,10 @@
 //! - `commands`, `context_usage`, `show_message`: the commands.
 //! - `target`, `find_by_prefix`: which conversation is meant.
 //! - `line_source`, `editor`, `sanitized_editor`: input.
-//! - `errors`: why a call failed, and advice. `signals`: restores the terminal at the end.
-//! - `screen`, `answer`, `columns`, `conversation_rows`, `recent_messages`: output.
+//! - `errors`: why a call failed, and advice. `signals`: restores the terminal when a signal ends
+//!   the process.
+//! - `screen`, `answer`, `columns`, `conversation_rows`: output. `recent_messages`: fetches the
+//!   last messages and formats them.
 
 mod answer;
 mod columns;
@@ -52,7 +54,8 @@ struct Chat {
     titles: Titles,
     /// The message without an answer, which /retry sends again.
     unanswered: Option<PendingTurn>,
-    /// The wanted model, or the one that answered last; empty: unknown.
+    /// The model that answered last. Before the first answer: the model of `--model`. Empty:
+    /// unknown.
     model: String,
 }
 
@@ -63,8 +66,8 @@ enum Next {
     Leave,
 }
 
-/// Reads lines and runs them until the person leaves. On a pipe, the first failure ends the chat
-/// with exit code 1.
+/// Reads lines and runs them until the person leaves or the input ends. On a pipe, the first
+/// failure ends the chat with exit code 1.
 pub(crate) async fn run(arguments: ChatArguments) -> anyhow::Result<ExitCode> {
     let client = Client::connect(&arguments.server).await?;
     let mut chat = Chat::open(client, arguments)
@@ -136,7 +139,7 @@ impl Chat {
         existing: Option<&anneal_proto::v1::Conversation>,
     ) -> Result<(), ChatError> {
         let (newest, _) = self.owner.newest_page(&self.client, 0).await?;
-        self.offer(
+        self.add_completion_titles(
             &newest
                 .into_iter()
                 .map(|conversation| conversation.title)
@@ -145,7 +148,7 @@ impl Chat {
         match existing {
             Some(conversation) => self.open_conversation(conversation).await?,
             None => self.screen.print_note(&format!(
-                "{}: it begins with your first words",
+                "{}: your first message creates it",
                 self.target.name()
             ))?,
         }
@@ -199,8 +202,8 @@ async fn wait_for_interrupt(interrupt_signals: &mut Option<Signal>) {
     }
 }
 
-/// A screen and an editor if input and output are terminals, otherwise plain lines. The note says
-/// why no history is kept.
+/// A screen and a line editor if input and output are terminals, otherwise plain lines. The last
+/// value is a note for the person if the history file cannot be used.
 fn open_terminal(
     titles: &Titles,
     no_history: bool,
@@ -228,7 +231,7 @@ fn open_terminal(
             let editor = Editor::new(None, Titles::clone(titles), style)?;
             (
                 editor,
-                Some(format!("what you type is not remembered: {error}")),
+                Some(format!("typed lines are not saved in the history: {error}")),
             )
         }
     };

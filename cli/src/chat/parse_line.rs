@@ -55,42 +55,42 @@ pub(super) const COMMANDS: [CommandHelp; 11] = [
     command_help(
         "/new",
         "[NAME]",
-        "a new conversation; it begins with what you say next",
+        "start a conversation with this title; your next message creates it",
     ),
     command_help(
         "/switch",
         "PREFIX",
-        "to the conversation whose title or id begins so; Tab completes titles",
+        "switch to the conversation whose title or id starts with PREFIX; Tab completes titles",
     ),
-    command_help("/list", "", "the conversations, newest first"),
+    command_help("/list", "", "list the conversations, newest first"),
     command_help(
         "/context",
         "",
-        "how full the context is, and what happens next",
+        "show how full the context is, and when a checkpoint is due",
     ),
     command_help(
         "/compact",
         "[FOCUS]",
-        "summarise the older part now; keep above all what FOCUS says",
+        "summarize the older messages now; FOCUS says what the summary must keep",
     ),
     command_help(
         "/sep",
         "",
-        "a separator: from here on, nothing before it is sent",
+        "insert a separator: messages before it are no longer sent to the model",
     ),
     command_help(
         "/show",
         "ID",
-        "a message as it was said, also where the context shows a summary",
+        "show the original of a message, even if the context has its summary",
     ),
-    command_help("/rename", "TITLE", "another title for this conversation"),
+    command_help("/rename", "TITLE", "change the title of this conversation"),
     command_help(
         "/retry",
         "",
-        "ask again after a failure; nothing is stored twice",
+        "send the unanswered message again; nothing is stored twice",
     ),
-    command_help("/help", "", "these commands"),
-    command_help("/quit", "", "leave, as Ctrl-D does"),
+    command_help("/help", "", "list these commands"),
+    command_help("/quit", "", "leave the chat, as Ctrl-D does"),
 ];
 
 const fn command_help(
@@ -140,7 +140,7 @@ fn parse_command(text: &str) -> Result<ChatCommand, String> {
     })
 }
 
-/// A title on one line, within its limit.
+/// The text as a title, on one line. An error if it is longer than a title may be.
 pub(super) fn title(text: &str) -> Result<String, String> {
     check_length(
         "a title",
@@ -175,7 +175,7 @@ fn message_id(text: &str) -> Result<i64, String> {
         .ok()
         .filter(|id| *id > 0);
     number.ok_or_else(|| {
-        "/show ID: the number of a message, from 1; /context names those that are summarised"
+        "/show ID: the number of a message, from 1; /context names those that are sent as summaries"
             .to_owned()
     })
 }
@@ -193,12 +193,12 @@ fn unknown_command(name: &str) -> String {
     };
     let shown = sanitize(&name.chars().take(40).collect::<String>());
     format!(
-        "no command is called {shown}; {instead} (to say something that starts with a slash, type two)"
+        "no command is called {shown}; {instead} (for a message that starts with a slash, type two)"
     )
 }
 
-/// Whether `known` is similar to the typed command: it begins with it, or at most two edits lead to
-/// it.
+/// Whether the known command is similar to the typed text: the known command begins with the text,
+/// or at most two edits of a short text (up to 12 bytes) lead to the known command.
 fn is_close(typed: &str, known: &str) -> bool {
     let typed = typed.to_lowercase();
     (typed.len() > 1 && known.starts_with(&typed))
@@ -240,8 +240,8 @@ mod tests {
             ("/switch My-p", ChatCommand::Switch("My-p".into())),
             ("/LIST", ChatCommand::List),
             (
-                "/compact the harbour\nand the ferry",
-                ChatCommand::Compact("the harbour\nand the ferry".into()),
+                "/compact the harbor\nand the ferry",
+                ChatCommand::Compact("the harbor\nand the ferry".into()),
             ),
             ("/show #12", ChatCommand::Show(12)),
             ("/rename 港口", ChatCommand::Rename("港口".into())),
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn two_slashes_say_one() {
+    fn two_slashes_start_a_message_with_one_slash() {
         assert_eq!(
             parse("//etc/hosts is a file"),
             Line::Message("/etc/hosts is a file".into())

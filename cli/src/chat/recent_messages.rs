@@ -1,4 +1,4 @@
-//! Prints the last messages of a conversation.
+//! The last messages of a conversation, as text for the screen.
 
 use std::fmt::Write as _;
 
@@ -12,14 +12,14 @@ use super::{
 };
 use crate::{client::Client, sanitize::sanitize};
 
-/// Messages that are shown: two turns.
+/// Messages that are shown: two turns of two messages each.
 const MAX_MESSAGES: i32 = 4;
-/// Lines per message.
+/// Most lines that are shown of a message.
 const MAX_LINES: usize = 6;
 /// Bytes fetched of a large message.
 const EXCERPT_BYTES: i64 = 4_000;
 
-/// The last messages, oldest first, a few lines each.
+/// Fetches the last messages, and returns a few lines of each, oldest first.
 pub(super) async fn recent_messages(
     client: &Client,
     id: &str,
@@ -99,11 +99,14 @@ fn message_lines(message: &pb::Message, text: &str, columns: usize) -> String {
         Role::System | Role::Unspecified => "app",
     };
     let text = text.trim();
+    // Eight columns are for the role and the bar before each line.
     let shown = &text[..screenful(text, MAX_LINES, columns.saturating_sub(8).max(20))];
     let mut lines = String::new();
     for (index, line) in shown.lines().enumerate() {
         let _ = writeln!(lines, "{:<6}| {line}", if index == 0 { who } else { "" });
     }
+    // The text may lack much of the message: only an excerpt was fetched, or the input of a tool
+    // call was cut. Trimming alone never halves it.
     if shown.len() < text.len()
         || i64::try_from(text.len()).is_ok_and(|bytes| bytes < message.text_bytes / 2)
     {

@@ -8,7 +8,7 @@ use reedline::{
 
 use crate::sanitize::strip_controls;
 
-/// Emacs key bindings with sanitised insertions.
+/// Emacs key bindings with sanitized insertions.
 pub(super) struct SanitizedKeys(pub(super) Emacs);
 
 impl EditMode for SanitizedKeys {
@@ -36,7 +36,7 @@ fn sanitize_command(command: EditCommand) -> EditCommand {
     }
 }
 
-/// The history. Other programs may have written to its file, so its lines are sanitised.
+/// The history. Other programs may have written to its file, so its lines are sanitized.
 pub(super) struct SanitizedHistory(pub(super) FileBackedHistory);
 
 fn sanitize_item(mut item: HistoryItem) -> HistoryItem {

@@ -9,7 +9,7 @@ const DEFAULT_COLUMNS: usize = 80;
 /// Rows if the terminal does not report its size.
 const DEFAULT_ROWS: usize = 24;
 
-/// The reader of the output.
+/// Who reads the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reader {
     /// A person at a terminal: everything goes to standard output.
@@ -24,8 +24,9 @@ pub(super) struct Screen {
     pub(super) style: TerminalStyle,
     /// Whether the last output ended with a line end.
     at_line_start: bool,
-    /// The state of the current text and of the current reasoning.
+    /// Sanitizes the answer's text, which arrives in pieces.
     text_sanitizer: StreamSanitizer,
+    /// Sanitizes the model's reasoning, which arrives in pieces.
     reasoning_sanitizer: StreamSanitizer,
 }
 
@@ -40,7 +41,7 @@ impl Screen {
         }
     }
 
-    /// Prints a piece of an answer, sanitised.
+    /// Prints a piece of an answer, sanitized.
     pub(super) fn print_text(&mut self, text: &str) -> io::Result<()> {
         let text = self.text_sanitizer.next(text);
         self.write(&text)
@@ -54,7 +55,7 @@ impl Screen {
                 if text.is_empty() {
                     return Ok(());
                 }
-                self.write(&self.style.colour("2", &text))?;
+                self.write(&self.style.color("2", &text))?;
                 self.at_line_start = text.ends_with('\n');
                 Ok(())
             }
@@ -62,14 +63,14 @@ impl Screen {
         }
     }
 
-    /// Prints the output of a command. The caller has sanitised it.
+    /// Prints the output of a command. The caller has sanitized it.
     pub(super) fn print_page(&mut self, page: &str) -> io::Result<()> {
         self.end_line()?;
         self.write(page)?;
         self.end_line()
     }
 
-    /// Prints a piece of a page. The caller has sanitised it.
+    /// Prints a piece of a page. The caller has sanitized it.
     pub(super) fn print_piece(&mut self, piece: &str) -> io::Result<()> {
         self.write(piece)
     }
@@ -79,7 +80,7 @@ impl Screen {
         self.end_line()?;
         match self.reader {
             Reader::Person => {
-                let lines = note.lines().map(|line| self.style.colour("2", line) + "\n");
+                let lines = note.lines().map(|line| self.style.color("2", line) + "\n");
                 self.write(&lines.collect::<String>())
             }
             Reader::Pipe => writeln!(io::stderr(), "{note}"),
@@ -90,7 +91,7 @@ impl Screen {
     pub(super) fn print_error(&mut self, error: &str) -> io::Result<()> {
         self.end_line()?;
         let (first, rest) = error.split_once('\n').unwrap_or((error, ""));
-        let first = self.style.colour("31", first);
+        let first = self.style.color("31", first);
         self.write(&format!("{first}\n{rest}"))?;
         self.end_line()
     }

@@ -17,8 +17,9 @@ const PIECE_BYTES: i64 = 64 * 1024;
 struct MessageReader {
     conversation_id: String,
     message_id: i64,
-    /// Bytes fetched so far, and the total.
+    /// Bytes fetched so far.
     fetched: i64,
+    /// Bytes of the whole message; 0 before the first piece.
     bytes: i64,
     /// Fetched text that is not printed yet.
     text: String,
@@ -37,7 +38,7 @@ impl Chat {
             sanitizer: StreamSanitizer::default(),
         };
         let message = self.fetch_piece(&mut reader).await?;
-        self.screen.print_note(&head(&message))?;
+        self.screen.print_note(&description(&message))?;
         loop {
             if reader.fetched < reader.bytes && reader.text.len() < PIECE_BYTES as usize / 2 {
                 self.fetch_piece(&mut reader).await?;
@@ -50,6 +51,7 @@ impl Chat {
                 continue;
             }
             let (columns, rows) = screen::size();
+            // Two rows stay free: for a line above the page, and for the question below it.
             let end = screenful(&reader.text, rows.saturating_sub(2), columns);
             self.screen.print_page(&reader.text[..end])?;
             reader.text.drain(..end);
@@ -58,7 +60,7 @@ impl Chat {
             }
             let left = reader.bytes - reader.fetched + reader.text.len() as i64;
             let question = format!(
-                "-- {} bytes more: Enter goes on, q ends --",
+                "-- {} more bytes: Enter continues, q stops --",
                 grouped(left.unsigned_abs())
             );
             if !self.lines.confirm_next_page(question, &self.screen).await? {
@@ -67,7 +69,7 @@ impl Chat {
         }
     }
 
-    /// Fetches the next piece. Returns the message without its text.
+    /// Fetches the next piece into the reader. Returns the message without its parts.
     async fn fetch_piece(&self, reader: &mut MessageReader) -> Result<pb::Message, ChatError> {
         let ask = pb::GetMessageRequest {
             conversation_id: reader.conversation_id.clone(),
@@ -95,7 +97,8 @@ impl Chat {
     }
 }
 
-fn head(message: &pb::Message) -> String {
+/// One line about the message: author, turn, tokens, and its summary.
+fn description(message: &pb::Message) -> String {
     let who = match message.role() {
         pb::Role::User => "the user's",
         pb::Role::Assistant => "the model's",
@@ -104,7 +107,7 @@ fn head(message: &pb::Message) -> String {
     };
     let summary = match &message.summary {
         Some(summary) => format!(
-            "; contexts send a summary of {} once it is cool",
+            "; contexts send a summary of {} tokens once the message is cool",
             grouped(summary.tokens)
         ),
         None => String::new(),

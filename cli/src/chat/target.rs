@@ -1,4 +1,4 @@
-//! The target of messages, and the search for conversations.
+//! The conversation to which messages go, and the search for conversations.
 
 use std::time::SystemTime;
 
@@ -15,19 +15,19 @@ use super::{
 };
 use crate::{client::Client, sanitize::sanitize};
 
-/// Conversations per call.
+/// Conversations fetched per call.
 const PAGE: i32 = 500;
 /// Most pages of a search: the newest 10,000 conversations.
 const MAX_PAGES: usize = 20;
-/// Conversations listed if a prefix is ambiguous.
+/// Most conversations listed if a prefix is ambiguous.
 const CANDIDATES: usize = 10;
 
-/// The extent of a search.
+/// How far a search went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SearchExtent {
-    /// All conversations that can match were examined.
+    /// A conversation matched, or all conversations were examined.
     All,
-    /// There are older conversations that were not examined.
+    /// No conversation matched, and there are older ones that were not examined.
     Newest,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct ConversationOwner {
     pub(super) system: Option<String>,
 }
 
-/// The target of messages.
+/// The conversation to which messages go.
 pub(super) enum Target {
     /// A new conversation. The first message creates it, so that no empty conversations remain.
     New {
@@ -78,14 +78,14 @@ impl Target {
         match self {
             Self::Existing(existing) => Ok(existing.id.clone()),
             Self::New { .. } => Err(
-                "nothing was said here yet: the conversation begins with your first words"
+                "this conversation does not exist yet: your first message creates it"
                     .to_owned()
                     .into(),
             ),
         }
     }
 
-    /// The text of the prompt.
+    /// The name for the prompt: the title, else the start of the id, else `new`.
     pub(super) fn name(&self) -> String {
         let title = match self {
             Self::Existing(existing) => &existing.title,
@@ -100,7 +100,7 @@ impl Target {
 }
 
 impl ConversationOwner {
-    /// The active conversation with the newest activity.
+    /// The owner's active conversation with the newest activity.
     pub(super) async fn newest(&self, client: &Client) -> Result<Option<pb::Conversation>, Status> {
         let ask = pb::ListConversationsRequest {
             page_size: 1,
@@ -116,7 +116,8 @@ impl ConversationOwner {
             .pop())
     }
 
-    /// Up to `most` of the newest conversations, and whether there are more.
+    /// Up to `most` of the owner's newest conversations, and whether there are more. If `most` is
+    /// 0, the server's default applies.
     pub(super) async fn newest_page(
         &self,
         client: &Client,
@@ -251,7 +252,7 @@ impl ConversationOwner {
 
 fn not_found(prefix: &str) -> ChatError {
     format!(
-        "no title and no id begins with \"{}\"; /list shows what there is",
+        "no title and no id begins with \"{}\"; /list shows the conversations",
         sanitize(prefix)
     )
     .into()
@@ -260,7 +261,7 @@ fn not_found(prefix: &str) -> ChatError {
 fn not_found_in_newest(prefix: &str) -> ChatError {
     let looked = grouped(MAX_PAGES as u64 * u64::from(PAGE.unsigned_abs()));
     let prefix = sanitize(prefix);
-    format!("no title begins with exactly \"{prefix}\", and none of the newest {looked} in other letters or by its id")
+    format!("no title begins with exactly \"{prefix}\"; of the newest {looked} conversations, none begins with it in other case or by its id")
         .into()
 }
 

@@ -14,11 +14,12 @@ use super::{
     target::{ConversationRef, Target},
 };
 
-/// How long a turn waits for an earlier turn to end. The lease of a server that died lasts 15 s.
+/// How long a turn waits for an earlier turn of the conversation to end. If the server that ran the
+/// earlier turn has died, that turn ends with its lease, within 15 s.
 const MAX_WAIT_FOR_TURN: Duration = Duration::from_secs(20);
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
-/// A message without an answer.
+/// A message that has no answer yet.
 #[derive(Debug, Clone)]
 pub(super) struct PendingTurn {
     text: String,
@@ -42,7 +43,7 @@ impl Chat {
     /// Sends the message without an answer again.
     pub(super) async fn retry_turn(&mut self) -> Result<(), ChatError> {
         if self.unanswered.is_none() {
-            return Err("nothing waits for an answer here".to_owned().into());
+            return Err("no message waits for an answer".to_owned().into());
         }
         self.run_turn().await
     }
@@ -66,9 +67,9 @@ impl Chat {
         self.finish_turn(&outcome?).await
     }
 
-    /// The id of the conversation; creates it if it does not exist. It remains if the message is
-    /// refused, and takes the next one: it is not deleted, because another client may have appended
-    /// to it by then.
+    /// Returns the id of the conversation. Creates the conversation if it does not exist. If the
+    /// message is then refused, the empty conversation stays and the next message goes to it. It is
+    /// not deleted, because another client may have appended to it by then.
     async fn ensure_conversation(&mut self) -> Result<String, ChatError> {
         match &self.target {
             Target::Existing(existing) => Ok(existing.id.clone()),
@@ -102,7 +103,7 @@ impl Chat {
             }
         }
         Err(
-            "the answer broke off without an end; type /retry to ask again"
+            "the answer ended before it was complete; type /retry to ask again"
                 .to_owned()
                 .into(),
         )
@@ -146,7 +147,7 @@ impl Chat {
         if let Ok(conversation) = self.client.conversations().get_conversation(ask).await {
             *title = conversation.into_inner().title;
             let fetched = title.clone();
-            self.offer(&[fetched]);
+            self.add_completion_titles(&[fetched]);
         }
     }
 
@@ -154,10 +155,10 @@ impl Chat {
     pub(super) fn report_interrupt(&mut self, was_turn: bool) -> Result<(), ChatError> {
         let note = match &self.unanswered {
             Some(turn) if was_turn && turn.stored => {
-                "stopped: nothing of the answer is kept. What you said is, without an answer, and goes along with what you say \
-                 next; /retry asks again."
+                "stopped: nothing of the answer is stored. Your message is stored, and is sent along with your next \
+                 one; /retry asks for the answer again."
             }
-            Some(_) if was_turn => "stopped; /retry says it again",
+            Some(_) if was_turn => "stopped; /retry sends the message again",
             _ => "stopped",
         };
         Ok(self.screen.print_note(note)?)

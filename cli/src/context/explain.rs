@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use anneal_proto::v1 as pb;
 use pb::{BreakReason, Reason, RepairKind, Representation};
 
-use super::page::head;
+use super::page::page_head;
 use crate::{
     compact,
     sanitize::sanitize,
@@ -23,7 +23,7 @@ pub(super) fn explanation(
     context: &pb::BuildContextResponse,
     style: TerminalStyle,
 ) -> String {
-    let mut page = head(conversation, context, style);
+    let mut page = page_head(conversation, context, style);
     messages(&mut page, context, style);
     repairs(&mut page, context, style);
     prefix(&mut page, context, style);
@@ -32,12 +32,17 @@ pub(super) fn explanation(
     page
 }
 
-/// Consecutive messages with the same representation.
+/// Consecutive messages with the same representation, which share a line.
 struct Run<'a> {
+    /// Id of the first message.
     first: i64,
+    /// Id of the last message.
     last: i64,
+    /// Tokens of all messages as sent.
     tokens: u64,
+    /// Tokens of all messages as stored.
     original: u64,
+    /// The manifest's entry of the first message.
     entry: &'a pb::ManifestEntry,
 }
 
@@ -83,7 +88,7 @@ fn runs(manifest: &[pb::ManifestEntry]) -> Vec<Run<'_>> {
     let mut runs: Vec<Run<'_>> = Vec::new();
     for entry in manifest {
         match runs.last_mut() {
-            Some(run) if run.goes_on_with(entry) => {
+            Some(run) if run.includes(entry) => {
                 run.last = entry.last_message_id;
                 run.tokens += entry.tokens;
                 run.original += entry.original_tokens;
@@ -101,8 +106,8 @@ fn runs(manifest: &[pb::ManifestEntry]) -> Vec<Run<'_>> {
 }
 
 impl Run<'_> {
-    /// Whether the entry joins this line. Large and clipped messages have lines of their own.
-    fn goes_on_with(&self, entry: &pb::ManifestEntry) -> bool {
+    /// Whether the entry belongs on the same line. Large and clipped messages have their own lines.
+    fn includes(&self, entry: &pb::ManifestEntry) -> bool {
         let alike = |one: &pb::ManifestEntry| (one.representation(), one.reason(), one.cool);
         let shares = match entry.representation() {
             Representation::Original => entry.reason() == Reason::Small,
@@ -115,7 +120,7 @@ impl Run<'_> {
 
 const fn sent_as(representation: Representation) -> &'static str {
     match representation {
-        Representation::Original => "as it was said",
+        Representation::Original => "as stored",
         Representation::Summary => "its summary",
         Representation::Checkpoint => "in a summary",
         Representation::BeforeSeparator | Representation::Dropped => "not sent",
@@ -128,18 +133,18 @@ const fn sent_as(representation: Representation) -> &'static str {
 const fn why(reason: Reason) -> &'static str {
     match reason {
         Reason::Small => "not large",
-        Reason::Hot => "large, too young to be swapped",
+        Reason::Hot => "large, too recent to be swapped",
         Reason::SummaryPending => "large and cool, its summary is not ready",
-        Reason::Cool => "large, cool and summarised",
+        Reason::Cool => "large, cool and summarized",
         Reason::StepPending => "large and cool: swapped with the next step",
         Reason::Checkpointed => "covered by the checkpoint",
         Reason::Separated => "a separator stands after it",
-        Reason::Budget => "the budget asked for it",
+        Reason::Budget => "to fit the budget",
         Reason::ResultWithoutCall => "a tool's result without a call",
         Reason::Empty => "nothing of it is left to send",
-        Reason::Pressure => "because the model has refused more",
-        Reason::Repeated => "said again directly after",
-        Reason::ContentLimit => "as much as one context reads is newer",
+        Reason::Pressure => "because the model refused a longer context",
+        Reason::Repeated => "the user repeated it directly after",
+        Reason::ContentLimit => "newer messages fill what one context reads",
         Reason::Unspecified => "?",
     }
 }
@@ -168,7 +173,7 @@ fn repairs(page: &mut String, context: &pb::BuildContextResponse, style: Termina
     page.push('\n');
 }
 
-/// The message and the tool call of a repair.
+/// Where a repair was made: at which message and which tool call.
 fn place(repair: &pb::Repair) -> String {
     let call = sanitize(&repair.tool_use_id);
     match (repair.message_id, repair.kind()) {
@@ -185,22 +190,18 @@ const fn repaired(kind: RepairKind) -> &'static str {
         RepairKind::Merged => "joined to the message before, which has the same role",
         RepairKind::ResultAdded => "a call without a result got a synthetic one",
         RepairKind::ResultDropped => "a result without a call was left out",
-        RepairKind::EmptyDropped => "a message with nothing in it was left out",
+        RepairKind::EmptyDropped => "an empty message was left out",
         RepairKind::ResultMoved => "a result that came late was moved up to its call",
-        RepairKind::RepeatFolded => "said again after a failed turn, sent once",
-        RepairKind::UserAdded => "a user message was put in where the provider wants one",
-        RepairKind::RoleChanged => {
-            "an application's message became the user's, marked as what it is"
-        }
-        RepairKind::IdChanged => "a call and its result got an id that the provider takes",
+        RepairKind::RepeatFolded => "a message repeated after a failed turn was sent once",
+        RepairKind::UserAdded => "a user message was added where the provider wants one",
+        RepairKind::RoleChanged => "a message of the application got the role user, and is marked",
+        RepairKind::IdChanged => "a call and its result got an id that the provider accepts",
         RepairKind::InputWrapped => "a call's input that is no JSON object was put into one",
-        RepairKind::ReasoningDropped => {
-            "thoughts that the provider would not take back were left out"
-        }
+        RepairKind::ReasoningDropped => "reasoning that the provider would not accept was left out",
         RepairKind::MediaDescribed => {
-            "media that the provider does not take there are described in words"
+            "media that the provider does not accept there are described in words"
         }
-        RepairKind::NameChanged => "a tool got a name that the provider takes",
+        RepairKind::NameChanged => "a tool got a name that the provider accepts",
         RepairKind::TextAdded => "a failed result without a text got one",
         RepairKind::Unspecified => "?",
     }
@@ -211,8 +212,8 @@ fn prefix(page: &mut String, context: &pb::BuildContextResponse, style: Terminal
     let hash = &context.prefix_hash;
     let hash = hex::encode(&hash[..hash.len().min(HASH_BYTES)]);
     let stable = match context.prefix_stable_until {
-        0 => "nothing is known to have been sent before".to_owned(),
-        id => format!("sent the same before up to message {id}"),
+        0 => "no earlier call is known to have sent the same".to_owned(),
+        id => format!("the last call sent the same up to message {id}"),
     };
     let _ = writeln!(page, "{}\n  hash {hash}; {stable}", style.bold("beginning"));
     let _ = writeln!(
@@ -251,12 +252,12 @@ fn prefix(page: &mut String, context: &pb::BuildContextResponse, style: Terminal
 const fn broke(reason: BreakReason) -> &'static str {
     match reason {
         BreakReason::Checkpoint => "a checkpoint has moved the boundary",
-        BreakReason::Separator => "a separator was put or taken away",
-        BreakReason::SystemPrompt => "another system prompt",
-        BreakReason::Swap => "cool large messages gave way to their summaries",
+        BreakReason::Separator => "a separator was inserted or deleted",
+        BreakReason::SystemPrompt => "the system prompt has changed",
+        BreakReason::Swap => "cool large messages were replaced by their summaries",
         BreakReason::Budget => "budget or pressure cut other messages than before",
-        BreakReason::Repair => "a late result took the place of a synthetic one",
-        BreakReason::Idle => "the last model call is too old",
+        BreakReason::Repair => "a late result replaced a synthetic one",
+        BreakReason::Idle => "the last model call is too long ago",
         BreakReason::Unspecified => "?",
     }
 }
@@ -277,8 +278,8 @@ fn totals(page: &mut String, context: &pb::BuildContextResponse, style: Terminal
         ""
     };
     let model = match context.model_tokens {
-        0 => "the model has reported none of its own".to_owned(),
-        tokens => format!("about {tokens} of the model's own"),
+        0 => "unknown in the model's own tokens".to_owned(),
+        tokens => format!("about {tokens} in the model's own tokens"),
     };
     let _ = writeln!(
         page,
@@ -305,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn small_neighbours_share_a_line_and_large_ones_do_not() {
+    fn small_consecutive_messages_share_a_line_and_large_ones_do_not() {
         let small = |id| entry(id, Representation::Original, Reason::Small);
         let hot = |id| entry(id, Representation::Original, Reason::Hot);
         let manifest = [
@@ -330,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_and_every_repair_has_words() {
+    fn every_reason_has_a_text_that_fits_its_column_and_every_repair_has_a_text() {
         let reasons = (0..64)
             .filter_map(|number| Reason::try_from(number).ok())
             .skip(1);
@@ -338,7 +339,7 @@ mod tests {
             reasons
                 .map(why)
                 .all(|words| words.len() > 2 && words.len() <= 44),
-            "a column of 44 characters"
+            "a text is longer than its column of 44 characters"
         );
         let kinds = (0..64)
             .filter_map(|number| RepairKind::try_from(number).ok())

@@ -1,6 +1,6 @@
 //! `anneal context`: shows what would be sent to the model next, without side effects.
 //!
-//! - `page`: segments and messages.
+//! - `page`: the outline, and the full texts for `--full`.
 //! - `explain`: the manifest in words, for `--explain`.
 
 mod explain;
@@ -15,14 +15,14 @@ use anneal_proto::{
 use pb::{Role, part::Part};
 
 use crate::{
-    client::{Client, refusal},
+    client::{Client, failed_call},
     command::{ContextArguments, FormatArgument, PressureArgument},
     output,
     terminal_style::TerminalStyle,
 };
 use page::{Page, TextLength};
 
-/// Prints the context of a conversation in the wanted form.
+/// Prints the context of a conversation, in the form that the arguments ask for.
 pub(crate) async fn run(arguments: ContextArguments) -> anyhow::Result<ExitCode> {
     let client = Client::connect(&arguments.server).await?;
     let ask = pb::BuildContextRequest {
@@ -105,6 +105,7 @@ async fn print_context(
     Ok(())
 }
 
+/// Gets a conversation, without retries.
 pub(crate) async fn fetch_conversation(
     client: &Client,
     conversation_id: &str,
@@ -116,11 +117,11 @@ pub(crate) async fn fetch_conversation(
         .conversations()
         .get_conversation(ask)
         .await
-        .map_err(|status| refusal(&status))?
+        .map_err(|status| failed_call(&status))?
         .into_inner())
 }
 
-/// Builds the context as a dry run, so that it does not affect cooling.
+/// Builds the context as a dry run, so that nothing is recorded.
 async fn build_context(
     client: &Client,
     ask: pb::BuildContextRequest,
@@ -133,7 +134,7 @@ async fn build_context(
         .contexts()
         .build_context(ask)
         .await
-        .map_err(|status| refusal(&status))?
+        .map_err(|status| failed_call(&status))?
         .into_inner())
 }
 
@@ -152,6 +153,7 @@ const fn pressure(pressure: PressureArgument) -> pb::Pressure {
     }
 }
 
+/// The name of the role with this number in protobuf; `?` if it is unknown.
 fn role(number: i32) -> &'static str {
     message::parse_role("role", number).map_or("?", |role| role.name())
 }

@@ -12,7 +12,7 @@ use crate::{
     text_format::pluralize,
 };
 
-/// Characters of a message's line.
+/// Most characters of a message's text in the outline.
 const LINE_CHARACTERS: usize = 72;
 
 /// How much of each text is shown.
@@ -33,14 +33,14 @@ pub(super) struct Page<'a> {
 
 impl Page<'_> {
     pub(super) fn text(&self) -> String {
-        let mut page = head(self.conversation, self.context, self.style);
+        let mut page = page_head(self.conversation, self.context, self.style);
         self.segments(&mut page);
         self.manifest(&mut page);
         self.messages(&mut page);
         page
     }
 
-    /// A bar per segment. The tail has one bar each for hot, cool and summarised messages.
+    /// A bar per segment. The tail has one bar each for hot, cool and summarized messages.
     fn segments(&self, page: &mut String) {
         let mut rows: Vec<(&str, u64, &str)> = Vec::new();
         let of = |segment: Segment| {
@@ -75,10 +75,10 @@ impl Page<'_> {
         rows.push(("current input", of(Segment::CurrentInput), "33"));
         let bars: Vec<Bar<'_>> = rows
             .into_iter()
-            .map(|(name, tokens, colour)| Bar {
+            .map(|(name, tokens, color)| Bar {
                 name,
                 tokens,
-                colour,
+                color,
                 note: String::new(),
             })
             .collect();
@@ -86,8 +86,8 @@ impl Page<'_> {
         page.push('\n');
     }
 
-    /// The messages that are not sent unchanged. Consecutive messages with the same text share a
-    /// line.
+    /// The messages that are sent changed or not at all, and what happens to each. Consecutive
+    /// messages with the same description share a line.
     fn manifest(&self, page: &mut String) {
         let mut runs: Vec<(i64, i64, String)> = Vec::new();
         for entry in self
@@ -178,8 +178,8 @@ impl Page<'_> {
     }
 }
 
-/// Title, figures, and the start of the context.
-pub(super) fn head(
+/// The first lines of a page: title, figures, and where the context starts.
+pub(super) fn page_head(
     conversation: &pb::Conversation,
     context: &pb::BuildContextResponse,
     style: TerminalStyle,
@@ -222,7 +222,7 @@ pub(super) fn head(
     page
 }
 
-/// How a message is represented, if not unchanged.
+/// How the context represents the messages of the entry, if not unchanged.
 fn representation_text(entry: &pb::ManifestEntry) -> String {
     let (tokens, original) = (entry.tokens, entry.original_tokens);
     match entry.representation() {
@@ -236,9 +236,9 @@ fn representation_text(entry: &pb::ManifestEntry) -> String {
         Representation::Dropped => "dropped to fit the budget".into(),
         Representation::Repaired => "left out: a provider would refuse it".into(),
         Representation::Original | Representation::Unspecified => match entry.reason() {
-            Reason::Hot => format!("large ({original} tokens) but hot: as it was said"),
+            Reason::Hot => format!("large ({original} tokens) but hot: as stored"),
             Reason::StepPending => {
-                format!("large ({original} tokens) and cool: as it was said until the next step")
+                format!("large ({original} tokens) and cool: as stored until the next cooling step")
             }
             _ => format!("large ({original} tokens) and cool, its summary is not ready"),
         },
@@ -256,7 +256,7 @@ fn is_unchanged(entry: &pb::ManifestEntry) -> bool {
     entry.representation() == Representation::Original && entry.reason() == Reason::Small
 }
 
-/// The parts of a message as text, sanitised.
+/// The parts of a message as text, sanitized.
 fn part_texts(message: &pb::ContextMessage) -> Vec<String> {
     let parts = message.parts.iter().filter_map(|part| part.part.as_ref());
     parts
@@ -271,6 +271,7 @@ fn part_texts(message: &pb::ContextMessage) -> Vec<String> {
         .collect()
 }
 
+/// The start of the text on one line.
 fn first_line(text: &str) -> String {
     let folded: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if folded.chars().count() <= LINE_CHARACTERS {

@@ -1,14 +1,14 @@
-//! The checkpoints of a conversation. Their positions are in memory; a summary is fetched when it
-//! is written.
+//! The checkpoints of a conversation. The positions of all are in memory. A checkpoint with its
+//! summary is fetched only when it is about to be written.
 
 use std::collections::VecDeque;
 
 use anneal_proto::v1 as pb;
 
 use super::convert::micros;
-use crate::client::{Client, refusal, retry};
+use crate::client::{Client, failed_call, retry};
 
-/// Checkpoints per page: a summary may have 1 MiB.
+/// Checkpoints per page. A small number, because a summary may have 1 MiB.
 const PAGE: i32 = 8;
 
 /// The position of a checkpoint.
@@ -17,7 +17,7 @@ pub(super) struct CheckpointPosition {
     pub(super) created_us: i64,
     pub(super) first_message_id: i64,
     pub(super) last_message_id: i64,
-    /// The page that it was on.
+    /// Index of the page on which it was listed.
     page: usize,
 }
 
@@ -25,29 +25,31 @@ pub(super) struct CheckpointPosition {
 pub(super) struct Checkpoints<'a> {
     client: &'a Client,
     conversation: &'a str,
-    /// The token of each page.
-    tokens: Vec<String>,
-    marks: VecDeque<CheckpointPosition>,
+    /// The page token of each page; empty for the first.
+    page_tokens: Vec<String>,
+    positions: VecDeque<CheckpointPosition>,
     /// The page fetched last.
     page_cache: Vec<pb::Checkpoint>,
 }
 
 impl<'a> Checkpoints<'a> {
     /// Lists the checkpoints of a conversation.
-    pub(super) async fn of(client: &'a Client, conversation: &'a str) -> anyhow::Result<Self> {
-        let (tokens, page_cache) = (vec![String::new()], Vec::new());
+    pub(super) async fn list(client: &'a Client, conversation: &'a str) -> anyhow::Result<Self> {
+        let (page_tokens, page_cache) = (vec![String::new()], Vec::new());
         let mut checkpoints = Self {
             client,
             conversation,
-            tokens,
-            marks: VecDeque::new(),
+            page_tokens,
+            positions: VecDeque::new(),
             page_cache,
         };
-        let mut marks = Vec::new();
+        let mut positions = Vec::new();
         loop {
-            let page = checkpoints.tokens.len() - 1;
-            let found = checkpoints.fetch_page(&checkpoints.tokens[page]).await?;
-            marks.extend(
+            let page = checkpoints.page_tokens.len() - 1;
+            let found = checkpoints
+                .fetch_page(&checkpoints.page_tokens[page])
+                .await?;
+            positions.extend(
                 found
                     .checkpoints
                     .iter()
@@ -62,41 +64,41 @@ impl<'a> Checkpoints<'a> {
             if found.next_page_token.is_empty() {
                 break;
             }
-            checkpoints.tokens.push(found.next_page_token);
+            checkpoints.page_tokens.push(found.next_page_token);
         }
-        marks.sort_by_key(|mark| (mark.created_us, mark.last_message_id));
-        checkpoints.marks = marks.into();
+        positions.sort_by_key(|position| (position.created_us, position.last_message_id));
+        checkpoints.positions = positions.into();
         Ok(checkpoints)
     }
 
-    /// The next checkpoint.
+    /// The position of the next checkpoint.
     pub(super) fn front(&self) -> Option<CheckpointPosition> {
-        self.marks.front().copied()
+        self.positions.front().copied()
     }
 
     /// Skips the next checkpoint.
     pub(super) fn skip(&mut self) {
-        self.marks.pop_front();
+        self.positions.pop_front();
     }
 
-    /// Takes the next checkpoint, with its summary.
+    /// Takes the next checkpoint, and fetches it with its summary.
     pub(super) async fn pop(&mut self) -> anyhow::Result<Option<pb::Checkpoint>> {
-        let Some(mark) = self.marks.pop_front() else {
+        let Some(position) = self.positions.pop_front() else {
             return Ok(None);
         };
-        let is_it = |checkpoint: &pb::Checkpoint| {
+        let is_wanted = |checkpoint: &pb::Checkpoint| {
             (checkpoint.first_message_id, checkpoint.last_message_id)
-                == (mark.first_message_id, mark.last_message_id)
+                == (position.first_message_id, position.last_message_id)
         };
-        let mut token = Some(self.tokens[mark.page].clone());
+        let mut token = Some(self.page_tokens[position.page].clone());
         loop {
-            if let Some(place) = self.page_cache.iter().position(is_it) {
-                return Ok(Some(self.page_cache[place].clone()));
+            if let Some(index) = self.page_cache.iter().position(is_wanted) {
+                return Ok(Some(self.page_cache[index].clone()));
             }
             // Checkpoints made in the meantime are listed first and shift the others to the next
             // page.
             let Some(next) = token.take() else {
-                anyhow::bail!("a checkpoint has gone while it was exported")
+                anyhow::bail!("a checkpoint disappeared during the export")
             };
             let found = self.fetch_page(&next).await?;
             self.page_cache = found.checkpoints;
@@ -112,6 +114,6 @@ impl<'a> Checkpoints<'a> {
         };
         let found =
             retry(async || self.client.contexts().list_checkpoints(ask.clone()).await).await;
-        found.map_err(|status| refusal(&status))
+        found.map_err(|status| failed_call(&status))
     }
 }

@@ -6,7 +6,7 @@ use anneal_proto::{
     v1 as pb,
 };
 
-/// The message for a writer.
+/// The message in the form that writers of files take.
 pub(super) fn stored_message(message: pb::Message) -> anyhow::Result<StoredMessage> {
     let (id, created_us) = (message.message_id, micros(message.created_time));
     let message = message::parse("message", message.into())

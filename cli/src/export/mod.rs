@@ -1,9 +1,9 @@
 //! `anneal export`: writes conversations as a file of another format.
 //!
-//! - `pending_marks`: between which messages a checkpoint or separator is written.
+//! - `pending_marks`: writes checkpoints and separators between the right messages.
 //! - `checkpoints`: the list of checkpoints.
-//! - `target_file`: a complete file, or none.
-//! - `convert`: messages and times of the API.
+//! - `target_file`: the file; it appears only when it is complete.
+//! - `convert`: converts messages and times of the API for the writers of files.
 
 mod checkpoints;
 mod convert;
@@ -21,7 +21,7 @@ use anyhow::Context as _;
 
 use crate::{
     broken_pipe::ExitOnBrokenPipe,
-    client::{self, Client, refusal},
+    client::{self, Client, failed_call},
     command::ExportArguments,
     file_format,
     message_pages::MessagePages,
@@ -55,10 +55,10 @@ pub(crate) async fn run(arguments: ExportArguments) -> anyhow::Result<ExitCode> 
         export_all(&client, &arguments, output).await?;
         return Ok(ExitCode::SUCCESS);
     };
-    let stop = shutdown::on_signals()?;
+    let stop = shutdown::cancel_on_signals()?;
     tokio::select! {
         written = export_all(&client, &arguments, output) => written?,
-        () = stop.cancelled() => anyhow::bail!("stopped before {} was whole", path.display()),
+        () = stop.cancelled() => anyhow::bail!("stopped before {} was complete", path.display()),
     }
     staged
         .commit()
@@ -94,9 +94,9 @@ async fn export_conversation(client: &Client, id: &str, writer: &mut Writer) -> 
         system_prompt: conversation.system_prompt,
         metadata: conversation.metadata.into_iter().collect(),
     })?;
-    let mut marks = PendingMarks::new(Checkpoints::of(client, id).await?);
+    let mut marks = PendingMarks::new(Checkpoints::list(client, id).await?);
     let mut pages = MessagePages::of(client, id);
-    while let Some(page) = pages.next().await.map_err(|status| refusal(&status))? {
+    while let Some(page) = pages.next().await.map_err(|status| failed_call(&status))? {
         marks.separators.extend(page.separators);
         for message in page.messages {
             let message = convert::stored_message(message)?;

@@ -1,4 +1,5 @@
-//! Writes the checkpoints and separators between messages.
+//! Writes the marks of a conversation, which are its checkpoints and separators, between the right
+//! messages.
 
 use std::collections::VecDeque;
 
@@ -7,13 +8,13 @@ use anneal_proto::v1 as pb;
 
 use super::{checkpoints::Checkpoints, convert::micros};
 
-/// The checkpoints and separators that are not written yet, oldest first.
+/// The marks (checkpoints and separators) that are not written yet, oldest first.
 pub(super) struct PendingMarks<'a> {
     /// The id of the message written last.
     pub(super) after: i64,
     pub(super) separators: VecDeque<pb::Separator>,
     checkpoints: Checkpoints<'a>,
-    /// The positions of the separators that were written.
+    /// The separators that were written: for each, the id of the message before it.
     written: Vec<i64>,
 }
 
@@ -28,11 +29,11 @@ impl<'a> PendingMarks<'a> {
         }
     }
 
-    /// Writes the marks that belong before the next message, which was stored at `next_us`. None:
-    /// there is no next message.
+    /// Writes the marks that belong before the next message, which was stored at `next_us`
+    /// (microseconds since 1970). None: there is no next message.
     ///
-    /// A summary is written where it was made: after the messages that were stored then. A summary
-    /// that starts at a separator which no longer exists is invalid, and is left out.
+    /// A checkpoint is written where it was made: after the messages that were stored at that time.
+    /// A checkpoint that starts at a separator which no longer exists is invalid, and is left out.
     pub(super) async fn write_due(
         &mut self,
         writer: &mut Writer,

@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use tempfile::{TempDir, TempPath};
 
 /// Mode of a new file: only the owner may read it, because conversations are private.
-const PRIVATE: u32 = 0o600;
+const PRIVATE_MODE: u32 = 0o600;
 
 /// The target of an export.
 pub(super) enum ExportTarget {
@@ -37,17 +37,17 @@ impl ExportTarget {
         let is_there = std::fs::symlink_metadata(path).is_ok();
         anyhow::ensure!(
             force || !is_there,
-            "{} is there already; --force writes over it",
+            "{} exists already; --force overwrites it",
             path.display()
         );
-        let wrong = || format!("cannot write {}", path.display());
+        let cannot_write = || format!("cannot write {}", path.display());
         let path = if is_there {
-            path.canonicalize().with_context(wrong)?
+            path.canonicalize().with_context(cannot_write)?
         } else {
             path.to_owned()
         };
         let old: Option<Metadata> = if is_there {
-            Some(std::fs::metadata(&path).with_context(wrong)?)
+            Some(std::fs::metadata(&path).with_context(cannot_write)?)
         } else {
             None
         };
@@ -95,7 +95,7 @@ impl StagedFile {
         let is_new = self.permissions.is_none();
         let permissions = self
             .permissions
-            .unwrap_or_else(|| Permissions::from_mode(PRIVATE));
+            .unwrap_or_else(|| Permissions::from_mode(PRIVATE_MODE));
         std::fs::set_permissions(&written, permissions)?;
         if is_new {
             written.persist_noclobber(&self.path)?;

@@ -1,4 +1,5 @@
-//! Appends messages in batches that fit into one call. Every call is idempotent.
+//! The calls that append messages, and the checks and comparisons of messages before them. Every
+//! call is idempotent.
 
 use std::time::Duration;
 
@@ -17,11 +18,12 @@ use prost::Message as _;
 use tonic::Request;
 
 use super::digest_prefix::hex;
-use crate::client::{Client, refusal, retry};
+use crate::client::{Client, failed_call, retry};
 
-/// Bytes of one batch. The rest of the request is for its other fields.
+/// Most bytes of the messages in one batch. The rest of the request is for its other fields.
 pub(super) const BATCH_BYTES: usize = REQUEST_BYTES / 2;
-/// Bytes of a message without its streamed text.
+/// Most bytes of a large message without the text that is streamed. 64 KiB of the request are left
+/// for its other fields.
 const HEADER_BYTES: usize = REQUEST_BYTES - 64 * 1024;
 /// Bytes of one chunk of a large message.
 const CHUNK_BYTES: usize = 1024 * 1024;
@@ -29,7 +31,7 @@ const CHUNK_BYTES: usize = 1024 * 1024;
 /// The parts of a message as JSON, for digests.
 pub(super) fn content_json(message: &Message) -> String {
     serde_json::to_string(&message.parts)
-        .expect("strings, numbers and lists of them always serialise")
+        .expect("strings, numbers and lists of them always serialize")
 }
 
 /// The message for the API, or why the server would refuse it. Applies the rules of the server
@@ -39,7 +41,7 @@ pub(super) fn check_message(message: Message) -> Result<pb::NewMessage, String> 
     let message = pb::NewMessage::from(message);
     if message.encoded_len() > HEADER_BYTES && header_bytes(&message) > HEADER_BYTES {
         return Err(format!(
-            "what it holds beside its first text is above {HEADER_BYTES} bytes"
+            "without its first text, the message has more than {HEADER_BYTES} bytes"
         ));
     }
     Ok(message)
@@ -63,7 +65,7 @@ fn parse(message: pb::NewMessage) -> Result<Message, FieldError> {
     message::parse("message", message)
 }
 
-/// The message as a conversation without tool messages stores it. None: nothing is stored.
+/// What a conversation that stores no tool messages stores of the message. None: nothing.
 pub(super) fn without_tools(message: &pb::NewMessage) -> Option<pb::NewMessage> {
     let message = parse(message.clone()).ok()?;
     anneal_core::message::without_tools(&[message])
@@ -71,14 +73,14 @@ pub(super) fn without_tools(message: &pb::NewMessage) -> Option<pb::NewMessage> 
         .map(|(_, kept)| kept.into())
 }
 
-/// Bytes of the plain text.
+/// Bytes of the message's plain text.
 pub(super) fn text_bytes(message: &pb::NewMessage) -> i64 {
     let message = parse(message.clone());
     message.map_or(0, |message| plain_text_bytes(&message.parts) as i64)
 }
 
-/// The parts that were added in the file since the first `parts` parts were stored, as a message of
-/// their own. None: no parts were added.
+/// The parts after the first `parts` ones, which are stored already, as a message of their own.
+/// None: the file has added no parts.
 pub(super) fn added_parts(
     message: &pb::NewMessage,
     parts: usize,
@@ -90,22 +92,23 @@ pub(super) fn added_parts(
 
 /// Whether the parts include tool calls or results.
 pub(super) fn has_tools(parts: &[pb::Part]) -> bool {
-    parts.iter().any(is_tools)
+    parts.iter().any(is_tool_part)
 }
 
 /// Whether the parts are only tool calls and results.
 pub(super) fn has_only_tools(parts: &[pb::Part]) -> bool {
-    parts.iter().all(is_tools)
+    parts.iter().all(is_tool_part)
 }
 
-const fn is_tools(part: &pb::Part) -> bool {
+const fn is_tool_part(part: &pb::Part) -> bool {
     matches!(part.part, Some(Wire::ToolUse(_) | Wire::ToolResult(_)))
 }
 
-/// The position of a batch.
+/// Where a batch is appended.
 #[derive(Debug, Clone)]
 pub(super) struct AppendTarget<'a> {
     pub(super) conversation: &'a str,
+    /// The key of the conversation, as hex digits. Part of the request id.
     pub(super) key: &'a str,
     /// The message id that the batch must follow.
     pub(super) after: i64,
@@ -120,6 +123,7 @@ pub(super) async fn append(
     let bytes: Vec<Vec<u8>> = batch.iter().map(pb::NewMessage::encode_to_vec).collect();
     let content = hex(&digest::of_fields(bytes.iter().map(Vec::as_slice)));
     let request_id = format!("import:{}:{}:{content}", target.key, target.after);
+    // Only a batch of one message is so large: BATCH_BYTES limits batches of several.
     if bytes.iter().map(Vec::len).sum::<usize>() > HEADER_BYTES
         && let Some(message) = batch.pop_if(|_| true)
     {
@@ -132,9 +136,10 @@ pub(super) async fn append(
         expected_last_message_id: Some(target.after),
     };
     let appended = retry(async || client.messages().append_messages(ask.clone()).await).await;
-    appended.map_err(|status| refusal(&status))
+    appended.map_err(|status| failed_call(&status))
 }
 
+/// Appends one large message: streams its first text in chunks.
 async fn append_large(
     client: &Client,
     target: AppendTarget<'_>,
@@ -170,7 +175,7 @@ async fn append_large(
         request.set_timeout(Duration::from_secs(DEADLINE_MAX_SECONDS));
         client.messages().append_large_message(request).await
     });
-    appended.await.map_err(|status| refusal(&status))
+    appended.await.map_err(|status| failed_call(&status))
 }
 
 fn bytes_of(text: String) -> std::sync::Arc<[u8]> {

@@ -16,7 +16,7 @@ use super::{
     survey::ExpectedConversation,
     tool_retention::ToolRetention,
 };
-use crate::client::{Client, get_conversation, refusal, retry};
+use crate::client::{Client, failed_call, get_conversation, retry};
 
 /// A conversation that is being imported.
 pub(super) struct ImportedConversation {
@@ -29,6 +29,7 @@ pub(super) struct ImportedConversation {
     pub(super) already_stored: usize,
     /// Messages that were not stored because the conversation stores no tool messages.
     pub(super) tools_dropped: usize,
+    /// The key of the conversation in request ids, as hex digits.
     key: String,
     strict: Strictness,
     /// Number of stored messages at the start of the run.
@@ -37,16 +38,16 @@ pub(super) struct ImportedConversation {
     reached_message_id: i64,
     /// Number of messages of the file so far.
     position: u64,
-    /// Positions in the file with the difference from there on: messages of the file minus stored
-    /// messages.
+    /// How many messages of the file are not stored. Each entry applies from its position in the
+    /// file on: (position, messages of the file minus stored messages).
     missing: Vec<(u64, i64)>,
-    /// The messages that are stored already.
+    /// Reads the messages that are stored already.
     stored_messages: StoredMessages,
     format: Format,
     tool_retention: ToolRetention,
     batch: Vec<PendingMessage>,
     batch_bytes: usize,
-    /// Summaries of the file that are still to come.
+    /// Number of summaries of the file that are still to come.
     summaries: u64,
     trigger_state: TriggerState,
     /// Whether the rest of the file's conversation is refused.
@@ -56,25 +57,26 @@ pub(super) struct ImportedConversation {
 /// A message that is not sent yet.
 struct PendingMessage {
     message: pb::NewMessage,
-    /// Whether it starts a message of the file, or holds parts that were added to it since it was
-    /// stored.
     piece: Piece,
 }
 
+/// Which piece of a message of the file a stored message is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Piece {
+    /// The whole message, or its beginning.
     First,
+    /// Parts that the file added to the message after its beginning was stored.
     Later,
 }
 
-/// The settings of the reader.
+/// How the file is read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReadSettings {
     pub(super) format: Format,
     pub(super) strict: Strictness,
 }
 
-/// The state of the conversation's triggers.
+/// The state of the conversation's triggers: the thresholds at which the worker makes checkpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TriggerState {
     Active,
@@ -83,7 +85,7 @@ enum TriggerState {
 }
 
 impl ImportedConversation {
-    /// The conversation with this key.
+    /// Starts the import of a conversation that exists on the server.
     pub(super) fn new(
         client: &Client,
         expected: ExpectedConversation,
@@ -153,10 +155,10 @@ impl ImportedConversation {
         Ok(())
     }
 
-    /// Skips the part of the message that earlier runs stored, or did not store because it consists
-    /// of tool parts. Returns the rest, which must be stored. The last message of a growing log may
-    /// have got more parts since. They are stored as a message of their own after the first part,
-    /// and contexts join the two.
+    /// Skips the parts of the message that earlier runs stored, or did not store because they are
+    /// tool parts. Returns the rest, which must be stored now; None: nothing. The last message of a
+    /// growing log may have more parts than in an earlier run. They become a message of their own
+    /// after the stored one, and contexts join the two.
     async fn skip_stored_part(
         &mut self,
         mut message: pb::NewMessage,
@@ -196,10 +198,10 @@ impl ImportedConversation {
     fn refuse_rest(&mut self, report: &mut Report) -> anyhow::Result<()> {
         self.refused = true;
         let what = format!(
-            "conversation {} holds something else as message {}: the file was rewritten, or the conversation has gone on \
-             by itself; nothing was added",
-            self.id,
-            self.reached_message_id + 1
+            "message {} of conversation {} differs from the file: the file was rewritten, or others have appended to the \
+             conversation; nothing was added",
+            self.reached_message_id + 1,
+            self.id
         );
         self.remark(
             report,
@@ -209,7 +211,8 @@ impl ImportedConversation {
         )
     }
 
-    /// Counts a message whose tool parts are not stored, although later messages are.
+    /// Counts a message whose tool parts earlier runs have not stored. Reports it if the
+    /// conversation is known to store tool parts.
     fn count_missing_tools(&mut self, report: &mut Report) -> anyhow::Result<()> {
         self.tools_dropped += 1;
         if self.tool_retention.note_missing(self.position) {
@@ -219,7 +222,8 @@ impl ImportedConversation {
         }
     }
 
-    /// Notes that the conversation stores tool messages.
+    /// Notes that the conversation stores tool messages. Reports the messages whose tool parts are
+    /// missing.
     fn note_tools_stored(&mut self, report: &mut Report) -> anyhow::Result<()> {
         let missing = self.tool_retention.note_stored();
         self.report_missing_tools(&missing, report)
@@ -232,8 +236,8 @@ impl ImportedConversation {
     ) -> anyhow::Result<()> {
         for message in messages {
             self.tools_dropped -= 1;
-            let what = "its calls or results of tools were not there when it was imported first; what came after them is \
-                stored already, and they are not added";
+            let what = "its calls or results of tools were not in the file at the first import; later messages are stored \
+                already, so they are not added";
             self.remark(
                 report,
                 ReportLocation::Message(*message),
@@ -244,7 +248,7 @@ impl ImportedConversation {
         Ok(())
     }
 
-    /// Inserts a separator at this position.
+    /// Inserts a separator after the messages added so far, unless an earlier run has done so.
     pub(super) async fn add_separator(
         &mut self,
         client: &Client,
@@ -259,12 +263,13 @@ impl ImportedConversation {
             request_id: format!("import:{}:{}", self.key, self.reached_message_id),
             expected_last_message_id: Some(self.reached_message_id),
         };
-        let put = retry(async || client.messages().insert_separator(ask.clone()).await).await;
-        put.map_err(|status| refusal(&status))?;
+        let inserted = retry(async || client.messages().insert_separator(ask.clone()).await).await;
+        inserted.map_err(|status| failed_call(&status))?;
         Ok(())
     }
 
-    /// Imports a summary as a checkpoint, if it can be one.
+    /// Imports a summary as a checkpoint, if it can be one. After the file's last summary, restores
+    /// the triggers.
     pub(super) async fn add_summary(
         &mut self,
         client: &Client,
@@ -291,7 +296,7 @@ impl ImportedConversation {
     ) -> anyhow::Result<()> {
         let last_message_id = self.stored_id_after(summary.covers);
         if last_message_id == 0 {
-            let what = "a summary stands for no message that is kept";
+            let what = "none of the messages that a summary covers is stored";
             return self.remark(
                 report,
                 ReportLocation::Message(self.position),
@@ -319,7 +324,7 @@ impl ImportedConversation {
                 ) =>
             {
                 let what = format!(
-                    "a summary up to message {last_message_id} is no checkpoint: {}",
+                    "a summary up to message {last_message_id} cannot be a checkpoint: {}",
                     status.message()
                 );
                 self.remark(
@@ -329,7 +334,7 @@ impl ImportedConversation {
                     &what,
                 )
             }
-            Err(status) => Err(refusal(&status)),
+            Err(status) => Err(failed_call(&status)),
         }
     }
 
@@ -374,6 +379,7 @@ impl ImportedConversation {
         Ok(())
     }
 
+    /// Appends the batch, and records which of its messages were stored.
     async fn flush(&mut self, client: &Client, report: &mut Report) -> anyhow::Result<()> {
         let batch = std::mem::take(&mut self.batch);
         self.batch_bytes = 0;
@@ -400,9 +406,9 @@ impl ImportedConversation {
         self.stored += appended.messages.len();
         self.tools_dropped += dropped;
         let mut tools_are_stored = false;
-        for (place, (piece, is_tools)) in (0..).zip(pieces.into_iter().zip(tools)) {
-            let is_stored = !appended.skipped.contains(&place);
-            tools_are_stored |= is_tools && is_stored;
+        for (index, (piece, has_only_tools)) in (0..).zip(pieces.into_iter().zip(tools)) {
+            let is_stored = !appended.skipped.contains(&index);
+            tools_are_stored |= has_only_tools && is_stored;
             self.advance_piece(piece, i64::from(is_stored));
         }
         if tools_are_stored {
@@ -434,7 +440,8 @@ impl ImportedConversation {
         }
     }
 
-    /// The id of the stored message that corresponds to message `messages` of the file.
+    /// The id of the newest stored message among the first `messages` messages of the file; 0 if
+    /// none of them is stored.
     fn stored_id_after(&self, messages: u64) -> i64 {
         let index = self
             .missing
@@ -443,6 +450,7 @@ impl ImportedConversation {
         messages as i64 - missing
     }
 
+    /// Adds a remark to the report. In a strict import, a refusal is an error instead.
     fn remark(
         &self,
         report: &mut Report,

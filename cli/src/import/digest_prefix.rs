@@ -2,12 +2,12 @@
 
 use anneal_core::digest::Digest;
 
-/// Identifies a conversation across runs: the beginning of a digest.
+/// The beginning of a digest, as a key that identifies a conversation or a content in every run.
 pub(super) type Key = [u8; 16];
 
-/// The beginning of a digest.
+/// The first 16 bytes of a digest.
 pub(super) fn digest_prefix(digest: &Digest) -> Key {
-    std::array::from_fn(|place| digest[place])
+    std::array::from_fn(|index| digest[index])
 }
 
 /// The first 16 bytes as 32 hex digits.

@@ -9,9 +9,9 @@ use tokio::{sync::mpsc, task::JoinHandle};
 
 /// Most events per batch.
 const BATCH_EVENTS: usize = 100;
-/// Bytes after which a batch is sent.
+/// A batch is passed on when its messages have this many bytes.
 const BATCH_BYTES: usize = 512 * 1024;
-/// Batches in the channel.
+/// Most batches that wait in the channel.
 const WAITING_BATCHES: usize = 2;
 
 /// The file and the options of the reader.
@@ -20,8 +20,8 @@ pub(super) struct Source {
     pub(super) path: PathBuf,
     pub(super) format: Format,
     pub(super) read_options: ReadOptions,
-    /// The label value for the path of the file. None: the conversation is not identified by its
-    /// path.
+    /// The value of the label `anneal.import.source` for the path of the file. None: no label,
+    /// because the name of the session was given, or the file has no path.
     pub(super) origin: Option<String>,
 }
 
@@ -45,7 +45,7 @@ impl FileReader {
                 &source.path,
                 source.format,
                 &source.read_options,
-                &mut |found| batch_sender.take(found),
+                &mut |event| batch_sender.add(event),
             )?;
             Ok(batch_sender.flush()?)
         });
@@ -57,7 +57,7 @@ impl FileReader {
         self.batches.recv().await
     }
 
-    /// The result of the reader.
+    /// Waits for the reader to end, and returns its result.
     pub(super) async fn end(self) -> anyhow::Result<()> {
         drop(self.batches);
         Ok(self.thread.await??)
@@ -72,13 +72,13 @@ struct BatchSender {
 }
 
 impl BatchSender {
-    fn take(&mut self, found: FileEvent) -> Result<(), Stopped> {
-        self.bytes += if let FileEvent::Message(message) = &found {
+    fn add(&mut self, event: FileEvent) -> Result<(), Stopped> {
+        self.bytes += if let FileEvent::Message(message) = &event {
             message_bytes(message)
         } else {
             0
         };
-        self.batch.push(found);
+        self.batch.push(event);
         if self.batch.len() >= BATCH_EVENTS || self.bytes >= BATCH_BYTES {
             self.flush()
         } else {

@@ -5,12 +5,13 @@
 //! them. Each pass has only a few messages in memory.
 //!
 //! - `file_reader`: reads a file on a blocking thread, in small batches.
-//! - `conversation`: which messages of a conversation are new.
+//! - `conversation`: imports one conversation; decides which of its messages are new.
 //! - `stored_messages`, `tool_retention`: the comparison with the messages that are stored.
 //! - `append`: the calls that append messages.
-//! - `pause_triggers`: no checkpoints by the worker while summaries are imported.
+//! - `pause_triggers`: keeps the worker from making checkpoints while summaries are imported;
+//!   updates conversations.
 //! - `digest_prefix`: the keys of conversations, and digests in request ids and labels.
-//! - `source_label`: the label with the file that a conversation came from.
+//! - `source_label`: the label that says from which file a conversation came.
 //! - `report`: the counts and remarks of a run.
 
 mod append;
@@ -37,7 +38,7 @@ pub(crate) use pause_triggers::are_triggers_paused;
 pub(crate) use report::Report;
 
 use crate::{
-    client::{Client, Refusal},
+    client::{Client, FailedCall},
     command::ImportArguments,
     file_format, output,
     policy::PolicyArguments,
@@ -57,15 +58,15 @@ pub(crate) struct ImportOptions {
     pub(crate) user: String,
     /// The branches of branching sessions.
     pub(crate) branches: Branches,
-    /// Whether an item that cannot be kept ends the import.
+    /// Whether an item that is refused ends the import.
     pub(crate) strict: Strictness,
-    /// The name of a session that the file does not name; None: the file name.
+    /// The name of a session that has none in the file; None: the file's name.
     pub(crate) name: Option<String>,
     /// Overrides of the server's session settings.
     pub(crate) policy: PolicyArguments,
 }
 
-/// Imports files. Exit code 1 if an item was refused.
+/// Imports files. Exit code 1 if an item or a whole file was refused, or if the run ended early.
 pub(crate) async fn run(arguments: ImportArguments) -> anyhow::Result<ExitCode> {
     let client = Client::connect(&arguments.server).await?;
     let options = ImportOptions {
@@ -91,7 +92,9 @@ pub(crate) async fn run(arguments: ImportArguments) -> anyhow::Result<ExitCode> 
         let Err(error) = import_file(&client, path, &options, &mut report).await else {
             continue;
         };
-        if options.strict == Strictness::Strict || error.is::<Refusal>() {
+        // A failed call ends the run: it may fail for the next file as well. Any other error
+        // concerns this file only: the whole file counts as refused, and the run goes on.
+        if options.strict == Strictness::Strict || error.is::<FailedCall>() {
             failed = Some(error);
             break;
         }
@@ -119,10 +122,10 @@ pub(crate) async fn import_file(
     options: &ImportOptions,
     report: &mut Report,
 ) -> anyhow::Result<Vec<Uuid>> {
-    let named = path.display().to_string();
-    report.begin_file(&named);
+    let name = path.display().to_string();
+    report.begin_file(&name);
     let sent = survey_and_send(client, path, options, report).await;
-    sent.with_context(|| format!("cannot import {}", sanitize(&named)))
+    sent.with_context(|| format!("cannot import {}", sanitize(&name)))
 }
 
 async fn survey_and_send(
@@ -149,13 +152,13 @@ async fn survey_and_send(
 }
 
 /// Copies standard input or a pipe into a temporary file, because a file is read twice. The copy is
-/// removed when dropped. None: the path is a regular file.
+/// deleted when it is dropped. None: the path is a file or a folder, and needs no copy.
 fn spool(path: &Path) -> anyhow::Result<Option<NamedTempFile>> {
     let mut pipe: Box<dyn io::Read> = if path == Path::new("-") {
         Box::new(io::stdin().lock())
     } else if path
         .metadata()
-        .is_ok_and(|of| !of.is_file() && !of.is_dir())
+        .is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
     {
         Box::new(File::open(path).context("it cannot be opened")?)
     } else {
@@ -166,8 +169,8 @@ fn spool(path: &Path) -> anyhow::Result<Option<NamedTempFile>> {
     Ok(Some(copy))
 }
 
-/// The source at path `at`. `named` is the path that the user gave; None for standard input and
-/// pipes.
+/// The source at path `at`, with its format detected if the user gave none. `named` is the path
+/// that the user gave; None for standard input and pipes.
 async fn detect_source(
     at: &Path,
     named: Option<&Path>,

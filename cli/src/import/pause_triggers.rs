@@ -1,6 +1,6 @@
-//! Pauses the triggers of a conversation while a file with summaries is imported. Otherwise a
-//! checkpoint of the worker could cover more messages than a later summary of the file, which then
-//! could not become a checkpoint.
+//! Pauses the triggers of a conversation while a file with summaries is imported, so that the
+//! worker makes no checkpoint. Such a checkpoint could cover more messages than a later summary of
+//! the file, which then could not become a checkpoint itself.
 //!
 //! The previous triggers are kept in a label of the conversation. The run that reaches the end of
 //! the file restores them.
@@ -10,7 +10,7 @@ use anneal_proto::v1 as pb;
 use serde::{Deserialize, Serialize};
 use tonic::Code;
 
-use crate::client::{Client, get_conversation, refusal, retry};
+use crate::client::{Client, failed_call, get_conversation, retry};
 
 /// The label with the previous triggers, as JSON.
 const LABEL: &str = "anneal.import.triggers";
@@ -19,7 +19,7 @@ const NEVER: u64 = i64::MAX as u64;
 /// Attempts to change a conversation that others change at the same time.
 const MAX_ATTEMPTS: u32 = 10;
 
-/// The triggers of a policy.
+/// The triggers of a policy: the thresholds at which the worker makes checkpoints.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 struct Triggers {
@@ -69,7 +69,7 @@ pub(super) fn with_paused_triggers(conversation: pb::Conversation) -> pb::Conver
         ..Triggers::default()
     };
     let previous =
-        serde_json::to_string(&off.replace_in(&mut policy)).expect("numbers always serialise");
+        serde_json::to_string(&off.replace_in(&mut policy)).expect("numbers always serialize");
     let bytes: usize = paused
         .metadata
         .iter()
@@ -85,7 +85,8 @@ pub(super) fn with_paused_triggers(conversation: pb::Conversation) -> pb::Conver
     paused
 }
 
-/// The conversation with its previous triggers.
+/// The conversation with its previous triggers, and without the label. Triggers that others have
+/// changed since the pause stay as they are.
 pub(super) fn with_restored_triggers(mut conversation: pb::Conversation) -> pb::Conversation {
     let Some(previous) = conversation.metadata.remove(LABEL) else {
         return conversation;
@@ -101,7 +102,8 @@ pub(super) fn with_restored_triggers(mut conversation: pb::Conversation) -> pb::
     conversation
 }
 
-/// Updates the conversation to the result of `wanted`, and returns the updated conversation.
+/// Updates the conversation to the result of `wanted`, and returns the updated conversation. If
+/// others change it at the same time, applies `wanted` to the changed conversation.
 pub(super) async fn update_conversation(
     client: &Client,
     mut conversation: pb::Conversation,
@@ -143,11 +145,11 @@ pub(super) async fn update_conversation(
             Err(status) if status.code() == Code::Aborted => {
                 conversation = get_conversation(client, &conversation.conversation_id).await?;
             }
-            changed => return changed.map_err(|status| refusal(&status)),
+            changed => return changed.map_err(|status| failed_call(&status)),
         }
     }
     anyhow::bail!(
-        "conversation {} is changed by others all the time",
+        "conversation {} was changed by others during each of {MAX_ATTEMPTS} attempts to update it",
         conversation.conversation_id
     )
 }

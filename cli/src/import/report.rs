@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::{sanitize::sanitize, text_format::pluralize};
 
-/// Remarks that are printed. All of them are in the report file.
+/// Most remarks that are printed. The report file has all of them.
 const MAX_SHOWN: usize = 20;
 
 /// The location of a remark.
@@ -32,9 +32,13 @@ pub(super) enum ReportLocation {
 #[derive(Default)]
 struct Counts {
     conversations: usize,
+    /// Messages stored by this run.
     stored: usize,
+    /// Messages stored by earlier runs.
     already_stored: usize,
+    /// Messages that were not stored because the conversation stores no tool messages.
     tools_dropped: usize,
+    /// Number of remarks by what happened to the item.
     outcomes: BTreeMap<ImportOutcome, usize>,
 }
 
@@ -42,10 +46,11 @@ struct Counts {
 #[derive(Default)]
 pub(crate) struct Report {
     files: Vec<(String, Counts)>,
-    /// The first remarks, one line each.
+    /// The first [`MAX_SHOWN`] remarks, one line each.
     shown: Vec<String>,
-    /// Number of remarks that are not in `shown`.
+    /// Number of further remarks, which are not in `shown`.
     hidden: usize,
+    /// The file that `--report` names.
     file: Option<ReportFile>,
 }
 
@@ -99,7 +104,7 @@ impl Report {
         counts.tools_dropped += tools_dropped;
     }
 
-    /// Adds a remark about an item that was not kept unchanged.
+    /// Adds a remark about an item that was changed, set aside or refused.
     pub(super) fn remark(
         &mut self,
         conversation: &str,
@@ -151,7 +156,7 @@ impl Report {
             counts.already_stored
         );
         if counts.tools_dropped > 0 {
-            let _ = write!(line, ", {} of tools not kept", counts.tools_dropped);
+            let _ = write!(line, ", {} tool messages not kept", counts.tools_dropped);
         }
         for (outcome, number) in &counts.outcomes {
             let _ = write!(line, ", {number} {}", outcome_name(*outcome));
@@ -159,7 +164,7 @@ impl Report {
         line
     }
 
-    /// The first remarks, one line each.
+    /// The first remarks, one line each, and the number of the others.
     pub(crate) fn remarks(&self) -> String {
         let mut lines = self
             .shown
@@ -191,7 +196,7 @@ impl ReportFile {
     }
 }
 
-/// A remark as a line of JSON.
+/// A remark as a line of JSON. The field `fate` holds the outcome.
 fn json_line(
     file: &str,
     conversation: &str,
@@ -218,8 +223,8 @@ fn json_line(
     line.to_string()
 }
 
-/// Prints a text. Write errors are ignored: the import goes on if the reader of the output has
-/// closed it.
+/// Prints a text, sanitized. Ignores write errors, so that the import goes on after the reader of
+/// its output has closed it.
 pub(super) fn print_best_effort(text: &str) {
     let _ = std::io::stdout().write_all(sanitize(text).as_bytes());
 }

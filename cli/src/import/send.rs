@@ -17,7 +17,7 @@ use super::{
     survey::FileSurvey,
 };
 use crate::{
-    client::{Client, refusal, retry},
+    client::{Client, failed_call, retry},
     file_format,
     sanitize::sanitize,
     text_format::pluralize,
@@ -68,19 +68,19 @@ struct Importer<'a> {
 
 impl Importer<'_> {
     async fn run(&mut self) -> anyhow::Result<()> {
-        let mut reading = FileReader::start(self.source.clone());
-        while let Some(batch) = reading.next().await {
-            for found in batch {
-                self.take(found).await?;
+        let mut reader = FileReader::start(self.source.clone());
+        while let Some(batch) = reader.next().await {
+            for event in batch {
+                self.import_event(event).await?;
             }
         }
-        let ended = reading.end().await;
+        let ended = reader.end().await;
         self.close_current().await?;
         ended
     }
 
-    async fn take(&mut self, found: FileEvent) -> anyhow::Result<()> {
-        match (found, &mut self.current) {
+    async fn import_event(&mut self, event: FileEvent) -> anyhow::Result<()> {
+        match (event, &mut self.current) {
             (FileEvent::Conversation(head), _) => {
                 self.close_current().await?;
                 self.current = Some(self.create_or_find_conversation(head).await?);
@@ -97,7 +97,7 @@ impl Importer<'_> {
                     &remark.what,
                 );
             }
-            (_, None) => anyhow::bail!("its reader found a message before any conversation"),
+            (_, None) => anyhow::bail!("the file has a message before its first conversation"),
             (FileEvent::Message(message), Some(current)) => {
                 current
                     .add_message(self.client, message, self.report)
@@ -116,13 +116,14 @@ impl Importer<'_> {
         Ok(())
     }
 
-    /// Creates the conversation, or finds the one of an earlier run.
+    /// Creates the conversation, or finds the one of an earlier run. Updates its policy, title,
+    /// system prompt and labels.
     async fn create_or_find_conversation(
         &mut self,
         head: Head,
     ) -> anyhow::Result<ImportedConversation> {
         let Some(expected) = self.survey.find(self.source.format, self.options, &head) else {
-            anyhow::bail!("the file has changed while it was read")
+            anyhow::bail!("the file was changed during the import")
         };
         // Only fields that do not change when the file grows, so that every run finds the same
         // conversation.
@@ -139,14 +140,14 @@ impl Importer<'_> {
                 .await
         })
         .await;
-        let made = made.map_err(|status| refusal(&status))?;
+        let made = made.map_err(|status| failed_call(&status))?;
         let title = self.own_title(&head.title).to_owned();
         let head = Head {
             title: title.clone(),
             ..head
         };
-        let known_by_its_file = head.identity == self.source.read_options.name;
-        let origin = self.source.origin.as_deref().filter(|_| known_by_its_file);
+        let is_named_by_file = head.identity == self.source.read_options.name;
+        let origin = self.source.origin.as_deref().filter(|_| is_named_by_file);
         let is_other_file = origin.is_some_and(|origin| source_label::is_other_file(&made, origin));
         let wanted = |made| {
             let described = self.with_file_head(made, &head, expected.summaries);
@@ -157,8 +158,8 @@ impl Importer<'_> {
         };
         let conversation = pause_triggers::update_conversation(self.client, made, wanted).await?;
         if is_other_file {
-            let what = "a file of this name that lies elsewhere was imported into this conversation before; if it is another \
-                log, give this one a name (--as) or a user (--user)";
+            let what = "a file of the same name in another folder was imported into this conversation before; if that is \
+                another log, give this one a name (--as) or a user (--user)";
             let id = &conversation.conversation_id;
             self.report.remark(
                 id,
@@ -169,7 +170,7 @@ impl Importer<'_> {
         }
         self.ids.push(
             Uuid::parse_str(&conversation.conversation_id)
-                .context("the server has made an odd id")?,
+                .context("the server has returned an id that is not a UUID")?,
         );
         let settings = ReadSettings {
             format: self.source.format,
@@ -184,8 +185,8 @@ impl Importer<'_> {
         ))
     }
 
-    /// The title, unless it is only the file name and a number. Then the server makes a title from
-    /// the first message.
+    /// The title in the file; empty if it is only the name of the session and a number. Then the
+    /// server makes a title from the first message.
     fn own_title<'t>(&self, title: &'t str) -> &'t str {
         let rest = title
             .strip_prefix(self.source.read_options.name.as_str())
@@ -197,8 +198,9 @@ impl Importer<'_> {
         }
     }
 
-    /// The conversation with the head of the file, if it is empty, and with the policy of the
-    /// command line. Its triggers are paused if summaries are still to come.
+    /// The conversation with the policy of the command line and, if no message is stored yet, with
+    /// title, system prompt and labels of the file. Its triggers are paused if summaries are still
+    /// to come.
     fn with_file_head(
         &self,
         made: pb::Conversation,

@@ -1,5 +1,5 @@
-//! Labels a conversation that is identified only by its file name with the path of the file,
-//! because several people may have a `main.jsonl`.
+//! The label that says from which file a conversation was imported. Only conversations that are
+//! identified by their file's name have it, because several people may have a `main.jsonl`.
 
 use std::path::Path;
 
@@ -14,7 +14,8 @@ use super::digest_prefix::hex;
 /// The name of the label.
 const LABEL: &str = "anneal.import.source";
 
-/// The label value for a path: a digest, because a path may contain personal data.
+/// The label's value for a path: a digest, because a path may contain personal data. None if the
+/// path does not exist.
 pub(super) fn label_of(path: &Path) -> Option<String> {
     let path = path.canonicalize().ok()?;
     Some(hex(&digest::of_content(&path.to_string_lossy())))
@@ -29,8 +30,8 @@ pub(super) fn is_other_file(conversation: &pb::Conversation, origin: &str) -> bo
             .is_some_and(|known| known != origin)
 }
 
-/// The conversation with the label. Added if the conversation is empty and the label fits, or if it
-/// has one.
+/// The conversation with this value of the label. The label is added only if the conversation has
+/// no messages and its metadata has room; an existing label is replaced.
 pub(super) fn with_label(mut conversation: pb::Conversation, origin: &str) -> pb::Conversation {
     let bytes: usize = conversation
         .metadata

@@ -7,7 +7,7 @@ use anneal_proto::v1 as pb;
 
 use super::append;
 use crate::{
-    client::{Client, refusal},
+    client::{Client, failed_call},
     message_pages::MessagePages,
 };
 
@@ -27,14 +27,14 @@ impl StoredMessages {
         }
     }
 
-    /// The next message.
+    /// The next message. An error if there is none.
     pub(super) async fn next(&mut self) -> anyhow::Result<pb::Message> {
         while self.page.is_empty() {
             match self
                 .pages
                 .next_or_without_parts()
                 .await
-                .map_err(|status| refusal(&status))?
+                .map_err(|status| failed_call(&status))?
             {
                 Some(page) => self.page = page.messages.into(),
                 None => anyhow::bail!("the conversation was deleted meanwhile"),
@@ -54,11 +54,13 @@ impl StoredMessages {
 pub(super) enum Comparison {
     /// Both have the same content.
     Same,
-    /// The stored message is the beginning of the file's message. The rest is a message of its own.
+    /// The stored message is the beginning of the file's message. Holds the rest as a message of
+    /// its own.
     Beginning(pb::NewMessage),
-    /// The stored message lacks the tool calls and results of the file's message.
+    /// The stored message is the file's message without its tool calls and results.
     WithoutTools,
-    /// The message of the file has only tool calls or results, and is not stored.
+    /// The message of the file has only tool calls or results. It is not stored; the stored message
+    /// belongs to a later one.
     OnlyTools,
     /// The contents differ.
     Other,

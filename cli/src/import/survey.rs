@@ -21,7 +21,7 @@ use crate::file_format;
 /// which are all in memory between the passes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ExpectedConversation {
-    /// Part of the request ids of its calls.
+    /// Identifies the conversation in every run. Part of the request ids of its calls.
     pub(super) key: Key,
     /// Number of messages.
     messages: u64,
@@ -32,10 +32,10 @@ pub(super) struct ExpectedConversation {
 /// The conversations of a file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct FileSurvey {
-    /// Conversations with an identity, by key. Their order may change between the passes, if the
-    /// file is written to.
+    /// Conversations that the file identifies, by key. Their order may change between the passes,
+    /// if the file is written to.
     named: HashMap<Key, ExpectedConversation>,
-    /// Conversations without an identity, in order.
+    /// Conversations that the file does not identify, in the order of the file.
     unnamed: VecDeque<ExpectedConversation>,
 }
 
@@ -49,8 +49,9 @@ impl FileSurvey {
             .sum()
     }
 
-    /// The conversation at which the second pass has arrived. One that was added to the file after
-    /// the first pass has the key of its identity; None if it has no identity.
+    /// Returns the conversation at which the second pass has arrived, and advances over it if it
+    /// has no identity. A conversation that was added after the first pass is returned with the key
+    /// of its identity; None if it has no identity.
     pub(super) fn find(
         &mut self,
         format: Format,
@@ -98,7 +99,7 @@ pub(super) async fn survey_file(
             &source.path,
             source.format,
             &source.read_options,
-            &mut |found| survey.take(found),
+            &mut |event| survey.add(event),
         );
         match (survey.refused.take(), outcome) {
             (Some(why), Err(ReadError::Stopped(_))) => anyhow::bail!(why),
@@ -116,9 +117,9 @@ struct Surveyor {
     options: ImportOptions,
     result: FileSurvey,
     open: Option<OpenConversation>,
-    /// How often each content without an identity has occurred.
+    /// Number of conversations without an identity so far, by content.
     seen: HashMap<Key, u64>,
-    /// Why a strict import stops.
+    /// Why a strict import stops; None: it goes on.
     refused: Option<String>,
 }
 
@@ -127,6 +128,7 @@ struct OpenConversation {
     head: Head,
     messages: u64,
     summaries: u64,
+    /// Digest of the content so far. Messages are included only without an identity.
     content: Digest,
 }
 
@@ -142,8 +144,8 @@ impl Surveyor {
         }
     }
 
-    fn take(&mut self, found: FileEvent) -> Result<(), Stopped> {
-        match found {
+    fn add(&mut self, event: FileEvent) -> Result<(), Stopped> {
+        match event {
             FileEvent::Conversation(head) => {
                 self.finish_conversation();
                 let labels = head
@@ -181,8 +183,8 @@ impl Surveyor {
         open.messages += 1;
         if open.head.identity.is_empty() {
             let content = append::content_json(&message);
-            let said = digest::of_append(std::slice::from_ref(&message), &[content]);
-            open.content = digest::of_fields([open.content.as_slice(), &said]);
+            let message_digest = digest::of_append(std::slice::from_ref(&message), &[content]);
+            open.content = digest::of_fields([open.content.as_slice(), &message_digest]);
         }
         if self.options.strict == Strictness::Strict
             && let Err(why) = append::check_message(message)
@@ -257,7 +259,7 @@ mod tests {
         let mut survey = Surveyor::new(Format::ZeroClaw, ImportOptions::default());
         for identity in heads {
             survey
-                .take(FileEvent::Conversation(head(identity)))
+                .add(FileEvent::Conversation(head(identity)))
                 .expect("nothing is strict");
         }
         survey.finish_conversation();
@@ -265,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_changes_between_its_readings_gives_no_conversation_the_key_of_another() {
+    fn a_conversation_keeps_its_key_if_the_file_changes_between_the_passes() {
         let (options, format) = (ImportOptions::default(), Format::ZeroClaw);
         let key = |identity| {
             surveyed(&[identity])
@@ -287,7 +289,7 @@ mod tests {
     }
 
     /// Peak memory of this process in bytes; None if the system does not report it.
-    fn memory() -> Option<u64> {
+    fn peak_memory() -> Option<u64> {
         let status = std::fs::read_to_string("/proc/self/status").ok()?;
         let line = status
             .lines()
@@ -326,7 +328,7 @@ mod tests {
             read_options,
             origin: None,
         };
-        let before = memory();
+        let before = peak_memory();
         let result = survey_file(&source, &ImportOptions::default())
             .await
             .expect("reads");
@@ -334,17 +336,19 @@ mod tests {
             (result.unnamed.len() as u64, result.messages()),
             (CONVERSATIONS, CONVERSATIONS)
         );
-        if let (Some(before), Some(after)) = (before, memory()) {
+        // Each ExpectedConversation has 32 bytes. The rest of the bound is for the key in `seen`,
+        // and for the spare room of the collections while they grow.
+        if let (Some(before), Some(after)) = (before, peak_memory()) {
             assert!(
                 after - before < 160 * CONVERSATIONS,
-                "{} bytes for each",
+                "{} bytes per conversation",
                 (after - before) / CONVERSATIONS
             );
         }
     }
 
     #[test]
-    fn conversations_without_identity_are_taken_in_order() {
+    fn conversations_without_identity_are_found_in_the_order_of_the_file() {
         let mut result = surveyed(&["", ""]);
         let mut find = || result.find(Format::OpenAi, &ImportOptions::default(), &head(""));
         let (first, second) = (find().expect("known"), find().expect("known"));

@@ -1,13 +1,15 @@
-//! Whether a conversation stores tool messages.
+//! Whether a conversation stores tool messages, and which tool messages of the file are missing
+//! there.
 
 use anneal_core::policy::Profile;
 use anneal_proto::v1 as pb;
 
+/// Whether a conversation stores tool calls and results.
 #[derive(Debug)]
 pub(super) enum ToolRetention {
-    /// It does. Tool parts of the file that are not stored are missing.
+    /// It stores them. If tool parts of the file are not stored, they are missing.
     Kept,
-    /// It does not. Tool parts were never stored.
+    /// It does not store them, so none are missing.
     Dropped,
     /// Unknown: the server's settings decide, and no tool message is stored so far. Holds the
     /// positions of the file's messages whose tool parts are not stored.
@@ -32,8 +34,8 @@ impl ToolRetention {
         }
     }
 
-    /// Notes that a tool part is stored. Returns the positions of messages whose tool parts are
-    /// missing.
+    /// Notes that a tool part is stored. If it was unknown whether the conversation stores them, it
+    /// does: returns the positions of the messages whose tool parts are missing.
     pub(super) fn note_stored(&mut self) -> Vec<u64> {
         match self {
             Self::Unknown(missing) => {
@@ -45,7 +47,8 @@ impl ToolRetention {
         }
     }
 
-    /// Notes that the tool parts of this message are not stored. Returns whether they are missing.
+    /// Notes that the tool parts of the message at this position are not stored. Returns whether
+    /// they are known to be missing.
     pub(super) fn note_missing(&mut self, message: u64) -> bool {
         match self {
             Self::Kept => true,

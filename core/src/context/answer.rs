@@ -1,5 +1,5 @@
-//! The output of a build: the messages to send, a manifest that says how each message of the
-//! conversation is represented, and the repairs.
+//! The output of a build: the messages to send, the repairs, and a manifest. The manifest says how
+//! each message of the conversation is represented in the context.
 
 use super::Prefix;
 use crate::{
@@ -40,23 +40,24 @@ pub struct ContextMessage {
 /// How messages are represented in the context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Representation {
-    /// Unchanged.
+    /// The original is sent, unchanged.
     Original,
-    /// By the summary of this one message.
+    /// The message's own summary is sent.
     Summary,
-    /// By the checkpoint's summary.
+    /// The checkpoint's summary is sent.
     Checkpoint,
     /// Not sent: it is before the last separator.
     BeforeSeparator,
-    /// With the middle of its text left out.
+    /// The original is sent without the middle of its text.
     Clipped,
-    /// Not sent, because of the budget or because one context reads no more content.
+    /// Not sent, because of the budget or because newer messages fill the content limit.
     Dropped,
     /// Not sent: the provider would refuse it.
     Repaired,
 }
 
-/// Why messages have their representation.
+/// Why messages have their representation. `cooling` says when a message is large, and when it is
+/// cool. A message that is not cool is hot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     /// It is not large.
@@ -76,7 +77,7 @@ pub enum Reason {
     Separated,
     /// It was clipped or dropped to fit the budget.
     Budget,
-    /// Newer messages fill the content that one context reads.
+    /// Newer messages fill the content limit: one context reads no more content.
     ContentLimit,
     /// It holds a tool result without a call.
     ResultWithoutCall,
@@ -84,7 +85,8 @@ pub enum Reason {
     Empty,
     /// It is an oversized tool result, and a model has refused the context as too long.
     Pressure,
-    /// The user sent the same message again directly after it. It is sent once.
+    /// The user sent the same message again, with nothing but empty answers in between. Only the
+    /// last of these messages is sent.
     Repeated,
 }
 
@@ -123,7 +125,8 @@ pub struct Repair {
 /// Kinds of repair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RepairKind {
-    /// The message was merged into the one before, which has the same role.
+    /// The message was merged into the one before, which has the same role in the provider's
+    /// format.
     Merged,
     /// A call got a synthetic result.
     ResultAdded,
@@ -133,11 +136,11 @@ pub enum RepairKind {
     EmptyDropped,
     /// A late result was moved up to its call.
     ResultMoved,
-    /// A user message that was sent again after a failed turn is sent once.
+    /// A user message repeats the one before it, which is left out.
     RepeatFolded,
-    /// A user message was added where the provider requires one: at the start, or at the end.
+    /// A user message was added at the start or at the end, where the provider requires one.
     UserAdded,
-    /// An application's instruction got the role user and a mark that identifies it.
+    /// An application's instruction got the role user, and a text before it that says what it is.
     RoleChanged,
     /// A call and its result got an id that the provider accepts.
     IdChanged,
@@ -149,7 +152,7 @@ pub enum RepairKind {
     MediaDescribed,
     /// A tool got a name that the provider accepts.
     NameChanged,
-    /// A failed result without text got one.
+    /// A failed result without text got a text.
     TextAdded,
 }
 
@@ -162,7 +165,7 @@ pub struct Context {
     pub manifest: Vec<ManifestEntry>,
     /// The changes that make the context acceptable to the provider.
     pub repairs: Vec<Repair>,
-    /// Tokens of `messages` with framing. An upper bound where messages were merged.
+    /// Tokens of `messages` with framing: an upper bound if messages were merged.
     pub total: Tokens,
     /// Whether `total` includes an estimate.
     pub estimated: bool,
@@ -179,7 +182,8 @@ pub struct Context {
 /// The budget is smaller than what must be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a budget of {budget} tokens cannot hold the system prompt ({system_prompt}) and the newest message (at least {newest})"
+    "a budget of {budget} tokens cannot hold the system prompt ({system_prompt}) and the newest \
+     message, with the checkpoint's summary if there is one (at least {newest})"
 )]
 pub struct BudgetTooSmall {
     /// The requested budget.

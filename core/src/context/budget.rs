@@ -1,10 +1,13 @@
-//! The budget: what is clipped or dropped, and in which order, until the context fits.
+//! The budget: what is clipped or dropped, and in which order, until the context fits. To clip a
+//! text is to leave out its middle.
 //!
-//! Cool large messages are swapped before this. The steps here, each recorded in the manifest:
+//! Cool large messages are swapped for their summaries before this. The steps here, each of which
+//! is recorded in the manifest:
 //!
 //! 1. Clip tool results of older turns.
 //! 2. Drop the oldest whole turns.
-//! 3. Clip tool results of the newest turn, drop its exchanges, then clip results to the minimum.
+//! 3. Clip tool results of the newest turn. Drop its exchanges (a message with the tool messages
+//!    that follow it), oldest first. Then clip all results to the minimum.
 //! 4. Clip the newest user message in its middle.
 //! 5. Clip the checkpoint's summary.
 //!
@@ -20,7 +23,7 @@ use crate::{
 
 /// Tokens that a clipped tool result keeps.
 const CLIPPED_RESULT_TOKENS: Tokens = Tokens::new(400);
-/// Fewest tokens that a clipped message or summary keeps.
+/// Fewest tokens that a clipped result, message or summary keeps.
 const MIN_CLIPPED_TOKENS: Tokens = Tokens::new(64);
 
 /// Makes the draft fit its budget, if it has one.
@@ -52,8 +55,8 @@ pub(super) fn fit(draft: &mut Draft) -> Result<(), BudgetTooSmall> {
     }
 }
 
-/// Clips every oversized tool result if a model has refused the context as too long, with or
-/// without a budget.
+/// Clips every tool result of more than [`CLIPPED_RESULT_TOKENS`] if a model has refused the
+/// context as too long, with or without a budget.
 pub(super) fn apply_pressure(draft: &mut Draft, pressure: Pressure) {
     if pressure == Pressure::None {
         return;
@@ -66,6 +69,7 @@ pub(super) fn apply_pressure(draft: &mut Draft, pressure: Pressure) {
 /// Clips every result of one entry that has more than `keep` tokens. Returns the tokens gained.
 fn clip_results_of(draft: &mut Draft, index: usize, keep: Tokens, reason: Reason) -> Tokens {
     let entry = &draft.entries[index];
+    // The true count of an estimated entry may be higher than its estimate.
     if entry.role != Role::Tool || (entry.tokens <= keep && !entry.estimated) {
         return Tokens::ZERO;
     }
@@ -78,9 +82,11 @@ fn clip_results_of(draft: &mut Draft, index: usize, keep: Tokens, reason: Reason
     gained
 }
 
+/// A draft while it is made to fit its budget.
 struct BudgetFit<'a> {
     draft: &'a mut Draft,
     budget: Tokens,
+    /// Tokens of the draft, and those that are reserved for later repairs.
     total: Tokens,
 }
 
@@ -145,14 +151,13 @@ impl BudgetFit<'_> {
         }
     }
 
-    /// Drops exchanges of the newest turn, oldest first. An exchange is a message with calls and
-    /// its results. The newest user message stays, or the newest message if there is no user
-    /// message.
+    /// Drops exchanges of the newest turn, oldest first. An exchange is a message together with the
+    /// tool messages that follow it. The exchange of [`Self::newest_message`] stays.
     fn drop_exchanges(&mut self) {
         let kept = self.newest_message();
         let mut excess = self.excess();
-        let mut gone = vec![false; self.draft.entries.len()];
-        let mut exchange_goes = false;
+        let mut is_dropped = vec![false; self.draft.entries.len()];
+        let mut drops_exchange = false;
         for (index, entry) in self
             .draft
             .entries
@@ -161,28 +166,29 @@ impl BudgetFit<'_> {
             .filter(|(_, entry)| entry.is_conversation())
         {
             if entry.role != Role::Tool {
-                exchange_goes = excess > Tokens::ZERO && Some(index) != kept;
+                drops_exchange = excess > Tokens::ZERO && Some(index) != kept;
             }
-            if exchange_goes {
-                gone[index] = true;
+            if drops_exchange {
+                is_dropped[index] = true;
                 excess = excess.less(entry.framed_tokens());
             }
         }
-        self.drop_where(|index, _| gone[index]);
+        self.drop_where(|index, _| is_dropped[index]);
     }
 
-    fn drop_where(&mut self, gone: impl Fn(usize, &Entry) -> bool) {
+    /// Drops the entries that `is_dropped` accepts, and reports their messages as dropped.
+    fn drop_where(&mut self, is_dropped: impl Fn(usize, &Entry) -> bool) {
         let mut index = 0;
         let mut dropped: Vec<MessageId> = Vec::new();
         let mut freed = Tokens::ZERO;
         self.draft.entries.retain(|entry| {
-            let goes = gone(index, entry);
+            let drops_entry = is_dropped(index, entry);
             index += 1;
-            if goes {
+            if drops_entry {
                 freed += entry.framed_tokens();
                 dropped.extend(&entry.ids);
             }
-            !goes
+            !drops_entry
         });
         self.total = self.total.less(freed);
         // One tool message may hold results for calls of several turns. Some of these may stay.
@@ -197,16 +203,16 @@ impl BudgetFit<'_> {
                 .collect()
         };
         for id in dropped.into_iter().filter(|id| !kept.contains(id)) {
-            if let Some(line) = self.draft.manifest_entry_mut(id) {
-                line.representation = Representation::Dropped;
-                line.reason = Reason::Budget;
-                line.tokens = Tokens::ZERO;
+            if let Some(manifest_entry) = self.draft.manifest_entry_mut(id) {
+                manifest_entry.representation = Representation::Dropped;
+                manifest_entry.reason = Reason::Budget;
+                manifest_entry.tokens = Tokens::ZERO;
             }
         }
     }
 
-    /// Index of the newest user message, or of the newest message that is no tool result if there
-    /// is no user message.
+    /// Index of the newest user message. If there is none: of the newest message that is not a tool
+    /// message.
     fn newest_message(&self) -> Option<usize> {
         let entries = &self.draft.entries;
         let user = entries

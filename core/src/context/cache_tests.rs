@@ -1,4 +1,4 @@
-//! Contexts as a provider's prefix cache sees them: steps, swapped messages, breaks.
+//! Which contexts keep the beginning that a provider's prefix cache holds, and which break it.
 
 use super::*;
 use crate::{
@@ -7,10 +7,12 @@ use crate::{
     tokens::Encoding,
 };
 
-const BODY: u64 = 4_000;
+/// Tokens of each tool result.
+const RESULT_TOKENS: u64 = 4_000;
 
-/// A tool run in one turn: a question, then `calls` exchanges, each with a result of `BODY` tokens
-/// that has a summary.
+/// A tool run in one turn: a question, then `calls` calls, each with a result of `RESULT_TOKENS`
+/// that has a summary. All messages are plain texts, and results have the role user, because the
+/// build would drop tool results without ids of calls.
 fn tool_run(calls: i64) -> Material {
     let overrides = PolicyOverrides {
         profile: Some(Profile::Agents),
@@ -19,7 +21,7 @@ fn tool_run(calls: i64) -> Material {
     let mut tail = vec![message(1, Role::User, 10, None)];
     for n in 0..calls {
         tail.push(message(2 * n + 2, Role::Assistant, 20, None));
-        tail.push(message(2 * n + 3, Role::User, BODY, Some(400)));
+        tail.push(message(2 * n + 3, Role::User, RESULT_TOKENS, Some(400)));
     }
     Material {
         last_message_id: tail[tail.len() - 1].id,
@@ -40,7 +42,7 @@ fn tool_run(calls: i64) -> Material {
     }
 }
 
-fn message(id: i64, role: Role, tokens: u64, ready: Option<u64>) -> TailMessage {
+fn message(id: i64, role: Role, tokens: u64, summary_tokens: Option<u64>) -> TailMessage {
     TailMessage {
         id: MessageId(id),
         role,
@@ -50,27 +52,29 @@ fn message(id: i64, role: Role, tokens: u64, ready: Option<u64>) -> TailMessage 
         body: Body::Original(vec![Part::Text {
             text: format!("message {id}"),
         }]),
-        ready: ready.map(|tokens| ReadySummary {
+        ready_summary: summary_tokens.map(|tokens| ReadySummary {
             text: format!("summary of {id}"),
             tokens: Tokens::new(tokens),
         }),
     }
 }
 
-fn built(material: Material) -> Context {
+fn build_without_budget(material: Material) -> Context {
     build(material, Ask::default()).expect("no budget")
 }
 
 fn swapped(context: &Context) -> Vec<i64> {
-    let lines = context
+    let swapped = context
         .manifest
         .iter()
-        .filter(|line| line.representation == Representation::Summary);
-    lines.map(|line| line.first.0).collect()
+        .filter(|manifest_entry| manifest_entry.representation == Representation::Summary);
+    swapped
+        .map(|manifest_entry| manifest_entry.first.0)
+        .collect()
 }
 
 /// The next context of a growing tool run, with the version that the previous context recorded.
-fn after(calls: i64, version: &PrefixVersion) -> Material {
+fn tool_run_after(calls: i64, version: &PrefixVersion) -> Material {
     let mut material = tool_run(calls);
     material.prefix = Some(version.clone());
     for message in &mut material.tail {
@@ -82,7 +86,7 @@ fn after(calls: i64, version: &PrefixVersion) -> Material {
 }
 
 fn first_version() -> PrefixVersion {
-    built(tool_run(2))
+    build_without_budget(tool_run(2))
         .prefix
         .new_version
         .expect("the first version")
@@ -91,19 +95,19 @@ fn first_version() -> PrefixVersion {
 
 #[test]
 fn the_first_context_records_a_version_and_breaks_nothing() {
-    let prefix = built(tool_run(2)).prefix;
+    let prefix = build_without_budget(tool_run(2)).prefix;
     let new = prefix.new_version.expect("a version");
     let version = new.version;
     assert_eq!(
         (version.epoch, new.reason, prefix.cache_break),
         (1, BreakReason::First, None)
     );
-    let again = built(after(2, &version)).prefix;
+    let again = build_without_budget(tool_run_after(2, &version)).prefix;
     assert_eq!(
         (again.new_version, again.cache_break, again.hash),
         (None, None, version.hash)
     );
-    let later = built(after(5, &version)).prefix;
+    let later = build_without_budget(tool_run_after(5, &version)).prefix;
     assert_eq!(
         (later.hash, later.stable_until),
         (version.hash, MessageId(9)),
@@ -112,11 +116,11 @@ fn the_first_context_records_a_version_and_breaks_nothing() {
 }
 
 #[test]
-fn steps_wait_until_they_pay_and_then_swap_all_cool_messages_at_once() {
+fn a_step_waits_until_it_pays_off_and_then_swaps_all_cool_messages() {
     let mut version = first_version();
     let mut steps = Vec::new();
     for calls in 3..60 {
-        let context = built(after(calls, &version));
+        let context = build_without_budget(tool_run_after(calls, &version));
         if let Some(next) = context.prefix.new_version.clone().map(|new| new.version) {
             let broken = context
                 .prefix
@@ -132,18 +136,19 @@ fn steps_wait_until_they_pay_and_then_swap_all_cool_messages_at_once() {
             );
             assert!(
                 next.swapped.len() > version.swapped.len() + 1,
-                "one at a time: {:?}",
+                "a step swaps more than one message: {:?}",
                 next.swapped
             );
             assert!(
                 version.swapped.iter().all(|id| next.swapped.contains(id)),
-                "what is swapped stays so"
+                "a swapped message stays swapped"
             );
             assert_eq!(
                 broken.at.0,
                 version.swapped.last().map_or(3, |id| id.0 + 2),
-                "the oldest that is new"
+                "the break is at the oldest newly swapped message"
             );
+            // 11.5 is `rho` of the default prices.
             let paid =
                 (11.5 * broken.rewritten.get() as f64 / broken.saved.get() as f64).ceil() as u64;
             assert_eq!(broken.pays_back_after, Some(paid));
@@ -155,89 +160,89 @@ fn steps_wait_until_they_pay_and_then_swap_all_cool_messages_at_once() {
     assert!((3..12).contains(&steps.len()), "{steps:?}");
     assert!(
         steps[0] > 11,
-        "nothing is cool before the eleventh call: {steps:?}"
+        "the first result is cool only when eleven calls have followed it: {steps:?}"
     );
 }
 
 #[test]
-fn a_swap_is_free_when_the_prefix_breaks_anyway() {
+fn cool_messages_are_swapped_at_once_when_the_prefix_breaks_anyway() {
     let version = first_version();
-    let cool = |material: Material| swapped(&built(material));
+    let swaps = |material: Material| swapped(&build_without_budget(material));
     assert_eq!(
-        cool(after(13, &version)),
+        swaps(tool_run_after(13, &version)),
         Vec::<i64>::new(),
         "not worth a break yet"
     );
-    assert_eq!(cool(tool_run(13)), [3, 5], "nothing is known to be cached");
+    assert_eq!(swaps(tool_run(13)), [3, 5], "nothing is known to be cached");
     let cold = Material {
         idle_seconds: Some(301),
-        ..after(13, &version)
+        ..tool_run_after(13, &version)
     };
     assert_eq!(
-        built(cold.clone())
+        build_without_budget(cold.clone())
             .prefix
             .cache_break
             .map(|broken| broken.reason),
         Some(BreakReason::Idle)
     );
-    assert_eq!(cool(cold), [3, 5]);
+    assert_eq!(swaps(cold), [3, 5]);
     let warm = Material {
         idle_seconds: Some(300),
-        ..after(13, &version)
+        ..tool_run_after(13, &version)
     };
     assert_eq!(
-        cool(warm),
+        swaps(warm),
         Vec::<i64>::new(),
-        "exactly the time to live is warm"
+        "at exactly its lifetime the cache is still warm"
     );
-    let prompted = Ask {
+    let other_prompt = Ask {
         system_prompt: Some("Answer at length.".into()),
         ..Ask::default()
     };
-    let context = build(after(13, &version), prompted).expect("no budget");
+    let context = build(tool_run_after(13, &version), other_prompt).expect("no budget");
     assert_eq!(
         context.prefix.cache_break.map(|broken| broken.reason),
         Some(BreakReason::SystemPrompt)
     );
     assert_eq!(swapped(&context), [3, 5]);
-    let moved = PrefixVersion {
+    let other_boundary = PrefixVersion {
         boundary: MessageId(9),
         ..version
     };
-    assert_eq!(cool(after(13, &moved)), [3, 5]);
+    assert_eq!(swaps(tool_run_after(13, &other_boundary)), [3, 5]);
 }
 
 #[test]
-fn the_budget_forces_a_swap_before_it_cuts_anything() {
+fn the_budget_forces_a_swap_before_it_drops_anything() {
     let version = first_version();
-    let all = built(after(13, &version)).total;
+    let all = build_without_budget(tool_run_after(13, &version)).total;
     let ask = |budget| Ask {
         budget: Some(budget),
         ..Ask::default()
     };
-    let fits = build(after(13, &version), ask(all)).expect("fits");
+    let fits = build(tool_run_after(13, &version), ask(all)).expect("fits");
     assert_eq!(swapped(&fits), Vec::<i64>::new());
-    let tight = build(after(13, &version), ask(all.less(Tokens::new(1)))).expect("fits");
+    let tight = build(tool_run_after(13, &version), ask(all.less(Tokens::new(1)))).expect("fits");
     assert_eq!(swapped(&tight), [3, 5]);
     assert!(
         tight
             .manifest
             .iter()
-            .all(|line| line.representation != Representation::Dropped)
+            .all(|manifest_entry| manifest_entry.representation != Representation::Dropped)
     );
 }
 
 #[test]
-fn strict_cooling_swaps_nothing_by_calls() {
+fn with_strict_cooling_the_build_itself_swaps_nothing() {
     let mut material = tool_run(40);
     material.policy.cooling = Cooling::Strict;
-    assert_eq!(swapped(&built(material)), Vec::<i64>::new());
+    assert_eq!(swapped(&build_without_budget(material)), Vec::<i64>::new());
 }
 
 #[test]
-fn a_checkpoint_is_a_break_that_says_what_it_saves() {
+fn a_checkpoint_is_reported_as_a_break_with_the_tokens_it_saves() {
     let version = first_version();
-    let mut material = after(4, &version);
+    let mut material = tool_run_after(4, &version);
     material.tail.drain(..4);
     material.checkpoint = Some(CheckpointSummary {
         last: MessageId(4),
@@ -246,7 +251,7 @@ fn a_checkpoint_is_a_break_that_says_what_it_saves() {
         saved: Tokens::new(8_000),
         origin: SummaryOrigin::Stored,
     });
-    let prefix = built(material).prefix;
+    let prefix = build_without_budget(material).prefix;
     let broken = prefix.cache_break.expect("a break");
     assert_eq!(
         (broken.reason, broken.saved.get()),
@@ -256,10 +261,10 @@ fn a_checkpoint_is_a_break_that_says_what_it_saves() {
 }
 
 #[test]
-fn a_summary_made_for_one_answer_starts_no_version() {
+fn a_summary_made_for_one_answer_records_no_new_version() {
     let version = first_version();
     let compacted = |origin| {
-        let mut material = after(4, &version);
+        let mut material = tool_run_after(4, &version);
         material.tail.drain(..4);
         let (text, tokens, saved) = ("…".into(), Tokens::new(5), Tokens::new(8_000));
         material.checkpoint = Some(CheckpointSummary {
@@ -269,7 +274,7 @@ fn a_summary_made_for_one_answer_starts_no_version() {
             saved,
             origin,
         });
-        built(material).prefix
+        build_without_budget(material).prefix
     };
     let (once, stored) = (
         compacted(SummaryOrigin::ForThisCall),
@@ -278,12 +283,12 @@ fn a_summary_made_for_one_answer_starts_no_version() {
     assert_eq!(once.new_version, None);
     assert!(
         once.hash != stored.hash,
-        "the stored checkpoint's summary reads otherwise"
+        "the stored checkpoint has another summary"
     );
     assert!(stored.new_version.is_some());
 }
 
-/// A question, a call, and what follows it.
+/// The context of a question, a tool call and the messages `then`.
 fn after_a_call(version: Option<&PrefixVersion>, then: &[(Role, Part)]) -> Context {
     let called = Part::ToolUse {
         id: "c1".into(),
@@ -300,14 +305,14 @@ fn after_a_call(version: Option<&PrefixVersion>, then: &[(Role, Part)]) -> Conte
         .chain(then)
         .cloned()
         .zip(1..)
-        .map(spoken)
+        .map(tail_message)
         .collect();
     material.last_message_id = material.tail[material.tail.len() - 1].id;
     material.prefix = version.cloned();
-    built(material)
+    build_without_budget(material)
 }
 
-fn spoken(((role, part), id): ((Role, Part), i64)) -> TailMessage {
+fn tail_message(((role, part), id): ((Role, Part), i64)) -> TailMessage {
     TailMessage {
         body: Body::Original(vec![part]),
         ..message(id, role, 10, None)
@@ -324,7 +329,7 @@ fn version(context: &Context) -> PrefixVersion {
 }
 
 #[test]
-fn an_unanswered_call_breaks_nothing_once_another_message_follows() {
+fn an_unanswered_call_breaks_nothing_once_another_message_follows_but_its_late_result_does() {
     let user = (
         Role::User,
         Part::Text {
@@ -333,7 +338,7 @@ fn an_unanswered_call_breaks_nothing_once_another_message_follows() {
     );
     let mut before = tool_run(0);
     before.tail.truncate(1);
-    let first = version(&built(before));
+    let first = version(&build_without_budget(before));
     let left = after_a_call(Some(&first), std::slice::from_ref(&user));
     assert_eq!(
         left.repairs
@@ -354,14 +359,14 @@ fn an_unanswered_call_breaks_nothing_once_another_message_follows() {
         moved
             .prefix
             .cache_break
-            .expect("it takes the synthetic one's place")
+            .expect("the late result replaces the synthetic one")
             .reason,
         BreakReason::Repair
     );
 }
 
 #[test]
-fn a_result_in_the_place_of_a_synthetic_one_is_a_break() {
+fn a_result_that_replaces_a_synthetic_one_is_a_break() {
     let open = after_a_call(None, &[]);
     let result = Part::ToolResult {
         id: "c1".into(),
@@ -374,7 +379,7 @@ fn a_result_in_the_place_of_a_synthetic_one_is_a_break() {
         answered
             .prefix
             .cache_break
-            .expect("the synthetic one is gone")
+            .expect("the result replaces the synthetic one")
             .reason,
         BreakReason::Repair
     );

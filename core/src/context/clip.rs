@@ -1,5 +1,5 @@
-//! Clips one part of an entry. Text keeps its head and tail, JSON stays JSON, and the manifest
-//! records the byte ranges that were left out.
+//! Clips one part of an entry: leaves out the middle of its text. JSON stays valid JSON. The
+//! manifest records the byte ranges that were left out.
 
 use std::ops::Range;
 
@@ -10,8 +10,9 @@ use crate::{
 };
 
 impl Entry {
-    /// Clips the text of one part from `tokens` to at most `limit`. Returns the new count; None if
-    /// nothing is gained. A text that was clipped before is clipped again from its unclipped form.
+    /// Clips the text of one part from `tokens` to at most `limit`, or as far as possible. Returns
+    /// the new count; None if nothing is gained. A text that was clipped before is clipped again
+    /// from its unclipped form.
     fn clip_part(
         &mut self,
         part: usize,
@@ -32,11 +33,11 @@ impl Entry {
         let whole = origin.whole.as_deref().unwrap_or(text);
         let byte_range = origin.byte_range.clone();
         // Additions to a result, such as descriptions of its media, follow the tool's own text.
-        let own = byte_range
+        let own_bytes = byte_range
             .as_ref()
             .map_or(whole.len(), |byte_range| byte_range.len().min(whole.len()));
-        let json = (is_result && is_json(&whole[..own])).then_some(own);
-        let clipped = clip_text(whole, json, limit, encoding, |left_out| {
+        let json_bytes = (is_result && is_json(&whole[..own_bytes])).then_some(own_bytes);
+        let clipped = clip_text(whole, json_bytes, limit, encoding, |left_out| {
             mark(left_out, byte_range.as_ref(), message)
         })?;
         if clipped.tokens >= tokens {
@@ -56,16 +57,16 @@ struct ClippedText {
     left_out: Vec<Range<usize>>,
 }
 
-/// Clips a text to `limit`. The first `json` bytes of a tool result stay valid JSON. If even the
-/// shortest JSON does not fit, a one-line mark replaces them.
+/// Clips a text to `limit`. `json_bytes`: number of bytes at its start that are JSON, and that stay
+/// valid JSON. If even the shortest JSON does not fit, a one-line mark replaces these bytes.
 fn clip_text(
     whole: &str,
-    json: Option<usize>,
+    json_bytes: Option<usize>,
     limit: Tokens,
     encoding: Encoding,
     mark: impl Fn(Range<usize>) -> String,
 ) -> Option<ClippedText> {
-    if let Some((json, rest)) = json.map(|bytes| whole.split_at(bytes)) {
+    if let Some((json, rest)) = json_bytes.map(|bytes| whole.split_at(bytes)) {
         let counter = encoding.counter();
         let fitting = clip_json(encoding, json, limit.less(counter.count(rest)), &mark);
         let (mut text, left_out) = fitting.map_or_else(
@@ -143,24 +144,24 @@ impl Draft {
         let Some(left) = entry.clip_part(part, tokens, limit, encoding) else {
             return Tokens::ZERO;
         };
-        if let Some(line) = entry
+        if let Some(manifest_entry) = entry
             .message_id()
             .and_then(|id| self.manifest_entry_mut(id))
         {
             // A clipped summary is still reported as a summary: its clip left out no bytes of the
             // original.
-            if line.representation != Representation::Summary {
-                line.representation = Representation::Clipped;
+            if manifest_entry.representation != Representation::Summary {
+                manifest_entry.representation = Representation::Clipped;
             }
-            line.reason = reason;
-            line.tokens = line.tokens.less(tokens) + left;
+            manifest_entry.reason = reason;
+            manifest_entry.tokens = manifest_entry.tokens.less(tokens) + left;
         }
         tokens.less(left)
     }
 }
 
-/// Writes the clips' byte ranges into the manifest. Call it after the last clip and before entries
-/// are joined.
+/// Writes the byte ranges that clips left out into the manifest. Call it after the last clip and
+/// before entries are merged.
 pub(super) fn record_clips(draft: &mut Draft) {
     let left_out = |origin: &Origin| {
         let byte_range = origin.byte_range.clone();
@@ -183,10 +184,11 @@ pub(super) fn record_clips(draft: &mut Draft) {
         .filter(|(_, ranges)| !ranges.is_empty())
         .collect();
     for (id, ranges) in noted {
-        if let Some(line) = draft.manifest_entry_mut(id) {
-            line.clipped
+        if let Some(manifest_entry) = draft.manifest_entry_mut(id) {
+            manifest_entry
+                .clipped
                 .extend(ranges.into_iter().filter(|range| !range.is_empty()));
-            line.clipped.sort_by_key(|range| range.start);
+            manifest_entry.clipped.sort_by_key(|range| range.start);
         }
     }
 }

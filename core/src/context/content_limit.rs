@@ -1,6 +1,7 @@
 //! Messages that one context does not read because newer ones fill its content limit
-//! (`CONTEXT_CONTENT_BYTES`). The store decides where reading ends. This module also omits the rest
-//! of a turn or exchange that this end splits, as a budget would drop it.
+//! (`CONTEXT_CONTENT_BYTES`). The store reads the newest messages and decides where to stop. If it
+//! stops within a turn, or between a call and its result, this module omits the rest of that turn
+//! or the result as well, as a budget would drop them.
 
 use super::{ManifestEntry, Material, OmittedMessage, Reason, Representation, TailMessage};
 use crate::{
@@ -8,8 +9,8 @@ use crate::{
     tokens::Tokens,
 };
 
-/// Omits the rest of a partly read turn that is older than the newest user message's turn. In the
-/// newest turn it omits results whose calls were omitted.
+/// Omits the rest of a turn that the store read in part, unless it is the turn of the newest user
+/// message. Of that turn only the results of omitted calls are omitted.
 pub(super) fn omit_partial_turns(material: &mut Material) {
     let Some(last_omitted) = material.omitted.last().map(|message| message.id) else {
         return;
@@ -18,13 +19,14 @@ pub(super) fn omit_partial_turns(material: &mut Material) {
         .tail
         .iter()
         .rfind(|message| message.role == Role::User);
-    let newest = user.map_or(material.turn, |message| message.turn);
+    let newest_user_turn = user.map_or(material.turn, |message| message.turn);
     let split_turn = material
         .omitted
         .iter()
         .rev()
         .map(|message| message.turn)
-        .find(|turn| *turn < newest);
+        .find(|turn| *turn < newest_user_turn);
+    // Results directly after the omitted messages answer calls that were omitted.
     let after_omitted = material
         .tail
         .iter()
@@ -68,8 +70,8 @@ pub(super) fn add_to_manifest(manifest: &mut Vec<ManifestEntry>, omitted: &[Omit
     manifest.sort_by_key(|entry| entry.first);
 }
 
-/// The runs of `first` to `last` between omitted messages. An emergency summary covers only
-/// messages that were read.
+/// The messages from `first` to `last` without the omitted ones, as ranges of ids. An emergency
+/// summary covers only messages that were read.
 pub(super) fn runs_between(
     first: MessageId,
     last: MessageId,

@@ -24,7 +24,7 @@ pub(super) struct Entry {
     pub(super) turn: i32,
     /// Tokens of the parts.
     pub(super) tokens: Tokens,
-    /// Messages whose framing it pays for: more than one after messages were merged into it.
+    /// Number of messages whose framing is counted: more than one after messages were merged.
     pub(super) framing_count: u64,
     pub(super) estimated: bool,
     /// Whether the parts are those of the original, so that a clip can name the bytes that it left
@@ -37,9 +37,10 @@ pub(super) struct Entry {
 /// The source of a part's text.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Origin {
-    /// Its bytes in the stored message's plain text; None if it is not part of it.
+    /// The text's byte range in the stored message's plain text; None if it does not come from
+    /// there.
     pub(super) byte_range: Option<std::ops::Range<usize>>,
-    /// The text before it was clipped; None if it was not.
+    /// The text before it was clipped; None if it was not clipped.
     pub(super) whole: Option<String>,
     /// Byte ranges of `whole` that a clip left out.
     pub(super) left_out: Vec<std::ops::Range<usize>>,
@@ -60,6 +61,7 @@ impl Entry {
         )
     }
 
+    /// An entry with one text that is no stored message.
     fn derived(segment: Segment, role: Role, text: String, tokens: Tokens) -> Self {
         let parts = vec![Part::Text { text }];
         Self {
@@ -77,7 +79,7 @@ impl Entry {
     }
 
     /// The entry of a message of the tail, and its manifest entry.
-    pub(super) fn stored(
+    pub(super) fn of_tail_message(
         message: TailMessage,
         cool: bool,
         policy: &Policy,
@@ -91,7 +93,7 @@ impl Entry {
                 let reason = match (large, cool) {
                     (false, _) => Reason::Small,
                     (true, false) => Reason::Hot,
-                    (true, true) if message.ready.is_some() => Reason::StepPending,
+                    (true, true) if message.ready_summary.is_some() => Reason::StepPending,
                     (true, true) => Reason::SummaryPending,
                 };
                 (Representation::Original, reason, parts, original_tokens)
@@ -117,7 +119,7 @@ impl Entry {
                 )
             }
         };
-        let line = ManifestEntry {
+        let manifest_entry = ManifestEntry {
             first: message.id,
             last: message.id,
             representation,
@@ -139,7 +141,7 @@ impl Entry {
             original,
             origins: Vec::new(),
         };
-        (line, entry)
+        (manifest_entry, entry)
     }
 
     /// The entries of the current input, with the turns that they would have if they were stored.
@@ -200,7 +202,7 @@ impl Entry {
         self.origins = self.parts.iter().map(origin).collect();
     }
 
-    /// Keeps the parts that `keep` accepts, with their origins. Returns the others.
+    /// Removes the parts that `keep` does not accept, and returns them with their origins.
     pub(super) fn take_parts(
         &mut self,
         mut keep: impl FnMut(&Part) -> bool,

@@ -1,4 +1,4 @@
-//! The input of a build: what the store knows of the conversation, and what the caller asks for.
+//! The input of a build: what the store read of the conversation, and what the caller asks for.
 
 use super::PrefixVersion;
 use crate::{
@@ -38,7 +38,7 @@ pub struct Material {
     /// The newest recorded version of the context's beginning.
     pub prefix: Option<PrefixVersion>,
     /// Seconds since the newest assistant message of the tail was stored, which is the age of the
-    /// last model call.
+    /// last model call; None if the tail has no assistant message.
     pub idle_seconds: Option<i64>,
     /// The provider's tokens for each token counted here, from the model's usage reports; None
     /// without a report.
@@ -65,10 +65,10 @@ pub struct CheckpointSummary {
 /// The origin of a summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SummaryOrigin {
-    /// A stored checkpoint.
+    /// The summary belongs to a stored checkpoint.
     #[default]
     Stored,
-    /// Made for this answer only, because a model has refused a longer context.
+    /// The summary is made for this answer only, because a model has refused a longer context.
     ForThisCall,
 }
 
@@ -87,8 +87,9 @@ pub struct TailMessage {
     pub estimated: bool,
     /// The content that was read.
     pub body: Body,
-    /// The message's summary, if it is large and its original is still sent.
-    pub ready: Option<ReadySummary>,
+    /// With stepped cooling, the summary of a large message whose original was read: the next step
+    /// may send it in place of the original.
+    pub ready_summary: Option<ReadySummary>,
 }
 
 /// One message after the boundary that was not read.

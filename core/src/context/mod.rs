@@ -1,16 +1,18 @@
 //! BuildContext: decides what to send to the model next. Pure: the store reads the material, the
 //! server sends the answer.
 //!
-//! In the order of a build:
+//! The modules, in the order in which a build uses them:
 //!
 //! - `material`: the input of a build.
 //! - `content_limit`: which messages are omitted because one context reads no more.
-//! - `entry`, `swapped_message`: one entry for each message, and what is sent for a summary.
+//! - `entry`: one entry for each message. `swapped_message`: what is sent in place of a message
+//!   that is swapped for its summary.
 //! - `swap`: which cool large messages are sent as their summaries.
 //! - `repair`: what is changed because the provider would refuse it.
-//! - `budget`, `clip`: what is clipped or dropped to fit the budget.
-//! - `prefix`: the beginning, as the provider's prefix cache holds it. `prefix_comparison`: whether
-//!   the cache still holds it.
+//! - `budget`: what is clipped or dropped, and in which order, to fit the budget. `clip`: how the
+//!   text of one part is clipped.
+//! - `prefix`: versions of the context's beginning, on which the provider's prefix cache depends.
+//!   `prefix_comparison`: whether the beginning is still the same.
 //! - `answer`: the output of a build.
 
 mod answer;
@@ -84,7 +86,7 @@ pub fn build(mut material: Material, ask: Ask) -> Result<Context, BudgetTooSmall
             (text, tokens)
         },
     );
-    let system_prompt = digest::of_content(&prompt.0);
+    let prompt_digest = digest::of_content(&prompt.0);
     let mut head: Vec<Entry> = Entry::system_prompt(prompt.0, prompt.1)
         .into_iter()
         .collect();
@@ -98,7 +100,7 @@ pub fn build(mut material: Material, ask: Ask) -> Result<Context, BudgetTooSmall
     let tokens = head.iter().chain(&input).map(Entry::framed_tokens).sum();
     let surroundings = swap::TailSurroundings {
         boundary,
-        system_prompt,
+        system_prompt: prompt_digest,
         tokens,
         budget: ask.budget,
         format: ask.format,
@@ -118,7 +120,7 @@ pub fn build(mut material: Material, ask: Ask) -> Result<Context, BudgetTooSmall
     };
     draft.entries.reserve(material.tail.len() + input.len());
     for (message, cool) in material.tail.into_iter().zip(cool) {
-        let (manifest, entry) = Entry::stored(message, cool, &policy, encoding);
+        let (manifest, entry) = Entry::of_tail_message(message, cool, &policy, encoding);
         draft.manifest.push(manifest);
         draft.entries.push(entry);
     }
@@ -131,7 +133,7 @@ pub fn build(mut material: Material, ask: Ask) -> Result<Context, BudgetTooSmall
     clip::record_clips(&mut draft);
     repair::enforce_role_sequence(&mut draft);
     let prefix =
-        prefix_comparison::compare(&draft, &previous, boundary, system_prompt, last_message_id);
+        prefix_comparison::compare(&draft, &previous, boundary, prompt_digest, last_message_id);
     Ok(draft.finish(last_message_id, boundary, current_turn, prefix))
 }
 

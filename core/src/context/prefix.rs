@@ -1,5 +1,6 @@
 //! The beginning (prefix) of a context, which the provider's prefix cache depends on: its recorded
-//! versions, and what a break costs and saves. `prefix_comparison` decides whether it breaks.
+//! versions, and what a break costs and saves. A break is a difference from the previous context:
+//! from there on the cache is useless. `prefix_comparison` finds it.
 
 use crate::{digest::Digest, message::MessageId, tokens::Tokens};
 
@@ -18,7 +19,7 @@ pub struct PrefixVersion {
     /// Large messages after the boundary that are sent as their summaries, including summaries that
     /// a budget has clipped.
     pub swapped: Vec<MessageId>,
-    /// Whether budget or pressure clipped or dropped a message.
+    /// Whether the budget, pressure or the content limit clipped or dropped a message.
     pub cut: bool,
 }
 
@@ -27,11 +28,11 @@ pub struct PrefixVersion {
 pub struct NewVersion {
     /// The version.
     pub version: PrefixVersion,
-    /// The newest message at that time.
-    pub at: MessageId,
+    /// The newest message when the version was built.
+    pub last_message_id: MessageId,
     /// Why the version before is no longer valid.
     pub reason: BreakReason,
-    /// The first message that is sent differently from before; [`MessageId::NONE`] if everything
+    /// The first message that is sent differently than before; [`MessageId::NONE`] if every message
     /// is.
     pub broken_at: MessageId,
     /// Tokens that the provider must write to its cache again.
@@ -53,9 +54,10 @@ pub enum BreakReason {
     SystemPrompt,
     /// Cool large messages were swapped for their summaries.
     Swap,
-    /// The budget, or pressure, clipped or dropped other messages than before.
+    /// The budget, pressure or the content limit clipped or dropped other messages than before.
     Budget,
-    /// A late result replaced a synthetic one.
+    /// A late tool result replaced the synthetic result that was sent before, or no other reason
+    /// explains the difference (as after a change of the format).
     Repair,
     /// Nothing changed, but the last call is older than the lifetime of the provider's cache.
     Idle,
@@ -66,7 +68,7 @@ pub enum BreakReason {
 pub struct CacheBreak {
     /// Why the beginning changed.
     pub reason: BreakReason,
-    /// The first message that is sent differently from before; [`MessageId::NONE`] if everything
+    /// The first message that is sent differently than before; [`MessageId::NONE`] if every message
     /// is.
     pub at: MessageId,
     /// Tokens that the last call sent and that the provider must write to its cache again.
@@ -80,11 +82,10 @@ pub struct CacheBreak {
 /// How a context's beginning compares with that of the previous context.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prefix {
-    /// Equal hashes mean that the stored part of the earlier context is the beginning of the later
-    /// one.
+    /// Hash of the beginning. If two contexts have equal hashes, the messages that the earlier one
+    /// sent from the store are the beginning of the later one.
     pub hash: Digest,
-    /// The newest message up to which the last call sent the same; [`MessageId::NONE`] if nothing
-    /// is the same.
+    /// Up to this message the last call sent the same; [`MessageId::NONE`] if nothing is the same.
     pub stable_until: MessageId,
     /// The break, if the beginning changed.
     pub cache_break: Option<CacheBreak>,

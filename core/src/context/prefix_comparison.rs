@@ -14,12 +14,18 @@ use crate::{
     tokens::Tokens,
 };
 
-/// Fields of the material that the comparison reads after the material is consumed.
+/// What the comparison needs to know of the previous context and of the material. It is copied
+/// before the build consumes the material.
 pub(super) struct PreviousPrefix {
+    /// The newest recorded version.
     pub(super) version: Option<PrefixVersion>,
+    /// The assistant message that the last model call wrote.
     pub(super) last_call: Option<MessageId>,
+    /// Whether the last call is older than the lifetime of the provider's cache.
     pub(super) cold: bool,
+    /// The relative extra cost of cache writes: [`crate::model::Prices::rho`].
     pub(super) rho: f64,
+    /// Tokens that the checkpoint's summary saves.
     pub(super) checkpoint_saved: Tokens,
     /// Origin of the checkpoint's summary.
     pub(super) summary_origin: SummaryOrigin,
@@ -28,7 +34,8 @@ pub(super) struct PreviousPrefix {
 }
 
 impl PreviousPrefix {
-    /// Reads the material as it is sent, after the swap.
+    /// Copies what is needed from the material. Call it after the swap, so that `swapped` is
+    /// complete.
     pub(super) fn of(material: &Material) -> Self {
         let swapped = material
             .tail
@@ -122,7 +129,7 @@ pub(super) fn compare(
             };
             NewVersion {
                 version,
-                at: last_message_id,
+                last_message_id,
                 reason,
                 broken_at,
                 rewritten,
@@ -154,17 +161,22 @@ fn prefix_hash(
     for id in &previous.swapped {
         hash.update(id.0.to_le_bytes());
     }
-    for line in draft.manifest.iter().filter(|line| is_cut(line)) {
-        hash.update([line.representation as u8]);
-        hash.update(line.first.0.to_le_bytes());
-        hash.update(line.tokens.get().to_le_bytes());
+    for manifest_entry in draft
+        .manifest
+        .iter()
+        .filter(|manifest_entry| is_cut(manifest_entry))
+    {
+        hash.update([manifest_entry.representation as u8]);
+        hash.update(manifest_entry.first.0.to_le_bytes());
+        hash.update(manifest_entry.tokens.get().to_le_bytes());
     }
-    let spoken = last_non_result(draft);
+    let newest = last_non_result(draft);
     for repair in &draft.repairs {
         let counts = match repair.kind {
-            // Only the newest call counts. Once a later message follows, the synthetic result keeps
-            // its place, or the late result is moved there and counts as `ResultMoved`.
-            RepairKind::ResultAdded => repair.message.is_some_and(|asker| asker >= spoken),
+            // A synthetic result changes the hash only while its call is in the newest message.
+            // Once another message follows, the synthetic result stays, or the late result is moved
+            // to its place and counts as `ResultMoved`.
+            RepairKind::ResultAdded => repair.message.is_some_and(|with_call| with_call >= newest),
             RepairKind::ResultMoved => true,
             _ => false,
         };
@@ -183,24 +195,26 @@ fn last_non_result(draft: &Draft) -> MessageId {
         .entries
         .iter()
         .filter(|entry| entry.segment == Segment::Tail && entry.role != Role::Tool);
-    let spoken = tail.filter(|entry| {
+    let others = tail.filter(|entry| {
         entry
             .parts
             .iter()
             .any(|part| !matches!(part, Part::ToolResult { .. }))
     });
-    spoken
+    others
         .filter_map(|entry| entry.ids.last().copied())
         .max()
         .unwrap_or(MessageId::NONE)
 }
 
-/// Whether budget or pressure changed a message.
-fn is_cut(line: &ManifestEntry) -> bool {
+/// Whether the budget, pressure or the content limit changed what is sent for a message. A clipped
+/// summary is still reported as a summary, but its reason is no longer that it is cool.
+fn is_cut(manifest_entry: &ManifestEntry) -> bool {
     matches!(
-        line.representation,
+        manifest_entry.representation,
         Representation::Dropped | Representation::Clipped
-    ) || line.representation == Representation::Summary && line.reason != Reason::Cool
+    ) || manifest_entry.representation == Representation::Summary
+        && manifest_entry.reason != Reason::Cool
 }
 
 /// Why the beginning differs, and the first message that differs.
@@ -215,8 +229,9 @@ fn break_reason(
         return (BreakReason::First, MessageId::NONE);
     };
     if version.boundary != boundary.after() {
-        let moved_on = matches!(boundary, Boundary::Checkpoint(last) if last > version.boundary);
-        let reason = if moved_on {
+        let is_checkpoint =
+            matches!(boundary, Boundary::Checkpoint(last) if last > version.boundary);
+        let reason = if is_checkpoint {
             BreakReason::Checkpoint
         } else {
             BreakReason::Separator
@@ -258,11 +273,12 @@ fn break_reason(
 
 /// Tokens that the newly swapped messages save.
 fn saved_tokens(draft: &Draft, swapped_before: &[MessageId]) -> Tokens {
-    let swapped = draft.manifest.iter().filter(|line| {
-        line.reason == Reason::Cool && swapped_before.binary_search(&line.first).is_err()
+    let swapped = draft.manifest.iter().filter(|manifest_entry| {
+        manifest_entry.reason == Reason::Cool
+            && swapped_before.binary_search(&manifest_entry.first).is_err()
     });
     swapped
-        .map(|line| line.original_tokens.less(line.tokens))
+        .map(|manifest_entry| manifest_entry.original_tokens.less(manifest_entry.tokens))
         .sum()
 }
 

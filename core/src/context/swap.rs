@@ -47,6 +47,7 @@ pub(super) fn swap_cool_messages(
         .collect();
     let ages = cooling::calls_since_cool(&positions, surroundings.current_turn, &policy);
     if policy.cooling == Cooling::Stepped && step_is_due(material, surroundings, &ages) {
+        // Small messages have no summary here (`TailMessage::ready_summary`), so they stay.
         for (message, age) in material.tail.iter_mut().zip(&ages) {
             if age.is_some() {
                 message.swap();
@@ -56,6 +57,8 @@ pub(super) fn swap_cool_messages(
     ages.into_iter().map(|age| age.is_some()).collect()
 }
 
+/// Whether the cool messages are swapped in this context. Collects the candidates and the cost of
+/// their swap; [`cooling::step_is_due`] decides.
 fn step_is_due(material: &Material, surroundings: &TailSurroundings, ages: &[Option<u64>]) -> bool {
     let candidates: Vec<Candidate> = material
         .tail
@@ -68,19 +71,19 @@ fn step_is_due(material: &Material, surroundings: &TailSurroundings, ages: &[Opt
     };
     let sent =
         |message: &&TailMessage| message.id > oldest.id && Some(message.id) < material.last_call();
-    let behind: Tokens = material
+    let sent_after_oldest: Tokens = material
         .tail
         .iter()
         .filter(sent)
         .map(TailMessage::framed_tokens)
         .sum();
-    let saved_behind: Tokens = candidates[1..]
+    let saved_after_oldest: Tokens = candidates[1..]
         .iter()
         .filter(|candidate| Some(candidate.id) < material.last_call())
         .map(|candidate| candidate.saved)
         .sum();
     let cost = SwapCost {
-        rewritten: behind.less(saved_behind),
+        rewritten: sent_after_oldest.less(saved_after_oldest),
         prices: material.policy.prices,
         free: prefix_breaks_anyway(material, surroundings)
             || exceeds_budget(material, surroundings),
@@ -90,17 +93,17 @@ fn step_is_due(material: &Material, surroundings: &TailSurroundings, ages: &[Opt
 
 /// A cool large message that has a summary but is still sent as its original.
 fn candidate(message: &TailMessage, calls: u64, material: &Material) -> Option<Candidate> {
-    let ready = message.ready.as_ref()?;
+    let summary = message.ready_summary.as_ref()?;
     let large = cooling::is_large(message.tokens, &material.policy);
     (large && matches!(message.body, Body::Original(_))).then(|| Candidate {
         id: message.id,
-        saved: message.tokens.less(ready.tokens),
+        saved: message.tokens.less(summary.tokens),
         calls,
     })
 }
 
-/// Whether the provider's cache is lost whatever is swapped: the context begins differently from
-/// the previous one, or the last call is older than the cache's lifetime.
+/// Whether the provider's cache is lost even if nothing is swapped: the context begins differently
+/// from the previous one, or the last call is older than the cache's lifetime.
 fn prefix_breaks_anyway(material: &Material, surroundings: &TailSurroundings) -> bool {
     let Some(before) = &material.prefix else {
         return true;
@@ -123,7 +126,7 @@ fn exceeds_budget(material: &Material, surroundings: &TailSurroundings) -> bool 
     let repairs = if surroundings.format == Format::Neutral {
         0
     } else {
-        64 + 8 * material.tail.len() as u64
+        REPAIR_TOKENS + REPAIR_TOKENS_PER_MESSAGE * material.tail.len() as u64
     };
     let added = Tokens::new(MARK_TOKENS * summaries + repairs);
     surroundings
@@ -131,8 +134,13 @@ fn exceeds_budget(material: &Material, surroundings: &TailSurroundings) -> bool 
         .is_some_and(|budget| surroundings.tokens + tail + added > budget)
 }
 
-/// Most tokens of the mark around a summary, without the message's tool calls.
+/// Most tokens of the mark before a message's summary, without the message's tool calls.
+/// (`economics` has a typical value, for replays.)
 const MARK_TOKENS: u64 = 32;
+/// Tokens assumed for what repairs add to a context as a whole, such as user messages at its ends.
+const REPAIR_TOKENS: u64 = 64;
+/// Tokens assumed for what repairs add to each message, such as names in tool results.
+const REPAIR_TOKENS_PER_MESSAGE: u64 = 8;
 
 impl Material {
     /// The newest assistant message of the tail. Everything before it was sent in the last call.
@@ -166,14 +174,14 @@ impl TailMessage {
         let Body::Original(parts) = &self.body else {
             return;
         };
-        let Some(ready) = self.ready.take() else {
+        let Some(summary) = self.ready_summary.take() else {
             return;
         };
         self.body = Body::Summary {
             original_bytes: plain_text_bytes(parts) as u64,
             outline: outline(parts),
-            text: ready.text,
-            tokens: ready.tokens,
+            text: summary.text,
+            tokens: summary.tokens,
         };
     }
 }

@@ -1,5 +1,5 @@
 //! What is sent in place of a message that is swapped for its summary, and the mark before a
-//! checkpoint's summary.
+//! checkpoint's summary. A mark is a line in brackets that says what the text after it summarizes.
 
 use crate::{
     message::{MessageId, Part, Role, ToolMark},
@@ -20,8 +20,8 @@ pub struct SwappedMessage {
 }
 
 impl SwappedMessage {
-    /// Tokens that are sent in addition to the summary: the mark that identifies it, and tool calls
-    /// and results in their places.
+    /// Tokens that are sent in addition to the summary: the mark before it, and what stands for the
+    /// message's tool calls and results.
     pub fn overhead_tokens(&self, encoding: Encoding) -> Tokens {
         self.parts("", encoding).1
     }
@@ -41,8 +41,8 @@ impl SwappedMessage {
         if self.role != Role::Tool {
             parts.extend(text.take().map(|text| Part::Text { text }));
         }
-        for mark in &self.outline {
-            parts.push(match mark {
+        for tool_mark in &self.outline {
+            parts.push(match tool_mark {
                 ToolMark::Call { id: call, name } => {
                     let input = format!("{{\"summarised_in_message\":{id}}}");
                     overhead += counter.count(&input) + counter.count(name);
@@ -84,7 +84,7 @@ pub fn checkpoint_overhead_tokens(last: MessageId, encoding: Encoding) -> Tokens
     encoding.counter().count(&checkpoint_mark(last)) + JOIN_TOKENS
 }
 
-/// Most tokens by which mark and summary count more as one text than apart. In `o200k_base` the end
-/// of the mark joins with slashes, so that `/MPL/` after it counts three tokens instead of one.
-/// This is the maximum over 450,000 beginnings of lines.
+/// Most tokens that mark and summary have as one text in excess of the sum of their own counts. In
+/// `o200k_base` the end of the mark joins with slashes, so that `/MPL/` after it counts three
+/// tokens instead of one. This is the maximum over 450,000 beginnings of lines.
 const JOIN_TOKENS: Tokens = Tokens::new(2);

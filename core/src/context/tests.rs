@@ -1,4 +1,5 @@
-//! Contexts of arbitrary histories are complete, within budget, and paired.
+//! What a build does with a history: the manifest has every message, the budget is kept, and every
+//! call has its result.
 
 use std::collections::HashSet;
 
@@ -11,6 +12,8 @@ use crate::{
     tokens::Encoding,
 };
 
+/// Material with a separator after message 2 and a checkpoint up to message 4. The tail begins with
+/// message 5.
 fn material(tail: Vec<TailMessage>) -> Material {
     Material {
         last_message_id: tail.last().map_or(MessageId(4), |message| message.id),
@@ -46,7 +49,7 @@ fn message(id: i64, role: Role, turn: i32, parts: Vec<Part>) -> TailMessage {
         tokens,
         estimated: false,
         body: Body::Original(parts),
-        ready: None,
+        ready_summary: None,
     }
 }
 
@@ -71,18 +74,19 @@ fn result(id: &str, text: &str) -> Part {
     }
 }
 
-fn built(tail: Vec<TailMessage>) -> Context {
-    build(material(tail), Ask::default()).expect("no budget, no refusal")
+fn build_without_budget(tail: Vec<TailMessage>) -> Context {
+    build(material(tail), Ask::default()).expect("without a budget no context is refused")
 }
 
 #[test]
-fn a_message_repeated_many_times_is_sent_once_for_all_its_ids() {
+fn many_user_messages_in_a_row_are_sent_as_one_and_equal_ones_only_once() {
+    // With so many messages, quadratic work would take minutes.
     const COUNT: i64 = 200_000;
     let last = 4 + COUNT;
     let tail: Vec<TailMessage> = (5..=last)
         .map(|id| message(id, Role::User, 1, text("a")))
         .collect();
-    let context = built(tail);
+    let context = build_without_budget(tail);
     let ids: Vec<i64> = context
         .messages
         .iter()
@@ -100,8 +104,9 @@ fn a_message_repeated_many_times_is_sent_once_for_all_its_ids() {
         bytes: 0,
         tokens: 0,
     };
+    // User messages that differ are merged into one message.
     let pictures = |id: i64| [text(&id.to_string()), vec![Part::Media(picture.clone())]].concat();
-    let joined = built(
+    let joined = build_without_budget(
         (5..=last)
             .map(|id| message(id, Role::User, 1, pictures(id)))
             .collect(),
@@ -161,8 +166,8 @@ fn system_prompt_summary_tail_and_input_come_in_this_order() {
 }
 
 #[test]
-fn an_orphan_user_message_is_joined_to_the_next_with_a_blank_line() {
-    let context = built(vec![
+fn adjacent_user_messages_are_merged_with_a_blank_line() {
+    let context = build_without_budget(vec![
         message(5, Role::User, 1, text("first")),
         message(6, Role::User, 1, text("second")),
     ]);
@@ -178,8 +183,8 @@ fn an_orphan_user_message_is_joined_to_the_next_with_a_blank_line() {
 }
 
 #[test]
-fn calls_and_results_are_paired() {
-    let context = built(vec![
+fn every_call_gets_one_result_and_results_without_a_call_are_dropped() {
+    let context = build_without_budget(vec![
         message(5, Role::Tool, 0, vec![result("ghost", "nobody asked")]),
         message(6, Role::User, 1, text("look")),
         message(7, Role::Assistant, 1, vec![call("a"), call("b")]),
@@ -244,9 +249,9 @@ fn a_swapped_tool_result_keeps_its_place() {
         tokens: Tokens::new(2_000_000),
         estimated: false,
         body,
-        ready: None,
+        ready_summary: None,
     };
-    let context = built(vec![
+    let context = build_without_budget(vec![
         message(5, Role::Assistant, 0, vec![call("a")]),
         swapped,
     ]);
@@ -281,7 +286,7 @@ fn a_budget_below_the_system_prompt_is_refused_with_its_sizes() {
 }
 
 #[test]
-fn a_clipped_tool_result_is_never_half_json() {
+fn a_clipped_json_result_is_still_valid_json() {
     let json = format!("{{\"rows\":[{}]}}", vec!["{\"n\":1}"; 2_000].join(","));
     let context = build(
         material(vec![
@@ -298,19 +303,21 @@ fn a_clipped_tool_result_is_never_half_json() {
     let Part::ToolResult { text, .. } = &context.messages[3].parts[0] else {
         panic!("a tool result")
     };
-    let rows = serde_json::from_str::<serde_json::Value>(text).expect("JSON still")["rows"].clone();
-    let rows = rows.as_array().expect("an array still");
+    let rows = serde_json::from_str::<serde_json::Value>(text)
+        .expect("the clipped result is valid JSON")["rows"]
+        .clone();
+    let rows = rows.as_array().expect("`rows` is still an array");
     let left_out = rows
         .iter()
         .filter_map(serde_json::Value::as_str)
         .collect::<Vec<_>>();
-    let line = context
+    let manifest_entry = context
         .manifest
         .iter()
-        .find(|line| line.first == MessageId(6))
+        .find(|manifest_entry| manifest_entry.first == MessageId(6))
         .expect("message 6 has a manifest entry");
-    let [range] = line.clipped.as_slice() else {
-        panic!("{:?}", line.clipped)
+    let [range] = manifest_entry.clipped.as_slice() else {
+        panic!("{:?}", manifest_entry.clipped)
     };
     let mark = format!(
         "[{} bytes left out: bytes {} to {} of message 6]",
@@ -398,14 +405,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn every_context_is_complete_and_well_paired(tail in history()) {
+    fn every_message_is_in_the_manifest_and_every_call_has_one_result(tail in history()) {
         let last = tail.last().map_or(4, |message| message.id.0);
-        let context = built(tail);
+        let context = build_without_budget(tail);
         prop_assert!(covers_every_id(&context, last));
         prop_assert!(well_paired(&context));
         let recounted: Tokens = context.messages.iter()
             .map(|message| crate::tokens::count_parts(Encoding::O200kBase, &message.parts) + FRAMING_PER_MESSAGE).sum();
-        prop_assert!(recounted <= context.total, "says {}, counts {recounted}", context.total);
+        prop_assert!(recounted <= context.total, "reported {}, counted {recounted}", context.total);
     }
 
     #[test]
@@ -427,7 +434,7 @@ proptest! {
         }
         let recounted: Tokens = context.messages.iter()
             .map(|message| crate::tokens::count_parts(Encoding::O200kBase, &message.parts) + FRAMING_PER_MESSAGE).sum();
-        prop_assert!(recounted <= Tokens::new(budget), "counts {recounted} of {budget}");
+        prop_assert!(recounted <= Tokens::new(budget), "counted {recounted}, budget {budget}");
     }
 }
 
@@ -467,7 +474,7 @@ fn a_summary_that_begins_with_a_slash_is_counted_with_its_mark() {
         },
         Ask::default(),
     )
-    .expect("no budget, no refusal");
+    .expect("without a budget no context is refused");
     for message in &context.messages {
         let whole =
             crate::tokens::count_parts(Encoding::O200kBase, &message.parts) + FRAMING_PER_MESSAGE;

@@ -1,5 +1,5 @@
-//! When a message is large, when it is cool, and when cool messages are swapped for their
-//! summaries. The step rule of stepped cooling is in `stepped`.
+//! When a message is large, and when it is cool: so old that its summary may be sent in its place,
+//! which is a swap. `stepped` decides when stepped cooling swaps.
 
 mod stepped;
 
@@ -16,13 +16,13 @@ pub fn is_large(tokens: Tokens, policy: &Policy) -> bool {
     tokens > policy.large_message_threshold
 }
 
-/// Whether a message of `turn` is cool by its age at `current_turn`: more than `hot_zone_radius`
-/// turns old.
+/// Whether a message of turn `turn` is cool in turn `current_turn` because of its age in turns,
+/// which must be more than `hot_zone_radius`.
 pub fn is_cool_by_turns(turn: i32, current_turn: i32, policy: &Policy) -> bool {
     i64::from(current_turn) - i64::from(turn) > i64::from(policy.hot_zone_radius)
 }
 
-/// The position of a message in time.
+/// What decides the age of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TailPosition {
     /// Its turn.
@@ -31,22 +31,23 @@ pub struct TailPosition {
     pub role: Role,
 }
 
-/// For each message of a tail: None while it is hot, and the number of model calls since it became
-/// cool.
+/// For each message of a tail: the number of model calls since it became cool; None while it is
+/// hot.
 ///
 /// A message is cool when it is more than `hot_zone_radius` turns old. With stepped cooling it is
-/// also cool when more than `hot_zone_calls` model calls have followed, because a tool run stays in
-/// one turn.
+/// also cool when more than `hot_zone_calls` model calls have followed it, because an agent may
+/// make many tool calls within one turn.
 pub fn calls_since_cool(
     tail: &[TailPosition],
     current_turn: i32,
     policy: &Policy,
 ) -> Vec<Option<u64>> {
+    // For each index: the number of model calls from there on.
     let mut calls_from = vec![0_u64; tail.len() + 1];
     for (index, position) in tail.iter().enumerate().rev() {
         calls_from[index] = calls_from[index + 1] + u64::from(position.role == Role::Assistant);
     }
-    let by_calls = (policy.cooling == Cooling::Stepped && policy.hot_zone_calls > 0)
+    let hot_calls = (policy.cooling == Cooling::Stepped && policy.hot_zone_calls > 0)
         .then_some(policy.hot_zone_calls);
     let ages = tail.iter().enumerate().map(|(index, position)| {
         let by_turns = is_cool_by_turns(position.turn, current_turn, policy).then(|| {
@@ -54,7 +55,7 @@ pub fn calls_since_cool(
             calls_from[tail.partition_point(|later| i64::from(later.turn) <= cool_at)]
         });
         let by_calls =
-            by_calls.and_then(|calls| calls_from[index + 1].checked_sub(u64::from(calls) + 1));
+            hot_calls.and_then(|calls| calls_from[index + 1].checked_sub(u64::from(calls) + 1));
         by_turns.max(by_calls)
     });
     ages.collect()
@@ -81,6 +82,7 @@ mod tests {
         assert!(is_large(Tokens::new(4_001), &policy));
     }
 
+    /// One turn: a question, then `calls` tool calls with their results.
     fn tool_run(calls: usize) -> Vec<TailPosition> {
         let mut tail = vec![TailPosition {
             turn: 1,
@@ -93,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_model_calls_leave_a_message_hot_and_eleven_make_it_cool_in_steps_only() {
+    fn only_with_stepped_cooling_is_a_message_cool_after_more_than_ten_model_calls() {
         let stepped = Policy {
             cooling: Cooling::Stepped,
             ..Policy::default()
@@ -112,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_counted_since_whichever_age_came_first() {
+    fn calls_are_counted_from_when_a_message_first_became_cool() {
         let policy = Policy {
             cooling: Cooling::Stepped,
             ..Policy::default()
@@ -124,7 +126,7 @@ mod tests {
         assert_eq!(
             &ages[..6],
             [Some(2), Some(2), Some(1), Some(1), None, None],
-            "cool since turns 7 and 8"
+            "messages of turn 1 are cool since turn 7, those of turn 2 since turn 8"
         );
         assert_eq!(
             calls_since_cool(&chat, 9, &policy)[4],

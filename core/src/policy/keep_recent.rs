@@ -29,6 +29,7 @@ pub const SHARE_MIN_PERCENT: usize = 20;
 /// Fewest messages that [`KeepRecent::Share`] leaves.
 pub const SHARE_MIN_MESSAGES: usize = 4;
 
+/// The valid values, for error messages.
 const FORMS: &str =
     "`5 turns`, `20000 tokens`, `50 %` or `last user message`, each at least 1, a share at most 90";
 
@@ -71,6 +72,7 @@ impl FromStr for KeepRecent {
             [tokens, "tokens" | "token"] => {
                 Self::Tokens(Tokens::new(tokens.parse().map_err(|_| wrong())?))
             }
+            // Number and unit in one word: `5turns`.
             [both] if both.ends_with("turns") => Self::Turns(
                 both.trim_end_matches("turns")
                     .parse()

@@ -1,7 +1,7 @@
 //! The settings in force for one conversation: when it is compacted, and how its messages cool.
 //!
-//! - `session_settings`: their precedence, from the server's `[session]` section, a profile, the
-//!   conversation's own overrides, and the model's window and prices.
+//! - `session_settings`: the settings in force, from the server's `[session]` section, a profile,
+//!   the conversation's own overrides, and the model's window and prices; which of them wins.
 //! - `overrides`: the settings that can be set.
 //! - `profile`: the names of the shipped presets. `profile_settings`: what each of them sets.
 //! - `threshold`: how many tokens of tail make a checkpoint due.
@@ -30,22 +30,22 @@ use crate::{model::Prices, tokens::Tokens};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cooling {
-    /// At once: every context swaps every cool message that has a summary.
+    /// At once: every context sends every cool message that has a summary as its summary.
     #[default]
     Strict,
-    /// All together, once waiting has cost half of what a break of the provider's prefix cache
-    /// costs.
+    /// All together in one step, once sending the originals has cost half as much as the step: a
+    /// step breaks the provider's prefix cache.
     Stepped,
 }
 
-/// When large messages are summarised.
+/// When large messages are summarized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LargeSummaries {
     /// As soon as they are counted.
     #[default]
     Eager,
-    /// When they are nearly cool, or the tail exceeds half of the token threshold.
+    /// When they are nearly cool, or when the tail has half of the token threshold.
     Lazy,
 }
 
@@ -56,7 +56,7 @@ pub struct Policy {
     pub token_threshold: TokenThreshold,
     /// A checkpoint is due at this many messages in the tail (`>=`); 0 turns the trigger off.
     pub max_message_count: u32,
-    /// The tail that a checkpoint keeps, if it fits into half of the thresholds.
+    /// The tail that a checkpoint keeps, if it fits into about half of the thresholds (`cut`).
     pub keep_recent: KeepRecent,
     /// A message with more tokens than this is large (`>`).
     pub large_message_threshold: Tokens,
@@ -67,7 +67,7 @@ pub struct Policy {
     pub hot_zone_calls: u32,
     /// When cool large messages are swapped.
     pub cooling: Cooling,
-    /// When large messages are summarised.
+    /// When large messages are summarized.
     pub large_summaries: LargeSummaries,
     /// Whether tool calls and results are stored.
     pub store_tool_messages: bool,
@@ -88,7 +88,8 @@ impl Default for Policy {
 }
 
 /// Smallest token threshold, in percent of what a checkpoint leaves. Below it, checkpoints follow
-/// each other faster than the prefix cache pays for (measured: at 120 % the cost explodes).
+/// each other so fast that the rewritten prefix cache costs more than they save (measured: at 120 %
+/// the cost rises steeply).
 const MIN_THRESHOLD_PERCENT: u64 = 150;
 
 impl Policy {
@@ -135,8 +136,9 @@ impl Policy {
                     return Ok(());
                 }
                 let why = format!(
-                    "at least {least}: a checkpoint leaves {left} tokens (system prompt and keep_recent), and with less \
-                     than half of that as room the next one follows at once, each time rewriting the provider's cache"
+                    "at least {least}: a checkpoint leaves {left} tokens (system prompt and \
+                     keep_recent). With a smaller threshold the next checkpoint follows soon, \
+                     and each one makes the provider write its cache again"
                 );
                 Err(PolicyError::new("token_threshold", why))
             }

@@ -7,8 +7,9 @@ use crate::tokens::Tokens;
 
 macro_rules! overrides {
     ($($(#[$doc:meta])* $key:ident: $kind:ty,)*) => {
-        /// The settings that are set. An absent key leaves the value of the next level. Stored as
-        /// jsonb, read from `[session]`.
+        /// Settings of one level (a call, a conversation, a profile or the server): those that are
+        /// set. For an absent key the value of the next level applies. Stored as jsonb, or read
+        /// from `[session]`.
         #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
         #[serde(default)]
         pub struct PolicyOverrides {
@@ -19,7 +20,7 @@ macro_rules! overrides {
             /// The names of all keys.
             pub const KEYS: &'static [&'static str] = &[$(stringify!($key)),*];
 
-            /// These settings, and those of `other` for keys that are absent here.
+            /// These settings, with those of `other` for keys that are absent here.
             #[must_use]
             pub fn over(self, other: Self) -> Self {
                 Self { $($key: self.$key.or(other.$key),)* }
@@ -66,12 +67,12 @@ overrides! {
     store_tool_messages: bool,
     /// See [`super::Policy::cache_ttl_seconds`].
     cache_ttl_seconds: u32,
-    /// The model that the conversation is for. It gives window and prices.
+    /// The model that the conversation is for. It decides window and prices.
     model: String,
     /// The model's context window, if it differs from the known one.
     window_tokens: Tokens,
-    /// Price of cached input, in thousandths of plain input's price, if it differs from the model's
-    /// known one.
+    /// Price of input read from the cache, in thousandths of plain input's price, if it differs
+    /// from the model's known one.
     cache_read_price: u32,
     /// Price of input written to the cache, in thousandths of plain input's price.
     cache_write_price: u32,

@@ -10,13 +10,13 @@ pub enum Profile {
     Default,
     /// Coding and tool-using agents: the lowest cost that the provider's cache allows.
     Agents,
-    /// Chat bots that keep text only.
+    /// Chat bots that keep text only, as ZeroClaw does.
     Zeroclaw,
-    /// At 180,000 tokens a checkpoint keeps half of the messages.
+    /// As claw0: at 180,000 tokens a checkpoint keeps half of the messages.
     Claw0,
-    /// At 80,000 tokens a checkpoint keeps twenty turns.
+    /// As ai-panel: at 80,000 tokens a checkpoint keeps twenty turns.
     AiPanel,
-    /// A checkpoint close to the model's window.
+    /// As OpenClaw: a checkpoint close to the model's window.
     Openclaw,
 }
 

@@ -1,5 +1,5 @@
-//! The precedence of settings: from the server's settings, a profile and a conversation's overrides
-//! to the policy in force.
+//! The settings in force for a conversation: the server's settings, a profile and the
+//! conversation's overrides become one policy.
 
 use super::{
     Cooling, KeepRecent, LargeSummaries, Policy, PolicyOverrides, Profile, TokenThreshold,
@@ -19,7 +19,7 @@ pub struct SessionSettings {
 }
 
 impl SessionSettings {
-    /// The server's settings.
+    /// Settings from the `[session]` section and the configured models.
     pub const fn new(own: PolicyOverrides, models: Models) -> Self {
         Self { own, models }
     }
@@ -29,20 +29,25 @@ impl SessionSettings {
         &self.own
     }
 
-    /// The policy in force with a conversation's overrides. `learnt` is the window that the
+    /// The policy in force with a conversation's overrides. `learnt_window` is the window that the
     /// provider named in an error.
     ///
-    /// Each key comes from the first of these that sets it: the conversation; its profile; the
-    /// server's settings; the server's profile; the default profile. Keys that no profile sets
-    /// (model, window, prices) come from the conversation or the server.
-    pub fn policy(&self, overrides: &PolicyOverrides, learnt: Option<Tokens>) -> Policy {
+    /// Each key comes from the first of these that sets it:
+    /// 1. the conversation;
+    /// 2. the conversation's profile;
+    /// 3. the server's settings;
+    /// 4. if the conversation has no profile: the server's profile, or else the default profile.
+    ///
+    /// Keys that no profile sets (model, window, prices, lifetime of the cache) come from the
+    /// conversation, the server, or the model.
+    pub fn policy(&self, overrides: &PolicyOverrides, learnt_window: Option<Tokens>) -> Policy {
         let set = self.resolved(overrides);
         let model = set
             .model
             .as_deref()
             .map(|name| self.models.find(name))
             .unwrap_or_default();
-        let Model { window, prices } = model.with_learnt_window(learnt);
+        let Model { window, prices } = model.with_learnt_window(learnt_window);
         let prices = prices.unwrap_or_default();
         let window = set.window_tokens.or(window);
         Policy {
@@ -62,14 +67,14 @@ impl SessionSettings {
         }
     }
 
-    /// Every key that is set, including those of the profiles.
+    /// The value of every key that the conversation, the server or a profile sets.
     pub fn resolved(&self, overrides: &PolicyOverrides) -> PolicyOverrides {
         let base = self.base(overrides.profile);
         overrides.clone().over(base)
     }
 
-    /// The settings below the overrides of a conversation with this profile (None: without a
-    /// profile).
+    /// The settings that apply to a conversation with this profile where its own overrides set no
+    /// key. None: the conversation has no profile.
     fn base(&self, profile: Option<Profile>) -> PolicyOverrides {
         let own = self.own.clone();
         if let Some(profile) = profile {
@@ -79,8 +84,9 @@ impl SessionSettings {
         own.over(preset)
     }
 
-    /// A number that changes with the settings, with the shipped profiles and models, and with the
-    /// rules of triggers.
+    /// A number that differs if the settings, the shipped profiles and models, or the rules of
+    /// triggers differ. It is stored with trigger bounds, which are valid only while it is the
+    /// same.
     pub fn fingerprint(&self) -> i64 {
         let bases = std::iter::once(None)
             .chain(Profile::ALL.into_iter().map(Some))
@@ -95,9 +101,9 @@ impl SessionSettings {
         digest.first_chunk().copied().map_or(0, i64::from_be_bytes)
     }
 
-    /// The settings for statements that decide about coolness: a JSON object from profile name (""
-    /// for none) to the keys that statements read. It is sent with every context, so it holds no
-    /// other keys.
+    /// The settings for SQL statements that decide which messages are cool: a JSON object. For each
+    /// profile name ("" for no profile) it has the keys that statements read. It is sent with every
+    /// context's statement, so it holds no other keys.
     pub fn bases(&self) -> String {
         let all = std::iter::once(None).chain(Profile::ALL.into_iter().map(Some));
         let bases = all.map(|profile| {
@@ -114,7 +120,7 @@ impl SessionSettings {
 /// Version of the rules by which `trigger` computes its bounds. Bounds computed under another
 /// version are ignored.
 const TRIGGER_RULES_VERSION: u64 = 1;
-/// Seconds that providers keep an unused prefix in their cache.
+/// Seconds that providers keep an unused prefix in their cache, unless a setting says otherwise.
 const CACHE_TTL_SECONDS: u32 = 300;
 /// The window assumed for an unknown model, in tokens.
 const ASSUMED_WINDOW: Tokens = Tokens::new(128_000);

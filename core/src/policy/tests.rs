@@ -1,15 +1,15 @@
-//! How settings are written, where they come from, and which are refused.
+//! How settings are written, which value of a setting wins, and which values are refused.
 
 use super::*;
 
-fn parsed(json: &str) -> PolicyOverrides {
+fn overrides_from(json: &str) -> PolicyOverrides {
     serde_json::from_str(json).expect("valid settings")
 }
 
 #[test]
-fn settings_are_read_and_written_alike() {
+fn settings_are_written_in_the_form_in_which_they_are_read() {
     let json = r#"{"profile":"ai-panel","token_threshold":"window - 16384","keep_recent":"20000 tokens","cooling":"stepped"}"#;
-    let set = parsed(json);
+    let set = overrides_from(json);
     assert_eq!(
         set.token_threshold,
         Some(TokenThreshold::BelowWindow(Tokens::new(16_384)))
@@ -23,11 +23,11 @@ fn settings_are_read_and_written_alike() {
         json
     );
     assert_eq!(
-        parsed(r#"{"token_threshold":5}"#).token_threshold,
+        overrides_from(r#"{"token_threshold":5}"#).token_threshold,
         Some(TokenThreshold::Tokens(Tokens::new(5)))
     );
     assert_eq!(
-        parsed(r#"{"token_threshold":"auto"}"#).token_threshold,
+        overrides_from(r#"{"token_threshold":"auto"}"#).token_threshold,
         Some(TokenThreshold::Auto)
     );
     for wrong in [
@@ -43,7 +43,7 @@ fn settings_are_read_and_written_alike() {
 }
 
 #[test]
-fn the_profiles_are_those_of_the_contract() {
+fn each_profile_sets_its_documented_values() {
     let of = |profile: Profile| {
         let overrides = PolicyOverrides {
             profile: Some(profile),
@@ -100,7 +100,7 @@ fn the_profiles_are_those_of_the_contract() {
 
 #[test]
 fn a_key_comes_from_the_conversation_then_its_profile_then_the_server() {
-    let server = parsed(
+    let server = overrides_from(
         r#"{"profile":"claw0","large_message_threshold":7,"model":"gpt-4o","cache_ttl_seconds":60}"#,
     );
     let session = SessionSettings::new(server, crate::model::Models::default());
@@ -110,7 +110,10 @@ fn a_key_comes_from_the_conversation_then_its_profile_then_the_server() {
         (7, KeepRecent::Share(50))
     );
     assert_eq!((plain.window.get(), plain.cache_ttl_seconds), (128_000, 60));
-    let own = session.policy(&parsed(r#"{"profile":"agents","hot_zone_radius":2}"#), None);
+    let own = session.policy(
+        &overrides_from(r#"{"profile":"agents","hot_zone_radius":2}"#),
+        None,
+    );
     assert_eq!(
         (
             own.large_message_threshold.get(),
@@ -122,7 +125,7 @@ fn a_key_comes_from_the_conversation_then_its_profile_then_the_server() {
     assert_eq!(
         (own.prices.cached, own.cache_ttl_seconds),
         (500, 60),
-        "no profile sets these"
+        "no profile sets prices and the lifetime of the cache"
     );
 }
 
@@ -165,6 +168,8 @@ fn the_automatic_threshold_is_where_cache_and_checkpoints_cost_least() {
         turns: 10,
         calls: 100,
     };
+    // A checkpoint leaves the head (4,000) and 20,000 tokens of tail. rho is 11.5, and each call
+    // adds 50,000 / 100 tokens.
     let left = 24_000.0_f64;
     let best = left + (2.0 * 11.5 * 500.0 * left).sqrt();
     let wanted = Tokens::new(best.max(1.5 * left) as u64 - 4_000);
@@ -173,7 +178,7 @@ fn the_automatic_threshold_is_where_cache_and_checkpoints_cost_least() {
     assert_eq!(
         policy.threshold(&context).get(),
         36_000 - 4_000,
-        "never below 1.5 of what is left"
+        "never below 1.5 times what a checkpoint leaves"
     );
     let small = Policy {
         window: Tokens::new(20_000),

@@ -13,10 +13,11 @@ use crate::tokens::Tokens;
 pub enum TokenThreshold {
     /// This many tokens in the tail.
     Tokens(Tokens),
-    /// The size at which checkpoints and cache together cost least, from the conversation's own
-    /// figures.
+    /// The size at which checkpoints and the provider's cache together cost least. It is computed
+    /// from the figures of the conversation's tail.
     Auto,
-    /// The context is within this many tokens of the model's window.
+    /// The size at which the context is within this many tokens of the model's window. It is never
+    /// less than a quarter of the window.
     BelowWindow(Tokens),
 }
 
@@ -35,7 +36,8 @@ pub struct TailFigures {
     pub calls: u64,
 }
 
-/// Tokens of the window reserved for the model's answer, if the threshold names no reserve.
+/// Tokens of the window that [`TokenThreshold::Auto`] reserves for the model's answer, but at most
+/// a quarter of the window.
 const ANSWER_RESERVE: Tokens = Tokens::new(16_384);
 
 impl Policy {
@@ -61,13 +63,13 @@ impl Policy {
     }
 
     /// Whether the threshold depends on the model's window.
-    pub const fn goes_by_window(&self) -> bool {
+    pub const fn depends_on_window(&self) -> bool {
         !matches!(self.token_threshold, TokenThreshold::Tokens(_))
     }
 
-    /// The smallest value of [`Policy::threshold`] over all tails that follow `head` tokens of
-    /// system prompt and summary. What a checkpoint leaves, and what each call adds, can only raise
-    /// it.
+    /// The smallest value of [`Policy::threshold`] for any tail that follows `head` tokens of
+    /// system prompt and summary. The tokens that a checkpoint leaves and that each call adds can
+    /// only raise the threshold.
     pub fn min_threshold(&self, head: Tokens) -> Tokens {
         self.threshold(&TailFigures {
             head,
@@ -100,7 +102,7 @@ impl Policy {
     }
 }
 
-/// The serialised form: a number or a word.
+/// The serialized form: a number or a word.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Written {
@@ -108,6 +110,7 @@ enum Written {
     Word(String),
 }
 
+/// The valid values, for error messages.
 const FORMS: &str = "a number of tokens, `auto`, or `window - 16384`";
 
 impl fmt::Display for TokenThreshold {

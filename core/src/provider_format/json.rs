@@ -1,5 +1,5 @@
-//! Tool input as JSON: checked as strictly as the strictest provider does, and passed through byte
-//! for byte.
+//! Tool input as JSON. It is checked as strictly as the strictest provider checks it, and is passed
+//! on byte for byte.
 
 use std::fmt;
 
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_object_that_every_provider_accepts_is_an_object() {
+    fn an_object_counts_as_one_only_if_every_provider_accepts_it() {
         for good in [
             "{}",
             " {\"a\":1.50e+2}\n",
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn base64_is_padded_and_of_its_alphabet() {
+    fn only_padded_standard_base64_is_accepted() {
         assert!(is_base64("QUJD") && is_base64("QUI=") && is_base64("QQ=="));
         for bad in ["", "====", "QUJ", "QU-D", "QU=D", "Q===", "QUJD\n"] {
             assert!(!is_base64(bad), "{bad}");

@@ -1,5 +1,5 @@
-//! Which pictures and files a provider accepts, in which position, and the description that
-//! replaces the others.
+//! Which pictures and files a provider accepts in which position, and the description that is sent
+//! in place of those that it does not accept.
 
 use super::{Format, json};
 use crate::{
@@ -40,15 +40,15 @@ impl MediaPosition {
     }
 }
 
-/// Media that can be sent.
+/// Media in the form in which a provider accepts them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sendable<'m> {
-    /// The canonical name of the media type.
+    /// The usual name of the media type.
     pub(crate) media_type: &'static str,
     pub(crate) source: Source<'m>,
 }
 
-/// Where the bytes are.
+/// Where the bytes of the media are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source<'m> {
     /// In the URI itself, as base64.
@@ -170,7 +170,7 @@ pub(crate) fn sendable(
 }
 
 fn openai(media: &Media) -> Option<Sendable<'_>> {
-    if let Some(media_type) = canonical_type(media, &PICTURE_TYPES) {
+    if let Some(media_type) = usual_type(media, &PICTURE_TYPES) {
         let source = if is_web(&media.uri) {
             Source::Url(&media.uri)
         } else {
@@ -178,7 +178,7 @@ fn openai(media: &Media) -> Option<Sendable<'_>> {
         };
         return Some(Sendable { media_type, source });
     }
-    let media_type = canonical_type(media, &[PDF])?;
+    let media_type = usual_type(media, &[PDF])?;
     Some(Sendable {
         media_type,
         source: whole_inline(media, media_type)?,
@@ -186,8 +186,7 @@ fn openai(media: &Media) -> Option<Sendable<'_>> {
 }
 
 fn anthropic(media: &Media) -> Option<Sendable<'_>> {
-    let media_type =
-        canonical_type(media, &PICTURE_TYPES).or_else(|| canonical_type(media, &[PDF]))?;
+    let media_type = usual_type(media, &PICTURE_TYPES).or_else(|| usual_type(media, &[PDF]))?;
     let source = if starts_with(&media.uri, "https://") {
         Source::Url(&media.uri)
     } else {
@@ -197,7 +196,7 @@ fn anthropic(media: &Media) -> Option<Sendable<'_>> {
 }
 
 fn gemini(media: &Media) -> Option<Sendable<'_>> {
-    let media_type = canonical_type(media, &GEMINI_TYPES)?;
+    let media_type = usual_type(media, &GEMINI_TYPES)?;
     let source = if starts_with(&media.uri, "https://") || starts_with(&media.uri, "gs://") {
         Source::Url(&media.uri)
     } else {
@@ -206,8 +205,8 @@ fn gemini(media: &Media) -> Option<Sendable<'_>> {
     Some(Sendable { media_type, source })
 }
 
-/// The canonical name of the media's type, if it is one of `names`.
-fn canonical_type(media: &Media, names: &[&'static str]) -> Option<&'static str> {
+/// The usual name of the media's type, if it is one of `names`.
+fn usual_type(media: &Media, names: &[&'static str]) -> Option<&'static str> {
     let name = media
         .media_type
         .split(';')
@@ -225,7 +224,8 @@ fn canonical_type(media: &Media, names: &[&'static str]) -> Option<&'static str>
         .find(|usual| usual.eq_ignore_ascii_case(name))
 }
 
-/// The whole `data:` URI, as OpenAI reads it, if the URI's own type matches.
+/// The whole `data:` URI, which is the form that OpenAI reads; None if the type in the URI is not
+/// `media_type`.
 fn whole_inline<'m>(media: &'m Media, media_type: &str) -> Option<Source<'m>> {
     let (own, _) = inline(&media.uri)?;
     own.eq_ignore_ascii_case(media_type)
@@ -281,7 +281,8 @@ mod tests {
         use Format::{
             AnthropicMessages as Anthropic, GeminiContents as Gemini, OpenAiChat as OpenAi,
         };
-        let rows = [
+        // Address, media type, and whether OpenAI, Anthropic and Gemini accept them from a user.
+        let cases = [
             ("https://a/b.png", "image/png", [true, true, true]),
             ("http://a/b.png", "image/png", [true, false, false]),
             ("gs://a/b.png", "image/png", [false, false, true]),
@@ -315,11 +316,11 @@ mod tests {
                 [false, false, false],
             ),
         ];
-        for (uri, media_type, takers) in rows {
+        for (uri, media_type, expected) in cases {
             let media = media(uri, media_type);
-            let taken = [OpenAi, Anthropic, Gemini]
+            let accepted = [OpenAi, Anthropic, Gemini]
                 .map(|format| is_accepted(&media, format, MediaPosition::User, &MediaAccess::Any));
-            assert_eq!(taken, takers, "{uri} as {media_type}");
+            assert_eq!(accepted, expected, "{uri} as {media_type}");
             assert!(
                 [OpenAi, Anthropic, Gemini]
                     .iter()

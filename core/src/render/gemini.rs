@@ -115,8 +115,7 @@ pub(super) fn request(context: &Context) -> Request<'_> {
         } else {
             "user"
         };
-        // A user message after tool results gets a content of its own: results share theirs with
-        // nothing else.
+        // Tool results get a content of their own: nothing else may be in it.
         let holds_results = message.role == Role::Tool;
         match request.contents.last_mut() {
             Some(last) if last.role == role && last.holds_results == holds_results => {
@@ -132,6 +131,7 @@ pub(super) fn request(context: &Context) -> Request<'_> {
     request
 }
 
+/// The parts of one message in Gemini's form. `names`: the tool's name for each call id so far.
 fn pieces<'c>(
     parts: &'c [Part],
     role: Role,

@@ -1,8 +1,8 @@
 //! Renders a context as one JSON object that a provider accepts. One file for each format:
 //! `anthropic`, `gemini`, `openai`, and `neutral`, which has roles and parts as they are stored.
 //!
-//! Build the context with the same format in its [`Ask`](crate::context::Ask): content that a
-//! provider refuses is repaired there, where it is counted and reported. Rendering changes only the
+//! The context must have been built for the same format ([`Ask`](crate::context::Ask)): the build
+//! repairs content that the provider refuses, counts it and reports it. Rendering changes only the
 //! form, and copies content only into the output.
 
 mod anthropic;
@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::context::Context;
 
-/// The context as one JSON object, without the system keys if there is no system prompt.
+/// The context as one JSON object. Without a system prompt, the keys for it are absent.
 pub fn render(context: &Context, format: Format) -> String {
     match format {
         Format::Neutral => to_json(&neutral::request(context), context),
@@ -31,14 +31,17 @@ pub fn render(context: &Context, format: Format) -> String {
 /// A high estimate of the bytes of one token, so that the output buffer seldom grows.
 const BYTES_PER_TOKEN: u64 = 5;
 
+/// Most bytes that are reserved for the output in advance.
+const MAX_RESERVED_BYTES: u64 = 64 * 1024 * 1024;
+
 fn to_json(request: &impl Serialize, context: &Context) -> String {
     let capacity = context
         .total
         .get()
         .saturating_mul(BYTES_PER_TOKEN)
-        .min(64 * 1024 * 1024) as usize;
+        .min(MAX_RESERVED_BYTES) as usize;
     let mut json = Vec::with_capacity(capacity);
     serde_json::to_writer(&mut json, request)
-        .expect("strings and numbers in structs always serialise into memory");
+        .expect("strings and numbers in structs always serialize into memory");
     String::from_utf8(json).expect("serde_json writes UTF-8")
 }

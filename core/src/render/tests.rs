@@ -1,6 +1,5 @@
-//! One conversation in each provider's format, and what building a context repairs, folds and clips
-//! for a format: messages that were sent again, large results under pressure, media and results
-//! that a provider refuses.
+//! One conversation in each provider's format. What a build changes for a format: repeated user
+//! messages, large results under pressure, and media and results that a provider refuses.
 
 use serde_json::{Value, json};
 
@@ -37,7 +36,7 @@ fn result(id: &str, text: &str) -> Part {
     }
 }
 
-fn thought(text: &str, signature: &str, provider: &str) -> Part {
+fn reasoning(text: &str, signature: &str, provider: &str) -> Part {
     Part::Reasoning {
         text: text.into(),
         signature: signature.into(),
@@ -69,7 +68,7 @@ fn material(messages: Vec<(Role, Vec<Part>)>) -> Material {
             tokens,
             estimated: false,
             body: Body::Original(parts),
-            ready: None,
+            ready_summary: None,
         }
     };
     let tail: Vec<TailMessage> = messages.into_iter().enumerate().map(message).collect();
@@ -92,7 +91,7 @@ fn material(messages: Vec<(Role, Vec<Part>)>) -> Material {
     }
 }
 
-fn sent(messages: Vec<(Role, Vec<Part>)>, format: Format) -> (Value, Context) {
+fn build_and_render(messages: Vec<(Role, Vec<Part>)>, format: Format) -> (Value, Context) {
     let context = build(
         material(messages),
         Ask {
@@ -100,7 +99,7 @@ fn sent(messages: Vec<(Role, Vec<Part>)>, format: Format) -> (Value, Context) {
             ..Ask::default()
         },
     )
-    .expect("no budget, no refusal");
+    .expect("without a budget no context is refused");
     (
         serde_json::from_str(&render(&context, format)).expect("a request is JSON"),
         context,
@@ -111,8 +110,8 @@ fn kinds(context: &Context) -> Vec<RepairKind> {
     context.repairs.iter().map(|repair| repair.kind).collect()
 }
 
-/// Two calls with results in the other order, an id with a special character, a picture, reasoning,
-/// an application's instruction.
+/// A conversation with two calls whose results come in the other order, an id with a special
+/// character, a picture, reasoning, and an application's instruction.
 fn conversation() -> Vec<(Role, Vec<Part>)> {
     vec![
         (
@@ -122,9 +121,9 @@ fn conversation() -> Vec<(Role, Vec<Part>)> {
         (
             Role::Assistant,
             vec![
-                thought("hm", "c2ln", "anthropic"),
+                reasoning("hm", "c2ln", "anthropic"),
                 text("I look."),
-                thought("", "Z2Vt", "gemini"),
+                reasoning("", "Z2Vt", "gemini"),
                 call("a|b", "look", "{\"at\": 1.50}"),
                 call("c", "look", "sea"),
             ],
@@ -137,8 +136,8 @@ fn conversation() -> Vec<(Role, Vec<Part>)> {
 }
 
 #[test]
-fn openai_gets_each_result_as_a_message_and_no_thoughts() {
-    let (body, context) = sent(conversation(), Format::OpenAiChat);
+fn openai_gets_each_result_as_a_message_and_no_reasoning() {
+    let (body, context) = build_and_render(conversation(), Format::OpenAiChat);
     let expected = json!({"messages": [
         {"role": "system", "content": "Answer briefly."},
         {"role": "user", "content": [
@@ -160,8 +159,8 @@ fn openai_gets_each_result_as_a_message_and_no_thoughts() {
 }
 
 #[test]
-fn anthropic_gets_results_first_in_one_user_message_and_its_own_thoughts() {
-    let (body, context) = sent(conversation(), Format::AnthropicMessages);
+fn anthropic_gets_results_first_in_one_user_message_and_its_own_reasoning() {
+    let (body, context) = build_and_render(conversation(), Format::AnthropicMessages);
     let id = body["messages"][1]["content"][2]["id"]
         .as_str()
         .expect("an id");
@@ -196,13 +195,13 @@ fn anthropic_gets_results_first_in_one_user_message_and_its_own_thoughts() {
     let raw = render(&context, Format::AnthropicMessages);
     assert!(
         raw.contains("{\"at\": 1.50}"),
-        "input goes through byte for byte: {raw}"
+        "input is passed on byte for byte: {raw}"
     );
 }
 
 #[test]
-fn gemini_gets_answers_in_the_order_of_calls_and_signatures_with_them() {
-    let (body, context) = sent(conversation(), Format::GeminiContents);
+fn gemini_gets_results_in_the_order_of_their_calls_and_signatures_with_the_calls() {
+    let (body, context) = build_and_render(conversation(), Format::GeminiContents);
     let expected = json!({"systemInstruction": {"parts": [{"text": "Answer briefly."}]}, "contents": [
         {"role": "user", "parts": [
             {"text": "Look."},
@@ -227,7 +226,7 @@ fn gemini_gets_answers_in_the_order_of_calls_and_signatures_with_them() {
 
 #[test]
 fn the_neutral_form_keeps_messages_as_they_are_stored() {
-    let (body, context) = sent(conversation(), Format::Neutral);
+    let (body, context) = build_and_render(conversation(), Format::Neutral);
     assert_eq!(
         body["messages"][2]["parts"][2],
         json!({"type": "reasoning", "text": "", "signature": "Z2Vt", "provider": "gemini"})
@@ -237,9 +236,9 @@ fn the_neutral_form_keeps_messages_as_they_are_stored() {
 }
 
 #[test]
-fn a_conversation_of_the_model_alone_is_opened_and_ended_by_the_user() {
+fn a_conversation_without_user_messages_gets_one_at_its_start_and_end() {
     for format in [Format::AnthropicMessages, Format::GeminiContents] {
-        let (_, context) = sent(vec![(Role::Assistant, vec![text("Hello?")])], format);
+        let (_, context) = build_and_render(vec![(Role::Assistant, vec![text("Hello?")])], format);
         let roles: Vec<Role> = context
             .messages
             .iter()
@@ -259,13 +258,13 @@ fn a_conversation_of_the_model_alone_is_opened_and_ended_by_the_user() {
         Format::AnthropicMessages,
         Format::GeminiContents,
     ] {
-        let (_, context) = sent(Vec::new(), format);
+        let (_, context) = build_and_render(Vec::new(), format);
         assert_eq!(context.messages.len(), 2, "a context is never empty");
     }
 }
 
 #[test]
-fn calls_with_one_id_get_distinct_ids_and_so_do_their_results() {
+fn calls_with_the_same_id_get_distinct_ids_and_so_do_their_results() {
     let calls = vec![
         call("a", "look", "{\"n\":1}"),
         call("a", "look", "{\"n\":2}"),
@@ -277,7 +276,7 @@ fn calls_with_one_id_get_distinct_ids_and_so_do_their_results() {
         (Role::Assistant, vec![call("a", "look", "{\"n\":3}")]),
         (Role::Tool, vec![result("a", "three")]),
     ];
-    let (body, context) = sent(messages, Format::AnthropicMessages);
+    let (body, context) = build_and_render(messages, Format::AnthropicMessages);
     let id = |message: usize, block: usize, key: &str| {
         body["messages"][message]["content"][block][key].clone()
     };
@@ -304,28 +303,28 @@ fn a_message_sent_again_after_a_failed_turn_is_sent_once() {
             (Role::Assistant, Vec::new()),
             (Role::User, vec![text("Look.")]),
         ];
-        let (_, context) = sent(messages, format);
+        let (_, context) = build_and_render(messages, format);
         let ids: Vec<&[MessageId]> = context
             .messages
             .iter()
             .map(|message| message.message_ids.as_slice())
             .collect();
         assert_eq!(ids, [&[][..], &[MessageId(1), MessageId(3), MessageId(5)]]);
-        let lines: Vec<_> = context
+        let reported: Vec<_> = context
             .manifest
             .iter()
-            .map(|line| (line.representation, line.reason))
+            .map(|manifest_entry| (manifest_entry.representation, manifest_entry.reason))
             .collect();
-        let (gone, empty) = (
+        let (repeated, empty) = (
             (Representation::Repaired, Reason::Repeated),
             (Representation::Repaired, Reason::Empty),
         );
         assert_eq!(
-            lines,
+            reported,
             [
-                gone,
+                repeated,
                 empty,
-                gone,
+                repeated,
                 empty,
                 (Representation::Original, Reason::Small)
             ]
@@ -341,7 +340,7 @@ fn a_message_sent_again_after_a_failed_turn_is_sent_once() {
 }
 
 #[test]
-fn under_pressure_every_oversized_result_is_clipped_whatever_the_budget() {
+fn under_pressure_every_oversized_result_is_clipped_even_without_a_budget() {
     let long = "one line of a log\n".repeat(500);
     let messages = vec![
         (Role::User, vec![text(&long)]),
@@ -356,20 +355,21 @@ fn under_pressure_every_oversized_result_is_clipped_whatever_the_budget() {
             pressure,
             ..Ask::default()
         };
-        let context = build(material(messages.clone()), ask).expect("no budget, no refusal");
-        let line = &context.manifest[2];
+        let context =
+            build(material(messages.clone()), ask).expect("without a budget no context is refused");
+        let manifest_entry = &context.manifest[2];
         assert_eq!(
-            (line.representation, line.reason),
+            (manifest_entry.representation, manifest_entry.reason),
             (Representation::Clipped, Reason::Pressure)
         );
         assert!(
-            line.tokens > Tokens::new(350) && line.tokens <= Tokens::new(401),
+            manifest_entry.tokens > Tokens::new(350) && manifest_entry.tokens <= Tokens::new(401),
             "{}",
-            line.tokens
+            manifest_entry.tokens
         );
         assert_eq!(context.manifest[0].representation, Representation::Original);
-        let [range] = line.clipped.as_slice() else {
-            panic!("{:?}", line.clipped)
+        let [range] = manifest_entry.clipped.as_slice() else {
+            panic!("{:?}", manifest_entry.clipped)
         };
         assert!(range.start > 100 && range.end < long.len());
     }
@@ -397,7 +397,7 @@ fn media_that_a_provider_does_not_accept_are_described() {
         ),
         (Role::Tool, vec![with_picture]),
     ];
-    let (body, context) = sent(messages.clone(), Format::OpenAiChat);
+    let (body, context) = build_and_render(messages.clone(), Format::OpenAiChat);
     assert_eq!(
         body["messages"][1]["content"],
         "[media image/png at s3://bucket/a.png]"
@@ -411,7 +411,7 @@ fn media_that_a_provider_does_not_accept_are_described() {
         "seen\n\n[media image/png at data:]"
     );
     assert_eq!(kinds(&context), [RepairKind::MediaDescribed; 3]);
-    let (body, _) = sent(messages, Format::AnthropicMessages);
+    let (body, _) = build_and_render(messages, Format::AnthropicMessages);
     let source = json!({"type": "base64", "media_type": "image/png", "data": "QUJD"});
     assert_eq!(
         body["messages"][2]["content"][0]["content"][1],
@@ -432,7 +432,7 @@ fn a_failed_result_without_a_text_gets_one_for_anthropic() {
         (Role::Assistant, vec![call("a", "look", "{}")]),
         (Role::Tool, vec![failed]),
     ];
-    let (body, context) = sent(messages, Format::AnthropicMessages);
+    let (body, context) = build_and_render(messages, Format::AnthropicMessages);
     let expected = json!({"type": "tool_result", "tool_use_id": "a", "is_error": true,
         "content": [{"type": "text", "text": "[failed without a text]"}]});
     assert_eq!(body["messages"][2]["content"][0], expected);

@@ -1,4 +1,4 @@
-//! Clips text in the middle.
+//! Clips text: leaves out its middle.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ pub struct Clipped {
 /// own line between them. A text that fits is returned unchanged. `None` if not even the marker
 /// fits.
 ///
-/// `marker` returns the text of the marker for the byte range that is left out. It is called a few
+/// `marker` returns the marker's text for the byte range that is left out. It is called several
 /// times.
 pub fn clip_middle(
     encoding: Encoding,

@@ -16,43 +16,47 @@ pub struct ClippedJson {
     pub omitted: Vec<Range<usize>>,
 }
 
-/// Levels of detail, from the most to the least detailed.
+/// Number of levels of detail. Level 0 is the most detailed; the last level keeps less than a
+/// hundredth of what it keeps.
 const LEVELS: u32 = 24;
-/// Deepest nesting of containers that is clipped inside. Deeper ones are kept or left out whole.
+/// Containers (arrays and objects) that are nested deeper than this are kept or left out as a
+/// whole.
 const MAX_DEPTH: usize = 12;
-/// Bytes that are kept of a string at least. A shorter one is never cut, because its marker would
-/// be as long.
+/// Fewest bytes that are kept of a string. Shorter strings are never cut, because the marker would
+/// be as long as the string.
 const MIN_STRING: usize = 24;
-/// Bytes that a cut must save to be worth its marker.
+/// Fewest bytes that a cut must leave out, so that it is worth its marker.
 const MIN_SAVED: usize = 60;
 
 /// Clips JSON text to at most `limit` tokens. `None` if not even its least detailed form fits.
 /// `text` must be valid JSON.
 ///
-/// White space between values may be dropped as well. A string with `marker` of the byte range
-/// marks each place where something was left out: inside a clipped string, as an entry of an array,
-/// or as an entry of an object. `marker` is called a few times.
+/// White space between values may be dropped as well. Where something is left out, the text that
+/// `marker` returns for the byte range takes its place: inside a clipped string, as a value, as an
+/// entry of an array, or as an entry of an object. `marker` is called several times.
 pub fn clip_json(
     encoding: Encoding,
     text: &str,
     limit: Tokens,
     marker: impl Fn(Range<usize>) -> String,
 ) -> Option<ClippedJson> {
-    let entries = (limit.get() / 4).clamp(2, 256) as usize;
+    // An entry takes about four tokens or more. At most 256 are held, to bound the memory.
+    let most_entries = (limit.get() / 4).clamp(2, 256) as usize;
     let tree = Reader {
         text,
         at: 0,
-        most: entries,
+        most: most_entries,
     }
-    .value(0)?;
+    .read_value(0)?;
     let attempt = |level: u32| {
-        // Each level shows four fifths of the level before.
+        // Each level keeps four fifths of what the level before keeps.
         let scale = |full: u64, least: usize| {
             ((full as f64 * 0.8_f64.powi(level as i32)) as usize).max(least)
         };
         let detail = Detail {
+            // A token has about four bytes.
             string: scale(limit.get().saturating_mul(4), MIN_STRING),
-            entries: scale(entries as u64, 1),
+            entries: scale(most_entries as u64, 1),
         };
         let mut written = Writer {
             text,
@@ -61,7 +65,7 @@ pub fn clip_json(
             out: String::new(),
             omitted: Vec::new(),
         };
-        written.value(&tree);
+        written.write_value(&tree);
         let tokens = encoding.counter().count_up_to(&written.out, limit)?;
         Some(ClippedJson {
             text: written.out,
@@ -87,7 +91,7 @@ pub fn clip_json(
     best
 }
 
-/// A value's byte range in the text, and those of its entries that may be shown.
+/// A value: its byte range in the text, and for a container those of its entries that may be kept.
 struct Node {
     span: Range<usize>,
     kind: Kind,
@@ -101,7 +105,7 @@ enum Kind {
     Object(Entries),
 }
 
-/// The first and last entries of a container.
+/// The first and last entries of a container, and how many entries it has.
 #[derive(Default)]
 struct Entries {
     head: Vec<Entry>,
@@ -177,20 +181,20 @@ impl Reader<'_> {
         self.skip(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n'));
     }
 
-    fn value(&mut self, depth: usize) -> Option<Node> {
+    fn read_value(&mut self, depth: usize) -> Option<Node> {
         self.skip_space();
         let start = self.at;
         let kind = match self.peek()? {
             b'"' => {
-                self.string();
+                self.skip_string();
                 Kind::String
             }
             b'{' | b'[' if depth >= MAX_DEPTH => {
-                self.container();
+                self.skip_container();
                 Kind::Plain
             }
-            b'[' => Kind::Array(self.entries(depth, false)?),
-            b'{' => Kind::Object(self.entries(depth, true)?),
+            b'[' => Kind::Array(self.read_entries(depth, false)?),
+            b'{' => Kind::Object(self.read_entries(depth, true)?),
             _ => {
                 self.skip(|byte| {
                     !matches!(byte, b',' | b']' | b'}' | b' ' | b'\t' | b'\r' | b'\n')
@@ -204,7 +208,7 @@ impl Reader<'_> {
         })
     }
 
-    fn entries(&mut self, depth: usize, keyed: bool) -> Option<Entries> {
+    fn read_entries(&mut self, depth: usize, keyed: bool) -> Option<Entries> {
         let mut entries = Entries::default();
         self.at += 1;
         loop {
@@ -215,12 +219,12 @@ impl Reader<'_> {
             }
             let mut key = self.at..self.at;
             if keyed {
-                self.string();
+                self.skip_string();
                 key.end = self.at;
                 self.skip(|byte| byte != b':');
                 self.at += 1;
             }
-            let value = self.value(depth + 1)?;
+            let value = self.read_value(depth + 1)?;
             entries.push(Entry { key, value }, self.most);
             self.skip_space();
             if self.peek()? == b',' {
@@ -230,7 +234,7 @@ impl Reader<'_> {
     }
 
     /// Skips a string, including its closing quote.
-    fn string(&mut self) {
+    fn skip_string(&mut self) {
         self.at += 1;
         while let Some(byte) = self.peek() {
             self.at += if byte == b'\\' { 2 } else { 1 };
@@ -241,12 +245,12 @@ impl Reader<'_> {
     }
 
     /// Skips a container, including its closing bracket, without parsing its entries.
-    fn container(&mut self) {
+    fn skip_container(&mut self) {
         let mut open = 0_usize;
         while let Some(byte) = self.peek() {
             match byte {
                 b'"' => {
-                    self.string();
+                    self.skip_string();
                     continue;
                 }
                 b'{' | b'[' => open += 1,
@@ -261,7 +265,7 @@ impl Reader<'_> {
     }
 }
 
-/// The most that one level of detail shows.
+/// How much one level of detail keeps.
 #[derive(Clone, Copy)]
 struct Detail {
     /// Bytes of a string.
@@ -279,27 +283,28 @@ struct Writer<'t, M> {
 }
 
 impl<M: Fn(Range<usize>) -> String> Writer<'_, M> {
-    fn value(&mut self, node: &Node) {
+    fn write_value(&mut self, node: &Node) {
         match &node.kind {
             Kind::Plain if node.span.len() > self.detail.string + MIN_SAVED => {
-                let mark = self.mark(node.span.clone());
+                let mark = self.leave_out(node.span.clone());
                 self.out.push_str(&quoted(&mark));
             }
             Kind::Plain => self.out.push_str(&self.text[node.span.clone()]),
-            Kind::String => self.string(&node.span),
-            Kind::Array(entries) => self.entries(entries, '[', ']'),
-            Kind::Object(entries) => self.entries(entries, '{', '}'),
+            Kind::String => self.write_string(&node.span),
+            Kind::Array(entries) => self.write_entries(entries, '[', ']'),
+            Kind::Object(entries) => self.write_entries(entries, '{', '}'),
         }
     }
 
-    fn mark(&mut self, range: Range<usize>) -> String {
+    /// Records the range as left out. Returns the marker for it.
+    fn leave_out(&mut self, range: Range<usize>) -> String {
         self.omitted.push(range.clone());
         (self.marker)(range)
     }
 
     /// Writes a string, without its middle if it is long. Cuts fall between characters and between
     /// escapes.
-    fn string(&mut self, span: &Range<usize>) {
+    fn write_string(&mut self, span: &Range<usize>) {
         if span.len() <= self.detail.string + MIN_SAVED {
             self.out.push_str(&self.text[span.clone()]);
             return;
@@ -318,28 +323,28 @@ impl<M: Fn(Range<usize>) -> String> Writer<'_, M> {
                 tail = at;
                 break;
             }
-            at += unit(&self.text[at..inner.end]);
+            at += unit_bytes(&self.text[at..inner.end]);
         }
-        let mark = self.mark(head..tail);
+        let mark = self.leave_out(head..tail);
         let mark = quoted(&mark);
         self.out.push_str(&self.text[span.start..head]);
         self.out.push_str(&mark[1..mark.len() - 1]);
         self.out.push_str(&self.text[tail..span.end]);
     }
 
-    /// Writes a container, without its middle entries if there are many. One more entry marks them.
-    fn entries(&mut self, entries: &Entries, open: char, close: char) {
+    /// Writes a container. If it has many entries, a marker entry replaces the middle ones.
+    fn write_entries(&mut self, entries: &Entries, open: char, close: char) {
         self.out.push(open);
         let most = self.detail.entries.min(entries.head.len().max(1));
-        let all = entries.len() <= most + 1
+        let keeps_all = entries.len() <= most + 1
             && (0..entries.len()).all(|index| entries.get(index).is_some());
-        let (head, tail) = if all {
+        let (head, tail) = if keeps_all {
             (entries.len(), 0)
         } else {
             (most.div_ceil(2), most / 2)
         };
         for index in 0..head {
-            self.entry(entries, index);
+            self.write_entry(entries, index);
         }
         let rest = head..entries.len() - tail;
         let ends = entries
@@ -347,34 +352,34 @@ impl<M: Fn(Range<usize>) -> String> Writer<'_, M> {
             .zip(entries.get(rest.end.saturating_sub(1)));
         if !rest.is_empty() {
             let range = ends.map_or(0..0, |(first, last)| first.span().start..last.span().end);
-            self.separate();
+            self.write_comma();
             if open == '{' {
                 self.out
                     .extend(["\"[", &rest.len().to_string(), " entries left out]\":"]);
             }
-            let mark = self.mark(range);
+            let mark = self.leave_out(range);
             self.out.push_str(&quoted(&mark));
         }
         for index in entries.len() - tail..entries.len() {
-            self.entry(entries, index);
+            self.write_entry(entries, index);
         }
         self.out.push(close);
     }
 
-    fn entry(&mut self, entries: &Entries, index: usize) {
+    fn write_entry(&mut self, entries: &Entries, index: usize) {
         let Some(entry) = entries.get(index) else {
             return;
         };
-        self.separate();
+        self.write_comma();
         if !entry.key.is_empty() {
             self.out.push_str(&self.text[entry.key.clone()]);
             self.out.push(':');
         }
-        self.value(&entry.value);
+        self.write_value(&entry.value);
     }
 
     /// Writes a comma, unless the container was just opened.
-    fn separate(&mut self) {
+    fn write_comma(&mut self) {
         if !self.out.ends_with(['[', '{']) {
             self.out.push(',');
         }
@@ -383,7 +388,7 @@ impl<M: Fn(Range<usize>) -> String> Writer<'_, M> {
 
 /// Bytes of the character or escape at the start of a string's content. A surrogate pair is one
 /// escape.
-fn unit(text: &str) -> usize {
+fn unit_bytes(text: &str) -> usize {
     let Some(first) = text.chars().next() else {
         return 1;
     };

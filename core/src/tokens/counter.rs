@@ -12,8 +12,8 @@ use super::{Encoding, Tokens, tables};
 /// therefore has more than n tokens.
 pub(super) const LONGEST_TOKEN_BYTES: usize = 128;
 
-/// From this length on, in bytes, a run of one byte is counted by its period instead of token by
-/// token.
+/// From this length on, in bytes, a run of one repeated byte is counted by its period (see
+/// [`period`]) instead of token by token.
 const RUN_BYTES: usize = 4096;
 
 /// The part of such a run, in bytes, that is still counted token by token. The period holds from
@@ -28,9 +28,9 @@ static O200K_BASE: LazyLock<Counter> = LazyLock::new(|| Counter::load(Encoding::
 static CL100K_BASE: LazyLock<Counter> = LazyLock::new(|| Counter::load(Encoding::Cl100kBase));
 
 impl Encoding {
-    /// The counter of this encoding. The first call builds it: decompressing the tables takes 65 ms,
-    /// the rest about 100 ms and 70 MB (`o200k_base`). A process that counts makes this call when it
-    /// starts.
+    /// The counter of this encoding. The first call builds it: decompressing the tables takes 65
+    /// ms, the rest about 100 ms and 70 MB (`o200k_base`). A process that counts makes this call
+    /// when it starts.
     pub fn counter(self) -> &'static Counter {
         match self {
             Self::O200kBase => &O200K_BASE,
@@ -54,9 +54,9 @@ impl Encoding {
 /// token. Every method is linear in the length of the text, and none panics on any text.
 pub struct Counter {
     pub(super) tokenizer: &'static Tokenizer,
-    /// The bytes of every token. A piece in this set is one token; tiktoken looks pieces up first
-    /// as well.
-    whole: FxHashSet<&'static [u8]>,
+    /// The bytes of every token. A piece in this set is one token. tiktoken too looks a piece up
+    /// before it splits it.
+    single_tokens: FxHashSet<&'static [u8]>,
     /// For each ASCII byte: how many more of it make one more token in a long run; 0 if there is no
     /// such number.
     period: [usize; 128],
@@ -65,22 +65,22 @@ pub struct Counter {
 impl std::fmt::Debug for Counter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Counter")
-            .field("tokens", &self.whole.len())
+            .field("tokens", &self.single_tokens.len())
             .finish_non_exhaustive()
     }
 }
 
 impl Counter {
     fn load(encoding: Encoding) -> Self {
-        // Lives as long as the process: `whole` refers to it.
+        // Lives as long as the process: `single_tokens` refers to it.
         let tokenizer: &'static Tokenizer = Box::leak(Box::new(tables::tokenizer(encoding)));
         let vocabulary = tokenizer.bpe.num_tokens() as u32;
-        let whole = (0..vocabulary)
+        let single_tokens = (0..vocabulary)
             .map(|token| tokenizer.bpe.token_bytes(token))
             .collect();
         Self {
             tokenizer,
-            whole,
+            single_tokens,
             period: std::array::from_fn(|byte| period(tokenizer, byte as u8)),
         }
     }
@@ -105,7 +105,7 @@ impl Counter {
                 }
             }
             since += piece.len();
-            tokens += self.piece(piece.as_bytes()) as u64;
+            tokens += self.count_piece(piece.as_bytes()) as u64;
         }
         Some(Tokens::new(tokens))
     }
@@ -130,11 +130,11 @@ impl Counter {
     pub(super) fn pieces<'t>(&self, text: &'t str) -> impl Iterator<Item = (&'t str, usize)> {
         self.tokenizer
             .split(text)
-            .map(|piece| (piece, self.piece(piece.as_bytes())))
+            .map(|piece| (piece, self.count_piece(piece.as_bytes())))
     }
 
-    fn piece(&self, piece: &[u8]) -> usize {
-        if piece.len() <= LONGEST_TOKEN_BYTES && self.whole.contains(piece) {
+    fn count_piece(&self, piece: &[u8]) -> usize {
+        if piece.len() <= LONGEST_TOKEN_BYTES && self.single_tokens.contains(piece) {
             return 1;
         }
         match self.run_period(piece) {
@@ -146,10 +146,9 @@ impl Counter {
         }
     }
 
-    /// Length of a part of a long run of one byte that has at most `limit` tokens, and less than
-    /// one
-    /// token fewer than the longest such part. `None` if the piece is no such run, or if `limit` is
-    /// too small for the period to hold.
+    /// If the piece is a long run of one repeated byte: the length of a part of it that has at most
+    /// `limit` tokens, and that is less than one token shorter than the longest such part. `None`
+    /// for other pieces, or if `limit` is too small for the period to hold.
     pub(super) fn run_within(&self, piece: &[u8], limit: usize) -> Option<usize> {
         let period = self.run_period(piece)?;
         let head = self.tokenizer.bpe.count(&piece[..RUN_HEAD_BYTES]);
@@ -173,18 +172,19 @@ impl Counter {
 
 /// The smallest number of bytes that always adds one token to a run of `byte`; 0 if there is none.
 ///
-/// It differs from the longest token of that byte: `-` has one of 112 bytes and a period of 64.
-/// Token by token, the engine takes a second for 1.5 MB of `-`. By the period, 40 MB take a tenth
-/// of a second.
+/// The period is not the length of the longest token of that byte: for `-` this token has 112
+/// bytes, and the period is 64. Token by token, the engine counts 1.5 MB of `-` in a second. By the
+/// period, 40 MB take a tenth of a second.
 fn period(tokenizer: &Tokenizer, byte: u8) -> usize {
-    const SEEN: usize = 6000;
+    /// Length of the run, in bytes, on which the period is checked.
+    const CHECKED_BYTES: usize = 6000;
     let mut encoder = AppendableEncoder::new(&tokenizer.bpe);
     let mut counts = vec![0];
-    for _ in 0..SEEN {
+    for _ in 0..CHECKED_BYTES {
         encoder.push(byte);
         counts.push(encoder.token_count());
     }
-    let holds = |p: &usize| (512..SEEN - p).all(|n| counts[n + p] == counts[n] + 1);
+    let holds = |p: &usize| (512..CHECKED_BYTES - p).all(|n| counts[n + p] == counts[n] + 1);
     (1..=LONGEST_TOKEN_BYTES).find(holds).unwrap_or(0)
 }
 
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_is_counted_by_its_period_as_by_the_engine() {
+    fn counting_a_run_by_its_period_gives_the_engines_count() {
         for encoding in Encoding::ALL {
             let counter = encoding.counter();
             for byte in b" -=a/*_.\t#\n1".iter().filter(|b| !b.is_ascii_digit()) {
@@ -201,7 +201,7 @@ mod tests {
                     let run = vec![*byte; len];
                     let by_engine = counter.tokenizer.bpe.count(&run);
                     assert_eq!(
-                        counter.piece(&run),
+                        counter.count_piece(&run),
                         by_engine,
                         "{} x {len} in {encoding:?}",
                         char::from(*byte)
@@ -212,16 +212,16 @@ mod tests {
     }
 
     #[test]
-    fn counting_stops_when_told_to() {
+    fn counting_stops_when_keep_going_returns_false() {
         let counter = Encoding::O200kBase.counter();
         let text = "word ".repeat(100_000);
-        let asked = std::cell::Cell::new(0);
-        let third_time = || {
-            asked.set(asked.get() + 1);
-            asked.get() < 3
+        let calls = std::cell::Cell::new(0);
+        let until_third_call = || {
+            calls.set(calls.get() + 1);
+            calls.get() < 3
         };
-        assert_eq!(counter.count_while(&text, &third_time), None);
-        assert_eq!(asked.get(), 3);
+        assert_eq!(counter.count_while(&text, &until_third_call), None);
+        assert_eq!(calls.get(), 3);
         assert_eq!(
             counter.count_while(&text, &|| true),
             Some(counter.count(&text))
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_up_to_a_limit_is_the_count_or_nothing() {
+    fn a_count_up_to_a_limit_is_the_exact_count_or_none() {
         let counter = Encoding::O200kBase.counter();
         for text in ["", "hello world, this is a text", "混合 text \u{1f600}"] {
             let tokens = counter.count(text);
@@ -242,11 +242,11 @@ mod tests {
     }
 
     #[test]
-    fn no_token_is_longer_than_the_bound() {
+    fn the_longest_token_of_each_vocabulary_has_128_bytes() {
         for encoding in Encoding::ALL {
             let longest = encoding
                 .counter()
-                .whole
+                .single_tokens
                 .iter()
                 .map(|token| token.len())
                 .max();

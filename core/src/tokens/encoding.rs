@@ -7,11 +7,11 @@ use tiktoken_rs::tokenizer::{Tokenizer, get_tokenizer};
 /// created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Encoding {
-    /// GPT-4o, 4.1, 5, the o-series; gpt-oss for ordinary text.
+    /// The encoding of GPT-4o, GPT-4.1, GPT-5 and the o-series, and of gpt-oss for ordinary text.
     #[default]
     #[serde(rename = "o200k_base")]
     O200kBase,
-    /// GPT-4, GPT-3.5 and the embedding models of their time.
+    /// The encoding of GPT-4, GPT-3.5 and the embedding models of their time.
     #[serde(rename = "cl100k_base")]
     Cl100kBase,
 }
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_is_counted_by_its_own_tokenizer_or_none() {
+    fn a_model_has_the_encoding_of_its_tokenizer_or_none() {
         for model in [
             "gpt-4o",
             "gpt-4o-2024-05-13",

@@ -1,5 +1,5 @@
-//! Token counts and estimates of whole messages, media included. `counter` counts and
-//! `text_estimate` estimates their texts.
+//! Token counts and estimates of whole messages, media included. The texts are counted by `counter`
+//! and estimated by `text_estimate`.
 
 use super::{Encoding, Tokens};
 use crate::message::{Media, Message, Part};
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_estimated_part_by_part() {
+    fn the_estimate_of_a_message_is_close_to_its_count() {
         let exact = count_message(Encoding::O200kBase, &every_part());
         let estimated = Encoding::O200kBase.estimate_message(&every_part());
         assert!(

@@ -1,10 +1,11 @@
 //! Counting, estimating, truncating and clipping by tokens.
 //!
-//! - `counter`: exact counts of text. `truncate`: prefixes, suffixes and chunks of a given count.
-//! - `tables`: the tokenizers that both use.
+//! - `counter`: exact counts of text.
+//! - `truncate`: prefixes, suffixes and chunks of a text with a given count.
+//! - `tables`: the tokenizers that `counter` and `truncate` use.
 //! - `text_estimate`: estimates of text without a tokenizer, from the `sketch` of a vocabulary.
 //! - `message_tokens`: counts and estimates of messages, media included.
-//! - `clip`, `clip_json`: text and JSON without their middle.
+//! - `clip`: text without its middle. `clip_json`: JSON without some of its parts, still valid.
 //! - `encoding`: the supported vocabularies.
 
 mod clip;

@@ -1,5 +1,5 @@
-//! A sketch of a vocabulary for estimates: which short pieces are one token, and how many tokens a
-//! single character has.
+//! A sketch of a vocabulary, from which tokens are estimated: which short pieces of text are one
+//! token, and how many tokens a single character has.
 
 use super::Encoding;
 
@@ -132,7 +132,7 @@ mod tests {
 
     /// Whether the estimate looks up pieces of this shape: one word of one case after at most one
     /// other ASCII character; a run of punctuation; or a few non-ASCII characters.
-    fn is_asked_for(token: &str) -> bool {
+    fn is_looked_up(token: &str) -> bool {
         if (2..=MAX_WIDE_CHARACTERS).contains(&token.chars().count())
             && token.chars().all(|c| !c.is_ascii())
         {
@@ -158,19 +158,19 @@ mod tests {
     }
 
     /// The sketch computed from the vocabulary.
-    fn draw(encoding: Encoding) -> Vec<u8> {
+    fn compute_sketch(encoding: Encoding) -> Vec<u8> {
         let counter = encoding.counter();
         let bpe = &counter.tokenizer.bpe;
         let tokens = (0..bpe.num_tokens() as u32)
             .filter_map(|token| std::str::from_utf8(bpe.token_bytes(token)).ok());
         let mut file = vec![0_u8; FILE_BYTES];
         let mut left = PIECES;
-        for piece in tokens.filter(|token| is_asked_for(token)) {
-            let kind = &mut left[piece.chars().next().map_or(0, char::len_utf8)];
-            if *kind == 0 {
+        for piece in tokens.filter(|token| is_looked_up(token)) {
+            let left_of_kind = &mut left[piece.chars().next().map_or(0, char::len_utf8)];
+            if *left_of_kind == 0 {
                 continue;
             }
-            *kind -= 1;
+            *left_of_kind -= 1;
             let hash = PieceHash::of(piece.as_bytes());
             set(&mut file, hash);
             if piece.len() >= LONG_PIECE_BYTES || !piece.is_ascii() {
@@ -195,19 +195,19 @@ mod tests {
         }
     }
 
-    /// Writes the sketches anew if ANNEAL_DRAW_SKETCHES is set. This is needed after a change to
-    /// which pieces are looked up.
+    /// With ANNEAL_DRAW_SKETCHES set, this writes the sketches anew instead of checking them. That
+    /// is needed when other pieces are looked up than before.
     #[test]
     fn the_sketches_match_the_vocabularies() {
         for encoding in Encoding::ALL {
-            let drawn = draw(encoding);
+            let computed = compute_sketch(encoding);
             if std::env::var_os("ANNEAL_DRAW_SKETCHES").is_some() {
                 let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/tokens/sketch");
-                std::fs::write(format!("{folder}/{}.bin", encoding.name()), &drawn)
+                std::fs::write(format!("{folder}/{}.bin", encoding.name()), &computed)
                     .expect("the folder is writable");
             } else {
                 assert!(
-                    drawn == Sketch::of(encoding).0,
+                    computed == Sketch::of(encoding).0,
                     "{}: run with ANNEAL_DRAW_SKETCHES=1",
                     encoding.name()
                 );

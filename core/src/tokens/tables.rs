@@ -50,6 +50,6 @@ pub(super) fn tokenizer(encoding: Encoding) -> Tokenizer {
         Encoding::Cl100kBase => (CL100K_BASE, CL100K_PATTERNS),
     };
     let tables = zstd::decode_all(compressed).expect("build.rs has compressed it");
-    let bpe: BytePairEncoding = rmp_serde::from_slice(&tables).expect("build.rs has serialised it");
+    let bpe: BytePairEncoding = rmp_serde::from_slice(&tables).expect("build.rs has serialized it");
     Tokenizer::new_lookahead(bpe, &patterns, false).expect("the patterns are valid")
 }

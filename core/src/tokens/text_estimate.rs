@@ -1,4 +1,4 @@
-//! Estimates the tokens of text without a tokenizer. Messages and media: `message_tokens`.
+//! Estimates the tokens of text without a tokenizer. `message_tokens` estimates messages and media.
 //!
 //! The text is scanned once, roughly from piece to piece as the pre-tokenizers split it. A piece in
 //! the `sketch` of the vocabulary is one token. Other words cost the sum of their known parts,
@@ -6,9 +6,9 @@
 //! cost or that of a known pair. The scan allocates nothing and is linear: about 200 MB per second
 //! on one core, four to six times the speed of a count.
 //!
-//! Bounds that the tests check: at least 95 % of the count less two tokens, for any text in any
-//! script; at most 30 % above it on ordinary text. Measured, o200k_base / cl100k_base, as
-//! estimate / count:
+//! The tests check these bounds: for any text in any script, at least 95 % of the count minus two
+//! tokens; for many ordinary texts together, at most 30 % above their count. Measured ratios of
+//! estimate to count (the first number is for o200k_base, the second for cl100k_base):
 //!
 //! | text | all of it | lowest text (of 40 tokens and more) | highest |
 //! |---|---|---|---|
@@ -33,7 +33,8 @@
 use super::sketch::{MAX_WIDE_CHARACTERS, PieceHash, Sketch};
 use super::{Encoding, Tokens};
 
-/// Costs are summed in sixteenths of a token.
+/// Cost of one token. All costs are in sixteenths of a token. Costs that are no whole tokens are
+/// averages, chosen so that the bounds above hold.
 const TOKEN: u64 = 16;
 
 /// Cost of each part of an unknown word, by its number of letters. Longer parts cost as much as the
@@ -62,9 +63,9 @@ const PAIR_COST: u64 = TOKEN + 2;
 const MAX_KNOWN_PUNCTUATION_BYTES: usize = 16;
 
 impl Encoding {
-    /// Estimates the number of tokens of the text in this encoding: at least 95 % of the count less
-    /// two tokens in any script, and at most 30 % above it on ordinary text (English prose, code,
-    /// JSON, Chinese prose).
+    /// Estimates the number of tokens of the text in this encoding. The estimate is at least 95 %
+    /// of the count minus two tokens. For many ordinary texts together (English prose, code, JSON,
+    /// Chinese prose) it is at most 30 % above their count; for a single text it may be higher.
     pub fn estimate(self, text: &str) -> Tokens {
         let mut scanner = Scanner {
             sketch: Sketch::of(self),
@@ -75,11 +76,11 @@ impl Encoding {
         };
         while let Some(&byte) = scanner.bytes.get(scanner.at) {
             match byte {
-                b'a'..=b'z' | b'A'..=b'Z' => scanner.word(None),
-                b'0'..=b'9' => scanner.digits(),
-                b' ' | b'\t'..=b'\r' => scanner.blanks(),
-                128.. => scanner.wide(),
-                _ => scanner.punctuation(None),
+                b'a'..=b'z' | b'A'..=b'Z' => scanner.scan_word(None),
+                b'0'..=b'9' => scanner.scan_digits(),
+                b' ' | b'\t'..=b'\r' => scanner.scan_blanks(),
+                128.. => scanner.scan_wide(),
+                _ => scanner.scan_punctuation(None),
             }
         }
         Tokens::new(scanner.cost.div_ceil(TOKEN))
@@ -96,7 +97,8 @@ struct Scanner<'t> {
 }
 
 impl Scanner<'_> {
-    fn run(&self, from: usize, is_in: impl Fn(u8) -> bool) -> usize {
+    /// The end of the run of bytes from `from` on that `is_in` accepts.
+    fn run_end(&self, from: usize, is_in: impl Fn(u8) -> bool) -> usize {
         self.bytes[from..]
             .iter()
             .position(|byte| !is_in(*byte))
@@ -105,21 +107,22 @@ impl Scanner<'_> {
 
     /// Scans letters, with the blank or mark before them that belongs to their piece. Each part of
     /// a camelCase word counts by itself.
-    fn word(&mut self, before: Option<u8>) {
+    fn scan_word(&mut self, before: Option<u8>) {
         let mut before = before;
         while self.bytes.get(self.at).is_some_and(u8::is_ascii_alphabetic) {
             let start = self.at;
             let mut hash = before.map_or(PieceHash::EMPTY, |mark| PieceHash::EMPTY.with(mark));
-            let capitals = self.run_hashed(&mut hash, u8::is_ascii_uppercase);
+            let capitals = self.scan_into_hash(&mut hash, u8::is_ascii_uppercase);
             if capitals <= 1 {
-                self.run_hashed(&mut hash, u8::is_ascii_lowercase);
+                self.scan_into_hash(&mut hash, u8::is_ascii_lowercase);
             }
             self.cost += self.part_cost(hash, &self.bytes[start..self.at], before);
             before = None;
         }
     }
 
-    fn run_hashed(&mut self, hash: &mut PieceHash, is_in: impl Fn(&u8) -> bool) -> usize {
+    /// Scans bytes that `is_in` accepts, and adds them to the hash. Returns their number.
+    fn scan_into_hash(&mut self, hash: &mut PieceHash, is_in: impl Fn(&u8) -> bool) -> usize {
         let start = self.at;
         while let Some(byte) = self.bytes.get(self.at).filter(|byte| is_in(byte)) {
             *hash = hash.with(*byte);
@@ -142,7 +145,8 @@ impl Scanner<'_> {
         }
     }
 
-    /// Cost of an unknown word: its longest known prefix, repeatedly.
+    /// Cost of an unknown word. Repeatedly takes the longest known prefix of what is left, and sums
+    /// the costs of these parts.
     #[inline(never)]
     fn unknown_word_cost(&self, letters: &[u8], before: Option<u8>) -> u64 {
         let mut cost = 0;
@@ -158,28 +162,28 @@ impl Scanner<'_> {
                     longest = len;
                 }
             }
-            let (part, behind) = rest.split_at(longest);
+            let (part, after_part) = rest.split_at(longest);
             let repeats = longest > 1 && part.iter().all(|letter| *letter == part[0]);
             cost += if repeats {
                 longest as u64 * REPEATED_LETTER_COST
             } else {
                 PART_COST[longest.min(PART_COST.len() - 1)]
             };
-            rest = behind;
+            rest = after_part;
             (start, front) = (PieceHash::EMPTY, 0);
         }
         cost
     }
 
     /// Scans digits. Both encodings split them into groups of three.
-    fn digits(&mut self) {
-        let end = self.run(self.at, |byte| byte.is_ascii_digit());
+    fn scan_digits(&mut self) {
+        let end = self.run_end(self.at, |byte| byte.is_ascii_digit());
         self.cost += (end - self.at).div_ceil(3) as u64 * TOKEN;
         self.at = end;
     }
 
-    fn blanks(&mut self) {
-        let end = self.run(self.at, |byte| matches!(byte, b' ' | b'\t'..=b'\r'));
+    fn scan_blanks(&mut self) {
+        let end = self.run_end(self.at, |byte| matches!(byte, b' ' | b'\t'..=b'\r'));
         let blanks = &self.bytes[self.at..end];
         let line_end = blanks
             .iter()
@@ -195,8 +199,8 @@ impl Scanner<'_> {
         };
         self.cost += blank_cost(rest);
         match next {
-            Some(byte) if byte.is_ascii_alphabetic() => self.word(Some(last)),
-            Some(byte) if byte.is_ascii() && last == b' ' => self.punctuation(Some(last)),
+            Some(byte) if byte.is_ascii_alphabetic() => self.scan_word(Some(last)),
+            Some(byte) if byte.is_ascii() && last == b' ' => self.scan_punctuation(Some(last)),
             Some(0xD0..0xE0) if last == b' ' => self.cost += BLANK_BEFORE_WORD_COST,
             Some(byte) if last == b' ' && is_chinese_or_japanese(byte) => {
                 self.cost += BLANK_BEFORE_PAIR_COST;
@@ -205,20 +209,20 @@ impl Scanner<'_> {
         }
     }
 
-    fn punctuation(&mut self, before: Option<u8>) {
+    fn scan_punctuation(&mut self, before: Option<u8>) {
         let is_mark = |byte: u8| {
             byte.is_ascii()
                 && !byte.is_ascii_alphanumeric()
                 && !matches!(byte, b' ' | b'\t'..=b'\r')
         };
         let start = self.at;
-        let end = self.run(start, is_mark);
+        let end = self.run_end(start, is_mark);
         if before.is_none()
             && end == start + 1
             && self.bytes.get(end).is_some_and(u8::is_ascii_alphabetic)
         {
             self.at = end;
-            self.word(Some(self.bytes[start]));
+            self.scan_word(Some(self.bytes[start]));
             return;
         }
         let front = start - usize::from(before.is_some());
@@ -228,7 +232,7 @@ impl Scanner<'_> {
                     && self.sketch.contains(PieceHash::of(piece), piece.len()))
         };
         // A piece of punctuation includes the line end after it.
-        self.at = self.run(end, |byte| matches!(byte, b'\n' | b'\r'));
+        self.at = self.run_end(end, |byte| matches!(byte, b'\n' | b'\r'));
         let (marks, lines) = (&self.bytes[front..end], &self.bytes[end..self.at]);
         let blank_before_control = if before.is_some() && self.bytes[start].is_ascii_control() {
             TOKEN
@@ -245,7 +249,7 @@ impl Scanner<'_> {
     }
 
     /// Scans non-ASCII characters: the longest known piece, or one character.
-    fn wide(&mut self) {
+    fn scan_wide(&mut self) {
         let mut chars = self.text[self.at..].chars();
         let Some(first) = chars.next() else { return };
         let mut end = self.at + first.len_utf8();

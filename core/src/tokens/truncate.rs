@@ -1,4 +1,7 @@
 //! Truncates text to a number of tokens, at its end or its start, and splits it into chunks.
+//!
+//! A piece is what the pre-tokenizer splits a text into: a word, a number, a run of punctuation. No
+//! token reaches from one piece into the next.
 
 use std::ops::Range;
 
@@ -9,7 +12,9 @@ use super::{Counter, Tokens};
 /// character.
 pub const MIN_CHUNK: Tokens = Tokens::new(16);
 
-/// How far before the cut the search for a longer prefix starts to count, in bytes.
+/// Longest distance in bytes between the last anchor and the cut at which a longer prefix is
+/// searched for. An anchor is a position where the counts of both sides sum to the count of the
+/// whole.
 const ANCHOR_BYTES: usize = 512;
 
 impl Counter {
@@ -20,12 +25,13 @@ impl Counter {
     /// possible.
     pub fn truncate<'t>(&self, text: &'t str, n: Tokens) -> (&'t str, Tokens) {
         let n = n.get().min(text.len() as u64) as usize;
+        // Most texts have fewer than eight bytes in a token. For others the window is doubled.
         let mut window_bytes = n.saturating_mul(8) + 2 * ANCHOR_BYTES;
         loop {
             let window = &text[..text.floor_char_boundary(window_bytes)];
             let (prefix, tokens) = self.prefix(window, n);
-            // The end of the window is not an end of the text, so the text must go on for some
-            // bytes after the prefix.
+            // Near the end of the window a piece of the text may be cut. So the prefix must end
+            // well before, unless the window is the whole text.
             if window.len() == text.len() || prefix.len() + LONGEST_TOKEN_BYTES <= window.len() {
                 return (prefix, Tokens::new(tokens as u64));
             }
@@ -53,7 +59,8 @@ impl Counter {
     /// below [`MIN_CHUNK`] is raised to it. A range ends at a word or line if there is one in its
     /// last eighth.
     ///
-    /// The counts may sum to a few tokens more than the text's count, where a cut splits a token.
+    /// The counts of the ranges may sum to a few tokens more than the text's count, because a cut
+    /// may split a token.
     pub fn chunks<'t>(
         &'t self,
         text: &'t str,
@@ -80,7 +87,7 @@ impl Counter {
     /// A prefix of the text that has at most `n` tokens, and its count.
     fn prefix<'t>(&self, text: &'t str, n: usize) -> (&'t str, usize) {
         let (mut tokens, mut end) = (0, 0);
-        // A position where the counts of both sides sum to the count of the whole.
+        // The byte offset of the last anchor, and the tokens before it.
         let mut anchor = (0, 0);
         for (piece, more) in self.pieces(text) {
             if !text[..end].ends_with(char::is_whitespace) {
@@ -123,7 +130,8 @@ impl Counter {
         longest.or_else(shorter).unwrap_or_default()
     }
 
-    /// A suffix that has at most `n` tokens, of a text that has `tokens` tokens, and its count.
+    /// A suffix of the text that has at most `n` tokens, and its count. `tokens`: the count of the
+    /// text.
     fn suffix<'t>(&self, text: &'t str, tokens: usize, n: usize) -> (&'t str, usize) {
         if tokens <= n {
             return (text, tokens);
@@ -136,6 +144,7 @@ impl Counter {
                 // The end of a piece may split into other pieces than the whole piece did, so it is
                 // counted again.
                 let cut = |limit| &text[start - self.piece_suffix(piece, limit)..];
+                // The longest suffix of the piece may not fit after all. Four are tried.
                 let mut cuts = (1..=n - rest)
                     .rev()
                     .take(4)

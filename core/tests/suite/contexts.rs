@@ -1,5 +1,5 @@
-//! Contexts of arbitrary conversations are complete, within budget, repeatable, and accepted by
-//! every provider.
+//! Contexts of arbitrary conversations: the manifest has every message, the budget is kept, a
+//! second build gives the same, and every provider accepts the request.
 
 mod checks;
 mod clips;
@@ -11,8 +11,8 @@ use anneal_core::{
     render::render,
 };
 use checks::{
-    agrees_with_itself, contains_text, covers_every_id, is_paired, kept_ids, recounted, refusals,
-    well_paired,
+    check_message_ids, contains_text, context_is_paired, count_rendered, covers_every_id, kept_ids,
+    refusals, rendered_is_paired,
 };
 use histories::{Case, case};
 use proptest::prelude::*;
@@ -21,6 +21,9 @@ use serde_json::Value;
 /// Enough tokens for the prompt, the summary, and the clipped newest message, media included.
 const ENOUGH: u64 = 4_000;
 
+/// Why a build without a budget cannot fail.
+const NO_BUDGET: &str = "without a budget no context is refused";
+
 fn check_context(case: &Case, context: &Context, rendered: &Value) -> Result<(), TestCaseError> {
     let format = case.ask.format;
     prop_assert!(
@@ -28,19 +31,19 @@ fn check_context(case: &Case, context: &Context, rendered: &Value) -> Result<(),
         "{:?}",
         context.manifest
     );
-    prop_assert!(well_paired(context), "{:#?}", context.messages);
+    prop_assert!(context_is_paired(context), "{:#?}", context.messages);
     prop_assert!(
-        agrees_with_itself(context).is_ok(),
+        check_message_ids(context).is_ok(),
         "{:?}",
-        agrees_with_itself(context)
+        check_message_ids(context)
     );
-    prop_assert!(is_paired(rendered, format), "{rendered:#}");
+    prop_assert!(rendered_is_paired(rendered, format), "{rendered:#}");
     let refused = refusals(rendered, format);
     prop_assert!(refused.is_empty(), "{refused:#?} in {rendered:#}");
-    let counted = recounted(rendered, context, format);
+    let counted = count_rendered(rendered, context, format);
     prop_assert!(
         counted <= context.total,
-        "says {}, counts {counted}: {rendered:#}",
+        "reported {} tokens, counted {counted}: {rendered:#}",
         context.total
     );
     if let Some(budget) = case.ask.budget {
@@ -49,6 +52,7 @@ fn check_context(case: &Case, context: &Context, rendered: &Value) -> Result<(),
     if let Some((parts, id)) = case.newest_user() {
         let text_start = parts.iter().find_map(|part| match part {
             Part::Text { text } if !text.trim().is_empty() => {
+                // No clip is so short that it leaves out these characters.
                 Some(text.chars().take(8).collect::<String>())
             }
             _ => None,
@@ -80,22 +84,22 @@ proptest! {
     #[test]
     fn every_context_is_accepted_by_its_provider(case in case()) {
         let format = case.ask.format;
-        let context = build(case.material.clone(), case.ask.clone()).expect("no budget, no refusal");
+        let context = build(case.material.clone(), case.ask.clone()).expect(NO_BUDGET);
         let rendered = render(&context, format);
         check_context(&case, &context, &read(&rendered))?;
-        let again = build(case.material.clone(), case.ask.clone()).expect("no budget, no refusal");
+        let again = build(case.material.clone(), case.ask.clone()).expect(NO_BUDGET);
         prop_assert_eq!(render(&again, format), rendered);
         prop_assert_eq!(again, context);
     }
 
     #[test]
-    fn a_budget_is_kept_and_a_larger_one_keeps_more(
+    fn a_budget_is_kept_and_a_larger_one_drops_no_other_message(
         case in case(),
         share in prop_oneof![Just(100), 1..100_u64],
         less in 0..20_u64,
         more in 1..2_000_u64,
     ) {
-        let whole = build(case.material.clone(), case.ask.clone()).expect("no budget, no refusal").total;
+        let whole = build(case.material.clone(), case.ask.clone()).expect(NO_BUDGET).total;
         let budget = (whole.get() * share / 100).saturating_sub(less).max(1);
         let tight = case.with_budget(budget);
         let Ok(small) = build(tight.material.clone(), tight.ask.clone()) else { return Ok(()) };
@@ -119,22 +123,22 @@ proptest! {
                 prop_assert!(serde_json::from_str::<Value>(json).is_ok(), "{json}");
             }
         }
-        for line in context.manifest.iter().filter(|line| !line.clipped.is_empty()) {
-            prop_assert_eq!(line.representation, Representation::Clipped);
-            let message = case.material.tail.iter().find(|message| message.id == line.first).expect("clipped messages are in the tail");
-            let Body::Original(parts) = &message.body else { panic!("{line:?} is swapped") };
+        for entry in context.manifest.iter().filter(|entry| !entry.clipped.is_empty()) {
+            prop_assert_eq!(entry.representation, Representation::Clipped);
+            let message = case.material.tail.iter().find(|message| message.id == entry.first).expect("clipped messages are in the tail");
+            let Body::Original(parts) = &message.body else { panic!("{entry:?} is swapped") };
             let plain = plain_text(parts);
-            let shown = context.messages.iter().filter(|message| message.message_ids.contains(&line.first));
+            let shown = context.messages.iter().filter(|message| message.message_ids.contains(&entry.first));
             let shown: String = shown.flat_map(|message| &message.parts).map(|part| part_text(part).to_owned() + "\n").collect();
-            for range in &line.clipped {
+            for range in &entry.clipped {
                 prop_assert!(plain.get(range.clone()).is_some(), "{range:?} of {} bytes", plain.len());
-                let mark = format!("bytes {} to {} of message {}]", range.start, range.end, line.first);
+                let mark = format!("bytes {} to {} of message {}]", range.start, range.end, entry.first);
                 prop_assert!(shown.contains(&mark), "{mark} is not in {shown}");
                 let before: String = plain[..range.start].chars().rev().take_while(|c| !c.is_whitespace() && *c != ',').collect();
                 let before: String = before.chars().rev().collect();
                 prop_assert!(shown.contains(&before), "{before:?} before {range:?} is not shown");
             }
-            prop_assert!(line.clipped.windows(2).all(|pair| pair[0].end <= pair[1].start), "{:?}", line.clipped);
+            prop_assert!(entry.clipped.windows(2).all(|pair| pair[0].end <= pair[1].start), "{:?}", entry.clipped);
         }
     }
 }

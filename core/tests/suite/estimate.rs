@@ -1,14 +1,16 @@
-//! The bounds of estimates, on generated text in every script and on real conversations.
+//! Checks the bounds of token estimates on generated text in every script and on real
+//! conversations.
 
 use std::path::{Path, PathBuf};
 
 use crate::texts::{RUNS, random_corpora, seed_corpora};
 use anneal_core::tokens::Encoding;
 
-/// Tokens that an estimate may be too low by, in addition to 5 %: short texts have no averages.
+/// An estimate may be too low by this many tokens in addition to 5 %, because in short texts errors
+/// do not average out.
 const SLACK: f64 = 2.0;
 
-/// Ordinary text, for which the estimate is at most 30 % too high.
+/// Names of the corpora of ordinary text. The estimate of such a corpus is at most 30 % too high.
 const ORDINARY: [&str; 7] = [
     "english", "rust", "python", "json", "minified", "chinese", "markdown",
 ];
@@ -28,7 +30,7 @@ impl Sums {
         let shown: String = text.chars().take(200).collect();
         assert!(
             estimated >= 0.95 * exact - SLACK,
-            "{name}, {encoding:?}: {estimated} for {exact}: {shown:?}"
+            "{name}, {encoding:?}: estimated {estimated}, counted {exact}: {shown:?}"
         );
         self.exact += exact;
         self.estimated += estimated;
@@ -40,7 +42,7 @@ impl Sums {
 }
 
 #[test]
-fn no_script_is_underestimated() {
+fn no_text_in_any_script_is_underestimated_by_more_than_5_percent() {
     for encoding in Encoding::ALL {
         for (name, texts) in random_corpora(30) {
             for text in &texts {
@@ -56,7 +58,7 @@ fn no_script_is_underestimated() {
 }
 
 #[test]
-fn no_run_is_underestimated() {
+fn no_run_of_one_character_is_underestimated_by_more_than_5_percent() {
     for encoding in Encoding::ALL {
         for character in (0..=255).map(char::from).chain("中あ한กहЖ😀".chars()) {
             for length in [1, 2, 3, 5, 8, 13, 21, 64, 65, 129, 1000, 5000] {
@@ -72,7 +74,7 @@ fn no_run_is_underestimated() {
 }
 
 #[test]
-fn ordinary_text_is_estimated_at_most_30_percent_high() {
+fn ordinary_texts_together_are_estimated_at_most_30_percent_high() {
     for encoding in Encoding::ALL {
         for (name, texts) in seed_corpora(60)
             .into_iter()
@@ -94,8 +96,8 @@ fn ordinary_text_is_estimated_at_most_30_percent_high() {
 
 #[test]
 fn real_conversations_are_estimated_within_bounds() {
-    let Some(folder) = real_conversations() else {
-        println!("skipped: real conversations are not here (set ANNEAL_TEST_DATA)");
+    let Some(folder) = real_conversations_folder() else {
+        println!("skipped: real conversations are not here (set ANNEAL_TEST_DATA to their folder)");
         return;
     };
     for origin in std::fs::read_dir(&folder)
@@ -129,7 +131,7 @@ fn real_conversations_are_estimated_within_bounds() {
     }
 }
 
-fn real_conversations() -> Option<PathBuf> {
+fn real_conversations_folder() -> Option<PathBuf> {
     let sibling = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
     let folder = std::env::var_os("ANNEAL_TEST_DATA").map_or_else(sibling, PathBuf::from);
     folder.is_dir().then_some(folder)
@@ -143,23 +145,23 @@ fn texts_of(file: &Path) -> Vec<String> {
     let mut texts = Vec::new();
     let values = serde_json::Deserializer::from_str(&text).into_iter::<serde_json::Value>();
     for value in values.map_while(Result::ok) {
-        strings(value, &mut texts);
+        collect_strings(value, &mut texts);
     }
     texts.push(text);
     texts
 }
 
-fn strings(value: serde_json::Value, into: &mut Vec<String>) {
+fn collect_strings(value: serde_json::Value, into: &mut Vec<String>) {
     match value {
         serde_json::Value::String(text) => into.push(text),
         serde_json::Value::Array(values) => {
             for value in values {
-                strings(value, into);
+                collect_strings(value, into);
             }
         }
         serde_json::Value::Object(fields) => fields
             .into_iter()
-            .for_each(|(_, value)| strings(value, into)),
+            .for_each(|(_, value)| collect_strings(value, into)),
         _ => {}
     }
 }

@@ -1,8 +1,10 @@
 //! Properties of the pure core, on generated and real conversations.
 //!
-//! - `contexts`: contexts are complete, within the budget, repeatable, and accepted by providers.
+//! - `contexts`: contexts have every message, keep the budget, can be built again with the same
+//!   result, and are accepted by providers.
 //! - `prefixes`: equal prefix hashes mean equal beginnings; stepped cooling never undoes a swap.
-//! - `tokens`: counting and truncating agree with tiktoken. `estimate`: the bounds of estimates.
+//! - `tokens`: counts are those of tiktoken; truncated texts and chunks fit their limits.
+//!   `estimate`: the bounds of estimates.
 //! - `session_keys`: scopes share a key only if they mean the same chat.
 //! - `texts`: texts in many scripts.
 

@@ -1,5 +1,5 @@
-//! Growing conversations: what equal prefix hashes guarantee, and that stepped cooling never swaps
-//! hot messages or undoes a swap.
+//! Growing conversations: equal prefix hashes mean equal beginnings, and stepped cooling never
+//! swaps hot messages or undoes a swap.
 
 use anneal_core::{
     context::{
@@ -17,10 +17,13 @@ use proptest::prelude::*;
 /// An event between two contexts.
 #[derive(Debug, Clone, Copy)]
 enum Step {
+    /// A message of this role with this many tokens.
     Say(Role, u64),
     Checkpoint,
     Separator,
+    /// The system prompt changes.
     Prompt,
+    /// A pause that is longer than the lifetime of the provider's cache.
     Pause,
     /// Later contexts have a budget of this share of the tail, in percent; 100: no budget.
     Budget(u64),
@@ -44,11 +47,14 @@ fn step() -> impl Strategy<Value = Step> {
 
 struct GrowingConversation {
     policy: Policy,
+    /// Id, role, turn and tokens of each message.
     messages: Vec<(MessageId, Role, i32, u64)>,
     separator: Option<MessageId>,
     checkpoint: Option<MessageId>,
     prompt: String,
+    /// Seconds since the last model call.
     idle: i64,
+    /// The budget of later contexts, as a share of the tail in percent; 100: no budget.
     share: u64,
     pressure: Pressure,
     version: Option<PrefixVersion>,
@@ -134,12 +140,12 @@ impl GrowingConversation {
                         .as_ref()
                         .is_some_and(|version| version.swapped.contains(id)),
                 };
-                let ready = ReadySummary {
+                let summary = ReadySummary {
                     text: format!("in short, {id}"),
                     tokens: Tokens::new(tokens / 10),
                 };
                 let body = if swapped {
-                    let ReadySummary { text, tokens } = ready.clone();
+                    let ReadySummary { text, tokens } = summary.clone();
                     let original_bytes = format!("said, {id}").len() as u64;
                     Body::Summary {
                         text,
@@ -152,8 +158,7 @@ impl GrowingConversation {
                         text: format!("said, {id}"),
                     }])
                 };
-                let ready =
-                    (large && !swapped && self.policy.cooling == Cooling::Stepped).then_some(ready);
+                let waits = large && !swapped && self.policy.cooling == Cooling::Stepped;
                 TailMessage {
                     id: *id,
                     role: *role,
@@ -161,7 +166,7 @@ impl GrowingConversation {
                     tokens: Tokens::new(*tokens),
                     estimated: false,
                     body,
-                    ready,
+                    ready_summary: waits.then_some(summary),
                 }
             });
         let summary = |last: MessageId| CheckpointSummary {
@@ -195,6 +200,7 @@ impl GrowingConversation {
             .messages
             .iter()
             .filter(|message| message.0 > self.boundary())
+            // 4: the framing of a message.
             .map(|message| message.3 + 4)
             .sum();
         let budget = (self.share < 100).then(|| Tokens::new((all * self.share / 100).max(8_000)));
@@ -259,7 +265,7 @@ proptest! {
                 let same = before.prefix.hash == context.prefix.hash;
                 prop_assert_eq!(same, context.prefix.new_version.is_none(), "every break is a new version");
                 if !same {
-                    prop_assert!(context.prefix.cache_break.is_some(), "and says why");
+                    prop_assert!(context.prefix.cache_break.is_some(), "a new version has a break");
                 }
                 for message in up_to(&context, context.prefix.stable_until) {
                     prop_assert!(before.messages.contains(message), "sent before: {:?}", message.message_ids);
@@ -273,7 +279,7 @@ proptest! {
     }
 
     #[test]
-    fn only_cool_messages_are_swapped_and_they_stay_so_until_the_boundary_passes_them(
+    fn only_cool_messages_are_swapped_and_stay_swapped_until_the_boundary_passes_them(
         steps in prop::collection::vec(step(), 1..120),
     ) {
         let mut conversation = GrowingConversation::new(Cooling::Stepped);
@@ -281,12 +287,12 @@ proptest! {
         for step in steps {
             conversation.apply(step);
             let context = conversation.build();
-            let summaries = context.manifest.iter().filter(|line| line.representation == Representation::Summary);
+            let summaries = context.manifest.iter().filter(|entry| entry.representation == Representation::Summary);
             let now = conversation.version.as_ref().map(|version| version.swapped.clone()).unwrap_or_default();
-            prop_assert!(summaries.clone().all(|line| now.contains(&line.first)));
+            prop_assert!(summaries.clone().all(|entry| now.contains(&entry.first)));
             prop_assert!(swapped.iter().filter(|id| **id > conversation.boundary()).all(|id| now.contains(id)));
-            for line in summaries {
-                prop_assert!(line.cool, "message {} is hot", line.first);
+            for entry in summaries {
+                prop_assert!(entry.cool, "message {} is hot", entry.first);
             }
             swapped = now;
         }

@@ -3,7 +3,7 @@
 use anneal_core::session_key::{ALIASES, ChatType, SessionKey, SessionScope};
 use proptest::prelude::*;
 
-/// Parts that would merge if they were not escaped, and parts that look like separators.
+/// Parts of keys that could be confused with one another if they were not escaped.
 const PARTS: [&str; 17] = [
     "",
     "",
@@ -124,7 +124,7 @@ fn meaning_of_key(key: &SessionKey) -> (String, String, String, bool, String, St
 }
 
 fn key(scope: &SessionScope) -> Option<SessionKey> {
-    scope.resolve().ok().map(|place| place.key)
+    scope.resolve().ok().map(|resolved| resolved.key)
 }
 
 proptest! {
@@ -141,7 +141,7 @@ proptest! {
     }
 
     #[test]
-    fn a_key_tells_the_chat_that_it_is_for(scope in scope()) {
+    fn the_chat_can_be_parsed_back_from_its_key(scope in scope()) {
         if let Some(key) = key(&scope) {
             prop_assert_eq!(Some(meaning_of_key(&key)), meaning(&scope));
         }

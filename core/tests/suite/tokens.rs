@@ -1,4 +1,4 @@
-//! Counting and truncating, compared with tiktoken.
+//! Counts, compared with those of tiktoken. Truncated texts and chunks, checked by their counts.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -9,7 +9,7 @@ use anneal_core::tokens::{Counter, Encoding, Tokens};
 use proptest::prelude::*;
 use tiktoken_rs::{cl100k_base_singleton, o200k_base_singleton};
 
-fn oracle(encoding: Encoding, text: &str) -> u64 {
+fn tiktoken_count(encoding: Encoding, text: &str) -> u64 {
     let tiktoken = match encoding {
         Encoding::O200kBase => o200k_base_singleton(),
         Encoding::Cl100kBase => cl100k_base_singleton(),
@@ -22,7 +22,7 @@ fn assert_counts_as_tiktoken(text: &str) {
         let shown: String = text.chars().take(200).collect();
         assert_eq!(
             encoding.counter().count(text).get(),
-            oracle(encoding, text),
+            tiktoken_count(encoding, text),
             "{encoding:?}: {shown:?}"
         );
     }
@@ -66,7 +66,7 @@ proptest! {
     }
 
     #[test]
-    fn a_prefix_is_the_longest_that_fits(
+    fn a_truncated_text_is_the_longest_prefix_that_fits(
         text in "([ \t\n\r\u{a0}]{0,4}|'(s|t|re|ll)|\\PC|[\u{300}-\u{310}]|[0-9]{1,5}|[a-zA-Z]{1,9}|[一-丄あ-お]|👩‍🚀|[-=/]{1,9}){0,12}"
     ) {
         for encoding in Encoding::ALL {
@@ -98,10 +98,10 @@ fn short_runs_are_counted_as_tiktoken_counts_them() {
     }
 }
 
-/// tiktoken itself panics on some of these texts, so a megabyte is compared with the count of its
-/// tenth.
+/// tiktoken itself panics on some of these texts. So the count of a megabyte is compared with the
+/// count of a tenth of it.
 #[test]
-fn a_megabyte_of_one_character_counts_ten_times_its_tenth() {
+fn a_megabyte_of_one_character_has_ten_times_the_tokens_of_its_tenth() {
     for run in RUNS {
         let tenth = run.repeat(102_400 / run.len());
         for encoding in Encoding::ALL {
@@ -111,15 +111,15 @@ fn a_megabyte_of_one_character_counts_ten_times_its_tenth() {
             );
             assert!(
                 whole.get().abs_diff(part.get() * 10) <= 20,
-                "{run:?}: {whole} for {part} in a tenth"
+                "{run:?}: {whole} tokens in the megabyte, {part} in its tenth"
             );
-            assert!(oracle(encoding, &tenth) == part.get(), "{run:?}");
+            assert!(tiktoken_count(encoding, &tenth) == part.get(), "{run:?}");
         }
     }
 }
 
 #[test]
-fn a_megabyte_of_anything_is_counted() {
+fn a_megabyte_of_random_text_is_counted() {
     let mut dice = Dice::new(1);
     let alphabets = [
         "abcdefghijklmnopqrstuvwxyz",
@@ -135,18 +135,18 @@ fn a_megabyte_of_anything_is_counted() {
             let tokens = encoding.counter().count(&text).get();
             assert!(
                 (1_000_000 / 128..=1_000_004).contains(&tokens),
-                "{tokens} of {alphabet:?}"
+                "{tokens} tokens of {alphabet:?}"
             );
         }
     }
-    let dodge = format!("{}+", "-".repeat(1000)).repeat(300);
-    assert_counts_as_tiktoken(&dodge);
+    let interrupted_runs = format!("{}+", "-".repeat(1000)).repeat(300);
+    assert_counts_as_tiktoken(&interrupted_runs);
     let letters = random_text(&mut dice, "abcdefghijklmnopqrstuvwxyz", 1_000_000);
     assert_counts_as_tiktoken(&letters);
 }
 
-/// Texts to truncate: of many pieces, of one piece, of runs.
-fn cuttable() -> Vec<String> {
+/// Texts of many pieces, of one piece, and of runs.
+fn texts_to_truncate() -> Vec<String> {
     let mut dice = Dice::new(7);
     let mut texts: Vec<String> = RUNS
         .iter()
@@ -160,6 +160,7 @@ fn cuttable() -> Vec<String> {
     texts
 }
 
+/// Numbers of tokens to truncate to.
 const CUTS: [u64; 10] = [0, 1, 2, 3, 16, 17, 100, 999, 1_000, 7_000];
 
 #[test]
@@ -168,10 +169,10 @@ fn a_prefix_has_at_most_the_requested_tokens_and_nearly_as_many() {
         let (front, tokens) = counter.truncate(text, n);
         assert!(text.starts_with(front));
         assert_eq!(tokens, counter.count(front));
-        let short = n.less(tokens).get();
+        let unused = n.less(tokens).get();
         assert!(
-            tokens <= n && (front.len() == text.len() || short <= 4),
-            "{tokens} for {n}"
+            tokens <= n && (front.len() == text.len() || unused <= 4),
+            "{tokens} tokens, at most {n} requested"
         );
     });
 }
@@ -182,10 +183,10 @@ fn a_suffix_has_at_most_the_requested_tokens_and_nearly_as_many() {
         let (back, tokens) = counter.truncate_start(text, n);
         assert!(text.ends_with(back));
         assert_eq!(tokens, counter.count(back));
-        let short = n.less(tokens).get();
+        let unused = n.less(tokens).get();
         assert!(
-            tokens <= n && (back.len() == text.len() || short <= n.get() / 20 + 16),
-            "{tokens} for {n}"
+            tokens <= n && (back.len() == text.len() || unused <= n.get() / 20 + 16),
+            "{tokens} tokens, at most {n} requested"
         );
     });
 }
@@ -218,7 +219,7 @@ fn chunks_are_consecutive_and_each_fits() {
 }
 
 fn for_every_cut(claim: impl Fn(&Counter, &str, Tokens)) {
-    for text in cuttable() {
+    for text in texts_to_truncate() {
         for encoding in Encoding::ALL {
             for n in CUTS {
                 claim(encoding.counter(), &text, Tokens::new(n));

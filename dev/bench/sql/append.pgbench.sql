@@ -1,8 +1,10 @@
 -- pgbench's transaction: the store's append of one user message of 400 bytes with a request id, to one conversation. It does
 -- the same work as store/sql/append.sql with one append: unless the request id is known, one statement locks and updates the
 -- conversation, stores the message with its request id and digests, and enqueues its counting job. A test compares the rows of
--- both. It does not lock all rows first, which only batches need. Like callers of the server, no two clients use the same
--- conversation at a time: :clients of :talks conversations are in use at once, each client's at random.
+-- both. Values that the server computes before its statement (digests, estimates of 110 tokens, the title) are literals here.
+-- It does not lock all rows first, which only batches need. :talks is the number of conversations. Like callers of the
+-- server, no two clients use the same conversation at a time: each of the :clients clients has its own share of the conversations
+-- and appends to a random one of them.
 \set talk :client_id + :clients * random(0, :talks / :clients - 1)
 with ask as materialized (
     select ('00000000-0000-7000-8000-' || lpad(to_hex(:talk::bigint), 12, '0'))::uuid as conversation_id,

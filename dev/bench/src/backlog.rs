@@ -7,7 +7,7 @@ use anyhow::Context as _;
 
 use crate::database::Database;
 
-/// How many samples are taken in each measured interval.
+/// How many samples `take_samples` takes.
 const SAMPLES: u32 = 10;
 /// Sums over all conversations, and the time at which PostgreSQL computed them.
 const SUMS: &str = "select extract(epoch from statement_timestamp()), sum(last_message_id), sum(counted_message_id)
@@ -34,7 +34,7 @@ impl Sample {
         let mut next = || {
             columns
                 .next()
-                .with_context(|| format!("PostgreSQL said {row}"))
+                .with_context(|| format!("psql printed {row}"))
         };
         Ok(Self {
             at: next()??,
@@ -65,7 +65,7 @@ pub(crate) async fn take_samples(
         .collect()
 }
 
-/// Messages per second.
+/// How fast messages are appended and counted, in messages per second.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Trend {
     pub(crate) appended: f64,
@@ -80,9 +80,10 @@ impl Trend {
             let mean = |of: &dyn Fn(&Sample) -> f64| {
                 samples.iter().map(of).sum::<f64>() / samples.len() as f64
             };
-            let (middle, level) = (mean(&|sample| sample.at), mean(&|sample| value(sample)));
-            let together = mean(&|sample| (sample.at - middle) * (value(sample) - level));
-            together / mean(&|sample| (sample.at - middle).powi(2))
+            let (mean_time, mean_value) =
+                (mean(&|sample| sample.at), mean(&|sample| value(sample)));
+            let covariance = mean(&|sample| (sample.at - mean_time) * (value(sample) - mean_value));
+            covariance / mean(&|sample| (sample.at - mean_time).powi(2))
         };
         Self {
             appended: slope(|sample| sample.appended),
@@ -96,7 +97,8 @@ impl Trend {
     }
 }
 
-/// Whether a ratio of counted to appended messages, rounded to two decimals, is at least 1.
+/// Whether the worker keeps up with the appends: whether the ratio of counted to appended messages,
+/// rounded to two decimals, is at least 1.
 pub(crate) fn keeps_up(ratio: f64) -> bool {
     (ratio * 100.0).round() >= 100.0
 }
@@ -121,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_counts_a_twentieth_less_than_is_appended_does_not_keep_up() {
+    fn a_worker_that_counts_only_95_percent_of_the_appended_messages_does_not_keep_up() {
         let trend = counting(0.95);
         assert!(
             (trend.appended - 1_000.0).abs() < 1.0 && trend.growth() > 20.0,
@@ -133,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_whose_backlog_stays_or_shrinks_keeps_up() {
+    fn a_worker_whose_backlog_does_not_grow_keeps_up() {
         assert!(keeps_up(1.0) && keeps_up(0.996) && keeps_up(1.3));
         let trend = counting(1.1);
         assert!(

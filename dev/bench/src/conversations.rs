@@ -49,7 +49,7 @@ impl Conversations {
         for number in 0..conversations as usize {
             made.push(
                 stack
-                    .conversation(&channels[number % connections], Some(policy.clone()))
+                    .create_conversation(&channels[number % connections], Some(policy.clone()))
                     .await?,
             );
         }
@@ -95,7 +95,7 @@ impl Conversations {
     pub(crate) async fn insert_separators(&self) -> anyhow::Result<()> {
         let mut callers = JoinSet::new();
         for (number, conversation_id) in self.conversations.iter().enumerate() {
-            let mut client = BenchStack::messages(self.channel(number as u64));
+            let mut client = BenchStack::message_client(self.channel(number as u64));
             let ask = pb::InsertSeparatorRequest {
                 conversation_id: conversation_id.clone(),
                 ..Default::default()
@@ -145,7 +145,7 @@ pub(crate) async fn append(
         messages,
         ..Default::default()
     };
-    Ok(BenchStack::messages(channel)
+    Ok(BenchStack::message_client(channel)
         .append_messages(ask)
         .await?
         .into_inner())

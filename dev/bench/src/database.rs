@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use tokio::{io::AsyncWriteExt as _, process::Command};
 use uuid::Uuid;
 
-use crate::pgbench_log::transaction;
+use crate::pgbench_log::parse_transaction;
 
 /// The database of a stack, and the PostgreSQL programs that access it.
 #[derive(Debug, Clone)]
@@ -114,7 +114,7 @@ impl Database {
         let output = self.run(sql).await?;
         output
             .parse()
-            .with_context(|| format!("{output:?} is no number: {sql}"))
+            .with_context(|| format!("{output:?} is not a number: {sql}"))
     }
 
     /// Runs a statement and returns a name and a number from each row.
@@ -123,12 +123,12 @@ impl Database {
         let rows = output.lines().map(|row| {
             let (name, number) = row
                 .split_once('|')
-                .with_context(|| format!("{row:?} is no pair: {sql}"))?;
+                .with_context(|| format!("{row:?} is not a name and a number: {sql}"))?;
             Ok((
                 name.to_owned(),
                 number
                     .parse()
-                    .with_context(|| format!("{row:?} ends in no number: {sql}"))?,
+                    .with_context(|| format!("{row:?} does not end in a number: {sql}"))?,
             ))
         });
         rows.collect()
@@ -153,6 +153,7 @@ impl Database {
     }
 }
 
+/// Runs the statement with pgbench in an empty folder, and reads the latencies from pgbench's logs.
 async fn run_pgbench_script(
     mut command: Command,
     folder: &Path,
@@ -185,7 +186,7 @@ async fn run_pgbench_script(
             let log = std::fs::read_to_string(entry.path())?;
             latencies.extend(
                 log.lines()
-                    .filter_map(transaction)
+                    .filter_map(parse_transaction)
                     .map(|(_, took)| took.as_secs_f64() * 1_000.0),
             );
         }

@@ -1,4 +1,4 @@
-//! Figures: collects the results and prints each one as soon as it is known.
+//! The figures: collects the measured results, and prints each one as soon as it is known.
 
 use serde::Serialize;
 
@@ -7,11 +7,11 @@ use crate::latencies::Latencies;
 /// The target that a figure is supposed to reach.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Target {
-    /// For its median.
+    /// The median of the figure is at most this.
     AtMost(f64),
-    /// For the median of its ratios to the baseline, run by run.
+    /// [`Figure::ratio`] is at least this.
     RatioAtLeast(f64),
-    /// For the median of its ratios to the baseline, run by run.
+    /// [`Figure::ratio`] is at most this.
     RatioAtMost(f64),
 }
 
@@ -31,7 +31,10 @@ pub(crate) struct Figure {
     /// The median of the ratios to the baseline. Each run is compared with the baseline's run that
     /// was measured directly before or after it.
     pub(crate) ratio: Option<f64>,
+    /// The target as a text, such as `≤ 25`.
     pub(crate) target: Option<String>,
+    /// Whether the figure reaches the target. `None` without a target, or without the baseline that
+    /// the target needs.
     pub(crate) holds: Option<bool>,
     pub(crate) runs: usize,
     pub(crate) min: f64,
@@ -69,8 +72,7 @@ impl Figure {
         }
     }
 
-    /// Adds a baseline that was measured in the same rounds: `values` and `baseline` belong
-    /// together pairwise.
+    /// Adds a baseline. `values[i]` and `baseline[i]` were measured in the same round.
     pub(crate) fn with_baseline(
         self,
         name: impl Into<String>,
@@ -93,7 +95,7 @@ impl Figure {
 
     /// Adds a target. A target for the ratio has no verdict if there is no baseline.
     pub(crate) fn with_target(self, target: Target) -> Self {
-        let (said, holds) = match target {
+        let (text, holds) = match target {
             Target::AtMost(most) => (format!("≤ {most}"), Some(self.value <= most)),
             Target::RatioAtLeast(least) => (
                 format!("ratio ≥ {least}"),
@@ -105,7 +107,7 @@ impl Figure {
             ),
         };
         Self {
-            target: Some(said),
+            target: Some(text),
             holds,
             ..self
         }
@@ -120,7 +122,7 @@ impl Figure {
         }
     }
 
-    /// Whether it reaches its target, in a word; empty if it has no target.
+    /// Whether the figure reaches its target, in a word; empty if it has no target.
     pub(crate) fn verdict(&self) -> &'static str {
         match (&self.target, self.holds) {
             (None, _) => "",
@@ -176,8 +178,8 @@ impl Figures {
         self.all.push(figure);
     }
 
-    /// Adds the latencies of one kind of calls, all runs combined, for a plot.
-    pub(crate) fn curve<'a>(
+    /// Adds a curve to the plot: the latencies of one kind of calls, all runs combined.
+    pub(crate) fn add_curve<'a>(
         &mut self,
         scenario: &'static str,
         name: impl Into<String>,
@@ -203,7 +205,8 @@ impl Figures {
     }
 }
 
-/// Formats a number for people: with three significant digits and separators between thousands.
+/// Formats a number for people: three decimals below 1, two below 10, one below 1,000, then none;
+/// with commas between thousands.
 pub(crate) fn format_number(value: f64) -> String {
     let decimals = match value.abs() {
         0.0 => 0,

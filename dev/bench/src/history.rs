@@ -1,5 +1,5 @@
-//! Creates conversations with long histories, using SQL: a million appends through gRPC would take
-//! too long.
+//! Creates conversations with long histories by SQL, because a million appends through gRPC would
+//! take too long.
 
 use anneal_core::{digest, message::MessageId};
 use anneal_proto::v1::{self as pb, operator_service_client::OperatorServiceClient};
@@ -21,59 +21,59 @@ pub(crate) struct Shape {
     pub(crate) tail: usize,
 }
 
-/// The row that every message of a history is copied from. It was stored by a real append.
-struct Model {
+/// A message that a real append has stored. Its row is the template of every message of a history.
+struct TemplateMessage {
     conversation: String,
     content_digest: Vec<u8>,
 }
 
-/// Creates a conversation of this shape that is never compacted automatically, and returns its id.
-/// The service's own check has accepted it.
-pub(crate) async fn fill(
+/// Creates a conversation of this shape that is never compacted automatically, lets the service
+/// verify it, and returns its id.
+pub(crate) async fn create(
     stack: &BenchStack,
     channel: &Channel,
     shape: Shape,
 ) -> anyhow::Result<String> {
     let database = stack.database()?;
-    let model = append_model(stack, channel, &database).await?;
+    let template = append_template(stack, channel, &database).await?;
     let policy = pb::Policy {
         max_message_count: Some(0),
         ..Default::default()
     };
-    let conversation = stack.conversation(channel, Some(policy)).await?;
+    let conversation = stack.create_conversation(channel, Some(policy)).await?;
     database
-        .run(&messages(&model, &conversation, shape.messages))
+        .run(&messages_sql(&template, &conversation, shape.messages))
         .await?;
-    if let Some(checkpoints) = checkpoints(&model, &conversation, shape) {
-        database.run(&checkpoints).await?;
+    if let Some(sql) = checkpoints_sql(&template, &conversation, shape) {
+        database.run(&sql).await?;
     }
     database.run("vacuum (analyze)").await?;
     check(channel, &conversation, shape).await?;
     Ok(conversation)
 }
 
-/// Appends one message.
-async fn append_model(
+/// Appends the template message to a conversation of its own.
+async fn append_template(
     stack: &BenchStack,
     channel: &Channel,
     database: &Database,
-) -> anyhow::Result<Model> {
-    let conversation = stack.conversation(channel, None).await?;
+) -> anyhow::Result<TemplateMessage> {
+    let conversation = stack.create_conversation(channel, None).await?;
     append_in_turn(channel, &conversation, 1).await?;
     let digest = format!(
         "select encode(content_digest, 'hex') from ai_message where conversation_id = '{conversation}'"
     );
     let content_digest = hex::decode(database.run(&digest).await?)?;
-    Ok(Model {
+    Ok(TemplateMessage {
         conversation,
         content_digest,
     })
 }
 
-/// SQL that inserts copies of the model's row into the conversation, each with its own request id,
-/// and updates the conversation's figures.
-fn messages(model: &Model, conversation: &str, messages: usize) -> String {
-    let model = &model.conversation;
+/// SQL that inserts copies of the template's row into the conversation, each with its own request
+/// id, and updates the conversation's counters.
+fn messages_sql(template: &TemplateMessage, conversation: &str, messages: usize) -> String {
+    let template = &template.conversation;
     format!(
         "insert into ai_message (tenant_id, conversation_id, message_id, role, turn, token_estimate, token_count, text_bytes,
             content_bytes, content, content_digest, request_id, request_digest, request_messages)
@@ -81,7 +81,7 @@ fn messages(model: &Model, conversation: &str, messages: usize) -> String {
             coalesce(token_count, token_estimate), text_bytes, content_bytes, content, content_digest, gen_random_uuid()::text,
             request_digest, request_messages
          from ai_message cross join generate_series(1, {messages}) as n
-         where conversation_id = '{model}' and message_id = 1
+         where conversation_id = '{template}' and message_id = 1
          order by n;
          update ai_conversation
          set last_message_id = {messages}, counted_message_id = {messages}, last_role = 2 - {messages} % 2,
@@ -92,8 +92,9 @@ fn messages(model: &Model, conversation: &str, messages: usize) -> String {
 }
 
 /// SQL that inserts a chain of checkpoints, the newest of which leaves a tail of the requested
-/// length. `None` if the whole history is the tail.
-fn checkpoints(model: &Model, conversation: &str, shape: Shape) -> Option<String> {
+/// length. `None` if the whole history is the tail. The first value of each row is the id of the
+/// tenant `default`.
+fn checkpoints_sql(template: &TemplateMessage, conversation: &str, shape: Shape) -> Option<String> {
     let newest = shape
         .messages
         .checked_sub(shape.tail)
@@ -102,8 +103,8 @@ fn checkpoints(model: &Model, conversation: &str, shape: Shape) -> Option<String
     let (mut rows, mut previous) = (Vec::new(), None);
     for (generation, last) in (first..=newest).step_by(STEP).enumerate() {
         let source_first = previous.unwrap_or(0) + 1;
-        let sources =
-            (source_first..=last).map(|id| (MessageId(id as i64), model.content_digest.as_slice()));
+        let sources = (source_first..=last)
+            .map(|id| (MessageId(id as i64), template.content_digest.as_slice()));
         let digest = hex::encode(digest::of_sources(sources));
         let previous_message =
             previous.map_or("null".to_owned(), |previous: usize| previous.to_string());
@@ -130,7 +131,7 @@ async fn check(channel: &Channel, conversation: &str, shape: Shape) -> anyhow::R
         conversation_id: conversation.to_owned(),
         ..Default::default()
     };
-    let usage = BenchStack::contexts(channel)
+    let usage = BenchStack::context_client(channel)
         .get_context_usage(ask)
         .await?
         .into_inner();
@@ -150,7 +151,7 @@ async fn check(channel: &Channel, conversation: &str, shape: Shape) -> anyhow::R
             .into_inner();
         anyhow::ensure!(
             verified.violations.is_empty(),
-            "the history is not sound: {:?}",
+            "the service finds violations in the history: {:?}",
             verified.violations
         );
     }

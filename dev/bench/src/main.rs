@@ -1,14 +1,14 @@
 //! `make bench`: measures anneal and compares it with plain PostgreSQL. Starts its own durable
 //! PostgreSQL, server and worker, measures through gRPC, prints a table and writes
 //! target/bench/results.json, or results-SCENARIO.json for a single scenario. Figures of the same
-//! run can be compared with each other; on a shared machine the absolute numbers cannot.
+//! run can be compared with each other. Figures of different runs cannot if the machine is shared.
 //!
 //! `anneal-bench replay-simulated` replays real transcripts without a service and starts none of
 //! these processes. `anneal-bench replay [FAMILY]`, built with the feature `replay`, replays them
 //! through a service in this process.
 //!
 //! - `scenarios`: one file per measurement. `replay`: replays of transcripts.
-//! - `pace`: how long and how often to measure.
+//! - `pace`: how long and how often to measure, and which side of a comparison comes first.
 //! - `stack`: the measured PostgreSQL, server and worker. `processes`: further processes beside
 //!   them. `process_log`: tells from a log when a process is ready. `silent_model`: a model that
 //!   does not answer.
@@ -50,18 +50,19 @@ use scenarios::{
 use stack::BenchStack;
 
 /// Measures anneal through gRPC. Exits with 0 even if targets are missed; the last line says how
-/// many.
+/// many targets are missed.
 #[derive(Debug, Parser)]
 #[command(name = "anneal-bench")]
 struct Arguments {
     /// The scenario to measure [default: all except the replays]
     scenario: Option<Scenario>,
-    /// With `replay`: the only family of transcripts to replay
+    /// With `replay`: the only family of transcripts to replay (pi, mini-swe, swe-agent, tau,
+    /// LoCoMo, CrossWOZ or KdConv) [default: all]
     family: Option<String>,
-    /// With `footprint`: minutes under load
+    /// With `footprint`: minutes under the mixed load [default: 10 seconds]
     #[arg(long)]
     minutes: Option<u64>,
-    /// One short round, to see whether it runs. Its figures mean nothing.
+    /// Run one short round to check that everything works; its figures are not meaningful
     #[arg(long)]
     quick: bool,
     /// Also draw docs/performance/SCENARIO.svg
@@ -72,9 +73,11 @@ struct Arguments {
 /// The scenarios. `make bench` measures all except `replay` and `replay-simulated`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Scenario {
-    /// Appends: messages per second and latency, compared with pgbench; also while a model is dead.
+    /// Appends: messages per second and latency, compared with pgbench; also while 100,000 jobs
+    /// wait for an unreachable model.
     Append,
-    /// Counting: the time from an append's answer to its token count, and whether counting keeps up.
+    /// Counting: the time from an append's answer to the token count, and whether the worker keeps
+    /// up with the appends.
     Jobs,
     /// Ten times as many appends as the server can store, for half a minute.
     Overload,
@@ -105,7 +108,7 @@ enum Scenario {
 }
 
 impl Scenario {
-    /// Whether the scenario runs when none is named on the command line.
+    /// Whether the scenario runs if the command line names no scenario.
     fn is_usual(self) -> bool {
         !matches!(self, Self::Replay | Self::ReplaySimulated)
     }
@@ -218,7 +221,7 @@ async fn replay_through_the_service(family: Option<&str>) -> anyhow::Result<()> 
 #[expect(clippy::unused_async, reason = "with the feature it waits")]
 async fn replay_through_the_service(_: Option<&str>) -> anyhow::Result<()> {
     anyhow::bail!(
-        "built without a service to replay through: build with --features replay, or `make bench SCENARIO=replay`"
+        "this program was built without the service: build it with --features replay, or run `make bench SCENARIO=replay`"
     )
 }
 

@@ -1,4 +1,4 @@
-//! How long and how often to measure.
+//! How long and how often to measure, and which side of a comparison comes first.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ impl Pace {
         self == Self::Quick
     }
 
-    /// Number of rounds: the given number, or fewer when quick.
+    /// Number of rounds: the given number, or one when quick.
     pub(crate) fn rounds(self, rounds: usize) -> usize {
         match self {
             Self::Full => rounds,
@@ -25,7 +25,7 @@ impl Pace {
         }
     }
 
-    /// Duration: the given number of seconds, or less when quick.
+    /// Duration: the given number of seconds, or at most one second when quick.
     pub(crate) fn seconds(self, seconds: f64) -> Duration {
         Duration::from_secs_f64(match self {
             Self::Full => seconds,
@@ -33,7 +33,7 @@ impl Pace {
         })
     }
 
-    /// The given number of something, or fewer when quick.
+    /// The given number of something, or a twentieth of it when quick.
     pub(crate) fn number(self, number: u64) -> u64 {
         match self {
             Self::Full => number,
@@ -42,8 +42,8 @@ impl Pace {
     }
 }
 
-/// The two sides of a comparison, in the order for this round, so that neither side is always
-/// first.
+/// The two sides of a comparison in the order for this round: the first side changes from round to
+/// round.
 pub(crate) fn alternate<T>(round: usize, pair: [T; 2]) -> [T; 2] {
     let [first, second] = pair;
     if round.is_multiple_of(2) {

@@ -10,11 +10,11 @@ use std::{
 use anyhow::Context as _;
 
 use crate::{
-    database::Database, latencies::Latencies, pace::Pace, pgbench_log::transaction,
+    database::Database, latencies::Latencies, pace::Pace, pgbench_log::parse_transaction,
     stack::BenchStack,
 };
 
-/// Number of conversations that it appends to.
+/// Number of conversations that pgbench appends to.
 const PGBENCH_CONVERSATIONS: u64 = 256;
 /// The numbers of clients that are tried. The best one is used for the baseline.
 const CLIENTS: [u64; 5] = [8, 16, 32, 64, 128];
@@ -22,9 +22,11 @@ const CLIENTS: [u64; 5] = [8, 16, 32, 64, 128];
 const TRIED_SECONDS: f64 = 2.0;
 /// Time before the measurement of a run with a fixed rate.
 const WARM_UP: Duration = Duration::from_secs(1);
-/// pgbench accepts only whole seconds, which include the time for connecting.
+/// The shortest run. pgbench accepts only whole seconds, which include the time for connecting.
 const LEAST_SECONDS: u64 = 2;
+/// The script of one transaction: an append.
 const TRANSACTION: &str = include_str!("../sql/append.pgbench.sql");
+/// SQL that creates the conversations.
 const CONVERSATIONS: &str = include_str!("../sql/pgbench_talks.sql");
 
 /// pgbench with its own database and its best number of clients.
@@ -40,12 +42,12 @@ impl Pgbench {
     pub(crate) async fn prepare(stack: &BenchStack, pace: Pace) -> anyhow::Result<Option<Self>> {
         if stack.database()?.program("pgbench").is_none() {
             println!(
-                "There is no pgbench beside PostgreSQL's programs or on PATH (Debian: postgresql, postgresql-contrib): \
-                 no baseline, and no verdict on what is held against it."
+                "There is no pgbench beside PostgreSQL's programs or on PATH (Debian: postgresql, postgresql-contrib). \
+                 So there is no baseline, and targets that need it have no verdict."
             );
             return Ok(None);
         }
-        let database = stack.second_database("baseline").await?;
+        let database = stack.create_database("baseline").await?;
         database
             .run_with(
                 CONVERSATIONS,
@@ -95,7 +97,7 @@ impl Pgbench {
         read_logs(&logs)
     }
 
-    async fn run(&self, clients: u64, time: Duration, how: &[&str]) -> anyhow::Result<f64> {
+    async fn run(&self, clients: u64, time: Duration, options: &[&str]) -> anyhow::Result<f64> {
         let mut command = self
             .database
             .program("pgbench")
@@ -112,7 +114,7 @@ impl Pgbench {
         command
             .arg(format!("--define=clients={clients}"))
             .arg(format!("--define=talks={PGBENCH_CONVERSATIONS}"));
-        command.args(how).current_dir(&self.folder);
+        command.args(options).current_dir(&self.folder);
         let done = command.output().await?;
         let (output, errors) = (
             String::from_utf8_lossy(&done.stdout),
@@ -121,14 +123,14 @@ impl Pgbench {
         let failed = output
             .lines()
             .find(|line| line.starts_with("number of failed transactions: "));
-        let whole = done.status.success() && failed.is_none_or(|line| line.contains(": 0 "));
-        anyhow::ensure!(whole, "pgbench failed: {errors}{output}");
-        rate(&output).with_context(|| format!("pgbench said no rate: {output}"))
+        let succeeded = done.status.success() && failed.is_none_or(|line| line.contains(": 0 "));
+        anyhow::ensure!(succeeded, "pgbench failed: {errors}{output}");
+        rate(&output).with_context(|| format!("pgbench printed no rate: {output}"))
     }
 }
 
-/// The rate in `tps = 12345.678 (without initial connection time)`; 0 if not all clients were
-/// connected in time.
+/// The rate in `tps = 12345.678 (without initial connection time)`; 0 if no transaction was
+/// processed, because not all clients were connected in time.
 fn rate(output: &str) -> Option<f64> {
     if output.contains("\nnumber of transactions actually processed: 0\n") {
         return Some(0.0);
@@ -144,7 +146,8 @@ fn read_logs(folder: &Path) -> anyhow::Result<Latencies> {
     let mut transactions = Vec::new();
     for file in fs::read_dir(folder)? {
         for line in fs::read_to_string(file?.path())?.lines() {
-            transactions.push(transaction(line).with_context(|| format!("pgbench logged {line}"))?);
+            transactions
+                .push(parse_transaction(line).with_context(|| format!("pgbench logged {line}"))?);
         }
     }
     let first = transactions

@@ -1,11 +1,12 @@
-//! Reads the log of pgbench, which has a line per transaction.
+//! Reads the log of pgbench, which has one line for each transaction.
 
 use std::time::Duration;
 
-/// The time at which a transaction ended (since 1970), and how long that was after it was due.
-/// Reads a line `client number microseconds script second microsecond lag`, in which the first
-/// microseconds include the lag.
-pub(crate) fn transaction(line: &str) -> Option<(Duration, Duration)> {
+/// The time at which a transaction ended (since 1970), and how long it took from the time at which
+/// it was due. Reads a line `client number microseconds script second microsecond lag`. The third
+/// field includes the lag: the delay between the time at which the transaction was due and its
+/// start.
+pub(crate) fn parse_transaction(line: &str) -> Option<(Duration, Duration)> {
     let mut fields = line
         .split(' ')
         .skip(2)
@@ -31,9 +32,9 @@ mod tests {
         let ended = Duration::new(1_795_302_000, 250_000_000);
         let line = "3 17 5200 0 1795302000 250000 1100";
         assert_eq!(
-            transaction(line),
+            parse_transaction(line),
             Some((ended, Duration::from_micros(5_200)))
         );
-        assert_eq!(transaction("3 17 skipped 0 1795302000 250000"), None);
+        assert_eq!(parse_transaction("3 17 skipped 0 1795302000 250000"), None);
     }
 }

@@ -12,25 +12,32 @@ use plotters::{
 use crate::figures::{Curve, Figure, Figures, format_number};
 
 const FOLDER: &str = "docs/performance";
+/// Width of a plot in pixels.
 const WIDTH: u32 = 1_200;
+/// Height of the title in pixels.
 const TITLE: u32 = 48;
-/// Space for names next to a panel, and for the axis below it.
+/// Width of the names beside a panel in pixels.
 const NAMES: u32 = 520;
+/// Height of the axis below a panel in pixels.
 const AXIS: u32 = 72;
+/// Height of a row of a panel in pixels.
 const ROW: u32 = 30;
+/// Height of the panel with the latencies in pixels.
 const CURVES: u32 = 460;
-/// The sizes are those of plotters, which writes them to the file scaled by four fifths.
+/// The font. plotters writes its sizes to the file scaled by four fifths.
 const FONT: &str = "sans-serif";
-/// Anneal's own runs, and the baselines that they are compared with.
+/// Color of anneal's own runs.
 const OURS: RGBColor = RGBColor(0x1f, 0x5f, 0xa8);
+/// Color of the baselines.
 const BASELINE: RGBColor = RGBColor(0x77, 0x77, 0x77);
+/// Colors of the lines in the panel with the latencies.
 const LINES: [RGBColor; 4] = [
     OURS,
     BASELINE,
     RGBColor(0xc4, 0x5a, 0x11),
     RGBColor(0x2e, 0x7d, 0x32),
 ];
-/// Percentiles are drawn up to this many nines.
+/// Percentiles are drawn up to this many nines: three nines are 99.9 %.
 const NINES: f64 = 3.0;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -76,8 +83,8 @@ impl Panel {
     }
 }
 
-/// By unit, in the order in which the units occur. A baseline follows the figure that is compared
-/// with it.
+/// One panel for each unit, in the order in which the units occur. A baseline follows the figure
+/// that is compared with it.
 fn panels<'a>(figures: impl Iterator<Item = &'a Figure>) -> Vec<Panel> {
     let mut panels: Vec<Panel> = Vec::new();
     for figure in figures.filter(|figure| figure.min.is_finite() && figure.max.is_finite()) {
@@ -144,6 +151,7 @@ fn plot(scenario: &str, panels: &[Panel], curves: &[&Curve]) -> anyhow::Result<(
 fn draw_panel(root: &Area, area: &Area, panel: &Panel) -> anyhow::Result<()> {
     let rows = panel.rows.len() as f64;
     let most = panel.rows.iter().map(|row| row.max).fold(0.0, f64::max);
+    // 1.12 leaves room for the dots and the numbers at the ends.
     let left = panel.rows.iter().map(|row| row.min).fold(0.0, f64::min) * 1.12;
     let right = if most > 0.0 { most * 1.12 } else { 1.0 };
     let mut chart = ChartBuilder::on(area)
@@ -201,6 +209,7 @@ fn draw_curves(area: &Area, curves: &[&Curve]) -> anyhow::Result<()> {
             .iter()
             .map(move |curve| curve.latencies.percentile_ms(share(nines)))
     };
+    // 0.05 nines are the 11th percentile.
     let least = ends(0.05)
         .filter(|ms| ms.is_finite())
         .fold(f64::INFINITY, f64::min);

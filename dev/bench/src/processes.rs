@@ -11,8 +11,7 @@ use crate::{process_log::read_log_field, stack::BenchStack};
 /// A server or worker process that has finished starting.
 pub(crate) struct Process {
     child: Child,
-    /// The value in the line that the process logs when it is ready: a server's address, a worker's
-    /// name.
+    /// What the process logs when it is ready: the address of a server, or the name of a worker.
     identity: String,
 }
 
@@ -27,18 +26,18 @@ pub(crate) struct Memory {
 
 impl Process {
     /// Starts a server; returns when it is listening.
-    pub(crate) async fn server(stack: &BenchStack) -> anyhow::Result<Self> {
-        let free = [
+    pub(crate) async fn start_server(stack: &BenchStack) -> anyhow::Result<Self> {
+        let any_free_ports = [
             "--set",
             "server.grpc_address=127.0.0.1:0",
             "--set",
             "server.http_address=127.0.0.1:0",
         ];
-        Self::start(stack, &free, "server", "grpc").await
+        Self::start(stack, &any_free_ports, "server", "grpc").await
     }
 
     /// Starts a worker; returns when it is ready.
-    pub(crate) async fn worker(stack: &BenchStack) -> anyhow::Result<Self> {
+    pub(crate) async fn start_worker(stack: &BenchStack) -> anyhow::Result<Self> {
         Self::start(
             stack,
             &["--set", "worker.http_address=127.0.0.1:0"],
@@ -98,7 +97,7 @@ fn mebibytes(status: &str, field: &str) -> anyhow::Result<f64> {
     let line = status
         .lines()
         .find_map(|line| line.strip_prefix(field))
-        .context("a line of memory")?;
+        .with_context(|| format!("the process's status has no line {field}"))?;
     let kibibytes: f64 = line.trim().trim_end_matches(" kB").parse()?;
     Ok(kibibytes / 1_024.0)
 }

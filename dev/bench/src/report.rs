@@ -23,8 +23,8 @@ struct Report<'a> {
     figures: &'a [Figure],
 }
 
-/// Writes the results of one or all scenarios, and prints the table. Its last line says how many
-/// targets were reached.
+/// Writes the results of one or all scenarios, and prints the table. The last line that is printed
+/// says how many targets were reached.
 pub(crate) fn write(figures: &Figures, pace: Pace, scenario: Option<&str>) -> anyhow::Result<()> {
     let quick = pace.is_quick();
     let report = Report {
@@ -37,7 +37,7 @@ pub(crate) fn write(figures: &Figures, pace: Pace, scenario: Option<&str>) -> an
     fs::write(&file, serde_json::to_string_pretty(&report)? + "\n")?;
     println!("\n{}", table(figures.all()));
     if quick {
-        println!("A QUICK run: one short round of everything, whose figures say nothing.");
+        println!("A QUICK run: one short round of everything. Its figures are not meaningful.");
     }
     println!("Written to {}.", file.display());
     println!("{}", verdict(figures.all()));
@@ -132,7 +132,7 @@ fn row(figure: &Figure) -> [String; 7] {
     ]
 }
 
-/// One line of aligned cells; numbers are right-aligned.
+/// One line of aligned cells. The medians are right-aligned, everything else is left-aligned.
 fn line(cells: &[String; 7], widths: [usize; 7]) -> String {
     let cells = cells
         .iter()

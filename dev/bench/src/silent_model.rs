@@ -1,4 +1,5 @@
-//! A model that accepts every call and does not answer until it is released.
+//! A model that accepts every call. While calls are held, it does not answer them until they are
+//! released.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -16,7 +17,9 @@ const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConn
 /// The model, which does not answer while calls are held.
 pub(crate) struct SilentModel {
     address: SocketAddr,
+    /// Whether calls are held: accepted, but not answered.
     holds: watch::Sender<bool>,
+    /// Number of calls that wait for an answer.
     waiting: watch::Sender<usize>,
 }
 
@@ -42,7 +45,7 @@ impl SilentModel {
         self.address
     }
 
-    /// Stops answering calls.
+    /// Holds all further calls.
     pub(crate) fn hold(&self) {
         self.holds.send_replace(true);
     }

@@ -49,7 +49,7 @@ impl BenchStack {
         Self::start_with("").await
     }
 
-    /// Starts a stack whose processes use this settings file.
+    /// Starts a stack whose processes use a settings file with this content.
     pub(crate) async fn start_with(file: &str) -> anyhow::Result<Self> {
         Self::start_on(file, &[], Worker::Runs).await
     }
@@ -65,6 +65,7 @@ impl BenchStack {
         Self::start_on("", &[("log_statement", "all")], Worker::Runs).await
     }
 
+    /// Starts a stack. `extra` are settings of PostgreSQL.
     async fn start_on(file: &str, extra: &[(&str, &str)], worker: Worker) -> anyhow::Result<Self> {
         let folder = std::env::temp_dir().join(format!("anneal-bench-{}", Uuid::new_v4().simple()));
         let mut settings = Settings::new(folder.join("postgres"), binaries()?);
@@ -130,7 +131,7 @@ impl BenchStack {
     }
 
     /// Counts the executed statements in PostgreSQL's log for which `wanted` returns true.
-    pub(crate) fn statements(&self, wanted: impl Fn(&str) -> bool) -> anyhow::Result<usize> {
+    pub(crate) fn count_statements(&self, wanted: impl Fn(&str) -> bool) -> anyhow::Result<usize> {
         let log = std::fs::read_to_string(self.postgres.log_path())?;
         let executed = log
             .split("LOG:  ")
@@ -144,7 +145,7 @@ impl BenchStack {
     }
 
     /// Creates a second database in this stack's PostgreSQL, with anneal's schema and no data.
-    pub(crate) async fn second_database(&self, name: &str) -> anyhow::Result<Database> {
+    pub(crate) async fn create_database(&self, name: &str) -> anyhow::Result<Database> {
         let first = self.database()?;
         first.run(&format!("create database {name}")).await?;
         migrate(anneal(&self.postgres.url(name), &self.config())?).await?;
@@ -186,8 +187,8 @@ impl BenchStack {
             .await?)
     }
 
-    /// Creates an empty conversation.
-    pub(crate) async fn conversation(
+    /// Creates an empty conversation and returns its id.
+    pub(crate) async fn create_conversation(
         &self,
         channel: &Channel,
         policy: Option<pb::Policy>,
@@ -202,11 +203,11 @@ impl BenchStack {
         Ok(made.into_inner().conversation_id)
     }
 
-    pub(crate) fn messages(channel: &Channel) -> MessageServiceClient<Channel> {
+    pub(crate) fn message_client(channel: &Channel) -> MessageServiceClient<Channel> {
         MessageServiceClient::new(channel.clone())
     }
 
-    pub(crate) fn contexts(channel: &Channel) -> ContextServiceClient<Channel> {
+    pub(crate) fn context_client(channel: &Channel) -> ContextServiceClient<Channel> {
         ContextServiceClient::new(channel.clone()).max_decoding_message_size(usize::MAX)
     }
 
@@ -235,6 +236,7 @@ impl BenchStack {
             .sum())
     }
 
+    /// Waits until there are no jobs of the kinds for which `of_these` is true.
     async fn wait_until_empty(
         &self,
         channel: &Channel,

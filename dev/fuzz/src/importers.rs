@@ -1,5 +1,5 @@
-//! Fuzzes import files of other systems: everything that is read from a file can be stored, and is
-//! read back unchanged from a file that is written from it.
+//! Fuzzes the import of files of other systems. Everything that is read from a file can be stored.
+//! If it is written to a file again, it is read back unchanged.
 
 use std::{
     io::{Cursor, Write},
@@ -30,8 +30,8 @@ const FORMATS: [Format; 6] = [
 /// Where temporary databases are created: in memory, if the system has such a folder.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// Maximum number of messages of a conversation that is written.
-const MESSAGES: usize = 8;
+/// Maximum number of messages of a generated conversation.
+const MAX_MESSAGES: usize = 8;
 
 fn options(strict: Strictness, branches: Branches) -> ReadOptions {
     ReadOptions {
@@ -144,6 +144,7 @@ impl FileConversation {
             match event {
                 FileEvent::Message(message) => {
                     id += 1;
+                    // Any times with microseconds, 1.5 s apart.
                     let created_us = 1_795_245_647_355_999 + id * 1_500_000;
                     writer.write_message(&StoredMessage {
                         id,
@@ -168,7 +169,7 @@ impl FileConversation {
         };
         let mut writer = writer(format, output).expect("a scratch file can be written");
         self.write(&mut writer)
-            .expect("one conversation is within the limit");
+            .expect("a conversation of this size can be written");
         writer.finish().expect("a scratch file can be written");
         match format {
             Format::ZeroClaw => std::fs::read(file.path()).expect("it was just written"),
@@ -188,7 +189,7 @@ fn split_conversations(found: Vec<FileEvent>) -> (Vec<FileConversation>, Vec<Rem
                 events: Vec::new(),
             }),
             (event, Some(conversation)) => conversation.events.push(event),
-            (event, None) => panic!("before any conversation: {event:?}"),
+            (event, None) => panic!("the file begins with {event:?}, not with a conversation"),
         }
     }
     (conversations, remarks)
@@ -204,7 +205,7 @@ fn assert_round_trip(conversation: &FileConversation, format: Format) {
     );
     let [read] = again.as_slice() else {
         panic!(
-            "{format:?}: {} conversations are read of {}",
+            "{format:?}: {} conversations are read from {}",
             again.len(),
             shown()
         )
@@ -252,7 +253,8 @@ fn assert_round_trip(conversation: &FileConversation, format: Format) {
     );
 }
 
-/// Reads bytes as a file of this format.
+/// Reads bytes as a file of this format, strictly and leniently. Checks that the two readings
+/// agree, that every message can be stored, and that every conversation survives a round trip.
 fn check_foreign_file(format: Format, bytes: &[u8]) {
     let _ = read_events(format, bytes, &options(Strictness::Lenient, Branches::All));
     let strictly = read_events(
@@ -263,7 +265,7 @@ fn check_foreign_file(format: Format, bytes: &[u8]) {
     let Ok(leniently) = read_events(format, bytes, &lenient()) else {
         assert!(
             strictly.is_err(),
-            "what is read strictly is not read leniently"
+            "strict reading accepts a file that lenient reading refuses"
         );
         return;
     };
@@ -274,7 +276,7 @@ fn check_foreign_file(format: Format, bytes: &[u8]) {
     match strictly {
         Ok(strictly) => assert!(
             strictly == leniently && !refused,
-            "strictly read, there is something else"
+            "strict reading accepts the file, but lenient reading finds something else"
         ),
         Err(ReadError::Refused { location, .. }) => {
             let same = |remark: &Remark| {
@@ -282,27 +284,31 @@ fn check_foreign_file(format: Format, bytes: &[u8]) {
             };
             assert!(
                 remarks.iter().any(same),
-                "{location} is refused strictly, and not in {remarks:?}"
+                "strict reading refuses {location}, but lenient reading does not: {remarks:?}"
             );
         }
-        Err(error) => panic!("strictly: {error}"),
+        Err(error) => panic!("strict reading fails where lenient reading succeeds: {error}"),
     }
     assert!(
         !conversations.is_empty(),
-        "a file without a conversation is read"
+        "a file without a conversation is accepted"
     );
     for conversation in &conversations {
         for message in conversation.messages() {
             let stored = message::parse("message", message.clone().into());
-            assert_eq!(stored.as_ref(), Ok(message), "what is read is not stored");
+            assert_eq!(
+                stored.as_ref(),
+                Ok(message),
+                "the server refuses a message that was read"
+            );
         }
         assert_round_trip(conversation, format);
     }
 }
 
-/// Generates a conversation with messages that the server accepts, and checks that it survives one
-/// of the formats.
-fn check_own_conversation(from: &mut Unstructured<'_>) -> arbitrary::Result<()> {
+/// Generates a conversation with messages that the server accepts. Checks that it is read back
+/// unchanged after it was written in one of the formats.
+fn check_generated_conversation(from: &mut Unstructured<'_>) -> arbitrary::Result<()> {
     let format = *from.choose(&FORMATS)?;
     let mut head = Head {
         identity: "known".into(),
@@ -312,15 +318,16 @@ fn check_own_conversation(from: &mut Unstructured<'_>) -> arbitrary::Result<()> 
     };
     head.system_prompt = messages::text(from)?.replace('\0', "");
     let mut events = Vec::new();
+    // How many messages a summary would cover now, and how many the newest summary covers.
     let (mut covers, mut covered) = (0, 0);
-    for _ in 0..from.int_in_range(0..=MESSAGES)? {
+    for _ in 0..from.int_in_range(0..=MAX_MESSAGES)? {
         match from.int_in_range(0..=9)? {
             0 => events.push(FileEvent::Separator),
             1 if covers > covered => {
                 covered = covers;
                 events.push(FileEvent::Summary(Summary {
                     covers,
-                    text: format!("of {covers}"),
+                    text: format!("summary up to {covers}"),
                     ..Summary::default()
                 }));
             }
@@ -342,10 +349,11 @@ pub fn check(data: &[u8]) {
     let Some((first, rest)) = data.split_first() else {
         return;
     };
+    // Of each eight values of the byte, six select a format and two a generated conversation.
     if let Some(format) = FORMATS.get(usize::from(*first) % (FORMATS.len() + 2)) {
         check_foreign_file(*format, rest);
     } else {
         // If there are too few bytes, there is nothing to check.
-        let _ = check_own_conversation(&mut Unstructured::new(rest));
+        let _ = check_generated_conversation(&mut Unstructured::new(rest));
     }
 }

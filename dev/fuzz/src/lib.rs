@@ -1,14 +1,15 @@
 //! Properties that must hold for any input from outside. Each public module belongs to one fuzz
 //! target: its `check` panics if a property is violated, and returns otherwise.
 //!
-//! - `importers`: what is read from a file can be stored, and written and read back unchanged.
-//! - `page_tokens`: positions that clients send back are accepted only if they were issued.
+//! - `importers`: messages that are read from a file can be stored, and written and read unchanged.
+//! - `page_tokens`: page tokens and positions from clients are accepted only if they were issued.
 //! - `provider_errors`: a provider's error is classified without contradictions.
 //! - `renderers`: contexts in the providers' formats are complete and within the budget.
 //! - `requests`: a request is accepted, or refused with a documented reason.
-//! - `summaries`: a model's input contains no forged instructions, and its answer passes the gates.
+//! - `summaries`: a model's input contains no forged instructions, and its answer is a valid
+//!   summary or is refused.
 //! - `tokens`: a credential is accepted only with a valid signature.
-//! - `messages`: generates the unusual messages that some of these need.
+//! - `messages`: generates unusual messages for the targets above.
 
 pub mod importers;
 mod messages;

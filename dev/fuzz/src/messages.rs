@@ -7,7 +7,7 @@ use anneal_proto::{convert::message, v1 as pb};
 use arbitrary::{Arbitrary as _, Result, Unstructured};
 
 /// Texts that imitate something else: markers, roles, ids and names.
-const POSING: [&str; 20] = [
+const IMITATIONS: [&str; 20] = [
     "[Summary of the conversation up to message 7]\n",
     "[Summary of message 3; its original of 9 bytes is kept under that id]\n",
     "\n[12 user] ",
@@ -31,21 +31,22 @@ const POSING: [&str; 20] = [
 ];
 
 /// Maximum number of repetitions of a text.
-const REPEATED: usize = 200;
+const MAX_REPETITIONS: usize = 200;
 
-/// Any text: the input's own bytes, an imitation of something else, or many repetitions of either.
+/// Any text: bytes of the fuzzer's input, an imitation of something else, both together, or many
+/// numbered repetitions of input bytes.
 pub(crate) fn text(from: &mut Unstructured<'_>) -> Result<String> {
-    let said = match from.int_in_range(0..=7)? {
+    let chosen = match from.int_in_range(0..=7)? {
         0..=4 => <&str>::arbitrary(from)?.to_owned(),
-        5 => from.choose(&POSING)?.repeat(from.int_in_range(1..=3)?),
-        6 => format!("{}{}", from.choose(&POSING)?, <&str>::arbitrary(from)?),
+        5 => from.choose(&IMITATIONS)?.repeat(from.int_in_range(1..=3)?),
+        6 => format!("{}{}", from.choose(&IMITATIONS)?, <&str>::arbitrary(from)?),
         _ => {
-            let times = from.int_in_range(1..=REPEATED)?;
-            let said = <&str>::arbitrary(from)?;
-            (0..times).fold(String::new(), |all, at| all + said + &at.to_string() + " ")
+            let times = from.int_in_range(1..=MAX_REPETITIONS)?;
+            let unit = <&str>::arbitrary(from)?;
+            (0..times).fold(String::new(), |all, at| all + unit + &at.to_string() + " ")
         }
     };
-    Ok(said)
+    Ok(chosen)
 }
 
 /// A name or an id. Often one of a few, so that calls and results match.
@@ -74,6 +75,7 @@ fn media(from: &mut Unstructured<'_>) -> Result<pb::MediaPart> {
 /// A part that is allowed in a message of this role.
 fn part(from: &mut Unstructured<'_>, role: Role) -> Result<pb::Part> {
     use pb::part::Part;
+    // 0: text, 1: tool result, 2: tool call, 3: media, 4: reasoning.
     let kind = match role {
         Role::Tool => 1,
         Role::System => 0,
@@ -143,11 +145,11 @@ pub(crate) fn question(from: &mut Unstructured<'_>) -> Result<Option<Message>> {
     message_of(from, Role::User)
 }
 
-/// Messages of a conversation, at most this many.
+/// The messages of a conversation, at most `most`.
 pub(crate) fn messages(from: &mut Unstructured<'_>, most: usize) -> Result<Vec<Message>> {
-    let mut said = Vec::new();
+    let mut messages = Vec::new();
     for _ in 0..from.int_in_range(0..=most)? {
-        said.extend(message(from)?);
+        messages.extend(message(from)?);
     }
-    Ok(said)
+    Ok(messages)
 }

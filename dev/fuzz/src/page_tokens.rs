@@ -8,6 +8,8 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use uuid::Uuid;
 
+/// The time at which the conversation was created, in microseconds.
+const CREATED: i64 = 7;
 const TENANT: Uuid = Uuid::from_u128(1);
 const CONVERSATION: Uuid = Uuid::from_u128(0x0193_f9c0_0000_7000_8000_0000_0000_0001);
 
@@ -38,7 +40,7 @@ fn check_page_token<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debu
             ] {
                 assert!(
                     other.position::<T>(token).is_err(),
-                    "{token} is taken by another list"
+                    "another list accepts {token}"
                 );
             }
         }
@@ -53,7 +55,8 @@ fn assert_refusal(refusal: &Refusal, field: &str) {
     );
 }
 
-/// Checks that any JSON, sealed as a token of this list, is decoded to the same JSON or refused.
+/// Checks that a token of this list with any JSON as its position is decoded to the same JSON or
+/// refused.
 fn check_forged_page_token(json: &[u8]) {
     let Ok(place) = serde_json::from_slice::<Value>(json) else {
         return;
@@ -70,11 +73,12 @@ fn check_forged_page_token(json: &[u8]) {
     check_page_token::<(i64, Uuid)>(&token);
 }
 
-/// Checks that a position is encoded again as it was read, and is accepted only for its own
-/// conversation and tenant.
+/// Checks that the encoding of an accepted position is stable and not longer than the text it was
+/// read from, and that the text is accepted only for its own conversation and tenant. `position`
+/// has the ids of the conversation's last message, last counted message and last change.
 fn check_position(text: &str, position: [i64; 3]) {
     let at = |tenant, conversation, created| Positions::of(tenant, conversation, created, position);
-    let here = at(TENANT, CONVERSATION, 7);
+    let here = at(TENANT, CONVERSATION, CREATED);
     match here.read(text) {
         Ok(encoded) => {
             assert_eq!(here.read(&encoded), Ok(encoded.clone()), "{text}");
@@ -84,11 +88,14 @@ fn check_position(text: &str, position: [i64; 3]) {
             );
             let other = Uuid::from_u128(2);
             for elsewhere in [
-                at(other, CONVERSATION, 7),
-                at(TENANT, other, 7),
-                at(TENANT, CONVERSATION, 8),
+                at(other, CONVERSATION, CREATED),
+                at(TENANT, other, CREATED),
+                at(TENANT, CONVERSATION, CREATED + 1),
             ] {
-                assert!(elsewhere.read(text).is_err(), "{text} is taken elsewhere");
+                assert!(
+                    elsewhere.read(text).is_err(),
+                    "{text} is accepted for another tenant or conversation"
+                );
             }
         }
         Err(refusal) => assert_refusal(&refusal, "position"),
@@ -96,6 +103,8 @@ fn check_position(text: &str, position: [i64; 3]) {
 }
 
 fn check_case(from: &mut Unstructured<'_>) -> arbitrary::Result<()> {
+    // 0: the text of a page token, 1: the JSON in one, 2: the payload of a position, 3: the text of
+    // a position, 4: an event id.
     let kind = from.int_in_range(0..=4)?;
     match kind {
         0 => {
@@ -110,8 +119,11 @@ fn check_case(from: &mut Unstructured<'_>) -> arbitrary::Result<()> {
         2 | 3 => {
             let mut position = <[i64; 3]>::arbitrary(from)?.map(|number| number & i64::MAX);
             position[1] = position[1].min(position[0]);
-            let here = Positions::of(TENANT, CONVERSATION, 7, position);
-            assert!(here.read(&here.now()).is_ok(), "what was given is not read");
+            let here = Positions::of(TENANT, CONVERSATION, CREATED, position);
+            assert!(
+                here.read(&here.now()).is_ok(),
+                "an issued position is refused"
+            );
             let rest = from.bytes(from.len())?;
             if kind == 2 {
                 check_position(&here.sealed(rest), position);
@@ -131,8 +143,8 @@ fn check_case(from: &mut Unstructured<'_>) -> arbitrary::Result<()> {
     Ok(())
 }
 
-/// The first byte selects the kind; the rest is the text of the value, or the contents of one that
-/// is sealed.
+/// The first byte selects the kind of value. The rest is the text of the value, or the bytes that
+/// are encoded and sealed as one.
 pub fn check(data: &[u8]) {
     // If there are too few bytes, there is nothing to check.
     let _ = check_case(&mut Unstructured::new(data));

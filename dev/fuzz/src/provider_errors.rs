@@ -34,21 +34,21 @@ fn check_case(from: &mut Unstructured<'_>) -> arbitrary::Result<()> {
         matches!(verdict.kind, Input | InputPlusOutput),
         "{verdict:?}"
     );
-    let of_window = verdict.is_overflow() || verdict.kind == OutputTruncated;
+    let may_name_limits = verdict.is_overflow() || verdict.kind == OutputTruncated;
     assert!(
-        of_window || (verdict.limit_tokens, verdict.prompt_tokens) == (None, None),
+        may_name_limits || (verdict.limit_tokens, verdict.prompt_tokens) == (None, None),
         "{verdict:?}"
     );
     assert!(verdict.limit_tokens != Some(0), "{verdict:?}");
     assert_eq!(
         format!("{:?}", classify(&answer)),
         format!("{verdict:?}"),
-        "another verdict on the same answer"
+        "two classifications of one answer differ"
     );
     Ok(())
 }
 
-/// A few bytes select status and headers; the rest is the body.
+/// The first bytes select the status, the header and how the answer arrived. The rest is the body.
 pub fn check(data: &[u8]) {
     // If there are too few bytes, there is nothing to check.
     let _ = check_case(&mut Unstructured::new(data));

@@ -1,9 +1,9 @@
-//! Fuzzes the contexts of arbitrary conversations in the formats of the providers: they must be
-//! complete, within the budget, with calls and results paired, and no text may be mistaken for
-//! anything else.
+//! Fuzzes the contexts of arbitrary conversations in the formats of the providers. A context must
+//! be complete and within the budget, its calls and results must be paired, and no text of a user,
+//! model or tool may appear as the system's.
 
 #[path = "../../../core/tests/suite/contexts/checks.rs"]
-#[expect(dead_code, reason = "some checks look at proptest's cases")]
+#[expect(dead_code, reason = "core's tests use the other checks")]
 mod checks;
 
 use std::collections::HashSet;
@@ -23,12 +23,13 @@ use arbitrary::Unstructured;
 use serde_json::Value;
 
 use self::checks::{
-    ENCODING, agrees_with_itself, covers_every_id, is_paired, recounted, refusals, well_paired,
+    ENCODING, check_message_ids, context_is_paired, count_rendered, covers_every_id, refusals,
+    rendered_is_paired,
 };
 use crate::messages;
 
 /// Maximum number of messages of a conversation.
-const MESSAGES: usize = 12;
+const MAX_MESSAGES: usize = 12;
 
 /// A conversation and the parameters of its context.
 struct Case {
@@ -60,6 +61,7 @@ fn arbitrary_case(from: &mut Unstructured<'_>) -> arbitrary::Result<Case> {
     } else {
         None
     };
+    // The checkpoint covers two messages after the separator.
     let boundary = separator + if summary.is_some() { 2 } else { 0 };
     let tail = arbitrary_tail(from, boundary)?;
     let mut current_input = Vec::new();
@@ -111,7 +113,7 @@ fn arbitrary_tail(
 ) -> arbitrary::Result<Vec<TailMessage>> {
     let mut tail = Vec::new();
     let (mut turn, mut before) = (0, None);
-    for Message { role, parts, .. } in messages::messages(from, MESSAGES)? {
+    for Message { role, parts, .. } in messages::messages(from, MAX_MESSAGES)? {
         turn += i32::from(turn::starts(role, before));
         before = Some(role);
         let tokens = count_parts(ENCODING, &parts);
@@ -128,12 +130,13 @@ fn arbitrary_tail(
             tokens,
             estimated: false,
             body,
-            ready: None,
+            ready_summary: None,
         });
     }
     Ok(tail)
 }
 
+/// The body of a message with these parts that is sent as this summary.
 fn swapped(text: String, parts: &[Part]) -> Body {
     let tokens = ENCODING.counter().count(&text);
     Body::Summary {
@@ -151,20 +154,20 @@ fn assert_invariants(case: &Case, context: &Context, rendered: &Value) {
         "{:?}",
         context.manifest
     );
-    assert!(well_paired(context), "{:#?}", context.messages);
-    assert_eq!(agrees_with_itself(context), Ok(()));
-    assert!(is_paired(rendered, format), "{rendered:#}");
+    assert!(context_is_paired(context), "{:#?}", context.messages);
+    assert_eq!(check_message_ids(context), Ok(()));
+    assert!(rendered_is_paired(rendered, format), "{rendered:#}");
     let refused = refusals(rendered, format);
     assert!(refused.is_empty(), "{refused:#?} in {rendered:#}");
-    let counted = recounted(rendered, context, format);
+    let counted = count_rendered(rendered, context, format);
     assert!(
         counted <= context.total,
-        "says {}, counts {counted}: {rendered:#}",
+        "the context states {} tokens, but the request has {counted}: {rendered:#}",
         context.total
     );
     assert!(
         case.ask.budget.is_none_or(|budget| context.total <= budget),
-        "{} of {:?}",
+        "{} tokens exceed the budget {:?}",
         context.total,
         case.ask.budget
     );
@@ -172,10 +175,10 @@ fn assert_invariants(case: &Case, context: &Context, rendered: &Value) {
     assert_texts_present(context, rendered);
 }
 
-/// Checks that everything that a request presents as the system's text is the prompt or a message
-/// of the system role.
+/// Checks that every text with the system's role in a request is the system prompt or comes from a
+/// message with the role `system`.
 fn assert_system_texts(case: &Case, rendered: &Value) {
-    let mut may: HashSet<&str> = HashSet::from([case.material.system_prompt.as_str()]);
+    let mut allowed: HashSet<&str> = HashSet::from([case.material.system_prompt.as_str()]);
     for message in case
         .material
         .tail
@@ -183,7 +186,7 @@ fn assert_system_texts(case: &Case, rendered: &Value) {
         .filter(|message| message.role == Role::System)
     {
         if let Body::Original(parts) = &message.body {
-            may.extend(parts.iter().filter_map(|part| {
+            allowed.extend(parts.iter().filter_map(|part| {
                 if let Part::Text { text } = part {
                     Some(text.as_str())
                 } else {
@@ -200,44 +203,50 @@ fn assert_system_texts(case: &Case, rendered: &Value) {
         return;
     }
     let messages = rendered["messages"].as_array().into_iter().flatten();
-    let spoken =
+    let of_system =
         messages.filter(|message| message["role"] == "system" || message["role"] == "developer");
-    let mut said = Vec::new();
-    spoken.for_each(|message| strings(&message["content"], &mut said));
-    strings(&rendered["system"], &mut said);
-    strings(&rendered["systemInstruction"], &mut said);
-    for text in said {
-        let known =
-            may.contains(text) || may.iter().any(|may| !may.is_empty() && text.contains(may));
+    let mut found = Vec::new();
+    of_system.for_each(|message| collect_strings(&message["content"], &mut found));
+    collect_strings(&rendered["system"], &mut found);
+    collect_strings(&rendered["systemInstruction"], &mut found);
+    for text in found {
+        let known = allowed.contains(text)
+            || allowed
+                .iter()
+                .any(|allowed| !allowed.is_empty() && text.contains(allowed));
+        // `text` and `ephemeral` are types in the blocks of a system prompt for Anthropic.
         assert!(
             known || text == "text" || text == "ephemeral",
-            "{text:?} is said as the system: {rendered:#}"
+            "{text:?} appears as the system's text: {rendered:#}"
         );
     }
 }
 
-/// Checks that every text of the context occurs unchanged in the request. The comparison is made on
-/// parsed JSON, so a text cannot end its own string early.
+/// Checks that every text of the context occurs unchanged in a string of the request, possibly with
+/// other text around it. The comparison is made on parsed JSON, so a text cannot end its own string
+/// early.
 fn assert_texts_present(context: &Context, rendered: &Value) {
-    let mut said = Vec::new();
-    strings(rendered, &mut said);
-    let said: HashSet<&str> = said.into_iter().collect();
+    let mut found = Vec::new();
+    collect_strings(rendered, &mut found);
+    let found: HashSet<&str> = found.into_iter().collect();
     for part in context.messages.iter().flat_map(|message| &message.parts) {
         if let Part::Text { text } = part {
             let is_present = text.is_empty()
-                || said.contains(text.as_str())
-                || said.iter().any(|said| said.contains(text.as_str()));
+                || found.contains(text.as_str())
+                || found.iter().any(|found| found.contains(text.as_str()));
             assert!(is_present, "{text:?} is missing: {rendered:#}");
         }
     }
 }
 
-/// Collects every string in a value, except keys.
-fn strings<'v>(value: &'v Value, into: &mut Vec<&'v str>) {
+/// Collects every string in a JSON value, except keys.
+fn collect_strings<'v>(value: &'v Value, into: &mut Vec<&'v str>) {
     match value {
         Value::String(text) => into.push(text),
-        Value::Array(values) => values.iter().for_each(|value| strings(value, into)),
-        Value::Object(entries) => entries.values().for_each(|value| strings(value, into)),
+        Value::Array(values) => values.iter().for_each(|value| collect_strings(value, into)),
+        Value::Object(entries) => entries
+            .values()
+            .for_each(|value| collect_strings(value, into)),
         _ => {}
     }
 }
@@ -248,7 +257,10 @@ pub fn check(data: &[u8]) {
         return;
     };
     let Ok(context) = build(case.material.clone(), case.ask.clone()) else {
-        assert!(case.ask.budget.is_some(), "refused without a budget");
+        assert!(
+            case.ask.budget.is_some(),
+            "the context is refused, although there is no budget"
+        );
         return;
     };
     let rendered = render(&context, case.ask.format);
@@ -256,7 +268,7 @@ pub fn check(data: &[u8]) {
     assert_eq!(
         render(&again, case.ask.format),
         rendered,
-        "another context of the same conversation"
+        "two contexts of one conversation differ"
     );
     assert_invariants(
         &case,

@@ -1,8 +1,8 @@
-//! Fuzzes requests: for any bytes, an RPC or an HTTP endpoint either answers with a documented
-//! reason or accepts the request.
+//! Fuzzes requests: for any bytes, an RPC or an HTTP endpoint either accepts the request or refuses
+//! it with a documented reason.
 //!
 //! The server is complete except for its database, which is unreachable: requests that pass all
-//! earlier checks fail there. A panic in a call ends the process, although the server would catch
+//! earlier checks fail there. A panic in a call ends the process here; the real server would catch
 //! it.
 
 use std::collections::HashSet;
@@ -13,13 +13,15 @@ use http::{Method, Request, header};
 use serde_json::Value;
 use tokio::{runtime::Runtime, time};
 
+/// The page that documents the reasons of errors. Each has a heading there.
 const ERRORS: &str = include_str!("../../../docs/errors.md");
 
-/// Maximum bytes of an error message. The longest ones contain a model name of the caller's.
-const TEXT_BYTES: usize = 2_048;
+/// Maximum size of an error message in bytes. The longest ones contain a model name from the
+/// request.
+const MAX_TEXT_BYTES: usize = 2_048;
 
 /// Maximum number of messages of one stream.
-const MESSAGES: usize = 4;
+const MAX_MESSAGES: usize = 4;
 
 /// Longer than any deadline, wait or retry interval of a call.
 const ALL_TIMERS: time::Duration = time::Duration::from_hours(24);
@@ -29,6 +31,7 @@ struct OfflineServer {
     runtime: Runtime,
     endpoints: ServerWithoutDatabase,
     rpcs: Vec<Rpc>,
+    /// The documented reasons of errors.
     reasons: HashSet<&'static str>,
 }
 
@@ -54,7 +57,7 @@ impl OfflineServer {
 
     fn check_rpc(&self, rpc: &Rpc, body: &[u8]) {
         let messages = if rpc.streams {
-            pieces(body)
+            split_messages(body)
         } else {
             vec![body]
         };
@@ -68,7 +71,7 @@ impl OfflineServer {
         }
     }
 
-    fn assert_documented(&self, asked: &str, refusal: &Refusal) {
+    fn assert_documented(&self, request_name: &str, refusal: &Refusal) {
         let Refusal {
             reason,
             fields,
@@ -76,26 +79,29 @@ impl OfflineServer {
         } = refusal;
         assert!(
             self.reasons.contains(reason.as_str()),
-            "{asked} refuses without a documented reason: {refusal:?}"
+            "{request_name} refuses without a documented reason: {refusal:?}"
         );
-        assert!(reason != "INTERNAL", "{asked} broke: {refusal:?}");
         assert!(
-            text.len() <= TEXT_BYTES,
-            "{asked} explains at length: {refusal:?}"
+            reason != "INTERNAL",
+            "{request_name} fails with INTERNAL: {refusal:?}"
         );
-        let blames = matches!(reason.as_str(), "INVALID_FIELD" | "LIMIT_EXCEEDED");
         assert!(
-            fields.len() == usize::from(blames),
-            "{asked} blames {fields:?} for {reason}"
+            text.len() <= MAX_TEXT_BYTES,
+            "the error message of {request_name} is too long: {refusal:?}"
+        );
+        let names_a_field = matches!(reason.as_str(), "INVALID_FIELD" | "LIMIT_EXCEEDED");
+        assert!(
+            fields.len() == usize::from(names_a_field),
+            "{request_name} refuses with {reason} and names the fields {fields:?}"
         );
         assert!(
             fields.iter().all(|field| is_path(field)),
-            "{asked} blames {fields:?}"
+            "{request_name} names {fields:?}, which are not paths of fields"
         );
     }
 
     fn check_http(&self, request: Request<Vec<u8>>) {
-        let asked = format!("{} {}", request.method(), request.uri());
+        let request_name = format!("{} {}", request.method(), request.uri());
         let has_body = request.method() != Method::HEAD;
         let answer = self.runtime.block_on(async {
             let answer = self.endpoints.request(request).await;
@@ -112,29 +118,32 @@ impl OfflineServer {
         }
         assert!(
             status.is_client_error() || status.as_u16() == 503,
-            "{asked} is answered with {status}"
+            "{request_name} is answered with {status}"
         );
         assert_eq!(
             headers[header::CONTENT_TYPE],
             "application/problem+json",
-            "{asked}"
+            "{request_name}"
         );
         if !has_body {
             return;
         }
         let problem: Value = serde_json::from_slice(&body).expect("a problem is JSON");
-        assert_eq!(problem["status"], status.as_u16(), "{asked}");
+        assert_eq!(problem["status"], status.as_u16(), "{request_name}");
         let text = |name: &str| problem[name].as_str().unwrap_or_default().to_owned();
         assert!(
             self.reasons.contains(text("reason").as_str()),
-            "{asked} has no documented reason: {problem}"
+            "{request_name} has no documented reason: {problem}"
         );
-        assert!(text("reason") != "INTERNAL", "{asked} broke: {problem}");
+        assert!(
+            text("reason") != "INTERNAL",
+            "{request_name} fails with INTERNAL: {problem}"
+        );
     }
 }
 
 /// Waits until everything that a call started in the background has finished, so that the next call
-/// begins in the same state.
+/// begins in the same state. Tasks may wake other tasks, so all are polled several times.
 async fn drain_background_work() {
     time::advance(ALL_TIMERS).await;
     for _ in 0..8 {
@@ -142,7 +151,7 @@ async fn drain_background_work() {
     }
 }
 
-/// Whether this is a path into a request: names, and indexes of lists.
+/// Whether this looks like a field's path in a request: lower-case names, and indexes of lists.
 fn is_path(field: &str) -> bool {
     field.split('.').all(|name| !name.is_empty())
         && field
@@ -150,13 +159,13 @@ fn is_path(field: &str) -> bool {
             .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "_.[]".contains(c))
 }
 
-/// The messages of a stream, each preceded by its length in two bytes. The remaining bytes are the
-/// last message.
-fn pieces(mut body: &[u8]) -> Vec<&[u8]> {
+/// Splits bytes into the messages of a stream. Each is preceded by its length in two bytes. The
+/// bytes after [`MAX_MESSAGES`] messages are ignored.
+fn split_messages(mut body: &[u8]) -> Vec<&[u8]> {
     let mut pieces = Vec::new();
     while let Some((length, rest)) = body
         .split_first_chunk::<2>()
-        .filter(|_| pieces.len() < MESSAGES)
+        .filter(|_| pieces.len() < MAX_MESSAGES)
     {
         let (piece, rest) = rest.split_at(rest.len().min(u16::from_le_bytes(*length).into()));
         pieces.push(piece);
@@ -193,13 +202,15 @@ fn request(from: &mut Unstructured<'_>) -> arbitrary::Result<Option<Request<Vec<
     Ok(request.body(from.bytes(from.len())?.to_vec()).ok())
 }
 
-/// The first byte selects the RPC, by its number among the descriptors, or HTTP.
+/// The first byte selects an RPC, by its number in the list of RPCs, or HTTP. The rest is the
+/// request.
 pub fn check(data: &[u8]) {
     thread_local!(static SERVER: OfflineServer = OfflineServer::new());
     let Some((first, rest)) = data.split_first() else {
         return;
     };
     SERVER.with(|server| {
+        // Each RPC has a number; eight further numbers select HTTP.
         match server
             .rpcs
             .get(usize::from(*first) % (server.rpcs.len() + 8))

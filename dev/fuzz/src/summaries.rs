@@ -1,6 +1,6 @@
-//! Fuzzes summaries: for any messages and any answers of the model, the model's input contains only
-//! data that cannot be mistaken for instructions, and its answer is either a summary that satisfies
-//! all rules or is refused.
+//! Fuzzes summaries, with any messages and any answers of the model. In the model's input, no text
+//! of the messages can be mistaken for instructions. The model's answer is a summary that satisfies
+//! all rules, or it is refused.
 
 use std::{
     pin::pin,
@@ -24,11 +24,11 @@ use serde_json::{Value, json};
 
 use crate::messages;
 
-/// Maximum number of messages of a range.
-const MESSAGES: usize = 6;
-/// Size of the model's context window in tokens. A longer range is summarised in parts.
+/// Maximum number of messages to summarize.
+const MAX_MESSAGES: usize = 6;
+/// Size of the model's context window in tokens. Longer input is summarized in parts.
 const WINDOW: u64 = 8_192;
-/// How the prompt for another attempt begins.
+/// The beginning of the line in the prompt that says why the answer before was refused.
 const REFUSED: &str = "An answer before this one was refused: ";
 
 fn measure(text: &str) -> Tokens {
@@ -46,8 +46,8 @@ fn model() -> Arc<Model> {
     Arc::clone(models.find("m").expect("it is there"))
 }
 
-/// A model that gives these answers in turn, repeating the last one, and checks every prompt that
-/// it receives.
+/// A gateway to a model that gives these answers in turn and repeats the last one. It checks every
+/// prompt.
 struct ScriptedGateway {
     answers: Vec<Answer>,
     calls: Mutex<usize>,
@@ -73,8 +73,8 @@ impl SummaryCalls for ScriptedGateway {
     }
 }
 
-/// Checks a prompt: it has two texts. In the second, the data stands between markers that do not
-/// occur in the data, with one JSON object per line; after the markers there is only our own text.
+/// Checks a prompt: it has two texts. In the second, the data stands between two marks that do not
+/// occur in the data, with one JSON object per line; after the marks there is only our own text.
 fn assert_prompt(call: &Call<'_>) {
     let request: Value = serde_json::from_str(call.context).expect("a request is JSON");
     let messages = request["messages"].as_array().expect("OpenAI's messages");
@@ -90,14 +90,14 @@ fn assert_prompt(call: &Call<'_>) {
     let (first, rest) = user
         .split_once('\n')
         .expect("the first mark has a line of its own");
-    let boundary = first.strip_prefix("BEGIN ").expect("the first mark");
+    let mark = first.strip_prefix("BEGIN ").expect("the first mark");
     assert_eq!(
-        user.matches(boundary).count(),
+        user.matches(mark).count(),
         2,
         "the marks are forged: {user}"
     );
     let (data, after) = rest
-        .split_once(&format!("END {boundary}\n"))
+        .split_once(&format!("END {mark}\n"))
         .expect("the second mark");
     for line in data.lines() {
         let line: Value = serde_json::from_str(line).expect("a line of data is JSON");
@@ -116,7 +116,7 @@ fn assert_prompt(call: &Call<'_>) {
         ];
         assert!(
             ours.iter().any(|ours| line.starts_with(ours)),
-            "{line:?} stands behind the data"
+            "{line:?} follows the data, but is not our own text"
         );
     }
     // The focus is one line of JSON, and the last line is our own.
@@ -132,17 +132,17 @@ fn assert_prompt(call: &Call<'_>) {
 
 /// Checks the rules that every summary satisfies.
 fn assert_valid_summary(summary: &Summary, ask: &SummaryAsk<'_>) {
-    assert!(!summary.text.trim().is_empty(), "blank");
+    assert!(!summary.text.trim().is_empty(), "the summary is blank");
     assert_eq!(summary.tokens, measure(&summary.text));
     assert!(
         summary.tokens <= ask.target,
-        "{} of {}",
+        "{} tokens exceed the target of {}",
         summary.tokens,
         ask.target
     );
     assert!(
         summary.tokens < ask.source_tokens(Tokens::new(u64::MAX)),
-        "not shorter than its source"
+        "the summary is not shorter than its source"
     );
     assert!(
         !summary
@@ -173,7 +173,10 @@ fn assert_no_turn_openers(summary: &Summary, quoted: Option<MessageId>) {
             "</system",
             "{\"message\":",
         ] {
-            assert!(!line.starts_with(opener), "{line:?} opens a turn: {own}");
+            assert!(
+                !line.starts_with(opener),
+                "{line:?} looks like another turn: {own}"
+            );
         }
     }
     for token in [
@@ -183,7 +186,7 @@ fn assert_no_turn_openers(summary: &Summary, quoted: Option<MessageId>) {
         "<start_of_turn>",
         "<｜user｜>",
     ] {
-        assert!(!lower.contains(token), "{token} stands in {own}");
+        assert!(!lower.contains(token), "{token} occurs in {own}");
     }
 }
 
@@ -193,19 +196,19 @@ fn poll_once<T>(future: impl Future<Output = T>) -> T {
         .poll(&mut Context::from_waker(Waker::noop()))
     {
         Poll::Ready(done) => done,
-        Poll::Pending => panic!("nothing here waits"),
+        Poll::Pending => panic!("the summary waits, although the scripted model answers at once"),
     }
 }
 
 /// Generates an answer of the model: words, the requested object with arbitrary contents, or
 /// something similar to it.
 fn answer(from: &mut Unstructured<'_>) -> arbitrary::Result<Answer> {
-    let said = messages::text(from)?;
+    let words = messages::text(from)?;
     let text = match from.int_in_range(0..=4)? {
-        0 | 1 => said,
-        2 => json!({"summary": said, "decisions": [messages::text(from)?], "identifiers": [messages::text(from)?]}).to_string(),
-        3 => format!("<think>{}</think>```json\n{{\"summary\": \"{said}\"}}\n```", messages::text(from)?),
-        _ => format!("Here is a summary:\n{said}"),
+        0 | 1 => words,
+        2 => json!({"summary": words, "decisions": [messages::text(from)?], "identifiers": [messages::text(from)?]}).to_string(),
+        3 => format!("<think>{}</think>```json\n{{\"summary\": \"{words}\"}}\n```", messages::text(from)?),
+        _ => format!("Here is a summary:\n{words}"),
     };
     let stop = *from.choose(&[
         StopReason::Done,
@@ -227,12 +230,12 @@ fn sources(from: &mut Unstructured<'_>, purpose: Purpose) -> arbitrary::Result<V
     let most = if purpose == Purpose::Message {
         1
     } else {
-        MESSAGES
+        MAX_MESSAGES
     };
     let mut sources = Vec::new();
     for (message, id) in messages::messages(from, most)?.into_iter().zip(1..) {
         let body = if from.ratio(1, 8)? {
-            SourceBody::Digest(messages::text(from)?)
+            SourceBody::CachedSummary(messages::text(from)?)
         } else {
             SourceBody::Original(message.parts)
         };
@@ -271,6 +274,7 @@ fn check_case(model: &Model, from: &mut Unstructured<'_>) -> arbitrary::Result<(
     if sources.is_empty() {
         return Ok(());
     }
+    // The quoted message is the first of the sources, or 99, which is none of them.
     let quote = MessageId(if sources[0].role == Role::User { 1 } else { 99 });
     let ask = SummaryAsk {
         purpose,
@@ -289,7 +293,7 @@ fn check_case(model: &Model, from: &mut Unstructured<'_>) -> arbitrary::Result<(
         assert_eq!(
             Extractive.summarize(&ask).ok().as_ref(),
             Some(&summary),
-            "another extract of the same"
+            "two extracts of the same sources differ"
         );
     }
     let filtered = answers
@@ -304,7 +308,10 @@ fn check_case(model: &Model, from: &mut Unstructured<'_>) -> arbitrary::Result<(
             assert_valid_summary(&summary, &ask);
             assert_no_turn_openers(&summary, ask.quoted.map(|quote| quote.message_id));
         }
-        Err(SummaryFailure::Filtered) => assert!(filtered, "nothing was filtered"),
+        Err(SummaryFailure::Filtered) => assert!(
+            filtered,
+            "the summary failed as filtered, but no answer was filtered"
+        ),
         Err(
             SummaryFailure::EmptySource
             | SummaryFailure::NotShorter
@@ -313,10 +320,10 @@ fn check_case(model: &Model, from: &mut Unstructured<'_>) -> arbitrary::Result<(
         // Control characters are encoded as six characters each, so a focus full of them can exceed
         // a small window.
         Err(SummaryFailure::Call(CallFailure::Overflow { .. })) => {
-            let wish = serde_json::to_string(&focus).expect("a text is JSON");
+            let focus = serde_json::to_string(&focus).expect("a text is JSON");
             assert!(
-                measure(&wish).get() > WINDOW / 4,
-                "a window of {WINDOW} is too small"
+                measure(&focus).get() > WINDOW / 4,
+                "a short focus does not fit into the window of {WINDOW} tokens"
             );
         }
         Err(failure) => assert!(failure.is_bad_output(), "{failure:?}"),

@@ -1,5 +1,5 @@
-//! Fuzzes credentials: a token is accepted only if it was signed by the key's owner, with exactly
-//! the signed claims.
+//! Fuzzes credentials: a token is accepted only if its key's owner signed it, and it grants exactly
+//! what the signed claims say.
 //!
 //! The private halves of `dev/fuzz/keys/jwks.json` were deleted after `good.txt` and `bad.txt` were
 //! signed, so no other valid token can be made. Since an ES256 signature has a second valid
@@ -16,11 +16,12 @@ use http::{HeaderMap, HeaderValue, header};
 const GOOD: &str = include_str!("../keys/good.txt");
 const BAD: &str = include_str!("../keys/bad.txt");
 
-/// A tenant and the operations that are allowed there.
+/// A tenant, and the verbs (permissions) that a token grants there.
 type Allowed = (String, Vec<&'static str>);
 
 struct SignedTokens {
     reader: TokenReader,
+    /// The valid tokens, and what each grants.
     good: Vec<(&'static str, Allowed)>,
 }
 
@@ -46,7 +47,7 @@ impl SignedTokens {
             })
             .collect();
         for token in BAD.lines() {
-            assert!(reader.read(token).is_err(), "{token} gets in");
+            assert!(reader.read(token).is_err(), "{token} is accepted");
         }
         Self { reader, good }
     }
@@ -55,15 +56,15 @@ impl SignedTokens {
         let Ok(allowed) = self.reader.read(token) else {
             return;
         };
-        let said = token.rsplit_once('.').map(|(said, _)| said);
+        let claims = token.rsplit_once('.').map(|(claims, _)| claims);
         let signed = self
             .good
             .iter()
-            .find(|(good, _)| good.rsplit_once('.').map(|(said, _)| said) == said);
-        let Some((_, meant)) = signed else {
-            panic!("{token} gets in, and nobody has signed it")
+            .find(|(good, _)| good.rsplit_once('.').map(|(claims, _)| claims) == claims);
+        let Some((_, granted)) = signed else {
+            panic!("{token} is accepted, although its claims were never signed")
         };
-        assert_eq!(&allowed, meant, "{token}");
+        assert_eq!(&allowed, granted, "{token}");
     }
 }
 
@@ -95,9 +96,10 @@ fn check_case(signed: &SignedTokens, from: &mut Unstructured<'_>) -> arbitrary::
     let text = String::from_utf8_lossy(rest);
     signed.check(&text);
     if KeyText::parse(&text).is_some() {
+        // `anneal_`, an id of 32 characters, `_`, the secret.
         assert!(
             text.starts_with("anneal_") && text.is_char_boundary(39) && text[39..].starts_with('_'),
-            "{text} is a key"
+            "{text} is accepted as an API key"
         );
     }
     let mut headers = HeaderMap::new();

@@ -1,4 +1,4 @@
-//! A deterministic conversation with texts of people, code and tools.
+//! A deterministic conversation: English and Chinese questions, reasoning, tool calls, code.
 
 use std::collections::BTreeMap;
 
@@ -19,23 +19,24 @@ const SYSTEM_PROMPT: &str =
 /// The last message that the checkpoint covers.
 const CHECKPOINTED: i64 = 40;
 /// Messages of one turn: question, call, result, answer.
-const TURN: i64 = 4;
-/// One in this many turns has a large result.
+const MESSAGES_PER_TURN: i64 = 4;
+/// Every fifth turn has a large result.
 const TURNS_PER_LARGE: i64 = 5;
-/// Messages with more tokens are large here.
+/// A message with more tokens is large in this conversation.
 const LARGE: Tokens = Tokens::new(1_000);
 const SUMMARY_TOKENS: Tokens = Tokens::new(60);
 
-/// The rows that the store would read: the newest messages of a conversation that has a checkpoint,
-/// complete token counts and summaries of its large results. With strict cooling, cool results are
-/// replaced by their summaries; with stepped cooling, they wait for the next step.
+/// The rows that the store would read for a context: the last `messages` messages of a
+/// conversation, after its checkpoint. All messages are counted, and all large tool results have
+/// summaries. With strict cooling, the cool ones among these results come as their summaries; with
+/// stepped cooling, they come with their content until the next step.
 pub(crate) fn material(messages: i64, cooling: Cooling) -> Material {
     let policy = policy(cooling);
     let last = CHECKPOINTED + messages;
     let newest_turn = turn(last);
     let tail = (CHECKPOINTED + 1..=last).map(|id| {
         let cool = newest_turn - turn(id) > policy.hot_zone_radius as i32;
-        stored(id, cooling == Cooling::Strict && cool)
+        tail_message(id, cooling == Cooling::Strict && cool)
     });
     let tail: Vec<TailMessage> = tail.collect();
     Material {
@@ -55,7 +56,7 @@ pub(crate) fn material(messages: i64, cooling: Cooling) -> Material {
             origin: SummaryOrigin::Stored,
         }),
         tail,
-        prefix: Some(version()),
+        prefix: Some(prefix_version()),
         omitted: Vec::new(),
         idle_seconds: Some(10),
         tokens_ratio: None,
@@ -77,8 +78,9 @@ fn policy(cooling: Cooling) -> Policy {
     }
 }
 
-/// A version of the beginning in which nothing is swapped.
-fn version() -> PrefixVersion {
+/// A recorded version of the beginning of the contexts. No message is replaced by its summary in
+/// it, and its hash is arbitrary, so the built context differs from it.
+fn prefix_version() -> PrefixVersion {
     PrefixVersion {
         epoch: 1,
         hash: [7; 32],
@@ -90,10 +92,11 @@ fn version() -> PrefixVersion {
 }
 
 fn turn(id: i64) -> i32 {
-    ((id - 1) / TURN + 1) as i32
+    ((id - 1) / MESSAGES_PER_TURN + 1) as i32
 }
 
-fn stored(id: i64, as_summary: bool) -> TailMessage {
+/// The row of a message, with its content or with its summary instead.
+fn tail_message(id: i64, as_summary: bool) -> TailMessage {
     let Message { role, parts, .. } = message(id);
     let tokens = Tokens::new(plain_text_bytes(&parts) as u64 / 4);
     let summary = (tokens > LARGE).then(|| ReadySummary {
@@ -122,12 +125,12 @@ fn stored(id: i64, as_summary: bool) -> TailMessage {
         tokens,
         estimated: false,
         body,
-        ready,
+        ready_summary: ready,
     }
 }
 
-/// A user's message.
-pub(crate) fn said(text: String) -> Message {
+/// A user's message with this text.
+pub(crate) fn user_message(text: String) -> Message {
     Message {
         role: Role::User,
         parts: vec![Part::Text { text }],
@@ -137,10 +140,10 @@ pub(crate) fn said(text: String) -> Message {
 
 /// The message with this id.
 pub(crate) fn message(id: i64) -> Message {
-    let call = || format!("call_{}", (id - 1) / TURN);
-    let (role, parts) = match (id - 1) % TURN {
+    let call = || format!("call_{}", (id - 1) / MESSAGES_PER_TURN);
+    let (role, parts) = match (id - 1) % MESSAGES_PER_TURN {
         0 => (Role::User, vec![question(id)]),
-        1 => (Role::Assistant, vec![thought(), tool_call(call())]),
+        1 => (Role::Assistant, vec![reasoning(), tool_call(call())]),
         2 => (Role::Tool, vec![tool_result(id, call())]),
         _ => (
             Role::Assistant,
@@ -168,7 +171,7 @@ fn question(id: i64) -> Part {
     }
 }
 
-fn thought() -> Part {
+fn reasoning() -> Part {
     let (signature, provider) = ("c2lnbmF0dXJl".repeat(8), "anthropic".into());
     Part::Reasoning {
         text: texts::english(200),
@@ -189,8 +192,8 @@ fn tool_call(id: String) -> Part {
     }
 }
 
-fn tool_result(place: i64, id: String) -> Part {
-    let bytes = if i64::from(turn(place)) % TURNS_PER_LARGE == 0 {
+fn tool_result(message_id: i64, call_id: String) -> Part {
+    let bytes = if i64::from(turn(message_id)) % TURNS_PER_LARGE == 0 {
         9_000
     } else {
         900
@@ -202,13 +205,13 @@ fn tool_result(place: i64, id: String) -> Part {
         bytes: 9_000,
         tokens: 300,
     };
-    let media = if turn(place) % 7 == 0 {
+    let media = if turn(message_id) % 7 == 0 {
         vec![picture]
     } else {
         Vec::new()
     };
     Part::ToolResult {
-        id,
+        id: call_id,
         text: texts::code(bytes),
         is_error: false,
         media,

@@ -1,6 +1,6 @@
 //! Runs the functions that every append and every context executes, on constant inputs, so that
-//! callgrind can count their instructions (see `cargo xtask instructions`). Prints the name and
-//! description of each measurement on a line, in the order of the counts.
+//! callgrind can count their instructions (see `cargo xtask instructions`). Prints one line per
+//! measurement, with its name and description, in the order in which callgrind writes the counts.
 
 mod conversation;
 mod measure;
@@ -21,15 +21,15 @@ use prost::Message as _;
 use uuid::Uuid;
 
 fn main() {
-    contexts();
-    renders();
-    counts();
-    estimates();
-    appends();
-    stored_rows();
+    measure_contexts();
+    measure_renders();
+    measure_counts();
+    measure_estimates();
+    measure_appends();
+    measure_stored_rows();
 }
 
-fn contexts() {
+fn measure_contexts() {
     let strict = |messages| {
         move || {
             (
@@ -38,13 +38,13 @@ fn contexts() {
             )
         }
     };
-    let fitted = |share: u64| {
+    let half_budget = || {
         let material = conversation::material(2_000, Cooling::Strict);
         let whole = built((material.clone(), Ask::default())).total.get();
         (
             material,
             Ask {
-                budget: Some(Tokens::new(whole * share / 100)),
+                budget: Some(Tokens::new(whole / 2)),
                 ..Ask::default()
             },
         )
@@ -70,7 +70,7 @@ fn contexts() {
     measure(
         "context_2000_budget",
         "a tail of 2,000 messages, cut to half of its tokens",
-        || fitted(50),
+        half_budget,
         built,
     );
 }
@@ -86,7 +86,7 @@ fn built((material, ask): (Material, Ask)) -> Context {
     context::build(material, ask).expect("the newest message is a hundredth of the smallest budget")
 }
 
-fn renders() {
+fn measure_renders() {
     for (name, format) in [
         ("render_neutral", Format::Neutral),
         ("render_openai_chat", Format::OpenAiChat),
@@ -112,7 +112,7 @@ fn renders() {
     }
 }
 
-fn counts() {
+fn measure_counts() {
     for (name, says, text) in [
         (
             "count_english",
@@ -144,7 +144,7 @@ fn counts() {
     }
 }
 
-fn estimates() {
+fn measure_estimates() {
     for (name, says, text) in [
         (
             "estimate_english",
@@ -166,8 +166,8 @@ fn estimates() {
     }
 }
 
-fn appends() {
-    let short = || vec![conversation::said(texts::english(400))];
+fn measure_appends() {
+    let short = || vec![conversation::user_message(texts::english(400))];
     let long = || {
         (1..=100)
             .map(conversation::message)
@@ -231,12 +231,12 @@ fn prepared(messages: Vec<Message>) -> (Append, Vec<Message>) {
     (append, messages)
 }
 
-fn stored_rows() {
+fn measure_stored_rows() {
     let rows = || -> Vec<String> {
         let contents = (1..=100).map(|id| serde_json::to_string(&conversation::message(id).parts));
         contents
             .collect::<Result<_, _>>()
-            .expect("strings in structs always serialise")
+            .expect("strings in structs always serialize")
     };
     let read = |rows: Vec<String>| -> Vec<Vec<Part>> {
         let parts = rows.iter().map(|content| serde_json::from_str(content));

@@ -1,5 +1,5 @@
-//! One measurement: prepares the input and runs the function once without counting, to initialise
-//! lazy values; then prepares it again, runs it and counts.
+//! One measurement. A first run initializes lazy values and is not counted. A second run is
+//! counted.
 
 use std::hint::black_box;
 

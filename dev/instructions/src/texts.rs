@@ -1,9 +1,9 @@
-//! Constant texts of one size and different kinds.
+//! Constant texts of different kinds, in any length.
 
-/// Bytes of the texts that are counted.
+/// Length in bytes of the texts whose tokens are counted.
 pub(crate) const SIZE: usize = 32_000;
 
-/// The licence, because it never changes.
+/// The text of the license, because it never changes.
 const ENGLISH: &str = include_str!("../../../LICENSE");
 const CODE: &str = "\
 /// Moves every account that is due, oldest first, and says how many were moved.
@@ -27,25 +27,25 @@ const CHINESE: &str = "我们明天早上八点在车站见面，然后一起去
 
 /// The first `bytes` of English prose, repeated from its start if necessary.
 pub(crate) fn english(bytes: usize) -> String {
-    again(ENGLISH, bytes)
+    repeat_to(ENGLISH, bytes)
 }
 
 /// The first `bytes` of Rust code, repeated from its start if necessary.
 pub(crate) fn code(bytes: usize) -> String {
-    again(CODE, bytes)
+    repeat_to(CODE, bytes)
 }
 
 /// At most `bytes` of Chinese text, cut at a character boundary.
 pub(crate) fn chinese(bytes: usize) -> String {
-    again(CHINESE, bytes)
+    repeat_to(CHINESE, bytes)
 }
 
 /// The first `bytes` of the text that is slowest to count.
 pub(crate) fn hostile(bytes: usize) -> String {
-    again(&format!("{}+", "-".repeat(1_000)), bytes)
+    repeat_to(&format!("{}+", "-".repeat(1_000)), bytes)
 }
 
-fn again(text: &str, bytes: usize) -> String {
+fn repeat_to(text: &str, bytes: usize) -> String {
     let mut whole = text.repeat(bytes / text.len() + 1);
     whole.truncate(whole.floor_char_boundary(bytes));
     whole

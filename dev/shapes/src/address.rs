@@ -1,13 +1,13 @@
-//! Addresses of media: URLs, objects in a bucket, and data URLs.
+//! Addresses of media: URLs of the web and of storage buckets, and data URLs.
 
 /// The media type and payload of `data:TYPE;base64,PAYLOAD`.
 pub(crate) fn data_url(url: &str) -> Option<(&str, &str)> {
     url.strip_prefix("data:")?.split_once(";base64,")
 }
 
-/// Whether this is an address with one of the schemes (such as `https://`) that is not empty after
-/// the scheme and contains no white space.
-pub(crate) fn is_under(url: &str, schemes: &[&str]) -> bool {
+/// Whether `url` begins with one of `schemes` (such as `https://`), has a host after it, and
+/// contains no white space.
+pub(crate) fn has_scheme(url: &str, schemes: &[&str]) -> bool {
     let rest = schemes.iter().find_map(|scheme| url.strip_prefix(scheme));
     rest.is_some_and(|rest| {
         !rest.is_empty() && !rest.starts_with('/') && !rest.contains(char::is_whitespace)
@@ -19,8 +19,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_has_its_scheme_a_host_and_no_space() {
-        assert!(is_under(
+    fn an_address_needs_a_known_scheme_and_a_host_and_no_white_space() {
+        assert!(has_scheme(
             "https://example.org/a.png",
             &["http://", "https://"]
         ));
@@ -33,7 +33,7 @@ mod tests {
             "example.org",
             "HTTPS",
         ] {
-            assert!(!is_under(bad, &["http://", "https://"]), "{bad}");
+            assert!(!has_scheme(bad, &["http://", "https://"]), "{bad}");
         }
     }
 

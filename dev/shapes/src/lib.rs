@@ -1,15 +1,18 @@
 //! Checkers of request bodies for tests: they report what model providers would refuse.
 //!
 //! Each checker is based on what a provider documents and on its error messages, independently of
-//! the code that renders the bodies. If a provider's models or servers differ, the strictest one
-//! counts, and the rule says so. Only the conversation is checked: model, tools and limits belong
-//! to the caller, and a body that contains them is refused.
+//! the code that renders the bodies. If models or servers of one provider differ, the checker
+//! follows the strictest one, and the comment on the rule says so. Only the conversation is
+//! checked: model, tools and limits belong to the caller, and a body that contains them is refused.
 //!
-//! Rules that all providers share: `type` (a value of the wrong JSON type), `missing` (a required
-//! key is absent), `unknown-key` (a key that the checker does not know; providers answer "Extra
-//! inputs are not permitted", "Unrecognized request argument supplied" or "Unknown name: Cannot
-//! find field"). Keys that a provider knows but our conversations never contain, such as citations
-//! and the blocks of server tools, count as unknown.
+//! Rules that all checkers share:
+//! - `type`: a value has the wrong JSON type.
+//! - `missing`: a required key is absent.
+//! - `unknown-key`: a key is unknown to the checker. Providers answer "Extra inputs are not
+//!   permitted", "Unrecognized request argument supplied" or "Unknown name: Cannot find field".
+//!
+//! Keys that a provider knows but our conversations never contain, such as citations and the blocks
+//! of server tools, count as unknown.
 //!
 //! - `anthropic`, `gemini`, `openai`: the rules of one provider each.
 //! - `node`: JSON values with their positions. `base64`, `address`: base64 texts, addresses of

@@ -8,10 +8,11 @@ use crate::Refusal;
 /// The refusals that a checker has found so far, in the order in which they were found.
 pub(crate) type Refusals = Vec<Refusal>;
 
-/// A value and its position.
+/// A value of the body, and its position there.
 #[derive(Debug, Clone)]
 pub(crate) struct Node<'a> {
     pub(crate) value: &'a Value,
+    /// JSON pointer to the value in the body.
     at: String,
 }
 

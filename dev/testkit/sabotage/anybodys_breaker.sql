@@ -1,4 +1,5 @@
--- A naive implementation has one breaker for a model: one tenant's failures open it for all tenants.
+-- A naive implementation has one breaker per model: the failures of one tenant's calls open it for
+-- all tenants.
 create schema sabotage;
 
 create function sabotage.open_for_all() returns trigger language plpgsql as $$

@@ -1,5 +1,5 @@
--- A naive implementation adds a count to the total again when a job is repeated: here the count of
--- the newest counted message, every time.
+-- A naive implementation adds a message's tokens to the total again when its counting job is
+-- repeated. Here every job adds the tokens of the newest counted message a second time.
 create schema sabotage;
 
 create function sabotage.count_again() returns trigger language plpgsql security definer as $$

@@ -1,5 +1,5 @@
--- A naive implementation takes message ids from a sequence. A sequence is part of no transaction:
--- what is rolled back, or lost in a crash, leaves a gap.
+-- A naive implementation takes message ids from a sequence. A sequence takes no part in
+-- transactions: an append that is rolled back, or lost in a crash, leaves a gap.
 create schema sabotage;
 
 create function sabotage.take_ids() returns trigger language plpgsql security definer as $$

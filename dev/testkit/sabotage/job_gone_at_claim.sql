@@ -1,5 +1,6 @@
--- A naive implementation takes a job out of the queue when it claims it. `JOB_GONE_AT_CLAIM` makes
--- the statements that look for the claimed job later succeed.
+-- A naive implementation takes a job out of the queue when it claims it. `JOB_GONE_AT_CLAIM` in
+-- dev/testkit/src/chaos/sabotage.rs changes the later statements, so that they succeed without the
+-- job's row.
 create schema sabotage;
 
 create function sabotage.delete_claimed_job() returns trigger language plpgsql security definer as $$

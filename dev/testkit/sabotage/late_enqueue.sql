@@ -1,6 +1,5 @@
--- A naive implementation enqueues the counting job after the append's commit, in a transaction of
--- its own. Here that is the next transaction of a worker that looks at the queue more than 100 ms
--- later.
+-- A naive implementation enqueues the counting job after the append's commit, in another
+-- transaction. Here this is the next claim of a worker at least 100 ms after the append.
 create schema sabotage;
 create table sabotage.late (tenant_id uuid, conversation_id uuid, since_ts timestamptz default clock_timestamp());
 
@@ -13,6 +12,7 @@ $$;
 
 create function sabotage.enqueue_late_jobs() returns trigger language plpgsql security definer as $$
 begin
+    -- Only statements of the queue see the jobs of all tenants: their list has the nil UUID.
     if current_setting('anneal.tenants', true) not like '%00000000-0000-0000-0000-000000000000%' then
         return null;
     end if;

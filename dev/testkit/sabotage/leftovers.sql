@@ -1,4 +1,4 @@
--- A naive implementation deletes the conversation and forgets its messages.
+-- A naive implementation deletes the row of the conversation, but not the rows of its messages.
 create schema sabotage;
 
 create function sabotage.keep_message() returns trigger language plpgsql as $$

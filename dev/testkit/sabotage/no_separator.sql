@@ -1,6 +1,7 @@
--- A naive implementation does not look for a separator again when it commits a checkpoint: one that
--- was inserted meanwhile is taken for the one with which the checkpoint was planned.
--- `NO_SEPARATOR` makes the check at the commit read the boundary with the separator of the moment of the claim.
+-- A naive implementation does not look for a new separator when it commits a checkpoint. A
+-- checkpoint that was planned before the newest separator is then stored as if it had been planned
+-- after it. `NO_SEPARATOR` in dev/testkit/src/chaos/sabotage.rs makes the check at the commit read
+-- the separator that was the newest when the job was claimed.
 create schema sabotage;
 grant usage on schema sabotage to public;
 create table sabotage.planned (conversation_id uuid primary key, separator bigint);
@@ -18,7 +19,7 @@ $$;
 create trigger sabotage after update on ai_job
 for each row when (new.kind = 2 and old.state = 0 and new.state = 1) execute function sabotage.remember_separator();
 
--- The separator with which the checkpoint was planned that is being made; otherwise the newest one.
+-- While a checkpoint job runs: the newest separator at its claim. Otherwise the newest separator.
 create function sabotage.separator_of(conversation uuid) returns bigint language sql stable security definer as $$
     select case
         when exists (select from ai_job where kind = 2 and conversation_id = conversation and state = 1)
@@ -27,7 +28,7 @@ create function sabotage.separator_of(conversation uuid) returns bigint language
     end
 $$;
 
--- As context_boundary, with that separator.
+-- Like context_boundary, but with the separator that separator_of returns.
 create function sabotage.boundary_of(conversation uuid) returns table (separator bigint, checkpoint_last bigint)
 language sql stable security definer as $$
     select s.separator, (

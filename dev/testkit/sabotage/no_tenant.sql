@@ -1,5 +1,6 @@
--- A naive implementation does not ask whose conversation is read. `NO_TENANT` takes the tenant out
--- of the statements; these policies let row-level security pass every row.
+-- A naive implementation does not check which tenant owns the conversation that is read.
+-- `NO_TENANT` in dev/testkit/src/chaos/sabotage.rs removes the tenant from the statements. These
+-- policies make row-level security allow every row.
 do $$
 declare
     name text;

@@ -58,7 +58,8 @@ impl Drop for Folder {
 pub struct OwnPostgres {
     /// The database's URL. It stays the same across restarts.
     pub url: String,
-    line: TcpProxy,
+    /// Between the URL and PostgreSQL, whose port changes at a restart.
+    proxy: TcpProxy,
     postgres: StopOnDrop,
     settings: Settings,
     _folder: Folder,
@@ -75,7 +76,7 @@ impl OwnPostgres {
         create_database(&postgres.url("postgres"), "anneal", None)
             .await
             .expect("a database");
-        let (line, url) = TcpProxy::to_database(&postgres.url("anneal")).await;
+        let (proxy, url) = TcpProxy::to_database(&postgres.url("anneal")).await;
         let mut migrations = Migrations::connect(&StoreSettings::at(&url))
             .await
             .expect("the connection succeeds");
@@ -85,7 +86,7 @@ impl OwnPostgres {
             .expect("the migrations are applied");
         Self {
             url,
-            line,
+            proxy,
             postgres: postgres.stop_on_drop(),
             settings,
             _folder: folder,
@@ -110,13 +111,13 @@ impl OwnPostgres {
             .expect("PostgreSQL stops");
     }
 
-    /// Starts PostgreSQL again. Another process may have taken its port; the URL then leads to the
-    /// new port.
+    /// Starts PostgreSQL again, on a new port if another process has taken the old one. The URL is
+    /// valid in both cases.
     pub async fn restart(&self) {
         let started = LocalPostgres::start(self.settings.clone())
             .await
             .expect("PostgreSQL starts again");
-        self.line.set_target(started.port());
+        self.proxy.set_target(started.port());
     }
 }
 
@@ -177,6 +178,8 @@ impl AnnealBinary {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(self.binary);
+        // Settings in the environment of the test run must not reach the process, except for those
+        // that choose PostgreSQL and the grouping of appends for the whole run.
         let settings = std::env::vars_os().map(|(key, _)| key);
         for key in settings.filter(|key| key.to_string_lossy().starts_with("ANNEAL_")) {
             if key != "ANNEAL_PG_BIN" && key != "ANNEAL_APPEND_GROUPING" {
@@ -212,8 +215,8 @@ impl AnnealBinary {
 
     /// Runs a command to its end. Nothing reads its standard output: the pipe is closed.
     pub async fn run_with_closed_output(&self, arguments: &[&str]) -> CommandOutput {
-        let (nobody, output) = std::io::pipe().expect("a pipe");
-        drop(nobody);
+        let (reader, output) = std::io::pipe().expect("a pipe");
+        drop(reader);
         let mut command = self.command(arguments);
         let child = command
             .stdout(output)
@@ -260,11 +263,13 @@ impl AnnealBinary {
     /// port.
     pub async fn server(&self) -> (Process, u16) {
         let started = self.try_server(&[]).await;
-        started.unwrap_or_else(|ended| panic!("it ended without serving: {:#?}", ended.lines()))
+        started.unwrap_or_else(|ended| {
+            panic!("the server exited before it served: {:#?}", ended.lines())
+        })
     }
 
-    /// Starts a server as [`Self::server`] does, with further `--set` settings. Err holds a process
-    /// that exited before it served.
+    /// Starts a server as [`Self::server`] does, with the settings `more`, each given to `--set`.
+    /// Err holds a process that exited before it served.
     pub async fn try_server(&self, more: &[&str]) -> Result<(Process, u16), Process> {
         let mut arguments = vec!["server"];
         let settings = [
@@ -345,7 +350,7 @@ impl From<Output> for CommandOutput {
 }
 
 /// The peak memory of a process in MiB; None when the process is gone. Pages of its program file
-/// are not counted: the system can drop them, and an unoptimised build has three times as many.
+/// are not counted: the system can drop them, and an unoptimized build has three times as many.
 fn peak_memory_of(id: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{id}/status")).ok()?;
     let figure = |name: &str| {
@@ -372,11 +377,14 @@ impl Process {
     }
 
     /// Waits for a line that contains these words. Panics with the output if the process ends
-    /// without it.
+    /// without printing one.
     pub async fn wait_for_line(&self, words: &str) -> String {
-        self.find_line(words)
-            .await
-            .unwrap_or_else(|| panic!("it ended without saying {words}: {:#?}", self.lines()))
+        self.find_line(words).await.unwrap_or_else(|| {
+            panic!(
+                "the process ended without printing {words}: {:#?}",
+                self.lines()
+            )
+        })
     }
 
     /// Whether the process has exited.
@@ -431,11 +439,11 @@ impl Process {
     /// until shortly before.
     pub async fn wait_for_exit_with_memory(mut self) -> (Option<i32>, u64) {
         let mut most = 0;
-        let mut looks = tokio::time::interval(std::time::Duration::from_millis(5));
+        let mut ticks = tokio::time::interval(std::time::Duration::from_millis(5));
         loop {
             tokio::select! {
                 ended = self.child.wait() => return (ended.expect("the process ends").code(), most),
-                _ = looks.tick() => most = self.child.id().and_then(peak_memory_of).unwrap_or(most),
+                _ = ticks.tick() => most = self.child.id().and_then(peak_memory_of).unwrap_or(most),
             }
         }
     }
@@ -456,7 +464,7 @@ impl Process {
         assert!(sent.success());
     }
 
-    /// Waits for a line that contains these words; None when the process ends without it.
+    /// Waits for a line that contains these words. None if the process ends without printing one.
     pub async fn find_line(&self, words: &str) -> Option<String> {
         let ended = || self.readers.iter().all(JoinHandle::is_finished);
         eventually(words, async || {

@@ -9,7 +9,7 @@ use prost::{
 };
 use prost_types::{DescriptorProto, FileDescriptorSet, field_descriptor_proto::Type};
 
-use crate::request_fields::described;
+use crate::request_fields::describe_message;
 
 /// Every field of an RPC's answer that is not its default, in wire order: its path
 /// (`conversation.title`) and its value. Timestamps are left out because they differ between runs.
@@ -27,20 +27,21 @@ pub fn answer_fields(rpc: &str, answer: &[u8]) -> Vec<(String, String)> {
         .flat_map(|service| &service.method);
     let method = methods
         .find(|method| method.name() == rpc)
-        .unwrap_or_else(|| panic!("there is no {rpc}"));
-    let mut spelled = Vec::new();
-    spell(&all, method.output_type(), "", answer, &mut spelled);
-    spelled
+        .unwrap_or_else(|| panic!("there is no RPC {rpc}"));
+    let mut fields = Vec::new();
+    collect_fields(&all, method.output_type(), "", answer, &mut fields);
+    fields
 }
 
-fn spell(
+/// Adds the fields of an encoded message to `fields`, with paths that begin with `prefix`.
+fn collect_fields(
     all: &[&DescriptorProto],
     message: &str,
     prefix: &str,
     mut bytes: &[u8],
-    spelled: &mut Vec<(String, String)>,
+    fields: &mut Vec<(String, String)>,
 ) {
-    let message = described(all, message);
+    let message = describe_message(all, message);
     while !bytes.is_empty() {
         let (number, wire) = decode_key(&mut bytes).expect("a key");
         let field = message
@@ -64,7 +65,7 @@ fn spell(
                 match field.r#type() {
                     Type::Message if field.type_name() == ".google.protobuf.Timestamp" => continue,
                     Type::Message => {
-                        spell(all, field.type_name(), &path, content, spelled);
+                        collect_fields(all, field.type_name(), &path, content, fields);
                         String::new()
                     }
                     Type::String => String::from_utf8_lossy(content).into_owned(),
@@ -73,6 +74,6 @@ fn spell(
             }
             WireType::StartGroup | WireType::EndGroup => panic!("{path}: groups are not used"),
         };
-        spelled.push((path, value));
+        fields.push((path, value));
     }
 }

@@ -6,24 +6,24 @@ use prost::Message as _;
 
 use crate::{Chat, TestApp, TestConversation, pb, text, with_longest_deadline};
 
-/// Most messages of one append.
-const BATCH: usize = 100;
-/// Most bytes of one append; the service takes 4 MiB.
+/// Maximum number of messages in one append.
+const BATCH_MESSAGES: usize = 100;
+/// Maximum size of one append in bytes. The service accepts 4 MiB.
 const BATCH_BYTES: usize = 2 * 1024 * 1024;
-/// Messages larger than this are streamed with AppendLargeMessage.
+/// Messages of this size or more, in bytes, are streamed with AppendLargeMessage.
 const STREAMED_BYTES: usize = 256 * 1024;
-/// Conversations that append at the same time.
+/// Number of conversations that append at the same time.
 const AT_ONCE: usize = 4;
 
-/// A conversation that was appended, and the messages that the service kept of it.
+/// A conversation that was appended, and those of its messages that the service stored.
 pub struct AppendedChat<'a> {
     /// The conversation.
     pub conversation: TestConversation<'a>,
-    /// The name of the chat, as its file has it.
+    /// The name of the chat in its file.
     pub name: String,
     /// Its system prompt.
     pub system_prompt: String,
-    /// The messages that were kept: without tool messages where the settings leave them out.
+    /// The messages that were stored. Tool messages are missing if the settings leave them out.
     pub kept: Vec<pb::NewMessage>,
 }
 
@@ -52,10 +52,10 @@ impl TestApp {
         }
         let mut round = 0;
         while made.iter().any(|(_, batches)| batches.len() > round) {
-            let saying = made
-                .iter_mut()
-                .filter_map(|(conversation, batches)| Some(conversation.say(batches.get(round)?)));
-            futures::stream::iter(saying)
+            let appends = made.iter_mut().filter_map(|(conversation, batches)| {
+                Some(conversation.append_batch(batches.get(round)?))
+            });
+            futures::stream::iter(appends)
                 .buffer_unordered(AT_ONCE)
                 .collect::<Vec<()>>()
                 .await;
@@ -76,13 +76,15 @@ fn batches(messages: &[pb::NewMessage]) -> Vec<Vec<pb::NewMessage>> {
         let more = message.encoded_len();
         match batches.last_mut() {
             Some(batch)
-                if batch.len() < BATCH && bytes + more <= BATCH_BYTES && more < STREAMED_BYTES =>
+                if batch.len() < BATCH_MESSAGES
+                    && bytes + more <= BATCH_BYTES
+                    && more < STREAMED_BYTES =>
             {
                 bytes += more;
                 batch.push(message.clone());
             }
             _ => {
-                // A streamed message shares its batch with no other.
+                // A streamed message is the only one of its batch: no other fits after it.
                 bytes = if more < STREAMED_BYTES {
                     more
                 } else {
@@ -96,7 +98,7 @@ fn batches(messages: &[pb::NewMessage]) -> Vec<Vec<pb::NewMessage>> {
 }
 
 impl AppendedChat<'_> {
-    async fn say(&mut self, batch: &[pb::NewMessage]) {
+    async fn append_batch(&mut self, batch: &[pb::NewMessage]) {
         if let [message] = batch
             && message.encoded_len() >= STREAMED_BYTES
         {
@@ -106,7 +108,7 @@ impl AppendedChat<'_> {
                 },
             ] = message.parts.as_slice()
             else {
-                panic!("a large message is one text")
+                panic!("a message that is streamed must be one text")
             };
             self.conversation.stream(message.role(), &part.text).await;
             self.kept.push(message.clone());

@@ -28,8 +28,8 @@ impl<'a> TestConversation<'a> {
     }
 }
 
-/// A turn to be requested. Awaiting it reads the whole turn; [`TurnRequest::open`] returns the
-/// stream.
+/// A turn to be requested. `.await` runs the whole turn. [`TurnRequest::open`] starts the turn
+/// and returns its event stream.
 #[derive(Clone)]
 pub struct TurnRequest<'a> {
     app: &'a TestApp,
@@ -135,19 +135,19 @@ impl TurnOutcome {
                     .await
                     .expect("the stream ends without an error")
                     .is_none(),
-                "`done` comes last"
+                "nothing may follow `done`"
             );
         }
         Self { events, end }
     }
 
-    /// Its last event.
+    /// The last event. Panics if the turn ended with a status.
     #[track_caller]
     pub fn done(&self) -> &Done {
         self.end.as_ref().expect("the turn is answered")
     }
 
-    /// Its first event.
+    /// The first event. Panics if it is not `started`.
     #[track_caller]
     pub fn started(&self) -> &Started {
         match self.events.first() {

@@ -1,5 +1,5 @@
-//! Further queries of a conversation in a test: usage, single messages, byte ranges, contexts,
-//! jobs, compactions.
+//! Further calls for a conversation in a test: usage, single messages, byte ranges, contexts, jobs,
+//! compactions.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ impl TestConversation<'_> {
             .expect("a message")
     }
 
-    /// A range of bytes of a message's plain text, and the range that was returned.
+    /// Reads a range of bytes of a message's plain text. Returns the text and its actual range.
     pub async fn range(
         &self,
         message_id: i64,
@@ -62,7 +62,7 @@ impl TestConversation<'_> {
         (got.text, got.range.expect("a range"))
     }
 
-    /// A context that ends with these messages, which are not stored.
+    /// Builds a context that ends with these messages, which are not stored.
     pub async fn context_with(&self, current_input: Vec<pb::NewMessage>) -> Built {
         self.build(pb::BuildContextRequest {
             current_input,
@@ -87,7 +87,7 @@ impl TestConversation<'_> {
             .jobs
     }
 
-    /// Requests a checkpoint and waits for it while a worker runs.
+    /// Runs a worker, requests a checkpoint and waits for it. Jobs of other conversations run too.
     pub async fn compact(&self, request_id: &str, focus: &str) -> pb::CompactResponse {
         let stop = CancellationToken::new();
         let worker = self.app.worker();
@@ -96,7 +96,7 @@ impl TestConversation<'_> {
             async move { worker.run(stop).await }
         });
         let done = self
-            .ask_compaction(request_id, focus, Duration::from_secs(30))
+            .request_compaction(request_id, focus, Duration::from_secs(30))
             .await;
         stop.cancel();
         running.await.expect("the worker stops");
@@ -105,10 +105,11 @@ impl TestConversation<'_> {
 
     /// Requests a checkpoint and does not wait for it.
     pub async fn start_compaction(&self, request_id: &str) -> pb::CompactResponse {
-        self.ask_compaction(request_id, "", Duration::ZERO).await
+        self.request_compaction(request_id, "", Duration::ZERO)
+            .await
     }
 
-    async fn ask_compaction(
+    async fn request_compaction(
         &self,
         request_id: &str,
         focus: &str,
@@ -131,7 +132,7 @@ impl TestConversation<'_> {
 }
 
 impl Built {
-    /// Tokens of one segment.
+    /// The sum of tokens of the messages in this segment.
     pub fn tokens_of(&self, segment: pb::Segment) -> u64 {
         self.0
             .messages
@@ -168,7 +169,7 @@ impl Built {
             let answering = matches!(message.role(), pb::Role::Assistant | pb::Role::Tool);
             assert!(
                 waiting.is_empty() || answering,
-                "calls {waiting:?} are parted from their results"
+                "calls {waiting:?} are not followed directly by their results"
             );
         }
         assert!(waiting.is_empty(), "calls {waiting:?} are not answered");

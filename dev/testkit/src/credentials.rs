@@ -1,5 +1,4 @@
-//! Callers with their own credentials: channels that send an `authorization` header, tenants, API
-//! keys.
+//! Credentials of callers: channels that send an `authorization` header, tenants, API keys.
 
 use anneal_core::caller::{TenantId, Verb};
 use anneal_server::NewSecret;
@@ -62,7 +61,7 @@ impl TestApp {
             .expect("the tenant exists")
     }
 
-    /// Creates an API key of a tenant.
+    /// Creates an API key of a tenant, and the tenant if it does not exist.
     pub async fn key(&self, tenant: &str, verbs: &[Verb]) -> NewSecret {
         make_key(&self.url, tenant, verbs).await
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::TestApp;
 
-/// The longest time without a byte from the server.
+/// A call fails if no byte arrives from the server for this long.
 const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A client of one server.
@@ -157,9 +157,9 @@ impl HttpResponse {
 /// One server-sent event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SseEvent {
-    /// Its id; empty if it has none.
+    /// The event's id. Empty if it has none.
     pub id: String,
-    /// Its data, which is JSON.
+    /// The event's data, which is JSON.
     pub data: Value,
 }
 
@@ -170,7 +170,7 @@ impl SseEvent {
     }
 }
 
-/// The text of the last attempt among these events.
+/// The text of the answer: all text after the newest `attempt` event, or all text.
 pub fn text_of(events: &[SseEvent]) -> String {
     let last = events
         .iter()
@@ -203,15 +203,20 @@ impl SseStream {
                 unread: Vec::new(),
             };
         }
-        panic!("no events: {:?}", HttpResponse::read(response).await)
+        panic!(
+            "the answer is not an event stream: {:?}",
+            HttpResponse::read(response).await
+        )
     }
 
-    /// The next event; None when the server has closed the stream.
+    /// Waits for the next event. None when the server has closed the stream.
     pub async fn next(&mut self) -> Option<SseEvent> {
         loop {
             if let Some(end) = self.unread.windows(2).position(|two| two == b"\n\n") {
                 let block: Vec<u8> = self.unread.drain(..end + 2).collect();
-                if let Some(event) = event(&String::from_utf8(block).expect("events are UTF-8")) {
+                if let Some(event) =
+                    parse_event(&String::from_utf8(block).expect("events are UTF-8"))
+                {
                     return Some(event);
                 }
                 continue;
@@ -223,7 +228,7 @@ impl SseStream {
         }
     }
 
-    /// The next `count` events.
+    /// Waits for the next `count` events.
     pub async fn take(&mut self, count: usize) -> Vec<SseEvent> {
         let mut events = Vec::new();
         while events.len() < count {
@@ -232,7 +237,7 @@ impl SseStream {
         events
     }
 
-    /// All remaining events.
+    /// Reads all remaining events, until the server closes the stream.
     pub async fn rest(mut self) -> Vec<SseEvent> {
         let mut events = Vec::new();
         while let Some(event) = self.next().await {
@@ -244,7 +249,7 @@ impl SseStream {
 
 /// Parses an event; None for a comment block. Panics on any field other than `id` and `data`: the
 /// API documents no others.
-fn event(block: &str) -> Option<SseEvent> {
+fn parse_event(block: &str) -> Option<SseEvent> {
     let (mut id, mut data) = (String::new(), None);
     for line in block
         .lines()

@@ -1,4 +1,4 @@
-//! Files of other systems, imported and exported by the real binary against a running app.
+//! Imports and exports files of other systems with the real binary, which calls a running app.
 
 use crate::{AnnealBinary, CommandOutput, Folder, TestApp, TestConversation, pb};
 
@@ -36,7 +36,8 @@ impl<'a> ImportFolder<'a> {
         self.anneal.run(&self.arguments("import", rest)).await
     }
 
-    /// Runs `anneal import`, asserts that it succeeds, and returns the imported conversations.
+    /// Runs `anneal import`, asserts that it succeeds, and returns the conversations that it
+    /// prints.
     pub async fn import_ok(&self, rest: &[&str]) -> Vec<TestConversation<'a>> {
         let ran = self.import(rest).await;
         assert_eq!(ran.code, Some(0), "{ran:?}");
@@ -112,21 +113,21 @@ pub fn claw0_session(turns: usize) -> String {
     json_lines(records)
 }
 
-/// A pi session of format v3 under this id. Each entry is given without its id, parent and
-/// timestamp.
+/// A pi session of format v3 with this id. Each entry gets an id and a timestamp, and the entry
+/// before it as its parent unless it names another.
 pub fn pi_session(id: &str, entries: &[serde_json::Value]) -> String {
     let start = serde_json::json!({"type": "session", "version": 3, "id": id, "timestamp": "2026-01-01T00:00:00.000Z", "cwd": "/"});
     let mut lines = format!("{start}\n");
     let mut parent = serde_json::Value::Null;
     for (number, entry) in (1..).zip(entries) {
         let mut entry = entry.clone();
-        let own = serde_json::Value::from(format!("{number:08x}"));
+        let id = serde_json::Value::from(format!("{number:08x}"));
         if entry.get("parentId").is_none() {
             entry["parentId"] = parent;
         }
-        entry["id"] = own.clone();
+        entry["id"] = id.clone();
         entry["timestamp"] = "2026-01-01T00:00:01.000Z".into();
-        parent = own;
+        parent = id;
         lines += &json_lines([entry]);
     }
     lines

@@ -18,9 +18,9 @@ pub struct OldRow {
     pub role: &'static str,
     /// The text.
     pub content: String,
-    /// The value of `source` in its metadata; empty: none.
+    /// The value of `source` in the metadata. Empty: the metadata has no `source`.
     pub source: &'static str,
-    /// Seconds since 1970.
+    /// The creation time, in seconds since 1970.
     pub created: i64,
 }
 
@@ -50,9 +50,9 @@ impl OldRow {
     }
 }
 
-/// A database with the old tables.
+/// A database with the tables of the older system.
 pub struct OldTables {
-    /// Its URL.
+    /// The database's URL.
     pub url: String,
     db: PgConnection,
 }
@@ -64,8 +64,9 @@ impl OldTables {
         Self::with_types("bigint", "text", conversations, rows).await
     }
 
-    /// The old tables with other column types for times and enums. `legacy_word` is an enum type of
-    /// the old schema.
+    /// The old tables with other column types. `time` is the type of times: `bigint` (seconds),
+    /// `millis` (a `bigint` of milliseconds) or `timestamptz`. `word` is the type of enum columns:
+    /// `text`, or `legacy_word`, an enum type of the old schema.
     pub async fn with_types(time: &str, word: &str, conversations: i64, rows: &[OldRow]) -> Self {
         let url = empty_database().await;
         let db = PgConnection::connect(&url)
@@ -189,7 +190,7 @@ impl OldTables {
 pub struct MigratedConversation {
     /// Role, text, creation time in seconds and old id of each message, in order.
     pub messages: Vec<(String, String, i64, String)>,
-    /// The message ids after which the user's separators stand.
+    /// The id of the message before each separator of the user.
     pub separators: Vec<i64>,
 }
 
@@ -198,11 +199,11 @@ pub struct MigratedConversation {
 pub struct ExpectedMigration {
     /// The conversations by their old ids.
     pub kept: BTreeMap<i64, MigratedConversation>,
-    /// Lines that `anneal migrate` must print: what is counted, and the count.
+    /// The lines that `anneal migrate` must print: the text, and the number.
     pub lines: Vec<(&'static str, usize)>,
 }
 
-/// Computes the expected result of every row by the rules of the documentation.
+/// Computes what the migration must make of these rows, by the rules of docs/operations.md.
 pub fn expected_migration(conversations: i64, rows: &[OldRow]) -> ExpectedMigration {
     let mut all = ExpectedMigration::default();
     let (mut users, mut system, mut summaries) = (0, 0, 0);
@@ -295,7 +296,7 @@ pub async fn read_migrated_conversations(url: &str) -> BTreeMap<i64, MigratedCon
         assert_eq!(
             id,
             kept.messages.len() as i64,
-            "ids go from 1, without gaps"
+            "message ids must be 1, 2, 3 and so on"
         );
     }
     let separators = sqlx::query(

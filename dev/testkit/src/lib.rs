@@ -6,31 +6,35 @@
 //! - `test_app`: the app of one test: database, server, worker.
 //! - `anneal_process`: processes of the binary. `terminal`: the binary in a pseudo-terminal.
 //! - `scripted`: a model provider with scripted answers. `scripted_apps`, `model_worker`: servers
-//!   and workers that call it. `test_summarizers`: summarisers without a model.
-//! - `llm`, `python`: a real model and the Python client, where they are installed.
-//! - `pooler`, `tcp_proxy`, `tenant_swap_proxy`: between two processes: PgBouncer, a proxy that
-//!   stalls or closes connections, a proxy that changes the tenant of statements.
+//!   and workers that call it. `test_summarizers`: summarizers without a model.
+//! - `llm`: a real model, where it is installed. `python`: the Python client, where it is
+//!   installed.
+//! - `pooler`: PgBouncer. `tcp_proxy`: a proxy that stalls or closes connections.
+//!   `tenant_swap_proxy`: a proxy that changes the tenant in the parameters of statements.
 //! - `chaos`: campaigns of faults and attacks.
 //!
 //! Calls:
-//! - `test_conversation`, `conversation_queries`, `append_chats`: a conversation: appends, reads,
-//!   contexts, checks; real conversations, appended.
+//! - `test_conversation`, `conversation_queries`: appends, reads and contexts of one conversation.
+//!   `append_chats`: appends real conversations.
 //! - `chat_turns`, `watch`, `sessions`: chat turns, watches, sessions.
 //! - `credentials`: callers with API keys and tenants.
-//! - `http_client`, `plain_http`: clients of the HTTP API, and of servers that tests start.
-//! - `raw_rpc`, `valid_requests`, `request_fields`: every RPC, a valid request of each, and every
-//!   field of each.
+//! - `http_client`: a client of the HTTP API. `plain_http`: a minimal client of servers that tests
+//!   start.
+//! - `raw_rpc`: every RPC. `valid_requests`: a valid request of each. `request_fields`: every field
+//!   of each.
 //! - `raw_http2`: HTTP/2 frames by hand.
 //! - `import_folder`: files of other systems, imported and exported.
 //!
 //! Checks and other parts:
-//! - `answer_fields`, `status_details`: the fields of an answer, the details of an error.
+//! - `answer_fields`: the fields of an answer. `status_details`: the details of an error.
 //! - `rendered`: rendered contexts, read as a provider reads them.
-//! - `eventually`: waits for another process or task. `locks`: holds locks and waits for waiters.
+//! - `eventually`: waits for another process or task. `locks`: holds database locks, and waits
+//!   until other sessions wait for them.
 //! - `postponed_jobs`: retries of failed jobs that the test controls.
-//! - `watchdog`: no call blocks an async thread.
+//! - `watchdog`: checks that no call has blocked an async thread.
 //! - `legacy_tables`: databases of older systems.
-//! - `texts`: deterministic texts. `run_length`: short and long forms of tests.
+//! - `texts`: deterministic texts. `run_length`: short forms of tests for the gate (`make test`),
+//!   and long ones for `make nightly`.
 
 mod anneal_process;
 mod answer_fields;

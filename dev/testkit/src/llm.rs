@@ -1,5 +1,5 @@
-//! A real model behind a real server, started by a script in the folder `llm` next to the real
-//! conversations. Tests that use it print that they skip where the script is missing.
+//! A real model behind a real server. A script in the folder `llm` next to the real conversations
+//! (`ANNEAL_TEST_DATA`) starts it. If the script is missing, a test prints that it is skipped.
 
 use std::{
     net::TcpListener,
@@ -11,19 +11,19 @@ use crate::TranscriptFolder;
 
 /// A running model server. It is stopped on drop, also when a test fails.
 pub struct Llm {
-    /// The base URL of its APIs: `http://127.0.0.1:PORT/v1`.
+    /// The base URL of the server's APIs: `http://127.0.0.1:PORT/v1`.
     pub url: String,
     script: PathBuf,
     folder: PathBuf,
     port: u16,
 }
 
-/// Starts a server whose model has a window of `window` tokens. Returns None, and prints why, where
+/// Starts a server whose model has a window of `window` tokens. Returns None, and prints why, if
 /// that is not possible.
 pub fn start_llm(window: u32) -> Option<Llm> {
     let script = TranscriptFolder::find()?.path("../llm/start-llm.sh");
     if !script.is_file() {
-        println!("skipped: the script that starts a model is not here");
+        println!("skipped: the script that starts a model is missing");
         return None;
     }
     // The installation in this folder survives the run: the first start takes a minute, later ones

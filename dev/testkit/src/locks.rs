@@ -1,5 +1,5 @@
-//! Transactions of the test that hold locks, and functions that wait until other sessions wait for
-//! them. With these a test decides the order of the two sides of a race.
+//! Transactions in which a test holds locks, and functions that wait until other sessions wait for
+//! these locks. With them a test decides which side of a race comes first.
 
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -14,7 +14,7 @@ pub const LOCK_JOBS: &str = "select from ai_job where conversation_id = $1 for u
 /// Locks the dead jobs of a conversation.
 pub const LOCK_DEAD_JOBS: &str = "select from ai_job_dead where conversation_id = $1 for update";
 
-/// An open transaction of the test. Dropping it rolls back.
+/// An open transaction of the test. It is rolled back on drop.
 pub struct OpenTransaction {
     db: PgConnection,
 }
@@ -53,12 +53,12 @@ impl TestApp {
             .execute(&mut db)
             .await
             .expect("the transaction begins");
-        let mut holding = OpenTransaction { db };
+        let mut transaction = OpenTransaction { db };
         assert!(
-            holding.run(statement, id).await > 0,
-            "nothing is there to hold: {statement}"
+            transaction.run(statement, id).await > 0,
+            "the statement has locked no row: {statement}"
         );
-        holding
+        transaction
     }
 
     /// Waits until no other session of this database runs a statement.
@@ -76,7 +76,7 @@ impl TestApp {
     /// Waits until this many sessions of this database wait for locks.
     pub async fn wait_for_lock_waiters(&self, sessions: i64) {
         let mut db = self.db().await;
-        eventually("sessions wait for locks", async || {
+        eventually("enough sessions wait for locks", async || {
             let count = "select count(*) from pg_stat_activity
                 where datname = current_database() and wait_event_type = 'Lock'";
             let waiting: i64 = sqlx::query_scalar(count)

@@ -18,9 +18,9 @@ pub const SUMMARY_MODEL: &str = "writer";
 /// to it.
 #[derive(Debug, Clone)]
 pub struct ModelWorkerSettings {
-    /// Providers. The only one is called `scripted`.
+    /// The providers.
     pub providers: Providers,
-    /// Models. The only one is called [`SUMMARY_MODEL`] and has a window of 8,192 tokens.
+    /// The models, [`SUMMARY_MODEL`] among them.
     pub models: Models,
     /// Call limits. The models are filled in when the worker is created.
     pub access: ModelAccess,
@@ -31,7 +31,8 @@ pub struct ModelWorkerSettings {
 }
 
 impl ModelWorkerSettings {
-    /// Default settings for this model.
+    /// Default settings with one provider, `scripted`, and one model, [`SUMMARY_MODEL`], whose
+    /// window has 8,192 tokens.
     pub fn for_model(model: &ScriptedModel) -> Self {
         let (providers, models) = model.settings(&[SUMMARY_MODEL]);
         Self::of(providers, models)

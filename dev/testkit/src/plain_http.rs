@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-/// The longest time without a byte from the server.
+/// A call fails if no byte arrives from the server for this long.
 const READ_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// An answer of the server.
@@ -25,10 +25,10 @@ pub struct HttpAnswer {
 pub fn post_json(url: &str, json: &str) -> std::io::Result<HttpAnswer> {
     let rest = url
         .strip_prefix("http://")
-        .ok_or_else(|| broken("not an http URL"))?;
+        .ok_or_else(|| invalid("not an http URL"))?;
     let (host, path) = rest
         .split_once('/')
-        .ok_or_else(|| broken("a URL without a path"))?;
+        .ok_or_else(|| invalid("a URL without a path"))?;
     let mut socket = TcpStream::connect(host)?;
     socket.set_read_timeout(Some(READ_TIMEOUT))?;
     let bytes = json.len();
@@ -40,14 +40,14 @@ pub fn post_json(url: &str, json: &str) -> std::io::Result<HttpAnswer> {
     socket.write_all(json.as_bytes())?;
     let mut answer = Vec::new();
     socket.read_to_end(&mut answer)?;
-    read(&answer)
+    parse(&answer)
 }
 
-fn read(answer: &[u8]) -> std::io::Result<HttpAnswer> {
+fn parse(answer: &[u8]) -> std::io::Result<HttpAnswer> {
     let end = answer
         .windows(4)
         .position(|bytes| bytes == b"\r\n\r\n")
-        .ok_or_else(|| broken("no end of headers"))?;
+        .ok_or_else(|| invalid("no end of headers"))?;
     let head = String::from_utf8_lossy(&answer[..end]);
     let mut lines = head.split("\r\n");
     let status = lines
@@ -67,7 +67,7 @@ fn read(answer: &[u8]) -> std::io::Result<HttpAnswer> {
         body.to_vec()
     };
     Ok(HttpAnswer {
-        status: status.ok_or_else(|| broken("no status"))?,
+        status: status.ok_or_else(|| invalid("no status"))?,
         headers,
         body,
     })
@@ -80,11 +80,11 @@ fn join_chunks(mut chunks: &[u8]) -> std::io::Result<Vec<u8>> {
         let line = chunks
             .windows(2)
             .position(|bytes| bytes == b"\r\n")
-            .ok_or_else(|| broken("no chunk size"))?;
+            .ok_or_else(|| invalid("no chunk size"))?;
         let size = String::from_utf8_lossy(&chunks[..line]);
         let size = size.split(';').next().unwrap_or_default().trim();
         let size = usize::from_str_radix(size, 16)
-            .map_err(|_| broken("a chunk size that is no number"))?;
+            .map_err(|_| invalid("a chunk size that is not a number"))?;
         chunks = &chunks[line + 2..];
         if size == 0 {
             return Ok(body);
@@ -92,15 +92,15 @@ fn join_chunks(mut chunks: &[u8]) -> std::io::Result<Vec<u8>> {
         body.extend_from_slice(
             chunks
                 .get(..size)
-                .ok_or_else(|| broken("a chunk that ends early"))?,
+                .ok_or_else(|| invalid("a chunk that ends early"))?,
         );
         chunks = chunks
             .get(size + 2..)
-            .ok_or_else(|| broken("a chunk without its end"))?;
+            .ok_or_else(|| invalid("a chunk without its end"))?;
     }
 }
 
-fn broken(what: &'static str) -> std::io::Error {
+fn invalid(what: &'static str) -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::InvalidData, what)
 }
 
@@ -109,9 +109,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_are_joined_and_headers_read() {
+    fn chunks_are_joined_and_headers_are_parsed() {
         let answer = b"HTTP/1.1 400 Bad Request\r\nTransfer-Encoding: chunked\r\nX: y\r\n\r\n4\r\n{\"a\"\r\n3;x\r\n:1}\r\n0\r\n\r\n";
-        let read = read(answer).expect("an answer");
+        let read = parse(answer).expect("an answer");
         assert_eq!(
             (
                 read.status,
@@ -120,8 +120,6 @@ mod tests {
             ),
             (400, "y", b"{\"a\":1}".as_slice())
         );
-        assert!(
-            super::read(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nabc").is_err()
-        );
+        assert!(parse(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nabc").is_err());
     }
 }

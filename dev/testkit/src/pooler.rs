@@ -1,4 +1,4 @@
-//! PgBouncer in transaction mode in front of a PostgreSQL, where PgBouncer is installed.
+//! PgBouncer in transaction mode in front of a PostgreSQL, if PgBouncer is installed.
 
 use std::{
     net::{Ipv4Addr, TcpListener},
@@ -13,7 +13,8 @@ use tokio::{
 
 use crate::{Folder, eventually};
 
-/// Database sessions that all transactions share: far fewer than anneal's connections.
+/// Number of PgBouncer's sessions with PostgreSQL. There are far fewer than anneal's connections,
+/// so transactions must share them.
 const SESSIONS: usize = 10;
 
 /// PgBouncer in front of a database. Killed on drop.
@@ -27,7 +28,7 @@ pub struct Pooler {
 }
 
 impl Pooler {
-    /// Starts PgBouncer in front of the database of this URL. None where PgBouncer is not
+    /// Starts PgBouncer in front of the database of this URL. None if PgBouncer is not
     /// installed.
     pub async fn start(database: &str) -> Option<Self> {
         if !Self::is_available().await {
@@ -51,12 +52,12 @@ impl Pooler {
             users.display()
         );
         let settings = folder.file("pgbouncer.ini", &settings);
-        let opened = Command::new("chmod")
+        let chmod = Command::new("chmod")
             .args(["-R", "a+rX"])
             .arg(folder.path())
             .status()
             .await;
-        assert!(opened.expect("`chmod` is installed").success());
+        assert!(chmod.expect("`chmod` is installed").success());
         let url = format!("postgres://{login}@127.0.0.1:{port}/{database}");
         let mut pooler = Self {
             url,
@@ -71,12 +72,12 @@ impl Pooler {
 
     /// Whether PgBouncer is installed.
     pub async fn is_available() -> bool {
-        let asked = Command::new("pgbouncer")
+        let ran = Command::new("pgbouncer")
             .arg("--version")
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .status();
-        asked.await.is_ok_and(|status| status.success())
+        ran.await.is_ok_and(|status| status.success())
     }
 
     /// Kills PgBouncer with SIGKILL and starts it again.
@@ -107,7 +108,7 @@ impl Pooler {
     }
 }
 
-/// A free port below the range that the system assigns to sockets that ask for any port.
+/// A free port below the range from which the system chooses ports, so that no other test gets it.
 fn unused_port() -> u16 {
     let first = 20_000 + (std::process::id() % 10_000) as u16;
     let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();

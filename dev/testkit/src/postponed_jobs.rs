@@ -1,8 +1,9 @@
-//! Retries of failed jobs that the test controls.
+//! Postpones the retries of failed jobs, so that they run only when the test wants it.
 
 use crate::TestApp;
 
-const WAIT: &str = "
+/// Creates a trigger: a failed job that is to be retried later becomes due in an hour.
+const POSTPONE_FAILED_JOBS: &str = "
     create function wait_for_the_test() returns trigger language plpgsql as
         $$ begin new.due_ts = now() + interval '1 hour'; return new; end $$;
     create trigger wait_for_the_test before update on ai_job for each row
@@ -10,10 +11,11 @@ const WAIT: &str = "
         execute function wait_for_the_test()";
 
 impl TestApp {
-    /// Postpones every retry of a failed job by an hour, with a trigger. Without it the retry delay
-    /// of some milliseconds would race with the worker, whose speed depends on the machine's load.
+    /// Makes every retry of a failed job due in an hour, with a trigger. Otherwise a retry would be
+    /// due within a second, and whether the test sees the failed job or its retry would depend on
+    /// the machine's load.
     pub async fn postpone_failed_jobs(&self) {
-        sqlx::raw_sql(WAIT)
+        sqlx::raw_sql(POSTPONE_FAILED_JOBS)
             .execute(&mut self.db().await)
             .await
             .expect("the trigger is created");

@@ -1,5 +1,5 @@
-//! The gRPC client for Python, where it is installed: a second implementation besides the Rust
-//! client of the other tests.
+//! The gRPC client for Python, if it is installed. It is a second implementation besides the Rust
+//! client that the other tests use.
 
 use std::{
     ffi::OsString,
@@ -7,13 +7,15 @@ use std::{
 };
 
 /// The value of PYTHONPATH that finds `grpc` and the stubs of proto/, as scripts/python_client.sh
-/// installed them. Returns None, and prints that the test skips, where they are missing.
+/// installed them. Returns None, and prints that the test is skipped, if they are missing.
 pub fn python_path() -> Option<OsString> {
     let client = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/python");
     if client.join("made_of").is_file() {
         let folders: [PathBuf; 2] = [client.join("packages"), client.join("stubs")];
         return Some(std::env::join_paths(folders).expect("no colons in the project's path"));
     }
-    println!("skipped: gRPC for Python is not here (scripts/python_client.sh .tools/python)");
+    println!(
+        "skipped: gRPC for Python is not installed (scripts/python_client.sh .tools/python installs it)"
+    );
     None
 }

@@ -42,7 +42,7 @@ pub mod kind {
 pub struct Frame {
     /// The frame type.
     pub kind: u8,
-    /// Its flags.
+    /// The frame's flags.
     pub flags: u8,
     /// The stream id; 0 is the connection.
     pub stream: u32,
@@ -119,12 +119,13 @@ impl RawHttp2 {
         Some(u32::from_be_bytes([*a, *b, *c, *d]))
     }
 
-    /// The next frame; None when the connection is closed.
+    /// Waits for the next frame. None when the connection is closed.
     pub async fn next(&mut self) -> Option<Frame> {
         next_frame(&mut self.stream).await
     }
 
-    /// The next frame of this type; earlier frames are dropped. None when the connection is closed.
+    /// Waits for the next frame of this type and discards others. None when the connection is
+    /// closed.
     pub async fn next_of(&mut self, kind: u8) -> Option<Frame> {
         loop {
             let frame = self.next().await?;
@@ -155,7 +156,7 @@ impl RawHttp2 {
     }
 }
 
-/// The next frame; None when the connection is closed.
+/// Waits for the next frame. None when the connection is closed.
 pub async fn next_frame(stream: &mut (impl AsyncRead + Unpin)) -> Option<Frame> {
     let mut head = [0; 9];
     stream.read_exact(&mut head).await.ok()?;
@@ -181,7 +182,7 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 
 /// A header field in HPACK, encoded literally and without indexing.
 pub fn literal(name: &str, value: &str) -> Vec<u8> {
-    [&[0][..], &text(name), &text(value)].concat()
+    [&[0][..], &encode_text(name), &encode_text(value)].concat()
 }
 
 /// The header block of a gRPC request, with these further headers.
@@ -218,19 +219,19 @@ pub fn unary(stream: u32, path: &str, headers: &[(&str, &str)], message: &[u8]) 
 }
 
 /// An HPACK string: its length as a variable-length integer, then its bytes.
-fn text(text: &str) -> Vec<u8> {
-    let mut coded = Vec::new();
+fn encode_text(text: &str) -> Vec<u8> {
+    let mut encoded = Vec::new();
     if text.len() < 127 {
-        coded.push(text.len() as u8);
+        encoded.push(text.len() as u8);
     } else {
-        coded.push(127);
+        encoded.push(127);
         let mut rest = text.len() - 127;
         while rest >= 128 {
-            coded.push((rest % 128) as u8 | 128);
+            encoded.push((rest % 128) as u8 | 128);
             rest /= 128;
         }
-        coded.push(rest as u8);
+        encoded.push(rest as u8);
     }
-    coded.extend_from_slice(text.as_bytes());
-    coded
+    encoded.extend_from_slice(text.as_bytes());
+    encoded
 }

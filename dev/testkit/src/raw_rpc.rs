@@ -8,16 +8,16 @@ use tonic::{
     codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
 };
 
-use crate::{AuthorizedChannel, request_fields::find};
+use crate::{AuthorizedChannel, request_fields::find_message};
 
 /// An RPC, as the descriptors define it.
 #[derive(Debug, Clone)]
 pub struct Rpc {
-    /// Its name without the service.
+    /// The RPC's name, without the service.
     pub name: String,
-    /// Its path: `/anneal.v1.Service/Name`.
+    /// The RPC's path: `/anneal.v1.Service/Name`.
     pub path: String,
-    /// Whether its request names a conversation, at any depth.
+    /// Whether the request has a field `conversation_id`, up to four levels deep.
     pub names_conversation: bool,
 }
 
@@ -39,7 +39,7 @@ pub fn every_rpc() -> Vec<Rpc> {
 
 fn names_conversation(messages: &[&DescriptorProto], name: &str, depth: usize) -> bool {
     let path = name.trim_start_matches(".anneal.v1.");
-    let Some(message) = find(messages, path) else {
+    let Some(message) = find_message(messages, path) else {
         return false;
     };
     depth < 4
@@ -53,21 +53,21 @@ fn names_conversation(messages: &[&DescriptorProto], name: &str, depth: usize) -
 /// Calls an RPC with a request as bytes. Returns the first message of the answer as bytes; None if
 /// the answer has no message.
 pub async fn call_raw(
-    line: AuthorizedChannel,
+    channel: AuthorizedChannel,
     path: &str,
     request: Vec<u8>,
 ) -> Result<Option<Vec<u8>>, Status> {
-    call_frames(line, path, vec![request]).await
+    call_frames(channel, path, vec![request]).await
 }
 
 /// Calls an RPC with any number of request messages as bytes. Returns the first message of the
 /// answer; None if the answer has no message.
 pub async fn call_frames(
-    line: AuthorizedChannel,
+    channel: AuthorizedChannel,
     path: &str,
     request: Vec<Vec<u8>>,
 ) -> Result<Option<Vec<u8>>, Status> {
-    let mut grpc = tonic::client::Grpc::new(line).max_decoding_message_size(usize::MAX);
+    let mut grpc = tonic::client::Grpc::new(channel).max_decoding_message_size(usize::MAX);
     grpc.ready()
         .await
         .map_err(|error| Status::unavailable(error.to_string()))?;
@@ -83,11 +83,11 @@ pub async fn call_frames(
 
 /// Calls an RPC with request messages as bytes, and reads the answer to its end.
 pub async fn call_to_the_end(
-    line: AuthorizedChannel,
+    channel: AuthorizedChannel,
     path: &str,
     request: Vec<Vec<u8>>,
 ) -> Result<(), Status> {
-    let mut grpc = tonic::client::Grpc::new(line).max_decoding_message_size(usize::MAX);
+    let mut grpc = tonic::client::Grpc::new(channel).max_decoding_message_size(usize::MAX);
     grpc.ready()
         .await
         .map_err(|error| Status::unavailable(error.to_string()))?;

@@ -1,5 +1,5 @@
-//! Rendered contexts, read as a provider reads them: what the provider would refuse, the texts, and
-//! their token count.
+//! Parses rendered contexts as a provider would: what it would refuse, the texts, and their token
+//! count.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,9 +12,9 @@ use crate::{Built, pb};
 
 /// A context in a provider's format, parsed.
 pub struct Rendered {
-    /// Its format.
+    /// The provider's format.
     pub format: Format,
-    /// The request; null without a provider's format.
+    /// The request as JSON. Null if the context has no provider's format.
     pub body: Value,
     /// All texts, tool names, tool inputs and tool results, as they stand in the request.
     pub texts: Vec<String>,
@@ -42,7 +42,7 @@ impl Rendered {
                     messages,
                 })
             } else {
-                Err("nothing was rendered".into())
+                Err("the context has no rendered request".into())
             };
         };
         let body: Value = serde_json::from_str(json).map_err(|e| e.to_string())?;
@@ -76,7 +76,7 @@ impl Rendered {
         refusals.iter().map(ToString::to_string).collect()
     }
 
-    /// Whether one of the texts contains this.
+    /// Whether one of the texts contains `some`.
     pub fn says(&self, some: &str) -> bool {
         self.texts.iter().any(|text| text.contains(some))
     }
@@ -92,8 +92,8 @@ fn neutral_texts(part: &pb::Part) -> Vec<String> {
     }
 }
 
-/// Collects the texts below a key. A tool's input is kept as raw JSON, with its keys in their
-/// order.
+/// Collects the texts in the value of a key. A tool's input is kept as raw JSON, so that the order
+/// of its keys stays.
 fn collect_texts(value: &RawValue, key: &str, texts: &mut Vec<String>) -> serde_json::Result<()> {
     const TEXT_KEYS: [&str; 8] = [
         "text",
@@ -124,12 +124,13 @@ fn collect_texts(value: &RawValue, key: &str, texts: &mut Vec<String>) -> serde_
     Ok(())
 }
 
-/// Counts texts again, each distinct text once.
+/// Counts the tokens of texts again, and remembers the count of each text.
 #[derive(Default)]
 pub struct Recount(HashMap<String, u64>);
 
 impl Recount {
-    /// The least that the request counts: its texts, and 4 tokens per message.
+    /// The lower bound of the request's tokens: those of its texts, and
+    /// [`FRAMING_PER_MESSAGE`] per message.
     pub fn tokens(&mut self, rendered: &Rendered) -> u64 {
         let texts: u64 = rendered.texts.iter().map(|text| self.text(text)).sum();
         texts + FRAMING_PER_MESSAGE.get() * rendered.messages

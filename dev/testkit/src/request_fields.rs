@@ -1,5 +1,5 @@
-//! Every field of every request, from the descriptors, and valid requests in which one field holds
-//! another value.
+//! Every field of every request, from the descriptors, and valid requests in which one field has a
+//! given value.
 
 use anneal_proto::DESCRIPTORS;
 use prost::Message as _;
@@ -19,10 +19,10 @@ pub struct Field {
     steps: Vec<Step>,
 }
 
-/// A field on the path.
+/// A field on the path to another field.
 #[derive(Clone)]
 struct Step {
-    /// The name of the message that has the field.
+    /// The name of the message type that has the field.
     of: String,
     name: String,
     number: u32,
@@ -41,7 +41,7 @@ pub enum FieldValue {
     Eight([u8; 8]),
     /// A string, bytes or a message.
     Bytes(Vec<u8>),
-    /// A length that exceeds the remaining bytes.
+    /// A string whose length exceeds the remaining bytes.
     Cut,
 }
 
@@ -70,7 +70,8 @@ impl Field {
             .join(".")
     }
 
-    /// Whether a refusal that names `blamed` names this field or a field on the path to it.
+    /// Whether `blamed`, the field in a refusal, contains the name of this field or of a field on
+    /// the path to it.
     pub fn is_blamed_as(&self, blamed: &str) -> bool {
         self.steps.iter().any(|step| blamed.contains(&step.name))
     }
@@ -79,9 +80,9 @@ impl Field {
         self.steps.last().expect("a path has at least one step")
     }
 
-    /// A valid request of the RPC with this value in the field. On the wire the last value of a
-    /// field wins, and several messages of one field are merged, so the value is appended to the
-    /// request.
+    /// A valid request of the RPC with this value in the field, for the conversation `id` and with
+    /// the request id `request`. The value is appended to a valid request: on the wire the last
+    /// value of a field counts, and several messages of one field are merged.
     pub fn filled(&self, filling: &FieldValue, id: &str, request: &str) -> Vec<u8> {
         self.filled_with(std::slice::from_ref(filling), id, request)
     }
@@ -101,8 +102,8 @@ impl Field {
     }
 }
 
-/// The other fields that a message on the path needs, so that the request is refused only for the
-/// field.
+/// The other fields that a message on the path needs to be valid, so that the request can be
+/// refused only because of the field.
 fn sibling_fields(message: &str, path: &[Step]) -> Vec<u8> {
     let text = |number, value: &str| field(number, &FieldValue::Bytes(value.as_bytes().to_vec()));
     let next = path[0].name.as_str();
@@ -113,6 +114,7 @@ fn sibling_fields(message: &str, path: &[Step]) -> Vec<u8> {
                 "tool_result" => 3,
                 _ => 1,
             };
+            // Unless the field is in `parts`, the message gets one part with the text "a".
             let parts = if next == "parts" {
                 Vec::new()
             } else {
@@ -164,7 +166,7 @@ pub fn every_field() -> Vec<Field> {
         .flat_map(|file| &file.service)
         .flat_map(|service| &service.method)
     {
-        descend(
+        collect_fields(
             &all,
             method.input_type(),
             &Field {
@@ -177,13 +179,14 @@ pub fn every_field() -> Vec<Field> {
     fields
 }
 
-fn descend(all: &[&DescriptorProto], message: &str, to: &Field, found: &mut Vec<Field>) {
-    let message = described(all, message);
+/// Adds the fields of this message, and of the messages within it, to `found`.
+fn collect_fields(all: &[&DescriptorProto], message: &str, to: &Field, found: &mut Vec<Field>) {
+    let message = describe_message(all, message);
     for one in &message.field {
         let mut field = to.clone();
         field.steps.push(step(message, one));
         if one.r#type() == Type::Message {
-            descend(all, one.type_name(), &field, found);
+            collect_fields(all, one.type_name(), &field, found);
         }
         found.push(field);
     }
@@ -199,15 +202,20 @@ fn step(message: &DescriptorProto, field: &FieldDescriptorProto) -> Step {
     }
 }
 
-/// The descriptor of a message, by its full name.
-pub(crate) fn described<'m>(all: &[&'m DescriptorProto], name: &str) -> &'m DescriptorProto {
+/// The descriptor of a message, by its full name. Panics if there is none.
+pub(crate) fn describe_message<'m>(all: &[&'m DescriptorProto], name: &str) -> &'m DescriptorProto {
     let path = name
         .trim_start_matches(".anneal.v1.")
         .trim_start_matches(".google.protobuf.");
-    find(all, path).unwrap_or_else(|| panic!("no descriptor of {name}"))
+    find_message(all, path).unwrap_or_else(|| panic!("no descriptor of {name}"))
 }
 
-pub(crate) fn find<'m>(all: &[&'m DescriptorProto], path: &str) -> Option<&'m DescriptorProto> {
+/// The descriptor of a message, by its name without the package. Names of nested messages have
+/// dots.
+pub(crate) fn find_message<'m>(
+    all: &[&'m DescriptorProto],
+    path: &str,
+) -> Option<&'m DescriptorProto> {
     let (first, rest) = path.split_once('.').unwrap_or((path, ""));
     let found = all
         .iter()
@@ -216,6 +224,6 @@ pub(crate) fn find<'m>(all: &[&'m DescriptorProto], path: &str) -> Option<&'m De
     if rest.is_empty() {
         Some(found)
     } else {
-        find(&found.nested_type.iter().collect::<Vec<_>>(), rest)
+        find_message(&found.nested_type.iter().collect::<Vec<_>>(), rest)
     }
 }

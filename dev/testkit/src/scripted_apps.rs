@@ -19,8 +19,8 @@ impl TestApp {
         Self::with_models((providers, models), MODEL).await
     }
 
-    /// An app that calls this model with timeouts of an hour, so that a timeout never ends a call of
-    /// the test.
+    /// An app that calls this model with timeouts of an hour, so that a timeout never ends a call
+    /// of the test.
     pub async fn with_scripted_model_without_timeouts(model: &ScriptedModel) -> Self {
         let (mut providers, models) = model.settings(&[MODEL]);
         for provider in providers.values_mut() {

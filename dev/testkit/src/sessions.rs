@@ -15,7 +15,7 @@ pub fn direct_scope(sender: &str) -> pb::SessionScope {
 }
 
 impl TestApp {
-    /// ResolveSession of this scope, without defaults.
+    /// ResolveSession of this scope, without settings for a new conversation (`defaults`).
     pub async fn resolve(&self, scope: &pb::SessionScope) -> Result<pb::Session, Status> {
         let ask = pb::ResolveSessionRequest {
             scope: Some(scope.clone()),
@@ -28,7 +28,8 @@ impl TestApp {
             .into_inner())
     }
 
-    /// RotateSession of this scope, without defaults. Empty: no request id.
+    /// RotateSession of this scope, without settings for the new conversation (`defaults`). An
+    /// empty `request_id` means none.
     pub async fn rotate(
         &self,
         scope: &pb::SessionScope,

@@ -8,15 +8,15 @@ use tonic_types::StatusExt as _;
 pub struct StatusDetails {
     /// The gRPC code.
     pub code: Code,
-    /// The stable reason of its ErrorInfo; empty if it has none.
+    /// The reason in the status's ErrorInfo. Empty if it has none.
     pub reason: String,
-    /// The field that its BadRequest names; empty if it names none.
+    /// The first field that the status's BadRequest names. Empty if it names none.
     pub field: String,
-    /// Whether it has a RetryInfo.
+    /// Whether the status has a RetryInfo.
     pub retry: bool,
 }
 
-/// Reads code, reason and field of a status.
+/// Reads the parts of a status that tests compare.
 pub fn status_details(status: &Status) -> StatusDetails {
     let details = status.get_error_details();
     let field = details

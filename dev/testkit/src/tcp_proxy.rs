@@ -1,5 +1,5 @@
 //! A TCP proxy between two processes. Its own port stays the same when the target's port changes.
-//! It can close connections, or stall them: they stay open, but no byte passes.
+//! The test can close connections, or stall them: they stay open, but no byte passes.
 
 use tokio::{
     io::copy_bidirectional,

@@ -14,7 +14,8 @@ use uuid::Uuid;
 
 use crate::chaos::{Frame, read_startup_message};
 
-/// Forwards connections. In parameters of statements it replaces `from` by `to`, once both are set.
+/// Forwards connections. After [`Self::swap_tenants`] it replaces one tenant id by another in the
+/// parameters of statements.
 pub struct TenantSwapProxy {
     tenants: watch::Sender<Option<TenantSwap>>,
 }
@@ -105,7 +106,8 @@ async fn forward_requests(
     }
 }
 
-/// UUID parameters are sixteen bytes on the wire, alone or in arrays.
+/// Replaces the bytes of one tenant id by those of the other. On the wire a UUID parameter is
+/// sixteen bytes, alone or in an array.
 fn swap_bytes(bytes: &[u8], TenantSwap { from, to }: TenantSwap) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let places: Vec<usize> = bytes

@@ -1,4 +1,4 @@
-//! The binary in a pseudo-terminal: the test types, and reads the screen.
+//! Runs the binary in a pseudo-terminal. The test types keys and reads the screen.
 
 use std::{
     io::{Read, Write},
@@ -11,19 +11,21 @@ use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system}
 
 use crate::{Folder, eventually};
 
-/// Size of the screen, and lines of scrollback.
+/// Number of the screen's rows.
 const ROWS: u16 = 50;
+/// Number of the screen's columns.
 const COLUMNS: u16 = 100;
+/// Number of lines that can be scrolled back.
 const SCROLLBACK: usize = 2_000;
 /// The escape sequence with which a program asks for the cursor position.
-const WHERE_IS_THE_CURSOR: &[u8] = b"\x1b[6n";
+const CURSOR_QUERY: &[u8] = b"\x1b[6n";
 
 /// A terminal in which the binary runs. Dropping it kills the process.
 pub struct Terminal {
     child: Box<dyn Child + Send + Sync>,
     keyboard: Keyboard,
     seen: Arc<Mutex<Seen>>,
-    pair: Box<dyn MasterPty + Send>,
+    master: Box<dyn MasterPty + Send>,
 }
 
 type Keyboard = Arc<Mutex<Box<dyn Write + Send>>>;
@@ -35,8 +37,8 @@ struct Seen {
 }
 
 impl Terminal {
-    /// Starts the binary with these arguments. Its home is the folder, and its environment holds
-    /// only `more`, TERM, USER and HOME.
+    /// Starts the binary with these arguments. Its home and working directory are the folder. Its
+    /// environment has only TERM, USER, HOME and `more`.
     pub fn start(binary: &str, folder: &Folder, arguments: &[&str], more: &[(&str, &str)]) -> Self {
         let size = PtySize {
             rows: ROWS,
@@ -82,13 +84,13 @@ impl Terminal {
         }));
         thread::spawn({
             let (seen, keyboard) = (Arc::clone(&seen), Arc::clone(&keyboard));
-            move || watch(output, &seen, &keyboard)
+            move || read_output(output, &seen, &keyboard)
         });
         Self {
             child,
             keyboard,
             seen,
-            pair: pair.master,
+            master: pair.master,
         }
     }
 
@@ -154,7 +156,7 @@ impl Terminal {
             .bracketed_paste();
         format!(
             "pastes in brackets: {is_bracketed}, {:?}",
-            self.pair.get_termios().expect("the terminal has modes")
+            self.master.get_termios().expect("the terminal has modes")
         )
     }
 
@@ -187,6 +189,7 @@ impl Terminal {
     }
 
     async fn wait_for_screen(&self, what: &str, holds: impl Fn(&str) -> bool) -> String {
+        // Shorter than the minute of `eventually`, so that the failure shows the screen.
         let waited = tokio::time::timeout(std::time::Duration::from_secs(50), async {
             eventually(what, async || holds(&self.screen())).await;
         });
@@ -223,9 +226,10 @@ impl Drop for Terminal {
 
 /// Reads the output until the process exits, and answers queries of the cursor position, as
 /// terminals do.
-fn watch(mut output: impl Read, seen: &Mutex<Seen>, keyboard: &Mutex<Box<dyn Write + Send>>) {
+fn read_output(mut output: impl Read, seen: &Mutex<Seen>, keyboard: &Mutex<Box<dyn Write + Send>>) {
     let mut piece = [0; 4096];
-    let mut asked = 0;
+    // The number of bytes up to the end of the last query.
+    let mut answered = 0;
     while let Ok(read @ 1..) = output.read(&mut piece) {
         let mut answers = Vec::new();
         {
@@ -233,8 +237,8 @@ fn watch(mut output: impl Read, seen: &Mutex<Seen>, keyboard: &Mutex<Box<dyn Wri
             for byte in &piece[..read] {
                 seen.bytes.push(*byte);
                 seen.screen.process(&[*byte]);
-                if seen.bytes[asked..].ends_with(WHERE_IS_THE_CURSOR) {
-                    asked = seen.bytes.len();
+                if seen.bytes[answered..].ends_with(CURSOR_QUERY) {
+                    answered = seen.bytes.len();
                     let (row, column) = seen.screen.screen().cursor_position();
                     answers.push(format!("\u{1b}[{};{}R", row + 1, column + 1));
                 }

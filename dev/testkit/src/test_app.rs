@@ -105,9 +105,9 @@ pub fn append_grouping() -> Grouping {
     if off { Grouping::Off } else { Grouping::On }
 }
 
-/// The test cluster of this PostgreSQL version. All test processes share it; the first one starts
-/// it.
-async fn cluster() -> LocalPostgres {
+/// Returns the test cluster of this PostgreSQL version, started if necessary. All test processes
+/// share it.
+async fn start_cluster() -> LocalPostgres {
     let binaries = postgres_binaries();
     let base = std::env::temp_dir().join("anneal-tests");
     let mut settings = Settings::new(
@@ -121,12 +121,11 @@ async fn cluster() -> LocalPostgres {
         .expect("the test cluster starts")
 }
 
-/// Creates a migrated database for the test, as a copy of a template. The first caller creates the
-/// template.
-async fn database() -> String {
-    let cluster = cluster().await;
+/// Creates a migrated database for the test, as a copy of the template. Returns its URL.
+async fn create_test_database() -> String {
+    let cluster = start_cluster().await;
     let admin = cluster.url("postgres");
-    let template = template(&cluster, &admin).await;
+    let template = find_or_create_template(&cluster, &admin).await;
     let name = format!("test_{}", Uuid::new_v4().simple());
     create_database(&admin, &name, Some(&template))
         .await
@@ -134,9 +133,9 @@ async fn database() -> String {
     cluster.url(&name)
 }
 
-/// Creates a database without a schema.
+/// Creates a database without a schema. Returns its URL.
 pub async fn empty_database() -> String {
-    let cluster = cluster().await;
+    let cluster = start_cluster().await;
     let name = format!("empty_{}", Uuid::new_v4().simple());
     create_database(&cluster.url("postgres"), &name, None)
         .await
@@ -144,8 +143,9 @@ pub async fn empty_database() -> String {
     cluster.url(&name)
 }
 
-/// The template's name is a digest of the migrations, so that a changed schema gets a new template.
-async fn template(cluster: &LocalPostgres, admin: &str) -> String {
+/// Returns the name of the template database. Creates and migrates it if it does not exist. The
+/// name is a digest of the migrations, so that a changed schema gets a new template.
+async fn find_or_create_template(cluster: &LocalPostgres, admin: &str) -> String {
     let mut db = PgConnection::connect(admin)
         .await
         .expect("the test cluster answers");
@@ -156,18 +156,19 @@ async fn template(cluster: &LocalPostgres, admin: &str) -> String {
         "template_{:016x}",
         u64::from_be_bytes(digest[..8].try_into().expect("eight bytes"))
     );
+    // One test process at a time creates the template. The number of the lock means nothing.
     sqlx::query("select pg_advisory_lock(7)")
         .execute(&mut db)
         .await
         .expect("the lock is acquired");
-    let made: bool = sqlx::query_scalar(
+    let exists: bool = sqlx::query_scalar(
         "select exists (select from pg_database where datname = $1 and datistemplate)",
     )
     .bind(&name)
     .fetch_one(&mut db)
     .await
     .expect("the query succeeds");
-    if !made {
+    if !exists {
         create_database(admin, &name, None)
             .await
             .expect("the template is made");
@@ -197,7 +198,12 @@ impl TestApp {
 
     /// An app with these `[session]` settings.
     pub async fn with_session(session: SessionSettings) -> Self {
-        Self::start_on(database().await, session, ServerOptions::default()).await
+        Self::start_on(
+            create_test_database().await,
+            session,
+            ServerOptions::default(),
+        )
+        .await
     }
 
     /// A second server and worker on the same database.
@@ -227,7 +233,7 @@ impl TestApp {
             ..ApplicationSettings::default()
         };
         Self::start_on(
-            database().await,
+            create_test_database().await,
             SessionSettings::default(),
             ServerOptions {
                 applications,
@@ -258,7 +264,12 @@ impl TestApp {
             auth,
             ..ServerOptions::default()
         };
-        Self::start_on(database().await, SessionSettings::default(), options).await
+        Self::start_on(
+            create_test_database().await,
+            SessionSettings::default(),
+            options,
+        )
+        .await
     }
 
     /// An app with these limits whose callers need an API key.
@@ -272,13 +283,18 @@ impl TestApp {
             auth,
             ..ServerOptions::default()
         };
-        Self::start_on(database().await, SessionSettings::default(), options).await
+        Self::start_on(
+            create_test_database().await,
+            SessionSettings::default(),
+            options,
+        )
+        .await
     }
 
     /// An app with these limits whose callers need no credential.
     pub async fn with_limits(limits: LimitSettings) -> Self {
         Self::start_on(
-            database().await,
+            create_test_database().await,
             SessionSettings::default(),
             ServerOptions {
                 limits,
@@ -288,7 +304,7 @@ impl TestApp {
         .await
     }
 
-    /// An app that connects to this database through a pooler.
+    /// An app that connects to the database through a pooler at this URL.
     pub async fn behind_pooler(url: &str, pooling: Pooling) -> Self {
         Self::start_on(
             url.to_owned(),
@@ -323,7 +339,7 @@ impl TestApp {
         default: &str,
         limits: ModelAccess,
     ) -> Self {
-        Self::with_models_on(database().await, settings, default, limits).await
+        Self::with_models_on(create_test_database().await, settings, default, limits).await
     }
 
     /// An app on this database whose server calls these models within these call limits.
@@ -355,14 +371,20 @@ impl TestApp {
             api_keys: true,
             ..AuthSettings::default()
         };
-        Self::start_on(database().await, session, ServerOptions { auth, ..options }).await
+        Self::start_on(
+            create_test_database().await,
+            session,
+            ServerOptions { auth, ..options },
+        )
+        .await
     }
 
     async fn start_on(url: String, session: SessionSettings, options: ServerOptions) -> Self {
         let settings = StoreSettings {
             url: url.clone(),
             pooling: options.pooling,
-            // Pools have no open connection yet when many callers arrive at once.
+            // A new pool has no open connection yet. Longer than the default, in case many callers
+            // arrive at once.
             pool_wait_ms: 6_000,
             ..StoreSettings::default()
         };
@@ -425,8 +447,8 @@ impl TestApp {
         }
     }
 
-    /// Drops the app and its database, for tests that create many apps: each database takes disk
-    /// space.
+    /// Stops the app and deletes its database. Tests that create many apps would otherwise fill the
+    /// disk.
     pub async fn drop_database(self) {
         let (server, name) = self
             .url
@@ -442,10 +464,10 @@ impl TestApp {
         sqlx::query(sqlx::AssertSqlSafe(drop_it))
             .execute(&mut db)
             .await
-            .expect("drops the test's database");
+            .expect("the test's database is deleted");
     }
 
-    /// Runs due jobs until none is left; returns how many ran.
+    /// Runs due jobs until none is left. Returns the number of jobs that ran.
     pub async fn run_jobs_until_idle(&self) -> usize {
         self.worker.run_until_idle().await
     }
@@ -455,7 +477,7 @@ impl TestApp {
         self.worker.clone()
     }
 
-    /// A worker of this app with this summariser.
+    /// A worker of this app with this summarizer.
     pub fn worker_with(&self, summarizer: impl Summarizer + 'static) -> Worker {
         Worker::new(
             self.store.clone(),

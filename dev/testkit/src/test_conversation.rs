@@ -49,13 +49,13 @@ pub struct TestConversation<'a> {
 }
 
 impl TestApp {
-    /// An empty conversation.
+    /// Creates an empty conversation.
     pub async fn conversation(&self) -> TestConversation<'_> {
         self.conversation_with(pb::CreateConversationRequest::default())
             .await
     }
 
-    /// An empty conversation with this policy.
+    /// Creates an empty conversation with this policy.
     pub async fn conversation_with_policy(&self, policy: pb::Policy) -> TestConversation<'_> {
         self.conversation_with(pb::CreateConversationRequest {
             policy: Some(policy),
@@ -64,7 +64,7 @@ impl TestApp {
         .await
     }
 
-    /// A conversation created with this request.
+    /// Creates a conversation with this request.
     pub async fn conversation_with(
         &self,
         ask: pb::CreateConversationRequest,
@@ -78,8 +78,8 @@ impl TestApp {
         TestConversation::new(self, made.conversation_id)
     }
 
-    /// A conversation of twelve turns, each with a tool result of about 1,100 tokens. All messages
-    /// are counted.
+    /// Creates a conversation of twelve turns, each with a tool result of about 1,100 tokens, and
+    /// runs all due jobs, so that all messages are counted.
     pub async fn conversation_with_tools(&self) -> TestConversation<'_> {
         let conversation = self
             .conversation_with_policy(pb::Policy {
@@ -98,7 +98,7 @@ impl TestApp {
         conversation
     }
 
-    /// The conversation with this id.
+    /// The existing conversation with this id.
     pub fn conversation_by_id(&self, id: &str) -> TestConversation<'_> {
         TestConversation::new(self, id.to_owned())
     }
@@ -258,7 +258,7 @@ impl<'a> TestConversation<'a> {
             .boundary_message_id
     }
 
-    /// Asserts that VerifyConversation finds no violation.
+    /// Calls VerifyConversation and asserts that it finds no violation.
     pub async fn verify(&self) -> pb::VerifyConversationResponse {
         let ask = pb::VerifyConversationRequest {
             conversation_id: self.id.clone(),
@@ -272,7 +272,7 @@ impl<'a> TestConversation<'a> {
             .into_inner();
         assert!(
             verified.violations.is_empty(),
-            "broken promises: {:#?}",
+            "VerifyConversation reports violations: {:#?}",
             verified.violations
         );
         verified
@@ -286,8 +286,8 @@ pub fn with_longest_deadline<T>(ask: T) -> Request<T> {
     ask
 }
 
-/// An append to be sent. Awaiting it sends it and unwraps the answer; [`AppendRequest::send`]
-/// returns a result.
+/// An append to be sent. `.await` sends it and panics if it fails. [`AppendRequest::send`]
+/// returns a result instead.
 pub struct AppendRequest<'a> {
     app: &'a TestApp,
     ask: pb::AppendMessagesRequest,
@@ -332,8 +332,8 @@ impl<'a> IntoFuture for AppendRequest<'a> {
 #[derive(Debug, Clone)]
 pub struct Built(pub pb::BuildContextResponse);
 
-/// Two contexts are equal if they send the same messages. The fields about the previous call and
-/// its cache may differ.
+/// Two contexts are equal if all their fields are equal except those about the previous call and
+/// its cache, which the comparison resets.
 impl PartialEq for Built {
     fn eq(&self, other: &Self) -> bool {
         let sent = |built: &Self| pb::BuildContextResponse {
@@ -373,13 +373,13 @@ impl Built {
 
     /// A message's entry in the manifest.
     pub fn entry(&self, message_id: i64) -> &pb::ManifestEntry {
-        let held = |entry: &&pb::ManifestEntry| {
+        let covers = |entry: &&pb::ManifestEntry| {
             (entry.first_message_id..=entry.last_message_id).contains(&message_id)
         };
         self.0
             .manifest
             .iter()
-            .find(held)
+            .find(covers)
             .expect("the manifest covers every message")
     }
 
@@ -400,6 +400,7 @@ impl Built {
     }
 }
 
+/// The texts of parts, tool inputs included, joined by blank lines.
 fn parts_text(parts: &[pb::Part]) -> String {
     let texts = parts.iter().filter_map(|part| match part.part.as_ref()? {
         Part::Text(part) => Some(part.text.as_str()),

@@ -1,4 +1,4 @@
-//! Summarisers for tests: one that waits for the test, and one that panics.
+//! Summarizers for tests: one that waits for the test, and one that panics.
 
 use std::sync::{
     Arc, Mutex,
@@ -9,7 +9,8 @@ use std::sync::{
 use anneal_llm::{Extractive, Summarizer, Summary, SummaryAsk, SummaryFailure};
 use tokio::sync::Semaphore;
 
-/// A summariser that waits for [`Self::release_one`] in every summary.
+/// A summarizer whose every summary waits until the test calls [`Self::release_one`]. All clones
+/// share the gate.
 #[derive(Clone)]
 pub struct GatedSummarizer {
     begun: Arc<Semaphore>,
@@ -58,7 +59,7 @@ impl Summarizer for GatedSummarizer {
     }
 }
 
-/// A summariser that panics if a source contains [`Self::WORD`]. It counts its calls.
+/// A summarizer that panics if a source contains [`Self::WORD`]. It counts its calls.
 #[derive(Clone, Default)]
 pub struct PanickingSummarizer {
     asked: Arc<AtomicUsize>,

@@ -1,6 +1,7 @@
 //! Deterministic texts of a given length.
 
-/// The nth sentence of a series. All sentences differ and contain facts.
+/// Sentence number `n` of a series. All sentences differ, and each contains facts (names and
+/// numbers).
 pub fn sentence(n: usize) -> String {
     const PLACES: [&str; 7] = [
         "Lisbon", "Osaka", "Nairobi", "Quito", "Tallinn", "Perth", "Cusco",
@@ -14,7 +15,7 @@ pub fn sentence(n: usize) -> String {
     )
 }
 
-/// `count` sentences, starting with the nth.
+/// `count` sentences, starting with number `start`.
 pub fn prose(start: usize, count: usize) -> String {
     (start..start + count)
         .map(sentence)

@@ -5,8 +5,8 @@ use prost::Message as _;
 
 use crate::{pb, text, user};
 
-/// A valid request of this RPC. It names this conversation and this request id, where the RPC has
-/// such fields.
+/// A valid request of this RPC, with the conversation `id` and the request id `request` if the RPC
+/// has such fields.
 pub fn valid_request(rpc: &str, id: &str, request: &str) -> Vec<u8> {
     let (conversation_id, request_id) = (|| id.to_owned(), || request.to_owned());
     macro_rules! ask {
@@ -119,6 +119,6 @@ pub fn valid_request(rpc: &str, id: &str, request: &str) -> Vec<u8> {
         }
         .encode_to_vec(),
         "ListJobs" => ask!(ListJobsRequest {}),
-        _ => panic!("{rpc} has no sound request yet: tests of all RPCs need one"),
+        _ => panic!("{rpc} has no valid request in this file yet; tests of all RPCs need one"),
     }
 }

@@ -1,4 +1,4 @@
-//! Watches in tests: started, read event by event, resumed.
+//! Watches in tests: start them, read their events, resume them.
 
 use std::time::Duration;
 
@@ -57,7 +57,8 @@ impl TestConversation<'_> {
         watch
     }
 
-    /// Marks a waiting job of this conversation as dead.
+    /// Claims a waiting job of this conversation and fails it for good, so that it becomes a dead
+    /// job.
     pub async fn give_up_job(&self, kind: JobKind) {
         let store = &self.app.store;
         let claimed = store
@@ -110,13 +111,13 @@ impl Watch {
         })
     }
 
-    /// The next event. Panics after a minute without one. Its position must differ from the
-    /// previous one.
+    /// Waits for the next event. Panics if none arrives within a minute, or if the watch ends.
     pub async fn next(&mut self) -> Event {
         self.try_next().await.expect("the watch goes on")
     }
 
-    /// The next event, or the status that ended the watch.
+    /// Waits for the next event. Err holds the status that ended the watch. Panics if nothing
+    /// arrives within a minute, or if the event's position is that of the event before.
     pub async fn try_next(&mut self) -> Result<Event, Status> {
         let next = timeout(Duration::from_mins(1), self.stream.message())
             .await
@@ -124,13 +125,13 @@ impl Watch {
         let event = next?.expect("a watch ends only with an error");
         assert!(
             event.position.len() <= 128,
-            "{} bytes",
+            "the position has {} bytes, and must have at most 128",
             event.position.len()
         );
-        let what = event.event.expect("every event is one");
+        let what = event.event.expect("every response has an event");
         assert!(
             event.position != self.position || matches!(what, Event::Started(_)),
-            "it stands still"
+            "an event has the position of the event before"
         );
         self.position = event.position;
         Ok(what)
@@ -145,14 +146,14 @@ impl Watch {
         }
     }
 
-    /// Reads events until `says` returns true for one. Returns all of them.
-    pub async fn until(&mut self, mut says: impl FnMut(&Event) -> bool) -> Vec<Event> {
+    /// Reads events until `is_last` returns true for one. Returns all that were read.
+    pub async fn until(&mut self, mut is_last: impl FnMut(&Event) -> bool) -> Vec<Event> {
         let mut events = Vec::new();
         loop {
             let event = self.next().await;
-            let is_it = says(&event);
+            let ends = is_last(&event);
             events.push(event);
-            if is_it {
+            if ends {
                 return events;
             }
         }
@@ -168,7 +169,7 @@ pub fn appended_ids(events: &[Event]) -> Vec<i64> {
     ids.collect()
 }
 
-/// The value of a metric of a server process: the sum over its labels; 0 if the metric is missing.
+/// Reads a metric of a server process: the sum over all its labels. 0 if the metric is missing.
 pub async fn metric_value(server: &Process, name: &str) -> f64 {
     let line = server.wait_for_line("\"http\":\"127.0.0.1:").await;
     let address = line

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
-/// The metric in which a server counts blocked threads, by call.
+/// The metric in which a server counts the times that a call blocked an async thread.
 const HELD: &str = "async_thread_held_seconds";
 
 /// The metrics of all servers in this process. nextest runs each test in its own process.
@@ -19,7 +19,7 @@ pub(crate) fn metrics() -> PrometheusHandle {
         .clone()
 }
 
-/// Asserts from a server's `/metrics` that nothing blocked an async thread.
+/// Asserts, by the text of a server's `/metrics`, that no call has blocked an async thread.
 #[track_caller]
 pub fn assert_no_blocked_thread(metrics: &str) {
     let held: Vec<&str> = metrics
@@ -28,12 +28,13 @@ pub fn assert_no_blocked_thread(metrics: &str) {
         .collect();
     assert!(
         held.is_empty(),
-        "a call kept an async thread at work for more than 100 ms:\n{}",
+        "a call has blocked an async thread for more than 100 ms of processor time:\n{}",
         held.join("\n")
     );
 }
 
-/// On drop, asserts this for the servers in this process, unless the test has already failed.
+/// On drop, asserts for the servers in this process that no call has blocked an async thread,
+/// unless the test has already failed.
 pub(crate) struct Watchdog;
 
 impl Drop for Watchdog {

@@ -1,4 +1,4 @@
-//! Runs of agents and sessions of pi, parsed like in `anneal import`.
+//! Runs of agents and sessions of pi, parsed like files of `anneal import`.
 
 use std::io::Cursor;
 
@@ -16,8 +16,8 @@ impl TranscriptFolder {
         chats.pop().map(|(_, chat)| chat).expect("a conversation")
     }
 
-    /// tau-bench, airline tasks: an agent with tools and a simulated customer; four trials of each
-    /// task.
+    /// Airline tasks of tau-bench: an agent with tools and a simulated customer; four trials of
+    /// each task.
     pub fn tau_bench(&self) -> Vec<Chat> {
         let runs = conversations(
             &self.text("tau-bench/airline-tasks-0-24.json"),
@@ -35,25 +35,27 @@ impl TranscriptFolder {
         .collect()
     }
 
-    /// SWE-agent: one user message and many calls, or every observation a user message.
+    /// Runs of SWE-agent. Some have one user message and many tool calls. In the others every
+    /// observation is a user message.
     pub fn swe_agent(&self) -> Vec<Chat> {
-        self.each("swe-agent", ".traj", Format::OpenAi)
+        self.read_each("swe-agent", ".traj", Format::OpenAi)
     }
 
-    /// mini-swe-agent: every observation is a user message; one of them has 868,167 characters.
+    /// Runs of mini-swe-agent. Every observation is a user message; one of these has 868,167
+    /// characters.
     pub fn mini_swe_agent(&self) -> Vec<Chat> {
-        self.each("mini-swe-agent", ".traj.json", Format::OpenAi)
+        self.read_each("mini-swe-agent", ".traj.json", Format::OpenAi)
     }
 
     /// Sessions of pi: the active branch of each, without the compactions that pi made. Calls
     /// without results and interrupted answers are included.
     pub fn pi_sessions(&self) -> Vec<Chat> {
-        self.each("pi-sessions", ".jsonl", Format::Pi)
+        self.read_each("pi-sessions", ".jsonl", Format::Pi)
     }
 
-    /// The files of a folder with this ending, each of which is one conversation named after its
+    /// Reads the files of a folder with this ending. Each is one conversation, named after its
     /// file.
-    fn each(&self, folder: &str, ending: &str, format: Format) -> Vec<Chat> {
+    fn read_each(&self, folder: &str, ending: &str, format: Format) -> Vec<Chat> {
         let files = self.files(folder, ending).into_iter();
         let chats = files.map(|file| {
             let mut chats = conversations(&self.text(&file), format);
@@ -64,7 +66,7 @@ impl TranscriptFolder {
     }
 }
 
-/// The conversations of a file, each with its head.
+/// Parses the conversations of a file, each with its head (title, system prompt, metadata).
 fn conversations(text: &str, format: Format) -> Vec<(Head, Chat)> {
     let options = ReadOptions {
         strict: Strictness::Strict,
@@ -93,8 +95,8 @@ fn conversations(text: &str, format: Format) -> Vec<(Head, Chat)> {
     chats
 }
 
-/// The message as it is appended: without labels. An answer that was interrupted before it began
-/// gets an empty text.
+/// The message as tests append it: without metadata. An answer that was interrupted before its
+/// first word gets an empty text.
 fn to_append(mut message: Message) -> pb::NewMessage {
     message.metadata.clear();
     if message.parts.is_empty() {

@@ -1,4 +1,4 @@
-//! A conversation, helpers that construct its messages, and one that parses them.
+//! A conversation, and functions that construct and parse its messages.
 
 use std::collections::HashMap;
 
@@ -10,11 +10,11 @@ use crate::pb::{self, part::Part};
 /// One conversation of a file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Chat {
-    /// Identifies it within its family.
+    /// A name that no other conversation of its family has.
     pub name: String,
-    /// Its system prompt; empty if it has none.
+    /// The system prompt. Empty if there is none.
     pub system_prompt: String,
-    /// Its messages.
+    /// The messages, in order.
     pub messages: Vec<pb::NewMessage>,
 }
 
@@ -46,8 +46,8 @@ impl Chat {
     }
 }
 
-/// A message with these parts. Without any it gets an empty text, like an answer that was
-/// interrupted before it began.
+/// A message with these parts. If there are none, it gets an empty text, like an answer that was
+/// interrupted before its first word.
 pub fn message(role: pb::Role, mut parts: Vec<Part>) -> pb::NewMessage {
     if parts.is_empty() {
         parts.push(Part::Text(pb::TextPart::default()));
@@ -69,17 +69,17 @@ pub fn text(role: pb::Role, text: &str) -> pb::NewMessage {
 }
 
 /// A tool's result.
-pub fn result(id: &str, said: &str) -> pb::NewMessage {
+pub fn result(id: &str, content: &str) -> pb::NewMessage {
     let part = pb::ToolResultPart {
         tool_use_id: id.into(),
-        text: said.into(),
+        text: content.into(),
         ..Default::default()
     };
     message(pb::Role::Tool, vec![Part::ToolResult(part)])
 }
 
-/// The message in the form of the core, parsed as the server parses it, for code that counts and
-/// decides without a service.
+/// The message as a type of anneal-core, parsed as the server parses it, for tests that use the
+/// core without a server.
 pub fn parsed(new: &pb::NewMessage) -> Message {
     message::parse("message", new.clone()).expect("readers make only messages that are accepted")
 }

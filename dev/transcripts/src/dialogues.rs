@@ -18,13 +18,13 @@ impl TranscriptFolder {
             .collect()
     }
 
-    /// LoCoMo conv-26.
+    /// The LoCoMo dialogue `conv-26`, which is the first of its file.
     pub fn locomo_26(&self) -> Chat {
         locomo_dialogue(&self.json("locomo/locomo4.json")[0])
     }
 
-    /// At most `count` Chinese dialogues of CrossWOZ. Without python3 to unpack them, prints a line
-    /// that says so and returns none.
+    /// At most `count` Chinese dialogues of CrossWOZ. python3 unpacks them; if it is missing,
+    /// prints that they are skipped and returns none.
     pub fn crosswoz(&self, count: usize) -> Vec<Chat> {
         let unpack = "import sys, zipfile; sys.stdout.buffer.write(zipfile.ZipFile(sys.argv[1]).read('val.json'))";
         let run = Command::new("python3")
@@ -73,10 +73,10 @@ impl TranscriptFolder {
             let dialogues = self.json(&file);
             for (index, dialogue) in dialogues.as_array().expect("a list").iter().enumerate() {
                 let pairs = dialogue["dialogue"].as_array().expect("a list");
-                let said = pairs
+                let texts = pairs
                     .iter()
                     .flat_map(|pair| pair.as_array().expect("a pair"));
-                chats.push(alternate(said).named(format!("{language} {index}")));
+                chats.push(alternate(texts).named(format!("{language} {index}")));
             }
         }
         chats
@@ -88,16 +88,16 @@ fn locomo_dialogue(dialogue: &Value) -> Chat {
     let sessions = (1..)
         .map(|n| &conversation[format!("session_{n}").as_str()])
         .take_while(|session| session.is_array());
-    let said = sessions.flat_map(|session| session.as_array().expect("a list"));
-    let messages = said.map(|said| {
-        let user = said["speaker"] == conversation["speaker_a"];
+    let utterances = sessions.flat_map(|session| session.as_array().expect("a list"));
+    let messages = utterances.map(|utterance| {
+        let user = utterance["speaker"] == conversation["speaker_a"];
         text(
             if user {
                 pb::Role::User
             } else {
                 pb::Role::Assistant
             },
-            said["text"].as_str().expect("a text"),
+            utterance["text"].as_str().expect("a text"),
         )
     });
     Chat {
@@ -107,23 +107,23 @@ fn locomo_dialogue(dialogue: &Value) -> Chat {
     }
 }
 
-/// Two alternating speakers, in objects that contain the text under a key.
+/// A dialogue of two alternating speakers, from a list of objects with the text under `key`.
 fn alternating(messages: &Value, key: &str) -> Chat {
     alternate(
         messages
             .as_array()
             .expect("a list")
             .iter()
-            .map(|said| &said[key]),
+            .map(|utterance| &utterance[key]),
     )
 }
 
-/// Two alternating speakers. The first one is the user.
+/// A dialogue of two alternating speakers. The first one is the user.
 fn alternate<'a>(texts: impl Iterator<Item = &'a Value>) -> Chat {
     let roles = [pb::Role::User, pb::Role::Assistant].into_iter().cycle();
     let messages = texts
         .zip(roles)
-        .map(|(said, role)| text(role, said.as_str().expect("a text")));
+        .map(|(content, role)| text(role, content.as_str().expect("a text")));
     Chat {
         messages: messages.collect(),
         ..Default::default()

@@ -5,14 +5,14 @@ use crate::{Chat, TranscriptFolder};
 /// Conversations of one origin.
 #[derive(Debug, Clone)]
 pub struct Family {
-    /// Its name, as in the papers of its authors.
+    /// The name that its authors use.
     pub name: &'static str,
-    /// Its conversations, always in the same order.
+    /// The conversations, always in the same order.
     pub chats: Vec<Chat>,
 }
 
 impl TranscriptFolder {
-    /// Every conversation. CrossWOZ is empty without python3 to unpack it.
+    /// Every conversation. CrossWOZ is unpacked by python3; it is empty if python3 is missing.
     pub fn all(&self) -> Vec<Family> {
         let family = |name, chats| Family { name, chats };
         vec![

@@ -4,7 +4,7 @@
 //! - `transcript_folder`: finds the folder with the conversations.
 //! - `families`: all conversations, grouped by origin. `agents`, `dialogues`: the readers of each
 //!   kind.
-//! - `chat`: a conversation, constructors of its messages, and their form in the core.
+//! - `chat`: a conversation, and functions that construct and parse its messages.
 
 mod agents;
 mod chat;

@@ -1,6 +1,6 @@
 //! Finds the folder with real conversations: the one in `ANNEAL_TEST_DATA`, or `shared/data` next
-//! to the project. The conversations are not part of the project; tests that need them print that
-//! they are skipped.
+//! to the project. The conversations are not part of the project. If they are missing, tests that
+//! need them print that they are skipped.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ impl TranscriptFolder {
         if folder.is_dir() {
             return Some(Self(folder));
         }
-        println!("skipped: real conversations are not here (set ANNEAL_TEST_DATA)");
+        println!("skipped: the folder with real conversations is missing (set ANNEAL_TEST_DATA)");
         None
     }
 
@@ -37,8 +37,8 @@ impl TranscriptFolder {
         serde_json::from_str(&self.text(name)).expect("the file is JSON")
     }
 
-    /// The files of a folder with this ending, sorted; their names include the folder, so that they
-    /// can be passed to the other functions.
+    /// The names of the files in a folder with this ending, sorted. They include the folder, so
+    /// that they can be passed to the other functions.
     pub(crate) fn files(&self, folder: &str, ending: &str) -> Vec<String> {
         let entries = std::fs::read_dir(self.path(folder)).expect("the folder is there");
         let names = entries.map(|entry| {

@@ -1,4 +1,4 @@
-//! All available conversations can be read, and an append would accept them.
+//! Tests that all conversations can be read, and that an append would accept them.
 
 use anneal_transcripts::{
     TranscriptFolder,
@@ -24,6 +24,7 @@ fn all_available_conversations_are_read() {
     for (name, chats, messages) in &read {
         println!("{name:16} {chats:5} conversations {messages:6} messages");
     }
+    // Name, conversations and messages of each family in the folder.
     let wanted = [
         ("pi", 2, 922),
         ("mini-swe-agent", 5, 721),
@@ -38,7 +39,7 @@ fn all_available_conversations_are_read() {
 }
 
 #[test]
-fn a_pi_session_equals_what_pi_would_send() {
+fn a_pi_session_has_as_many_messages_as_pi_would_send() {
     let Some(data) = TranscriptFolder::find() else {
         return;
     };
@@ -66,7 +67,7 @@ fn an_append_accepts_everything_that_is_read() {
         assert_eq!(
             names.len(),
             family.chats.len(),
-            "{}: names differ",
+            "{}: two conversations have the same name",
             family.name
         );
         for chat in &family.chats {
@@ -74,7 +75,7 @@ fn an_append_accepts_everything_that_is_read() {
                 let at = format!("{}, {}, message {}", family.name, chat.name, index + 1);
                 assert!((1..=256).contains(&message.parts.len()), "{at}");
                 for part in &message.parts {
-                    assert_fits(&at, message.role(), part.part.as_ref().expect("a part"));
+                    assert_allowed(&at, message.role(), part.part.as_ref().expect("a part"));
                 }
             }
         }
@@ -82,17 +83,20 @@ fn an_append_accepts_everything_that_is_read() {
 }
 
 /// Asserts that the part may be in a message of this role, and that its names are not too long.
-fn assert_fits(at: &str, role: Role, part: &Part) {
-    let (fits, names) = match part {
+fn assert_allowed(at: &str, role: Role, part: &Part) {
+    let (is_allowed, names) = match part {
         Part::Text(_) => (role != Role::Tool, vec![]),
         Part::ToolUse(part) => (role == Role::Assistant, vec![&part.id, &part.name]),
         Part::ToolResult(part) => (role == Role::Tool, vec![&part.tool_use_id]),
         Part::Reasoning(_) => (role == Role::Assistant, vec![]),
         Part::Media(_) => (false, vec![]),
     };
-    assert!(fits, "{at}: {role:?} cannot hold {part:?}");
+    assert!(
+        is_allowed,
+        "{at}: a message with the role {role:?} may not have {part:?}"
+    );
     assert!(
         names.iter().all(|name| (1..=128).contains(&name.len())),
-        "{at}: {names:?}"
+        "{at}: a name is empty or too long: {names:?}"
     );
 }

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-/// The cargo that runs this, in the workspace's root, with the query macros reading .sqlx/ and not
-/// a database.
+/// A command of the cargo that runs this program, in the workspace's root. sqlx's macros read
+/// .sqlx/ instead of a database.
 pub(crate) fn cargo(root: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root).env("SQLX_OFFLINE", "true");

@@ -1,5 +1,5 @@
-//! The gate: every step, in the order that fails soonest, the test runner last so that its lines
-//! are the last ones.
+//! The gate: runs every step. Steps that fail fast come first. The test runner comes last, so that
+//! its result is the last output.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,25 +14,25 @@ use toml::{Table, Value};
 use crate::cargo::cargo;
 use crate::{fuzz, instructions, sql, tidy};
 
-/// Where tools that the machine lacks are installed, below the root; ignored by git.
+/// The folder below the root into which missing tools are installed. Git ignores it.
 const TOOLS: &str = ".tools";
-/// Tests that run at the same time for each core. Most of them wait for PostgreSQL, processes and
-/// timers.
+/// Number of tests per core that run at the same time. Most tests wait for PostgreSQL, processes
+/// and timers.
 const TESTS_PER_CORE: usize = 2;
 
+// The arguments of `cargo xtask ci`.
 #[derive(Args)]
 pub(crate) struct Ask {
-    /// Only these steps, separated by commas; they run in the gate's order whatever the order
-    /// given.
+    /// Runs only these steps, separated by commas, in the gate's order.
     #[arg(long, value_enum, value_delimiter = ',')]
     steps: Vec<Step>,
-    /// Everything: also the steps and tests that the gate leaves out for their length.
+    /// Runs also the steps and tests that the gate leaves out because they take long.
     #[arg(long, conflicts_with = "steps")]
     nightly: bool,
-    /// Only these packages in the steps that run tests; may be repeated.
+    /// Tests only this package; may be repeated.
     #[arg(long = "package", short = 'p', value_name = "PACKAGE")]
     packages: Vec<String>,
-    /// Only the tests that this filter of nextest matches, in the steps that run tests.
+    /// Runs only the tests that match this filter expression of nextest.
     #[arg(long, value_name = "FILTER")]
     filter: Option<String>,
 }
@@ -45,8 +45,7 @@ enum Step {
     Tidy,
     /// `cargo deny check licenses bans sources`; advisories need github.com (`make advisories`)
     Deny,
-    /// `cargo xtask sql --check`, before clippy: stale query data would fail there with a worse
-    /// message
+    /// `cargo xtask sql --check`; before clippy, whose message about outdated query data is worse
     Sql,
     /// `cargo clippy`, warnings are errors
     Clippy,
@@ -56,15 +55,15 @@ enum Step {
     Instructions,
     /// `cargo xtask fuzz`
     Fuzz,
-    /// `cargo nextest run` on PostgreSQL 18 with `append.grouping = off`: the tests that depend on
-    /// either
+    /// `cargo nextest run` on PostgreSQL 18 with `append.grouping = off`, only the tests that
+    /// depend on one of the two
     TestNewest,
     /// `cargo nextest run` on the installed PostgreSQL
     Test,
 }
 
 impl Step {
-    /// Steps that run at night only.
+    /// Steps that run only with `--nightly`.
     const NIGHTLY: [Self; 2] = [Self::Instructions, Self::Fuzz];
 
     fn name(self) -> String {
@@ -73,8 +72,8 @@ impl Step {
     }
 }
 
-/// Runs the steps and returns the first failure's code. After the last test runner's lines nothing
-/// is printed.
+/// Runs the steps until one fails. Returns its exit code. Nothing is printed after the output of
+/// the last step, the test runner.
 pub(crate) fn run(root: &Path, ask: &Ask) -> Result<ExitCode> {
     let steps = choose(ask);
     let mut times = StepTimes::load(root);
@@ -100,7 +99,8 @@ pub(crate) fn run(root: &Path, ask: &Ask) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The steps asked for, or those of the gate, or all, in the gate's order.
+/// The steps to run, in the gate's order: those in `--steps`, or all with `--nightly`, or the
+/// gate's.
 fn choose(ask: &Ask) -> Vec<Step> {
     let is_chosen = |step: &Step| match (ask.steps.is_empty(), ask.nightly) {
         (false, _) => ask.steps.contains(step),
@@ -143,12 +143,12 @@ fn run_step(root: &Path, step: Step, ask: &Ask) -> Result<ExitCode> {
         Step::TestNewest => test_newest(root, ask),
         Step::Test => {
             let profile = if ask.nightly { "nightly" } else { "ci" };
-            status(&mut tests(root, ask, profile)?)
+            status(&mut test_command(root, ask, profile)?)
         }
     }
 }
 
-/// Checks licences, sources and bans of everything that is linked, as `deny.toml` says.
+/// Checks licenses, sources and bans of all dependencies, as `deny.toml` says.
 fn deny(root: &Path) -> Result<ExitCode> {
     let installed = install(root, "cargo-deny")?;
     if installed != ExitCode::SUCCESS {
@@ -168,31 +168,34 @@ fn deny(root: &Path) -> Result<ExitCode> {
     ]))
 }
 
-/// Runs what depends on PostgreSQL's version, or on appends that share no transaction, on
-/// PostgreSQL 18.
+/// Runs on PostgreSQL 18, with one transaction per append, the tests that depend on PostgreSQL's
+/// version or on how appends share transactions.
 fn test_newest(root: &Path, ask: &Ask) -> Result<ExitCode> {
     let script = Command::new(root.join("scripts/postgres18.sh"))
         .arg(root.join(TOOLS).join("postgres18"))
         .stderr(Stdio::inherit())
         .output()
         .context("could not run scripts/postgres18.sh")?;
-    anyhow::ensure!(script.status.success(), "PostgreSQL 18 is not to be had");
+    anyhow::ensure!(
+        script.status.success(),
+        "PostgreSQL 18 could not be installed"
+    );
     let programs = String::from_utf8(script.stdout).context("a path that is not UTF-8")?;
     let profile = if ask.nightly {
         "newest-nightly"
     } else {
         "newest"
     };
-    let mut run = tests(root, ask, profile)?;
+    let mut run = test_command(root, ask, profile)?;
     run.env("ANNEAL_PG_BIN", programs.trim());
     run.env("ANNEAL_APPEND_GROUPING", "off");
     status(&mut run)
 }
 
-/// `cargo nextest run` with a profile of `.config/nextest.toml`, which says which tests run; `cargo
-/// test` where nextest is neither there nor can be installed. Packages and features are the same in
+/// `cargo nextest run` with a profile of `.config/nextest.toml`, which says which tests run. If
+/// nextest is missing and cannot be installed: `cargo test`. Packages and features are the same in
 /// every call, so that nothing is built twice.
-fn tests(root: &Path, ask: &Ask, profile: &str) -> Result<Command> {
+fn test_command(root: &Path, ask: &Ask, profile: &str) -> Result<Command> {
     let mut command = cargo(root);
     if ask.nightly {
         // Tests with a short and a long form run the long one (`dev/testkit/src/run_length.rs`).
@@ -224,7 +227,7 @@ struct StepTimes {
 }
 
 impl StepTimes {
-    /// Reads `ci-seconds.toml` of the target folder; empty where it is missing or no TOML.
+    /// Reads `ci-seconds.toml` in the target folder. Empty if the file is missing or not TOML.
     fn load(root: &Path) -> Self {
         let target = std::env::var_os("CARGO_TARGET_DIR");
         let target = target.map_or_else(|| root.join("target"), PathBuf::from);
@@ -234,15 +237,15 @@ impl StepTimes {
         Self { path, seconds }
     }
 
-    /// Stores a step's time. A time that cannot be stored is only missing from the next
-    /// announcement.
+    /// Stores a step's time. Errors are ignored: without the time, the next run only cannot say how
+    /// long it will take.
     fn record(&mut self, step: Step, seconds: u64) {
         let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
         self.seconds.insert(step.name(), Value::Integer(seconds));
         let _ = fs::write(&self.path, self.seconds.to_string());
     }
 
-    /// The steps to come, and how long they took when they last passed here.
+    /// A line with the steps that will run, and how long they took when they last passed here.
     fn describe(&self, steps: &[Step]) -> String {
         let names: Vec<_> = steps.iter().map(|step| step.name()).collect();
         let known = names
@@ -256,19 +259,20 @@ impl StepTimes {
     }
 }
 
-/// Whether a nextest is installed that `.config/nextest.toml` accepts.
+/// Whether nextest is installed in a version that `.config/nextest.toml` accepts.
 fn has_nextest(root: &Path) -> bool {
     let Ok(path) = path_with_tools(root) else {
         return false;
     };
-    let asked = cargo(root)
+    // Fails if nextest is missing or older than `nextest-version` in the file.
+    let check = cargo(root)
         .env("PATH", path)
         .args(["nextest", "show-config", "version"])
         .output();
-    asked.is_ok_and(|answer| answer.status.success())
+    check.is_ok_and(|output| output.status.success())
 }
 
-/// Installs a cargo tool into [`TOOLS`], unless its pinned version is there.
+/// Installs a cargo tool into [`TOOLS`], unless its pinned version is installed there.
 fn install(root: &Path, tool: &str) -> Result<ExitCode> {
     let mut install = Command::new(root.join("scripts/cargo_tool.sh"));
     status(install.arg(tool).arg(root.join(TOOLS)))
@@ -307,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gate_leaves_out_the_steps_of_the_night_and_tests_come_last() {
+    fn the_gate_leaves_out_the_nightly_steps_and_runs_the_tests_last() {
         let gate = choose(&ask(&[], false));
         assert_eq!(gate.len(), 8);
         assert_eq!(gate.last(), Some(&Step::Test));
@@ -316,24 +320,24 @@ mod tests {
     }
 
     #[test]
-    fn chosen_steps_keep_the_gates_order() {
+    fn chosen_steps_run_in_the_gates_order() {
         let chosen = choose(&ask(&[Step::Test, Step::Fuzz, Step::Fmt], false));
         assert_eq!(chosen, [Step::Fmt, Step::Fuzz, Step::Test]);
     }
 
     #[test]
-    fn a_run_announces_how_long_its_steps_took_when_all_of_them_have_passed() {
+    fn a_run_announces_its_expected_time_once_all_of_its_steps_have_passed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ci-seconds.toml");
         let seconds = Table::new();
         let mut times = StepTimes { path, seconds };
         let steps = [Step::Fmt, Step::Test];
         times.record(Step::Test, 100);
-        let unknown = "2 steps: fmt, test (not all of them have passed here yet)";
-        assert_eq!(times.describe(&steps), unknown);
+        let without_time = "2 steps: fmt, test (not all of them have passed here yet)";
+        assert_eq!(times.describe(&steps), without_time);
         times.record(Step::Fmt, 30);
-        let known = "2 steps: fmt, test (2 min 10 s here the last time)";
-        assert_eq!(times.describe(&steps), known);
+        let with_time = "2 steps: fmt, test (2 min 10 s here the last time)";
+        assert_eq!(times.describe(&steps), with_time);
         let stored = fs::read_to_string(&times.path).unwrap();
         assert_eq!(stored.parse::<Table>().unwrap(), times.seconds);
     }

@@ -30,17 +30,17 @@ struct Ask {
 
 #[derive(Subcommand)]
 enum Chore {
-    /// Runs the gate, the same one for people and CI; stops at the first step that fails.
+    /// Runs the gate, which is the same for people and CI. Stops at the first step that fails.
     Ci(ci::Ask),
     /// Checks the rules of the project that a machine can check.
     Tidy,
-    /// Makes the offline query data in .sqlx/ current.
+    /// Brings the offline query data in .sqlx/ up to date.
     Sql(sql::Ask),
-    /// Counts the instructions of what every append and context runs, and compares them with the
-    /// recorded ones.
+    /// Counts the instructions of the code that every append and every context runs, and compares
+    /// the counts with the recorded ones.
     Instructions(instructions::Ask),
-    /// Fuzzes what comes from outside: a few seconds for each target, or for as many minutes as
-    /// there are.
+    /// Runs the fuzz targets, which feed arbitrary input to the parsers: for 4 seconds each, or for
+    /// the given minutes in total.
     Fuzz(fuzz::Ask),
 }
 

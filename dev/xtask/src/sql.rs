@@ -1,5 +1,5 @@
-//! Updates sqlx's offline query data: what its macros read from a migrated database, stored in
-//! `.sqlx/` so that a build needs no database.
+//! Updates sqlx's offline query data: what its macros read from a migrated database. It is stored
+//! in `.sqlx/`, so that a build needs no database.
 //!
 //! Does the same as `cargo sqlx prepare`: sqlx's macros write one file per statement to
 //! `SQLX_OFFLINE_DIR` if they are expanded with `DATABASE_URL` set and `SQLX_OFFLINE` false. They
@@ -19,30 +19,32 @@ use sqlx::migrate::Migrator;
 
 use crate::cargo::cargo;
 
-/// The only crate that contains statements, and the folder of its data.
+/// The only crate whose statements sqlx's macros check.
 const PACKAGE: &str = "anneal-store";
+/// The folder of the query data.
 const FOLDER: &str = ".sqlx";
 
+// The arguments of `cargo xtask sql`.
 #[derive(Args)]
 pub(crate) struct Ask {
-    /// Changes nothing; fails when .sqlx/ is not what the statements and migrations say.
+    /// Changes nothing. Fails if .sqlx/ does not match the statements and migrations.
     #[arg(long)]
     pub(crate) check: bool,
 }
 
-/// Contents by file name.
+/// The contents of the query files, by file name.
 type QueryData = BTreeMap<String, String>;
 
 /// Updates `.sqlx/`, or with `check` reports what is out of date.
 pub(crate) fn run(root: &Path, ask: &Ask) -> Result<ExitCode> {
     if !root.join("store/Cargo.toml").exists() {
-        eprintln!("sql: no store/ yet, nothing to do");
+        eprintln!("sql: there is no store/, nothing to do");
         return Ok(ExitCode::SUCCESS);
     }
     let touched = TouchedFile::touch(root.join("store/src/lib.rs"))?;
     let fresh = describe(root)?;
-    let kept = read(&root.join(FOLDER))?;
-    let changes = changes(&kept, &fresh);
+    let stored = read(&root.join(FOLDER))?;
+    let changes = changes(&stored, &fresh);
     if changes.is_empty() {
         touched.restore()?;
     }
@@ -90,7 +92,7 @@ fn describe(root: &Path) -> Result<QueryData> {
     read(folder.path())
 }
 
-/// A temporary, empty database that the macros read.
+/// The empty database that is migrated and that the macros read.
 struct Database {
     url: String,
     /// Stops the server, if one was started, before its folder is deleted.
@@ -193,16 +195,16 @@ fn read(folder: &Path) -> Result<QueryData> {
 }
 
 /// One line for each file that is missing, out of date or no longer needed.
-fn changes(kept: &QueryData, fresh: &QueryData) -> Vec<String> {
+fn changes(stored: &QueryData, fresh: &QueryData) -> Vec<String> {
     let missing = fresh
         .keys()
-        .filter(|name| !kept.contains_key(*name))
+        .filter(|name| !stored.contains_key(*name))
         .map(|name| format!("{name}: missing"));
     let stale = fresh
         .iter()
-        .filter(|(name, data)| kept.get(*name).is_some_and(|kept| kept != *data))
+        .filter(|(name, data)| stored.get(*name).is_some_and(|stored| stored != *data))
         .map(|(name, _)| format!("{name}: stale"));
-    let left_over = kept
+    let left_over = stored
         .keys()
         .filter(|name| !fresh.contains_key(*name))
         .map(|name| format!("{name}: left over"));
@@ -213,13 +215,13 @@ fn changes(kept: &QueryData, fresh: &QueryData) -> Vec<String> {
 /// unchanged.
 fn replace(folder: &Path, fresh: &QueryData) -> Result<()> {
     fs::create_dir_all(folder)?;
-    let kept = read(folder)?;
-    for name in kept.keys().filter(|name| !fresh.contains_key(*name)) {
+    let stored = read(folder)?;
+    for name in stored.keys().filter(|name| !fresh.contains_key(*name)) {
         fs::remove_file(folder.join(name))?;
     }
     for (name, data) in fresh
         .iter()
-        .filter(|(name, data)| kept.get(*name) != Some(data))
+        .filter(|(name, data)| stored.get(*name) != Some(data))
     {
         fs::write(folder.join(name), data)?;
     }
@@ -238,8 +240,8 @@ mod tests {
     }
 
     #[test]
-    fn changes_name_missing_stale_and_left_over_files() {
-        let kept = data(&[
+    fn changes_list_missing_stale_and_left_over_files() {
+        let stored = data(&[
             ("query-a.json", "1"),
             ("query-b.json", "1"),
             ("query-c.json", "1"),
@@ -250,7 +252,7 @@ mod tests {
             ("query-d.json", "1"),
         ]);
         assert_eq!(
-            changes(&kept, &fresh),
+            changes(&stored, &fresh),
             [
                 "query-d.json: missing",
                 "query-b.json: stale",
@@ -260,10 +262,10 @@ mod tests {
     }
 
     #[test]
-    fn replacing_leaves_exactly_the_fresh_files_and_those_that_are_not_query_data() {
+    fn replace_deletes_old_query_files_and_leaves_other_files() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("query-old.json"), "1").unwrap();
-        fs::write(folder.path().join("README.md"), "kept").unwrap();
+        fs::write(folder.path().join("README.md"), "stored").unwrap();
         let fresh = data(&[("query-new.json", "2")]);
         replace(folder.path(), &fresh).unwrap();
         assert_eq!(read(folder.path()).unwrap(), fresh);

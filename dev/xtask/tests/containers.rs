@@ -134,8 +134,8 @@ fn our_services_run_unprivileged_on_read_only_images() {
     }
 }
 
-/// A required variable, without a default.
-fn asked(name: &str) -> String {
+/// How docker-compose.yml refers to a variable that must be set, because it has no default.
+fn required_variable(name: &str) -> String {
     format!("${{{name}:?set {name}}}")
 }
 
@@ -158,7 +158,7 @@ fn passwords_are_required_variables_and_each_service_has_only_its_own() {
         "POSTGRES_OWNER_PASSWORD",
         "POSTGRES_LOGIN_PASSWORD",
     ] {
-        assert_eq!(environment[name], asked(name));
+        assert_eq!(environment[name], required_variable(name));
     }
     for (service, login, password) in [
         ("migrate", "anneal_owner", "POSTGRES_OWNER_PASSWORD"),
@@ -172,7 +172,7 @@ fn passwords_are_required_variables_and_each_service_has_only_its_own() {
             url,
             format!(
                 "postgres://{login}:{}@postgres:5432/anneal",
-                asked(password)
+                required_variable(password)
             ),
             "{service}"
         );
@@ -180,7 +180,7 @@ fn passwords_are_required_variables_and_each_service_has_only_its_own() {
             .into_iter()
             .filter(|text| text.contains("PASSWORD"))
             .collect();
-        assert_eq!(secrets, [url], "{service} knows no other password");
+        assert_eq!(secrets, [url], "{service} must know no other password");
     }
 }
 
@@ -211,8 +211,8 @@ fn the_database_creates_its_roles_and_has_a_network_of_its_own() {
         assert!(sql.contains(&format!("create role {role}")), "{role}");
     }
     for (name, service) in each_service(&services) {
-        let beyond = ["server", "worker"].contains(&name);
-        let networks = if beyond {
+        let reaches_providers = ["server", "worker"].contains(&name);
+        let networks = if reaches_providers {
             &["database", "outside"][..]
         } else {
             &["database"]

@@ -11,7 +11,7 @@ use crate::{
     message_list::{Dialect, Prompt},
 };
 
-/// The Anthropic dialect of [`Dialect`].
+/// The Anthropic format as a [`Dialect`] of message lists.
 pub(crate) struct Anthropic;
 
 impl Dialect for Anthropic {
@@ -19,15 +19,23 @@ impl Dialect for Anthropic {
     const LISTS: &'static [&'static str] = &["messages"];
     const FIELDS: &'static [&'static str] = &["role", "content"];
 
-    fn marks_message(name: &str) -> bool {
+    fn identifies_message(name: &str) -> bool {
         name == "role"
     }
 
-    fn message(&mut self, record: &Fields, notes: &mut Notes) -> Result<Vec<Message>, Unreadable> {
+    fn parse_messages(
+        &mut self,
+        record: &Fields,
+        notes: &mut Notes,
+    ) -> Result<Vec<Message>, Unreadable> {
         read::messages(record, notes)
     }
 
-    fn system(&self, conversation: &Fields, notes: &mut Notes) -> Result<String, Unreadable> {
+    fn parse_system_prompt(
+        &self,
+        conversation: &Fields,
+        notes: &mut Notes,
+    ) -> Result<String, Unreadable> {
         let blocks = conversation
             .raw("system")
             .map_or_else(|| Ok(Vec::new()), |raw| blocks::parse_content(raw, notes))?;

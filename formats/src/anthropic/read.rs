@@ -7,7 +7,7 @@ use crate::{
     json::{Fields, Notes, Unreadable, short_name},
 };
 
-/// The messages of a record: one, or two where a user message also holds tool results.
+/// The messages of a record: one, or two if a user message has tool results and other parts.
 pub(super) fn messages(record: &Fields, notes: &mut Notes) -> Result<Vec<Message>, Unreadable> {
     let role = match record.required_text("role")?.as_str() {
         "user" => Role::User,
@@ -17,7 +17,7 @@ pub(super) fn messages(record: &Fields, notes: &mut Notes) -> Result<Vec<Message
     };
     let content = record
         .raw("content")
-        .ok_or_else(|| Unreadable::new("it needs a content"))?;
+        .ok_or_else(|| Unreadable::new("it needs a field `content`"))?;
     let parts = blocks::parse_content(content, notes)?;
     Ok(blocks::split_tool_results(role, parts, notes))
 }

@@ -4,11 +4,15 @@ use anneal_core::message::{Message, Part};
 
 use super::{TIMES, read::times_label};
 
-/// The parts after the first `parts` ones, as a message of their own. None where these parts cannot
-/// have been added by later records.
+/// The parts after the first `parts` ones, as a message of their own. None if later records cannot
+/// have added these parts.
 pub(crate) fn added_parts(mut message: Message, parts: usize) -> Option<Message> {
-    let joins = |part: &Part| matches!(part, Part::ToolUse { .. } | Part::ToolResult { .. });
-    if parts == 0 || parts >= message.parts.len() || !message.parts[parts..].iter().all(joins) {
+    let has_own_record =
+        |part: &Part| matches!(part, Part::ToolUse { .. } | Part::ToolResult { .. });
+    if parts == 0
+        || parts >= message.parts.len()
+        || !message.parts[parts..].iter().all(has_own_record)
+    {
         return None;
     }
     message.parts.drain(..parts);
@@ -43,14 +47,14 @@ mod tests {
             parts,
             metadata: times("1 1 2"),
         };
-        let rest = added_parts(message.clone(), 1).expect("two have joined");
+        let rest = added_parts(message.clone(), 1).expect("two parts were added");
         assert_eq!(
             (rest.parts, rest.metadata),
             (vec![call("a"), call("b")], times("1 2"))
         );
         assert_eq!(
             added_parts(message.clone(), 2)
-                .expect("one has joined")
+                .expect("one part was added")
                 .metadata,
             times("2")
         );

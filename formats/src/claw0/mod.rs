@@ -1,5 +1,5 @@
-//! claw0: lines of `user`, `assistant`, `tool_use` and `tool_result` records, each with a time
-//! `ts`.
+//! claw0: one record on each line, of type `user`, `assistant`, `tool_use` or `tool_result`, with a
+//! time `ts`.
 //!
 //! - `read`: which records form a message.
 //! - `write`: the records of a message.

@@ -1,4 +1,4 @@
-//! Reads claw0 records the way claw0's `_rebuild_history` does.
+//! Reads claw0 records the way claw0's `_rebuild_history` does, which makes messages of its log.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use crate::{
     cursor::{Cursor, ELEMENT_BYTES, Scanned},
     emitter::Emitter,
     json::{self, Fields, Notes, Unreadable, short_name},
-    message_extra::{KEY, MessageExtra, merge_messages},
+    message_extra::{ANNEAL_KEY, MessageExtra, merge_messages},
 };
 
 /// The fields that are read, by record type. `type`, `ts` and `anneal` are read in every record.
@@ -49,9 +49,9 @@ pub(crate) fn read<R: Read + Seek>(
     };
     loop {
         let location = Location::Line(cursor.position().line);
-        match cursor.line(ELEMENT_BYTES)? {
+        match cursor.read_line(ELEMENT_BYTES)? {
             Scanned::Absent | Scanned::Truncated => break,
-            Scanned::TooLong => reader.refuse(location, "it is longer than any message")?,
+            Scanned::TooLong => reader.refuse(location, "it is longer than a message may be")?,
             Scanned::Bytes(bytes) if bytes.trim_ascii().is_empty() => {}
             Scanned::Bytes(bytes) => reader.add_line(bytes, location)?,
         }
@@ -70,8 +70,8 @@ struct Claw0Reader<'a> {
     /// Whether the file has a head line, so that it is a conversation even without messages.
     has_head: bool,
     pending: Option<PendingMessage>,
-    /// Ids of the tool calls in the content of the last assistant message. Separate records repeat
-    /// these calls.
+    /// Ids of the tool calls in the content of the last assistant record. Such a call may have a
+    /// record of its own as well, which repeats it.
     content_call_ids: Vec<String>,
 }
 
@@ -85,7 +85,7 @@ struct PendingMessage {
 }
 
 impl PendingMessage {
-    /// Whether the message takes one more part of this role.
+    /// Whether the message can get one more part from a record of this role.
     fn accepts(&self, role: Role) -> bool {
         self.message.role == role && self.message.parts.len() < PARTS_PER_MESSAGE
     }
@@ -99,9 +99,13 @@ enum Record {
     ToolCall(Part),
     /// A tool result: a part of the tool message before it, or the first part of a new one.
     ToolResult(Part),
+    /// A line that anneal wrote about the conversation.
     Head(Box<ConversationExtra>),
+    /// A summary that anneal wrote.
     Summary(SummaryRecord),
+    /// A separator that anneal wrote.
     Separator,
+    /// A record of another type, by its type.
     Other(String),
 }
 
@@ -166,6 +170,7 @@ impl Claw0Reader<'_> {
     }
 
     /// Starts a message with its own record, and remembers the tool calls in its content.
+    /// `natives`: what the record's own fields yield, without the object `anneal`.
     fn add_message(
         &mut self,
         location: Location,
@@ -219,7 +224,7 @@ impl Claw0Reader<'_> {
             return self.out.remark(
                 location,
                 ImportOutcome::SetAside,
-                "a tool_use that its assistant's content holds already",
+                "a tool_use record that repeats a call of the assistant record",
             );
         }
         self.join_part(location, Role::Assistant, part, time, extra, notes)
@@ -260,6 +265,7 @@ impl Claw0Reader<'_> {
         Ok(())
     }
 
+    /// Emits the pending message, if there is one.
     fn flush(&mut self) -> Result<(), ReadError> {
         self.pending
             .take()
@@ -310,13 +316,17 @@ pub(super) fn times_label(times: &[String]) -> String {
 fn parse_record(fields: &Fields, notes: &mut Notes) -> Result<Record, Unreadable> {
     let kind = fields.required_text("type")?;
     if let Some((_, read)) = FIELDS.iter().find(|(name, _)| *name == kind) {
-        let read: Vec<&str> = read.iter().copied().chain(["type", "ts", KEY]).collect();
-        notes.unread(fields, &read, &format!("{kind} records"));
+        let read: Vec<&str> = read
+            .iter()
+            .copied()
+            .chain(["type", "ts", ANNEAL_KEY])
+            .collect();
+        notes.note_unread_fields(fields, &read, &format!("{kind} records"));
     }
     let content = |notes: &mut Notes| {
         let raw = fields
             .raw("content")
-            .ok_or_else(|| Unreadable::new("it needs a content"))?;
+            .ok_or_else(|| Unreadable::new("it needs a field `content`"))?;
         blocks::parse_content(raw, notes)
     };
     Ok(match kind.as_str() {

@@ -1,4 +1,5 @@
-//! Writes claw0 records, such that claw0's `_rebuild_history` yields the same messages.
+//! Writes claw0 records. From them claw0's `_rebuild_history`, which loads its log, makes the same
+//! messages.
 
 use std::io::Write;
 
@@ -10,7 +11,7 @@ use crate::{
     conversation_extra::{ConversationExtra, SummaryRecord},
     format_writer::FormatWriter,
     json::{object, quoted},
-    message_extra::{ExtraObject, KEY, with_extra},
+    message_extra::{ANNEAL_KEY, ExtraObject, with_extra},
 };
 
 /// Writes a file of records, which holds one conversation.
@@ -39,7 +40,7 @@ impl FormatWriter for Claw0Writer {
         let about = ConversationExtra::with_system_prompt(Format::Claw0, head).to_json();
         Ok(writeln!(
             self.out,
-            "{{\"type\":\"{ANNEAL_TYPE}\",\"{KEY}\":{about}}}"
+            "{{\"type\":\"{ANNEAL_TYPE}\",\"{ANNEAL_KEY}\":{about}}}"
         )?)
     }
 
@@ -104,7 +105,8 @@ fn records(message: &Message, previous_role: Option<Role>) -> Vec<String> {
                 .cloned()
                 .partition(|part| matches!(part, Part::ToolUse { .. }));
             let mut records = Vec::new();
-            // Without a record in between, the call would join the assistant message before it.
+            // Without an assistant record before them, the calls would become parts of the
+            // assistant message that was written last.
             if !others.is_empty() || calls.is_empty() || previous_role == Some(Role::Assistant) {
                 records.push(message_record("assistant", &blocks::blocks_json(&others)));
             }
@@ -148,8 +150,8 @@ fn tool_result_record(part: &Part) -> Option<String> {
     ))
 }
 
-/// Adds times to the records: the original times of the label, otherwise the time at which the
-/// message was stored, in seconds.
+/// Adds a time to each record: the original time from the label, or else the time at which the
+/// message was stored. Both are in seconds.
 fn with_times(records: Vec<String>, message: &Message, created_us: i64) -> Vec<String> {
     let known = message
         .metadata

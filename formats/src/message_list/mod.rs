@@ -2,15 +2,15 @@
 //! lines of either.
 //!
 //! - `read`: which values are conversations and which are messages.
-//! - `outline`: the fields of an object and the position of its list.
-//! - `write`: a conversation per line.
+//! - `outline`: the fields of an object, and the position of its list of messages.
+//! - `write`: one line for each conversation.
 
 mod outline;
 mod read;
 mod write;
 
 use outline::first_element_matches;
-pub(crate) use outline::outline;
+pub(crate) use outline::read_outline;
 pub(crate) use read::read;
 pub(crate) use write::MessageListWriter;
 
@@ -21,33 +21,41 @@ use crate::{
     json::{Fields, Notes, Unreadable},
 };
 
-/// The differences between these formats.
+/// How one of these formats differs from the others.
 pub(crate) trait Dialect {
     const FORMAT: Format;
-    /// The names of the field that holds the messages. The first one is written.
+    /// The names that the field with the messages may have. The first one is used for writing.
     const LISTS: &'static [&'static str];
     /// The fields of a message that are read.
     const FIELDS: &'static [&'static str];
 
-    /// Whether an object with a field of this name is a message.
-    fn marks_message(name: &str) -> bool;
+    /// Whether an object is a message if it has a field of this name.
+    fn identifies_message(name: &str) -> bool;
 
     /// Called at the start of each conversation.
     fn reset(&mut self) {}
 
-    /// The messages that the format's own fields of a record yield: one, or two.
-    fn message(&mut self, record: &Fields, notes: &mut Notes) -> Result<Vec<Message>, Unreadable>;
+    /// Parses a record's own fields, without the object `anneal`. Yields one message or two.
+    fn parse_messages(
+        &mut self,
+        record: &Fields,
+        notes: &mut Notes,
+    ) -> Result<Vec<Message>, Unreadable>;
 
-    /// The system prompt beside the list; empty if there is none.
-    fn system(&self, _conversation: &Fields, _notes: &mut Notes) -> Result<String, Unreadable> {
+    /// Parses the system prompt in the fields beside the list; empty if there is none.
+    fn parse_system_prompt(
+        &self,
+        _conversation: &Fields,
+        _notes: &mut Notes,
+    ) -> Result<String, Unreadable> {
         Ok(String::new())
     }
 
-    /// The message as records of the format, each a JSON object. What the format cannot express is
+    /// The records to write for a message, each a JSON object. What the format cannot express is
     /// left out.
     fn records(&mut self, message: &Message) -> Vec<String>;
 
-    /// The system prompt, as a field beside the list or as the first record.
+    /// The system prompt to write, as a field beside the list or as the first record.
     fn prompt(&self, prompt: &str) -> Prompt;
 }
 

@@ -15,11 +15,11 @@ use crate::{
 /// Longest field name, in bytes.
 const NAME_BYTES: usize = 4 * 1024;
 
-/// An object without its list of messages.
+/// The fields of an object except its list of messages, and the list's position.
 #[derive(Debug, Default)]
 pub(crate) struct Outline {
     fields: BTreeMap<String, Box<RawValue>>,
-    /// The position of the list.
+    /// The position of the list; None if the object has none.
     pub(crate) list: Option<Position>,
     /// Whether the file ends inside the object.
     pub(crate) truncated: bool,
@@ -38,7 +38,7 @@ impl Outline {
 
 /// Reads the outline of the next object and skips the object. Leaves out fields of more than `most`
 /// bytes. If several lists are present, the name that comes first in `lists` wins.
-pub(crate) fn outline<R: Read + Seek>(
+pub(crate) fn read_outline<R: Read + Seek>(
     cursor: &mut Cursor<R>,
     lists: &[&str],
     most: usize,
@@ -50,7 +50,7 @@ pub(crate) fn outline<R: Read + Seek>(
         if cursor.consume_if(b'}')? {
             return Ok(found);
         }
-        let Scanned::Bytes(name) = cursor.value(NAME_BYTES)? else {
+        let Scanned::Bytes(name) = cursor.read_value(NAME_BYTES)? else {
             break;
         };
         let name = json::parse_bytes(name, &mut Notes::new(), |text, _| json::text(text))
@@ -64,11 +64,11 @@ pub(crate) fn outline<R: Read + Seek>(
             if rank < best {
                 (best, found.list) = (rank, Some(cursor.position()));
             }
-            if matches!(cursor.skip()?, Scanned::Truncated) {
+            if matches!(cursor.skip_value()?, Scanned::Truncated) {
                 break;
             }
         } else {
-            match cursor.value(most)? {
+            match cursor.read_value(most)? {
                 Scanned::Bytes(bytes) => found.keep(name, bytes),
                 Scanned::TooLong => {}
                 Scanned::Absent | Scanned::Truncated => break,
@@ -98,7 +98,7 @@ pub(crate) fn first_element_matches<R: Read + Seek>(
     cursor.consume_if(b'[')?;
     while cursor.consume_if(b',')? {}
     let matches = match cursor.peek_non_blank()? {
-        Some(b'{') => outline(cursor, &[], NAME_BYTES)?
+        Some(b'{') => read_outline(cursor, &[], NAME_BYTES)?
             .fields
             .keys()
             .any(|name| test(name)),

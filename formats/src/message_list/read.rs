@@ -7,23 +7,25 @@ use std::{
 
 use anneal_core::message::{Message, Role, plain_text};
 
-use super::{Dialect, first_element_matches, outline};
+use super::{Dialect, first_element_matches, read_outline};
 use crate::{
     Head, ImportOutcome, Location, ReadError, ReadOptions,
-    conversation_extra::{self, ConversationExtra, MARKS, Mark},
+    conversation_extra::{self, ConversationExtra, MARKS_KEY, Mark},
     cursor::{Cursor, ELEMENT_BYTES, Layout, Position, Scanned},
     emitter::Emitter,
     json::{self, Fields, Notes, Unreadable, short_name},
-    message_extra::{KEY, MessageExtra},
+    message_extra::{ANNEAL_KEY, MessageExtra},
     storage_limits,
 };
 
 /// Largest field beside the list that is read, in bytes.
 const FIELD_BYTES: usize = 16 * 1024 * 1024;
-const EMPTY_ENTRY: &str = "nothing stands before a comma";
 /// Largest field beside the list that becomes metadata of the conversation, in bytes.
 const LABEL_BYTES: usize = 256;
+/// The remark on an entry of a list that is empty, as in `[a,,b]`.
+const EMPTY_ENTRY: &str = "the list has an empty entry before a comma";
 
+/// Reads a file of the dialect.
 pub(crate) fn read<D: Dialect, R: Read + Seek>(
     mut cursor: Cursor<R>,
     dialect: D,
@@ -36,7 +38,7 @@ pub(crate) fn read<D: Dialect, R: Read + Seek>(
         title: options.name.clone(),
         open: None,
     };
-    match cursor.layout()? {
+    match cursor.detect_layout()? {
         Layout::SingleValue => reader.read_values(&mut cursor)?,
         Layout::Lines => reader.read_lines(&mut cursor)?,
     }
@@ -47,20 +49,24 @@ pub(crate) fn read<D: Dialect, R: Read + Seek>(
 struct MessageListReader<'a, D> {
     out: Emitter<'a>,
     dialect: D,
+    /// The title of conversations that have none; a number is added if there are several.
     title: String,
     open: Option<OpenConversation>,
 }
 
 /// The conversation being read.
 struct OpenConversation {
-    /// Set until it is emitted: the first message may be the system prompt.
+    /// Set until the head is emitted. It waits for the first message, which may be the system
+    /// prompt.
     head: Option<Head>,
     location: Location,
     /// Notes about the head.
     notes: Notes,
     /// Why the head could not be read.
     refused: Option<String>,
+    /// Messages so far, kept or refused.
     messages: u64,
+    /// Summaries and separators that are not emitted yet.
     marks: VecDeque<Mark>,
 }
 
@@ -79,7 +85,7 @@ impl<D: Dialect> MessageListReader<'_, D> {
                 format!("{} {number}", self.title)
             };
             let is_whole = match first {
-                b'[' if !first_element_matches(cursor, D::marks_message)? => {
+                b'[' if !first_element_matches(cursor, D::identifies_message)? => {
                     self.read_conversation_list(cursor, &title)?
                 }
                 // A message that follows a message belongs to the same conversation.
@@ -100,7 +106,7 @@ impl<D: Dialect> MessageListReader<'_, D> {
             if passed > 1 {
                 self.out.refuse(
                     location,
-                    format!("{passed} lines from here to the next value"),
+                    format!("{passed} lines up to the next value cannot be read"),
                 )?;
             }
         }
@@ -126,7 +132,7 @@ impl<D: Dialect> MessageListReader<'_, D> {
             match next {
                 None => {
                     self.out
-                        .refuse(location, "the file ends in the middle of it")?;
+                        .refuse(location, "the file ends in the middle of this item")?;
                     break;
                 }
                 Some(b',') => {
@@ -170,16 +176,18 @@ impl<D: Dialect> MessageListReader<'_, D> {
     ) -> Result<(), ReadError> {
         let location = Location::Line(start.line);
         if cursor.peek()? == Some(b'{') {
-            let found = outline(cursor, D::LISTS, LABEL_BYTES)?;
+            let found = read_outline(cursor, D::LISTS, LABEL_BYTES)?;
             let truncated = found.truncated && found.list.is_none();
             cursor.seek_to(start)?;
             if truncated {
-                return self.out.refuse(location, "it is no JSON, or breaks off");
+                return self.out.refuse(location, "it is not JSON, or is cut off");
             }
             if found.list.is_none() {
-                return match cursor.line(ELEMENT_BYTES)? {
+                return match cursor.read_line(ELEMENT_BYTES)? {
                     Scanned::Bytes(bytes) => self.add_message(bytes, location),
-                    _ => self.out.refuse(location, "it is longer than any message"),
+                    _ => self
+                        .out
+                        .refuse(location, "it is longer than a message may be"),
                 };
             }
         }
@@ -190,7 +198,7 @@ impl<D: Dialect> MessageListReader<'_, D> {
         if is_whole && cursor.peek_non_blank()?.is_some() {
             return self
                 .out
-                .refuse(location, "what stands behind the first value of the line");
+                .refuse(location, "the line has more text after its first value");
         }
         Ok(())
     }
@@ -218,7 +226,7 @@ impl<D: Dialect> MessageListReader<'_, D> {
                 is_whole = self.read_messages(cursor)?;
             }
             Some(b'{') => {
-                let found = outline(cursor, D::LISTS, FIELD_BYTES)?;
+                let found = read_outline(cursor, D::LISTS, FIELD_BYTES)?;
                 let after = cursor.position();
                 is_whole = !found.truncated;
                 match found.list {
@@ -230,10 +238,10 @@ impl<D: Dialect> MessageListReader<'_, D> {
                         if found.truncated && whole {
                             self.emit_head()?;
                             self.out
-                                .refuse(location, "the file ends in the middle of it")?;
+                                .refuse(location, "the file ends in the middle of this item")?;
                         }
                     }
-                    None if found.fields().names().any(D::marks_message) => {
+                    None if found.fields().names().any(D::identifies_message) => {
                         self.open(
                             Head {
                                 title,
@@ -246,13 +254,13 @@ impl<D: Dialect> MessageListReader<'_, D> {
                     }
                     None => self.out.refuse(
                         location,
-                        format!("it is no message, and has no list {}", D::LISTS[0]),
+                        format!("it is not a message, and has no list `{}`", D::LISTS[0]),
                     )?,
                 }
             }
             None => {}
             Some(_) => {
-                is_whole = matches!(cursor.skip()?, Scanned::Bytes(_));
+                is_whole = matches!(cursor.skip_value()?, Scanned::Bytes(_));
                 self.out.refuse(
                     location,
                     "it is neither a list of messages nor an object that holds one",
@@ -263,6 +271,7 @@ impl<D: Dialect> MessageListReader<'_, D> {
         Ok(is_whole)
     }
 
+    /// Begins a conversation.
     fn open(&mut self, head: Head, location: Location) {
         self.dialect.reset();
         let (notes, marks) = (Notes::new(), VecDeque::new());
@@ -276,7 +285,7 @@ impl<D: Dialect> MessageListReader<'_, D> {
         });
     }
 
-    /// Opens a conversation from the fields beside its list.
+    /// Begins a conversation with the fields beside its list.
     fn open_with_fields(&mut self, fields: &Fields, location: Location, title: String) {
         let mut notes = Notes::new();
         let read = self
@@ -310,9 +319,9 @@ impl<D: Dialect> MessageListReader<'_, D> {
         title: String,
         notes: &mut Notes,
     ) -> Result<Head, Unreadable> {
-        let system_prompt = self.dialect.system(fields, notes)?;
-        if let Some(about) = ConversationExtra::of(fields)? {
-            let head = about.head();
+        let system_prompt = self.dialect.parse_system_prompt(fields, notes)?;
+        if let Some(extra) = ConversationExtra::of(fields)? {
+            let head = extra.head();
             let title = if head.title.is_empty() {
                 title
             } else {
@@ -332,7 +341,7 @@ impl<D: Dialect> MessageListReader<'_, D> {
         let mut aside = Vec::new();
         for key in fields
             .names()
-            .filter(|key| !matches!(*key, KEY | MARKS | "system"))
+            .filter(|key| !matches!(*key, ANNEAL_KEY | MARKS_KEY | "system"))
         {
             let Some(raw) = fields.raw(key) else { continue };
             match (key, json::is_text(raw)) {
@@ -350,7 +359,7 @@ impl<D: Dialect> MessageListReader<'_, D> {
         if !aside.is_empty() {
             notes.push((
                 ImportOutcome::SetAside,
-                format!("beside the messages: {}", aside.join(", ")),
+                format!("fields beside the messages: {}", aside.join(", ")),
             ));
         }
         Ok(head)
@@ -386,13 +395,13 @@ impl<D: Dialect> MessageListReader<'_, D> {
         location: Location,
     ) -> Result<bool, ReadError> {
         let start = cursor.position();
-        match cursor.value(ELEMENT_BYTES)? {
+        match cursor.read_value(ELEMENT_BYTES)? {
             Scanned::Bytes(bytes) => self.add_message(bytes, location)?,
-            Scanned::TooLong => self.refuse(location, "it is longer than any message")?,
+            Scanned::TooLong => self.refuse(location, "it is longer than a message may be")?,
             Scanned::Absent => {
                 self.refuse(
                     location,
-                    "no message begins here; what follows in the list is left out",
+                    "no message begins here; the rest of the list is left out",
                 )?;
                 return Ok(false);
             }
@@ -400,7 +409,9 @@ impl<D: Dialect> MessageListReader<'_, D> {
                 let bytes = cursor.position().offset - start.offset;
                 self.refuse(
                     location,
-                    format!("it breaks off, or is no JSON: {bytes} bytes up to the end"),
+                    format!(
+                        "it is cut off, or is not JSON: {bytes} bytes up to the end of the file"
+                    ),
                 )?;
                 return Ok(false);
             }
@@ -408,6 +419,7 @@ impl<D: Dialect> MessageListReader<'_, D> {
         Ok(true)
     }
 
+    /// Remarks on a message that cannot be read, and counts it.
     fn refuse(&mut self, location: Location, what: impl Into<String>) -> Result<(), ReadError> {
         self.emit_head()?;
         self.out.refuse(location, what)?;
@@ -427,9 +439,12 @@ impl<D: Dialect> MessageListReader<'_, D> {
         let dialect = &mut self.dialect;
         let read = json::parse_bytes(bytes, &mut notes, |text, notes| {
             let record = Fields::parse(text)?;
-            let read: Vec<&str> = D::FIELDS.iter().copied().chain([KEY]).collect();
-            notes.unread(&record, &read, "messages");
-            Ok((dialect.message(&record, notes)?, MessageExtra::of(&record)?))
+            let read: Vec<&str> = D::FIELDS.iter().copied().chain([ANNEAL_KEY]).collect();
+            notes.note_unread_fields(&record, &read, "messages");
+            Ok((
+                dialect.parse_messages(&record, notes)?,
+                MessageExtra::of(&record)?,
+            ))
         });
         let (natives, extra) = match read {
             Ok(read) => read,
@@ -508,6 +523,7 @@ impl<D: Dialect> MessageListReader<'_, D> {
         self.emit_marks()
     }
 
+    /// Emits the summaries and separators whose position has been reached.
     fn emit_marks(&mut self) -> Result<(), ReadError> {
         let Some(open) = &mut self.open else {
             return Ok(());
@@ -521,6 +537,7 @@ impl<D: Dialect> MessageListReader<'_, D> {
         Ok(())
     }
 
+    /// Ends the conversation, if one is open.
     fn close(&mut self) -> Result<(), ReadError> {
         self.emit_head()?;
         self.open = None;
@@ -540,7 +557,7 @@ fn skip_commas<R: Read + Seek>(cursor: &mut Cursor<R>) -> Result<bool, ReadError
 /// Whether the next object has a list under one of these names. The cursor stays where it is.
 fn has_list<R: Read + Seek>(cursor: &mut Cursor<R>, lists: &[&str]) -> Result<bool, ReadError> {
     let start = cursor.position();
-    let found = outline(cursor, lists, LABEL_BYTES)?;
+    let found = read_outline(cursor, lists, LABEL_BYTES)?;
     cursor.seek_to(start)?;
     Ok(found.list.is_some())
 }

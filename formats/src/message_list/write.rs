@@ -7,10 +7,10 @@ use anneal_core::message::Role;
 use super::{Dialect, Prompt};
 use crate::{
     Head, StoredMessage, Summary, WriteError,
-    conversation_extra::{ConversationExtra, MARKS, Mark},
+    conversation_extra::{ConversationExtra, MARKS_KEY, Mark},
     format_writer::FormatWriter,
     json::{Fields, Notes, quoted},
-    message_extra::{ExtraObject, KEY, merge_messages, with_extra},
+    message_extra::{ANNEAL_KEY, ExtraObject, merge_messages, with_extra},
 };
 
 pub(crate) struct MessageListWriter<D> {
@@ -22,8 +22,10 @@ pub(crate) struct MessageListWriter<D> {
 /// The conversation being written.
 #[derive(Default)]
 struct OpenConversation {
+    /// Records written, the system prompt included.
     records: u64,
     messages: u64,
+    /// Summaries and separators. They are written after the messages.
     marks: Vec<Mark>,
     has_prompt: bool,
 }
@@ -53,7 +55,7 @@ impl<D: Dialect> MessageListWriter<D> {
         if !open.marks.is_empty() {
             let marks =
                 serde_json::to_string(&open.marks).expect("texts and numbers are always JSON");
-            write!(self.out, ",\"{MARKS}\":{marks}")?;
+            write!(self.out, ",\"{MARKS_KEY}\":{marks}")?;
         }
         Ok(writeln!(self.out, "}}")?)
     }
@@ -73,7 +75,7 @@ impl<D: Dialect> FormatWriter for MessageListWriter<D> {
         self.dialect.reset();
         write!(
             self.out,
-            "{{\"{KEY}\":{}",
+            "{{\"{ANNEAL_KEY}\":{}",
             ConversationExtra::new(D::FORMAT, head).to_json()
         )?;
         if !head.title.is_empty() {
@@ -103,7 +105,7 @@ impl<D: Dialect> FormatWriter for MessageListWriter<D> {
             let fields = Fields::parse(record).expect("a record is an object");
             natives.extend(
                 self.dialect
-                    .message(&fields, &mut Notes::new())
+                    .parse_messages(&fields, &mut Notes::new())
                     .unwrap_or_default(),
             );
         }

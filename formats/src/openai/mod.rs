@@ -12,7 +12,7 @@ use crate::{
     message_list::{Dialect, Prompt},
 };
 
-/// The OpenAI dialect of [`Dialect`].
+/// The OpenAI format as a [`Dialect`] of message lists.
 pub(crate) struct OpenAi;
 
 impl Dialect for OpenAi {
@@ -30,11 +30,15 @@ impl Dialect for OpenAi {
         "name",
     ];
 
-    fn marks_message(name: &str) -> bool {
+    fn identifies_message(name: &str) -> bool {
         name == "role"
     }
 
-    fn message(&mut self, record: &Fields, notes: &mut Notes) -> Result<Vec<Message>, Unreadable> {
+    fn parse_messages(
+        &mut self,
+        record: &Fields,
+        notes: &mut Notes,
+    ) -> Result<Vec<Message>, Unreadable> {
         read::message(record, notes).map(|message| vec![message])
     }
 

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// The fields of a function call that are read.
-const FUNCTION: [&str; 2] = ["name", "arguments"];
+const FUNCTION_FIELDS: [&str; 2] = ["name", "arguments"];
 
 /// The message of a record.
 pub(super) fn message(record: &Fields, notes: &mut Notes) -> Result<Message, Unreadable> {
@@ -31,7 +31,7 @@ pub(super) fn message(record: &Fields, notes: &mut Notes) -> Result<Message, Unr
         vec![result(id, content_parts)]
     } else {
         let mut parts = Vec::new();
-        parts.extend(record.text("reasoning_content")?.map(thought));
+        parts.extend(record.text("reasoning_content")?.map(reasoning));
         parts.extend(content_parts);
         parts.extend(record.text("refusal")?.map(|text| Part::Text { text }));
         for call in record.list("tool_calls")? {
@@ -39,7 +39,7 @@ pub(super) fn message(record: &Fields, notes: &mut Notes) -> Result<Message, Unr
         }
         if let Some(call) = record.raw("function_call") {
             let function = Fields::parse(call)?;
-            notes.unread(&function, &FUNCTION, "function calls");
+            notes.note_unread_fields(&function, &FUNCTION_FIELDS, "function calls");
             let name = function.required_text("name")?;
             parts.push(Part::ToolUse {
                 id: name.clone(),
@@ -70,7 +70,7 @@ fn result_id(record: &Fields) -> Result<Option<String>, Unreadable> {
     Ok(record.text("tool_call_id")?.or(first.transpose()?))
 }
 
-fn thought(text: String) -> Part {
+fn reasoning(text: String) -> Part {
     Part::Reasoning {
         text,
         signature: String::new(),
@@ -85,8 +85,8 @@ fn tool_call(call: &str, notes: &mut Notes) -> Result<Part, Unreadable> {
         call.raw("function")
             .ok_or_else(|| Unreadable::new("a tool call needs a function"))?,
     )?;
-    notes.unread(&call, &["id", "type", "function"], "tool calls");
-    notes.unread(&function, &FUNCTION, "function calls");
+    notes.note_unread_fields(&call, &["id", "type", "function"], "tool calls");
+    notes.note_unread_fields(&function, &FUNCTION_FIELDS, "function calls");
     let name = function.required_text("name")?;
     let id = call.text("id")?.unwrap_or_else(|| name.clone());
     Ok(Part::ToolUse {
@@ -120,7 +120,7 @@ fn result(id: String, content_parts: Vec<Part>) -> Part {
     }
 }
 
-/// `content`: null, a string, or a list of parts.
+/// The parts of the field `content`, which is null, a string, or a list.
 fn content(record: &Fields, notes: &mut Notes) -> Result<Vec<Part>, Unreadable> {
     match record.raw("content") {
         None => Ok(Vec::new()),
@@ -143,7 +143,7 @@ fn content(record: &Fields, notes: &mut Notes) -> Result<Vec<Part>, Unreadable> 
     }
 }
 
-/// A part of `content`. None: it was set aside.
+/// A part of `content`. None if it was set aside, with a note.
 fn content_part(item: &str, notes: &mut Notes) -> Result<Option<Part>, Unreadable> {
     if json::is_text(item) {
         return Ok(Some(Part::Text {
@@ -154,24 +154,24 @@ fn content_part(item: &str, notes: &mut Notes) -> Result<Option<Part>, Unreadabl
     let kind = item.text("type")?.unwrap_or_else(|| "text".into());
     Ok(match kind.as_str() {
         "text" | "input_text" | "output_text" => {
-            notes.unread(&item, &["type", "text"], "texts");
+            notes.note_unread_fields(&item, &["type", "text"], "texts");
             Some(Part::Text {
                 text: item.required_text("text")?,
             })
         }
         "refusal" => {
-            notes.unread(&item, &["type", "refusal"], "refusals");
+            notes.note_unread_fields(&item, &["type", "refusal"], "refusals");
             Some(Part::Text {
                 text: item.required_text("refusal")?,
             })
         }
         "image_url" | "input_image" => {
-            notes.unread(&item, &["type", "image_url"], "pictures");
+            notes.note_unread_fields(&item, &["type", "image_url"], "pictures");
             let uri = match item.raw("image_url") {
                 Some(raw) if json::is_text(raw) => json::text(raw)?,
                 Some(raw) => {
                     let address = Fields::parse(raw)?;
-                    notes.unread(&address, &["url"], "pictures");
+                    notes.note_unread_fields(&address, &["url"], "pictures");
                     address.required_text("url")?
                 }
                 None => return Err(Unreadable::new("a picture needs an image_url")),

@@ -63,7 +63,7 @@ pub(super) fn prompt(prompt: &str) -> String {
     json(&chat)
 }
 
-/// The records of a message: one, or one per tool result.
+/// The records of a message: one, or for a tool message one for each part.
 pub(super) fn records(message: &Message) -> Vec<String> {
     let name = message.metadata.get("name").map(String::as_str);
     if message.role == Role::Tool && !message.parts.is_empty() {

@@ -1,5 +1,6 @@
-//! Fields of pi's blocks that anneal's parts have no place for (`textSignature`, `partialJson` …).
-//! They are kept in a metadata label of the message, and written back into the blocks.
+//! Extra fields: fields of pi's blocks for which anneal's parts have no field (`textSignature`,
+//! `partialJson` …). They are kept in a metadata label of the message, and are written back into
+//! the blocks.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use serde_json::value::RawValue;
 use super::LABEL;
 use crate::json::{Fields, Notes, quoted};
 
-/// The name of the label.
+/// The name of the label, without the prefix `pi.`.
 pub(super) const BLOCKS: &str = "blocks";
 
 /// The extra fields as raw JSON, by the index of their part.
@@ -19,7 +20,7 @@ pub(super) const BLOCKS: &str = "blocks";
 pub(super) struct BlockFields(BTreeMap<usize, BTreeMap<String, Box<RawValue>>>);
 
 impl BlockFields {
-    /// Records the fields of a block that are not in `known`.
+    /// Records the fields of a block that are not in `known`. `part`: index of the block's part.
     pub(super) fn record(&mut self, part: usize, block: &Fields, known: &[&str]) {
         let others = block
             .0
@@ -35,18 +36,18 @@ impl BlockFields {
 
     /// The value of the label; None if there are no extra fields.
     pub(super) fn label(&self) -> Option<String> {
-        let written = || serde_json::to_string(self).expect("raw JSON always serialises");
+        let written = || serde_json::to_string(self).expect("raw JSON always serializes");
         (!self.0.is_empty()).then(written)
     }
 
     /// Notes all fields as unread, because they are not kept.
     pub(super) fn note_unread(&self, notes: &mut Notes, whose: &str) {
         for name in self.0.values().flat_map(BTreeMap::keys) {
-            notes.unread_field(name, whose);
+            notes.note_unread_field(name, whose);
         }
     }
 
-    /// From the label of a message; empty if the label is missing or malformed.
+    /// Parses the label of a message; empty if the label is missing or malformed.
     pub(super) fn of(message: &Message) -> Self {
         let label = message.metadata.get(&format!("{LABEL}{BLOCKS}"));
         label

@@ -24,11 +24,11 @@ use crate::{
     storage_limits,
 };
 
-/// Most entries examined at the end of a branch, to keep those after the last message. More do not
-/// fit into the metadata.
-const TRAILING: usize = 256;
+/// Most entries at the end of a branch that are examined for entries after the last message. More
+/// of them do not fit into the metadata.
+const MAX_TRAILING_ENTRIES: usize = 256;
 
-/// Entries that were left out: location and remark.
+/// Entries that were shortened or left out: their locations, and remarks on them.
 type LeftOut = Vec<(Location, String)>;
 
 /// A reader of one branch.
@@ -37,7 +37,8 @@ pub(super) struct BranchReader<'t> {
     branch: Vec<u32>,
     /// Index of the first entry after the last message. These entries are kept in the head.
     trailing: usize,
-    /// Number of messages before each entry that a compaction keeps first.
+    /// Number of messages before an entry or message, for each one that is the first that some
+    /// compaction keeps.
     before: HashMap<FirstKept, u64>,
     /// Message entries so far, unreadable ones included.
     message_entries: u64,
@@ -45,7 +46,8 @@ pub(super) struct BranchReader<'t> {
     covered: u64,
     /// The model that answers from here on; empty: unknown.
     model: String,
-    /// Entries for the label of the next message, with their locations; at most as many as fit.
+    /// Entries for the label of the next message, with their locations. Their texts together fit
+    /// into the metadata.
     non_message: Vec<(Location, NonMessage)>,
 }
 
@@ -63,19 +65,20 @@ impl<'t> BranchReader<'t> {
         }
     }
 
-    /// The entries after the last message, as a label of the conversation, because no message
-    /// follows that could hold them; then the entries that were left out.
+    /// Takes the entries after the last message. Returns them as the value of a label of the
+    /// conversation, because no message follows whose label could have them; then the entries that
+    /// were shortened or left out.
     pub(super) fn take_trailing_entries<R: Read + Seek>(
         &mut self,
         labels: &BTreeMap<String, String>,
         cursor: &mut Cursor<R>,
     ) -> Result<(Option<String>, LeftOut), ReadError> {
-        let least = self.branch.len().saturating_sub(TRAILING);
+        let least = self.branch.len().saturating_sub(MAX_TRAILING_ENTRIES);
         let mut found = Vec::new();
         while self.trailing > least {
             let position = self.tree.position_of(self.branch[self.trailing - 1]);
             cursor.seek_to(position)?;
-            let Scanned::Bytes(bytes) = cursor.line(ELEMENT_BYTES)? else {
+            let Scanned::Bytes(bytes) = cursor.read_line(ELEMENT_BYTES)? else {
                 break;
             };
             match json::parse_bytes(bytes, &mut Notes::new(), parse_entry) {
@@ -88,12 +91,12 @@ impl<'t> BranchReader<'t> {
             self.trailing -= 1;
         }
         found.reverse();
-        let (kept, cut) = entries_label(found, labels);
-        Ok((Some(kept).filter(|kept| !kept.is_empty()), cut))
+        let (kept, left_out) = entries_label(found, labels);
+        Ok((Some(kept).filter(|kept| !kept.is_empty()), left_out))
     }
 
     /// Emits the messages, summaries and separators of the branch.
-    pub(super) fn run<R: Read + Seek>(
+    pub(super) fn emit_branch<R: Read + Seek>(
         mut self,
         cursor: &mut Cursor<R>,
         out: &mut Emitter,
@@ -107,7 +110,7 @@ impl<'t> BranchReader<'t> {
             }
             cursor.seek_to(position)?;
             let location = Location::Line(position.line);
-            let Scanned::Bytes(bytes) = cursor.line(ELEMENT_BYTES)? else {
+            let Scanned::Bytes(bytes) = cursor.read_line(ELEMENT_BYTES)? else {
                 continue;
             };
             let mut notes = Notes::new();
@@ -143,13 +146,15 @@ impl<'t> BranchReader<'t> {
         Ok(())
     }
 
-    /// Records the number of messages before this entry, if a compaction keeps it first.
+    /// Records the number of messages before `kept`, if it is the first entry or message that a
+    /// compaction keeps.
     fn note_first_kept(&mut self, kept: FirstKept, out: &Emitter) {
         if self.tree.is_kept_first(kept) {
             self.before.insert(kept, out.message_count());
         }
     }
 
+    /// Counts one more message entry, which compactions of ai-panel refer to by number.
     fn count_message_entry(&mut self, out: &Emitter) {
         self.message_entries += 1;
         self.note_first_kept(FirstKept::Message(self.message_entries), out);
@@ -195,7 +200,8 @@ impl<'t> BranchReader<'t> {
         }
     }
 
-    /// Keeps an entry for the label of the next message, unless the head has it already.
+    /// Keeps an entry for the label of the next message, unless it is one of the trailing entries,
+    /// which the head has.
     fn keep_for_next_message(
         &mut self,
         id: u32,
@@ -250,8 +256,9 @@ impl<'t> BranchReader<'t> {
                 model.trim_matches('/').clone_into(&mut self.model);
             }
         }
-        let (kept, cut) = entries_label(std::mem::take(&mut self.non_message), &message.metadata);
-        set_aside(cut, out)?;
+        let (kept, left_out) =
+            entries_label(std::mem::take(&mut self.non_message), &message.metadata);
+        remark_left_out(left_out, out)?;
         if !kept.is_empty() {
             message.metadata.insert(ENTRIES.into(), kept);
         }
@@ -277,14 +284,15 @@ impl<'t> BranchReader<'t> {
 }
 
 /// Remarks on the entries that were left out.
-pub(super) fn set_aside(remarks: LeftOut, out: &mut Emitter) -> Result<(), ReadError> {
+pub(super) fn remark_left_out(remarks: LeftOut, out: &mut Emitter) -> Result<(), ReadError> {
     remarks
         .into_iter()
         .try_for_each(|(location, what)| out.remark(location, ImportOutcome::SetAside, what))
 }
 
-/// The entries as the lines of a label that fits beside `labels`: whole, or as type and id, or not
-/// at all; then the entries that were shortened or left out.
+/// Puts the entries into the lines of a label that fits beside `labels`. An entry that does not fit
+/// is shortened to its type and id, or left out. Returns the label's value, and the entries that
+/// were shortened or left out.
 fn entries_label(
     entries: Vec<(Location, NonMessage)>,
     labels: &BTreeMap<String, String>,
@@ -313,7 +321,7 @@ fn entries_label(
 
 fn too_large_remark(non_message: &NonMessage) -> String {
     format!(
-        "an entry of type {} that does not fit into the metadata; its type and id are kept if they do",
+        "an entry of type {} does not fit into the metadata; its type and id are kept if they fit",
         short_name(&non_message.kind)
     )
 }

@@ -9,7 +9,7 @@ use crate::{
     message_extra::MessageExtra,
 };
 
-/// The fields of compactions that one of the two passes reads.
+/// The fields of a compaction that one of the two passes over the file reads.
 const COMPACTION_FIELDS: [&str; 9] = [
     "type",
     "id",
@@ -34,7 +34,7 @@ pub(super) enum Entry {
     Separator,
     /// The name of the session.
     SessionName,
-    /// A change of the model.
+    /// A change of the model: the new model, and the entry.
     Model(String, NonMessage),
     /// Any other entry that is not sent to the model.
     Other(NonMessage),
@@ -43,7 +43,7 @@ pub(super) enum Entry {
 /// An entry that is not sent to the model.
 pub(super) struct NonMessage {
     pub(super) kind: String,
-    /// The line unchanged.
+    /// The line of the entry, unchanged.
     pub(super) text: String,
     /// The type and id of the entry, as JSON.
     pub(super) short: String,
@@ -110,7 +110,7 @@ fn non_message(text: &str, fields: &Fields) -> Result<NonMessage, Unreadable> {
     })
 }
 
-/// Whether an unreadable line is a message entry, by its type.
+/// Whether the type of an entry that cannot be parsed completely is `message`.
 pub(super) fn is_message(text: &str) -> bool {
     Fields::parse(text)
         .and_then(|fields| fields.required_text("type"))
@@ -118,9 +118,10 @@ pub(super) fn is_message(text: &str) -> bool {
 }
 
 impl Entry {
-    /// Whether the entry is a message entry, by its type.
+    /// Whether the type of the entry is `message`.
     pub(super) fn is_message(&self) -> bool {
         match self {
+            // A message made of an entry of another type has the label `pi.type`.
             Self::Message(message, _) => !message.metadata.contains_key("pi.type"),
             Self::Other(aside) => aside.kind == MESSAGE_TYPE,
             Self::Compaction(_) | Self::Separator | Self::SessionName | Self::Model(..) => false,

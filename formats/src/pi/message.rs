@@ -1,4 +1,4 @@
-//! Converts pi's messages the way pi's `convertToLlm` does for the model.
+//! Converts pi's messages to anneal's, as pi's `convertToLlm` converts them for the model.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Fields of entries that are not kept as labels, because the message or the tree holds them.
-const UNLABELLED_ENTRY_FIELDS: [&str; 10] = [
+const UNLABELED_ENTRY_FIELDS: [&str; 10] = [
     "type",
     "parentId",
     "message",
@@ -29,7 +29,7 @@ const UNLABELLED_ENTRY_FIELDS: [&str; 10] = [
     "timestamp",
 ];
 /// Fields of messages that are not kept as labels, because the parts or the role hold them.
-const UNLABELLED_MESSAGE_FIELDS: [&str; 9] = [
+const UNLABELED_MESSAGE_FIELDS: [&str; 9] = [
     "role",
     "content",
     "toolCallId",
@@ -66,7 +66,7 @@ pub(super) fn parse_message(
             let fields = Fields::parse(
                 entry
                     .raw("message")
-                    .ok_or_else(|| Unreadable::new("it needs a message"))?,
+                    .ok_or_else(|| Unreadable::new("it needs a field `message`"))?,
             )?;
             let role = fields.required_text("role")?;
             let mut blocks = BlockFields::default();
@@ -76,7 +76,7 @@ pub(super) fn parse_message(
             if !matches!(role.as_str(), "user" | "assistant" | "toolResult") {
                 labels.insert("role", role, notes);
             }
-            labels.insert_fields(&fields, &UNLABELLED_MESSAGE_FIELDS, notes)?;
+            labels.insert_fields(&fields, &UNLABELED_MESSAGE_FIELDS, notes)?;
             if let Some(time) = fields.text_or_raw("timestamp")? {
                 labels.insert(MESSAGE_TIMESTAMP, time, notes);
             }
@@ -105,7 +105,7 @@ pub(super) fn parse_message(
         }
         _ => return Ok(None),
     };
-    labels.insert_fields(entry, &UNLABELLED_ENTRY_FIELDS, notes)?;
+    labels.insert_fields(entry, &UNLABELED_ENTRY_FIELDS, notes)?;
     Ok(Some(Message {
         role,
         parts,
@@ -138,7 +138,7 @@ fn role_and_parts(
             parse_content(fields, &ReasoningProvider::default(), blocks, notes)?,
         ),
         "toolResult" | "tool" => (Role::Tool, vec![tool_result(fields, notes)?]),
-        "bashExecution" if fields.is("excludeFromContext") => return Ok(None),
+        "bashExecution" if fields.is_true("excludeFromContext") => return Ok(None),
         "bashExecution" => (
             Role::User,
             vec![Part::Text {
@@ -166,13 +166,13 @@ fn bash_execution_text(fields: &Fields) -> Result<String, Unreadable> {
         format!("```\n{output}\n```")
     };
     let end = match fields.raw("exitCode") {
-        _ if fields.is("cancelled") => "\n\n(command cancelled)".to_owned(),
+        _ if fields.is_true("cancelled") => "\n\n(command cancelled)".to_owned(),
         Some(code) if code != "0" => format!("\n\nCommand exited with code {code}"),
         _ => String::new(),
     };
     let path = fields
         .text("fullOutputPath")?
-        .filter(|path| fields.is("truncated") && !path.is_empty());
+        .filter(|path| fields.is_true("truncated") && !path.is_empty());
     let path = path
         .map(|path| format!("\n\n[Output truncated. Full output: {path}]"))
         .unwrap_or_default();
@@ -190,7 +190,8 @@ fn tool_result(fields: &Fields, notes: &mut Notes) -> Result<Part, Unreadable> {
     let mut media = Vec::new();
     let mut blocks = BlockFields::default();
     let content_parts = parse_content(fields, &ReasoningProvider::default(), &mut blocks, notes)?;
-    // The texts are joined into one, so there is no block left for these fields.
+    // The texts are joined into one, so there is no block into which these fields could be written
+    // back.
     blocks.note_unread(notes, "blocks of a tool result");
     for part in content_parts {
         match part {
@@ -207,7 +208,7 @@ fn tool_result(fields: &Fields, notes: &mut Notes) -> Result<Part, Unreadable> {
     Ok(Part::ToolResult {
         id,
         text: texts.join("\n"),
-        is_error: fields.is("isError"),
+        is_error: fields.is_true("isError"),
         media,
     })
 }
@@ -267,7 +268,8 @@ fn parse_content(
     }
 }
 
-/// The part of a block, and the fields that it holds. None: the block was set aside.
+/// The part of a block, and the names of the fields that the part holds. None if the block was set
+/// aside, with a note.
 fn parse_block(
     block: &Fields,
     provider: &ReasoningProvider,
@@ -286,7 +288,7 @@ fn parse_block(
                 text: block.text("thinking")?.unwrap_or_default(),
                 signature: block.text("thinkingSignature")?.unwrap_or_default(),
                 provider: provider.0.clone(),
-                redacted: block.is("redacted"),
+                redacted: block.is_true("redacted"),
             };
             (part, &["type", "thinking", "thinkingSignature", "redacted"])
         }
@@ -339,6 +341,7 @@ fn parse_block(
 struct Labels(BTreeMap<String, String>);
 
 impl Labels {
+    /// Inserts a label; notes it as set aside if it does not fit.
     fn insert(&mut self, name: &str, value: String, notes: &mut Notes) {
         let key = format!("{LABEL}{name}");
         if storage_limits::label_fits(&self.0, &key, &value) {
@@ -373,11 +376,12 @@ impl Labels {
         Ok(())
     }
 
-    /// Inserts all fields except those in `others`, [`PRIORITY_FIELDS`] first.
+    /// Inserts all fields except those in `excluded`. [`PRIORITY_FIELDS`] come first, excluded or
+    /// not.
     fn insert_fields(
         &mut self,
         fields: &Fields,
-        others: &[&str],
+        excluded: &[&str],
         notes: &mut Notes,
     ) -> Result<(), Unreadable> {
         for name in PRIORITY_FIELDS {
@@ -385,7 +389,7 @@ impl Labels {
         }
         for name in fields
             .names()
-            .filter(|name| !others.contains(name) && !PRIORITY_FIELDS.contains(name))
+            .filter(|name| !excluded.contains(name) && !PRIORITY_FIELDS.contains(name))
         {
             self.insert_field(fields, name, notes)?;
         }

@@ -1,11 +1,13 @@
-//! Sessions of pi, OpenClaw and ai-panel: lines of JSON that form a tree by `id` and `parentId`. v1
-//! files and ai-panel have neither; there each line follows the line before it.
+//! Sessions of pi, OpenClaw and ai-panel: lines of JSON that form a tree by `id` and `parentId`.
+//! Files of version 1 and of ai-panel have neither field: there, the parent of each line is the
+//! line before it.
 //!
 //! - `read`: the head and the branches of a session.
 //! - `tree`: parents, forks and what compactions keep.
 //! - `branch_reader`: the messages, summaries and other entries of one branch.
-//! - `entry`, `message`, `block_fields`: one line, one message, extra fields of its blocks.
-//! - `write`: v3 sessions.
+//! - `entry`: one line of a session. `message`: one message. `block_fields`: extra fields of a
+//!   message's blocks.
+//! - `write`: writes sessions of version 3.
 
 mod block_fields;
 mod branch_reader;

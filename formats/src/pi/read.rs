@@ -4,7 +4,7 @@ use std::io::{Read, Seek};
 
 use super::{
     ENTRIES, LABEL,
-    branch_reader::{BranchReader, set_aside},
+    branch_reader::{BranchReader, remark_left_out},
     tree::Tree,
 };
 use crate::{
@@ -15,6 +15,7 @@ use crate::{
     json::{self, Fields, Notes, Unreadable},
 };
 
+/// Reads a session file.
 pub(crate) fn read<R: Read + Seek>(
     mut cursor: Cursor<R>,
     options: &ReadOptions,
@@ -61,8 +62,8 @@ pub(crate) fn read<R: Read + Seek>(
         head.metadata
             .extend(entries.map(|entries| (ENTRIES.to_owned(), entries)));
         out.emit_conversation(Location::Line(header.line), head)?;
-        set_aside(remarks, &mut out)?;
-        reader.run(&mut cursor, &mut out)?;
+        remark_left_out(remarks, &mut out)?;
+        reader.emit_branch(&mut cursor, &mut out)?;
     }
     out.finish()
 }
@@ -83,7 +84,7 @@ fn read_header<R: Read + Seek>(
     options: &ReadOptions,
 ) -> Result<Head, ReadError> {
     cursor.seek_to(position)?;
-    let Scanned::Bytes(bytes) = cursor.line(ELEMENT_BYTES)? else {
+    let Scanned::Bytes(bytes) = cursor.read_line(ELEMENT_BYTES)? else {
         return Ok(head_from_name(options));
     };
     let head = json::parse_bytes(bytes, &mut Notes::new(), |text, _| {
@@ -122,8 +123,8 @@ fn read_header<R: Read + Seek>(
     })
 }
 
-/// The id of the entry; its line number if it has no id; id and line number if another entry has
-/// the same id.
+/// Reads the id of the entry. Without an id it is the line number. If an earlier entry has the same
+/// id, the line number is added.
 fn read_entry_id<R: Read + Seek>(
     tree: &Tree,
     entry: u32,
@@ -131,7 +132,7 @@ fn read_entry_id<R: Read + Seek>(
 ) -> Result<String, ReadError> {
     let position = tree.position_of(entry);
     cursor.seek_to(position)?;
-    let Scanned::Bytes(bytes) = cursor.line(ELEMENT_BYTES)? else {
+    let Scanned::Bytes(bytes) = cursor.read_line(ELEMENT_BYTES)? else {
         return Ok(position.line.to_string());
     };
     let id = json::parse_bytes(bytes, &mut Notes::new(), |text, _| {

@@ -13,7 +13,7 @@ use crate::{
     json::{self, Fields, Notes, Unreadable},
 };
 
-/// The parent of a root entry.
+/// The value of `parent` in an entry that has none.
 const NO_PARENT: u32 = u32::MAX;
 
 /// A line of the session.
@@ -27,18 +27,19 @@ struct Entry {
 #[derive(Default)]
 pub(super) struct Tree {
     entries: Vec<Entry>,
-    /// Used by the first pass to find parents; empty afterwards.
+    /// Used while the tree is built, to find parents; empty afterwards.
     ids: EntryIds,
-    /// The entry that each compaction keeps first, by the index of the compaction.
+    /// For each compaction, by its index: the first entry that it keeps.
     kept: HashMap<u32, FirstKept>,
+    /// The values of `kept`.
     kept_firsts: HashSet<FirstKept>,
-    /// Entries whose id occurs before in the file.
+    /// Entries whose id an earlier entry has too.
     repeated: HashSet<u32>,
     /// For each entry, whether it has a child.
     followed: Vec<bool>,
     /// Entries whose parent has an earlier child: the first entries of side branches.
     forks: HashSet<u32>,
-    /// Unreadable lines, each as the number of entries before it.
+    /// For each unreadable line: the number of entries before it.
     unreadable: Vec<u32>,
     /// The position of the header line.
     pub(super) header: Option<Position>,
@@ -65,8 +66,8 @@ pub(super) enum FirstKept {
 /// A path from the root to a leaf.
 pub(super) struct Branch {
     pub(super) entries: Vec<u32>,
-    /// The last fork on the path at which it is a side branch. None: the path follows the first
-    /// child everywhere.
+    /// The last entry on the path that is the first entry of a side branch. None: the path follows
+    /// the first child everywhere.
     pub(super) forked_at: Option<u32>,
 }
 
@@ -82,16 +83,16 @@ struct Line {
 
 /// The parent of a line.
 enum Parent {
-    /// No `parentId`: the line before it, as in v1 and in ai-panel.
+    /// There is no `parentId`, as in version 1 and in ai-panel: the parent is the entry before it.
     PreviousLine,
-    /// `parentId` is null: a root.
+    /// `parentId` is null: the entry is a root.
     Root,
     /// The entry with this id.
     Id(String),
 }
 
 impl Tree {
-    /// Reads the file once. Remarks on lines that cannot be read.
+    /// Builds the tree: reads the whole file once, and remarks on lines that cannot be read.
     pub(super) fn read<R: Read + Seek>(
         cursor: &mut Cursor<R>,
         out: &mut Emitter,
@@ -99,13 +100,13 @@ impl Tree {
         let mut tree = Self::default();
         loop {
             let position = cursor.position();
-            let bytes = match cursor.line(ELEMENT_BYTES)? {
+            let bytes = match cursor.read_line(ELEMENT_BYTES)? {
                 Scanned::Absent | Scanned::Truncated => break,
                 Scanned::TooLong => {
                     tree.unreadable.push(tree.entries.len() as u32);
                     out.refuse(
                         Location::Line(position.line),
-                        "it is longer than any message",
+                        "it is longer than a message may be",
                     )?;
                     continue;
                 }
@@ -129,7 +130,7 @@ impl Tree {
             out.remark(
                 Location::Line(1),
                 ImportOutcome::Changed,
-                "it has no header that can be read; it is known by its name alone",
+                "the session has no readable header, so it is identified by its file name",
             )?;
         }
         tree.ids.entries = HashMap::new();
@@ -172,7 +173,7 @@ impl Tree {
                     out.remark(
                         Location::Line(position.line),
                         ImportOutcome::Changed,
-                        "its parent is not there; it follows the line before it",
+                        "its parent does not exist, so the entry before it becomes its parent",
                     )?;
                 }
                 parent.unwrap_or(before)
@@ -181,7 +182,8 @@ impl Tree {
         if line.name.is_some() {
             self.name = line.name;
         }
-        // Before the look-up of `firstKeptEntryId`, because a compaction may keep only itself.
+        // This comes before the look-up of `firstKeptEntryId`, because a compaction may name itself
+        // as the first entry that it keeps.
         if line.id.is_some_and(|id| self.ids.insert(&id, index)) {
             self.repeated.insert(index);
         }
@@ -203,6 +205,7 @@ impl Tree {
         }
         let forks = match self.followed.get_mut(parent as usize) {
             Some(followed) => std::mem::replace(followed, true),
+            // A root that is not the first entry begins a side branch too.
             None => index > 0,
         };
         if forks {
@@ -231,12 +234,13 @@ impl Tree {
         }
     }
 
-    /// The entry that a compaction keeps first; None if it is not given or does not exist.
+    /// The first entry that a compaction keeps; None if the compaction names none, or one that does
+    /// not exist.
     pub(super) fn kept_first(&self, compaction: u32) -> Option<FirstKept> {
         self.kept.get(&compaction).copied()
     }
 
-    /// Whether some compaction keeps this entry first.
+    /// Whether this is the first entry that some compaction keeps.
     pub(super) fn is_kept_first(&self, kept: FirstKept) -> bool {
         self.kept_firsts.contains(&kept)
     }
@@ -263,8 +267,8 @@ impl Tree {
     /// The path from the root to a leaf. It ends, because a parent always has a smaller index than
     /// its children.
     ///
-    /// A branch is identified by the fork at which it left, which does not change when the branch
-    /// grows or when others fork from it later.
+    /// A side branch is identified by its first entry after the fork. That entry stays the same
+    /// when the branch grows, and when other branches fork from it later.
     pub(super) fn branch(&self, leaf: u32) -> Branch {
         let parent = |entry: &u32| {
             Some(self.entries[*entry as usize].parent).filter(|parent| *parent != NO_PARENT)
@@ -285,7 +289,8 @@ impl EntryIds {
         self.entries.get(&self.hasher.hash_one(id)).copied()
     }
 
-    /// Returns whether the id was present. The newer entry replaces the older one.
+    /// Inserts the id of an entry. Returns whether an earlier entry has it; the newer entry then
+    /// replaces the earlier one.
     fn insert(&mut self, id: &str, entry: u32) -> bool {
         self.entries
             .insert(self.hasher.hash_one(id), entry)
@@ -314,7 +319,7 @@ fn parse_line(text: &str) -> Result<Line, Unreadable> {
         } else {
             None
         },
-        // v1: an index into the lines of the file; line 0 is the header.
+        // In version 1 this is the index of a line of the file. Line 0 is the header.
         kept_index: fields
             .raw("firstKeptEntryIndex")
             .filter(|_| is_compaction)

@@ -1,4 +1,4 @@
-//! Writes v3 sessions that pi can load.
+//! Writes sessions of version 3, which pi can load.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -22,12 +22,13 @@ use crate::{
     conversation_extra::ConversationExtra,
     format_writer::FormatWriter,
     json::{Notes, object, quoted},
-    message_extra::{ExtraObject, KEY, merge_messages, with_extra},
-    storage_limits::hex,
-    time::{iso, normal},
+    message_extra::{ANNEAL_KEY, ExtraObject, merge_messages, with_extra},
+    storage_limits::half_hex,
+    time::{in_pi_format, iso},
 };
 
-/// Labels that are restored into their own fields, or that the message itself holds.
+/// Labels that are not written as fields of their own: other code writes them, or the message
+/// itself has what they say.
 const RESTORED_LABELS: [&str; 10] = [
     "pi.id",
     "pi.timestamp",
@@ -40,7 +41,7 @@ const RESTORED_LABELS: [&str; 10] = [
     "pi.stopReason",
     "pi.blocks",
 ];
-/// The usage that pi expects in an answer without known usage.
+/// The `usage` of an answer whose usage is unknown. pi expects the field in every answer.
 const NO_USAGE: &str = r#"{"input":0,"output":0,"cacheRead":0,"cacheWrite":0,"totalTokens":0,"cost":{"input":0,"output":0,"cacheRead":0,"cacheWrite":0,"total":0}}"#;
 
 /// Writes a session file, which holds one conversation.
@@ -70,7 +71,7 @@ impl PiWriter {
         }
     }
 
-    /// An entry as a line of JSON. Becomes the parent of the next entry.
+    /// Makes an entry, a line of JSON. It becomes the parent of the next entry.
     fn next_entry(&mut self, id: u32, kind: &str, timestamp: &str, fields: &str) -> String {
         let parent = self
             .parent
@@ -82,17 +83,17 @@ impl PiWriter {
         )
     }
 
-    /// The entries of a message: one, or one per tool result.
+    /// Makes the entries of a message: one, or for a tool message one for each result.
     fn next_entries(&mut self, stored: &StoredMessage) -> Vec<String> {
         let message = &stored.message;
         let known = message
             .metadata
             .get("pi.timestamp")
-            .map(|time| normal(time));
+            .map(|time| in_pi_format(time));
         let timestamp = known.unwrap_or_else(|| iso(stored.created_us));
-        let said_at = message.metadata.get(&format!("{LABEL}{MESSAGE_TIMESTAMP}"));
-        let said_at: Option<i64> = said_at.and_then(|time| time.parse().ok());
-        let ms = said_at.unwrap_or_else(|| stored.created_us.div_euclid(1_000));
+        let message_time = message.metadata.get(&format!("{LABEL}{MESSAGE_TIMESTAMP}"));
+        let message_time: Option<i64> = message_time.and_then(|time| time.parse().ok());
+        let ms = message_time.unwrap_or_else(|| stored.created_us.div_euclid(1_000));
         let count = if message.role == Role::Tool {
             message.parts.len()
         } else {
@@ -156,9 +157,11 @@ impl PiWriter {
                     media,
                 }),
             ) => {
-                let said = (!text.is_empty() || media.is_empty()).then(|| text_block(text));
-                let blocks: Vec<String> =
-                    said.into_iter().chain(media.iter().map(picture)).collect();
+                let first_block = (!text.is_empty() || media.is_empty()).then(|| text_block(text));
+                let blocks: Vec<String> = first_block
+                    .into_iter()
+                    .chain(media.iter().map(picture))
+                    .collect();
                 let name = self.called_tools.get(id).map_or("tool", String::as_str);
                 let named = if message.metadata.contains_key("pi.toolName") {
                     String::new()
@@ -189,13 +192,13 @@ impl FormatWriter for PiWriter {
         let id = label("pi.id").unwrap_or_else(|| uuid(&head.identity, &head.title));
         // ai-panel calls this field `createdAt`.
         let known = label("pi.timestamp").or_else(|| label("pi.createdAt"));
-        let timestamp = known.map_or_else(|| iso(self.created_us), |time| normal(&time));
+        let timestamp = known.map_or_else(|| iso(self.created_us), |time| in_pi_format(&time));
         let cwd = label("pi.cwd").unwrap_or_else(|| "/".into());
         let about = ConversationExtra::with_system_prompt(Format::Pi, head).to_json();
         let (id, timestamp, cwd) = (quoted(&id), quoted(&timestamp), quoted(&cwd));
         writeln!(
             self.out,
-            "{{\"type\":\"session\",\"version\":3,\"id\":{id},\"timestamp\":{timestamp},\"cwd\":{cwd},\"{KEY}\":{about}}}"
+            "{{\"type\":\"session\",\"version\":3,\"id\":{id},\"timestamp\":{timestamp},\"cwd\":{cwd},\"{ANNEAL_KEY}\":{about}}}"
         )?;
         if !head.title.is_empty() {
             let id = self.ids.next(None);
@@ -279,7 +282,7 @@ struct Ids {
 }
 
 impl Ids {
-    /// The wanted id if it has this form and is free, otherwise a new one.
+    /// Assigns `wanted` if it has this form and is not used, otherwise a new id.
     fn next(&mut self, wanted: Option<&String>) -> u32 {
         let wanted = wanted.and_then(|id| {
             u32::from_str_radix(id, 16)
@@ -291,7 +294,7 @@ impl Ids {
         }
         loop {
             self.count = self.count.wrapping_add(1);
-            // The factor is odd, so that two counts never yield one id.
+            // The factor is odd, so that two counts never give the same id.
             let id = self.count.wrapping_mul(0x9e37_79b1);
             if self.used.insert(id) {
                 return id;
@@ -303,7 +306,7 @@ impl Ids {
 /// A UUID for a session without an id. The same conversation always gets the same UUID.
 fn uuid(identity: &str, title: &str) -> String {
     let digest = digest::of_fields([identity.as_bytes(), title.as_bytes()]);
-    let hex = hex(&digest);
+    let hex = half_hex(&digest);
     format!(
         "{}-{}-4{}-8{}-{}",
         &hex[..8],
@@ -343,7 +346,8 @@ fn labels(message: &Message) -> String {
     fields
 }
 
-/// Whether a label is written as a field: not for fields that the message itself yields.
+/// Whether a label of this name is written as a field of the message. Fields that the message
+/// itself gives are not.
 fn is_message_field(name: &str) -> bool {
     !matches!(
         name,
@@ -356,7 +360,7 @@ fn is_message_field(name: &str) -> bool {
             | "command"
             | "output"
             | "summary"
-            | KEY
+            | ANNEAL_KEY
     )
 }
 

@@ -1,5 +1,5 @@
-//! ShareGPT: `conversations` of `from` and `value`. Calls have no ids in this format, so they are
-//! numbered.
+//! ShareGPT: lists `conversations` of messages with `from` and `value`. Calls have no ids in this
+//! format, so the reader numbers them.
 
 mod read;
 mod write;
@@ -14,7 +14,7 @@ use crate::{
     message_list::{Dialect, Prompt},
 };
 
-/// The ShareGPT dialect of [`Dialect`].
+/// The ShareGPT format as a [`Dialect`] of message lists.
 #[derive(Default)]
 pub(crate) struct ShareGpt {
     /// Number of calls in the conversation so far.
@@ -24,14 +24,14 @@ pub(crate) struct ShareGpt {
 }
 
 /// Most calls without a result that are remembered.
-const OPEN_CALLS: usize = 1_000;
+const MAX_OPEN_CALLS: usize = 1_000;
 
 impl Dialect for ShareGpt {
     const FORMAT: Format = Format::ShareGpt;
     const LISTS: &'static [&'static str] = &["conversations"];
     const FIELDS: &'static [&'static str] = &["from", "value"];
 
-    fn marks_message(name: &str) -> bool {
+    fn identifies_message(name: &str) -> bool {
         name == "from"
     }
 
@@ -39,8 +39,13 @@ impl Dialect for ShareGpt {
         *self = Self::default();
     }
 
-    fn message(&mut self, record: &Fields, notes: &mut Notes) -> Result<Vec<Message>, Unreadable> {
-        self.read(record, notes).map(|message| vec![message])
+    fn parse_messages(
+        &mut self,
+        record: &Fields,
+        notes: &mut Notes,
+    ) -> Result<Vec<Message>, Unreadable> {
+        self.parse_message(record, notes)
+            .map(|message| vec![message])
     }
 
     fn records(&mut self, message: &Message) -> Vec<String> {

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use anneal_core::message::{Message, Part, Role};
 
-use super::{OPEN_CALLS, ShareGpt};
+use super::{MAX_OPEN_CALLS, ShareGpt};
 use crate::json::{Fields, Notes, Unreadable, short_name};
 
 impl ShareGpt {
-    pub(super) fn read(
+    /// The message of a record.
+    pub(super) fn parse_message(
         &mut self,
         record: &Fields,
         notes: &mut Notes,
@@ -21,8 +22,8 @@ impl ShareGpt {
                 (Role::Assistant, Part::Text { text: value })
             }
             "system" => (Role::System, Part::Text { text: value }),
-            "function_call" => (Role::Assistant, self.call(value, notes)),
-            "tool" | "observation" | "function_response" => (Role::Tool, self.result(value)),
+            "function_call" => (Role::Assistant, self.number_call(value, notes)),
+            "tool" | "observation" | "function_response" => (Role::Tool, self.match_result(value)),
             other => return Err(Unreadable(format!("unknown speaker {}", short_name(other)))),
         };
         Ok(Message {
@@ -32,16 +33,17 @@ impl ShareGpt {
         })
     }
 
-    /// A call: JSON with `name` and `arguments`, or any other text.
-    fn call(&mut self, value: String, notes: &mut Notes) -> Part {
+    /// Parses a call (JSON with `name` and `arguments`, or any other text), and gives it the next
+    /// id.
+    fn number_call(&mut self, value: String, notes: &mut Notes) -> Part {
         self.calls += 1;
         let id = format!("call_{}", self.calls);
-        if self.open.len() < OPEN_CALLS {
+        if self.open.len() < MAX_OPEN_CALLS {
             self.open.push_back(id.clone());
         }
         let call = Fields::parse(&value).and_then(|call| {
             let parsed = (call.required_text("name")?, call.text_or_raw("arguments")?);
-            notes.unread(&call, &["name", "arguments"], "function calls");
+            notes.note_unread_fields(&call, &["name", "arguments"], "function calls");
             Ok(parsed)
         });
         match call {
@@ -58,8 +60,10 @@ impl ShareGpt {
         }
     }
 
-    /// A tool result. It answers the oldest call without a result.
-    fn result(&mut self, value: String) -> Part {
+    /// Makes a tool result for the oldest call that has no result yet, and takes it off the list of
+    /// these calls.
+    fn match_result(&mut self, value: String) -> Part {
+        // No call has the id `call_0`: they are numbered from 1.
         let id = self.open.pop_front().unwrap_or_else(|| "call_0".into());
         Part::ToolResult {
             id,

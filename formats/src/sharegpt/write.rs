@@ -8,12 +8,12 @@ use crate::json::{object, quoted};
 pub(super) fn records(message: &Message) -> Vec<String> {
     let mut records = Vec::new();
     let texts: Vec<&str> = message.parts.iter().filter_map(text).collect();
-    let acts = message
+    let has_tools = message
         .parts
         .iter()
         .any(|part| matches!(part, Part::ToolUse { .. } | Part::ToolResult { .. }));
-    if !texts.is_empty() || !acts {
-        records.push(record(speaker(message.role), &texts.join("\n\n")));
+    if !texts.is_empty() || !has_tools {
+        records.push(record(sender(message.role), &texts.join("\n\n")));
     }
     for part in &message.parts {
         match part {
@@ -43,7 +43,7 @@ fn text(part: &Part) -> Option<&str> {
     }
 }
 
-const fn speaker(role: Role) -> &'static str {
+const fn sender(role: Role) -> &'static str {
     match role {
         Role::User => "human",
         Role::Assistant => "gpt",

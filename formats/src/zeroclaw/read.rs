@@ -21,7 +21,7 @@ use crate::{
     conversation_extra::ConversationExtra,
     emitter::Emitter,
     json::{self, Fields, Notes, Unreadable, short_name},
-    message_extra::{KEY, MessageExtra},
+    message_extra::{ANNEAL_KEY, MessageExtra},
 };
 
 /// Reads all sessions of a database. Opens it read-only.
@@ -32,34 +32,35 @@ pub(crate) fn read(path: &Path, options: &ReadOptions, mut out: Emitter) -> Resu
     if !tables.messages.has("session_id") || !tables.messages.has("content") {
         return Err(ReadError::Unknown);
     }
-    let nameless: i64 = database.query_row(NAMELESS, [], |row| row.get(0))?;
-    if nameless > 0 {
+    let without_session: i64 = database.query_row(COUNT_WITHOUT_SESSION, [], |row| row.get(0))?;
+    if without_session > 0 {
         out.refuse(
             Location::WholeFile,
-            format!("{nameless} rows that name no session"),
+            format!("rows without a session: {without_session}"),
         )?;
     }
     for listing in list_sessions(&database, &tables)? {
-        Session::load(&database, &tables, listing, options)?.read(&database, &tables, &mut out)?;
+        Session::load(&database, &tables, listing, options)?.emit(&database, &tables, &mut out)?;
     }
     out.finish()
 }
 
-/// Counts the rows without a session.
-const NAMELESS: &str = "select count(*) from session_messages where session_id is null";
+/// Counts the messages without a session.
+const COUNT_WITHOUT_SESSION: &str =
+    "select count(*) from session_messages where session_id is null";
 
-/// A session without its messages.
+/// What is read of a session before its messages.
 struct Session {
     /// The values of `session_id` in the rows of its messages.
     keys: Vec<Key>,
     head: Head,
-    /// Whether anneal wrote the session. Then `created_at` is the time of storing, and does not
-    /// become a label.
+    /// Whether anneal wrote the session. Then `created_at` is the time at which the message was
+    /// stored, and does not become a label.
     written_by_anneal: bool,
     /// The last row that its newest summary covers.
     boundary: Option<i64>,
     summary: Option<Summary>,
-    /// The rows that separators follow.
+    /// For each separator: the id of the row before it.
     separators: VecDeque<i64>,
 }
 
@@ -87,7 +88,7 @@ impl Session {
             title: format!("{} {id}", options.name),
             ..Default::default()
         };
-        if let (Some(column), Some(row)) = (tables.session_id(), &listing.row) {
+        if let (Some(column), Some(row)) = (tables.session_id(), &listing.own_key) {
             head = add_session_columns(database, tables, column, row, head)?;
         }
         if tables.index.has("session_key") && tables.index.has("active_session_id") {
@@ -122,15 +123,16 @@ impl Session {
         })
     }
 
-    /// Emits the messages in order, and the newest summary after the last message that it covers.
-    fn read(
+    /// Emits the messages in order, and the newest summary when its row and the last message that
+    /// it covers have been read.
+    fn emit(
         mut self,
         database: &Connection,
         tables: &Tables,
         out: &mut Emitter,
     ) -> Result<(), ReadError> {
         out.emit_conversation(Location::WholeFile, std::mem::take(&mut self.head))?;
-        let newest = self.newest_summary(database, tables)?;
+        let summary_row = self.newest_summary(database, tables)?;
         let (id, meta, role) = (
             tables.row_id(),
             tables.messages.or_null("meta_json"),
@@ -160,7 +162,7 @@ impl Session {
                 let text = row.content[SUMMARY.len()..]
                     .trim_start_matches(['\r', '\n'])
                     .to_owned();
-                if Some(row.id) == newest {
+                if Some(row.id) == summary_row {
                     self.summary = Some(Summary {
                         text,
                         ..Default::default()
@@ -169,24 +171,24 @@ impl Session {
                     out.remark(
                         location,
                         ImportOutcome::SetAside,
-                        "a summary that a newer one has replaced",
+                        "a summary that a newer summary has replaced",
                     )?;
                 }
                 continue;
             }
             while self
                 .separators
-                .pop_front_if(|mark| *mark < row.id)
+                .pop_front_if(|row_before| *row_before < row.id)
                 .is_some()
             {
                 out.emit_separator()?;
             }
-            // The row of the summary comes after the boundary; in databases that anneal wrote,
-            // before it.
+            // anneal writes the row of the summary directly after the boundary, ZeroClaw writes it
+            // after the newest message at that time. So it may have been read here, or is to come.
             if self.boundary.is_some_and(|boundary| row.id > boundary) {
                 self.emit_pending_summary(
                     covers,
-                    newest.is_some_and(|newest| newest > row.id),
+                    summary_row.is_some_and(|summary_row| summary_row > row.id),
                     out,
                 )?;
             }
@@ -206,7 +208,7 @@ impl Session {
             .try_for_each(|_| out.emit_separator())
     }
 
-    /// Emits the summary, unless its row is still to come. Does so once.
+    /// Emits the summary, unless it has been emitted or its row is still to come.
     fn emit_pending_summary(
         &mut self,
         covers: u64,
@@ -229,12 +231,12 @@ impl Session {
         out.emit_summary(Summary { covers, ..summary })
     }
 
-    /// The placeholders for the keys in a query.
+    /// The placeholders for [`Self::keys`] in a query.
     fn placeholders(&self) -> String {
         vec!["?"; self.keys.len()].join(", ")
     }
 
-    /// The row of the newest summary.
+    /// The id of the row with the newest summary; None if no row has a summary.
     fn newest_summary(
         &self,
         database: &Connection,
@@ -262,12 +264,13 @@ impl Session {
     }
 }
 
-/// Restores the head that anneal wrote. Returns whether there was one.
+/// Replaces the head by the one that anneal wrote into the label `anneal`. Returns whether there
+/// was one.
 fn restore_head(mut head: Head) -> (Head, bool) {
-    let Some(about) = head.metadata.remove(&format!("{LABEL}{KEY}")) else {
+    let Some(about) = head.metadata.remove(&format!("{LABEL}{ANNEAL_KEY}")) else {
         return (head, false);
     };
-    let about = Fields::parse(&format!("{{\"{KEY}\":{about}}}"))
+    let about = Fields::parse(&format!("{{\"{ANNEAL_KEY}\":{about}}}"))
         .ok()
         .and_then(|fields| ConversationExtra::of(&fields).ok().flatten());
     match about.map(ConversationExtra::head) {
@@ -322,7 +325,7 @@ fn add_session_columns(
     Ok(head)
 }
 
-/// All other states of a session, as labels.
+/// The states of a session except those that have a key of their own here, as labels.
 fn state_labels(
     database: &Connection,
     tables: &Tables,
@@ -369,7 +372,7 @@ fn state_value(
         .filter(|value| !value.is_empty()))
 }
 
-/// A row. The columns are id, role, content and `meta_json`, followed by `others`.
+/// Reads a row of a query. Its columns are id, role, content and `meta_json`, then `others`.
 fn read_row(row: &Row, others: &[&str]) -> rusqlite::Result<MessageRow> {
     let mut notes = Notes::new();
     let (content, replaced) = text(row.get_ref(2)?);
@@ -397,12 +400,13 @@ fn read_row(row: &Row, others: &[&str]) -> rusqlite::Result<MessageRow> {
     })
 }
 
-/// Whether the row is a summary, and not a message that begins with the prefix of summaries.
+/// Whether the row is a summary. A message that happens to begin like a summary has an object
+/// `anneal`.
 fn is_summary(row: &MessageRow) -> bool {
     let has_extra = || {
         row.meta
             .as_deref()
-            .is_some_and(|meta| Fields::parse(meta).is_ok_and(|meta| meta.has(KEY)))
+            .is_some_and(|meta| Fields::parse(meta).is_ok_and(|meta| meta.has(ANNEAL_KEY)))
     };
     row.role == "assistant" && row.content.starts_with(SUMMARY) && !has_extra()
 }
@@ -426,7 +430,8 @@ fn message_of_row(
     Ok((vec![native_message(&role, content, columns)?], extra, notes))
 }
 
-/// The message of a row, without the extra. A tool message does not name the call that it answers.
+/// The message of a row, before the object `anneal` is applied. A tool message without a label
+/// `tool_call_id` gets the call id `tool`.
 pub(super) fn native_message(
     role: &str,
     content: String,
@@ -468,12 +473,12 @@ pub(super) fn parse_meta(
     let Ok(fields) = Fields::parse(meta) else {
         notes.push((
             ImportOutcome::SetAside,
-            "a meta_json that is no JSON object".into(),
+            "a meta_json that is not a JSON object".into(),
         ));
         return Ok((BTreeMap::new(), None));
     };
     let mut labels = BTreeMap::new();
-    for name in fields.names().filter(|name| *name != KEY) {
+    for name in fields.names().filter(|name| *name != ANNEAL_KEY) {
         labels.extend(
             fields
                 .text_or_raw(name)?

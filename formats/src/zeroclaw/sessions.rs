@@ -1,5 +1,5 @@
-//! Lists the sessions of a database with their raw id values: a query by the raw value can use an
-//! index.
+//! Lists the sessions of a database. The ids are kept as they are stored, because a query by the
+//! stored value can use an index.
 
 use std::collections::HashMap;
 
@@ -15,13 +15,14 @@ use super::tables::{Tables, text};
 pub(super) struct SessionListing {
     /// The session id as text.
     pub(super) id: String,
-    /// The raw id in the table `sessions`.
-    pub(super) row: Option<Key>,
-    /// The raw ids in the rows of messages, one for each form that occurs.
+    /// The stored id in the table `sessions`; None if only messages name the session.
+    pub(super) own_key: Option<Key>,
+    /// The stored ids in the rows of messages: one for each form in which the id occurs (for
+    /// example a number and a text).
     pub(super) keys: Vec<Key>,
 }
 
-/// A stored value. A text need not be UTF-8.
+/// A session id as it is stored. A text need not be UTF-8.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Key {
     Integer(i64),
@@ -63,7 +64,7 @@ struct Sessions {
 
 impl Sessions {
     /// The session with this id. Adds it if it is new.
-    fn of(&mut self, id: String) -> &mut SessionListing {
+    fn find_or_add(&mut self, id: String) -> &mut SessionListing {
         let index = *self.indices.entry(id).or_insert_with_key(|id| {
             self.all.push(SessionListing {
                 id: id.clone(),
@@ -86,14 +87,14 @@ pub(super) fn list_sessions(
             database,
             &format!("select {id} from sessions order by rowid"),
             &mut |id, key| {
-                sessions.of(id).row.get_or_insert(key);
+                sessions.find_or_add(id).own_key.get_or_insert(key);
             },
         )?;
     }
     let named =
         "select session_id, min(rowid) from session_messages group by session_id order by 2";
     for_each_key(database, named, &mut |id, key| {
-        sessions.of(id).keys.push(key);
+        sessions.find_or_add(id).keys.push(key);
     })?;
     Ok(sessions.all)
 }

@@ -1,4 +1,4 @@
-//! Which of the known tables and columns a database has, and its values as text.
+//! Which of the known tables and columns a database has, and the conversion of values to text.
 
 use rusqlite::{Connection, types::ValueRef};
 
@@ -21,7 +21,7 @@ impl Columns {
         self.0.iter().any(|name| name == column)
     }
 
-    /// The columns of messages that become labels.
+    /// The columns of `session_messages` that become labels, because no other code reads them.
     pub(super) fn others(&self) -> Vec<&str> {
         let read = ["id", "session_id", "role", "content", "meta_json"];
         self.0
@@ -31,7 +31,7 @@ impl Columns {
             .collect()
     }
 
-    /// The column, or `null` if it does not exist.
+    /// The column's name for a query, or `null` if the column does not exist.
     pub(super) fn or_null(&self, column: &'static str) -> &'static str {
         if self.has(column) { column } else { "null" }
     }

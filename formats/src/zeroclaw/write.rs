@@ -15,9 +15,11 @@ use crate::{
     time::iso,
 };
 
-/// Distance between the row ids of two messages. The row between them is for a summary.
+/// Distance between the row ids of two messages. The id between them is reserved for a summary.
 const STEP: i64 = 2;
 
+/// The tables of a new database. The column `sessions.anneal` is not ZeroClaw's: it holds what the
+/// other columns cannot.
 const TABLES: &str = "
 create table session_index (session_key text primary key, active_session_id text not null);
 create table sessions (id text primary key, status text not null, title text not null, updated_at text not null, anneal text not null);
@@ -28,13 +30,15 @@ create index session_messages_of_session on session_messages (session_id, id);
 
 pub(crate) struct ZeroClawWriter {
     connection: Connection,
+    /// The id of the current session.
     session: String,
+    /// Number of sessions so far.
     sessions: u64,
     /// The id of the last row of a message.
     row: i64,
     /// The row id before the first message of this session.
     first_row: i64,
-    /// The rows that separators follow.
+    /// For each separator: the id of the row before it.
     separators: Vec<i64>,
     created_us: i64,
 }

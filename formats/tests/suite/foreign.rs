@@ -51,7 +51,7 @@ const CLAW0: &str = r#"{"type": "user", "content": "Hello", "ts": 1234567890}
 "#;
 
 #[test]
-fn claw0_records_are_joined_as_in_claw0() {
+fn claw0_records_are_joined_to_messages_as_claw0_joins_them() {
     assert_eq!(detect(file(CLAW0).path()).expect("is known"), Format::Claw0);
     let found = read_text(CLAW0, Format::Claw0);
     let calls = vec![
@@ -91,6 +91,7 @@ fn claw0_records_are_written_as_they_were() {
         .filter(|line| !line.contains("thought"))
         .map(value)
         .collect();
+    // A lone text is written as a list with one block.
     before[6]["content"] = serde_json::json!([{"type": "text", "text": "Done."}]);
     assert_eq!(after, before);
     assert!(
@@ -196,7 +197,7 @@ fn openai_calls_results_pictures_and_refusals_are_read() {
 }
 
 #[test]
-fn anthropic_blocks_become_parts_and_mixed_messages_two() {
+fn anthropic_blocks_become_parts_and_a_message_with_results_and_text_becomes_two() {
     let object = r#"{"model":"m","system":[{"type":"text","text":"be kind"}],"messages":[
       {"role":"user","content":"hi"},
       {"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"s"},{"type":"redacted_thinking","data":"x"},
@@ -209,7 +210,7 @@ fn anthropic_blocks_become_parts_and_mixed_messages_two() {
     );
     let found = read_text(object, Format::Anthropic);
     assert_eq!(heads(&found)[0].system_prompt, "be kind");
-    let thought = |text: &str, signature: &str, redacted| Part::Reasoning {
+    let reasoning = |text: &str, signature: &str, redacted| Part::Reasoning {
         text: text.into(),
         signature: signature.into(),
         provider: "anthropic".into(),
@@ -226,8 +227,8 @@ fn anthropic_blocks_become_parts_and_mixed_messages_two() {
         (
             Role::Assistant,
             vec![
-                thought("hm", "s", false),
-                thought("", "x", true),
+                reasoning("hm", "s", false),
+                reasoning("", "x", true),
                 call("t1", "n", r#"{"a": 1.0}"#),
             ],
         ),
@@ -259,7 +260,7 @@ fn sharegpt_calls_are_numbered_and_matched_with_their_results() {
 }
 
 #[test]
-fn a_session_of_v1_is_linear_and_its_compaction_counts_lines() {
+fn a_session_of_version_1_is_linear_and_its_compaction_names_a_line() {
     let lines = r#"{"type":"session","id":"s","timestamp":"t","cwd":"/"}
 {"type":"message","timestamp":"t","message":{"role":"user","content":"a"}}
 {"type":"message","timestamp":"t","message":{"role":"hookMessage","content":"b"}}
@@ -316,7 +317,7 @@ const TREE: &str = r#"{"type":"session","version":3,"id":"s","timestamp":"t","cw
 "#;
 
 #[test]
-fn the_active_branch_of_a_session_is_what_pi_sends() {
+fn the_active_branch_of_a_session_is_read_as_pi_sends_it() {
     assert_eq!(detect(file(TREE).path()).expect("is known"), Format::Pi);
     let found = read_text(TREE, Format::Pi);
     let head = &heads(&found)[0];
@@ -328,7 +329,7 @@ fn the_active_branch_of_a_session_is_what_pi_sends() {
         ),
         ("Named", "s/c", "/w")
     );
-    let thought = Part::Reasoning {
+    let reasoning = Part::Reasoning {
         text: "hm".into(),
         signature: "s".into(),
         provider: "anthropic".into(),
@@ -342,7 +343,7 @@ fn the_active_branch_of_a_session_is_what_pi_sends() {
         actual[2],
         (
             Role::Assistant,
-            vec![thought, call("t1", "bash", r#"{"command": "ls"}"#)]
+            vec![reasoning, call("t1", "bash", r#"{"command": "ls"}"#)]
         )
     );
     assert!(
@@ -465,7 +466,7 @@ fn results_are_moved_before_texts_and_unread_fields_are_counted() {
         .into_iter()
         .map(|remark| (shared::line(&remark), remark.outcome, remark.what))
         .collect();
-    let moved = "tool results were moved before what was said in front of them".to_owned();
+    let moved = "tool results were moved before the other parts of their message".to_owned();
     let wanted = [
         (1, ImportOutcome::Changed, moved.clone()),
         (
@@ -546,15 +547,16 @@ fn consecutive_documents_are_all_read() {
             0,
         ),
     ];
-    for (text, conversations, actual, least) in cases {
+    for (text, conversation_count, message_count, least_remarks) in cases {
         let found = read_text(&text, Format::OpenAi);
         assert_eq!(
             (heads(&found).len(), messages(&found).len()),
-            (conversations, actual),
+            (conversation_count, message_count),
             "{text}: {found:?}"
         );
         assert!(
-            remarks(&found).len() >= least && (least > 0 || remarks(&found).is_empty()),
+            remarks(&found).len() >= least_remarks
+                && (least_remarks > 0 || remarks(&found).is_empty()),
             "{text}: {found:?}"
         );
     }

@@ -95,7 +95,7 @@ fn a_branch_keeps_its_identity_when_it_grows_and_when_another_becomes_active() {
 }
 
 #[test]
-fn a_session_without_a_readable_header_stays_a_tree() {
+fn a_session_without_a_readable_header_is_still_read_as_a_tree() {
     let tree = [
         entry("a", None),
         entry("b", Some("a")),
@@ -103,21 +103,25 @@ fn a_session_without_a_readable_header_stays_a_tree() {
     ]
     .join("\n");
     let broken = &HEADER[..30];
-    let odd = HEADER.replace(":3,", ":\"3\",");
+    let with_odd_version = HEADER.replace(":3,", ":\"3\",");
     for text in [
         tree.clone(),
         format!("{broken}\n{tree}"),
-        format!("{odd}\n{tree}"),
+        format!("{with_odd_version}\n{tree}"),
         format!("{tree}\n{HEADER}"),
     ] {
         let found = read_text(&text, Format::Pi);
         assert_eq!(messages(&found).len(), 2, "{text}");
-        assert_eq!(remarks(&found).is_empty(), text.starts_with(&odd), "{text}");
+        assert_eq!(
+            remarks(&found).is_empty(),
+            text.starts_with(&with_odd_version),
+            "{text}"
+        );
     }
 }
 
 #[test]
-fn ai_panel_numbers_count_refused_messages() {
+fn the_message_numbers_of_ai_panel_include_refused_messages() {
     let content = |role: &str, number: u32| {
         format!(r#"{{"type":"message","message":{{"role":"{role}","content":"{number}"}}}}"#)
     };
@@ -153,12 +157,12 @@ fn a_compaction_keeps_its_counts_and_its_other_fields_are_remarked_on() {
     ];
     let found = read_text(lines.join("\n"), Format::Pi);
     assert_eq!(summaries(&found)[0].tokens_after, Some(4));
-    let content: Vec<String> = remarks(&found)
+    let remark_texts: Vec<String> = remarks(&found)
         .into_iter()
         .map(|remark| remark.what)
         .collect();
     assert_eq!(
-        content,
+        remark_texts,
         [
             "field details of a compaction",
             "field fromHook of a compaction"

@@ -126,7 +126,7 @@ fn sessions_are_found_by_an_index_and_rows_without_session_are_remarked_on() {
         actual,
         [(
             ImportOutcome::Refused,
-            "1 rows that name no session".to_owned()
+            "rows without a session: 1".to_owned()
         )]
     );
 }

@@ -171,7 +171,7 @@ fn deeply_nested_values_are_refused() {
                 "{format:?}"
             );
         }
-        detect(file(&deep).path()).expect_err("it is nothing");
+        detect(file(&deep).path()).expect_err("it has no format");
     }
 }
 
@@ -212,7 +212,7 @@ fn an_invalid_anneal_object_is_refused_or_repaired() {
 }
 
 #[test]
-fn a_file_without_a_conversation_says_so() {
+fn a_file_without_a_conversation_is_an_error() {
     for text in ["", "\n\n", "7", "[]", "[7]"] {
         let all = try_read_all(file(text).path(), Format::OpenAi, &options());
         assert!(matches!(all, Err(ReadError::Empty)), "{text}: {all:?}");
@@ -234,7 +234,7 @@ fn a_sink_can_stop_the_reading() {
 }
 
 /// Peak memory of this process in bytes; None if the system does not report it.
-fn peak() -> Option<u64> {
+fn peak_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status
         .lines()
@@ -250,7 +250,7 @@ fn peak() -> Option<u64> {
 }
 
 #[test]
-fn a_file_of_200_mb_is_read_a_message_at_a_time() {
+fn a_file_of_200_mb_is_read_one_message_at_a_time() {
     let message = format!(
         "{{\"role\":\"user\",\"content\":\"{}\"}}",
         "x".repeat(1_000_000)
@@ -272,7 +272,7 @@ fn a_file_of_200_mb_is_read_a_message_at_a_time() {
         file.write_all(end.as_bytes()).expect("writes");
         file.flush().expect("writes");
         drop(file);
-        let before = peak();
+        let before = peak_memory();
         let mut count = 0;
         let mut sink = |found: FileEvent| {
             count += u64::from(matches!(found, FileEvent::Message(_)));
@@ -281,7 +281,7 @@ fn a_file_of_200_mb_is_read_a_message_at_a_time() {
         assert_eq!(detect(&path).expect("is known"), Format::OpenAi);
         read(&path, Format::OpenAi, &options(), &mut sink).expect("reads");
         assert_eq!(count, 200);
-        if let (Some(before), Some(after)) = (before, peak()) {
+        if let (Some(before), Some(after)) = (before, peak_memory()) {
             assert!(
                 after - before < 24_000_000,
                 "{begin:?}: {} bytes more",
@@ -292,7 +292,7 @@ fn a_file_of_200_mb_is_read_a_message_at_a_time() {
 }
 
 #[test]
-fn a_session_takes_few_bytes_per_entry() {
+fn reading_a_session_takes_little_memory_for_each_entry() {
     const ENTRIES: u64 = 500_000;
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("session");
@@ -306,14 +306,14 @@ fn a_session_takes_few_bytes_per_entry() {
     }
     file.flush().expect("writes");
     drop(file);
-    let (before, mut count) = (peak(), 0);
+    let (before, mut count) = (peak_memory(), 0);
     let mut sink = |found: FileEvent| {
         count += u64::from(matches!(found, FileEvent::Message(_)));
         Ok(())
     };
     read(&path, Format::Pi, &options(), &mut sink).expect("reads");
     assert_eq!(count, ENTRIES);
-    if let (Some(before), Some(after)) = (before, peak()) {
+    if let (Some(before), Some(after)) = (before, peak_memory()) {
         assert!(
             after - before < 80 * ENTRIES,
             "{} bytes for each entry",
@@ -345,7 +345,7 @@ fn a_line_longer_than_any_message_is_refused_in_bounded_memory() {
         write!(file, "{end}\n{begin}a{end}\n").expect("writes");
         file.flush().expect("writes");
         drop(file);
-        let before = peak();
+        let before = peak_memory();
         let found = read_all(&path, format);
         let refused: Vec<_> = outcomes(&found)
             .into_iter()
@@ -359,7 +359,8 @@ fn a_line_longer_than_any_message_is_refused_in_bounded_memory() {
             )
         );
         assert_eq!(detect(&path).expect("is known"), format);
-        if let (Some(before), Some(after)) = (before, peak()) {
+        // Up to 75 MB of a line are kept before it is known to be too long.
+        if let (Some(before), Some(after)) = (before, peak_memory()) {
             assert!(
                 after - before < 90_000_000,
                 "{format:?}: {} bytes more",
@@ -415,7 +416,7 @@ proptest! {
     }
 
     #[test]
-    fn a_database_with_any_bytes_in_it_makes_no_reader_panic(at in 100_usize..8_000, bytes in prop::collection::vec(any::<u8>(), 1..40)) {
+    fn a_database_with_any_bytes_in_it_does_not_make_its_reader_panic(at in 100_usize..8_000, bytes in prop::collection::vec(any::<u8>(), 1..40)) {
         let written = shared::write_file(Format::ZeroClaw, &anneal_formats::Head::default(), &[]);
         let mut database = std::fs::read(written.path()).expect("reads");
         let end = database.len().min(at + bytes.len());

@@ -3,9 +3,9 @@
 //! - `foreign`, `foreign_pi`, `foreign_zeroclaw`: files as other systems write them.
 //! - `hostile`: broken, truncated and malicious files.
 //! - `round_trips`: every format preserves every message that anneal can store.
-//! - `unmapped_fields`: no field of a file is lost without a remark. `remark_locations`: remarks
-//!   give the right location.
-//! - `shared`: what these tests share.
+//! - `unmapped_fields`: no field of a file is lost without a remark.
+//! - `remark_locations`: remarks give the right location.
+//! - `shared`: helpers for these tests.
 
 mod foreign;
 mod foreign_pi;

@@ -24,7 +24,7 @@ fn remark_locations(found: &[FileEvent]) -> Vec<(Location, String)> {
     all
 }
 
-fn of(title: &str) -> String {
+fn titled(title: &str) -> String {
     title.to_owned()
 }
 
@@ -33,7 +33,7 @@ const fn entry(line: u64, entry: u64) -> Location {
 }
 
 #[test]
-fn remarks_in_a_line_of_messages_have_line_and_entry() {
+fn remarks_on_messages_within_a_line_give_line_and_entry() {
     let wizard = r#"{"role":"wizard","content":"w"}"#;
     let user = r#"{"role":"user","content":"a"}"#;
     let lines = format!(
@@ -41,38 +41,38 @@ fn remarks_in_a_line_of_messages_have_line_and_entry() {
     );
     let found = read_text(&lines, Format::OpenAi);
     let wanted = [
-        (Location::Line(2), of("")),
-        (entry(3, 2), of("two")),
-        (entry(3, 3), of("two")),
-        (entry(4, 1), of("three")),
-        (Location::Line(4), of("")),
+        (Location::Line(2), titled("")),
+        (entry(3, 2), titled("two")),
+        (entry(3, 3), titled("two")),
+        (entry(4, 1), titled("three")),
+        (Location::Line(4), titled("")),
     ];
     assert_eq!(remark_locations(&found), wanted);
 }
 
 #[test]
-fn remarks_in_a_multiline_list_have_line_and_entry() {
+fn remarks_on_messages_of_a_multiline_list_give_line_and_entry() {
     let list = "[\n  {\n    \"role\": \"user\",\n    \"content\": \"a\"\n  },\n  {\n    \"role\": \"wizard\"\n  },\n  7,\n  {\"role\": \"user\", \"content\": \"b\"}\n]\n";
     let found = read_text(list, Format::OpenAi);
     assert_eq!(messages(&found).len(), 2);
     assert_eq!(
         remark_locations(&found),
-        [(entry(6, 2), of("file")), (entry(9, 3), of("file"))]
+        [(entry(6, 2), titled("file")), (entry(9, 3), titled("file"))]
     );
     let conversations = format!("[\n{{\"messages\":\n{list}}},\n7,\n{{\"messages\":{list}}}]");
     let found = read_text(conversations, Format::OpenAi);
     let wanted = [
-        (entry(8, 2), of("file 1")),
-        (entry(11, 3), of("file 1")),
-        (entry(15, 2), of("")),
-        (entry(21, 2), of("file 3")),
-        (entry(24, 3), of("file 3")),
+        (entry(8, 2), titled("file 1")),
+        (entry(11, 3), titled("file 1")),
+        (entry(15, 2), titled("")),
+        (entry(21, 2), titled("file 3")),
+        (entry(24, 3), titled("file 3")),
     ];
     assert_eq!(remark_locations(&found), wanted);
 }
 
 #[test]
-fn remarks_on_a_head_are_about_its_conversation() {
+fn remarks_on_the_fields_of_a_conversation_are_about_that_conversation() {
     let user = r#"{"role":"user","content":"a"}"#;
     let first = format!("{{\"title\":\"one\",\"messages\":[{user}]}}");
     let aside = format!("{{\"title\":\"two\",\"extra\":{{}},\"messages\":[{user}]}}");
@@ -80,9 +80,9 @@ fn remarks_on_a_head_are_about_its_conversation() {
     let long = format!("{{\"title\":\"{}\",\"messages\":[]}}", "t".repeat(600));
     let found = read_text([first, aside, marks, long].join("\n"), Format::OpenAi);
     let wanted = [
-        (Location::Line(2), of("two")),
-        (Location::Line(3), of("file 3")),
-        (Location::Line(4), of(&"t".repeat(512))),
+        (Location::Line(2), titled("two")),
+        (Location::Line(3), titled("file 3")),
+        (Location::Line(4), titled(&"t".repeat(512))),
     ];
     assert_eq!(remark_locations(&found), wanted);
 }
@@ -116,8 +116,8 @@ fn remarks_on_the_end_of_a_branch_are_about_that_branch() {
     assert_eq!(
         remark_locations(&found),
         [
-            (Location::Line(4), of("file")),
-            (Location::Line(6), of("file"))
+            (Location::Line(4), titled("file")),
+            (Location::Line(6), titled("file"))
         ]
     );
     let heads = shared::heads(&found);
@@ -134,7 +134,7 @@ fn remarks_on_the_end_of_a_branch_are_about_that_branch() {
         .collect();
     let second = order.iter().rposition(|is| *is).expect("two");
     let remarks: Vec<usize> = (0..found.len())
-        .filter(|place| matches!(found[*place], FileEvent::Remark(_)))
+        .filter(|index| matches!(found[*index], FileEvent::Remark(_)))
         .collect();
     assert!(
         remarks[0] < second && remarks[1] > second,
@@ -143,7 +143,7 @@ fn remarks_on_the_end_of_a_branch_are_about_that_branch() {
 }
 
 #[test]
-fn remarks_on_a_database_have_rows() {
+fn remarks_on_a_database_give_the_row() {
     let written = tempfile::NamedTempFile::new().expect("a file");
     let database = rusqlite::Connection::open(written.path()).expect("opens");
     database
@@ -157,8 +157,8 @@ fn remarks_on_a_database_have_rows() {
     assert_eq!(
         remark_locations(&found),
         [
-            (Location::WholeFile, of("")),
-            (Location::Row(70), of("file s"))
+            (Location::WholeFile, titled("")),
+            (Location::Row(70), titled("file s"))
         ]
     );
 }
@@ -198,27 +198,28 @@ fn extra_commas_lose_no_message() {
         (shared::heads(&found).len(), messages(&found).len()),
         (3, 3)
     );
-    assert_eq!(remark_locations(&found), [(entry(1, 2), of(""))]);
+    assert_eq!(remark_locations(&found), [(entry(1, 2), titled(""))]);
 }
 
 #[test]
-fn lost_bytes_of_a_truncated_list_are_counted() {
+fn the_remark_on_a_truncated_list_counts_the_lost_bytes() {
     let cut = r#"[{"role":"user","content":"a"},{"role":"user","content":"b},{"role":"user","content":"c"}]"#;
     let found = read_text(cut, Format::OpenAi);
+    // The bracket, the first message and the comma after it have 31 bytes.
     let lost = cut.len() - 31;
     assert_eq!(
         shared::remarks(&found)[0].what,
-        format!("it breaks off, or is no JSON: {lost} bytes up to the end")
+        format!("it is cut off, or is not JSON: {lost} bytes up to the end of the file")
     );
 }
 
 #[test]
-fn counts_of_unread_fields_are_about_the_file() {
+fn remarks_with_counts_of_unread_fields_are_about_the_file() {
     let line = r#"{"messages":[{"role":"user","content":"a","uuid":"u"}]}"#;
     let found = read_text(format!("{line}\n{line}\n"), Format::OpenAi);
     assert_eq!(
         remark_locations(&found),
-        [(entry(1, 1), of("file 1")), (entry(1, 1), of(""))]
+        [(entry(1, 1), titled("file 1")), (entry(1, 1), titled(""))]
     );
     for format in FORMATS
         .into_iter()

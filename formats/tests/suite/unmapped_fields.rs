@@ -8,7 +8,7 @@ use anneal_core::message::{Message, Part, Role};
 use anneal_formats::{FileEvent, Format, Head};
 use serde_json::{Value, json};
 
-fn whats(found: &[FileEvent]) -> Vec<String> {
+fn remark_texts(found: &[FileEvent]) -> Vec<String> {
     remarks(found)
         .into_iter()
         .map(|remark| remark.what)
@@ -55,7 +55,7 @@ fn fields_of_pi_blocks_are_written_back() {
     );
     assert!(
         !text.contains("\"anneal\":{\"parts\""),
-        "nothing else is needed beside: {text}"
+        "the block fields need no object `anneal`: {text}"
     );
     assert_eq!(messages(&read_text(&text, Format::Pi)), messages(&found));
 }
@@ -75,7 +75,7 @@ fn fields_of_pi_blocks_that_do_not_fit_are_remarked_on() {
         "field thoughtSignature of blocks, too large for the metadata",
         "field textSignature of blocks of a tool result",
     ];
-    assert_eq!(whats(&found), wanted);
+    assert_eq!(remark_texts(&found), wanted);
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn unread_fields_are_remarked_on_in_every_format() {
     ];
     for (format, text, wanted) in cases {
         let wanted: Vec<String> = wanted.iter().map(|what| format!("field {what}")).collect();
-        assert_eq!(whats(&read_text(text, format)), wanted, "{format:?}");
+        assert_eq!(remark_texts(&read_text(text, format)), wanted, "{format:?}");
     }
 }
 
@@ -251,7 +251,7 @@ fn a_multiline_input_is_the_same_object_for_other_readers() {
             assert_eq!(
                 messages(&read_text(&text, format)),
                 std::slice::from_ref(&message),
-                "{format:?}: byte for byte"
+                "{format:?}: the input is unchanged"
             );
         }
     }

@@ -5,16 +5,16 @@ use std::{cmp::Ordering, collections::BinaryHeap};
 
 use super::token_counter::TokenCounter;
 
-/// Most candidates held for one text: more than any sensible target takes (a line is about 8
-/// tokens).
+/// Most candidates held for one text: about 32,000 tokens (a line has about 8), more than the
+/// targets of summaries.
 const MAX_CANDIDATES: usize = 4096;
 
 /// A possible line of a digest.
 #[derive(Debug, Clone)]
 pub(crate) struct Candidate {
-    /// Its place in the source.
+    /// Its place in the source: lines are written in this order.
     pub(crate) order: usize,
-    /// Importance of the line; the highest is kept first.
+    /// Importance of the line. Lines of higher rank are kept first.
     pub(crate) rank: f32,
     /// The line.
     pub(crate) text: String,
@@ -31,7 +31,8 @@ impl PartialOrd for Candidate {
         Some(self.cmp(other))
     }
 }
-/// The candidate to drop first is the greatest: that of lowest rank, of equal ones the later.
+/// The greatest candidate is the one to drop first: it has the lowest rank, and among candidates of
+/// equal rank it comes last in the source.
 impl Ord for Candidate {
     fn cmp(&self, other: &Self) -> Ordering {
         other
@@ -44,12 +45,16 @@ impl Ord for Candidate {
 /// The best candidates of a stream of any length.
 pub(crate) struct TopCandidates {
     heap: BinaryHeap<Candidate>,
+    /// Most candidates that are held.
     most: usize,
+    /// Candidates that were offered.
     seen: usize,
 }
 
 impl TopCandidates {
-    /// Holds as many candidates as `budget` tokens can take.
+    /// Holds one candidate for each three tokens of `budget`, because hardly any line costs less.
+    /// At least 16, so that other lines remain if the best ones do not fit; at most
+    /// [`MAX_CANDIDATES`].
     pub(crate) fn for_budget(budget: u64) -> Self {
         Self::with_limit(
             usize::try_from(budget / 3)
@@ -93,7 +98,8 @@ impl TopCandidates {
         self.heap.into_sorted_vec()
     }
 
-    /// The candidates that fit `budget` with one line each, in source order.
+    /// The best candidates that fit `budget` tokens, each on a line of its own, in source order. A
+    /// candidate that does not fit is skipped.
     pub(crate) fn fit(self, counter: TokenCounter<'_>, budget: u64) -> Vec<Candidate> {
         let mut left = budget;
         let mut misses = 0;
@@ -106,6 +112,8 @@ impl TopCandidates {
             } else {
                 misses += 1;
             }
+            // Hardly any line has fewer than three tokens. Ending after 64 candidates that did not
+            // fit bounds the counting.
             if left < 3 || misses > 64 {
                 break;
             }

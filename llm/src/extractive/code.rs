@@ -1,5 +1,5 @@
-//! Digest of code in any language: its signatures in order, and doc lines and marks such as TODO as
-//! far as the budget allows.
+//! Digest of code in any language: its signatures in order, then doc lines and lines with marks
+//! such as TODO, as far as the budget allows.
 
 use super::{
     candidates::{TopCandidates, lines},
@@ -13,8 +13,8 @@ const MAX_LINE_CHARS: usize = 200;
 /// Most characters of a line that are read.
 const MAX_READ_CHARS: usize = 400;
 
-/// The signatures that fit, indented by two spaces per level, after a header with the number of
-/// lines.
+/// A header with the number of lines that are not blank, then the lines that fit, above all
+/// signatures, indented by two spaces per level.
 pub(crate) fn digest(code: &str, counter: TokenCounter<'_>, budget: u64) -> String {
     let mut best = TopCandidates::for_budget(budget);
     let (mut total, mut after_signature) = (0, false);
@@ -28,6 +28,7 @@ pub(crate) fn digest(code: &str, counter: TokenCounter<'_>, budget: u64) -> Stri
         total += 1;
         let indent = indent_of(line);
         let rank = rank(body, indent).or_else(|| after_signature.then(|| doc_rank(body)).flatten());
+        // Signatures of lower rank (imports and constants) have no doc string after them.
         after_signature = signature(body).is_some_and(|kind| kind >= 2.0);
         // Other lines fill the rest of the budget, the first ones before the later ones.
         let rank = rank.unwrap_or_else(|| {
@@ -51,7 +52,7 @@ pub(crate) fn digest(code: &str, counter: TokenCounter<'_>, budget: u64) -> Stri
     }
 }
 
-/// The line of the digest: indented by level, without the brace that opens its body.
+/// A line of the digest: indented by level, without the brace that opens a body.
 fn digest_line(body: &str, indent: usize) -> String {
     let body = body.strip_suffix('{').unwrap_or(body).trim_end();
     format!(
@@ -81,11 +82,12 @@ fn rank(body: &str, indent: usize) -> Option<f32> {
     marked.then_some(2.2)
 }
 
+/// The rank of a line that begins a doc string or comment; None for other lines.
 fn doc_rank(body: &str) -> Option<f32> {
     (body.starts_with("\"\"\"") || body.starts_with("'''") || body.starts_with("/*")).then_some(1.2)
 }
 
-/// The rank of the declaration in the line; None when it has none.
+/// The rank of the declaration in the line; None if the line declares nothing.
 pub(crate) fn signature(body: &str) -> Option<f32> {
     let plain = unqualified(body);
     let word = plain
@@ -120,6 +122,7 @@ pub(crate) fn signature(body: &str) -> Option<f32> {
     }
 }
 
+/// The line without qualifiers such as `pub` and `static` before its declaration.
 fn unqualified(body: &str) -> &str {
     let mut rest = body;
     for _ in 0..6 {
@@ -173,6 +176,7 @@ fn is_import(plain: &str, word: &str) -> bool {
 }
 
 fn is_sql(plain: &str) -> bool {
+    // 14 bytes are enough for the longest beginning below.
     let Some(head) = plain.get(..plain.len().min(14)).or_else(|| plain.get(..6)) else {
         return false;
     };

@@ -1,10 +1,17 @@
 //! Digest of a diff: its files with their numbers of changed lines, the changed lines of edited
 //! files, and the signatures of new files.
 //!
-//! Ranks order the lines of one digest, the highest first. 5.0: the title of an edited file; 4.0:
-//! of a new one; 3.9: a folder of generated files; 3.6 to 2.6: hunks, changed lines and context
-//! lines of an edited file; up to 1.8: signatures of a new file; 1.0: lines before the first file.
-//! Later changes of a file rank lower, those of generated files by 2.0.
+//! Ranks decide which lines the digest keeps. The lines of highest rank are kept first:
+//!
+//! - 5.0: the title of an edited file.
+//! - 4.0: the title of a new file.
+//! - 3.9: a folder of generated files.
+//! - 3.6 to 2.6: hunks, changed lines and context lines of an edited file.
+//! - 1.8 and less: signatures of a new file.
+//! - 1.0: lines before the first file.
+//!
+//! Later changes of a file rank lower than earlier ones. Lines of generated files rank lower by
+//! 2.0.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +22,7 @@ use super::{
     work,
 };
 
-/// Most changed lines of one file.
+/// Most changed lines of one edited file that may be kept.
 const MAX_CHANGED_LINES: usize = 60;
 /// Parts of the paths of generated files.
 const GENERATED: [&str; 9] = [
@@ -31,6 +38,7 @@ const GENERATED: [&str; 9] = [
 ];
 
 struct File<'a> {
+    /// The number of its first line in the diff.
     at: usize,
     path: &'a str,
     new: bool,
@@ -48,6 +56,7 @@ impl File<'_> {
         if self.is_generated() { 2.0 } else { 0.0 }
     }
 
+    /// `A` for a new file, `M` for an edited one.
     fn kind(&self) -> &'static str {
         if self.new { "A" } else { "M" }
     }
@@ -63,8 +72,8 @@ impl File<'_> {
     }
 }
 
-/// One line per file (`A` new, `M` edited, lines added and removed); after it its hunks, changed
-/// lines and signatures.
+/// A header with the numbers of lines and files. Then one line per file (`A` new, `M` edited, lines
+/// added and removed), followed by the file's hunks, changed lines and signatures.
 pub(crate) fn digest(diff: &str, counter: TokenCounter<'_>, budget: u64) -> String {
     let mut best = TopCandidates::for_budget(budget);
     let mut file: Option<File<'_>> = None;
@@ -73,9 +82,10 @@ pub(crate) fn digest(diff: &str, counter: TokenCounter<'_>, budget: u64) -> Stri
     for (at, line) in diff.lines().enumerate() {
         work::tick(line.len() + 1);
         total += 1;
-        // `--- ` begins a file of a diff without `diff --git` lines: it comes first, or after the
-        // changes of another file. Before any change it belongs to the head of the open file. A
-        // removed line that begins with `-- ` looks the same and begins a file, too.
+        // In a diff without `diff --git` lines, `--- ` begins a file. It then is the first line, or
+        // comes after the changes of another file. Before any change, `--- ` belongs to the header
+        // lines of the current file. A removed line that begins with `-- ` looks the same, and is
+        // taken for the beginning of a file as well.
         if line.starts_with("diff --git ")
             || line.starts_with("--- ")
                 && file
@@ -167,18 +177,18 @@ fn offer_change(best: &mut TopCandidates, file: &File<'_>, at: usize, rank: f32,
     }
 }
 
-/// Generated files by kind and folder: line of the first one, number of files, lines added and
-/// removed.
+/// Generated files by kind and by the first folder of their path. The value is the line of the
+/// first file, the number of files, and the lines added and removed.
 type Folders<'a> = BTreeMap<(&'static str, &'a str), (usize, usize, usize, usize)>;
 
-/// Most folders of generated files that are counted separately.
-const MOST_FOLDERS: usize = 256;
+/// Most folders of generated files. A generated file in a further folder gets its own title.
+const MAX_FOLDERS: usize = 256;
 
 fn close_file<'a>(best: &mut TopCandidates, folders: &mut Folders<'a>, file: Option<File<'a>>) {
     let Some(file) = file else { return };
     let folder = file.path.split_inclusive('/').next().unwrap_or_default();
     if file.is_generated()
-        && (folders.len() < MOST_FOLDERS || folders.contains_key(&(file.kind(), folder)))
+        && (folders.len() < MAX_FOLDERS || folders.contains_key(&(file.kind(), folder)))
     {
         let sum = folders
             .entry((file.kind(), folder))

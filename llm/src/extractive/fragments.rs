@@ -1,4 +1,4 @@
-//! The texts of a message, each with its kind and a mark.
+//! The texts of a message, each with its kind and its lead, such as `→ name` for a tool call.
 
 use std::{borrow::Cow, fmt::Write as _};
 
@@ -22,8 +22,8 @@ pub(crate) enum FragmentKind {
 /// One text of a message.
 pub(crate) struct Fragment<'a> {
     pub(crate) kind: FragmentKind,
-    /// The mark before the text: `→ name` for a call, `← name` for its result (with `✗` for an
-    /// error), empty for plain text.
+    /// What is written before the text: `→ name` for a call, `← name` for its result (with `✗` for
+    /// an error), `[type address]` for a file, empty for plain text.
     pub(crate) lead: String,
     pub(crate) text: Cow<'a, str>,
 }
@@ -47,14 +47,15 @@ impl<'a> CallNames<'a> {
     }
 }
 
-/// The fragments of one message in order, without control characters. Blank ones are left out.
+/// The fragments of one message in order, without control characters. Fragments with neither text
+/// nor lead are left out.
 pub(crate) fn fragments<'a>(source: &'a Source, names: &CallNames<'_>) -> Vec<Fragment<'a>> {
     let parts = match &source.body {
-        SourceBody::Digest(digest) => {
+        SourceBody::CachedSummary(summary) => {
             return vec![Fragment {
                 kind: FragmentKind::Text,
                 lead: String::new(),
-                text: clean(digest),
+                text: clean(summary),
             }];
         }
         SourceBody::Original(parts) => parts,
@@ -88,12 +89,12 @@ pub(crate) fn fragments<'a>(source: &'a Source, names: &CallNames<'_>) -> Vec<Fr
                     .get(id.as_str())
                     .map(|name| clean_label(name))
                     .unwrap_or_default();
-                let (kind, mark) = if *is_error {
+                let (kind, error_sign) = if *is_error {
                     (FragmentKind::ToolError, " ✗")
                 } else {
                     (FragmentKind::ToolResult, "")
                 };
-                let mut lead = format!("← {name}").trim_end().to_owned() + mark;
+                let mut lead = format!("← {name}").trim_end().to_owned() + error_sign;
                 for media in media {
                     let _ = write!(
                         lead,
@@ -125,7 +126,8 @@ pub(crate) fn fragments<'a>(source: &'a Source, names: &CallNames<'_>) -> Vec<Fr
     fragments
 }
 
-/// A name from a source, cleaned for use in a mark. A data URI is clipped to its beginning.
+/// A name or an address from a source, cleaned for use in a lead. A long one, such as a data URI,
+/// is clipped to its beginning.
 fn clean_label(name: &str) -> String {
     clip(&fold(&clean(clip(name, 200).as_ref())), 120).into_owned()
 }

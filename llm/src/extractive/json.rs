@@ -1,13 +1,14 @@
-//! Digest of JSON, valid or broken: read in one pass into an outline of bounded size, and written
-//! with as much detail as the budget allows.
+//! Digest of JSON, valid or broken. The JSON is read in one pass into an outline of bounded size,
+//! which is written with as much detail as the budget allows.
 
 use std::fmt::Write as _;
 
 use super::{text, token_counter::TokenCounter, work};
 
-/// Most levels of nesting in the outline; deeper values are one mark.
+/// Most levels of nesting in the outline. A deeper list or object becomes [`Shape::Deep`].
 const MAX_DEPTH: usize = 48;
-/// Nodes in the outline, above which each list and object holds one entry.
+/// When the outline has more nodes than this, a further entry of a list or an object replaces the
+/// last one.
 const MAX_NODES: usize = 20_000;
 /// Most characters held of a string.
 const MAX_TEXT_CHARS: usize = 1_000;
@@ -19,8 +20,8 @@ pub(crate) enum Shape {
     Text(String, usize),
     /// A number, `true`, `null`, or any other text without quotes.
     Bare(String),
-    /// An object or array: its first entries and the last one, and their number. An array's keys
-    /// are empty.
+    /// An object or array: its first entries and the last one, and the number of all its entries.
+    /// The keys of an array's entries are empty.
     Many {
         object: bool,
         entries: Vec<(String, Shape)>,
@@ -44,6 +45,7 @@ impl Shape {
     }
 }
 
+/// An object or array that is being read.
 struct Frame {
     object: bool,
     key: Option<String>,
@@ -64,15 +66,19 @@ impl Frame {
 
 struct Scanner<'a> {
     text: &'a str,
+    /// The next byte to read.
     at: usize,
+    /// The open objects and arrays. The outermost frame holds the values of the whole text.
     frames: Vec<Frame>,
+    /// Open objects and arrays that are nested deeper than [`MAX_DEPTH`].
     deeper: usize,
+    /// Nodes in the outline.
     nodes: usize,
 }
 
 /// The outline of the JSON values at the start of `text`, and their length in bytes. Several values
-/// in a row (NDJSON) are read as one array. Invalid JSON is read as far as possible, never an
-/// error.
+/// in a row (NDJSON) are read as one array. Invalid JSON is no error: it is read as far as
+/// possible.
 pub(crate) fn outline(text: &str) -> (Shape, usize) {
     let mut scanner = Scanner {
         text,
@@ -144,7 +150,7 @@ impl Scanner<'_> {
         if self.frames.len() > 1
             && let Some(frame) = self.frames.pop()
         {
-            // Its nodes were counted when they were added.
+            // The frame's nodes were counted when they were added.
             self.add(Shape::Many {
                 object: frame.object,
                 entries: frame.entries,
@@ -233,7 +239,7 @@ impl Scanner<'_> {
     }
 }
 
-/// The string with its escapes replaced; white space escapes become blanks.
+/// The string with its escapes replaced. Escapes of white space become blanks.
 fn unescaped(raw: &str) -> String {
     if !raw.contains('\\') {
         return raw.to_owned();
@@ -278,6 +284,7 @@ struct Detail {
     depth: usize,
 }
 
+/// The details that are tried, from the longest outline to the shortest.
 const DETAILS: [Detail; 15] = [
     Detail {
         text: 1000,
@@ -371,7 +378,7 @@ const DETAILS: [Detail; 15] = [
     },
 ];
 
-/// The most detailed outline within `budget` tokens.
+/// The most detailed outline within `budget` tokens; the shortest one, clipped, if none fits.
 pub(crate) fn digest(shape: &Shape, counter: TokenCounter<'_>, budget: u64) -> String {
     let mut out = String::new();
     for detail in DETAILS {
@@ -416,7 +423,7 @@ fn write_many(
 ) {
     let (object, entries, total) = many;
     if object && depth >= detail.depth && !entries.is_empty() {
-        // Too deep for its values; its keys still describe it.
+        // The values are too deep to be written, but the keys still describe the object.
         let keys: Vec<&str> = entries
             .iter()
             .take(detail.keys / 2)
@@ -437,11 +444,11 @@ fn write_many(
     if !object && total > most.min(entries.len()) || most == 0 && total > 0 {
         let _ = write!(out, "×{total}{}", if most == 0 { "" } else { " " });
     }
-    let broken = depth == 0 && object;
+    let one_per_line = depth == 0 && object;
     let mut shown = 0;
     for (at, (key, value)) in entries.iter().enumerate() {
         let last = at + 1 == entries.len();
-        // The first ones and the last one: the end of a list shows what changes along it.
+        // Writes the first entries and the last one: the end of a list shows what changes along it.
         if shown + 1 > most || shown + 1 == most && !last && most > 1 {
             if most > 1 && last { /* the last one is always written */
             } else {
@@ -449,8 +456,8 @@ fn write_many(
             }
         }
         let gap = last && total > shown + 1;
-        out.push_str(match (shown, gap, broken) {
-            (0, ..) if !broken => "",
+        out.push_str(match (shown, gap, one_per_line) {
+            (0, ..) if !one_per_line => "",
             (0, ..) => "\n ",
             (_, true, true) => ",\n …,\n ",
             (_, true, false) => " … ",
@@ -466,7 +473,7 @@ fn write_many(
     if object && most > 0 && total > shown {
         let _ = write!(out, " ×{total}");
     }
-    if broken {
+    if one_per_line {
         out.push('\n');
     }
     out.push(close);

@@ -1,5 +1,5 @@
-//! Digest of a log: its lines are grouped by template. Errors and warnings are written word for
-//! word, other groups as templates with counts.
+//! Digest of a log. Its lines are grouped by template: the line without its numbers, ids, times and
+//! addresses. Errors and warnings are written word for word, other groups as templates with counts.
 
 use std::{fmt::Write as _, hash::Hasher};
 
@@ -14,7 +14,7 @@ use super::{
 
 /// Most characters of a line that are read: the template is at its beginning.
 const MAX_READ_CHARS: usize = 600;
-/// Most distinct templates.
+/// Most distinct templates. Lines of further templates are only counted in the header.
 const MAX_TEMPLATES: usize = 20_000;
 /// Most characters of a line in the digest.
 const MAX_LINE_CHARS: usize = 320;
@@ -28,15 +28,18 @@ enum Level {
 }
 
 struct Template<'a> {
+    /// The number of its first line in the log.
     first: usize,
+    /// How many lines it has.
     count: usize,
     level: Level,
+    /// Its first line.
     example: &'a str,
 }
 
-/// A header with the number of lines and the time span, then errors and warnings verbatim (one per
-/// template, with its count after `×`), then the most frequent templates with `#` for the variable
-/// parts.
+/// A header with the number of lines and the time span, then the lines that fit, in source order.
+/// Errors and warnings are kept first, one line per template, with the template's count after `×`.
+/// Then follow the most frequent templates, with `#` for the variable parts.
 pub(crate) fn digest(log: &str, counter: TokenCounter<'_>, budget: u64) -> String {
     let mut templates: Vec<Template<'_>> = Vec::new();
     let mut places: FxHashMap<u64, usize> = FxHashMap::default();
@@ -82,6 +85,7 @@ pub(crate) fn digest(log: &str, counter: TokenCounter<'_>, budget: u64) -> Strin
     format!("{header}\n{kept}")
 }
 
+/// The lines of the templates that fit the budget.
 fn choose(
     templates: &[Template<'_>],
     total: usize,
@@ -118,17 +122,19 @@ fn choose(
     lines(&best.fit(counter, budget))
 }
 
-/// Writes the line with `#` for numbers, ids, times and addresses. Neighbouring masks become one.
+/// Writes the line to `out`, with `#` for numbers, ids, times and addresses. Adjacent `#` become
+/// one.
 fn mask(line: &str, out: &mut String) {
     out.clear();
     for word in line.split_whitespace() {
         let digits = word.bytes().filter(u8::is_ascii_digit).count();
+        // A field that the logger left empty: `-` or `[]`.
         let empty = !word.contains(char::is_alphanumeric)
             && matches!(word.trim_matches(['[', ']', ',']), "-" | "");
         let value = digits > 0 && !word.contains(char::is_alphabetic);
         if empty || value {
             if !out.ends_with('#') && !out.ends_with("#]") {
-                space(out);
+                push_space(out);
                 out.push('#');
             }
             if word.ends_with(']') && !word.starts_with('[') && out.ends_with('#') {
@@ -136,7 +142,7 @@ fn mask(line: &str, out: &mut String) {
             }
             continue;
         }
-        space(out);
+        push_space(out);
         if digits == 0 {
             out.push_str(word);
         } else {
@@ -145,8 +151,9 @@ fn mask(line: &str, out: &mut String) {
     }
 }
 
-/// Masks the runs of letters and digits that hold a digit; in ids (`hex`) also those that may be
-/// hexadecimal. `/v2/54fad/servers` becomes `/v2/#/servers`, a UUID becomes `#`.
+/// Writes the word with `#` for each run of letters and digits that holds a digit. If `hex` is
+/// true, the word may be an id: then runs that may be hexadecimal are replaced as well.
+/// `/v2/54fad/servers` becomes `/v2/#/servers`, and a UUID becomes `#`.
 fn mask_inside(word: &str, hex: bool, out: &mut String) {
     const GLUE: [char; 4] = ['-', '.', ':', '_'];
     let start = out.len();
@@ -167,13 +174,13 @@ fn mask_inside(word: &str, hex: bool, out: &mut String) {
         } else {
             out.push('#');
         }
-        let mark = after.chars().next().map_or(0, char::len_utf8);
-        out.push_str(&after[..mark]);
-        rest = &after[mark..];
+        let separator = after.chars().next().map_or(0, char::len_utf8);
+        out.push_str(&after[..separator]);
+        rest = &after[separator..];
     }
 }
 
-fn space(out: &mut String) {
+fn push_space(out: &mut String) {
     if !out.is_empty() {
         out.push(' ');
     }

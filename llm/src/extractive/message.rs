@@ -1,4 +1,5 @@
-//! Summary of one large message: the digest of each of its blocks, which share the target by size.
+//! Summary of one large message: the digests of its blocks. The blocks share the target by their
+//! weights, which grow with their size and depend on their kind.
 
 use crate::summarizer::SummaryAsk;
 
@@ -13,7 +14,8 @@ use super::{
 /// Fewest tokens of a useful digest of a block.
 const MIN_BLOCK_TOKENS: u64 = 24;
 
-/// A block of the message, and the mark of the fragment that begins with it.
+/// A block of the message. The first block of a fragment has the fragment's lead, such as `← name`;
+/// the leads of the others are empty.
 struct Share<'a> {
     lead: &'a str,
     fragment_kind: FragmentKind,
@@ -21,7 +23,8 @@ struct Share<'a> {
 }
 
 impl Share<'_> {
-    /// Its weight when the budget is shared: grows with the square root of its length.
+    /// The block's weight when the budget is shared. It grows with the square root of the block's
+    /// length.
     fn weight(&self) -> f64 {
         let kind_weight = match self.block.kind {
             Kind::Prose => 1.6,
@@ -66,6 +69,8 @@ pub(crate) fn summary(ask: &SummaryAsk<'_>, counter: TokenCounter<'_>, limit: u6
     }
     let focus = terms::focus(ask.focus);
     let mut budget = limit;
+    // The counts of the digests do not add up exactly, so the result may exceed the limit: then it
+    // is written again with a smaller budget.
     for _ in 0..3 {
         let whole = share_budget(&shares, counter, budget, |share, budget| {
             digest(&share.block, counter, budget, &focus)
@@ -81,8 +86,9 @@ pub(crate) fn summary(ask: &SummaryAsk<'_>, counter: TokenCounter<'_>, limit: u6
     })
 }
 
-/// Gives every block its share of the budget, small blocks first, so that large blocks get what
-/// they leave.
+/// Shares the budget among the blocks and joins their digests. If there are too many blocks, those
+/// of least weight are left out. Small blocks get their share first, so that large blocks get what
+/// the small ones leave.
 fn share_budget<'a>(
     shares: &[Share<'a>],
     counter: TokenCounter<'_>,

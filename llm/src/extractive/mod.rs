@@ -1,15 +1,18 @@
-//! The built-in summariser: takes the most important sentences and lines word for word.
-//! Deterministic, offline, linear in its input.
+//! The built-in summarizer: takes the most important sentences and lines word for word. It is
+//! deterministic, needs no network, and its time is linear in its input.
+//!
+//! A *digest* here is a shortened text, not a hash.
 //!
 //! - `range`, `message`: the summary of a run of messages, and of one large message.
-//! - `previous`: the previous summary and the quoted opening in a range's summary.
+//! - `previous`: the previous summary and the quoted opening, with which a range's summary begins.
 //! - `fragments`: the texts of a message.
 //! - `structure`: cuts a text into blocks of prose, JSON, code, diff, log or table.
 //! - `prose`, `json`, `code`, `diff`, `log`, `table`: the digest of a block of that kind.
 //! - `terms`: what makes a sentence important.
 //! - `candidates`: selects the lines that fit a budget.
 //! - `token_counter`, `text`: counting and clipping.
-//! - `work`, `scaling`: tests that the work is linear.
+//! - `work`: counts the bytes that are read, in unit tests only; `scaling`: the unit tests that
+//!   this count grows linearly with the input.
 
 mod candidates;
 mod code;
@@ -40,15 +43,16 @@ use self::{
     token_counter::TokenCounter,
 };
 
-/// Version of the method. Must be raised when the same ask would be answered differently.
+/// Version of the method. It must be raised when the summary of the same source changes.
 const VERSION: i32 = 1;
 
-/// The summariser that needs no model.
+/// The summarizer that needs no model.
 ///
 /// A range becomes one line per important message: `[12 user] its key sentences … on one line`.
 /// Line feeds of the source are replaced by blanks, so a source cannot forge a label at the start
-/// of a line. A single message becomes the digests of its blocks: outline, signatures, templates,
-/// key sentences. `examples/throughput.rs` measures its speed.
+/// of a line. A single message becomes the digests of its blocks: the outline of JSON, the
+/// signatures of code, the templates of a log, the key sentences of prose. `examples/throughput.rs`
+/// measures the speed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Extractive;
 
@@ -78,15 +82,16 @@ impl Summarizer for Extractive {
             Purpose::Range => range::summary(ask, counter, limit),
             Purpose::Message => message::summary(ask, counter, limit),
         };
-        // Counts of parts do not add up exactly, and a target may be smaller than any sentence.
+        // The counts of parts do not add up exactly to the count of the whole, and the target may
+        // be smaller than any sentence.
         let text = if counter.count(&text) <= limit {
             text
         } else {
             counter.clip(&text, limit)
         };
         if text.trim().is_empty() {
-            let short = limit < ask.target.get();
-            return Err(if short {
+            let is_source_short = limit < ask.target.get();
+            return Err(if is_source_short {
                 SummaryFailure::NotShorter
             } else {
                 SummaryFailure::TargetTooSmall(ask.target)
@@ -96,10 +101,10 @@ impl Summarizer for Extractive {
     }
 }
 
-/// The digest of a block within `budget` tokens; the whole block when it fits.
+/// The digest of a block: at most `budget` tokens; the whole block if it fits.
 fn digest(block: &Block<'_>, counter: TokenCounter<'_>, budget: u64, focus: &Focus) -> String {
     let prose = block.kind == Kind::Prose;
-    // A token holds at most about eight bytes of such text, so a longer block is not counted.
+    // Texts have at most about eight bytes per token, so a longer block is not counted.
     if block.text.len() as u64 <= budget.saturating_mul(8) {
         let whole = if prose {
             text::fold(block.text)

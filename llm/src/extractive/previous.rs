@@ -1,4 +1,4 @@
-//! The first parts of a range's summary: the previous summary and the quoted opening.
+//! The beginning of a range's summary: the previous summary and the quoted opening.
 
 use crate::summarizer::Quote;
 
@@ -10,7 +10,8 @@ use super::{
     token_counter::TokenCounter,
 };
 
-/// The previous summary without its count of left out messages, and that count.
+/// The previous summary without its lines `[… ×12]`, and the sum of their counts: the messages that
+/// earlier summaries left out.
 pub(crate) fn parse(previous: &str) -> (String, usize) {
     let mut left_out = 0;
     let clean = text::clean(previous);
@@ -32,8 +33,9 @@ pub(crate) fn parse(previous: &str) -> (String, usize) {
     (kept, left_out)
 }
 
-/// The previous summary within `budget` tokens, and the number of dropped lines. Whole if it fits,
-/// else its key lines, or its key sentences when it has fewer than four lines.
+/// The previous summary within `budget` tokens, and the number of whole lines that were dropped
+/// from it. A summary that fits is kept whole. Of a longer one, the key lines are kept, or the key
+/// sentences if it has fewer than four lines.
 pub(crate) fn shrink(
     previous: &str,
     counter: TokenCounter<'_>,
@@ -69,8 +71,8 @@ pub(crate) fn shrink(
     (lines(&kept), seen - kept.len())
 }
 
-/// The opening user message below `label`, word for word, each line after `> `. Clipped in the
-/// middle when it exceeds `budget` tokens; empty when even that does not fit.
+/// The opening user message below `label`, word for word, each line after `> `. A message that
+/// exceeds `budget` tokens is clipped in the middle. The result is empty if even that does not fit.
 pub(crate) fn quote(
     quote: &Quote<'_>,
     label: &str,
@@ -83,6 +85,7 @@ pub(crate) fn quote(
         return String::new();
     }
     let quoted = |text: &str| format!("{label}\n> {}", text.replace('\n', "\n> "));
+    // A token has at most about 16 characters, so the first try may be too long, but not too short.
     let mut keep = usize::try_from(budget.saturating_mul(16)).unwrap_or(usize::MAX);
     loop {
         let short = text::clip_middle(opening, keep);

@@ -16,9 +16,10 @@ const MAX_SENTENCE_CHARS: usize = 400;
 const LONG_SENTENCE_CHARS: usize = 260;
 /// Characters after which a space ends a sentence, in a script without sentence marks.
 const LONG_SOUTHEAST_ASIAN_CHARS: usize = 60;
-/// A line of at least this many characters may be hard-wrapped.
+/// A line of at least this many characters may be hard-wrapped: its sentence may go on in the next
+/// line.
 const MIN_WRAPPED_CHARS: usize = 50;
-/// Characters shown of a blob: a run without spaces that is no text (base64, a minified line).
+/// Characters shown of a blob: a long run without spaces that is not readable text, such as base64.
 const BLOB_CHARS: usize = 48;
 /// Most distinct sentences remembered to leave out repetitions.
 const MAX_REMEMBERED: usize = 1 << 16;
@@ -43,8 +44,8 @@ impl Sentence<'_> {
     }
 }
 
-/// The sentences of a text, in order; at most [`MAX_SENTENCE_CHARS`] characters and a few marks
-/// each.
+/// The sentences of a text, in order. Each has at most [`MAX_SENTENCE_CHARS`] characters and a few
+/// marks, unless it is a blob.
 pub(crate) struct Sentences<'a> {
     rest: &'a str,
     opens_line: bool,
@@ -84,7 +85,7 @@ impl<'a> Iterator for Sentences<'a> {
     }
 }
 
-/// The end of the sentence at the start of `text`, and its length when it is a blob.
+/// The end of the sentence at the start of `text`, and its length in characters if it is a blob.
 fn end_of_sentence(text: &str) -> (usize, Option<usize>) {
     let mut chars = text.char_indices().peekable();
     let (mut count, mut in_line, mut spaced, mut last) = (0, 0, false, ' ');
@@ -119,6 +120,8 @@ fn end_of_sentence(text: &str) -> (usize, Option<usize>) {
             }
             _ => {}
         }
+        // A cut before a combining mark would change the character. After 32 marks it is made all
+        // the same.
         if count >= MAX_SENTENCE_CHARS
             && (!next.is_some_and(is_combining) || count > MAX_SENTENCE_CHARS + 32)
         {
@@ -149,6 +152,7 @@ fn continues_after(last: char, next: &str) -> bool {
     begins && !matches!(last, '.' | ':' | ';' | '!' | '?' | '}' | '{' | ']')
 }
 
+/// Whether a blob may hold this byte.
 const fn is_blob(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'=' | b'-' | b'_')
 }
@@ -181,6 +185,7 @@ fn ends_here(text: &str, at: usize, after: usize) -> bool {
     !(abbreviated || goes_on || numbered)
 }
 
+/// Whether the character may stand between the mark that ends a sentence and the next sentence.
 const fn is_closer(c: char) -> bool {
     matches!(
         c,
@@ -214,7 +219,7 @@ fn after_closers(text: &str, after: usize) -> usize {
     after + closers.map(char::len_utf8).sum::<usize>()
 }
 
-/// Loss of rank of a sentence that only announces the next ones: "Here are the flights:".
+/// The rank that a sentence loses if it only announces the next ones: "Here are the flights:".
 pub(crate) fn announcement_penalty(sentence: &Sentence<'_>) -> f32 {
     if sentence.text.ends_with([':', '：']) {
         0.8
@@ -242,7 +247,8 @@ fn rank(sentence: &Sentence<'_>, at: usize, signals: &Signals) -> f32 {
     signals.weight() + opening + heading + line - announcement_penalty(sentence)
 }
 
-/// The key sentences on one line, in source order, with marked gaps; empty when nothing fits.
+/// The key sentences on one line, in source order, with `…` where sentences are left out; empty if
+/// nothing fits.
 pub(crate) fn digest(text: &str, counter: TokenCounter<'_>, budget: u64, focus: &Focus) -> String {
     let mut frequencies = Frequencies::new();
     let mut total = 0;

@@ -1,5 +1,6 @@
 //! Summary of a run of messages: the previous summary, the quoted opening, then one line per
-//! important message.
+//! important message. A message's line is made of its most important units. A unit is a sentence of
+//! prose, or the digest of another block.
 
 use std::hash::Hasher;
 
@@ -20,16 +21,17 @@ use super::{
 };
 use anneal_core::message::Role;
 
-/// Order numbers of one message's units among the candidates; its later units share the last one.
+/// Each message has this many order numbers for its units. If it has more units, the rest share the
+/// last number.
 const UNITS_PER_MESSAGE: usize = 1 << 12;
-/// Fewest candidates of one message; there are more when there are few messages.
+/// Fewest units of one message that may become candidates. More may if there are few messages.
 const MIN_UNITS: usize = 24;
-/// Fewest tokens of a clipped unit.
+/// Fewest tokens to which a unit is clipped.
 const MIN_CLIPPED_TOKENS: u64 = 10;
 /// Most characters of one unit.
 const MAX_UNIT_CHARS: usize = 420;
 
-/// The summary: at most `limit` tokens, plus the few that rounding may add.
+/// The summary, of at most `limit` tokens.
 pub(crate) fn summary(ask: &SummaryAsk<'_>, counter: TokenCounter<'_>, limit: u64) -> String {
     let (before, left_out) = previous::parse(ask.previous.unwrap_or_default());
     let label = |quote: &Quote<'_>| format!("[{} user]", quote.message_id);
@@ -37,21 +39,25 @@ pub(crate) fn summary(ask: &SummaryAsk<'_>, counter: TokenCounter<'_>, limit: u6
         .quoted
         .map(|quote| previous::quote(&quote, &label(&quote), counter, limit / 3))
         .unwrap_or_default();
-    let held = counter.count(&before).min(limit / 2) + counter.count(&quoted);
-    let whole = ask
+    let reserved = counter.count(&before).min(limit / 2) + counter.count(&quoted);
+    // A message that is quoted without a cut needs no line of its own.
+    let quoted_whole = ask
         .quoted
         .filter(|_| !quoted.contains('…'))
         .map(|quote| quote.message_id);
     let sources: Vec<&Source> = ask
         .sources
         .iter()
-        .filter(|source| Some(source.message_id) != whole)
+        .filter(|source| Some(source.message_id) != quoted_whole)
         .collect();
     let ranked_sources = RankedSources::of(&sources, ask, counter);
     let ranked = ranked_sources.candidates(limit).into_ranked();
     let messages = ranked_sources.with_content;
 
-    let mut budget = limit.saturating_sub(held + 4);
+    // Four tokens, and six below, are for line feeds and the last line. The counts of the parts do
+    // not add up exactly: if the result exceeds the limit, it is written again with a smaller
+    // budget.
+    let mut budget = limit.saturating_sub(reserved + 4);
     for _ in 0..6 {
         let (lines, shown) = ranked_sources.lines(&ranked, counter, budget);
         if shown == 0 && before.is_empty() && quoted.is_empty() {
@@ -99,7 +105,9 @@ struct RankedSources<'a> {
     counter: TokenCounter<'a>,
     /// Messages that are not blank.
     with_content: usize,
+    /// Index of the last message of a user; `usize::MAX` if there is none.
     last_user: usize,
+    /// Index of the first message of a user; `usize::MAX` if there is none.
     first_user: usize,
 }
 
@@ -166,7 +174,8 @@ impl<'a> RankedSources<'a> {
                 let rank = (base + unit.rank) * decay.powi(nth as i32) / cost;
                 let (words, figures) = sketch(&unit.text);
                 let repeats = alike.entry(words).or_default();
-                // "Step 7 done" after "Step 6 done" adds little; an equal unit adds nothing.
+                // "Step 7 done" after "Step 6 done" adds little, so its rank is lower. An equal
+                // unit adds nothing, so it is not offered.
                 let rank = rank - 0.4 * (*repeats).min(4) as f32;
                 *repeats += 1;
                 if seen.insert(words.wrapping_add(figures)) {
@@ -190,14 +199,14 @@ impl<'a> RankedSources<'a> {
             Role::Tool => 0.4,
         };
         let age = at as f32 / self.sources.len().max(1) as f32;
-        let opening = if at == self.first_user { 1.5 } else { 0.0 };
-        let open = if at == self.last_user { 0.8 } else { 0.0 };
+        let first_request = if at == self.first_user { 1.5 } else { 0.0 };
+        let last_request = if at == self.last_user { 0.8 } else { 0.0 };
         let answer = if at > 0 && self.asks(at - 1) {
             0.5
         } else {
             0.0
         };
-        base + 0.7 * age * age + opening + open + answer
+        base + 0.7 * age * age + first_request + last_request + answer
     }
 
     /// Whether the message ends with a question, so that the next message is the answer.
@@ -210,6 +219,7 @@ impl<'a> RankedSources<'a> {
         text.is_some_and(|fragment| fragment.text.trim_end().ends_with(['?', '？', '؟']))
     }
 
+    /// Offers the units of a fragment. `place` is the number of units before it in the message.
     fn offer_units(
         &self,
         units: &mut TopCandidates,
@@ -270,7 +280,7 @@ impl<'a> RankedSources<'a> {
     }
 
     /// The lines of the best candidates that fit, one per message, in order; and the number of
-    /// messages.
+    /// these messages.
     fn lines(
         &self,
         ranked: &[Candidate],
@@ -292,7 +302,7 @@ impl<'a> RankedSources<'a> {
                 left -= cost;
                 taken.entry(at).or_default().push(candidate.clone());
             } else if cost > budget / 3 && left > label + MIN_CLIPPED_TOKENS {
-                // Too long, but ranked above the rest: its beginning is better than nothing.
+                // The unit is too long, but ranks above the rest: its beginning is kept.
                 let text = counter.clip(
                     &candidate.text,
                     (left - label - 1).min(budget / 3).max(MIN_CLIPPED_TOKENS),
@@ -305,6 +315,8 @@ impl<'a> RankedSources<'a> {
             } else {
                 misses += 1;
             }
+            // Hardly any unit has fewer than four tokens with its label. Ending after 128 units
+            // that did not fit bounds the counting.
             if left < 4 || misses > 128 {
                 break;
             }
@@ -343,8 +355,8 @@ impl<'a> RankedSources<'a> {
     }
 }
 
-/// Hash sums of the text's words and of its numbers: equal for texts that differ only in
-/// punctuation.
+/// The sum of the hashes of the text's words, and that of its words with digits. The sums of two
+/// texts that differ only in punctuation are equal.
 fn sketch(text: &str) -> (u64, u64) {
     let (mut words, mut figures) = (0_u64, 0_u64);
     terms::each_term(text, |term| words = words.wrapping_add(term));

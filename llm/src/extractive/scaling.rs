@@ -10,6 +10,7 @@ use crate::{Extractive, Purpose, Source, SourceBody, Summarizer as _, SummaryAsk
 
 use super::work;
 
+/// Bytes that are read to summarize the sources.
 fn work_of(purpose: Purpose, sources: &[Source]) -> u64 {
     let measure = |text: &str| Tokens::new(text.len().div_ceil(4) as u64);
     let target = Tokens::new(500);

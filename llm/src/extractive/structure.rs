@@ -22,14 +22,15 @@ pub(crate) struct Block<'a> {
     pub(crate) shape: Option<json::Shape>,
 }
 
-/// Most blocks of one text. The rest is not cut, so that memory stays bounded.
+/// After this many blocks of a text, only code fences begin another one, because each block takes
+/// memory.
 const MAX_BLOCKS: usize = 256;
 /// Fewest lines of a block of code, log or table; a shorter run counts as prose.
 const MIN_RUN_LINES: usize = 4;
 /// Bytes of a line, or of a JSON text, that are read to guess its kind.
 const GUESS_BYTES: usize = 200;
 
-/// The blocks of a text, in order; together they are the text.
+/// The blocks of a text, in order. Together they are the text without its blank blocks.
 pub(crate) fn blocks(text: &str) -> Vec<Block<'_>> {
     let mut found = Vec::new();
     let mut splitter = BlockSplitter {
@@ -70,9 +71,11 @@ pub(crate) fn blocks(text: &str) -> Vec<Block<'_>> {
 
 struct BlockSplitter<'a, 'f> {
     text: &'a str,
+    /// Where the current run begins.
     start: usize,
+    /// The kind of the current run.
     kind: Kind,
-    /// Lines of the current run.
+    /// Lines of the current run that are not blank.
     lines: usize,
     /// The mark that closes the current code fence.
     fence: Option<&'static str>,
@@ -156,7 +159,8 @@ fn kind_of_fence(text: &str) -> Kind {
     }
 }
 
-/// Joins neighbours of one kind, and includes short runs of prose between two of them.
+/// Joins adjacent blocks of one kind. A short run of prose between two blocks of code, log or diff
+/// is joined with them.
 fn merged<'a>(text: &'a str, found: Vec<Block<'a>>) -> Vec<Block<'a>> {
     let offset = |part: &str| part.as_ptr() as usize - text.as_ptr() as usize;
     let mut out: Vec<Block<'a>> = Vec::new();

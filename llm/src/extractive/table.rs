@@ -1,4 +1,5 @@
-//! Digest of a table: its head, the first and last rows, and the number of rows.
+//! Digest of a table: its first row (the names of the columns), other rows near both ends, and the
+//! number of rows.
 
 use super::{
     candidates::{TopCandidates, lines},
@@ -7,7 +8,7 @@ use super::{
     work,
 };
 
-/// The head and the rows that fit; rows near both ends come first.
+/// The rows that fit, in order. The first row is kept first, then rows near both ends.
 pub(crate) fn digest(table: &str, counter: TokenCounter<'_>, budget: u64) -> String {
     let total = table.lines().filter(|row| !row.trim().is_empty()).count();
     let mut best = TopCandidates::for_budget(budget);
@@ -18,11 +19,12 @@ pub(crate) fn digest(table: &str, counter: TokenCounter<'_>, budget: u64) -> Str
     {
         work::tick(row.len());
         let from_end = at.min(total - 1 - at) as f32;
-        let ruler = row
+        let is_separator = row
             .bytes()
             .all(|b| matches!(b, b'|' | b'-' | b':' | b'+' | b'=' | b' ' | b'\t' | b'\r'));
-        let head = if at == 0 { 2.0 } else { 0.0 } - if ruler { 1.5 } else { 0.0 };
-        best.offer(at, head + 1.0 / (1.0 + from_end), || {
+        let first = if at == 0 { 2.0 } else { 0.0 };
+        let separator = if is_separator { 1.5 } else { 0.0 };
+        best.offer(at, first - separator + 1.0 / (1.0 + from_end), || {
             text::clip(&text::fold(text::head(row, 400)), 240).into_owned()
         });
     }

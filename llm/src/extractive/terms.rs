@@ -1,5 +1,5 @@
-//! Terms and signals of a sentence: how frequent its words are, and whether it holds names, a
-//! decision, a question or an error.
+//! Terms and signals, by which sentences are ranked: how frequent a sentence's words are, and
+//! whether it holds names, a decision, a question or an error.
 
 use std::{hash::Hasher, sync::LazyLock};
 
@@ -14,6 +14,7 @@ const DECISIONS: &str = "decided decide decision must should shall agreed agree 
 /// English stop words of four letters and more; shorter words never count.
 const STOP_WORDS: &str = "that this with have from they your were what will would there their about been could them then than when which just like also some into more very here only over such these those because really think know yeah well does doing being";
 
+/// What a term of the lexicon is a sign of; [`Mark::Stop`] is a stop word.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mark {
     Error,
@@ -21,6 +22,7 @@ enum Mark {
     Stop,
 }
 
+/// The marks of known terms, by the hash of the term.
 static LEXICON: LazyLock<FxHashMap<u64, Mark>> = LazyLock::new(|| {
     let mut lexicon = FxHashMap::default();
     for (words, mark) in [
@@ -37,8 +39,8 @@ static LEXICON: LazyLock<FxHashMap<u64, Mark>> = LazyLock::new(|| {
     lexicon
 });
 
-/// Visits the hash of every term: a word in scripts with spaces, a pair of neighbouring characters
-/// in others.
+/// Visits the hash of every term. A term is a word in scripts with spaces, and a pair of adjacent
+/// characters in other scripts.
 pub(crate) fn each_term(text: &str, mut visit: impl FnMut(u64)) {
     work::tick(text.len());
     let mut word = FxHasher::default();
@@ -78,19 +80,22 @@ pub(crate) fn each_term(text: &str, mut visit: impl FnMut(u64)) {
     close(&mut word, &mut letters, &mut wide);
 }
 
-/// Slots of a [`Frequencies`]: 128 kB for a text of any length. Terms with the same slot share
-/// their count.
+/// Slots of a [`Frequencies`], which takes 128 kB for a text of any length. Terms with the same
+/// slot share their count.
 const SLOTS: usize = 1 << 15;
 
 /// How often each term occurs.
 pub(crate) struct Frequencies {
+    /// Occurrences of the terms of each slot.
     counts: Vec<u32>,
+    /// The largest of the counts.
     top: u32,
     /// Number of texts added.
     texts: u32,
 }
 
-/// Share of texts above which a term is a common word or a name, not a topic.
+/// A term that occurs more often than this fraction of the number of texts is taken for a common
+/// word or a name, not for a topic.
 const COMMON_SHARE: f32 = 0.1;
 
 impl Frequencies {
@@ -127,13 +132,15 @@ impl Frequencies {
     }
 }
 
+/// The slot of a term: the upper 15 bits of a product, a number below [`SLOTS`].
 const fn slot(term: u64) -> usize {
     (term.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 49) as usize
 }
 
-/// Hashes of the terms of an ask's focus.
+/// Hashes of the terms of [`SummaryAsk::focus`](crate::SummaryAsk::focus).
 pub(crate) type Focus = rustc_hash::FxHashSet<u64>;
 
+/// The terms of a focus; none without a focus.
 pub(crate) fn focus(text: Option<&str>) -> Focus {
     let mut terms = Focus::default();
     each_term(text.unwrap_or_default(), |term| {
@@ -151,13 +158,17 @@ pub(crate) struct Signals {
     pub(crate) identifiers: u32,
     /// Number of other words with digits.
     pub(crate) numbers: u32,
-    /// Number of capitalised words after the first.
+    /// Number of capitalized words after the first.
     pub(crate) names: u32,
     /// Number of terms of the focus.
     pub(crate) wanted: u32,
+    /// Whether it is a question.
     pub(crate) asks: bool,
+    /// Whether it has a word that marks a decision.
     pub(crate) decides: bool,
+    /// Whether it has a word that marks an error.
     pub(crate) fails: bool,
+    /// Number of terms that are not stop words.
     terms: u32,
 }
 
@@ -213,7 +224,8 @@ impl Signals {
         }
     }
 
-    /// The importance of the sentence, from 0 to about 6.
+    /// The importance of the sentence, from 0 to about 6, or to about 10 if it has terms of the
+    /// focus.
     pub(crate) fn weight(&self) -> f32 {
         let at_most = |n: u32, most: u32| n.min(most) as f32;
         let mut weight = self.central * 2.0

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use unicode_segmentation::UnicodeSegmentation;
 
-/// The text without control characters, terminal colours, line separators other than `\n`, and
+/// The text without control characters, terminal colors, line separators other than `\n`, and
 /// direction overrides.
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_unclean) {
@@ -59,8 +59,8 @@ pub(crate) fn fold(text: &str) -> String {
     out
 }
 
-/// The first `chars` characters; never cuts within a grapheme, unless the first one is longer than
-/// that.
+/// The first `chars` characters. The cut is never within a grapheme, unless the first grapheme is
+/// longer than that.
 pub(crate) fn head(text: &str, chars: usize) -> &str {
     if text.len() <= chars {
         return text;
@@ -119,7 +119,8 @@ pub(crate) fn clip_middle(text: &str, keep: usize) -> String {
     format!("{front}…{}", tail.trim_start_matches(is_combining))
 }
 
-/// The text with a blank before each line that looks like a range's label (`[13 assistant]`).
+/// The text with a blank before each line that looks like the beginning of a line in a range's
+/// summary (`[13 assistant]`, `[… ×12]`).
 pub(crate) fn escape_labels(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for (at, line) in text.split('\n').enumerate() {

@@ -1,13 +1,14 @@
-//! Counts tokens with the ask's measure, and clips a text to a number of tokens.
+//! Counts tokens in the conversation's encoding, and clips a text to a number of tokens.
 
 use crate::summarizer::Measure;
 
 use super::{text, work};
 
-/// Bytes that a token seldom exceeds. Only blanks do, and clipping them loses nothing.
+/// Hardly any token has more bytes than this. Those that have are blanks, and clipping them loses
+/// nothing.
 const MAX_TOKEN_BYTES: u64 = 16;
 
-/// The ask's measure.
+/// Counts with [`SummaryAsk::measure`](crate::SummaryAsk::measure).
 #[derive(Clone, Copy)]
 pub(crate) struct TokenCounter<'a>(pub(crate) &'a Measure);
 
@@ -18,8 +19,8 @@ impl TokenCounter<'_> {
         (self.0)(text).get()
     }
 
-    /// The longest beginning of `text` within `budget` tokens, with an ellipsis where it was cut;
-    /// may be empty.
+    /// The longest beginning of `text` within `budget` tokens, with an ellipsis if it was cut. If
+    /// not even that fits: one character, an ellipsis, a full stop, or nothing.
     pub(crate) fn clip(self, text: &str, budget: u64) -> String {
         let text = text::head(
             text,

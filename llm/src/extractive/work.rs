@@ -1,5 +1,5 @@
-//! Counts the bytes that are read, in this crate's unit tests only, which check that the work is
-//! linear.
+//! Counts the bytes that are read. Only the unit tests of this crate count them, to check that the
+//! work is linear.
 
 #[cfg(test)]
 thread_local! {

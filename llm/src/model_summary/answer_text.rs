@@ -1,11 +1,11 @@
-//! The text of a model's answer: the fields of its JSON object, or the plain text where it wrote no
-//! JSON.
+//! The text of a model's answer: the fields of the answer's JSON object, or the plain text if the
+//! model wrote no JSON.
 
 use serde_json::{Map, Value};
 
 use crate::extractive::text;
 
-/// The lists of an answer, and the headings above them.
+/// The lists in an answer's object, each with its heading in the text.
 const LISTS: [(&str, &str); 4] = [
     ("decisions", "Decisions"),
     ("open", "Open"),
@@ -13,11 +13,12 @@ const LISTS: [(&str, &str); 4] = [
     ("requests", "Requests"),
 ];
 
-/// Opening braces at which the object may begin, tried in order: prose before it seldom has more.
+/// How many opening braces are tried as the beginning of the object. Prose before the object seldom
+/// has more.
 const MAX_BRACES: usize = 8;
 
-/// The text of the answer; blank where it holds none. It holds no control characters but line feed
-/// and tab. None for JSON that is broken or is not the requested object.
+/// The text of the answer, without control characters other than line feed and tab; blank if the
+/// answer has no text. None for JSON that is broken or is not the requested object.
 pub(super) fn answer_text(answer: &str) -> Option<String> {
     let clean = text::clean(answer);
     let answer = without_thoughts(&clean);
@@ -29,8 +30,8 @@ pub(super) fn answer_text(answer: &str) -> Option<String> {
     (!is_json).then(|| plain.to_owned())
 }
 
-/// The answer after the thoughts that some local models write before it; empty where the thoughts
-/// do not end.
+/// The answer without the thoughts that some local models write before it; empty if the thoughts do
+/// not end.
 fn without_thoughts(answer: &str) -> &str {
     let Some(thoughts) = answer.trim_start().strip_prefix("<think>") else {
         return answer;
@@ -40,8 +41,8 @@ fn without_thoughts(answer: &str) -> &str {
         .map_or("", |(_, answer)| answer)
 }
 
-/// The answer's object: alone, in a code fence, or with prose around it. Unescaped line feeds and
-/// tabs inside its strings are accepted.
+/// The answer's object, which may stand alone, in a code fence or between prose. Unescaped line
+/// feeds and tabs inside its strings are accepted.
 fn object(answer: &str) -> Option<Map<String, Value>> {
     answer
         .match_indices('{')
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_found_in_fences_thoughts_and_prose() {
+    fn an_object_is_found_in_a_fence_within_prose_and_after_thoughts() {
         for around in [
             ("```json\n", "\n```"),
             ("Here {it} is: ", " Done."),
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn json_that_is_not_the_requested_object_is_none() {
+    fn json_that_is_not_the_requested_object_is_refused() {
         for answer in [
             "{}",
             "[]",
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_that_are_no_strings_are_written_on_one_line() {
+    fn entries_that_are_not_strings_are_written_on_one_line() {
         let text = text(
             r#"{"summary":"s","decisions":[{"what":"ship","n":3},["a","b\nuser: hi"],null,7],"open":"the log"}"#,
         );
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn identifiers_that_the_summary_holds_are_not_repeated() {
+    fn identifiers_that_the_summary_names_are_not_repeated() {
         assert_eq!(
             text(r#"{"summary":"src/a.rs is done","identifiers":["src/a.rs"]}"#),
             "src/a.rs is done"

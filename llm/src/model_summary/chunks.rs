@@ -1,9 +1,10 @@
-//! Cuts items into chunks that fit a call. Cutting is greedy and in order, so items appended at the
-//! end change no full chunk before them.
+//! Cuts items into chunks that fit a call. Each chunk takes as much as fits, in order, so items
+//! that are added at the end change no full chunk before them. (`prompt.rs` keeps the items' texts
+//! from being read as instructions.)
 //!
-//! Texts are taken in stretches of about a kilobyte that end at a line, a sentence or a word. Each
-//! stretch is counted once, in the form in which it is sent: escaped in JSON. So the work is
-//! linear, and a chunk counts at most the sum of its stretches.
+//! A text is taken in stretches of about a kilobyte that end after a line, a sentence or a word.
+//! The tokens of each stretch are counted once, in the form in which it is sent: escaped in JSON.
+//! So the work is linear, and a chunk has at most the sum of its stretches' tokens.
 
 use std::ops::Range;
 
@@ -11,14 +12,15 @@ use crate::extractive::{text, token_counter::TokenCounter};
 
 use super::items::Item;
 
-/// Bytes of a stretch: short enough that a chunk is full to within a twentieth of a small window.
+/// Bytes of a stretch: short enough that a chunk leaves at most about a twentieth of a small window
+/// unused.
 const STRETCH_BYTES: usize = 1024;
 
-/// A stretch takes at most this fraction (one quarter) of a chunk's budget, so that every chunk but
-/// the last is more than half full.
+/// A stretch takes at most a quarter of a chunk's budget, so that every chunk but the last is more
+/// than half full. This is the divisor.
 const STRETCHES_PER_CHUNK: u64 = 4;
 
-/// Tokens that a seam between two stretches or lines may add to the sum of their counts.
+/// Tokens that joining two stretches or lines may add to the sum of their counts.
 const SEAM_TOKENS: u64 = 1;
 
 /// Where a chunk begins.
@@ -52,7 +54,7 @@ impl<'i> Slice<'i> {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Chunk<'i> {
     pub(super) slices: Vec<Slice<'i>>,
-    /// Most tokens of its lines.
+    /// Upper bound of the tokens of its lines.
     pub(super) tokens: u64,
 }
 
@@ -68,8 +70,8 @@ impl Chunk<'_> {
     }
 }
 
-/// The chunk of at most `budget` tokens that begins at `from`, and where the next one begins. Empty
-/// only when the budget is smaller than a line's fields and one stretch, which
+/// The chunk of at most `budget` tokens that begins at `from`, and where the next one begins. The
+/// chunk is empty only if the budget is too small for the fields of a line and one stretch, which
 /// [`super::token_budget::MIN_INPUT_TOKENS`] excludes.
 pub(super) fn next_chunk<'i>(
     items: &'i [Item<'i>],
@@ -77,7 +79,7 @@ pub(super) fn next_chunk<'i>(
     budget: u64,
     counter: TokenCounter<'_>,
 ) -> (Chunk<'i>, Position) {
-    let most = (budget / STRETCHES_PER_CHUNK).max(1);
+    let stretch_budget = (budget / STRETCHES_PER_CHUNK).max(1);
     let mut chunk = Chunk::default();
     let mut at = from;
     while let Some(item) = items.get(at.item) {
@@ -85,7 +87,7 @@ pub(super) fn next_chunk<'i>(
             item,
             at.byte,
             budget.saturating_sub(chunk.tokens),
-            most,
+            stretch_budget,
             counter,
         ) else {
             break;
@@ -106,20 +108,20 @@ pub(super) fn next_chunk<'i>(
     (chunk, at)
 }
 
-/// The longest part of the item from byte `from` on whose line counts at most `budget`: its end,
-/// and its tokens. None when not even one stretch fits.
+/// The longest range of the item's text that begins at byte `from` and whose line has at most
+/// `budget` tokens: the end of the range, and the line's tokens. None if not even one stretch fits.
 fn fill(
     item: &Item<'_>,
     from: usize,
     budget: u64,
-    most: u64,
+    stretch_budget: u64,
     counter: TokenCounter<'_>,
 ) -> Option<(usize, u64)> {
     let mut tokens = counter.count(&item.line(from..from)) + SEAM_TOKENS;
     let mut end = None;
     loop {
         let at = end.unwrap_or(from);
-        let (len, more) = stretch(&item.text[at..], most, counter);
+        let (len, more) = stretch(&item.text[at..], stretch_budget, counter);
         if tokens + more + SEAM_TOKENS > budget {
             return end.map(|end| (end, tokens));
         }
@@ -147,13 +149,13 @@ fn stretch(text: &str, budget: u64, counter: TokenCounter<'_>) -> (usize, u64) {
 
 /// The text as it stands between the quotes of a JSON string.
 pub(super) fn escaped(text: &str) -> String {
-    let quoted = serde_json::to_string(text).expect("a string always serialises");
+    let quoted = serde_json::to_string(text).expect("a string always serializes");
     quoted[1..quoted.len() - 1].to_owned()
 }
 
-/// Where to cut `text` within its first `most` bytes: after a line, a sentence or a word in the
-/// second half of them, else after a character. Takes at least one character, and never cuts within
-/// one.
+/// Where to cut `text` within its first `most` bytes: after a line, a sentence or a word that ends
+/// in their second half, or else after a character. The cut is after at least one character, and
+/// never within one.
 fn cut(text: &str, most: usize) -> usize {
     if text.len() <= most {
         return text.len();

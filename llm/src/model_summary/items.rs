@@ -1,4 +1,5 @@
-//! The lines that a model reads: one JSON object per source text, so that no text can forge a line.
+//! The lines that a model reads: one JSON object for each source text, so that no text can forge a
+//! line. `prompt.rs` puts the lines into a prompt.
 
 use std::borrow::Cow;
 
@@ -12,8 +13,8 @@ use crate::{
     summarizer::{Quote, SourceBody, SummaryAsk},
 };
 
-/// Most characters of a tool's name or a file's address in a line.
-const MAX_MARK_CHARS: usize = 80;
+/// Most characters of [`Item::lead`].
+const MAX_LEAD_CHARS: usize = 80;
 
 /// The kind of a source text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,8 +25,8 @@ pub(super) enum Kind {
     ToolResult,
     ToolError,
     /// The cached summary of a large message.
-    Digest,
-    /// The words that the summary quotes, where their message is not among the sources.
+    CachedSummary,
+    /// The words that the summary quotes, if their message is not among the sources.
     QuotedOpening,
     /// The previous checkpoint's summary, or a part of it.
     PreviousSummary,
@@ -34,7 +35,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Its name in a line; plain text has none.
+    /// Its name in a line, which `rules.txt` explains to the model. Plain text has none.
     const fn name(self) -> Option<&'static str> {
         Some(match self {
             Self::Text => return None,
@@ -42,23 +43,24 @@ impl Kind {
             Self::ToolCall => "tool_call",
             Self::ToolResult => "tool_result",
             Self::ToolError => "tool_error",
-            Self::Digest => "digest",
+            Self::CachedSummary => "digest",
             Self::QuotedOpening => "opening",
             Self::PreviousSummary => "earlier_summary",
             Self::PartSummary => "part_summary",
         })
     }
 
-    /// Whether a person or a model wrote it, in the language of the conversation; false for tools.
+    /// Whether a person or a model wrote the text, so that it is in the language of the
+    /// conversation. False for calls and results of tools.
     pub(super) const fn is_dialogue(self) -> bool {
         !matches!(self, Self::ToolCall | Self::ToolResult | Self::ToolError)
     }
 
-    /// Whether it comes from the conversation itself, not from a summary of it.
+    /// Whether the text is from the conversation itself, not from a summary.
     pub(super) const fn is_original(self) -> bool {
         !matches!(
             self,
-            Self::Digest | Self::PreviousSummary | Self::PartSummary
+            Self::CachedSummary | Self::PreviousSummary | Self::PartSummary
         )
     }
 }
@@ -66,12 +68,13 @@ impl Kind {
 /// One source text.
 #[derive(Debug, Clone)]
 pub(super) struct Item<'a> {
-    /// Ids of the first and the last message that it comes from.
+    /// Ids of the first and the last message from which the text comes.
     pub(super) messages: Option<(i64, i64)>,
     role: Option<&'static str>,
     pub(super) kind: Kind,
-    /// A tool's name or a file's address; empty for most items.
-    pub(super) mark: String,
+    /// What stands before the text: the name of a tool (`→ name`) or the address of a file; empty
+    /// for most items.
+    pub(super) lead: String,
     pub(super) text: Cow<'a, str>,
 }
 
@@ -86,10 +89,13 @@ struct Line<'a> {
     role: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<&'static str>,
+    /// The item's lead. (The marks around the data, BEGIN and END, are something else.)
     #[serde(skip_serializing_if = "str::is_empty")]
     mark: &'a str,
+    /// Whether the item has text before this range.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     continues: bool,
+    /// Whether the item has text after this range.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     goes_on: bool,
     text: &'a str,
@@ -102,13 +108,13 @@ impl<'a> Item<'a> {
             messages: None,
             role: None,
             kind: Kind::PreviousSummary,
-            mark: String::new(),
+            lead: String::new(),
             text: text::clean(text),
         }
     }
 
-    /// A model's summary of these items. It stays a previous summary where all of them are parts of
-    /// one.
+    /// The item for a model's summary of these items. Its kind is [`Kind::PreviousSummary`] if all
+    /// of them are pieces of the previous summary, or else [`Kind::PartSummary`].
     pub(super) fn part<'i>(of: impl Iterator<Item = &'i Item<'i>> + Clone, text: String) -> Self {
         let kind = if of.clone().all(|item| item.kind == Kind::PreviousSummary) {
             Kind::PreviousSummary
@@ -122,19 +128,19 @@ impl<'a> Item<'a> {
             messages,
             role: None,
             kind,
-            mark: String::new(),
+            lead: String::new(),
             text: Cow::Owned(text),
         }
     }
 
-    /// This item with only a part of its text.
-    pub(super) fn stretch<'b>(&self, range: std::ops::Range<usize>) -> Item<'b> {
+    /// This item with only a range of its text.
+    pub(super) fn cut_to<'b>(&self, range: std::ops::Range<usize>) -> Item<'b> {
         let text = Cow::Owned(self.text[range].to_owned());
         Item {
             messages: self.messages,
             role: self.role,
             kind: self.kind,
-            mark: self.mark.clone(),
+            lead: self.lead.clone(),
             text,
         }
     }
@@ -146,7 +152,7 @@ impl<'a> Item<'a> {
             messages: Some((id, id)),
             role: Some("user"),
             kind: Kind::QuotedOpening,
-            mark: String::new(),
+            lead: String::new(),
             text,
         }
     }
@@ -162,17 +168,17 @@ impl<'a> Item<'a> {
             messages,
             role: self.role,
             kind: self.kind.name(),
-            mark: &self.mark,
+            mark: &self.lead,
             continues: range.start > 0,
             goes_on: range.end < self.text.len(),
             text: &self.text[range],
         };
-        serde_json::to_string(&line).expect("strings and numbers in a struct always serialise")
+        serde_json::to_string(&line).expect("strings and numbers in a struct always serialize")
     }
 }
 
-/// The texts of the ask's messages, and the quoted opening where it is none of them. Blank texts
-/// are left out.
+/// The texts of the sources. If the quoted message is not a source, its text comes first. Blank
+/// texts of the sources are left out, unless they have a lead.
 pub(super) fn items<'a>(ask: &SummaryAsk<'a>) -> Vec<Item<'a>> {
     let names = CallNames::of(ask.sources);
     let is_no_source = |quote: &Quote<'_>| {
@@ -185,18 +191,18 @@ pub(super) fn items<'a>(ask: &SummaryAsk<'a>) -> Vec<Item<'a>> {
         .filter(is_no_source)
         .map(|quote| Item::quoted_opening(&quote));
     let messages = ask.sources.iter().flat_map(|source| {
-        let digest = matches!(source.body, SourceBody::Digest(_));
+        let is_cached_summary = matches!(source.body, SourceBody::CachedSummary(_));
         fragments(source, &names)
             .into_iter()
             .map(move |fragment| Item {
                 messages: Some((source.message_id.0, source.message_id.0)),
                 role: Some(source.role.name()),
-                kind: if digest {
-                    Kind::Digest
+                kind: if is_cached_summary {
+                    Kind::CachedSummary
                 } else {
                     kind(fragment.kind)
                 },
-                mark: text::clip(&fragment.lead, MAX_MARK_CHARS).into_owned(),
+                lead: text::clip(&fragment.lead, MAX_LEAD_CHARS).into_owned(),
                 text: fragment.text,
             })
     });

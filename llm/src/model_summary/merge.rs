@@ -1,11 +1,12 @@
-//! Reduces any number of items to one text: what does not fit one call is summarised chunk by
-//! chunk, level by level.
+//! Reduces any number of items to one text. If the items do not fit one call, each chunk of them is
+//! replaced by its part, a summary of that chunk. Such a pass is a level. It is repeated until the
+//! parts fit one call.
 //!
-//! Why it ends: all chunks but the last are more than half full ([`super::chunks`]), and a part
-//! with its line counts at most an eighth of the budget ([`super::token_budget`]). So a level of T
-//! tokens becomes at most T / 4 plus an eighth of the budget. A level of one chunk becomes one
-//! part, which fits a call beside a previous summary of three quarters. A refusal by the provider
-//! shrinks the budget by at least an eighth, until it is too small to work with.
+//! Why this ends: all chunks but the last are more than half full ([`super::chunks`]), and the line
+//! of a part has at most an eighth of the budget ([`super::token_budget`]). So a level of T tokens
+//! becomes at most T / 4 plus an eighth of the budget. A level of one chunk becomes one part, which
+//! fits a call beside a previous summary that takes three quarters of the budget. A refusal by the
+//! provider shrinks the budget by at least an eighth, until it is too small to work with.
 
 use anneal_core::{
     digest::{self, Digest},
@@ -27,8 +28,8 @@ use super::{
     token_budget::{self, MAX_CARRIED_TOKENS, TokenBudget},
 };
 
-/// Quarters of the last call's budget that the previous summary may take without being summarised
-/// itself.
+/// Quarters of the last call's budget that the previous summary may take. A longer one is itself
+/// summarized first.
 const PREVIOUS_QUARTERS: u64 = 3;
 
 /// One summary being written.
@@ -39,11 +40,11 @@ pub(super) struct SummaryRun<'a> {
     pub(super) split: TargetSplit,
     /// Identifiers that a text may be required to keep.
     pub(super) dialogue: DialogueIdentifiers<'a>,
-    /// The model's window, or the smaller one that a refusal has named.
+    /// The model's window, or the smaller one that the provider has named in a refusal.
     pub(super) window: Tokens,
     /// Most source tokens of a call, lowered when the provider refuses more.
     cap: u64,
-    /// Tokens of the instructions.
+    /// Most tokens of a call beside its source lines.
     overhead: u64,
 }
 
@@ -80,17 +81,23 @@ impl<'a> SummaryRun<'a> {
         let mut messages = items(self.ask);
         loop {
             let budget = self.budget()?.whole;
-            let Some(before) = self.tokens_within(&previous, budget * PREVIOUS_QUARTERS / 4) else {
+            let Some(previous_tokens) =
+                self.tokens_within(&previous, budget * PREVIOUS_QUARTERS / 4)
+            else {
                 previous = self.reduce_level(&previous).await?;
                 continue;
             };
-            if self.tokens_within(&messages, budget - before).is_none() {
+            if self
+                .tokens_within(&messages, budget - previous_tokens)
+                .is_none()
+            {
                 messages = self.reduce_level(&messages).await?;
                 continue;
             }
             let everything: Vec<Item<'a>> = previous.iter().chain(&messages).cloned().collect();
             let (all, end) = self.next_chunk(&everything, Position::default(), budget);
-            // Counted together, in longer stretches, the items may count more than one by one.
+            // The items may have more tokens when they are counted together, because their
+            // stretches are then cut at other places.
             if !end.is_end(&everything) {
                 messages = self.reduce_level(&messages).await?;
                 continue;
@@ -144,7 +151,7 @@ impl<'a> SummaryRun<'a> {
                     chunk
                         .slices
                         .iter()
-                        .map(|slice| slice.item.stretch(slice.range.clone())),
+                        .map(|slice| slice.item.cut_to(slice.range.clone())),
                 );
                 at = next;
                 continue;
@@ -178,7 +185,8 @@ impl<'a> SummaryRun<'a> {
         Ok(parts)
     }
 
-    /// The part of a chunk: the stored one of an earlier run, else a new one, which is then stored.
+    /// Returns the part of a chunk: loads the one that an earlier run has stored, or else writes
+    /// and stores a new one.
     async fn load_or_write_part(
         &self,
         chunk: &Chunk<'_>,
@@ -194,8 +202,8 @@ impl<'a> SummaryRun<'a> {
         Ok(text)
     }
 
-    /// A digest of everything that the model's answer depends on, except for the random string of
-    /// the marks.
+    /// A hash of everything that the model's answer depends on, except for the random string in the
+    /// prompt's BEGIN and END lines.
     fn part_key(&self, chunk: &Chunk<'_>, target: u64) -> Digest {
         let purpose = match self.ask.purpose {
             Purpose::Range => "range",
@@ -214,8 +222,8 @@ impl<'a> SummaryRun<'a> {
     }
 
     fn budget(&self) -> Result<TokenBudget, SummaryFailure> {
-        // Uses the ask's target, not the rest that the quoted words leave of it: chunks, and so the
-        // stored parts, must not change with the length of a quote.
+        // The budget depends on the whole target, not on what the quoted words leave of it: chunks,
+        // and so the stored parts, must not change with the length of a quote.
         TokenBudget::of(
             self.model,
             self.window,
@@ -234,9 +242,9 @@ impl<'a> SummaryRun<'a> {
         })
     }
 
-    /// Shrinks the budget after the provider refused `sent` source tokens: to the window that it
-    /// names where that is enough, else to two thirds of `sent`. Returns the refusal as the error
-    /// where the budget gets too small to work with.
+    /// Shrinks the budget after the provider refused `sent` source tokens: to the window that the
+    /// provider names, if that is enough, or else to two thirds of `sent`. Returns the refusal as
+    /// the error if the budget gets too small to work with.
     fn shrink_budget(
         &mut self,
         refusal: CallFailure,

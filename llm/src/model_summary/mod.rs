@@ -1,15 +1,21 @@
-//! Summaries that a language model writes: the sources are sent as data, cut to the model's window,
-//! merged, and the answers are checked before use.
+//! Summaries that a language model writes. The sources are sent as data, in calls that fit the
+//! model's window, and every answer is checked before use.
+//!
+//! An *item* is one source text. A *chunk* is what one call reads: items, the first and last
+//! perhaps cut. A *part* is the model's summary of one chunk. Parts are merged into the whole
+//! summary.
 //!
 //! - `items`: the texts of the sources, as the JSON lines that the model reads.
 //! - `chunks`: cuts items to the size of a call.
-//! - `token_budget`: how much a call may read and answer.
-//! - `merge`: summarises chunks level by level until one call holds everything.
-//! - `write`: one text: call, checks, one repair.
-//! - `prompt`: the instructions, and the feedback for a repair.
+//! - `token_budget`: how many tokens a call may read and answer.
+//! - `merge`: replaces chunks by their parts until one call can read everything.
+//! - `write`: writes one text: calls the model, checks the answer, and calls once more with
+//!   feedback if the answer is refused.
+//! - `prompt`: the instructions, the feedback on a refused answer, and what keeps the sources'
+//!   texts from being read as instructions: the lines BEGIN and END around them.
 //! - `request`: the prompt in each provider's format.
 //! - `answer_text`: the text in a model's answer.
-//! - `gates`: what an answer must not be.
+//! - `gates`: the checks that refuse an unusable answer.
 
 mod answer_text;
 mod chunks;
@@ -32,30 +38,32 @@ use crate::{
 /// Fewest tokens of a useful text: two short sentences.
 const MIN_TEXT_TOKENS: u64 = 24;
 
-/// The quoted words take at most this fraction (one quarter) of a summary's tokens.
-const QUOTE_FRACTION: u64 = 4;
+/// The quoted words take at most a quarter of a summary's tokens. This is the divisor.
+const QUOTE_DIVISOR: u64 = 4;
 
-/// Tokens that joining text and quote may add.
+/// Tokens that joining the text and the quote may add.
 const SEAM_TOKENS: u64 = 2;
 
-/// Summarises with a language model: in one call where the source fits its window, else in parts
-/// that are merged.
+/// Summarizes with a language model: in one call if the source fits the model's window, or else in
+/// parts that are merged.
 pub struct ModelSummarizer<'a> {
     model: &'a Model,
     calls: &'a dyn SummaryCalls,
 }
 
 impl<'a> ModelSummarizer<'a> {
-    /// Version of the instructions. Must be raised whenever answers to the same source may change.
+    /// Version of the instructions. It must be raised whenever the summary of the same source may
+    /// change.
     pub const PROMPT_VERSION: i32 = 1;
 
-    /// A summariser that makes its calls through `calls`.
+    /// A summarizer that makes its calls through `calls`.
     pub fn new(model: &'a Model, calls: &'a dyn SummaryCalls) -> Self {
         Self { model, calls }
     }
 
-    /// Writes the summary and checks it with [`SummaryAsk::accept`]. Between its calls it uses the
-    /// processor for a time that is linear in the sources: poll it on a blocking thread.
+    /// Writes the summary and checks it with [`SummaryAsk::accept`]. Poll the future on a blocking
+    /// thread: between the calls it computes for a time that is linear in the length of the
+    /// sources.
     pub async fn summarize(&self, ask: &SummaryAsk<'_>) -> Result<Summary, SummaryFailure> {
         let split = TargetSplit::of(ask)?;
         let text = merge::SummaryRun::new(self.model, self.calls, ask, split)
@@ -75,7 +83,7 @@ struct TargetSplit {
 }
 
 impl TargetSplit {
-    /// The split for an ask; an error where the sources are blank, or the target is too small.
+    /// The split for this ask; an error if the sources are blank, or the target is too small.
     fn of(ask: &SummaryAsk<'_>) -> Result<Self, SummaryFailure> {
         if ask.is_blank() {
             return Err(SummaryFailure::EmptySource);
@@ -96,7 +104,7 @@ impl TargetSplit {
         let label = |quote: &Quote<'_>| format!("[{} user, word for word]", quote.message_id);
         let quote = ask
             .quoted
-            .map(|quote| previous::quote(&quote, &label(&quote), counter, limit / QUOTE_FRACTION));
+            .map(|quote| previous::quote(&quote, &label(&quote), counter, limit / QUOTE_DIVISOR));
         let quote = quote.unwrap_or_default();
         if quote.is_empty()
             && ask

@@ -1,9 +1,13 @@
 //! The prompt of a call: instructions as the system prompt, and one user message that holds the
-//! data between two marks.
+//! data between the lines BEGIN and END (the marks).
 //!
-//! Each line of data is a JSON object, so a source text cannot begin a line. The marks carry a
-//! random string, so a source text cannot forge them. Any change of these texts changes answers:
-//! raise [`super::ModelSummarizer::PROMPT_VERSION`] with it.
+//! Three things keep a source text from being read as an instruction. `rules.txt` says that
+//! everything between the marks is data. Each line of data is a JSON object, so a source text
+//! cannot begin a line. The marks carry a random string (the boundary), so a source text cannot
+//! forge them.
+//!
+//! Any change of these texts changes answers: raise [`super::ModelSummarizer::PROMPT_VERSION`] with
+//! it.
 
 use std::fmt::Write as _;
 
@@ -25,20 +29,21 @@ pub(super) struct Task {
     pub(super) output: u64,
     /// Strings of the data that the text must hold unchanged.
     pub(super) must_keep: Vec<String>,
-    /// The fault of the previous answer.
+    /// What was wrong with the previous answer.
     pub(super) feedback: Option<Feedback>,
 }
 
-/// The use of a text.
+/// What the text is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// It is the summary.
+    /// The text is the whole summary.
     Whole,
-    /// It is merged with others.
+    /// The text is a part, which is merged with others.
     Part,
 }
 
-/// The fault that is reported to the model; the refused text itself is never sent back.
+/// What was wrong with an answer, as it is reported to the model. The refused text itself is never
+/// sent back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Feedback {
     Empty,
@@ -48,7 +53,7 @@ pub(super) enum Feedback {
 }
 
 impl Feedback {
-    /// The feedback on this failure; None where another answer would not help.
+    /// The feedback on this failure; None if another answer would not help.
     pub(super) const fn of(failure: &SummaryFailure) -> Option<Self> {
         Some(match failure {
             SummaryFailure::EmptyAnswer => Self::Empty,
@@ -100,8 +105,8 @@ impl Feedback {
     }
 }
 
-/// The last line of the data, where strings must be kept. They come from the data, so they are sent
-/// as data.
+/// The last line of the data, if the text must keep strings. The strings come from the data, so
+/// they are sent as data.
 #[derive(Serialize)]
 struct MustKeep<'a> {
     kind: &'static str,
@@ -112,17 +117,18 @@ struct MustKeep<'a> {
 pub(super) struct Prompt {
     pub(super) system: String,
     pub(super) user: String,
-    /// The random string of the marks.
+    /// The random string in the lines BEGIN and END.
     pub(super) boundary: String,
 }
 
-/// The prompt for these lines, with marks that no text can guess: 122 random bits.
+/// The prompt for these lines. Its marks hold 122 random bits, so that no source text can guess
+/// them.
 pub(super) fn prompt(ask: &SummaryAsk<'_>, task: &Task, lines: &str) -> Prompt {
     with_boundary(ask, task, lines, Uuid::new_v4())
 }
 
-/// The prompt without lines, with a fixed string in its marks: its size decides where texts are
-/// cut, so it must not vary.
+/// The prompt without lines. Its marks hold a fixed string: the prompt's size decides where texts
+/// are cut, so it must not vary.
 pub(super) fn empty(ask: &SummaryAsk<'_>, task: &Task) -> Prompt {
     with_boundary(
         ask,
@@ -209,5 +215,5 @@ fn user(ask: &SummaryAsk<'_>, task: &Task, lines: &str, boundary: &str) -> Strin
 }
 
 fn json(value: &(impl Serialize + ?Sized)) -> String {
-    serde_json::to_string(value).expect("strings in structs always serialise")
+    serde_json::to_string(value).expect("strings in structs always serialize")
 }

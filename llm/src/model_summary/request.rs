@@ -1,5 +1,5 @@
-//! One system text and one user text in the formats that `anneal_core::render` writes, without a
-//! conversation.
+//! Writes a system text and a user text as a request, in the formats that `anneal_core::render`
+//! writes for conversations.
 
 use anneal_core::{message::Role, render::Format};
 use serde::Serialize;
@@ -94,7 +94,7 @@ pub(super) fn request(format: Format, system: &str, user: &str) -> String {
             }],
         },
     };
-    serde_json::to_string(&request).expect("strings in structs always serialise")
+    serde_json::to_string(&request).expect("strings in structs always serialize")
 }
 
 #[cfg(test)]

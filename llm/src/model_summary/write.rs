@@ -1,5 +1,5 @@
 //! Writes one text: calls the model, checks the answer, and calls once more with feedback if the
-//! answer is badly written.
+//! answer is refused for something that the model can do better.
 
 use anneal_core::tokens::Tokens;
 
@@ -19,27 +19,31 @@ use super::{
     token_budget,
 };
 
-/// A part may exceed its target by this fraction (one quarter): the merge shortens it again, and a
-/// second call would cost more.
-const PART_TOLERANCE: u64 = 4;
+/// A part may exceed its target by a quarter of it: the merge shortens the part again, and a second
+/// call would cost more. This is the divisor.
+const PART_TOLERANCE_DIVISOR: u64 = 4;
 
-/// Bytes of an answer per token of its output limit. More than sixteen are rare, except for blanks.
-/// A longer answer is not parsed, because each byte of it would take many in memory.
+/// Most bytes of an answer per token of its output limit. Texts rarely have more than sixteen bytes
+/// per token, except for blanks. A longer answer is not parsed, because each of its bytes would
+/// take many bytes in memory.
 const MAX_BYTES_PER_TOKEN: u64 = 32;
 
-/// The strings that must be kept take at most this fraction (one quarter) of a text's tokens.
-const MUST_KEEP_FRACTION: u64 = 4;
+/// The strings that must be kept take at most a quarter of a text's tokens. This is the divisor.
+const MUST_KEEP_DIVISOR: u64 = 4;
 
 /// A call's answer, and the facts of the call that its checks need.
 struct AnsweredCall {
     answer: Answer,
+    /// The random string in the prompt's lines BEGIN and END.
     boundary: String,
+    /// Tokens of the prompt.
     sent: u64,
 }
 
 impl SummaryRun<'_> {
-    /// Writes the part that stands for a chunk. A part whose second version still misses a string
-    /// is accepted: it is one of many, and without it there would be no summary.
+    /// Writes the part that stands for a chunk. If its second version still lacks a string that it
+    /// must keep, it is accepted all the same: it is one of many parts, and without it there would
+    /// be no summary.
     pub(super) async fn write_part(
         &self,
         chunk: &Chunk<'_>,
@@ -56,7 +60,7 @@ impl SummaryRun<'_> {
     }
 
     fn task(&self, stage: Stage, target: u64, chunk: &Chunk<'_>) -> Task {
-        let budget = (target / MUST_KEEP_FRACTION).min(token_budget::MUST_KEEP_TOKENS);
+        let budget = (target / MUST_KEEP_DIVISOR).min(token_budget::MUST_KEEP_TOKENS);
         let counter = TokenCounter(self.ask.measure);
         Task {
             stage,
@@ -148,10 +152,10 @@ impl SummaryRun<'_> {
         }
     }
 
-    /// The text of a part, if it is within its target and the tolerance.
+    /// The text of a part, if it exceeds its target by no more than the tolerance.
     fn accepted_part(&self, text: &str, target: u64) -> Result<String, SummaryFailure> {
         let tokens = TokenCounter(self.ask.measure).count(&escaped(text));
-        if tokens > target + target / PART_TOLERANCE {
+        if tokens > target + target / PART_TOLERANCE_DIVISOR {
             let [tokens, target] = [tokens, target].map(Tokens::new);
             return Err(SummaryFailure::OverTarget { tokens, target });
         }

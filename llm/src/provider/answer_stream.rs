@@ -62,7 +62,8 @@ impl AnswerStream {
         self.answer.usage()
     }
 
-    /// Reads one event, or the whole document.
+    /// Makes one step: detects the format of an unread body and, if it is one document, reads all
+    /// of it; or reads one event.
     async fn advance(&mut self) -> Result<(), CallFailure> {
         match &mut self.source {
             Source::Over => Ok(()),
@@ -86,11 +87,12 @@ impl AnswerStream {
             Source::Events(events) => match events.next().await {
                 Some(Ok(event)) => self.read(&event),
                 None => self.finish(),
-                // The answer is complete; only the mark of its end is missing.
+                // The provider has said why the model stopped, so the answer is complete. Only the
+                // mark of its end is missing.
                 Some(Err(_)) if self.answer.has_stopped() => self.finish(),
                 Some(Err(EventStreamError::Transport(failure))) => Err(failure),
                 Some(Err(EventStreamError::Utf8(_) | EventStreamError::Parser(_))) => {
-                    Err(CallFailure::Broken("it is not the protocol"))
+                    Err(CallFailure::Broken("it does not follow the protocol"))
                 }
             },
         }
@@ -121,7 +123,7 @@ impl AnswerStream {
     }
 }
 
-/// An [`AnswerStream`] that records the cost of the call, also of an abandoned one.
+/// An [`AnswerStream`] that records the cost of the call, even if the call is abandoned.
 pub struct BilledAnswerStream<'a> {
     pieces: AnswerStream,
     cost: &'a mut CallCost,

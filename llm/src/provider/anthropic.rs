@@ -69,7 +69,7 @@ struct Delta {
     stop_reason: Option<String>,
 }
 
-/// Token counts; `input` excludes tokens read from the cache and written to it.
+/// Token counts. `input` excludes the tokens that were read from the cache or written to it.
 #[derive(Deserialize, Default)]
 struct Usage {
     #[serde(rename = "input_tokens", default)]
@@ -83,7 +83,7 @@ struct Usage {
 }
 
 impl Usage {
-    /// These counts, with the earlier ones where these have none.
+    /// These counts. A missing one is taken from `earlier`.
     fn or(self, earlier: &Self) -> Self {
         Self {
             input: self.input.or(earlier.input),
@@ -104,7 +104,8 @@ impl Usage {
     }
 }
 
-/// The blocks that have started and not stopped, by index, and the counts so far.
+/// The state of the reader: the blocks that have started and not stopped, by index, and the counts
+/// so far.
 #[derive(Default)]
 pub(super) struct Anthropic {
     blocks: BTreeMap<u64, Block>,
@@ -127,7 +128,7 @@ enum Block {
         given: String,
         fragments: String,
     },
-    /// A kind that was not requested.
+    /// A kind of block that anneal does not request.
     Other,
 }
 
@@ -236,8 +237,8 @@ fn extend_block(block: &mut Block, delta: Delta, answer: &mut PartialAnswer) {
 
 fn finish_block(block: Block, answer: &mut PartialAnswer) -> Result<(), CallFailure> {
     match block {
-        // Thoughts without a signature cannot be sent back. They were passed on as readable
-        // thoughts.
+        // Thoughts without a signature cannot be sent back to the provider, so they are not stored.
+        // Their text has already been passed on as `Piece::Thought`.
         Block::Thinking { text, signature } if !signature.is_empty() => {
             answer.push_reasoning(PROVIDER, text, signature, Visibility::Readable);
         }

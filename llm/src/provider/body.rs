@@ -1,5 +1,5 @@
-//! The body of an answer: read within limits of bytes and time. Its format is detected by its first
-//! bytes, and streams are passed on line by line.
+//! Reads the body of an answer within limits of bytes and time. The first bytes show the format.
+//! A stream of events is passed on line by line.
 
 use futures::{Stream, stream};
 use reqwest::{Response, header::CONTENT_TYPE};
@@ -7,9 +7,9 @@ use reqwest::{Response, header::CONTENT_TYPE};
 use super::{CallFailure, call_limits::Deadlines};
 
 const TOO_LARGE: CallFailure = CallFailure::Broken("it is larger than response_bytes");
-const NO_TEXT: CallFailure = CallFailure::Broken("it is no UTF-8");
+const NOT_UTF8: CallFailure = CallFailure::Broken("it is not UTF-8");
 
-/// Field names with which a stream of events may begin; a comment has an empty name.
+/// Field names with which a stream of server-sent events may begin. A comment has an empty name.
 const FIELDS: [&[u8]; 5] = [b"data:", b"event:", b"id:", b"retry:", b":"];
 
 /// The format of a body.
@@ -28,7 +28,7 @@ pub(super) struct Body {
     /// Bytes that may still be read.
     left: usize,
     buffer: Vec<u8>,
-    /// Bytes of the buffer that are consumed.
+    /// Bytes at the start of the buffer that are consumed.
     start: usize,
     /// Bytes of the buffer already searched for a line end.
     searched: usize,
@@ -37,7 +37,8 @@ pub(super) struct Body {
 }
 
 impl Body {
-    /// The body of an answer whose status is a success.
+    /// The body of an answer with a success status. Fails if the headers announce HTML, or more
+    /// than `bytes`.
     pub(super) fn of(
         response: Response,
         deadlines: Deadlines,
@@ -48,7 +49,7 @@ impl Body {
             .get(CONTENT_TYPE)
             .map(reqwest::header::HeaderValue::as_bytes);
         if kind.is_some_and(|kind| kind.trim_ascii_start().starts_with(b"text/html")) {
-            return Err(CallFailure::Broken("it is a page"));
+            return Err(CallFailure::Broken("it is an HTML page"));
         }
         if response
             .content_length()
@@ -73,7 +74,8 @@ impl Body {
         }
     }
 
-    /// Reads the first bytes of a body, as many as come in time, and then closes the connection.
+    /// Reads at most `bytes` of a body, or as many as arrive before a deadline, and closes the
+    /// connection.
     pub(super) async fn read_prefix(
         response: Response,
         deadlines: Deadlines,
@@ -92,13 +94,13 @@ impl Body {
             let unread = &self.buffer[self.start..];
             match unread.first() {
                 Some(b'{') => return Ok(BodyFormat::Document),
-                Some(b'<') => return Err(CallFailure::Broken("it is a page")),
+                Some(b'<') => return Err(CallFailure::Broken("it is an HTML page")),
                 Some(_) if FIELDS.iter().any(|field| unread.starts_with(field)) => {
                     return Ok(BodyFormat::Events);
                 }
                 // Not the beginning of a field name, so more bytes do not help.
                 Some(_) if !FIELDS.iter().any(|field| field.starts_with(unread)) => {
-                    return Err(CallFailure::Broken("it is not the protocol"));
+                    return Err(CallFailure::Broken("it does not follow the protocol"));
                 }
                 _ => {}
             }
@@ -108,8 +110,8 @@ impl Body {
         }
     }
 
-    /// Skips white space and byte order marks: within a line they would be content, and the event
-    /// parser fails at a byte order mark.
+    /// Skips white space and byte order marks before the first field: the event parser would take
+    /// white space as part of the field's name, and it fails at a byte order mark.
     fn skip_blank(&mut self) {
         const MARK: &[u8] = b"\xef\xbb\xbf";
         loop {
@@ -124,14 +126,14 @@ impl Body {
     /// Reads all of the rest. Cancel safe: dropping the future keeps what was read.
     pub(super) async fn read_to_end(&mut self) -> Result<&str, CallFailure> {
         while self.read_more().await? {}
-        std::str::from_utf8(&self.buffer[self.start..]).map_err(|_| NO_TEXT)
+        std::str::from_utf8(&self.buffer[self.start..]).map_err(|_| NOT_UTF8)
     }
 
-    /// The rest as lines, with a blank line at its end, which completes an event that lacks its
-    /// own.
+    /// The rest of the body as lines, and then a blank line, which completes a last event that has
+    /// none.
     ///
-    /// Whole lines, because the event parser scans an incomplete line from its start again for
-    /// every chunk.
+    /// The lines are whole because the event parser scans an incomplete line from its start again
+    /// for every chunk.
     pub(super) fn lines(self) -> impl Stream<Item = Result<String, CallFailure>> + Send {
         stream::try_unfold(self, |mut body| async move {
             Ok(body.read_line().await?.map(|line| (line, body)))
@@ -144,7 +146,7 @@ impl Body {
             if let Some(end) = self.buffer[from..].iter().position(|byte| *byte == b'\n') {
                 let line = self.buffer[self.start..=from + end].to_vec();
                 self.start = from + end + 1;
-                return String::from_utf8(line).map(Some).map_err(|_| NO_TEXT);
+                return String::from_utf8(line).map(Some).map_err(|_| NOT_UTF8);
             }
             self.buffer.drain(..self.start);
             self.start = 0;

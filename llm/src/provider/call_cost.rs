@@ -4,11 +4,11 @@ use anneal_core::{message::Part, tokens::Tokens};
 
 use super::{CallFailure, CallUsage, Piece};
 
-/// About the fewest bytes of a token.
+/// Bytes per token of the estimates. Most texts have more, so the estimates are rather too high.
 const MIN_BYTES_PER_TOKEN: usize = 3;
 
-/// The cost of one call so far. It outlives the future that makes the call, because an abandoned
-/// call is billed, too.
+/// The cost of one call so far. It outlives the future that makes the call, because the provider
+/// bills an abandoned call as well.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CallCost {
     /// Tokens of the request by our count; zero until it is sent.
@@ -46,8 +46,8 @@ impl CallCost {
         self.written_bytes += match piece {
             Piece::Text(text) | Piece::Thought(text) => text.len(),
             Piece::ToolUse { name, input, .. } => name.len() + input.len(),
-            // Readable thoughts were recorded as such before. Of hidden ones only the ciphertext is
-            // known.
+            // The text of readable thoughts was recorded before, as `Piece::Thought`. Of hidden
+            // thoughts only the ciphertext is known.
             Piece::Reasoning(Part::Reasoning {
                 redacted: true,
                 signature,
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_costs_nothing_before_the_answer_begins_and_the_input_after_it() {
+    fn a_refused_call_costs_nothing_and_a_failure_within_the_answer_costs_the_input() {
         let (mut refused, mut uncounted) = (CallCost::default(), CallCost::default());
         refused.record_request(Tokens::new(7));
         refused.record_early_failure(&CallFailure::Limited {
@@ -96,6 +96,7 @@ mod tests {
             retry_after: None,
         });
         assert_eq!(refused.input(), Tokens::ZERO);
+        assert_eq!(refused.output(), Tokens::ZERO);
         uncounted.record_request(Tokens::new(7));
         let mut counted = uncounted;
         uncounted.record_failure(CallUsage::default());

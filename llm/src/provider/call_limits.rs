@@ -32,7 +32,7 @@ impl Deadlines {
         }
     }
 
-    /// The future's result, or a failure with `phase` when it takes too long.
+    /// Awaits the future. If it takes too long, returns a failure whose text is `phase`.
     pub(super) async fn apply<T>(
         &self,
         future: impl Future<Output = T>,

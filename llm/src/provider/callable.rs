@@ -15,7 +15,7 @@ use super::{
     call_limits::Limits, http::Provider, key::Key,
 };
 
-/// Default of a model's output limit, if a quarter of its window is not less.
+/// A model's default output limit is this, or a quarter of its window if that is less.
 const MAX_DEFAULT_OUTPUT: Tokens = Tokens::new(4_096);
 
 const OPENAI: &str = "https://api.openai.com/v1";
@@ -30,15 +30,15 @@ impl CallableModels {
     /// Builds every model of the configuration that names its provider. Reads the providers' keys.
     /// An error says what to do.
     pub fn new(providers: &Providers, models: &Models) -> Result<Self, SettingsError> {
-        let mut ready = BTreeMap::new();
+        let mut built_providers = BTreeMap::new();
         for (name, settings) in providers {
             let provider =
                 provider(settings).map_err(|e| SettingsError(format!("providers.{name}: {e}")))?;
-            ready.insert(name.as_str(), Arc::new(provider));
+            built_providers.insert(name.as_str(), Arc::new(provider));
         }
         let mut callable = BTreeMap::new();
         for (name, settings) in models.configured() {
-            let model = model(name, settings, models, &ready)
+            let model = model(name, settings, models, &built_providers)
                 .map_err(|e| SettingsError(format!("models.{name:?}: {e}")))?;
             callable.extend(model.map(|model| (name.to_owned(), Arc::new(model))));
         }
@@ -110,6 +110,7 @@ fn model(
     }))
 }
 
+/// Builds a provider from its settings. Reads its key.
 fn provider(settings: &ProviderSettings) -> Result<Provider, SettingsError> {
     let limits = limits(settings)?;
     let default_url =
@@ -119,7 +120,7 @@ fn provider(settings: &ProviderSettings) -> Result<Provider, SettingsError> {
         .as_deref()
         .map_or_else(|| Ok(default_url.clone()), |url| address("url", url))?;
     if base_url.scheme() == "http" && !is_loopback(&base_url) && !settings.allow_http {
-        let sentence = "url is plain HTTP to another host, which sends keys and conversations in the clear: use https, \
+        let sentence = "url is plain HTTP to another host, which sends keys and conversations unencrypted: use https, \
                         or set allow_http = true on a private network";
         return refuse(sentence.into());
     }
@@ -174,10 +175,10 @@ fn media(
         }),
         MediaSettings::Hosts(hosts) => match hosts.iter().find(|host| !is_host_entry(host)) {
             Some(host) => refuse(format!(
-                "media holds {host:?}: list names of hosts in lower case, such as \"example.com\" or \"*.example.com\""
+                "media holds {host:?}: list host names in lower case, such as \"example.com\" or \"*.example.com\""
             )),
             None if hosts.is_empty() => {
-                refuse("media is an empty list: say \"inline\" for no host".into())
+                refuse("media is an empty list: set \"inline\" for no host".into())
             }
             None => Ok(MediaAccess::Hosts(hosts.as_slice().into())),
         },
@@ -233,7 +234,7 @@ fn address(key: &str, text: &str) -> Result<Url, SettingsError> {
     }
     if !url.username().is_empty() || url.password().is_some() {
         return refuse(format!(
-            "{key} must hold no user and no password: keys belong into key_env or key_file"
+            "{key} must hold no user and no password: keys belong in key_env or key_file"
         ));
     }
     if url.query().is_some() || url.fragment().is_some() {
@@ -250,8 +251,8 @@ fn is_loopback(url: &Url) -> bool {
     address.map_or(host == "localhost", |address| address.is_loopback())
 }
 
-/// A client of the provider's own: no proxy from the environment, no redirects, no cookies, no
-/// compression.
+/// An HTTP client for this provider alone: no proxy from the environment, no redirects, no cookies,
+/// no compression.
 fn client(settings: &ProviderSettings) -> Result<Client, SettingsError> {
     let mut client = Client::builder()
         .no_proxy()
@@ -261,8 +262,8 @@ fn client(settings: &ProviderSettings) -> Result<Client, SettingsError> {
         .connect_timeout(Duration::from_millis(settings.connect_timeout_ms.into()));
     if let Some(proxy) = &settings.proxy {
         let address = address("proxy", proxy)?;
-        let proxy =
-            Proxy::all(address).map_err(|_| SettingsError("proxy cannot be used as one".into()))?;
+        let proxy = Proxy::all(address)
+            .map_err(|_| SettingsError("proxy is not the address of a usable proxy".into()))?;
         client = client.proxy(proxy);
     }
     client.build().map_err(|_| {

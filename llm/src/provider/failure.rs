@@ -1,5 +1,5 @@
-//! Why a model gave no answer, grouped by how the caller reacts. `http.rs` makes one attempt; the
-//! callers of [`CallFailure::is_retryable`] retry.
+//! Why a model gave no answer, grouped by what the caller should do. `http.rs` makes one attempt.
+//! Its callers decide with [`CallFailure::is_retryable`] whether to make another.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub enum CallFailure {
         window: Option<Tokens>,
         /// Tokens of the context by the provider's count, where the error names them.
         prompt: Option<Tokens>,
-        /// The rule of `provider_error` that decided.
+        /// What decided: a rule of `provider_error`, or a check of anneal's own.
         rule: &'static str,
     },
     /// Too many calls, or an overloaded provider (429, 503, 529). The caller should retry later.
@@ -35,8 +35,8 @@ pub enum CallFailure {
     Unavailable {
         /// The status, or the phase of the connection that failed.
         what: String,
-        /// Whether the provider may have processed the request. False if it was not sent, or
-        /// refused by status.
+        /// Whether the provider may have processed the request. False if the request was not sent,
+        /// or timed out while the provider received it (408).
         was_worked_on: bool,
         /// Delay before a retry, if the provider asks for one.
         retry_after: Option<Duration>,
@@ -98,13 +98,14 @@ impl CallFailure {
     pub const fn is_model_wide(&self) -> bool {
         match self {
             Self::Limited { .. } | Self::Unavailable { .. } => true,
+            // A wrong key, no credit, no permission, or an unknown model.
             Self::Refused { status } => matches!(status, 401..=404),
             Self::Overflow { .. } | Self::Broken(_) => false,
         }
     }
 }
 
-/// The rule of an overflow that the provider does not report: it answers a truncated prompt.
+/// The rule of an overflow that the provider does not report: it truncated the prompt and answered.
 pub(super) const PROMPT_TRUNCATED: &str = "prompt-shortened";
 
 /// The failure of an error status.
@@ -133,9 +134,8 @@ fn is_limit(status: u16) -> bool {
         || status == 529
 }
 
-/// The failure of an answer that is about the size of the context; None for any other. A quota that
-/// is too small for the request counts as one, because only a shorter context helps. It names no
-/// window.
+/// The failure of an error that is about the size of the context; None for any other error. A quota
+/// that is too small for the request counts as such an error, because only a shorter context helps.
 pub(super) fn overflow(verdict: &Classification) -> Option<CallFailure> {
     use OverflowKind::{Bytes, Input, InputPlusOutput, MessageTooLong, QuotaTooSmall};
     let is_size = matches!(

@@ -69,7 +69,7 @@ struct Feedback {
     block_reason: Option<String>,
 }
 
-/// Token counts; `written` excludes thoughts.
+/// Token counts. `candidates` excludes thoughts.
 #[derive(Deserialize, Default)]
 struct Usage {
     #[serde(rename = "promptTokenCount", default)]
@@ -77,12 +77,12 @@ struct Usage {
     #[serde(rename = "cachedContentTokenCount", default)]
     cached: Option<u64>,
     #[serde(rename = "candidatesTokenCount", default)]
-    written: Option<u64>,
+    candidates: Option<u64>,
     #[serde(rename = "thoughtsTokenCount", default)]
-    thought: Option<u64>,
+    thoughts: Option<u64>,
 }
 
-/// The thoughts whose signature has not come yet.
+/// The state of the reader: the thoughts whose signature has not come yet.
 #[derive(Default)]
 pub(super) struct Gemini {
     thoughts: String,
@@ -121,7 +121,7 @@ impl ProtocolReader for Gemini {
         answer.record_usage(CallUsage {
             input: tokens(usage.prompt),
             cached: tokens(usage.cached),
-            output: tokens(usage.written) + tokens(usage.thought),
+            output: tokens(usage.candidates) + tokens(usage.thoughts),
             ..CallUsage::default()
         })
     }
@@ -136,8 +136,8 @@ impl Gemini {
         } else {
             answer.push_text(text);
         }
-        // The signature comes with the part after the thoughts. When sent back, it stands before a
-        // tool call of that part.
+        // The signature comes with the part after the thoughts. The thoughts are added before a
+        // tool call of that part, because the provider wants both back in this order.
         if let Some(signature) = part
             .thought_signature
             .filter(|signature| !signature.is_empty())

@@ -1,9 +1,9 @@
-//! HTTP calls to a provider: one client per provider; each call keeps its limits. Reads the header
-//! `Retry-After` of an error.
+//! HTTP calls to a provider. Each provider has its own client, and each call has limits of time and
+//! bytes. The header `Retry-After` of an error is read.
 //!
 //! This file makes one attempt and never repeats it. `failure.rs` says which failures may be retried
-//! (429 and 5xx among them). Callers retry: the model gateway repeats the calls of a summary, and a
-//! chat turn passes the delay on to its client.
+//! (429 and 5xx among them). `worker/src/summary_calls.rs` repeats the calls of a summary. A chat
+//! turn does not repeat a call after these failures: it passes the delay on to its client.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub(super) struct Provider {
     pub(super) api: Api,
     /// URL of its API, without a slash at the end.
     pub(super) base_url: String,
-    /// Name of the output limit's field, where its protocol has several.
+    /// Name of the field of the output limit, for OpenAI's protocol, which has two.
     pub(super) output_field: OutputField,
     /// Media whose addresses it may receive.
     pub(super) media: MediaAccess,
@@ -43,7 +43,8 @@ pub(super) struct Provider {
 }
 
 impl Provider {
-    /// Posts a request and receives the head of the answer. Any status but success is a failure.
+    /// Posts a request and receives the answer's status and headers. Any status but success is a
+    /// failure.
     pub(super) async fn post(&self, path: &str, body: String) -> Result<Body, CallFailure> {
         let deadlines = Deadlines::start(self.limits);
         let url = format!("{}{path}", self.base_url);
@@ -146,7 +147,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    fn wait(name: &'static str, value: &str) -> Option<u128> {
+    fn delay_ms(name: &'static str, value: &str) -> Option<u128> {
         let headers = HeaderMap::from_iter([(
             reqwest::header::HeaderName::from_static(name),
             HeaderValue::from_str(value).expect("a header's value"),
@@ -155,21 +156,21 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_read_in_every_form_and_never_longer_than_an_hour() {
-        assert_eq!(wait("retry-after", "7"), Some(7_000));
-        assert_eq!(wait("retry-after", "0.5"), Some(500));
-        assert_eq!(wait("retry-after-ms", "1500"), Some(1_500));
-        assert_eq!(wait("retry-after", "999999999"), Some(3_600_000));
+    fn the_delay_before_a_retry_is_read_in_every_form_and_is_at_most_an_hour() {
+        assert_eq!(delay_ms("retry-after", "7"), Some(7_000));
+        assert_eq!(delay_ms("retry-after", "0.5"), Some(500));
+        assert_eq!(delay_ms("retry-after-ms", "1500"), Some(1_500));
+        assert_eq!(delay_ms("retry-after", "999999999"), Some(3_600_000));
         assert_eq!(
-            wait("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT"),
+            delay_ms("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT"),
             Some(0)
         );
         assert_eq!(
-            wait("retry-after", "Fri, 31 Dec 9999 23:59:59 GMT"),
+            delay_ms("retry-after", "Fri, 31 Dec 9999 23:59:59 GMT"),
             Some(3_600_000)
         );
         for nonsense in ["soon", "-1", "NaN", "inf", "1e400", ""] {
-            assert_eq!(wait("retry-after", nonsense), None, "{nonsense}");
+            assert_eq!(delay_ms("retry-after", nonsense), None, "{nonsense}");
         }
     }
 }

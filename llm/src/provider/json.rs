@@ -13,8 +13,8 @@ use serde_json::value::RawValue;
 /// Most entries of a list in one event.
 const MAX_ENTRIES: usize = 256;
 
-/// A list of at most [`MAX_ENTRIES`] entries; null is an empty one. Without the limit, three bytes
-/// (`{},`) would take hundreds in memory.
+/// A list of at most [`MAX_ENTRIES`] entries; null counts as an empty list. Without the limit, each
+/// three bytes of input (`{},`) would take hundreds of bytes in memory.
 #[derive(Debug)]
 pub(super) struct BoundedList<T>(pub(super) Vec<T>);
 

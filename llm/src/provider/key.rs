@@ -4,11 +4,11 @@ use reqwest::header::HeaderValue;
 
 use super::{ProviderSettings, SettingsError};
 
-/// A run of so many letters and digits, with some of each, is probably part of a key, not of a
-/// name.
+/// A run of at least this many letters and digits, with some of each, is probably part of a key,
+/// not of a name.
 const MIN_KEY_RUN: usize = 16;
 
-/// A key. It cannot be serialised, its Debug form is empty, and its header is marked as sensitive,
+/// A key. It cannot be serialized, its Debug form hides it, and its header is marked as sensitive,
 /// so that HTTP libraries do not print it.
 #[derive(Clone)]
 pub(super) struct Key(String);
@@ -26,12 +26,12 @@ impl Key {
         let (text, source) = match (&settings.key_env, &settings.key_file) {
             (None, None) => return Ok(None),
             (Some(_), Some(_)) => {
-                return Err(SettingsError("say key_env or key_file, not both".into()));
+                return Err(SettingsError("set key_env or key_file, not both".into()));
             }
             (Some(variable), None) => {
-                if !is_variable(variable) {
+                if !is_variable_name(variable) {
                     let sentence = "key_env must be the name of a variable (letters, digits and _): the key itself \
-                                    belongs into that variable";
+                                    belongs in that variable";
                     return Err(SettingsError(sentence.into()));
                 }
                 let name = printable(variable);
@@ -64,7 +64,7 @@ impl Key {
         Ok(Some(Self(key.to_owned())))
     }
 
-    /// The value of the header that carries the key, after this prefix.
+    /// The value of the header that carries the key: `prefix`, then the key.
     pub(super) fn header(&self, prefix: &str) -> HeaderValue {
         let text = format!("{prefix}{}", self.0);
         let mut value =
@@ -74,11 +74,11 @@ impl Key {
     }
 }
 
-/// Whether the name can be that of an environment variable.
-fn is_variable(name: &str) -> bool {
-    let is_letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
+/// Whether an environment variable may have this name.
+fn is_variable_name(name: &str) -> bool {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || c == '_';
     !name.is_empty()
-        && name.chars().all(is_letter)
+        && name.chars().all(is_allowed)
         && !name.starts_with(|c: char| c.is_ascii_digit())
 }
 

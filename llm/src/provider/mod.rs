@@ -55,10 +55,10 @@ pub struct Call<'a> {
     pub output: Tokens,
     /// Randomness, 0 to 2; None: the provider's default.
     pub temperature: Option<f32>,
-    /// Estimated tokens of the request, which are its cost if the provider reports none.
+    /// Estimated tokens of the request: its cost if the provider reports no count.
     pub input: Tokens,
-    /// Least tokens of the context by the model's tokenizer, where known: a provider that counts
-    /// much less has truncated the prompt.
+    /// Fewest tokens that the context may have by the model's tokenizer, where known. A provider
+    /// that counts far fewer has truncated the prompt.
     pub sent_tokens: Option<Tokens>,
 }
 
@@ -67,10 +67,12 @@ pub struct Call<'a> {
 pub enum Piece {
     /// More text.
     Text(String),
-    /// More readable thoughts, to be shown while they are written. They are not stored.
+    /// More of the model's readable thoughts, to be shown while they are written. They are not
+    /// stored.
     Thought(String),
-    /// Complete thoughts that the provider has signed or hidden. They are stored and sent back to
-    /// the provider, but not shown: their readable text came as [`Piece::Thought`] before.
+    /// Complete thoughts that the provider has signed or hidden, as a reasoning part of a message.
+    /// They are stored and sent back to the provider, but not shown: their readable text came as
+    /// [`Piece::Thought`] before.
     Reasoning(anneal_core::message::Part),
     /// A complete tool call.
     ToolUse {
@@ -99,24 +101,24 @@ pub struct End {
 pub enum StopReason {
     /// The answer was complete.
     Done,
-    /// It waits for results of tools.
+    /// The model waits for results of tools.
     ToolUse,
-    /// It reached its output limit.
+    /// The model reached its output limit.
     OutputLimit,
-    /// The provider's filter stopped it.
+    /// The provider's filter stopped the model.
     Filtered,
 }
 
 /// The provider's token counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CallUsage {
-    /// All input, including cached and written tokens.
+    /// All input, including the tokens read from the cache and written to it.
     pub input: Tokens,
     /// The part of the input that was read from the cache.
     pub cached: Tokens,
     /// The part of the input that was written to the cache.
     pub written: Tokens,
-    /// Output, thoughts included.
+    /// All output, thoughts included.
     pub output: Tokens,
 }
 

@@ -48,7 +48,7 @@ impl Model {
         }
     }
 
-    /// Its context window: as configured, else the built-in value.
+    /// Its context window: the configured one, or else the built-in one.
     pub const fn window(&self) -> Tokens {
         self.window
     }
@@ -85,8 +85,8 @@ impl Model {
         Ok(AnswerStream::new(body, self.protocol(), call.sent_tokens))
     }
 
-    /// Like [`Self::stream`], and records the cost of the call in `cost`, also of a failed or
-    /// abandoned one.
+    /// Like [`Self::stream`], and records the cost of the call in `cost`, even if the call fails or
+    /// is abandoned.
     pub async fn stream_and_record_cost<'a>(
         &self,
         call: &Call<'_>,
@@ -117,7 +117,7 @@ impl Model {
                 Piece::Thought(_) | Piece::Reasoning(_) | Piece::ToolUse { .. } => {}
             }
         }
-        Err(CallFailure::Broken("it ended without its end"))
+        Err(CallFailure::Broken("it ended without a stop reason"))
     }
 
     fn protocol(&self) -> Box<dyn ProtocolReader> {

@@ -1,4 +1,4 @@
-//! OpenAI's Chat Completions API, also as other servers implement it.
+//! OpenAI's Chat Completions API, with the variations of other servers that implement it.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -77,7 +77,7 @@ struct Usage {
     completion_tokens: Option<u64>,
     #[serde(default)]
     prompt_tokens_details: Option<Details>,
-    /// DeepSeek's name.
+    /// DeepSeek's name of `cached_tokens`.
     #[serde(default)]
     prompt_cache_hit_tokens: Option<u64>,
 }
@@ -88,7 +88,7 @@ struct Details {
     cached_tokens: Option<u64>,
 }
 
-/// The tool calls so far.
+/// The state of the reader: the tool calls so far.
 #[derive(Default)]
 pub(super) struct OpenAi {
     calls: Vec<PartialCall>,
@@ -159,7 +159,7 @@ impl OpenAi {
         message: MessageFields<'_>,
         answer: &mut PartialAnswer,
     ) -> Result<(), CallFailure> {
-        // Servers that send both fields send the same text in both.
+        // Servers that send both fields of thoughts send the same text in both.
         let thought = text(message.reasoning_content).filter(|text| !text.is_empty());
         answer.push_thought(
             thought
@@ -174,8 +174,9 @@ impl OpenAi {
         Ok(())
     }
 
-    /// Adds a fragment to the latest call of its index, or to the latest call if it has no index. A
-    /// new id starts a new call, because some servers give all calls the same index.
+    /// Adds a fragment of a tool call to the latest call with the fragment's index. A fragment
+    /// without index and id continues the latest call of all. A new id starts a new call, because
+    /// some servers give all calls the same index.
     fn merge_call_fragment(&mut self, part: CallPart<'_>) -> Result<(), CallFailure> {
         let id = part.id.filter(|id| !id.is_empty());
         let is_full = self.calls.len() == MAX_TOOL_CALLS;
@@ -221,7 +222,7 @@ fn stop_reason(reason: &str) -> Result<StopReason, CallFailure> {
         "tool_calls" | "function_call" => Ok(StopReason::ToolUse),
         "length" | "max_tokens" | "model_length" => Ok(StopReason::OutputLimit),
         "content_filter" => Ok(StopReason::Filtered),
-        // OpenRouter and DeepSeek report a failed model so.
+        // With these reasons OpenRouter and DeepSeek report that the model failed.
         "error" | "insufficient_system_resource" => Err(unavailable("an error within the answer")),
         _ => Ok(StopReason::Done),
     }

@@ -1,4 +1,4 @@
-//! An answer that is being received: every protocol's events become the same pieces.
+//! An answer that is being received. The events of every protocol become the same pieces.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -11,7 +11,7 @@ use crate::provider_error::is_prompt_truncated;
 /// Most tool calls in one answer: as many as a message may have parts.
 pub(super) const MAX_TOOL_CALLS: usize = 256;
 
-/// The failure of an answer with more of them.
+/// The failure of an answer with more than [`MAX_TOOL_CALLS`].
 pub(super) const TOO_MANY_TOOL_CALLS: CallFailure = CallFailure::Broken("it calls too many tools");
 
 /// Reads the events of one protocol.
@@ -21,7 +21,7 @@ pub(super) trait ProtocolReader: Send {
 
     /// Reads an answer that came as one document although a stream was requested.
     fn read_whole(&mut self, _json: &str, _answer: &mut PartialAnswer) -> Result<(), CallFailure> {
-        Err(CallFailure::Broken("it is not the protocol"))
+        Err(CallFailure::Broken("it does not follow the protocol"))
     }
 
     /// Adds the pieces that were kept until the end of the answer.
@@ -32,24 +32,25 @@ pub(super) trait ProtocolReader: Send {
 
 /// The failure of an event that does not follow the protocol.
 pub(super) const MALFORMED_EVENT: CallFailure =
-    CallFailure::Broken("an event of it is not the protocol");
+    CallFailure::Broken("an event does not follow the protocol");
 
 /// The answer so far.
 #[derive(Default)]
 pub(super) struct PartialAnswer {
     /// Pieces that the caller has not taken yet.
     pieces: VecDeque<Piece>,
-    /// The last tool call, if its input is invalid JSON: it is left out if the output limit cut it
-    /// off.
+    /// The last tool call, if its input is not valid JSON. It is dropped if the answer ends here by
+    /// the output limit, which has then cut it off.
     invalid_call: Option<Piece>,
+    /// Ids of the tool calls.
     ids: HashSet<String>,
     stop: Option<StopReason>,
     usage: CallUsage,
-    /// Least tokens of the context, where known.
+    /// Fewest tokens that the context may have, where known.
     sent_tokens: Option<Tokens>,
     /// Whether there is any text or tool call.
     has_content: bool,
-    /// Whether there is any output, also thoughts or an incomplete tool call.
+    /// Whether there is any output, including thoughts or an incomplete tool call.
     has_output: bool,
     /// Whether the protocol has marked the end.
     is_closed: bool,
@@ -63,7 +64,7 @@ impl PartialAnswer {
         }
     }
 
-    /// Removes the next piece.
+    /// Removes and returns the next piece.
     pub(super) fn pop_piece(&mut self) -> Option<Piece> {
         self.pieces.pop_front()
     }
@@ -92,9 +93,9 @@ impl PartialAnswer {
         provider: &str,
         text: String,
         signature: String,
-        shown: Visibility,
+        visibility: Visibility,
     ) {
-        let redacted = shown == Visibility::Hidden;
+        let redacted = visibility == Visibility::Hidden;
         self.push(Piece::Reasoning(Part::Reasoning {
             text,
             signature,
@@ -197,7 +198,7 @@ impl PartialAnswer {
     pub(super) fn push_end(&mut self) -> Result<(), CallFailure> {
         let stop = self
             .stop
-            .ok_or(CallFailure::Broken("it ended without its end"))?;
+            .ok_or(CallFailure::Broken("it ended without a stop reason"))?;
         if stop == StopReason::OutputLimit {
             self.invalid_call = None;
         }
@@ -205,7 +206,7 @@ impl PartialAnswer {
         let may_be_empty =
             stop == StopReason::Filtered || (stop == StopReason::OutputLimit && self.has_output);
         if !self.has_content && !may_be_empty {
-            return Err(CallFailure::Broken("nothing is said in it"));
+            return Err(CallFailure::Broken("it has no content"));
         }
         let stop = match stop {
             StopReason::Done if !self.ids.is_empty() => StopReason::ToolUse,
@@ -226,6 +227,8 @@ impl PartialAnswer {
         self.pieces.push_back(piece);
     }
 
+    /// Passes the call with invalid input on, once it is clear that the output limit did not cut it
+    /// off.
     fn release_invalid_call(&mut self) {
         if let Some(call) = self.invalid_call.take() {
             self.has_content = true;

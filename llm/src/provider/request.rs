@@ -29,7 +29,7 @@ pub(super) fn request(provider: &Provider, served_as: &str, call: &Call<'_>) -> 
             body.add("model", served_as);
             body.add("stream", &true);
             body.add("max_tokens", &call.output);
-            // Anthropic's temperatures end at 1.
+            // Anthropic accepts temperatures up to 1.
             body.add_given("temperature", call.temperature.map(|value| value.min(1.0)));
             body.add_tools(list(call.tools, |tool| tool_json(tool, "input_schema")));
             "/messages".to_owned()
@@ -47,14 +47,14 @@ pub(super) fn request(provider: &Provider, served_as: &str, call: &Call<'_>) -> 
             )
         }
     };
-    (path, body.with(call.context))
+    (path, body.end_with(call.context))
 }
 
 fn generation(output: Tokens, temperature: Option<f32>) -> String {
     let mut config = Object::begin(0);
     config.add("maxOutputTokens", &output);
     config.add_given("temperature", temperature);
-    config.with("{}")
+    config.end_with("{}")
 }
 
 /// The tools as a JSON list; None where there are none, because providers refuse an empty list.
@@ -63,13 +63,13 @@ fn list(tools: &[Tool], to_json: impl Fn(&Tool) -> String) -> Option<String> {
     (!tools.is_empty()).then(|| format!("[{}]", tools.join(",")))
 }
 
-/// A tool's name and description, and under `schema_key` its schema, unchanged.
+/// A tool as a JSON object: its name, its description, and under `schema_key` its unchanged schema.
 fn tool_json(tool: &Tool, schema_key: &str) -> String {
     let mut object = Object::begin(tool.input_schema.len());
     object.add("name", &tool.name);
     object.add("description", &tool.description);
     object.add_json(schema_key, &tool.input_schema);
-    object.with("{}")
+    object.end_with("{}")
 }
 
 /// A name as one segment of a path, percent-encoded.
@@ -89,6 +89,7 @@ fn path_segment(name: &str) -> String {
 struct Object(String);
 
 impl Object {
+    /// An object without fields. `bytes` is the expected length of its longest fields.
     fn begin(bytes: usize) -> Self {
         let mut json = String::with_capacity(bytes + 1_024);
         json.push('{');
@@ -97,10 +98,11 @@ impl Object {
 
     fn add(&mut self, name: &str, value: &(impl Serialize + ?Sized)) {
         let json =
-            serde_json::to_string(value).expect("strings, numbers and booleans always serialise");
+            serde_json::to_string(value).expect("strings, numbers and booleans always serialize");
         self.add_json(name, &json);
     }
 
+    /// Adds a field if it has a value.
     fn add_given(&mut self, name: &str, value: Option<f32>) {
         if let Some(value) = value {
             self.add(name, &value);
@@ -123,8 +125,8 @@ impl Object {
         self.0.push_str(json);
     }
 
-    /// Ends the object with the fields of another one, unchanged.
-    fn with(mut self, object: &str) -> String {
+    /// Adds the unchanged fields of another object, and returns the JSON text.
+    fn end_with(mut self, object: &str) -> String {
         let fields = object.strip_prefix('{').unwrap_or(object);
         if self.0.len() > 1 && fields != "}" {
             self.0.push(',');

@@ -43,9 +43,9 @@ impl OutputField {
     expecting = "media must be \"inline\", \"https\", or a list of hosts"
 )]
 pub enum MediaSettings {
-    /// None, or all public ones.
+    /// No addresses, or those of all public hosts.
     Rule(MediaRule),
-    /// Those on these hosts.
+    /// Addresses on these hosts.
     Hosts(Vec<String>),
 }
 
@@ -75,11 +75,12 @@ pub struct ProviderSettings {
     /// The file that holds the key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_file: Option<String>,
-    /// The field of the output limit; None: chosen by the host.
+    /// The field of the output limit; None: `max_completion_tokens` at OpenAI's own host,
+    /// `max_tokens` elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_field: Option<OutputField>,
-    /// The media whose addresses it may receive; None: `https` at the protocol's own host, `inline`
-    /// elsewhere.
+    /// The media whose addresses the provider may receive; None: `https` at the protocol's own
+    /// host, `inline` elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub media: Option<MediaSettings>,
     /// Allows plain HTTP to a host that is not this machine.

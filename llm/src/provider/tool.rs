@@ -2,7 +2,12 @@
 
 use serde::de::IgnoredAny;
 
-/// A tool that the model may call. [`Tool::new`] ensures that every provider accepts it.
+/// A tool that the model may call.
+///
+/// [`Tool::new`] accepts the names that OpenAI and Anthropic accept. Gemini also refuses names that
+/// begin with a digit or a dash: its error then ends the call. The names in stored tool calls
+/// follow a rule of their own, which replaces names that the provider refuses:
+/// `core/src/context/repair/tool_identifiers.rs`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tool {
     pub(super) name: String,
@@ -14,15 +19,16 @@ pub struct Tool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ToolError {
     /// The name is not 1 to 64 letters, digits, `_` and `-`.
-    #[error("a tool's name has 1 to 64 letters, digits, underscores and dashes")]
+    #[error("a tool's name must be 1 to 64 letters, digits, underscores or dashes")]
     Name,
     /// The schema is not a JSON object.
-    #[error("a tool's input schema is a JSON object")]
+    #[error("a tool's input schema must be a JSON object")]
     Schema,
 }
 
 impl Tool {
-    /// Longest name that every provider accepts.
+    /// Longest name that OpenAI, Anthropic and Gemini accept. The names in stored calls may be
+    /// longer: `core/src/context/repair/tool_identifiers.rs` replaces them when a context is built.
     const MAX_NAME_BYTES: usize = 64;
 
     /// A tool with a name, a description, and the JSON Schema of its input as JSON text, which is
@@ -54,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tool_that_some_provider_refuses_is_invalid() {
+    fn a_tool_with_a_malformed_name_or_schema_is_invalid() {
         let tool = |name: &str, schema: &str| {
             Tool::new(name.into(), String::new(), schema.into()).map(drop)
         };

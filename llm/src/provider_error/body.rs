@@ -58,8 +58,7 @@ fn is_events(text: &str) -> bool {
         || field_of("error", text).is_some_and(|value| value.starts_with('{'))
 }
 
-/// Parses one document per line. Of a body that breaks off, the documents before the break are
-/// kept.
+/// Parses one document per line. If the body breaks off, the documents before the break are kept.
 fn lines(text: &str) -> Body<'_> {
     let documents = Deserializer::from_str(text)
         .into_iter::<Value>()
@@ -84,7 +83,7 @@ fn field_of<'t>(name: &str, line: &'t str) -> Option<&'t str> {
         .map(str::trim_start)
 }
 
-/// Parses server-sent events, the last one also without its blank line.
+/// Parses server-sent events, even if the last one lacks its blank line.
 fn events(text: &str) -> Stream {
     let mut stream = Stream::default();
     let (mut name, mut data) = ("", String::new());
@@ -140,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_read_with_any_line_ends_and_without_the_last_one() {
+    fn events_are_read_with_any_line_ends_and_without_the_last_blank_line() {
         for text in [
             ": hi\n\ndata: {\"a\":1}\n\nevent: error\ndata: {\"b\":2}\n\ndata: [DONE]\n\n",
             "data:{\"a\":1}\r\n\r\nevent:error\r\ndata:{\"b\":2}\r\n\r\ndata: [DONE]",

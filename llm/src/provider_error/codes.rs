@@ -6,10 +6,10 @@ use super::OverflowKind;
 /// The meaning of a provider's error code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Code {
-    /// This kind of overflow, and the code in its canonical case. The message may add numbers.
+    /// An overflow of this kind. The text is the code as the tables below spell it.
     Kind(OverflowKind, &'static str),
-    /// An error of key, quota, rate or availability: a wording of overflow beside it is a
-    /// quotation.
+    /// An error about the key, the quota, the rate or the availability. If its message has the
+    /// wording of an overflow, the message only quotes that wording.
     Unrelated,
 }
 
@@ -153,7 +153,7 @@ pub(super) fn status_of(code: &str) -> Option<u16> {
 /// GitHub Models: the limit of the plan for one request, which is not the model's window.
 const QUOTA_TOO_SMALL: [&str; 1] = ["tokens_limit_reached"];
 
-/// The meaning of a code; None for a general or unknown one.
+/// The meaning of a code; None if the code is unknown, or too general to mean anything here.
 pub(super) fn look_up(code: &str) -> Option<Code> {
     let known = |codes: &[&'static str]| {
         codes

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::wrapping::{Inner, unwrap_message};
 
-/// Most nested envelopes that are opened, including JSON in strings.
+/// Most levels of nested errors that are read, including JSON in strings.
 const MAX_LAYERS: u8 = 12;
 /// Most entries of a list that are read.
 const MAX_LIST_ENTRIES: usize = 16;
@@ -23,7 +23,7 @@ pub(super) struct ErrorFields {
     pub(super) prompt: Option<u64>,
 }
 
-/// The error in the body of a failed answer, in any envelope.
+/// The error in the body of an answer with an error status, whatever fields enclose it.
 pub(super) fn from_failure(value: &Value) -> ErrorFields {
     from_answer(value).unwrap_or_else(|| {
         let mut found = ErrorFields::default();
@@ -86,7 +86,7 @@ fn error_in(fields: &Map<String, Value>) -> Option<&Value> {
         .or_else(|| fields.get("base_resp").filter(failed))
 }
 
-/// Whether an object without an envelope is an error.
+/// Whether an object is itself an error: its own fields hold the code and the message.
 fn is_flat(fields: &Map<String, Value>) -> bool {
     let says_error = |key| fields.get(key).and_then(Value::as_str) == Some("error");
     says_error("object")
@@ -95,7 +95,7 @@ fn is_flat(fields: &Map<String, Value>) -> bool {
         || fields.contains_key("__type")
 }
 
-/// Whether a field has a value: successful answers may have `"error": null`.
+/// Whether a field has a value. Successful answers may have `"error": null`.
 fn is_given(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,

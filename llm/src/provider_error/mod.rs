@@ -1,7 +1,7 @@
 //! Decides whether a provider's answer is a context overflow, and of which kind: by its codes, then
 //! by known wordings at the start of the error's own message. A body is never searched for words,
-//! because bodies quote users' content. Of the headers, only the type of an error is read:
-//! `provider/http.rs` reads `Retry-After`.
+//! because bodies quote users' content. Of the headers, only the content type and Amazon's error
+//! type are read: `provider/http.rs` reads `Retry-After`.
 //!
 //! - `body`: the format of a body.
 //! - `error_fields`: the codes and messages in an error.
@@ -26,8 +26,8 @@ use success::AnswerState;
 /// Bytes of a body that are read; errors are far shorter.
 pub const BODY_BYTES: usize = anneal_core::limits::PROVIDER_BODY_BYTES;
 
-/// Fewest sent tokens for the check of a truncated prompt: with fewer, the framing is too large a
-/// part.
+/// Fewest sent tokens for which a truncated prompt is detected. In a shorter prompt, the tokens
+/// that the provider adds around the messages are too large a part of its count.
 const MIN_SENT_TOKENS: u64 = 256;
 
 /// A model provider's answer to one call.
@@ -41,8 +41,8 @@ pub struct ProviderAnswer<'a> {
     pub body: &'a [u8],
     /// How the answer was requested.
     pub delivery: Delivery,
-    /// Sent tokens, counted close to the model's tokenizer: a provider that counts much less has
-    /// truncated the prompt.
+    /// Sent tokens, counted much as the model's tokenizer does. A provider that counts far fewer
+    /// has truncated the prompt.
     pub sent_tokens: Option<u64>,
 }
 
@@ -137,14 +137,14 @@ pub(crate) struct StreamError {
     pub(crate) status: Option<u16>,
 }
 
-/// The error in one event of a stream, or in one document; None if it is part of an answer.
+/// The error in one event of a stream, or in one document; None if the JSON is part of an answer.
 pub(crate) fn stream_error(event: &str, json: &str) -> Option<StreamError> {
     const OK: u16 = 200;
     // Errors are short, and parsed JSON takes many times its size in memory.
     let json = &json[..json.floor_char_boundary(BODY_BYTES)];
     let is_error = event == "error";
-    // Parsed only where it may be an error: `"error"`, `"errors"`, `…Exception`, `__type`,
-    // `base_resp`.
+    // The JSON is parsed only if it may be an error: if it holds `"error"`, `"errors"`,
+    // `…Exception`, `__type` or `base_resp`.
     if !is_error
         && !["rror", "xception", "__type", "base_resp"]
             .iter()
@@ -195,7 +195,7 @@ fn failure(answer: &ProviderAnswer<'_>, body: &Body<'_>) -> Classification {
     };
     match body {
         // Cerebras sends an empty body when the prompt is too long. One try with a smaller prompt
-        // shows whether it was that.
+        // shows whether the length was the cause.
         Body::Empty if matches!(answer.status, 400 | 413) => {
             Classification::new(OverflowKind::Input, "status-without-body")
         }
@@ -314,7 +314,7 @@ fn is_truncated(state: &AnswerState, sent: Option<u64>) -> bool {
         .is_some_and(|(sent, read)| read.saturating_mul(5) < sent.saturating_mul(3))
 }
 
-/// The first verdict that is about size, or else the first.
+/// The first verdict that is about size; if there is none, the first verdict.
 fn first_about_size(verdicts: impl Iterator<Item = Classification>) -> Option<Classification> {
     let mut other = None;
     for verdict in verdicts {
@@ -348,7 +348,8 @@ fn classify_error(fields: &ErrorFields, status: u16) -> Classification {
         Code::Unrelated => None,
     });
     if let Some(by_code) = by_code {
-        // The code decides the kind. The message may add which side is too long, and the numbers.
+        // The code decides the kind. The message may add the numbers, and whether the input alone
+        // or the input plus the output is too long.
         let precise = by_words
             .filter(|words| words.is_overflow() && by_code.kind != OverflowKind::QuotaTooSmall);
         let mut verdict = precise.map_or(by_code, |words| Classification {

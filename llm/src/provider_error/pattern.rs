@@ -1,15 +1,15 @@
 //! Matches the pattern of a wording against the start of a message, and extracts its numbers.
 //!
 //! A pattern is the wording itself, without regard to case, with these placeholders:
-//! - a space: any run of white space; `` ` ``: a quote of any kind, or none;
+//! - a space: any run of white space; `` ` ``: a quotation mark of any kind, or none;
 //! - `{_}`: white space, or none; `{,}`: a punctuation mark, or none;
 //! - `{limit}`, `{prompt}`, `{output}`, `{n}`: a number (`{n}` is not kept);
 //! - `{word}`: a name without spaces; `{any}`: any text before the next part of the pattern;
 //! - `{parts}`: a breakdown such as `831 in the messages, 3 in the output`.
 
-/// Most bytes of `{any}`.
+/// Most bytes that `{any}` matches.
 const MAX_ANY_BYTES: usize = 200;
-/// Most bytes of `{word}`: names of models and of fields.
+/// Most bytes that `{word}` matches: names of models and of fields.
 const MAX_WORD_BYTES: usize = 160;
 /// Most bytes of one label in `{parts}`.
 const MAX_LABEL_BYTES: usize = 40;
@@ -17,7 +17,7 @@ const MAX_LABEL_BYTES: usize = 40;
 /// The numbers in a message.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Numbers {
-    /// The limit.
+    /// The limit that the message names.
     pub(super) limit: Option<u64>,
     /// The prompt as the message names it; in a breakdown, its first part (messages without tools).
     pub(super) prompt: Option<u64>,
@@ -27,7 +27,7 @@ pub(super) struct Numbers {
     pub(super) with_output: bool,
 }
 
-/// The numbers in `text`, if it starts with `pattern` and its sentence or clause ends there.
+/// The numbers in `text`, if `text` starts with `pattern` and its sentence or clause ends there.
 pub(super) fn match_start(pattern: &str, text: &str) -> Option<Numbers> {
     let mut numbers = Numbers::default();
     let rest = walk(pattern, text, &mut numbers)?;
@@ -40,7 +40,7 @@ pub(super) fn match_start(pattern: &str, text: &str) -> Option<Numbers> {
     ends.then_some(numbers)
 }
 
-/// The rest of `text` after `pattern`.
+/// The rest of `text` after `pattern`. Writes the numbers that it finds to `numbers`.
 fn walk<'t>(pattern: &str, text: &'t str, numbers: &mut Numbers) -> Option<&'t str> {
     let (mut pattern, mut text) = (pattern, text);
     while !pattern.is_empty() {
@@ -109,7 +109,7 @@ fn word(text: &str) -> Option<&str> {
         .then(|| &text[length..])
 }
 
-/// Reads a breakdown up to its closing bracket: parts labelled completion or output are output, all
+/// Reads a breakdown up to its closing bracket. Parts labeled completion or output are output; all
 /// others are input.
 fn parts<'t>(text: &'t str, numbers: &mut Numbers) -> Option<&'t str> {
     let mut text = text;
@@ -138,7 +138,7 @@ fn parts<'t>(text: &'t str, numbers: &mut Numbers) -> Option<&'t str> {
     }
 }
 
-/// The rest after a word such as "about" before a number.
+/// The text after a word such as "about", which may stand before a number.
 fn after_approximation(text: &str) -> &str {
     let rest = ["about ", "at least ", "approximately ", "~"]
         .iter()

@@ -28,7 +28,7 @@ const STOP_FIELDS: [&str; 5] = [
     "done_reason",
 ];
 
-/// Fields about a part of an answer that are not its content.
+/// Fields of an answer or its parts that hold no content.
 const METADATA_FIELDS: [&str; 16] = [
     "type",
     "role",
@@ -51,7 +51,7 @@ const METADATA_FIELDS: [&str; 16] = [
 /// The state of an answer, as far as it was read.
 #[derive(Debug, Default)]
 pub(super) struct AnswerState {
-    /// Whether any part has a known format; of other answers nothing is concluded.
+    /// Whether any part has a known format. An answer in an unknown format is never called empty.
     pub(super) is_known: bool,
     /// Whether there is any text, thought or tool call.
     pub(super) has_content: bool,
@@ -164,9 +164,9 @@ impl AnswerState {
         self.output_tokens = self.output_tokens.max(output.into_iter().flatten().max());
     }
 
-    /// Whether the answer has no content but ended normally. An answer that stopped at a limit
-    /// counts only if it has no output at all. Tool calls, filters and Anthropic's end_turn may be
-    /// empty.
+    /// Whether the answer has no content although it ended normally. An answer that stopped at its
+    /// output limit counts only if it has no output at all. An answer that ended with a tool call,
+    /// a filter or Anthropic's `end_turn` may be empty.
     pub(super) fn is_empty_answer(&self) -> bool {
         let ended = match self.stop.as_deref().map(str::to_ascii_lowercase).as_deref() {
             None | Some("stop" | "eos" | "complete" | "completed" | "response.completed") => true,
@@ -177,8 +177,8 @@ impl AnswerState {
     }
 }
 
-/// The values of an answer that may be content. OpenAI's responses also repeat the request, which
-/// is left out.
+/// The values of an answer that may be content. The objects of OpenAI's Responses API also repeat
+/// the request, which is left out.
 fn content_values(answer: &Value) -> impl Iterator<Item = &Value> {
     let response = answer
         .get("response")

@@ -19,7 +19,7 @@ enum Meaning {
 use Meaning::{Fit, Kind, Quota};
 use OverflowKind::{Bytes, Input, InputPlusOutput, MessageTooLong, OutputTruncated, QuotaTooSmall};
 
-/// A wording: the name of its rule, its meaning, its pattern.
+/// A wording: the name of its rule, its meaning, and its pattern (see `pattern.rs`).
 type Wording = (&'static str, Meaning, &'static str);
 
 /// OpenAI's wordings, which vLLM, DeepSeek, OpenRouter, llama-cpp-python and many others use, too.
@@ -41,7 +41,7 @@ const MAXIMUM_CONTEXT_LENGTH: &[Wording] = &[
     ("reduce-messages", Kind(Input), "Please reduce the length of the messages or completion"),
 ];
 
-/// Hosted models.
+/// Wordings of hosted services.
 #[rustfmt::skip]
 const HOSTED: &[Wording] = &[
     ("prompt-is-too-long", Kind(Input), "prompt is too long: {prompt} tokens > {limit} maximum"),
@@ -83,7 +83,7 @@ const HOSTED: &[Wording] = &[
     ("minimax-window", Kind(Input), "invalid params, context window exceeds limit ({n})"),
 ];
 
-/// Self-hosted servers.
+/// Wordings of servers that people run themselves.
 #[rustfmt::skip]
 const SERVERS: &[Wording] = &[
     ("llamacpp-context-size", Kind(Input), "request ({prompt} tokens) exceeds the available context size ({limit} tokens)"),
@@ -117,7 +117,8 @@ const SERVERS: &[Wording] = &[
     ("tabby-sequence", Kind(Input), "Context length {prompt} is greater than max_seq_len {limit}"),
 ];
 
-/// Limits other than the window: bytes of a request, characters of one text, tokens of a plan.
+/// Wordings about limits other than the window: bytes of a request, characters of one text, tokens
+/// of a quota.
 #[rustfmt::skip]
 const OTHER_LIMITS: &[Wording] = &[
     ("openai-string-length", Kind(MessageTooLong), "Invalid `{word}`: string too long. Expected a string with maximum length {n}, but got a string with length {n} instead"),
@@ -179,7 +180,7 @@ fn kind(meaning: Meaning, numbers: Numbers) -> Option<OverflowKind> {
     match meaning {
         Kind(kind) => Some(kind),
         // If the prompt alone is too long, the output limit is not the cause. Without numbers, a
-        // wording that names both sides is about both.
+        // wording that names input and output is about their sum.
         Fit => match (numbers.input, numbers.limit) {
             (Some(_), _) if !numbers.with_output => Some(Input),
             (Some(input), Some(limit)) if input >= limit => Some(Input),
@@ -194,7 +195,7 @@ fn kind(meaning: Meaning, numbers: Numbers) -> Option<OverflowKind> {
 }
 
 /// vLLM's message for a prompt that is longer than the window: it subtracts the prompt from the
-/// window, and the negative result becomes `max_tokens`. 0 and -1 mean nothing: callers send them
+/// window, and the negative result becomes `max_tokens`. 0 and -1 prove nothing: callers send them
 /// by mistake, or for "no limit".
 fn negative_max_tokens(message: &str) -> Option<MatchedWording> {
     let missing =
@@ -213,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_wording_matches_itself_with_numbers_put_in() {
+    fn every_wording_matches_at_the_start_of_a_message_and_nowhere_else() {
         for (rule, _, wording) in [MAXIMUM_CONTEXT_LENGTH, HOSTED, SERVERS, OTHER_LIMITS]
             .into_iter()
             .flatten()

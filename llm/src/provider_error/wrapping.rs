@@ -6,7 +6,7 @@ use serde_json::{Deserializer, Value};
 /// Most nested wrappings that are removed.
 const MAX_LAYERS: usize = 8;
 
-/// Prefixes without information.
+/// Prefixes that say nothing about the error.
 const PREFIXES: [&str; 8] = [
     "The model returned the following errors: ",
     "Input validation error: ",
@@ -49,7 +49,7 @@ pub(super) fn unwrap_message(message: &str) -> Unwrapped<'_> {
                 inner: Inner::Json(value),
             };
         }
-        let Some(inner) = layer(words, &mut codes) else {
+        let Some(inner) = unwrap_layer(words, &mut codes) else {
             break;
         };
         words = inner;
@@ -60,8 +60,8 @@ pub(super) fn unwrap_message(message: &str) -> Unwrapped<'_> {
     }
 }
 
-/// The first JSON object or list at the start of a text. A log prefix such as `[json.exception]` is
-/// none.
+/// The JSON object or list at the start of a text. A log prefix such as `[json.exception]` is not
+/// JSON.
 fn first_json(text: &str) -> Option<Value> {
     let first = Deserializer::from_str(text).into_iter::<Value>().next()?;
     first
@@ -69,11 +69,11 @@ fn first_json(text: &str) -> Option<Value> {
         .filter(|value| value.is_object() || value.is_array())
 }
 
-/// The text within one wrapping.
-fn layer<'t>(words: &'t str, codes: &mut Vec<&'t str>) -> Option<&'t str> {
+/// Removes one wrapping; None if there is none.
+fn unwrap_layer<'t>(words: &'t str, codes: &mut Vec<&'t str>) -> Option<&'t str> {
     for prefix in PREFIXES {
         if let Some(inner) = after(prefix, words) {
-            // The prefix that ends with the provider's own words keeps these words.
+            // One prefix ends with the provider's own words, "Your request exceeded". They stay.
             return Some(if prefix.ends_with(": ") {
                 inner
             } else {

@@ -1,4 +1,4 @@
-//! Summaries of one large message: the digest depends on the structure of its blocks.
+//! Summaries of one large message: how each block is shortened depends on the block's structure.
 #![allow(clippy::unwrap_used, clippy::format_push_string, reason = "a test may")]
 
 use std::fmt::Write as _;
@@ -62,7 +62,7 @@ fn json_lines_are_one_list() {
 }
 
 #[test]
-fn broken_json_is_outlined_as_far_as_it_goes() {
+fn broken_json_has_a_digest() {
     for broken in [
         r#"{"a": [1, 2, {"b": "c"#,
         r#"{"a" 1,,, ]]] } "x": }"#,
@@ -75,7 +75,7 @@ fn broken_json_is_outlined_as_far_as_it_goes() {
 }
 
 #[test]
-fn code_of_every_language_keeps_its_signatures() {
+fn code_of_nine_languages_keeps_its_signatures() {
     let body = |open: &str, close: &str| {
         format!("{open}\n        let_it_run(1, 2);\n        x = x + 1;\n{close}\n")
     };
@@ -192,7 +192,7 @@ fn logs_keep_templates_counts_times_and_errors() {
 }
 
 #[test]
-fn a_log_whose_lines_start_with_a_bare_clock_is_a_log() {
+fn a_log_whose_lines_start_with_a_time_without_a_date_is_a_log() {
     let mut log = String::new();
     for i in 0..300 {
         let _ = writeln!(
@@ -208,7 +208,7 @@ fn a_log_whose_lines_start_with_a_bare_clock_is_a_log() {
 }
 
 #[test]
-fn a_question_before_a_pasted_log_stays_whole() {
+fn a_question_before_a_pasted_log_is_kept_whole() {
     let log = "2026-01-02 10:00:00 INFO ticking along nicely 12\n".repeat(500);
     let kept = digest(
         format!("Why does the billing service restart every night?\n\n{log}"),
@@ -257,7 +257,7 @@ fn a_blob_is_written_as_its_length() {
 }
 
 #[test]
-fn tool_parts_are_marked() {
+fn tool_calls_results_and_media_keep_their_names() {
     let list = "{\"a\": 1, \"b\": \"c\"}, ".repeat(200);
     let media = Media {
         uri: "s3://bucket/x.png".into(),
@@ -280,7 +280,7 @@ fn tool_parts_are_marked() {
 }
 
 #[test]
-fn control_characters_and_terminal_colours_are_removed() {
+fn control_characters_and_terminal_colors_are_removed() {
     let kept = digest(
         "\u{1b}[31mred\u{1b}[0m al\0ert\u{7}! The pump in hall 7 stopped.\r\nNext line\u{9b}. \u{202e}evil\u{202c} "
             .repeat(30),
@@ -303,15 +303,15 @@ fn a_short_message_is_refused() {
 
 #[test]
 fn hostile_messages_of_two_megabytes_are_digested() {
-    survives_hostile_texts(Purpose::Message);
+    assert_hostile_texts_are_summarized(Purpose::Message);
 }
 
 #[test]
-fn hostile_messages_of_two_megabytes_are_summarised_in_a_range() {
-    survives_hostile_texts(Purpose::Range);
+fn hostile_messages_of_two_megabytes_are_summarized_in_a_range() {
+    assert_hostile_texts_are_summarized(Purpose::Range);
 }
 
-fn survives_hostile_texts(purpose: Purpose) {
+fn assert_hostile_texts_are_summarized(purpose: Purpose) {
     let big = 2_000_000;
     let hostile = [
         "x".repeat(big),
@@ -330,7 +330,7 @@ fn survives_hostile_texts(purpose: Purpose) {
         "(".repeat(big),
         ". ".repeat(big / 2),
     ];
-    // A cheap measure, because the test is about the summariser's own work.
+    // A cheap measure, because the test is about the summarizer's own work.
     let cheap = |text: &str| anneal_core::tokens::Tokens::new(text.len().div_ceil(4) as u64);
     for content in hostile {
         let sources = [source(1, Role::User, vec![text(format!("{content}!"))])];

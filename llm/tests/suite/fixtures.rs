@@ -1,4 +1,5 @@
-//! Fixtures of the tests: sources, a measure, an ask with defaults, and summaries that are checked.
+//! Fixtures of the tests: sources, a token counter, a `SummaryAsk` with defaults, and extractive
+//! summaries that are checked.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use anneal_core::{
@@ -43,7 +44,7 @@ pub(crate) fn source(id: i64, role: Role, parts: Vec<Part>) -> Source {
     }
 }
 
-/// Messages of user and assistant in turn.
+/// Messages with these texts, of user and assistant in turn.
 pub(crate) fn dialogue(lines: &[&str]) -> Vec<Source> {
     let role = |i: usize| {
         if i.is_multiple_of(2) {
@@ -59,7 +60,7 @@ pub(crate) fn dialogue(lines: &[&str]) -> Vec<Source> {
         .collect()
 }
 
-/// Messages that all differ, about 30 tokens each.
+/// This many messages of user and assistant in turn. All differ, and each has about 30 tokens.
 pub(crate) fn talk(messages: i64) -> Vec<Source> {
     let role = |id: i64| {
         if id % 2 == 1 {
@@ -82,6 +83,7 @@ pub(crate) fn talk(messages: i64) -> Vec<Source> {
         .collect()
 }
 
+/// An ask without a previous summary, a quote or a focus.
 pub(crate) fn ask(purpose: Purpose, sources: &[Source], target: u64) -> SummaryAsk<'_> {
     SummaryAsk {
         purpose,
@@ -94,26 +96,26 @@ pub(crate) fn ask(purpose: Purpose, sources: &[Source], target: u64) -> SummaryA
     }
 }
 
-/// The extractive summary, after checks of every rule for summaries.
+/// The extractive summary. Asserts that it keeps every rule for summaries.
 pub(crate) fn checked(ask: &SummaryAsk<'_>) -> Result<Summary, SummaryFailure> {
     let summary = Extractive.summarize(ask)?;
-    assert!(!summary.text.trim().is_empty(), "blank");
+    assert!(!summary.text.trim().is_empty(), "the summary is blank");
     assert!(
         summary.tokens <= ask.target,
-        "{} of {}",
+        "the summary has {} tokens, its target is {}",
         summary.tokens,
         ask.target
     );
     assert_eq!(summary.tokens, (ask.measure)(&summary.text));
     assert!(
         summary.tokens < ask.source_tokens(Tokens::new(u64::MAX)),
-        "not shorter"
+        "the summary is not shorter than its source"
     );
     assert!(
         !summary
             .text
             .contains(|c: char| c.is_control() && c != '\n' && c != '\t'),
-        "control character"
+        "the summary holds a control character"
     );
     assert_eq!(
         Extractive.summarize(ask).unwrap(),
@@ -123,10 +125,12 @@ pub(crate) fn checked(ask: &SummaryAsk<'_>) -> Result<Summary, SummaryFailure> {
     Ok(summary)
 }
 
+/// The extractive summary of a run of messages.
 pub(crate) fn range(sources: &[Source], target: u64) -> String {
     checked(&ask(Purpose::Range, sources, target)).unwrap().text
 }
 
+/// The extractive summary of one large message with this text.
 pub(crate) fn digest(content: impl Into<String>, target: u64) -> String {
     let sources = [source(7, Role::User, vec![text(content)])];
     checked(&ask(Purpose::Message, &sources, target))
@@ -134,8 +138,9 @@ pub(crate) fn digest(content: impl Into<String>, target: u64) -> String {
         .text
 }
 
-/// Whether every line of a range's summary begins with a label.
-pub(crate) fn labelled(summary: &str) -> bool {
+/// Whether every line of a range's summary begins with a label such as `[12 user]` or `[… ×3]`, or
+/// is quoted.
+pub(crate) fn is_labeled(summary: &str) -> bool {
     summary.lines().all(|line| {
         let label = line
             .strip_prefix('[')

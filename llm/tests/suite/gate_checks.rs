@@ -1,11 +1,13 @@
-//! Checks that the gates refuse or pass a text of a model, and conversations that it may be about.
+//! Checks that the gates refuse or pass a model's text, and the conversations that such a text
+//! summarizes.
 #![allow(clippy::unwrap_used, clippy::format_collect, reason = "a test may")]
 
 use crate::fixtures::{ask, dialogue};
 use crate::scripted_model::{ScriptedCalls, model, summarize};
 use anneal_llm::{Purpose, RejectedSummary, Source, SummaryFailure};
 
-/// The failure of a summary of `target` tokens, from a model that gives this answer to both calls.
+/// The failure of a summary of `target` tokens, from a model that gives the answer `said` to both
+/// calls.
 pub(crate) fn refusal(sources: &[Source], said: &str, target: u64) -> SummaryFailure {
     let scripted = ScriptedCalls::answering(said);
     let failure = summarize(
@@ -15,8 +17,8 @@ pub(crate) fn refusal(sources: &[Source], said: &str, target: u64) -> SummaryFai
     )
     .unwrap_err();
     let prompts = scripted.prompts();
-    assert_eq!(prompts.len(), 2, "one repair of {said:?}");
-    assert!(prompts[0].refused().is_none() && prompts[1].refused().is_some());
+    assert_eq!(prompts.len(), 2, "one second call after {said:?}");
+    assert!(prompts[0].feedback().is_none() && prompts[1].feedback().is_some());
     assert!(
         said.trim().is_empty() || !prompts[1].user.contains(said),
         "the refused text is sent back"
@@ -28,13 +30,15 @@ pub(crate) fn refusal(sources: &[Source], said: &str, target: u64) -> SummaryFai
     failure
 }
 
+/// The reason for which a gate refuses the answer `said`.
 pub(crate) fn rejection(sources: &[Source], said: &str) -> RejectedSummary {
     match refusal(sources, said, 400) {
-        SummaryFailure::Rejected(unfit) => unfit,
+        SummaryFailure::Rejected(reason) => reason,
         other => panic!("{other:?}"),
     }
 }
 
+/// Asserts that all gates pass the answer `said`.
 pub(crate) fn passes(sources: &[Source], said: &str) {
     let scripted = ScriptedCalls::answering(said);
     summarize(

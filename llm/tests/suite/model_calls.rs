@@ -117,7 +117,7 @@ fn every_call_leaves_a_margin_for_another_tokenizer() {
 }
 
 #[test]
-fn an_overflow_makes_chunks_smaller_and_keeps_finished_parts() {
+fn an_overflow_makes_chunks_smaller_and_loses_no_message() {
     let sources = talk(1_000);
     for named in [None, Some(4_000)] {
         let scripted = ScriptedCalls::new(move |number, prompt| {
@@ -140,12 +140,12 @@ fn an_overflow_makes_chunks_smaller_and_keeps_finished_parts() {
             .filter(|prompt| prompt.sent > 3_000)
             .count();
         assert!((1..=2).contains(&refused), "{refused} refused");
-        let heard: Vec<_> = prompts
+        let answered: Vec<_> = prompts
             .iter()
             .enumerate()
             .filter(|(at, prompt)| *at < 2 || prompt.sent <= 3_000)
             .collect();
-        let said: usize = heard
+        let lines_answered: usize = answered
             .iter()
             .map(|(_, prompt)| {
                 prompt
@@ -155,7 +155,10 @@ fn an_overflow_makes_chunks_smaller_and_keeps_finished_parts() {
                     .count()
             })
             .sum();
-        assert!(said >= 1_000, "a message was lost: {said}");
+        assert!(
+            lines_answered >= 1_000,
+            "a message was lost: {lines_answered}"
+        );
     }
 }
 

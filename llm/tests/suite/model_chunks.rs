@@ -70,8 +70,8 @@ fn a_previous_summary_beyond_the_window_is_split() {
 }
 
 #[test]
-fn no_text_is_left_out_when_texts_count_more_together_than_one_by_one() {
-    // A text of more than 600 bytes counts a third more.
+fn no_text_is_left_out_if_texts_have_more_tokens_together_than_separately() {
+    // A token per byte, and a third more for a text of more than 600 bytes.
     let odd =
         |text: &str| Tokens::new(text.len() as u64 * if text.len() > 600 { 4 } else { 3 } / 3);
     let line = |i: i64| {

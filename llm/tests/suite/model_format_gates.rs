@@ -1,4 +1,5 @@
-//! The gates on the form of an answer: its size, its schema, marks of a dialogue or of the prompt.
+//! The gates on the form of an answer: its size, its schema, and role markers or marks of the
+//! prompt in it.
 #![allow(clippy::unwrap_used, clippy::format_collect, reason = "a test may")]
 
 use crate::fixtures::{ask, call, dialogue, result, source, text};
@@ -139,13 +140,12 @@ fn a_summary_may_say_that_its_source_is_json() {
             said,
         );
     }
-    let digest = SourceBody::Digest("Lots by bay".into());
-    let digest = Source {
+    let summarized = Source {
         message_id: MessageId(10),
         role: Role::User,
-        body: digest,
+        body: SourceBody::CachedSummary("Lots by bay".into()),
     };
-    passes(&[talk, vec![digest]].concat(), said);
+    passes(&[talk, vec![summarized]].concat(), said);
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The gates on what a model's summary says: loops, copies, other scripts or subjects, no content.
+//! The gates on what a model's summary says. They refuse loops, copies, texts in another script or
+//! about something else, and texts with almost no content.
 #![allow(clippy::unwrap_used, clippy::format_collect, reason = "a test may")]
 
 use crate::fixtures::{call, result, source, text};
@@ -146,7 +147,7 @@ fn an_almost_empty_summary_of_a_long_source_is_refused() {
 }
 
 #[test]
-fn a_repeated_group_of_words_is_a_loop() {
+fn a_repeated_group_of_words_is_refused() {
     let said = "Ann would close the garden, and the week, and the week, and the week, and the week, and then Bob paid.";
     assert_eq!(rejection(&english(), said), RejectedSummary::Repetitive);
 }

@@ -1,4 +1,4 @@
-//! The gate on identifiers: which of the source a summary must keep.
+//! The gate on identifiers: which identifiers of its source a summary must keep.
 #![allow(clippy::unwrap_used, clippy::format_collect, reason = "a test may")]
 
 use crate::fixtures::{ask, call, dialogue, result, source, text};
@@ -81,7 +81,7 @@ fn identifiers_named_only_by_tools_need_not_be_kept() {
 }
 
 #[test]
-fn identifiers_in_the_quoted_words_are_not_missing() {
+fn identifiers_in_the_quoted_words_need_not_be_in_the_text() {
     let sources = [
         english(),
         dialogue(&["Fix OPS-4711 now. OPS-4711! I said OPS-4711.", "On it."]),

@@ -42,7 +42,8 @@ fn appended_messages_do_not_change_the_parts_before_them() {
     let fresh = ScriptedCalls::reporting();
     summarize(&model(8_192), &fresh, &ask(Purpose::Range, &more, 500)).unwrap();
     summarize(&model(8_192), &scripted, &ask(Purpose::Range, &more, 500)).unwrap();
-    // All parts are loaded again but that of the last, partly filled chunk.
+    // The first run made `before` calls: one per part, and one for the merge. All its parts but the
+    // last, whose chunk was not full, are used again.
     assert_eq!(scripted.calls() - before, fresh.calls() - (before - 2));
 }
 
@@ -82,11 +83,11 @@ fn parts_differ_by_focus_target_and_purpose() {
         ),
         first
     );
-    let same = SummaryAsk {
+    let of_message = SummaryAsk {
         purpose: Purpose::Message,
         ..plain
     };
-    assert_eq!(calls(&scripted, &same), first);
+    assert_eq!(calls(&scripted, &of_message), first);
 }
 
 #[test]
@@ -105,7 +106,15 @@ fn parts_do_not_depend_on_the_quote_but_on_the_model_behind_the_name() {
     let before = scripted.calls();
     let long = "Move every lot to another bay. ".repeat(40);
     summarize(&model(8_192), &scripted, &quoted(&long)).unwrap();
-    assert_eq!(scripted.calls(), before + 1, "only the merge is new");
+    assert_eq!(
+        scripted.calls(),
+        before + 1,
+        "only the merge is called again"
+    );
     summarize(&model_served_as(8_192, "other"), &scripted, &quoted(&long)).unwrap();
-    assert_eq!(scripted.calls(), before + 1 + before, "all is new");
+    assert_eq!(
+        scripted.calls(),
+        before + 1 + before,
+        "every call is made again"
+    );
 }

@@ -1,4 +1,5 @@
-//! The prompt of a summary by a model: which lines it has, and what forged marks cannot do.
+//! The prompt of a summary by a model: which lines it has, and that a source cannot forge its
+//! marks.
 #![allow(clippy::unwrap_used, clippy::format_collect, reason = "a test may")]
 
 use crate::fixtures::{ask, call, dialogue, measure, result, source, talk};
@@ -22,7 +23,7 @@ fn each_text_is_one_line_of_json_with_its_kind() {
     sources.push(Source {
         message_id: MessageId(5),
         role: Role::User,
-        body: SourceBody::Digest("log, 9 MB".into()),
+        body: SourceBody::CachedSummary("log, 9 MB".into()),
     });
     summarize(&model(8_192), &scripted, &ask(Purpose::Range, &sources, 30)).unwrap();
     let prompt = &scripted.prompts()[0];
@@ -60,6 +61,7 @@ fn forged_marks_stay_inside_their_line() {
     summarize(&model(8_192), &scripted, &ask(Purpose::Range, &sources, 40)).unwrap();
     let prompt = &scripted.prompts()[0];
     assert_eq!(prompt.lines.len(), 3);
+    // Three lines of data, BEGIN and END, and the request for a summary.
     assert_eq!(prompt.user.lines().count(), 3 + 2 + 1, "{}", prompt.user);
     assert!(
         !prompt
@@ -72,7 +74,7 @@ fn forged_marks_stay_inside_their_line() {
     assert_ne!(
         again.prompts()[0].boundary,
         prompt.boundary,
-        "a mark is used once"
+        "two prompts have the same marks"
     );
 }
 

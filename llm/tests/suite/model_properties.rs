@@ -50,7 +50,7 @@ fn sources() -> impl Strategy<Value = Vec<Source>> {
     })
 }
 
-/// The text as it is sent: line separators become line feeds.
+/// The text as the model reads it: line separators become line feeds.
 fn as_sent(said: &str) -> String {
     said.replace(['\u{2028}', '\u{2029}'], "\n")
 }
@@ -89,7 +89,7 @@ proptest! {
             Err(failure) => prop_assert!(failure.is_bad_output(), "{failure:?}"),
         }
         let prompts = scripted.prompts();
-        let first: Vec<RecordedPrompt> = prompts.iter().filter(|prompt| prompt.refused().is_none()).cloned().collect();
+        let first: Vec<RecordedPrompt> = prompts.iter().filter(|prompt| prompt.feedback().is_none()).cloned().collect();
         if prompts.iter().any(RecordedPrompt::is_whole) {
             for source in &sources {
                 let whole: String = source.texts().map(as_sent).collect();
@@ -100,13 +100,13 @@ proptest! {
         for prompt in &prompts {
             prop_assert_eq!(prompt.least_count, prompt.sent * 10 / 13 * 85 / 100);
             prop_assert!(prompt.sent * 115 / 100 + prompt.output <= window, "{} and {} of {window}", prompt.sent, prompt.output);
-            prop_assert_eq!(prompt.user.lines().count(), 2 + prompt.lines.len() + usize::from(!prompt.must_keep.is_empty()) + prompt.after.len(), "a text made a line");
+            prop_assert_eq!(prompt.user.lines().count(), 2 + prompt.lines.len() + usize::from(!prompt.must_keep.is_empty()) + prompt.after.len(), "a source text has begun a line");
             prop_assert_eq!(prompt.user.matches(&prompt.boundary).count(), 2);
         }
     }
 
     #[test]
-    fn any_answer_is_accepted_by_the_rules_or_refused(sources in sources(), said in any_answer(), quoted in prop::option::of(content()), previous in prop::option::of(content())) {
+    fn any_answer_becomes_a_valid_summary_or_is_refused(sources in sources(), said in any_answer(), quoted in prop::option::of(content()), previous in prop::option::of(content())) {
         let scripted = ScriptedCalls::answering(said);
         let quoted = quoted.as_deref().map(|text| Quote { message_id: MessageId(1), text });
         let ask = SummaryAsk { quoted, previous: previous.as_deref(), ..crate::fixtures::ask(Purpose::Range, &sources, 300) };
@@ -122,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn the_calls_end_with_any_limit_of_the_provider(sources in sources(), most in 500_u64..6_000, named in prop::option::of(100_u64..9_000)) {
+    fn the_calls_end_whatever_length_the_provider_refuses(sources in sources(), most in 500_u64..6_000, named in prop::option::of(100_u64..9_000)) {
         let scripted = ScriptedCalls::new(move |_, prompt| if prompt.sent > most { Err(overflow(named)) } else { Ok(answer(report(prompt))) });
         let made = summarize(&model(8_192), &scripted, &crate::fixtures::ask(Purpose::Range, &sources, 300));
         prop_assert!(scripted.calls() < 400, "{} calls, {made:?}", scripted.calls());
@@ -130,7 +130,7 @@ proptest! {
 }
 
 /// Bytes that are measured for a source of `bytes` bytes of repeated `unit`.
-fn counted(unit: &str, bytes: usize, messages: i64) -> u64 {
+fn measured_bytes(unit: &str, bytes: usize, messages: i64) -> u64 {
     let sum = Arc::new(AtomicU64::new(0));
     let seen = Arc::clone(&sum);
     let counting = move |text: &str| {
@@ -166,8 +166,8 @@ fn four_times_the_text_is_at_most_five_times_the_counting() {
     ] {
         for messages in [1, 50] {
             let (one, four) = (
-                counted(unit, 250_000, messages),
-                counted(unit, 1_000_000, messages),
+                measured_bytes(unit, 250_000, messages),
+                measured_bytes(unit, 1_000_000, messages),
             );
             assert!(four <= one * 5, "{unit:?} in {messages}: {one} then {four}");
             assert!(
@@ -179,12 +179,12 @@ fn four_times_the_text_is_at_most_five_times_the_counting() {
 }
 
 #[test]
-fn a_message_of_four_megabytes_is_counted_a_few_times_over() {
-    let counted = counted(
+fn each_byte_of_a_long_message_is_counted_fewer_than_five_times() {
+    let measured = measured_bytes(
         "The quick brown fox jumps over the lazy dog. ",
         4_000_000,
         1,
     );
-    println!("{counted} bytes counted for 4,000,000");
-    assert!(counted < 20_000_000, "{counted}");
+    println!("{measured} bytes counted for 4,000,000");
+    assert!(measured < 20_000_000, "{measured}");
 }

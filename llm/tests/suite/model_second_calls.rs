@@ -1,5 +1,5 @@
-//! The second call after a refused text: it carries feedback, its answer is the summary or the
-//! failure, and a failure without a text has none.
+//! The second call after a refused answer: its prompt carries feedback, and its answer is accepted
+//! or fails the summary. A call that fails without a text is not followed by a second one.
 #![allow(clippy::unwrap_used, clippy::format_collect, reason = "a test may")]
 
 use crate::fixtures::{ask, source, text};
@@ -40,7 +40,7 @@ fn a_valid_second_answer_is_the_summary() {
 }
 
 #[test]
-fn a_part_may_lack_an_identifier_and_exceed_its_target_a_little() {
+fn a_parts_second_answer_may_lack_an_identifier_but_must_pass_the_other_gates() {
     let mut sources: Vec<Source> = (0..12).flat_map(|_| english()).collect();
     for (at, source) in sources.iter_mut().enumerate() {
         source.message_id.0 = at as i64 + 1;
@@ -68,11 +68,11 @@ fn a_part_may_lack_an_identifier_and_exceed_its_target_a_little() {
     .unwrap();
     assert!(
         forgetful.prompts()[0].must_keep == ["OPS-4711"]
-            && forgetful.prompts()[1].refused().is_some()
+            && forgetful.prompts()[1].feedback().is_some()
     );
-    // The second answer may lack the identifier, also if the first one had another fault.
+    // The second answer may lack the identifier even if the first was refused for another reason.
     let clumsy = ScriptedCalls::new(|_, prompt| {
-        Ok(answer(match (prompt.is_whole(), prompt.refused()) {
+        Ok(answer(match (prompt.is_whole(), prompt.feedback()) {
             (true, _) => report(prompt),
             (false, None) => "User: hi".to_owned(),
             (false, Some(_)) => "Plans for places that open and close, week by week.".to_owned(),
@@ -101,12 +101,12 @@ fn a_part_may_lack_an_identifier_and_exceed_its_target_a_little() {
     );
     assert!(
         stubborn.parts.lock().unwrap().is_empty(),
-        "a refused part was kept"
+        "a refused part was stored"
     );
 }
 
 #[test]
-fn failures_without_a_text_are_not_repaired() {
+fn failures_without_a_text_get_no_second_call() {
     let sources = english();
     let filtered = ScriptedCalls::new(|_, _| Ok(ended("Ann wants", StopReason::Filtered)));
     let failure = summarize(

@@ -2,7 +2,7 @@
 //! the source, no control character.
 #![allow(clippy::unwrap_used, clippy::format_push_string, reason = "a test may")]
 
-use crate::fixtures::{call, checked, labelled, measure, result, text};
+use crate::fixtures::{call, checked, is_labeled, measure, result, text};
 use anneal_core::{
     message::{MessageId, Part, Role},
     tokens::Tokens,
@@ -39,7 +39,7 @@ fn sources() -> impl Strategy<Value = Vec<Source>> {
     let role = prop::sample::select(vec![Role::User, Role::Assistant, Role::Tool, Role::System]);
     let body = prop_oneof![
         5 => prop::collection::vec(part(), 0..4).prop_map(SourceBody::Original),
-        1 => content().prop_map(SourceBody::Digest),
+        1 => content().prop_map(SourceBody::CachedSummary),
     ];
     prop::collection::vec((role, body), 0..8).prop_map(|messages| {
         let source = |(i, (role, body))| Source {
@@ -61,10 +61,10 @@ proptest! {
         opening in prop::option::of(content()),
         focus in prop::option::of("[a-z]{4,8}"),
         target in 0_u64..300,
-        whole in any::<bool>(),
+        is_range in any::<bool>(),
     ) {
         let ask = SummaryAsk {
-            purpose: if whole { Purpose::Range } else { Purpose::Message },
+            purpose: if is_range { Purpose::Range } else { Purpose::Message },
             previous: previous.as_deref(),
             quoted: opening.as_deref().map(|text| Quote { message_id: MessageId(1), text }),
             sources: &sources,
@@ -73,8 +73,8 @@ proptest! {
             measure: &measure,
         };
         match checked(&ask) {
-            Ok(summary) if whole && previous.is_none() && target > 60 && ask.source_tokens(ask.target) > Tokens::new(60) => {
-                prop_assert!(labelled(&summary.text), "{}", summary.text);
+            Ok(summary) if is_range && previous.is_none() && target > 60 && ask.source_tokens(ask.target) > Tokens::new(60) => {
+                prop_assert!(is_labeled(&summary.text), "{}", summary.text);
             }
             Ok(_) | Err(SummaryFailure::EmptySource | SummaryFailure::NotShorter | SummaryFailure::TargetTooSmall(_)) => {}
             Err(other) => prop_assert!(false, "{other:?}"),

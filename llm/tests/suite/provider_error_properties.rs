@@ -1,5 +1,5 @@
-//! Properties of the classification of any answer: a verdict without a panic, and no limit other
-//! than a window's.
+//! Properties of the classification of any answer: it never panics, and a verdict names no limit
+//! other than a window.
 
 use crate::provider_messages::OVERFLOWS;
 use anneal_llm::provider_error::{

@@ -50,7 +50,7 @@ fn known_wordings_are_overflows_of_their_kind_with_their_numbers() {
 }
 
 #[test]
-fn the_envelope_does_not_matter() {
+fn the_fields_around_a_message_do_not_matter() {
     for (message, kind, limit, prompt) in OVERFLOWS {
         let upstream = error(message).to_string();
         for body in [
@@ -159,7 +159,7 @@ fn a_code_proves_an_overflow_without_words_and_under_any_status() {
 }
 
 #[test]
-fn errors_about_something_else_are_no_overflow() {
+fn errors_about_something_else_are_not_overflows() {
     for (status, message) in UNRELATED {
         for body in [
             error(message),
@@ -185,7 +185,7 @@ fn errors_about_something_else_are_no_overflow() {
 }
 
 #[test]
-fn an_error_that_quotes_a_user_is_no_overflow() {
+fn an_error_that_quotes_a_user_is_not_an_overflow() {
     for quotation in QUOTATIONS {
         for status in [200, 400, 422, 500] {
             assert_eq!(
@@ -331,7 +331,7 @@ fn limits_other_than_the_window_have_their_own_kind_and_no_limit_tokens() {
 }
 
 #[test]
-fn an_empty_body_is_an_overflow_after_a_failure_and_silent_after_a_success() {
+fn an_empty_body_is_an_overflow_with_status_400_or_413_and_silent_with_200() {
     for (status, kind) in [
         (400, Input),
         (413, Input),
@@ -492,7 +492,11 @@ fn headers_name_the_error_where_the_body_does_not() {
 fn only_the_first_part_of_a_huge_body_is_read() {
     let mut huge =
         "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n".repeat(BODY_BYTES / 40);
-    assert_eq!(streamed(&huge).kind, NotOverflow, "its end was not seen");
+    assert_eq!(
+        streamed(&huge).kind,
+        NotOverflow,
+        "the end of the stream is not read"
+    );
     huge.push_str("event: error\ndata: {\"error\":{\"code\":\"context_length_exceeded\"}}\n\n");
     assert_eq!(streamed(&huge).kind, NotOverflow);
     let nested = "{\"error\":".repeat(100_000);

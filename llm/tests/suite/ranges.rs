@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::format_push_string, reason = "a test may")]
 
 use crate::fixtures::{
-    ask, call, checked, dialogue, labelled, measure, range, result, source, text,
+    ask, call, checked, dialogue, is_labeled, measure, range, result, source, text,
 };
 use anneal_core::{
     message::{MessageId, Part, Role},
@@ -12,6 +12,7 @@ use anneal_llm::{
     Extractive, Purpose, Quote, Source, SourceBody, Summarizer as _, SummaryAsk, SummaryFailure,
 };
 
+/// `n` messages without identifiers, decisions and errors.
 fn chatter(n: usize) -> Vec<Source> {
     let topics = [
         "weather", "garden", "coffee", "bicycle", "museum", "picture", "kitchen", "holiday",
@@ -31,7 +32,7 @@ fn chatter(n: usize) -> Vec<Source> {
 }
 
 #[test]
-fn identifiers_decisions_and_errors_outlive_chatter() {
+fn identifiers_decisions_and_errors_are_kept_before_chatter() {
     let mut sources = chatter(60);
     sources[20] = source(
         21,
@@ -56,11 +57,11 @@ fn identifiers_decisions_and_errors_outlive_chatter() {
         summary.contains("9f3c2a7e-1b2d-4c3e-8f90-a1b2c3d4e5f6"),
         "{summary}"
     );
-    assert!(labelled(&summary), "{summary}");
+    assert!(is_labeled(&summary), "{summary}");
 }
 
 #[test]
-fn left_out_messages_are_counted_across_generations() {
+fn left_out_messages_are_counted_in_one_line_also_after_a_previous_summary() {
     let sources = chatter(60);
     let first = range(&sources, 120);
     let shown = first
@@ -78,7 +79,7 @@ fn left_out_messages_are_counted_across_generations() {
 }
 
 #[test]
-fn the_previous_summary_is_carried_forward_whole_when_there_is_room() {
+fn a_previous_summary_that_fits_is_kept_whole() {
     let previous = "[1 user] Ship the Osprey release.\n[2 assistant] Osprey ships on Friday.";
     let sources = chatter(20);
     let summary = checked(&SummaryAsk {
@@ -169,7 +170,7 @@ fn a_forged_label_never_stands_at_the_start_of_a_line() {
     let mut sources = chatter(12);
     sources[3] = source(4, Role::Assistant, vec![text(forged)]);
     sources[5] = Source {
-        body: SourceBody::Digest(forged.into()),
+        body: SourceBody::CachedSummary(forged.into()),
         ..sources[5].clone()
     };
     sources[7] = source(
@@ -181,7 +182,7 @@ fn a_forged_label_never_stands_at_the_start_of_a_line() {
         ],
     );
     let summary = range(&sources, 240);
-    assert!(labelled(&summary), "{summary}");
+    assert!(is_labeled(&summary), "{summary}");
     let ids: Vec<&str> = summary
         .lines()
         .filter_map(|line| line.strip_prefix('[')?.split(' ').next())
@@ -256,7 +257,7 @@ fn the_focus_decides_what_stays() {
 }
 
 #[test]
-fn one_message_and_one_character_are_handled() {
+fn one_message_has_a_summary_and_one_character_has_none() {
     let one = [source(
         1,
         Role::User,
@@ -291,7 +292,7 @@ fn an_empty_source_is_distinguished_from_a_target_that_is_too_small() {
 }
 
 #[test]
-fn every_small_target_is_kept() {
+fn no_summary_exceeds_a_small_target() {
     let sources = chatter(9);
     for target in 1..60 {
         for purpose in [Purpose::Range, Purpose::Message] {
@@ -366,12 +367,12 @@ fn a_summary_is_in_the_script_of_its_source() {
             .filter(|c| c.is_alphabetic() && !letters.contains(c) && !c.is_ascii_uppercase())
             .count();
         assert!(own > other * 8, "{name}: {summary}");
-        assert!(labelled(&summary), "{name}: {summary}");
+        assert!(is_labeled(&summary), "{name}: {summary}");
     }
 }
 
 #[test]
-fn emoji_are_summarised_without_cutting_one() {
+fn emoji_are_summarized() {
     let sources = dialogue(&["👩‍👩‍👧‍👦👍🏽🎉".repeat(40).as_str(), "😀😀😀", "🇳🇴🇩🇪"]);
     let summary = range(&sources, 40);
     assert!(

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use crate::fixtures::{
-    call, checked, dialogue, digest, labelled, measure, range, result, source, text,
+    call, checked, dialogue, digest, is_labeled, measure, range, result, source, text,
 };
 use anneal_core::{
     message::{Part, Role},
@@ -31,6 +31,7 @@ fn json(path: &str) -> Option<Value> {
     real(path).map(|text| serde_json::from_str(&text).unwrap())
 }
 
+/// The number of Chinese characters.
 fn han(text: &str) -> usize {
     text.chars()
         .filter(|c| ('\u{4e00}'..='\u{9fff}').contains(c))
@@ -98,7 +99,7 @@ fn real_agent_runs_keep_their_task_and_their_errors() {
         .collect();
     let kept = range(&sources, 1_000);
     assert!(
-        kept.contains("sympy/core/") && kept.contains("NotImplemented") && labelled(&kept),
+        kept.contains("sympy/core/") && kept.contains("NotImplemented") && is_labeled(&kept),
         "{kept}"
     );
 }
@@ -123,7 +124,7 @@ fn chinese_conversations_give_chinese_summaries() {
                 .filter_map(|line| Some(line.split_once(']')?.1))
                 .collect();
             let letters = said.chars().filter(|c| c.is_alphabetic()).count();
-            assert!(han(&said) * 2 > letters && labelled(&kept), "{kept}");
+            assert!(han(&said) * 2 > letters && is_labeled(&kept), "{kept}");
         }
     }
 }
@@ -170,7 +171,7 @@ fn tool_runs_keep_the_user_the_flight_and_the_outcome() {
             .collect();
         let ask = crate::fixtures::ask(Purpose::Range, &sources, 600);
         let kept = checked(&ask).unwrap().text;
-        assert!(labelled(&kept) && kept.contains("user] "), "{kept}");
+        assert!(is_labeled(&kept) && kept.contains("user] "), "{kept}");
         if at == 0 {
             for fact in [
                 "mia_li_3668",
@@ -192,6 +193,7 @@ fn tool_runs_keep_the_user_the_flight_and_the_outcome() {
     }
 }
 
+/// A message of a tool run in OpenAI's format.
 fn message(i: usize, m: &Value) -> Source {
     let content = m["content"].as_str().unwrap_or_default();
     let (role, mut parts) = match m["role"].as_str().unwrap() {

@@ -1,5 +1,5 @@
-//! A scripted model: its answers are a function of its prompt. It records every prompt and stores
-//! every part.
+//! A model whose answers come from a function of the prompt. [`ScriptedCalls`] calls that function,
+//! records every prompt and stores every part.
 #![allow(
     dead_code,
     clippy::unwrap_used,
@@ -28,23 +28,24 @@ use crate::fixtures::measure;
 pub(crate) struct RecordedPrompt {
     pub(crate) system: String,
     pub(crate) user: String,
+    /// The random string in the lines BEGIN and END.
     pub(crate) boundary: String,
-    /// The lines of source texts between the marks.
+    /// The lines of source texts between the lines BEGIN and END.
     pub(crate) lines: Vec<Value>,
     /// The strings of the `must_keep` line.
     pub(crate) must_keep: Vec<String>,
-    /// The lines after the marks.
+    /// The lines after the line END.
     pub(crate) after: Vec<String>,
     pub(crate) output: u64,
     /// Tokens of both texts as GPT-4o counts them.
     pub(crate) sent: u64,
-    /// The least count that the provider is expected to report.
+    /// The fewest tokens that the provider is expected to count.
     pub(crate) least_count: u64,
 }
 
 impl RecordedPrompt {
     fn of(call: &Call<'_>) -> Self {
-        assert!(call.tools.is_empty(), "a summariser has no tools");
+        assert!(call.tools.is_empty(), "a summarizer has no tools");
         let context: Value = serde_json::from_str(call.context).unwrap();
         let [system, user] =
             ["/messages/0/content", "/messages/1/content"].map(|at| context.pointer(at).unwrap());
@@ -109,14 +110,15 @@ impl RecordedPrompt {
             .find_map(|line| line.strip_prefix(beginning))
     }
 
-    pub(crate) fn refused(&self) -> Option<&str> {
+    /// The feedback on a refused answer, if the prompt has any.
+    pub(crate) fn feedback(&self) -> Option<&str> {
         self.line_after("An answer before this one was refused: ")
     }
 }
 
 type Script = dyn Fn(usize, &RecordedPrompt) -> Result<Answer, SummaryFailure> + Send + Sync;
 
-/// Implements the calls of a summary: a function answers them.
+/// The calls of a summary, which a function answers.
 pub(crate) struct ScriptedCalls {
     script: Box<Script>,
     pub(crate) prompts: Mutex<Vec<RecordedPrompt>>,
@@ -184,6 +186,7 @@ pub(crate) fn answer(text: impl Into<String>) -> Answer {
     ended(text, StopReason::Done)
 }
 
+/// An answer that ended for this reason.
 pub(crate) fn ended(text: impl Into<String>, stop: StopReason) -> Answer {
     Answer {
         text: text.into(),
@@ -204,7 +207,7 @@ pub(crate) fn overflow(window: Option<u64>) -> SummaryFailure {
     .into()
 }
 
-/// A valid short summary in other words than the source, with the strings that it must keep.
+/// A valid short summary that does not copy the source, with the strings that it must keep.
 pub(crate) fn report(prompt: &RecordedPrompt) -> String {
     let opening = |text: &&str| {
         text.chars()
@@ -230,6 +233,7 @@ pub(crate) fn model(window: u64) -> Arc<Model> {
     model_that_writes(window, 4_096)
 }
 
+/// A model with this window and this output limit.
 pub(crate) fn model_that_writes(window: u64, output: u64) -> Arc<Model> {
     model_from(window, output, "m")
 }
@@ -253,30 +257,30 @@ fn model_from(window: u64, output: u64, served_as: &str) -> Arc<Model> {
     Arc::clone(models.find("m").unwrap())
 }
 
-/// The summary, after checks of every rule for summaries.
+/// The summary. Asserts that it keeps every rule for summaries.
 pub(crate) fn summarize(
     model: &Model,
     calls: &dyn SummaryCalls,
     ask: &SummaryAsk<'_>,
 ) -> Result<Summary, SummaryFailure> {
     let summary = summarize_unchecked(model, calls, ask)?;
-    assert!(!summary.text.trim().is_empty(), "blank");
+    assert!(!summary.text.trim().is_empty(), "the summary is blank");
     assert_eq!(summary.tokens, (ask.measure)(&summary.text));
     assert!(
         summary.tokens <= ask.target,
-        "{} of {}",
+        "the summary has {} tokens, its target is {}",
         summary.tokens,
         ask.target
     );
     assert!(
         summary.tokens < ask.source_tokens(Tokens::new(u64::MAX)),
-        "not shorter"
+        "the summary is not shorter than its source"
     );
     assert!(
         !summary
             .text
             .contains(|c: char| c.is_control() && c != '\n' && c != '\t'),
-        "control character"
+        "the summary holds a control character"
     );
     Ok(summary)
 }

@@ -42,7 +42,7 @@ async fn the_cluster_is_utf8_sorts_by_code_point_and_has_checksums() {
 }
 
 #[tokio::test]
-async fn only_test_clusters_are_not_durable() {
+async fn only_test_clusters_are_not_durable_and_a_folder_keeps_its_durability() {
     let harness = Harness::new();
     let query = "select string_agg(setting, ',' order by name) from pg_settings \
                  where name in ('fsync', 'full_page_writes', 'synchronous_commit')";
@@ -164,7 +164,7 @@ async fn a_pid_file_with_the_pid_of_another_process_does_not_prevent_a_start() {
     first.stop(Stop::Immediate).await.unwrap();
 
     // The pid of a process that runs long and that PostgreSQL's user may signal.
-    let mut other_process = harness.sleeper(&first);
+    let mut other_process = harness.spawn_sleep(&first);
     fs::write(
         &pid_file,
         left_behind.replacen(&pid, &other_process.id().to_string(), 1),
@@ -181,7 +181,7 @@ async fn a_pid_file_with_the_pid_of_another_process_does_not_prevent_a_start() {
 }
 
 #[tokio::test]
-async fn an_interrupted_initialisation_is_started_again() {
+async fn an_interrupted_initialization_is_started_again() {
     let harness = Harness::new();
     let folder = harness.base().join("pg");
     fs::create_dir_all(folder.join("data.new/base")).unwrap();
@@ -202,7 +202,7 @@ async fn a_path_may_have_spaces_and_quotes() {
 }
 
 #[tokio::test]
-async fn the_socket_of_a_long_path_is_in_a_short_one() {
+async fn a_folder_with_a_long_path_has_its_socket_in_a_short_path() {
     let harness = Harness::new();
     let deep = format!("{}/pg", "a-folder-with-a-long-name/".repeat(6));
     let postgres = harness.start_with(harness.settings(&deep)).await;

@@ -1,4 +1,4 @@
-//! Triggers of checkpoints.
+//! Converts triggers of checkpoints to protobuf.
 
 use anneal_core::cut::Trigger;
 

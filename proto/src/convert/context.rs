@@ -1,4 +1,4 @@
-//! The format and the pressure of a context, both ways, and the answer with a built context: messages
+//! Parses the format and the pressure of a context. Makes the answer with a built context: messages
 //! or the rendered request, the manifest, repairs, and the prefix's cache figures.
 
 use anneal_core::{
@@ -11,7 +11,7 @@ use anneal_core::{
 use super::FieldError;
 use crate::v1 as pb;
 
-/// A provider's format in the field `format`.
+/// Parses the field `format`.
 pub fn parse_format(number: i32) -> Result<Format, FieldError> {
     match pb::Format::try_from(number) {
         Ok(pb::Format::Unspecified) => Ok(Format::Neutral),
@@ -25,7 +25,7 @@ pub fn parse_format(number: i32) -> Result<Format, FieldError> {
     }
 }
 
-/// A pressure in the field `pressure`.
+/// Parses the field `pressure`.
 pub fn parse_pressure(number: i32) -> Result<Pressure, FieldError> {
     match pb::Pressure::try_from(number) {
         Ok(pb::Pressure::Unspecified) => Ok(Pressure::None),
@@ -146,8 +146,8 @@ fn manifest_entry(entry: context::ManifestEntry) -> pb::ManifestEntry {
     }
 }
 
-/// The answer with this context. `rendered` replaces its messages. Fields that the context does not
-/// decide are left at their defaults.
+/// The answer of `BuildContext` with this context. If `rendered` is given, it replaces the messages.
+/// Fields of the answer that a [`Context`] does not have keep their defaults.
 pub fn answer(context: Context, rendered: Option<String>) -> pb::BuildContextResponse {
     let messages = if rendered.is_some() {
         Vec::new()

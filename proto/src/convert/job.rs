@@ -1,11 +1,11 @@
-//! Kinds of jobs, both ways.
+//! Converts kinds of jobs to and from protobuf.
 
 use anneal_core::job::JobKind;
 
 use super::FieldError;
 use crate::v1 as pb;
 
-/// A kind of job in the field `kind`; UNSPECIFIED means any.
+/// Parses the field `kind`. None: UNSPECIFIED, which means any kind.
 pub fn parse_kind(number: i32) -> Result<Option<JobKind>, FieldError> {
     match pb::JobKind::try_from(number) {
         Ok(pb::JobKind::Unspecified) => Ok(None),
@@ -19,7 +19,7 @@ pub fn parse_kind(number: i32) -> Result<Option<JobKind>, FieldError> {
     }
 }
 
-/// A kind of job in the field `kind`; UNSPECIFIED is refused.
+/// Parses the field `kind`; UNSPECIFIED is refused.
 pub fn parse_required_kind(number: i32) -> Result<JobKind, FieldError> {
     parse_kind(number)?.ok_or_else(|| FieldError::invalid("kind", "must be given"))
 }

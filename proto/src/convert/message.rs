@@ -1,4 +1,4 @@
-//! Messages and their parts, both ways.
+//! Converts messages and their parts to and from protobuf.
 
 use anneal_core::{
     limits::{self, MEDIA_PER_RESULT, MESSAGE_BYTES, PARTS_PER_MESSAGE, URI_BYTES},
@@ -8,7 +8,7 @@ use anneal_core::{
 use super::{FieldError, parse};
 use crate::v1 as pb;
 
-/// 1 to 100 messages.
+/// Parses 1 to 100 messages.
 pub fn parse_at_least_one(
     field: &str,
     messages: Vec<pb::NewMessage>,
@@ -19,7 +19,7 @@ pub fn parse_at_least_one(
     parse_all(field, messages)
 }
 
-/// At most 100 messages.
+/// Parses at most 100 messages.
 pub fn parse_all(field: &str, messages: Vec<pb::NewMessage>) -> Result<Vec<Message>, FieldError> {
     if messages.len() > limits::MESSAGES_PER_APPEND {
         return Err(FieldError::limit(
@@ -35,7 +35,7 @@ pub fn parse_all(field: &str, messages: Vec<pb::NewMessage>) -> Result<Vec<Messa
         .collect()
 }
 
-/// One message: its role, parts that the role allows, metadata.
+/// Parses one message: its role, parts that the role allows, metadata.
 pub fn parse(field: &str, new: pb::NewMessage) -> Result<Message, FieldError> {
     let role = parse_role(&format!("{field}.role"), new.role)?;
     if new.parts.is_empty() {
@@ -65,7 +65,7 @@ pub fn parse(field: &str, new: pb::NewMessage) -> Result<Message, FieldError> {
     })
 }
 
-/// A role; UNSPECIFIED is refused.
+/// Parses a role; UNSPECIFIED is refused.
 pub fn parse_role(field: &str, number: i32) -> Result<Role, FieldError> {
     match pb::Role::try_from(number) {
         Ok(pb::Role::User) => Ok(Role::User),
@@ -157,7 +157,7 @@ fn parse_part(field: &str, new: pb::Part, role: Role) -> Result<Part, FieldError
     }
 }
 
-/// A media reference: an address or a `data:` URI, and its type.
+/// Parses a media part: an address or a `data:` URI, and its type.
 pub fn parse_media(field: &str, new: pb::MediaPart) -> Result<Media, FieldError> {
     let most = if new.uri.starts_with("data:") {
         MESSAGE_BYTES
@@ -246,7 +246,7 @@ impl From<Message> for pb::NewMessage {
     }
 }
 
-/// A stored message as the request that would store it.
+/// The new message that would store a copy of the stored one.
 impl From<pb::Message> for pb::NewMessage {
     fn from(stored: pb::Message) -> Self {
         Self {
@@ -257,7 +257,7 @@ impl From<pb::Message> for pb::NewMessage {
     }
 }
 
-/// A message of one text, without labels.
+/// A message of one text part, without labels.
 pub fn text_message(role: pb::Role, text: impl Into<String>) -> pb::NewMessage {
     let part = pb::part::Part::Text(pb::TextPart { text: text.into() });
     pb::NewMessage {
@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_part_survives_the_way_to_protobuf_and_back() {
+    fn every_part_is_the_same_after_conversion_to_protobuf_and_back() {
         let media = Media {
             uri: "s3://bucket/a.png".into(),
             media_type: "image/png".into(),

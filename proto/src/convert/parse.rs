@@ -11,12 +11,12 @@ use uuid::Uuid;
 
 use super::FieldError;
 
-/// The conversation id in the field `conversation_id`: a UUID of 36 characters.
+/// Parses the field `conversation_id`: a UUID of 36 characters.
 pub fn conversation_id(text: &str) -> Result<ConversationId, FieldError> {
     conversation_id_in("conversation_id", text)
 }
 
-/// A conversation id in this field.
+/// Parses a conversation id in the field of this name.
 pub fn conversation_id_in(field: &str, text: &str) -> Result<ConversationId, FieldError> {
     let uuid = (text.len() == 36)
         .then(|| Uuid::try_parse(text).ok())
@@ -25,7 +25,7 @@ pub fn conversation_id_in(field: &str, text: &str) -> Result<ConversationId, Fie
         .ok_or_else(|| FieldError::invalid(field, "must be a UUID of 36 characters"))
 }
 
-/// A request id; empty means none.
+/// Parses the field `request_id`; None if it is empty.
 pub fn request_id(text: &str) -> Result<Option<&str>, FieldError> {
     bounded_text("request_id", text, ID_BYTES)?;
     Ok((!text.is_empty()).then_some(text))
@@ -72,14 +72,15 @@ pub fn model(field: &str, name: &str) -> Result<Option<String>, FieldError> {
     Ok((!name.is_empty()).then(|| name.to_owned()))
 }
 
-/// The id that the caller expects the newest message to have.
+/// Parses the field `expected_last_message_id`: the id that the caller expects the newest message
+/// to have.
 pub fn expected_last(number: Option<i64>) -> Result<Option<MessageId>, FieldError> {
     number
         .map(|number| message_id_or_zero("expected_last_message_id", number))
         .transpose()
 }
 
-/// Metadata: keys and values without NUL, within the limits of number and size.
+/// Parses metadata: keys and values without NUL, within the limits of number and size.
 #[expect(clippy::implicit_hasher, reason = "the type of the generated maps")]
 pub fn metadata(
     field: &str,

@@ -1,4 +1,4 @@
-//! Policies, both ways.
+//! Converts policies to and from protobuf.
 
 use anneal_core::{
     policy::{
@@ -11,8 +11,8 @@ use anneal_core::{
 use super::{FieldError, parse};
 use crate::v1 as pb;
 
-/// The overrides that a request sets. They are checked as the effective policy of the session, with
-/// a system prompt of this many tokens.
+/// Parses the overrides that a request sets. Checks the policy that they and the server's settings
+/// give, with a system prompt of this many tokens.
 pub fn parse(
     policy: Option<pb::Policy>,
     session: &SessionSettings,
@@ -21,8 +21,8 @@ pub fn parse(
     parse_with_base(policy, &PolicyOverrides::default(), session, system_prompt)
 }
 
-/// The overrides that a request sets over `base`. Both are checked together; only the request's are
-/// returned.
+/// Parses the overrides that a request sets on top of the overrides in `base`. Both are checked
+/// together; only the request's are returned.
 pub fn parse_with_base(
     policy: Option<pb::Policy>,
     base: &PolicyOverrides,
@@ -71,7 +71,7 @@ fn unknown(field: &str, number: i32) -> FieldError {
     FieldError::invalid(field, format!("{number} is not one of its values"))
 }
 
-/// The failure for an invalid policy key, with the path of the field that set it.
+/// The error for an invalid policy, with the path of the field that set the wrong value.
 fn invalid(error: &PolicyError, policy: &pb::Policy) -> FieldError {
     let key = match error.key {
         "keep_recent" if policy.keep_recent_turns.is_some() => "keep_recent_turns",
@@ -129,6 +129,7 @@ fn keep_recent(policy: &pb::Policy) -> Result<Option<KeepRecent>, FieldError> {
     one_of("policy.keep_recent", given)
 }
 
+/// A field that may only be true or absent.
 fn flag(field: &str, given: Option<bool>) -> Result<Option<()>, FieldError> {
     match given {
         Some(false) => Err(FieldError::invalid(field, "must be true or absent")),
@@ -136,7 +137,7 @@ fn flag(field: &str, given: Option<bool>) -> Result<Option<()>, FieldError> {
     }
 }
 
-/// The one value that is set. Refuses two.
+/// The value that is set; None if none is. An error if two are.
 fn one_of<T, const N: usize>(field: &str, given: [Option<T>; N]) -> Result<Option<T>, FieldError> {
     let mut set = given.into_iter().flatten();
     let first = set.next();

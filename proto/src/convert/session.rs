@@ -1,4 +1,4 @@
-//! The scope of a chat, parsed, and the kind of the chat.
+//! Parses the scope of a chat, and converts its kind to protobuf.
 
 use anneal_core::{
     limits::ID_BYTES,
@@ -11,7 +11,7 @@ use crate::v1 as pb;
 /// The scope of a chat, parsed.
 #[derive(Debug)]
 pub struct ParsedScope {
-    /// The agent that takes part.
+    /// The agent of the chat.
     pub agent: String,
     /// The session key and what else the scope resolves to.
     pub resolved: ResolvedScope,
@@ -39,11 +39,11 @@ pub fn parse_scope(scope: Option<pb::SessionScope>) -> Result<ParsedScope, Field
         ScopeError::NoAgent => FieldError::invalid("scope.agent_id", "must not be empty"),
         ScopeError::NoGroup => FieldError::invalid(
             "scope.group_id",
-            "must be given where the chat type is a group's or thread's, or else thread_id",
+            "must be given if the chat type is a group or thread, unless thread_id is",
         ),
         ScopeError::NoGroupOrSender => FieldError::invalid(
             "scope.sender_id",
-            "must be given where no group is, or the chat is direct",
+            "must be given if no group is, or if the chat is direct",
         ),
     })?;
     Ok(ParsedScope {

@@ -1,4 +1,4 @@
-//! Points in time. In the domain they are microseconds since 1970.
+//! Converts points in time. In the domain they are microseconds since 1970.
 
 use prost_types::Timestamp;
 
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn microseconds_survive_the_way_there_and_back() {
+    fn microseconds_are_the_same_after_conversion_to_a_timestamp_and_back() {
         for time in [0, 1, 1_999_999, -1, -1_000_001, 253_402_300_799_999_999] {
             assert_eq!(micros(timestamp(time)), time);
             assert_eq!(millis(timestamp(time)), time.div_euclid(1_000));

@@ -20,12 +20,12 @@ use crate::failure::Failure;
 pub(super) const CACHE_TTL: Duration = Duration::from_secs(10);
 /// How much longer a known credential is used while the database does not answer: 30 s in all.
 const STALE_TTL: Duration = Duration::from_secs(20);
-/// Entries of each cache: of all answers, and of credentials that exist.
+/// Most entries of each of the two caches of a [`CredentialCache`].
 const CACHE_ENTRIES: u64 = 10_000;
-/// Concurrent lookups of credentials that are not in the cache: by default half of the connections
-/// for lookups (`database.system_connections`).
+/// Most concurrent lookups of credentials that are not in the cache. This is half of the default of
+/// `database.system_connections`, the connections for lookups.
 const UNKNOWN_LOOKUPS: usize = 2;
-/// Concurrent lookups of credentials that are in the cache but no longer fresh.
+/// Most concurrent lookups of credentials that are in the cache but no longer fresh.
 const KNOWN_LOOKUPS: usize = 4;
 /// How long a lookup waits for a permit, and how long a known credential waits for the answer.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(1);
@@ -72,7 +72,7 @@ impl LookupLimits {
             drop(failures);
             warn!(
                 lookups,
-                "cannot look up credentials, {lookups} times since this was last said: {error}"
+                "cannot look up credentials, {lookups} times since the last such line: {error}"
             );
         }
     }
@@ -217,9 +217,9 @@ mod tests {
                 flood
                     .join_next()
                     .await
-                    .expect("there are more")
+                    .expect("a lookup has not ended yet")
                     .expect("ends"),
-                "unknown ones fail as busy"
+                "a lookup of an unknown credential fails if it gets no permit"
             );
         }
     }
@@ -241,7 +241,7 @@ mod tests {
         cache.fresh.invalidate(&1).await;
         assert!(
             cache.find(1, answer(Err(StoreError::Busy))).await.is_err(),
-            "and is not known any more"
+            "a revoked credential is not served from the cache"
         );
     }
 }

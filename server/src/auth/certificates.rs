@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use crate::{listen::ClientCertificate, settings::ClientSettings};
 
-/// The configured clients, by the name in their certificate.
 pub(super) struct CertificateClients(BTreeMap<String, ClientSettings>);
 
 impl CertificateClients {
@@ -12,8 +11,8 @@ impl CertificateClients {
         Self(settings.clone())
     }
 
-    /// The client that a certificate names, and that name. None if it names none, or clients with
-    /// different settings.
+    /// The configured client that a certificate names, and the name that matched. None if the
+    /// certificate names no configured client, or several with different settings.
     pub(super) fn find(&self, certificate: &ClientCertificate) -> Option<(&str, &ClientSettings)> {
         let mut matches = certificate
             .names()

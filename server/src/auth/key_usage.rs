@@ -1,4 +1,4 @@
-//! Records when API keys are used: in the background, in batches, with a resolution of one hour.
+//! Records when API keys are used: in the background, in batches. The database stores the hour.
 
 use std::{
     collections::HashSet,
@@ -14,17 +14,19 @@ use uuid::Uuid;
 
 /// How long keys are collected before one statement writes them.
 const BATCH_DELAY: Duration = Duration::from_secs(2);
-/// How long a key is not written again.
+/// How long a key that was written is not written again.
 const WRITE_INTERVAL: Duration = Duration::from_mins(30);
-/// Keys whose last write is remembered.
+/// Most keys whose last write is remembered.
 const MAX_WRITTEN: u64 = 10_000;
 /// Most keys that wait to be written. Further ones are recorded at their next use.
 const MAX_PENDING: usize = 10_000;
 
-/// Keys whose use is to be written.
+/// Collects the ids of used keys.
 pub(super) struct KeyUsage {
+    /// Keys whose use is to be written.
     pending: Mutex<HashSet<Uuid>>,
     wake: Notify,
+    /// Keys that were written in the last [`WRITE_INTERVAL`].
     written: Cache<Uuid, ()>,
 }
 
@@ -41,7 +43,7 @@ impl KeyUsage {
         }
     }
 
-    /// Records that a key is used. Does not wait for the database.
+    /// Notes that a key is used, for [`Self::run`] to write. Does not wait for the database.
     pub(super) fn record(&self, key: Uuid) {
         if self.written.contains_key(&key) {
             return;
@@ -52,7 +54,7 @@ impl KeyUsage {
         }
     }
 
-    /// Writes recorded keys, until the future is dropped. Keys of a failed write are recorded again
+    /// Writes the noted keys, until the future is dropped. Keys of a failed write are noted again
     /// at their next use.
     pub(super) async fn run(&self, store: &Store) {
         loop {
@@ -65,7 +67,7 @@ impl KeyUsage {
                 Ok(()) => keys
                     .into_iter()
                     .for_each(|key| self.written.insert(key, ())),
-                Err(error) => debug!("cannot note that {} keys were used: {error}", keys.len()),
+                Err(error) => debug!("cannot record that {} keys were used: {error}", keys.len()),
             }
         }
     }

@@ -1,6 +1,6 @@
-//! API keys. A key is `anneal_`, its id, `_` and its secret. The database stores only a digest of
-//! the secret. `cache.rs` sets how long the result of a lookup is used: 10 s, and 30 s while the
-//! database does not answer.
+//! API keys. The text of a key is `anneal_`, its id, `_` and its secret. The database stores only a
+//! digest of the secret. `cache.rs` sets how long the result of a lookup is used: 10 s, and 30 s
+//! while the database does not answer.
 
 use std::{
     collections::HashSet,
@@ -29,9 +29,9 @@ const PREFIX: &str = "anneal_";
 /// Bytes of a secret, from the random source of the system.
 const SECRET_BYTES: usize = 32;
 /// Characters of an id: a UUID without dashes.
-const ID_LETTERS: usize = 32;
+const ID_CHARACTERS: usize = 32;
 
-/// A key as its holder has it.
+/// A key in the form that its holder has: id and secret.
 #[derive(PartialEq, Eq)]
 pub struct KeyText {
     id: Uuid,
@@ -47,7 +47,7 @@ impl fmt::Debug for KeyText {
 impl KeyText {
     /// Parses a key. None: the text does not have the form of one.
     pub fn parse(text: &str) -> Option<Self> {
-        let (id, rest) = text.strip_prefix(PREFIX)?.split_at_checked(ID_LETTERS)?;
+        let (id, rest) = text.strip_prefix(PREFIX)?.split_at_checked(ID_CHARACTERS)?;
         let secret = rest.strip_prefix('_').filter(|secret| !secret.is_empty())?;
         Some(Self {
             id: Uuid::try_parse(id).ok()?,
@@ -65,13 +65,13 @@ impl KeyText {
     }
 }
 
-/// A new key. Its text can only be shown now.
+/// A new key. Its text can be shown only now, because the secret is not stored.
 pub struct NewSecret {
     /// The id, which may be shown later.
     pub id: Uuid,
     /// The whole key.
     pub text: String,
-    /// SHA-256 of the secret: this is stored.
+    /// SHA-256 of the secret. The database stores this.
     pub digest: [u8; 32],
 }
 
@@ -95,16 +95,16 @@ impl NewSecret {
     }
 }
 
-/// A key as it was in the database.
+/// A key that was read from the database.
 #[derive(Clone)]
 struct CachedKey {
     key: ActiveKey,
-    /// When it was read.
+    /// When the lookup began. `key.ends_in` counts from then.
     looked_up_at: Instant,
 }
 
 impl CachedKey {
-    /// Whether it has expired since.
+    /// Whether the key has expired since it was read.
     fn has_expired(&self) -> bool {
         self.key
             .ends_in
@@ -115,7 +115,7 @@ impl CachedKey {
 /// How long a key is remembered after its last use. A remembered key is looked up even if its
 /// address has presented too many unknown keys.
 const RECENTLY_USED_TTL: Duration = Duration::from_hours(24);
-/// Keys that are remembered so.
+/// Most keys that are remembered after their last use.
 const MAX_RECENTLY_USED: u64 = 100_000;
 
 /// Looks up API keys.
@@ -124,14 +124,14 @@ pub(super) struct Keys {
     cache: CredentialCache<Uuid, CachedKey>,
     recently_used: Cache<Uuid, ()>,
     unknown_key_limit: UnknownKeyLimit,
-    /// Keys that are being looked up.
+    /// Ids of keys that are being looked up.
     lookups_in_flight: Mutex<HashSet<Uuid>>,
     usage: KeyUsage,
 }
 
 impl Keys {
-    /// Keys of this store. One address may present `unknown_per_minute` unknown keys a minute; 0:
-    /// any number.
+    /// Looks up keys in this store. One address may present `unknown_per_minute` unknown keys a
+    /// minute; 0: any number.
     pub(super) fn new(store: Store, limits: LookupLimits, unknown_per_minute: u32) -> Self {
         let recently_used = Cache::builder()
             .max_capacity(MAX_RECENTLY_USED)
@@ -147,8 +147,8 @@ impl Keys {
         }
     }
 
-    /// The caller of a key that was presented from `address`. None: the key is checked again during
-    /// a call.
+    /// Authenticates a key that was presented from `address`. `address` is None when the key is
+    /// checked again during a call.
     pub(super) async fn caller(
         &self,
         key: &KeyText,
@@ -171,8 +171,8 @@ impl Keys {
         Ok(Caller::with(tenant, verbs))
     }
 
-    /// Finds a key in the cache or the database. A key that was not used recently counts against
-    /// its address.
+    /// Finds a key in the cache or the database. A key that was not used recently counts as an
+    /// unknown key of its address, until the lookup has found it or failed.
     async fn find(&self, id: Uuid, address: Option<IpAddr>) -> Result<Option<CachedKey>, Failure> {
         let is_recently_used = self.recently_used.contains_key(&id) || self.cache.contains(&id);
         // A client that has just started may make many first calls with one key. They share one
@@ -196,7 +196,7 @@ impl Keys {
         found
     }
 
-    /// Records which keys are used, until the future is dropped.
+    /// Writes to the database which keys are used, until the future is dropped.
     pub(super) async fn write_usage(&self) {
         self.usage.run(&self.store).await;
     }
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn a_key_stays_marked_until_its_first_lookup_has_ended() {
         let (in_flight, id) = (Mutex::default(), Uuid::from_u128(1));
-        let first = LookupGuard::begin(&in_flight, id).expect("nobody looks it up");
+        let first = LookupGuard::begin(&in_flight, id).expect("no other lookup runs");
         for _ in 0..2 {
             assert!(LookupGuard::begin(&in_flight, id).is_none());
         }

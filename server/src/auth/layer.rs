@@ -1,4 +1,5 @@
-//! The tower layer that authenticates every gRPC call and checks its verb.
+//! The tower layer that authenticates every gRPC call, except those of the health service, and
+//! checks the verbs that its RPC needs.
 
 use std::{
     future::Future,
@@ -14,7 +15,7 @@ use super::{Authenticated, Authenticator};
 use crate::verbs::{Rpc, UNAUTHENTICATED_PATH};
 
 /// Adds the [`Caller`](anneal_core::caller::Caller), its [`Identity`](crate::identity::Identity)
-/// and its [`Proof`](super::Proof) to the extensions of every request.
+/// and its [`Proof`](super::Proof) to the extensions of each authenticated request.
 #[derive(Clone)]
 pub(crate) struct AuthLayer(pub(crate) Authenticator);
 
@@ -60,8 +61,8 @@ where
                 let authenticated = auth
                     .authenticate(request.headers(), request.extensions())
                     .await;
-                // Check the verb before the message is read, so that the message of an unauthorised
-                // caller is not decoded.
+                // Check the verbs before the message is read, so that the message of an
+                // unauthorized caller is not decoded.
                 let rpc = Rpc::by_path(request.uri().path());
                 let authenticated = authenticated.and_then(|authenticated| {
                     rpc.map_or(Ok(()), |rpc| {

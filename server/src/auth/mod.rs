@@ -1,12 +1,14 @@
 //! Authentication, for gRPC and HTTP alike. An API key, a token of an identity provider, or a
-//! client certificate names the tenant and the allowed verbs. Nothing in a request itself does.
+//! client certificate decides which tenant calls, and which verbs it has. The fields of a request
+//! do not.
 //!
 //! - `cache`: what the database says about credentials, for some seconds
 //! - `certificates`: the configured clients, found by their certificate
-//! - `keys`, `key_usage`: API keys; when each was last used
+//! - `keys`: API keys
+//! - `key_usage`: records when each API key was last used
 //! - `layer`: the tower layer that authenticates gRPC calls
 //! - `tokens`: JWTs
-//! - `unknown_key_limit`: unknown API keys per address
+//! - `unknown_key_limit`: limits how many unknown API keys one address may present
 
 mod cache;
 mod certificates;
@@ -46,8 +48,8 @@ use crate::{
     traffic::RequestAccounting,
 };
 
-/// How long a lookup may take: as long as callers without a deadline of their own wait. A lookup
-/// does not end with its caller, and holds one of the few permits for lookups.
+/// How long a lookup may take. It needs a deadline of its own, because it goes on when its caller
+/// has left, and holds one of the few permits for lookups.
 const LOOKUP_DEADLINE: Duration = Duration::from_secs(DEADLINE_DEFAULT_SECONDS);
 
 /// An authenticated caller.
@@ -177,8 +179,8 @@ impl Authenticator {
         })
     }
 
-    /// Finds the caller of these headers and this client certificate. `address` is None when a
-    /// caller is checked again.
+    /// Finds the caller by the credential in these headers, or else by the client certificate.
+    /// `address` is None when a credential is checked again during a call.
     async fn identify(
         &self,
         headers: &HeaderMap,
@@ -240,7 +242,8 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Result<Option<&str>, AuthError> {
     Ok(Some(credential))
 }
 
-/// The credential of the authorization header, for the audit log: the id of a key, or its kind.
+/// Describes the credential of the authorization header for the audit log: the id of an API key,
+/// else only the kind of credential.
 fn describe_credential(headers: &HeaderMap) -> String {
     match bearer(headers) {
         Ok(Some(text)) => KeyText::parse(text)
@@ -252,8 +255,8 @@ fn describe_credential(headers: &HeaderMap) -> String {
 
 /// How often the credential of a long call is checked again.
 const RECHECK_INTERVAL: Duration = CACHE_TTL;
-/// A long call ends after this many failed checks in a row. A check fails only once the stale entry
-/// of the cache has expired, too.
+/// A long call ends after this many failed checks in a row. While the database does not answer, a
+/// check succeeds until the stale entry of the cache has expired.
 const MAX_FAILED_CHECKS: u32 = 3;
 
 /// The credential of an authenticated call, to check it again while the call lasts.
@@ -329,6 +332,8 @@ impl Tenants {
         }
     }
 
+    /// The caller with these verbs for the tenant of this name. Fails with `not_found` if there is
+    /// no such tenant.
     async fn caller(
         &self,
         name: &str,
@@ -356,8 +361,8 @@ mod tests {
     #[test]
     fn a_long_call_ends_when_its_credential_is_invalid_or_three_checks_in_a_row_fail() {
         let mut failed_checks = FailedChecks::default();
-        for check in ["holds", "busy", "busy", "holds", "busy", "busy"] {
-            let check = if check == "holds" {
+        for check in ["valid", "busy", "busy", "valid", "busy", "busy"] {
+            let check = if check == "valid" {
                 Ok(())
             } else {
                 Err(StoreError::Busy.into())

@@ -69,7 +69,7 @@ impl TokenVerifier {
         if keys.current().is_empty() {
             return Err(AuthSettingsError::Keys(
                 path,
-                "it takes an Ed25519 or P-256 key with a kid".into(),
+                "the file must hold an Ed25519 or P-256 key with a kid".into(),
             ));
         }
         Ok(Self {
@@ -90,10 +90,10 @@ impl TokenVerifier {
     pub(crate) fn verify(&self, token: &str) -> Result<TokenClaims, AuthError> {
         let header = decode_header(token).map_err(|_| AuthError::Unknown)?;
         if header.crit.is_some() {
-            // `crit` lists extensions that a verifier must understand (RFC 7515, 4.1.11). This one
-            // understands none.
+            // `crit` lists extensions that a verifier must support (RFC 7515, 4.1.11). This
+            // verifier supports none.
             return Err(AuthError::Token(
-                "its header demands what is not understood here (crit)",
+                "its header demands extensions that this server does not support (crit)",
             ));
         }
         let id = header
@@ -116,7 +116,7 @@ impl TokenVerifier {
                     ErrorKind::MissingRequiredClaim(_) => {
                         "its exp, aud or iss is missing or malformed"
                     }
-                    _ => "its signature or its claims do not hold",
+                    _ => "its signature or its claims are not valid",
                 })
             })?;
         self.check_lifetime(&claims.claims)?;
@@ -180,8 +180,9 @@ impl TokenVerifier {
     }
 }
 
-/// The usable keys of a JWK Set. Other keys are skipped, so that one unusable key does not prevent
-/// the removal of another. An empty set is valid: no token is accepted.
+/// The usable keys of a JWK Set. Other keys are skipped: a file with an unusable key must still
+/// replace the previous file, which may hold a key that was withdrawn. An empty set is valid: no
+/// token is accepted.
 fn parse_keys(text: &[u8]) -> Result<Keys, String> {
     let set: KeySet = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     let mut keys = Keys::new();
@@ -190,7 +191,7 @@ fn parse_keys(text: &[u8]) -> Result<Keys, String> {
         let jwk = match serde_json::from_value::<Jwk>(value) {
             Ok(jwk) => jwk,
             Err(error) => {
-                warn!("keys[{index}] of the JWK Set is not taken: {error}");
+                warn!("keys[{index}] of the JWK Set is skipped: {error}");
                 continue;
             }
         };
@@ -206,15 +207,15 @@ fn parse_keys(text: &[u8]) -> Result<Keys, String> {
                     duplicates.insert(id);
                 }
             }
-            Err(error) => warn!("the key {id} of the JWK Set is not taken: {error}"),
+            Err(error) => warn!("the key {id} of the JWK Set is skipped: {error}"),
         }
     }
     for id in duplicates {
-        warn!("none of the keys {id} of the JWK Set is taken: there are several of this id");
+        warn!("all keys with the kid {id} of the JWK Set are skipped: there are several");
         keys.remove(&id);
     }
     if keys.is_empty() {
-        warn!("the JWK Set holds no Ed25519 or P-256 key with a kid: no token is taken");
+        warn!("the JWK Set holds no Ed25519 or P-256 key with a kid: every token is refused");
     }
     Ok(keys)
 }
@@ -225,7 +226,8 @@ struct KeySet {
     keys: Vec<Value>,
 }
 
-/// The algorithm of a key, if it is supported. It comes from the key, never from the token.
+/// The algorithm for a key. None: keys of this kind are not supported. The token's own header never
+/// chooses the algorithm.
 fn algorithm(jwk: &Jwk) -> Option<Algorithm> {
     if matches!(jwk.common.public_key_use, Some(PublicKeyUse::Encryption)) {
         return None;

@@ -14,11 +14,12 @@ use crate::{
     traffic::{Rate, RateDebt},
 };
 
-/// Addresses in memory. The least recently and least frequently used are evicted first.
+/// Most addresses in memory. The least recently and least frequently used are evicted first.
 const MAX_ADDRESSES: u64 = 50_000;
 /// How long an address is kept after its last unknown key. By then its debt is paid off.
 const ADDRESS_TTL: Duration = Duration::from_mins(2);
-/// The cost of one key: [`Rate`] counts per second, the setting per minute.
+/// What one key costs, in units of [`Rate`]. The setting counts keys a minute, and `Rate` counts
+/// units a second: `n` keys a minute, at 60 units each, are `n` units a second.
 const KEY_COST: u64 = 60;
 
 /// Counts unknown keys by address.
@@ -29,14 +30,14 @@ pub(super) struct UnknownKeyLimit {
     addresses: Cache<IpAddr, Arc<Mutex<RateDebt>>>,
 }
 
-/// A lookup in progress, which counts as an unknown key until it is refunded.
+/// A lookup in progress. It counts as an unknown key until it is refunded.
 pub(super) struct Attempt {
     rate: Rate,
     debt: Arc<Mutex<RateDebt>>,
 }
 
 impl UnknownKeyLimit {
-    /// Limits an address to this many unknown keys a minute; 0: no limit.
+    /// Allows an address this many unknown keys a minute; 0: no limit.
     pub(super) fn new(per_minute: u32) -> Self {
         Self {
             rate: Rate::new(per_minute.into(), u64::from(per_minute) * KEY_COST),
@@ -48,8 +49,8 @@ impl UnknownKeyLimit {
         }
     }
 
-    /// Counts a key before it is looked up. Fails if the address has presented too many. None:
-    /// there is no limit.
+    /// Counts a key of this address before the lookup. Fails if the address has presented too many
+    /// unknown keys. None: there is no limit.
     pub(super) fn charge(&self, address: IpAddr) -> Result<Option<Attempt>, Failure> {
         let Some(rate) = self.rate else {
             return Ok(None);
@@ -72,7 +73,7 @@ impl UnknownKeyLimit {
 }
 
 impl Attempt {
-    /// Takes the count back: the key is known, or the lookup failed.
+    /// Uncounts the key: it is known, or the lookup failed.
     pub(super) fn refund(self) {
         self.rate.refund(
             &mut self.debt.lock().unwrap_or_else(PoisonError::into_inner),

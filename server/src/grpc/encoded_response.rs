@@ -1,5 +1,5 @@
-//! Encodes long answers off the async threads. tonic would encode each answer in one poll of the
-//! thread that serves many calls.
+//! Encodes long answers on the CPU pool. tonic would encode such an answer in one poll, on an async
+//! thread that also serves other calls.
 
 use anneal_core::{caller::TenantId, limits::RESPONSE_BYTES};
 use axum::body::Bytes;
@@ -21,13 +21,13 @@ const LONG_ANSWER_BYTES: usize = 1024 * 1024;
 /// The gRPC prefix of a message: one byte for compression, four for its length.
 const PREFIX_BYTES: usize = 5;
 
-/// An encoded answer with its gRPC prefix. It is an extension of a response whose own message is
-/// empty.
+/// An encoded answer with its gRPC prefix. The response carries it as an extension, and its own
+/// message is empty.
 #[derive(Clone)]
 pub(crate) struct EncodedResponse(Bytes);
 
-/// Runs a call that reads content and encodes a long answer on this pool. None: the answer is not
-/// sent as protobuf.
+/// Runs a call that reads content, and encodes a long answer on `pool`. `pool` is None if the
+/// answer is not sent as protobuf.
 pub(crate) async fn run_and_encode<T: Message + Default + 'static>(
     call: RpcCall,
     work: impl Future<Output = Result<WithReservation<T>, Failure>>,
@@ -78,7 +78,7 @@ async fn encode_long<T: Message + Default + 'static>(
     answer.map_long(cpu, tenant, true, encode).await
 }
 
-/// Replaces the body of a response that carries an [`EncodedResponse`]; returns others unchanged.
+/// Sends the [`EncodedResponse`] of a response as its body. Responses without one are unchanged.
 pub(crate) fn replace_body(mut response: Response<Body>) -> Response<Body> {
     let Some(EncodedResponse(encoded)) = response.extensions_mut().remove() else {
         return response;

@@ -1,5 +1,6 @@
-//! grpc.health.v1, without credentials. `Check` has the limit of all health calls in flight
-//! on a connection (`traffic/layer.rs`); `Watch` also has limits per connection and in all.
+//! The service `grpc.health.v1`, which needs no credentials. `traffic/layer.rs` limits the health
+//! calls in flight on a connection, both `Check` and `Watch`. Watches are also limited here, per
+//! connection and in all.
 
 use std::{
     pin::Pin,
@@ -23,11 +24,11 @@ use crate::{
     listen::{CountGuard, Peer},
 };
 
-/// Most concurrent `Watch` calls of one connection, and of all. A watch is a stream without a
-/// credential that may never end.
+/// Most concurrent `Watch` calls of one connection. A watch needs no credential and may never end.
 const MAX_WATCHES_PER_CONNECTION: u32 = 4;
+/// Most concurrent `Watch` calls of all connections.
 const MAX_WATCHES: usize = 1_000;
-/// Most bytes of a request: it holds the name of a service.
+/// Most bytes of a request, which holds only the name of a service.
 const MAX_REQUEST_BYTES: usize = 1024;
 
 /// The health service over this reporter's statuses.
@@ -45,7 +46,7 @@ struct BoundedHealth {
     watches: Arc<Semaphore>,
 }
 
-/// The stream of one `Watch` call; counted against both limits until it is dropped.
+/// The stream of one `Watch` call. It counts against both limits until it is dropped.
 struct CountedWatch {
     changes: WatchStream,
     _of_all: OwnedSemaphorePermit,
@@ -111,19 +112,23 @@ mod tests {
             health_service,
             watches: Arc::new(Semaphore::new(MAX_WATCHES)),
         };
-        let ask = || {
+        let request = || {
             Request::new(HealthCheckRequest {
                 service: String::new(),
             })
         };
         let mut watches = Vec::new();
         for _ in 0..MAX_WATCHES {
-            watches.push(health.watch(ask()).await.expect("is let in"));
+            watches.push(health.watch(request()).await.expect("is admitted"));
         }
-        let refused = health.watch(ask()).await.map(drop).expect_err("too many");
+        let refused = health
+            .watch(request())
+            .await
+            .map(drop)
+            .expect_err("too many");
         assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
-        health.check(ask()).await.expect("is answered");
+        health.check(request()).await.expect("is answered");
         watches.pop();
-        health.watch(ask()).await.expect("one watch has ended");
+        health.watch(request()).await.expect("one watch has ended");
     }
 }

@@ -1,5 +1,6 @@
-//! Gives requests that tonic refuses before our code sees them a reason of their own: requests that
-//! cannot be decoded, break off or are too large. tonic answers INTERNAL or OUT_OF_RANGE.
+//! Replaces tonic's own answers to malformed requests by answers with a stable reason. tonic
+//! refuses a request that cannot be decoded, breaks off or is too large before our code sees it,
+//! and answers only INTERNAL or OUT_OF_RANGE.
 
 use anneal_core::limits::REQUEST_BYTES;
 use anneal_proto::codec::Excess;
@@ -8,7 +9,7 @@ use tonic::{Code, Status};
 
 use crate::failure::Failure;
 
-/// Replaces tonic's answer to a request that could not be decoded; returns other answers unchanged.
+/// Replaces tonic's answer to a malformed request. Other answers are returned unchanged.
 pub(crate) fn explain_decode_error<B: Default>(response: Response<B>) -> Response<B> {
     match decode_failure(response.headers()) {
         Some(failure) => Status::from(failure).into_http(),
@@ -24,8 +25,10 @@ const UNDECODABLE_PREFIXES: [&str; 3] = [
     "protocol error: received message with",
 ];
 
-/// The failure behind tonic's (0.14) answer: INTERNAL "failed to decode Protobuf message: …",
-/// OUT_OF_RANGE "… decoded message length too large …".
+/// The failure that tonic's (0.14) answer stands for. The answers are INTERNAL with "failed to
+/// decode Protobuf message: …" or one of [`UNDECODABLE_PREFIXES`], and OUT_OF_RANGE with "… decoded
+/// message length too large …" or with the text of an [`Excess`] (too many fields, or too many
+/// entries of lists and maps). None for other answers.
 fn decode_failure(headers: &HeaderMap) -> Option<Failure> {
     let status = Status::from_header_map(headers)?;
     let text = status.message();

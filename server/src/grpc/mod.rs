@@ -5,8 +5,9 @@
 //! - [`rpc`]: one file per RPC
 //! - [`paging`]: page sizes and page tokens
 //! - [`encoded_response`]: encodes long answers off the async threads
-//! - [`status`]: from a failure to a gRPC status
-//! - [`malformed_requests`]: gives requests that tonic cannot decode a reason of their own
+//! - [`status`]: converts a failure to a gRPC status
+//! - [`malformed_requests`]: replaces tonic's answers to malformed requests by answers with a
+//!   stable reason
 //! - [`health`]: the service `grpc.health.v1`
 
 pub(crate) mod encoded_response;

@@ -13,9 +13,10 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::failure::Failure;
 
-/// The number of entries of a page: 0 means the default; more than the maximum means the maximum.
-pub(crate) fn page_size(asked: i32) -> Result<i64, Failure> {
-    match i64::from(asked) {
+/// The number of entries of a page. A request for 0 means the default; a request for more than the
+/// maximum means the maximum.
+pub(crate) fn page_size(requested: i32) -> Result<i64, Failure> {
+    match i64::from(requested) {
         negative @ i64::MIN..0 => Err(Failure::invalid(
             "page_size",
             format!("must not be negative, is {negative}"),
@@ -35,6 +36,7 @@ impl TokenScope {
         let digest = digest::of_fields(
             once(tenant.as_bytes().as_slice()).chain(fields.iter().map(|it| it.as_bytes())),
         );
+        // 12 bytes are enough: two scopes do not have the same beginning by chance.
         Self(URL_SAFE_NO_PAD.encode(&digest[..12]))
     }
 
@@ -77,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_good_only_for_its_own_list_and_tenant() {
+    fn a_token_is_valid_only_for_its_own_list_and_tenant() {
         let [anna, bert] = [1, 2].map(|tenant| Caller::of(TenantId(Uuid::from_u128(tenant))));
         let scope = TokenScope::of(anna, &["messages", "a"]);
         let token = scope.token(&7_i64);

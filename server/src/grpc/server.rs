@@ -34,8 +34,8 @@ use crate::{
 /// (CVE-2023-44487).
 const PENDING_RESETS: usize = 20;
 /// Most streams of a connection that the server reset for the client's errors; more close the
-/// connection (CVE-2025-8671). A correct client causes a few: an upload that was refused goes on
-/// for a moment.
+/// connection (CVE-2025-8671). A correct client causes a few, because it goes on with an upload for
+/// a moment after the refusal.
 const ERROR_RESETS: usize = 1_024;
 /// Most bytes of a request's headers after decompression, over all of its frames (CVE-2024-27316).
 const HEADER_LIST_BYTES: u32 = 16 * 1024;
@@ -43,14 +43,15 @@ const HEADER_LIST_BYTES: u32 = 16 * 1024;
 const HEADER_TABLE_BYTES: u32 = 4 * 1024;
 /// Most bytes of a frame. A frame is read whole.
 const FRAME_BYTES: u32 = 16 * 1024;
-/// Most bytes that a client may send before they are read, of a stream and of a connection. The
+/// Most bytes of a stream, and of a connection, that a client may send before they are read. The
 /// window does not grow.
 const WINDOW_BYTES: u32 = 1024 * 1024;
-/// Most bytes of one answer that hyper buffers. The rest waits in the response body, where it is
-/// counted.
+/// Most bytes of one answer that hyper buffers. The rest waits in the response body, where
+/// `traffic/` counts it.
 const SEND_BYTES: usize = 64 * 1024;
-/// A connection that is silent for this long is pinged, and closed if it does not answer in time.
+/// A connection that is silent for this long is pinged.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
+/// A connection that does not answer a ping within this time is closed.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Serves until `stop` is cancelled, then until the last connection has ended.
@@ -70,7 +71,8 @@ pub(crate) async fn serve(
             layered_services.clone(),
         );
         let calls = service_fn(move |mut request: Request<Incoming>| {
-            // Counted here, not in the future: the future of a later request may be polled first.
+            // Count the stream here, not in the async block: the block of a later request may be
+            // polled first.
             let stream = peer.slot.begin_stream();
             request.extensions_mut().insert(peer.clone());
             let answered = layered_services.clone().oneshot(request);

@@ -1,5 +1,5 @@
-//! The five services. Each RPC is admitted, run and answered in the same way; `rpc/` holds what
-//! each does.
+//! The five services. Each RPC is admitted, run and answered in the same way. `rpc/` has one file
+//! per RPC, with its work.
 
 use anneal_proto::v1::{
     self as pb, chat_service_server::ChatService, context_service_server::ContextService,
@@ -25,7 +25,8 @@ pub(crate) struct GrpcServices {
     pub(crate) encodes_answers: bool,
 }
 
-/// Admits and runs an RPC. `audited`: writes its conversation to the audit log.
+/// Admits and runs an RPC. With `audited`, the call is written to the audit log, with its
+/// conversation.
 macro_rules! run {
     ($self:ident, $request:ident, $rpc:ident) => {{
         const RPC: &Rpc = Rpc::named(stringify!($rpc));
@@ -36,7 +37,7 @@ macro_rules! run {
     ($self:ident, $request:ident, $rpc:ident, audited) => {{
         const RPC: &Rpc = Rpc::named(stringify!($rpc));
         let call = RpcCall::begin(&$self.state, RPC, &$request)?;
-        let call = call.audit_conversation(&$request.get_ref().conversation_id);
+        let call = call.with_audit_log_line(&$request.get_ref().conversation_id);
         let work = rpc::$rpc::$rpc(&$self.state, call.caller, $request.into_inner());
         call.run(Box::pin(work)).await
     }};
@@ -154,7 +155,7 @@ impl MessageService for GrpcServices {
         run!(self, request, delete_separator, audited)
     }
 
-    type WatchConversationStream = watch::Changes;
+    type WatchConversationStream = watch::EventStream;
 
     async fn watch_conversation(
         &self,

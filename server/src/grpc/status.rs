@@ -114,7 +114,7 @@ fn invalid_checkpoint_facts(why: InvalidCheckpoint) -> Vec<(String, String)> {
             "not_newer",
             vec![("boundary_message_id", boundary.to_string())],
         ),
-        InvalidCheckpoint::PartsToolCall { .. } => ("parts_tool_call", Vec::new()),
+        InvalidCheckpoint::SplitsToolCall { .. } => ("parts_tool_call", Vec::new()),
         InvalidCheckpoint::NotShorter { summary, replaced } => {
             let figures = [
                 ("summary_tokens", summary.to_string()),
@@ -132,7 +132,7 @@ impl From<Failure> for Status {
         let reason = failure.reason();
         let text = match reason {
             Reason::Internal => {
-                error!(error = ?failure, "a call failed inside: {failure}");
+                error!(error = ?failure, "a call failed with an internal error: {failure}");
                 "internal error; the server's log says more".to_owned()
             }
             _ => failure.to_string(),

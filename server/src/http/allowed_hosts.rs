@@ -4,8 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use axum::http::uri::Authority;
 
-/// Host names that a web page cannot have pointed at this server: addresses, names of this machine
-/// or network, and names that the operator has configured. Cheap to clone.
+/// Host names that the owner of a web page cannot have pointed at this server: addresses, names of
+/// this machine or network, and names that the operator has configured. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct AllowedHosts {
     is_loopback: bool,
@@ -14,7 +14,7 @@ pub(super) struct AllowedHosts {
 }
 
 impl AllowedHosts {
-    /// For a server on `address`, with further names from the configuration.
+    /// The names for a server on `address`. `hosts` are further names from the configuration.
     pub(super) fn new(address: SocketAddr, hosts: &[String]) -> Self {
         Self {
             is_loopback: address.ip().is_loopback(),
@@ -37,8 +37,8 @@ impl AllowedHosts {
             return true;
         }
         match bare.parse::<IpAddr>() {
-            // The origin of a page that was loaded from an address is that address. DNS rebinding
-            // needs a name.
+            // A page that was loaded from an address has that address as its origin. Only a name
+            // can be pointed at another server (DNS rebinding).
             Ok(address) => !self.is_loopback || address.is_loopback(),
             // A name without a dot is resolved by this machine or its network, so no owner of a
             // domain controls it.
@@ -48,12 +48,12 @@ impl AllowedHosts {
         }
     }
 
-    /// The refusal of any other name.
+    /// The text of the refusal of other names.
     pub(super) const fn refusal(&self) -> &'static str {
         if self.is_loopback {
-            "the Host is no name of this machine's loopback: localhost, 127.0.0.1 or [::1], or one of server.http_hosts"
+            "the Host must be a name of this machine's loopback (localhost, 127.0.0.1 or [::1]) or be listed in server.http_hosts"
         } else {
-            "callers need no credential here, and the Host is no address, no name without a dot, and not in server.http_hosts"
+            "callers need no credential here, so the Host must be an address or a name without a dot, or be listed in server.http_hosts"
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Authentication and authorisation of HTTP requests. Each endpoint lists the RPCs that it calls;
-//! its caller needs the verbs of all of them before the body is read.
+//! Authentication and authorization of HTTP requests. Each endpoint lists RPCs whose verbs its
+//! caller needs. They are checked before the body is read.
 
 use std::marker::PhantomData;
 
@@ -35,13 +35,14 @@ impl HttpCaller {
         tonic::Request::from_parts(self.metadata.clone(), self.extensions.clone(), message)
     }
 
-    /// The proof to check the credential again; None where callers need no credential.
+    /// The proof with which a long answer checks the credential again. None: callers need no
+    /// credential.
     pub(super) fn proof(&self) -> Option<Proof> {
         self.extensions.get::<Proof>().cloned()
     }
 
-    /// Fails if the credential is no longer valid. For answers that take long. A lookup that fails
-    /// because the database is unavailable does not end the answer.
+    /// Fails if the credential is no longer valid. Succeeds if the database is unavailable, so that
+    /// a long answer goes on.
     pub(super) async fn recheck_credential(&self) -> Result<(), Failure> {
         let Some(proof) = self.extensions.get::<Proof>() else {
             return Ok(());
@@ -53,15 +54,15 @@ impl HttpCaller {
     }
 }
 
-/// The RPCs that an endpoint calls. The caller needs the verbs of all of them.
+/// RPCs that an endpoint calls. The caller needs the verbs of all of them. An RPC that needs no
+/// further verb may be left out.
 pub(super) trait EndpointRpcs: Send {
-    /// Those RPCs.
     const RPCS: &'static [&'static Rpc];
 }
 
 /// Extractor: a caller who may call all RPCs of the endpoint. It is the only way to a
-/// [`HttpCaller`]. Every endpoint of a caller takes it before the body, so that the body of
-/// an unauthorised request is never read.
+/// [`HttpCaller`]. Every endpoint that needs a caller takes this extractor before the body, so that
+/// the body of an unauthorized request is never read.
 pub(super) struct Authorized<C>(pub(super) HttpCaller, pub(super) PhantomData<C>);
 
 impl<S, C: EndpointRpcs> FromRequestParts<S> for Authorized<C>

@@ -62,8 +62,8 @@ pub(super) struct ChatBody {
     max_output_tokens: Option<u64>,
 }
 
-/// The RPCs of this endpoint. A caller that joins a running turn calls none, but needs the same
-/// verbs.
+/// The RPCs of this endpoint. Only `chat` is listed: its verbs, append and read, are enough for the
+/// other RPCs that are called. A request that joins a running turn needs the same verbs.
 pub(super) struct ChatTurn;
 
 impl EndpointRpcs for ChatTurn {
@@ -121,18 +121,19 @@ pub(super) async fn chat(
     {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    let reader = state
-        .running_turns
-        .join(http_caller, turn_request, state.closing.clone());
+    let reader =
+        state
+            .running_turns
+            .join_or_start(http_caller, turn_request, state.closing.clone());
     Ok(sse_response(TurnStream::new(reader, permit, proof)))
 }
 
 /// Most times that a session is created for one turn.
 const MAX_SESSION_CREATIONS: usize = 3;
 
-/// Starts a turn, and waits until the user's message is stored. The same request on another server
-/// may be refused meanwhile and delete the session that both have created. The session is then
-/// created again.
+/// Starts a turn, and waits until the user's message is stored. If the client has sent the same
+/// request to another server, that server may refuse it and delete the session, which both requests
+/// share. The session is then created again.
 async fn start_turn(
     state: &HttpState,
     http_caller: HttpCaller,
@@ -145,10 +146,11 @@ async fn start_turn(
         created += usize::from(turn_request.session_origin == SessionOrigin::Created);
         let may_be_gone = turn_request.session_origin == SessionOrigin::Created
             && created < MAX_SESSION_CREATIONS;
-        let mut reader =
-            state
-                .running_turns
-                .join(http_caller.clone(), turn_request, state.closing.clone());
+        let mut reader = state.running_turns.join_or_start(
+            http_caller.clone(),
+            turn_request,
+            state.closing.clone(),
+        );
         match reader.wait_for_start().await {
             Err(problem) if may_be_gone && problem.is(Reason::ConversationNotFound) => {}
             Err(problem) => return Err(problem),
@@ -157,7 +159,7 @@ async fn start_turn(
     }
 }
 
-/// The request of a turn that begins.
+/// The request of a turn that begins. Creates the session, if the body names none.
 async fn new_turn_request(
     http_caller: &HttpCaller,
     agent: &str,
@@ -194,8 +196,8 @@ async fn new_turn_request(
     })
 }
 
-/// The request of a turn that a reader comes back to. The user's message comes from the store; if
-/// the body has it, too, both must be equal.
+/// The request of a turn that a reader comes back to. The user's message comes from the store. If
+/// the body has a message, it must be equal to the stored one.
 async fn resumed_turn_request(
     http_caller: &HttpCaller,
     agent: &str,
@@ -238,8 +240,9 @@ async fn resumed_turn_request(
     })
 }
 
-/// Loads the user's message of the turn that the resume point names. A resume point comes from the
-/// client: with a message of another turn, that message would be stored again.
+/// Loads the user's message of the turn that the resume point names. Fails if the message belongs
+/// to another turn: the resume point comes from the client, and the turn would store that message
+/// again.
 async fn load_prompt(
     http_caller: &HttpCaller,
     conversation_id: &str,
@@ -307,9 +310,9 @@ async fn create_session(
     user_id: Option<String>,
 ) -> Result<pb::Conversation, Problem> {
     parse::request_id(request_id)?;
-    let cause = digest::of_fields([agent.as_bytes(), request_id.as_bytes()]);
+    let agent_and_request = digest::of_fields([agent.as_bytes(), request_id.as_bytes()]);
     let ask = pb::CreateConversationRequest {
-        request_id: format!("http chat {}", URL_SAFE_NO_PAD.encode(cause)),
+        request_id: format!("http chat {}", URL_SAFE_NO_PAD.encode(agent_and_request)),
         agent_id: agent.to_owned(),
         user_id: user_id.unwrap_or_default(),
         ..pb::CreateConversationRequest::default()
@@ -339,6 +342,7 @@ fn user_message(body: &ChatBody) -> Result<pb::NewMessage, Problem> {
     if body.message.is_empty() && images.is_empty() {
         return Err(Problem::invalid("message", "must not be empty"));
     }
+    // Two parts are kept for the texts `message` and `context`.
     if images.len() > PARTS_PER_MESSAGE - 2 {
         return Err(Failure::limit("images", PARTS_PER_MESSAGE - 2, "pictures").into());
     }
@@ -375,8 +379,8 @@ fn user_message(body: &ChatBody) -> Result<pb::NewMessage, Problem> {
     })
 }
 
-/// The media type of a picture: from its data: URI, or from the file extension in its path; JPEG if
-/// that is unknown.
+/// The media type of a picture: from its data: URI, or from the file extension in its URL; JPEG if
+/// the extension is unknown. None: neither a data: URI of a picture nor an http(s) URL.
 fn media_type(uri: &str) -> Option<String> {
     if let Some(inline) = uri.strip_prefix("data:") {
         let (kind, _) = inline.split_once([';', ','])?;
@@ -465,16 +469,16 @@ mod tests {
 
     #[test]
     fn the_media_type_of_a_picture_comes_from_its_uri() {
-        let known = |uri| media_type(uri);
+        let type_of = |uri| media_type(uri);
         assert_eq!(
-            known("data:image/png;base64,AA=="),
+            type_of("data:image/png;base64,AA=="),
             Some("image/png".into())
         );
         assert_eq!(
-            known("https://cdn.example/a.WEBP?x=1.gif"),
+            type_of("https://cdn.example/a.WEBP?x=1.gif"),
             Some("image/webp".into())
         );
-        assert_eq!(known("https://cdn.example/a"), Some("image/jpeg".into()));
+        assert_eq!(type_of("https://cdn.example/a"), Some("image/jpeg".into()));
         for broken in [
             "",
             "a.png",
@@ -483,7 +487,7 @@ mod tests {
             "file:///etc/passwd",
             "javascript:x",
         ] {
-            assert_eq!(known(broken), None, "{broken}");
+            assert_eq!(type_of(broken), None, "{broken}");
         }
     }
 }

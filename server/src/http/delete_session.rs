@@ -11,7 +11,7 @@ use super::{
 };
 use crate::verbs::Rpc;
 
-/// The RPCs of this endpoint: the session is looked up, and deleted.
+/// The RPCs of this endpoint, which looks up the session and deletes it.
 pub(super) struct DeleteSession;
 
 impl EndpointRpcs for DeleteSession {

@@ -1,7 +1,7 @@
 //! GET /api/agents/{id}/sessions/{sid}/events.
 
 use anneal_proto::v1::{
-    self as pb, conversation_event::Event as ConversationChange,
+    self as pb, conversation_event::Event as WatchEvent,
     message_service_server::MessageService as _,
 };
 use axum::{
@@ -29,8 +29,8 @@ use crate::verbs::Rpc;
 #[serde(rename_all = "camelCase", default)]
 #[into_params(parameter_in = Query)]
 pub(super) struct WatchQuery {
-    /// Begin with earlier events of messages with a greater id; 0: of all messages. Absent: only
-    /// new events.
+    /// Begin with the earlier events of all messages with a greater id than this; 0: of all
+    /// messages. Absent: only new events.
     after: Option<i64>,
     /// Leave out the content of messages.
     without_content: bool,
@@ -70,11 +70,13 @@ pub(super) struct Appended {
     message: Message,
 }
 
-/// Up to which message tokens are counted.
+/// Tokens of the session's messages were counted.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Counted {
+    /// The tokens of messages up to this one are exact.
     through_message_id: i64,
+    /// Tokens of all messages: exact for counted ones, estimated for the rest.
     token_estimate: u64,
 }
 
@@ -83,7 +85,9 @@ pub(super) struct Counted {
 #[serde(rename_all = "camelCase")]
 pub(super) struct SummaryReady {
     message_id: i64,
+    /// Tokens of the summary.
     summary_tokens: u64,
+    /// Tokens of the message.
     tokens: u64,
 }
 
@@ -91,8 +95,9 @@ pub(super) struct SummaryReady {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CheckpointCreated {
+    /// The last message that the summary replaces.
     last_message_id: i64,
-    /// Tokens of its summary.
+    /// Tokens of the summary.
     token_usage: u64,
 }
 
@@ -129,7 +134,7 @@ impl EndpointRpcs for WatchSession {
     params(
         ("id" = String, Path, description = "the agent"),
         ("sid" = String, Path, description = "the session"),
-        ("Last-Event-ID" = Option<String>, Header, description = "goes on after this event"),
+        ("Last-Event-ID" = Option<String>, Header, description = "the id of the last event that was received: the watch goes on after it"),
         WatchQuery
     ),
     responses(
@@ -153,16 +158,16 @@ pub(super) async fn events(
         after_message_id: query.after,
         without_content: query.without_content,
     };
-    let mut changes = http_caller
+    let mut watch_events = http_caller
         .services
         .watch_conversation(http_caller.request(ask))
         .await?
         .into_inner();
     // An error before the first event becomes an HTTP status.
-    let first = changes.try_next().await?;
-    let changes = stream::iter(first.map(Ok)).chain(changes);
+    let first = watch_events.try_next().await?;
+    let watch_events = stream::iter(first.map(Ok)).chain(watch_events);
     let events =
-        changes.map(|change| change.map_or_else(|status| Some(error_event(status)), sse_event));
+        watch_events.map(|event| event.map_or_else(|status| Some(error_event(status)), sse_event));
     let events = events.filter_map(async |event| event);
     Ok(sse::response(events))
 }
@@ -173,35 +178,33 @@ fn error_event(status: Status) -> Result<Event, axum::Error> {
     }))
 }
 
-/// The event with its position as id. None: this version does not know the event.
-fn sse_event(change: pb::ConversationEvent) -> Option<Result<Event, axum::Error>> {
-    let event = match change.event? {
-        ConversationChange::Started(started) => SessionEvent::Started(WatchStarted {
+/// The server-sent event, with the position as its id. None: this version does not know the event.
+fn sse_event(event: pb::ConversationEvent) -> Option<Result<Event, axum::Error>> {
+    let session_event = match event.event? {
+        WatchEvent::Started(started) => SessionEvent::Started(WatchStarted {
             last_message_id: started.last_message_id,
         }),
-        ConversationChange::MessageAppended(message) => SessionEvent::MessageAppended(Appended {
+        WatchEvent::MessageAppended(message) => SessionEvent::MessageAppended(Appended {
             message: message.into(),
         }),
-        ConversationChange::TokensCounted(counted) => SessionEvent::TokensCounted(Counted {
+        WatchEvent::TokensCounted(counted) => SessionEvent::TokensCounted(Counted {
             through_message_id: counted.through_message_id,
             token_estimate: counted.token_total.map_or(0, |total| total.tokens),
         }),
-        ConversationChange::SummaryReady(ready) => SessionEvent::SummaryReady(SummaryReady {
+        WatchEvent::SummaryReady(ready) => SessionEvent::SummaryReady(SummaryReady {
             message_id: ready.message_id,
             summary_tokens: ready.summary_tokens,
             tokens: ready.tokens,
         }),
-        ConversationChange::CheckpointCreated(made) => {
-            SessionEvent::CheckpointCreated(CheckpointCreated {
-                last_message_id: made.last_message_id,
-                token_usage: made.token_usage,
-            })
-        }
-        ConversationChange::JobDead(dead) => SessionEvent::JobDead(JobDead {
+        WatchEvent::CheckpointCreated(made) => SessionEvent::CheckpointCreated(CheckpointCreated {
+            last_message_id: made.last_message_id,
+            token_usage: made.token_usage,
+        }),
+        WatchEvent::JobDead(dead) => SessionEvent::JobDead(JobDead {
             kind: json::enum_name(dead.kind().as_str_name(), "JOB_KIND_"),
             attempts: dead.attempts,
             last_error: dead.last_error,
         }),
     };
-    Some(Event::default().id(change.position).json_data(event))
+    Some(Event::default().id(event.position).json_data(session_event))
 }

@@ -28,7 +28,7 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for PathPar
         path.map(|Path(path)| Self(path)).map_err(|_| {
             Problem::malformed(
                 StatusCode::BAD_REQUEST,
-                "the path is not UTF-8 once its % are decoded",
+                "the path is not UTF-8 after percent-decoding",
             )
         })
     }
@@ -76,7 +76,7 @@ impl<T: DeserializeOwned + Send + 'static> FromRequest<HttpState> for JsonBody<T
             .get(header::CONTENT_ENCODING)
             .is_some_and(|coding| coding != "identity")
         {
-            let detail = "a body must come as it is: no Content-Encoding is undone";
+            let detail = "a body must have no Content-Encoding: the server does not decompress it";
             return Err(Problem::malformed(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 detail,
@@ -131,8 +131,8 @@ fn find_status<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e Status> {
     None
 }
 
-/// Other content types are refused: a page of another origin can send them without a CORS
-/// preflight.
+/// Whether the content type is JSON. Other types are refused, because a page of another origin can
+/// send some of them without a CORS preflight.
 fn is_json(headers: &HeaderMap) -> bool {
     let content_type = headers
         .get(header::CONTENT_TYPE)
@@ -147,7 +147,7 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 fn parse_body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
-    // serde would also read a list, as the fields in their order.
+    // serde would also accept a list, and take its entries for the fields in their order.
     if bytes.trim_ascii_start().first() != Some(&b'{') {
         return Err(Problem::malformed(
             StatusCode::BAD_REQUEST,
@@ -163,12 +163,13 @@ fn parse_body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
         } else {
             Problem::malformed(
                 StatusCode::BAD_REQUEST,
-                format!("the body is not JSON as it should be: {description}"),
+                format!("the body is not the expected JSON: {description}"),
             )
         }
     })?;
     text.end().map_err(|error| {
-        Problem::malformed(StatusCode::BAD_REQUEST, format!("after the JSON: {error}"))
+        let detail = format!("the body goes on after the JSON object: {error}");
+        Problem::malformed(StatusCode::BAD_REQUEST, detail)
     })?;
     Ok(body)
 }

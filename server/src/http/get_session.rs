@@ -25,14 +25,14 @@ use super::{
 };
 use crate::{limits::cpu_pool, verbs::Rpc};
 
-/// Which part of the history.
+/// Which part of the history is wanted.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(default)]
 #[into_params(parameter_in = Query)]
 pub(super) struct HistoryQuery {
     /// Only messages with a greater id.
     after: Option<i64>,
-    /// Most messages; absent: all.
+    /// The answer has at most this many messages; absent: all.
     limit: Option<u32>,
 }
 
@@ -42,14 +42,16 @@ pub(super) struct HistoryQuery {
 pub(super) struct SessionHistory {
     #[serde(flatten)]
     session: Session,
-    /// In the order of their ids, up to `messageCount`.
+    /// In the order of their ids. None has a greater id than `messageCount`.
     messages: Vec<Message>,
-    /// Separators among these messages: a context starts after the last one.
+    /// Separators among these messages. A context starts after the last separator.
     separators: Vec<Mark>,
-    /// Summaries of the older part, newest first.
+    /// Summaries that replace older messages in contexts, newest first.
     compactions: Vec<Compaction>,
 }
 
+// The names of the types are part of the OpenAPI document: a separator is a `Mark` there, and a
+// checkpoint is a `Compaction`.
 /// A separator that the user has inserted.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -64,15 +66,16 @@ pub(super) struct Mark {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Compaction {
-    /// The first message that it does not replace.
+    /// The first message that the summary does not replace.
     first_kept_entry_id: i64,
-    /// Tokens of what the summary replaces, and of the context after it.
+    /// Tokens of the content that the checkpoint replaced.
     tokens_before: u64,
+    /// Tokens of the context after the checkpoint.
     tokens_after: u64,
     summary: String,
     /// Milliseconds since 1970.
     created_at: i64,
-    /// Whether it is in use; a later separator makes it invalid.
+    /// Whether contexts may use the checkpoint. A later separator makes it invalid.
     valid: bool,
 }
 
@@ -114,12 +117,13 @@ pub(super) async fn get_session(
         left: query.limit.map_or(i64::MAX, i64::from),
         http_caller,
         id,
-        marks: VecDeque::new(),
+        separators: VecDeque::new(),
         written: 0,
         next: Next::Messages(Session::from(conversation)),
     };
     let mut pieces = Box::pin(pieces(writer));
-    // An error in the first page becomes an HTTP status; a later one cuts the document off.
+    // An error in the first page becomes an HTTP status. An error in a later page cuts the document
+    // off.
     let first = pieces.try_next().await?.unwrap_or_default();
     let broken = |problem| std::io::Error::other(format!("{problem:?}"));
     let body = Body::from_stream(
@@ -144,11 +148,12 @@ struct DocumentWriter {
     id: String,
     /// The newest message when the document was begun. The document ends with it.
     last: i64,
+    /// Only messages with a greater id are still to be written.
     after: i64,
     /// Messages that may still be written.
     left: i64,
-    marks: VecDeque<Mark>,
-    /// Entries written of the current list.
+    separators: VecDeque<Mark>,
+    /// Number of entries of the current list that were written.
     written: usize,
     next: Next,
 }
@@ -158,12 +163,12 @@ enum Next {
     /// The session, and its first messages.
     Messages(Session),
     /// Further messages.
-    More,
+    MoreMessages,
     /// The start of the separators.
-    Marks,
+    Separators,
     /// Further separators.
-    MoreMarks,
-    /// Checkpoints, from this page on.
+    MoreSeparators,
+    /// Checkpoints, from the page with this token on.
     Compactions(String),
     End,
 }
@@ -171,7 +176,7 @@ enum Next {
 /// Checkpoints per page. Few, because a summary may be long.
 const COMPACTIONS_PER_PAGE: i32 = 16;
 /// Separators in one piece of the document.
-const MARKS_PER_PIECE: usize = 1_000;
+const SEPARATORS_PER_PIECE: usize = 1_000;
 
 fn pieces(writer: DocumentWriter) -> impl Stream<Item = Result<Bytes, Problem>> + Send {
     stream::try_unfold(writer, |mut writer| async move {
@@ -183,28 +188,32 @@ fn pieces(writer: DocumentWriter) -> impl Stream<Item = Result<Bytes, Problem>> 
 impl DocumentWriter {
     /// The next piece of the document. None: it is complete.
     async fn next_piece(&mut self) -> Result<Option<Vec<u8>>, Problem> {
-        // A slow reader may take hours.
+        // Check again for each piece, because a slow reader may take hours.
         self.http_caller.recheck_credential().await?;
         let mut piece = Vec::new();
         match std::mem::replace(&mut self.next, Next::End) {
             Next::Messages(session) => {
                 write(&mut piece, &session);
+                // Takes off the closing brace, because further fields follow.
                 piece.pop();
                 piece.extend_from_slice(br#","messages":["#);
                 self.write_messages(&mut piece).await?;
             }
-            Next::More => self.write_messages(&mut piece).await?,
-            Next::Marks => {
+            Next::MoreMessages => self.write_messages(&mut piece).await?,
+            Next::Separators => {
                 piece.extend_from_slice(br#"],"separators":["#);
                 self.written = 0;
-                self.next = Next::MoreMarks;
+                self.next = Next::MoreSeparators;
             }
-            Next::MoreMarks => {
-                for mark in self.marks.drain(..self.marks.len().min(MARKS_PER_PIECE)) {
-                    write_entry(&mut piece, &mut self.written, &mark);
+            Next::MoreSeparators => {
+                for separator in self
+                    .separators
+                    .drain(..self.separators.len().min(SEPARATORS_PER_PIECE))
+                {
+                    write_entry(&mut piece, &mut self.written, &separator);
                 }
-                self.next = Next::MoreMarks;
-                if self.marks.is_empty() {
+                self.next = Next::MoreSeparators;
+                if self.separators.is_empty() {
                     piece.extend_from_slice(br#"],"compactions":["#);
                     self.written = 0;
                     self.next = Next::Compactions(String::new());
@@ -223,36 +232,36 @@ impl DocumentWriter {
             after_message_id: self.after,
             ..pb::ListMessagesRequest::default()
         };
-        // The memory of the page stays reserved until it is written. From then on it counts as
-        // waiting bytes.
+        // The memory of the page stays reserved until its messages are written into the piece. From
+        // then on the piece counts as waiting bytes.
         let (_, page, reservation) = self
             .http_caller
             .services
             .list_messages(self.http_caller.request(ask))
             .await?
             .into_parts();
-        let mut is_whole = page.next_page_token.is_empty();
+        let mut is_last_page = page.next_page_token.is_empty();
         let mut messages = page.messages;
         let wanted = messages.partition_point(|message| message.message_id <= self.last);
-        is_whole |= wanted < messages.len();
+        is_last_page |= wanted < messages.len();
         messages.truncate(wanted);
         if let Some(last) = messages.last() {
             (self.after, self.left) = (last.message_id, self.left - messages.len() as i64);
         }
         self.write_entries(piece, messages, Message::from, reservation)
             .await?;
-        let marks = page
+        let separators = page
             .separators
             .into_iter()
-            .filter(|mark| mark.after_message_id <= self.after);
-        self.marks.extend(marks.map(|mark| Mark {
-            after_message_id: mark.after_message_id,
-            created_at: unix_millis(mark.created_time.as_ref()),
+            .filter(|separator| separator.after_message_id <= self.after);
+        self.separators.extend(separators.map(|separator| Mark {
+            after_message_id: separator.after_message_id,
+            created_at: unix_millis(separator.created_time.as_ref()),
         }));
-        self.next = if is_whole || self.left == 0 || self.after >= self.last {
-            Next::Marks
+        self.next = if is_last_page || self.left == 0 || self.after >= self.last {
+            Next::Separators
         } else {
-            Next::More
+            Next::MoreMessages
         };
         Ok(())
     }
@@ -283,8 +292,8 @@ impl DocumentWriter {
         Ok(())
     }
 
-    /// Writes entries of the current list; long ones on the CPU pool. `reservation` holds the
-    /// memory of the entries.
+    /// Writes entries of the current list, on the CPU pool if they are many or long. `reservation`
+    /// holds the memory of the entries.
     async fn write_entries<T, E>(
         &mut self,
         piece: &mut Vec<u8>,

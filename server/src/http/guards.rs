@@ -1,6 +1,6 @@
-//! Middleware that refuses requests before an endpoint sees them: during shutdown, for `/metrics`
-//! without the operator verb, and, where callers need no credential, with a Host header that a web
-//! page may have pointed at this server.
+//! Middleware that refuses requests before an endpoint sees them: requests during shutdown,
+//! requests for `/metrics` without the operator verb, and, where callers need no credential,
+//! requests with a Host name that a web page may have pointed at this server.
 
 use anneal_core::caller::Verb;
 use axum::{

@@ -6,7 +6,8 @@ use axum::{
 };
 use serde::Serialize;
 
-/// The name of an enum value in JSON: with the prefix `STOP_REASON_`, `STOP_REASON_DONE` is `done`.
+/// The name of an enum value in JSON: in lower case and without its prefix. If `prefix` is
+/// `STOP_REASON_`, `STOP_REASON_DONE` becomes `done`.
 pub(super) fn enum_name(value: &str, prefix: &str) -> String {
     value.trim_start_matches(prefix).to_lowercase()
 }

@@ -14,14 +14,14 @@ use super::{
 };
 use crate::verbs::Rpc;
 
-/// Filters and page.
+/// The filters of the list, and the page.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", default)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ListSessionsQuery {
-    /// 1 to 500; absent: 50.
+    /// Most sessions in the answer, 1 to 500; absent: 50.
     page_size: Option<i32>,
-    /// From the previous answer, with the same filters.
+    /// `nextPageToken` of the previous page; the filters must be the same.
     page_token: Option<String>,
     /// Only sessions of this user.
     user_id: Option<String>,

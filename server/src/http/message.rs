@@ -20,7 +20,7 @@ pub(super) struct Message {
     content: Vec<Block>,
     /// Milliseconds since 1970.
     created_at: i64,
-    /// The turn that it belongs to; 0 before the first user message.
+    /// The turn that the message belongs to; 0 before the first user message.
     turn: i32,
     /// Tokens of the message.
     tokens: u64,

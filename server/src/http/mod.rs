@@ -1,17 +1,23 @@
-//! The HTTP/JSON API, a translation of the RPCs: credentials, limits, deadlines, spans and metrics
-//! are those of gRPC. One file per endpoint. Every refusal is a problem (RFC 9457) with the reason
-//! that gRPC would give.
+//! The HTTP/JSON API. Its endpoints call the RPCs, so credentials, limits, deadlines, spans and
+//! metrics are those of gRPC. Every refusal is a problem (RFC 9457) with the reason that gRPC would
+//! give.
 //!
 //! - `chat`, `delete_session`, `events`, `get_session`, `list_sessions`, `openapi`,
-//!   `patch_session`: the endpoints
+//!   `patch_session`: the endpoints, one file each
 //! - `caller`: authentication, and the verbs that an endpoint needs
-//! - `guards`, `allowed_hosts`, `cors`: middleware that refuses requests; the Host names that are
-//!   accepted; CORS headers
-//! - `extractors`, `bounded_collections`: paths, queries and bodies of requests
+//! - `guards`: middleware that refuses requests
+//! - `allowed_hosts`: the Host names that are accepted
+//! - `cors`: CORS headers
+//! - `extractors`: paths, queries and bodies of requests
+//! - `bounded_collections`: lists and maps of a request, with a maximum size
 //! - `json`: JSON answers
-//! - `message`, `session`, `problem`, `sse`: what several endpoints answer
+//! - `message`: a message in an answer
+//! - `session`: a session in an answer
+//! - `problem`: the answer to a request that is refused or fails
+//! - `sse`: answers as server-sent events
 //! - `resumable_turns`: turns that go on without their reader, and readers that come back
-//! - `serve`, `state`: connections; what endpoints share
+//! - `serve`: serves HTTP/1.1 on connections
+//! - `state`: what all endpoints share
 
 mod allowed_hosts;
 mod bounded_collections;
@@ -60,7 +66,7 @@ use crate::{
     traffic::{TrafficLayer, TrafficLimits},
 };
 
-/// Parses an event id and writes it again. None: it is not one of this server.
+/// Parses the id of a turn's event and encodes it again. None: the id is not valid.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn event_id(id: &[u8]) -> Option<String> {
     resumable_turns::ResumePoint::parse(id).map(|point| point.event_id())
@@ -86,8 +92,8 @@ const ROUTES: [Route; 5] = [
     ("/openapi.json", || routing::get(openapi::document)),
 ];
 
-/// The router of the API, and of the probes unless they have a port of their own. Any other path is
-/// a problem, too.
+/// The router of the API and of the probes. `probes` is None if they have a port of their own.
+/// Other paths are answered with a problem.
 pub(crate) fn router(
     probes: Option<Router>,
     state: HttpState,
@@ -99,7 +105,7 @@ pub(crate) fn router(
     for (path, methods) in ROUTES {
         api = api.route(path, methods());
     }
-    // Must come before the layers: a layer covers only what is there when it is added.
+    // Must come before the layers: a layer covers only the handlers that exist when it is added.
     api = api.method_not_allowed_fallback(no_such_method);
     if is_open {
         api = api.layer(middleware::from_fn_with_state(
@@ -150,14 +156,14 @@ fn catch_panics(router: Router) -> Router {
 async fn no_such_path() -> Problem {
     Problem::malformed(
         StatusCode::NOT_FOUND,
-        "there is no such path; GET /openapi.json lists them",
+        "there is no such path; GET /openapi.json lists the paths",
     )
 }
 
 async fn no_such_method() -> Problem {
     Problem::malformed(
         StatusCode::METHOD_NOT_ALLOWED,
-        "the path does not take this method; the Allow header says which",
+        "the path does not allow this method; the Allow header lists those that it allows",
     )
 }
 

@@ -41,7 +41,7 @@ static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
         .expect("a description can be written")
 });
 
-/// This description.
+/// The OpenAPI description of this API.
 #[utoipa::path(get, path = "/openapi.json", responses((status = 200, content_type = "application/json")))]
 pub(super) async fn document() -> Response {
     (
@@ -54,7 +54,7 @@ pub(super) async fn document() -> Response {
         .into_response()
 }
 
-/// Descriptions of what every process answers beside the API (`process/src/http.rs`).
+/// Descriptions of the endpoints that every process has beside the API (`process/src/http.rs`).
 #[expect(dead_code, reason = "only their descriptions are used")]
 mod health {
     /// 200 while the process runs.
@@ -87,11 +87,11 @@ mod tests {
     #[test]
     fn every_route_is_described() {
         let described: BTreeSet<String> = Description::openapi().paths.paths.into_keys().collect();
-        let beside = ["/healthz", "/readyz", "/metrics"];
+        let probes_and_metrics = ["/healthz", "/readyz", "/metrics"];
         let routes: BTreeSet<String> = ROUTES
             .iter()
             .map(|(path, _)| *path)
-            .chain(beside)
+            .chain(probes_and_metrics)
             .map(str::to_owned)
             .collect();
         assert_eq!(described, routes);

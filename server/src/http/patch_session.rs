@@ -18,7 +18,7 @@ use super::{
 };
 use crate::verbs::Rpc;
 
-/// The fields to change; absent fields stay.
+/// The fields to change. Absent fields stay as they are.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct SessionPatch {
@@ -27,14 +27,14 @@ pub(super) struct SessionPatch {
     /// Active or archived.
     #[schema(inline)]
     status: Option<SessionStatus>,
-    /// Whether lists should show it first.
+    /// Whether lists should show the session first.
     pinned: Option<bool>,
-    /// All labels; they replace the stored ones. At most 32, 4 KiB in all.
+    /// All labels: they replace the stored ones. At most 32, with 4 KiB in all.
     #[schema(value_type = Option<std::collections::BTreeMap<String, String>>)]
     metadata: Option<BoundedLabels>,
 }
 
-/// The RPCs of this endpoint: the session is looked up, and changed.
+/// The RPCs of this endpoint, which looks up the session and changes it.
 pub(super) struct PatchSession;
 
 impl EndpointRpcs for PatchSession {
@@ -53,7 +53,7 @@ impl EndpointRpcs for PatchSession {
     params(
         ("id" = String, Path, description = "the agent"),
         ("sid" = String, Path, description = "the session"),
-        ("If-Match" = Option<String>, Header, description = "the ETag that was seen; another one stored is ETAG_MISMATCH")
+        ("If-Match" = Option<String>, Header, description = "the ETag that the client has; if the stored one differs, the request fails with ETAG_MISMATCH")
     ),
     request_body = SessionPatch,
     responses((status = 200, body = Session), (status = "default", body = Problem, content_type = "application/problem+json"))

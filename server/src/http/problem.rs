@@ -22,25 +22,26 @@ pub(crate) struct Problem {
     #[serde(rename = "type")]
     #[schema(value_type = String)]
     kind: Box<str>,
-    /// The reason in words.
+    /// The stable reason in words.
     #[schema(value_type = String)]
     title: Box<str>,
     /// The HTTP status.
     status: u16,
-    /// The reason why this request failed, as a sentence.
+    /// Why this request failed, as a sentence.
     #[schema(value_type = String)]
     detail: Box<str>,
-    /// The stable reason.
+    /// The stable reason, such as `CONVERSATION_NOT_FOUND`.
     #[schema(value_type = String)]
     reason: Box<str>,
     /// The field, parameter or path segment at fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     field: Option<Box<str>>,
-    /// Milliseconds after which the same request may succeed. Present exactly if a retry can help.
+    /// Milliseconds after which the same request may succeed. Absent: waiting alone does not help,
+    /// or the server cannot say for how long.
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<u32>,
-    /// Figures of this refusal.
+    /// Names and figures of this refusal: the `ErrorInfo.metadata` of docs/errors.md.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     facts: BTreeMap<String, String>,
 }
@@ -67,7 +68,7 @@ impl Problem {
 
     /// A body that did not arrive in time.
     pub(super) fn too_slow() -> Self {
-        let detail = TruncatedText::new("the body did not come in time");
+        let detail = TruncatedText::new("the body did not arrive in time");
         Self::of(
             Reason::DeadlineExceeded,
             StatusCode::REQUEST_TIMEOUT,
@@ -169,6 +170,7 @@ impl IntoResponse for Problem {
     }
 }
 
+/// The `type` of the problem with this reason: `CONVERSATION_NOT_FOUND` becomes
 /// `urn:anneal:problem:conversation-not-found`.
 fn kind(reason: &str) -> String {
     format!(
@@ -177,15 +179,16 @@ fn kind(reason: &str) -> String {
     )
 }
 
-/// `Conversation not found`.
+/// The title of the problem with this reason: `CONVERSATION_NOT_FOUND` becomes `Conversation not
+/// found`.
 fn title(reason: &str) -> String {
     let words = reason.to_lowercase().replace('_', " ");
     let (first, rest) = words.split_at(words.len().min(1));
     format!("{}{rest}", first.to_uppercase())
 }
 
-/// The HTTP status as google.rpc maps codes, except for reasons that have an HTTP status of their
-/// own.
+/// The HTTP status that google.rpc maps this gRPC code to, except for reasons that have an HTTP
+/// status of their own.
 fn http_status(code: Code, reason: &str) -> StatusCode {
     match code {
         _ if reason == Reason::EtagMismatch.name() => StatusCode::PRECONDITION_FAILED,
@@ -224,7 +227,7 @@ fn field_name(field: &str) -> String {
     }
 }
 
-/// `last_message_id` is `lastMessageId`.
+/// Converts a name to camel case: `last_message_id` becomes `lastMessageId`.
 fn camel(name: &str) -> String {
     let mut words = name.split('_');
     let mut all = String::with_capacity(name.len());
@@ -237,7 +240,8 @@ fn camel(name: &str) -> String {
     all
 }
 
-/// `Unauthenticated` is `UNAUTHENTICATED`: the reason for a status without one.
+/// The name of a gRPC code: `DeadlineExceeded` becomes `DEADLINE_EXCEEDED`. It stands in for the
+/// reason of a status that has none.
 fn code_name(code: Code) -> String {
     let mut name = String::new();
     for letter in format!("{code:?}").chars() {
@@ -254,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_converted_between_grpc_and_http() {
+    fn grpc_names_are_converted_to_names_over_http() {
         assert_eq!(
             (camel("last_message_id"), camel("page")),
             ("lastMessageId".into(), "page".into())

@@ -16,7 +16,8 @@ use tower::ServiceExt as _;
 
 use crate::listen::{Connection, MaxConnectionAge};
 
-/// How long a client may take to send the headers of a request, and to begin the next one.
+/// How long a client may take to send the headers of a request. The wait for the next request of a
+/// connection counts, too.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Most bytes of a request's headers, as over HTTP/2. Each connection may buffer this much before
 /// its client has authenticated.
@@ -47,8 +48,8 @@ pub(crate) async fn serve(
             let (answer_future, slot) = (router.clone().oneshot(request), slot.clone());
             async move {
                 let mut answer = answer_future.await?;
-                // If the connection may soon be closed for others, end it between two requests, not
-                // in the middle of the next one.
+                // If the connection may soon be closed to make room for others, end it now, between
+                // two requests.
                 if slot.is_eviction_candidate() {
                     answer
                         .headers_mut()

@@ -59,9 +59,9 @@ pub(super) struct Session {
     last_at: i64,
     /// Tokens of all messages: exact for counted ones, estimated for the rest.
     token_estimate: u64,
-    /// Whether it is in use.
+    /// Whether the session is in use.
     status: SessionStatus,
-    /// Whether lists should show it first.
+    /// Whether lists should show the session first.
     pinned: bool,
     /// The client's labels.
     metadata: BTreeMap<String, String>,
@@ -102,7 +102,7 @@ pub(super) fn parse_agent_id(id: &str) -> Result<&str, FieldError> {
     parse::id("agent_id", id)
 }
 
-/// Gets a session of this agent. Fails with NotFound if it belongs to another agent, too.
+/// Gets a session of this agent. A session of another agent is not found.
 pub(super) async fn get_for_agent(
     http_caller: &HttpCaller,
     agent_id: &str,

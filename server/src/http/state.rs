@@ -20,8 +20,9 @@ pub(crate) struct HttpState {
 }
 
 impl HttpState {
-    /// The answer logs of running turns hold at most `limits.answer_log_bytes`. One tenant gets its
-    /// share of that, or all of it where callers need no credential and so are one tenant.
+    /// Makes the state. The logs of running turns may hold `limits.answer_log_bytes`, of which a
+    /// tenant gets its share. Where callers need no credential, all are one tenant, which gets all
+    /// of it.
     pub(crate) fn new(
         services: GrpcServices,
         auth: Authenticator,

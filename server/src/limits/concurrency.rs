@@ -1,6 +1,7 @@
 //! Concurrency limits. With several tenants, each may hold at most its share of a limit, so that
-//! one tenant cannot use up all permits. Which RPC takes which limit: `rpc_call.rs`; the
-//! numbers: `settings/server.rs`; a tenant's share: `tenant_share_percent` in `settings/limits.rs`.
+//! one tenant cannot use up all permits. `rpc_call.rs` says which RPC takes which limit.
+//! `settings/server.rs` has the numbers, and `settings/limits.rs` a tenant's share
+//! (`tenant_share_percent`).
 
 use std::{future::Future, sync::Arc};
 
@@ -13,7 +14,7 @@ use crate::failure::Failure;
 /// The part of a limit that one tenant may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TenantShare {
-    /// There is one tenant; it may hold all of a limit.
+    /// There is only one tenant, which may hold all of a limit.
     Whole,
     /// A tenant may hold this percentage of a limit, and at least one permit.
     Percent(u32),
@@ -67,9 +68,9 @@ impl ConcurrencyLimit {
         Ok(self.acquire_after(tenant, permits, async {}).await?.0)
     }
 
-    /// Like [`acquire`](Self::acquire), but also awaits `condition`: after the tenant's own
-    /// permits, before the shared ones. So at most one call of a tenant waits there for what all
-    /// tenants share.
+    /// Like [`acquire`](Self::acquire), but also awaits `condition`: after it has got the permits
+    /// from the tenant's share, before it takes them from the whole limit. A call that takes its
+    /// tenant's whole share is then the only one of that tenant that waits for `condition`.
     pub(crate) async fn acquire_after<T>(
         &self,
         tenant: TenantId,
@@ -171,13 +172,13 @@ mod tests {
         assert_eq!(
             (others.count(), limit.available()),
             (4, 0),
-            "no more than its share"
+            "bert gets no more than his share"
         );
         let part = held.split(1).expect("four are held");
         drop(held);
         assert!(
             futures::poll!(&mut waiting).is_pending(),
-            "one is still taken"
+            "one permit is still held"
         );
         drop(part);
         assert_eq!(waiting.await.expect("a permit is free").count(), 4);

@@ -1,9 +1,9 @@
 //! Limits the bytes of stored content that calls hold at the same time. A read reserves bytes
 //! before it queries the database, and holds the reservation until its answer has been sent.
-//! Blocking work and statements that outlive their call keep it too.
+//! Blocking work and statements that outlive their call keep the reservation, too.
 //!
-//! Bytes are those of the stored JSON text. Parsing, building and encoding take two to three times
-//! as much memory at a time (docs/decisions/0025-content-held-is-reserved.md).
+//! The budget counts bytes of the stored JSON text. Parsing, building and encoding take two to
+//! three times as much memory at a time (docs/decisions/0025-content-held-is-reserved.md).
 
 use std::{
     any::Any,
@@ -55,10 +55,10 @@ pub(crate) struct ContentBudget {
     limit: ConcurrencyLimit,
     /// Bytes that one tenant may reserve.
     share: u64,
-    /// Held by the one reservation that is larger than a tenant's share. It counts as the whole
-    /// share.
+    /// At most one reservation may be larger than a tenant's share. It holds this slot, and counts
+    /// as one whole share.
     large_slot: Arc<Semaphore>,
-    /// Number of calls that wait for it.
+    /// Number of calls that wait for the large slot.
     large_waiters: Arc<AtomicUsize>,
 }
 
@@ -69,7 +69,8 @@ pub(crate) struct Reservation(Mutex<Reserved>);
 #[derive(Debug)]
 struct Reserved {
     permit: Permit,
-    /// Also holds the number of calls that wait for the slot.
+    /// The permit for the large slot, and the number of calls that wait for the slot. None: the
+    /// reservation does not hold the slot.
     large_slot: Option<(OwnedSemaphorePermit, Arc<AtomicUsize>)>,
 }
 
@@ -97,8 +98,8 @@ impl ContentBudget {
         }
     }
 
-    /// Another budget with the same slot for large reservations: they take most of the process's
-    /// memory, so only one of both budgets is granted at a time.
+    /// Another budget that shares the large slot with this one. A large reservation takes most of
+    /// the process's memory, so only one is granted at a time, in one of the budgets.
     pub(crate) fn with_shared_large_slot(&self, bytes: u64, tenant_share: TenantShare) -> Self {
         let (large_slot, large_waiters) = (
             Arc::clone(&self.large_slot),
@@ -112,8 +113,8 @@ impl ContentBudget {
     }
 
     /// Waits for a reservation of this many bytes. Calls of a tenant are served in order. A
-    /// reservation larger than the tenant's share waits until the tenant holds none and no other
-    /// large one is held.
+    /// reservation larger than the tenant's share waits until the tenant holds no other reservation
+    /// and no other large reservation is held. Fails with [`Failure::Overloaded`] after 5 s.
     pub(crate) async fn reserve(
         &self,
         tenant: TenantId,
@@ -168,8 +169,9 @@ impl ContentBudget {
         self.read_expecting(tenant, 0, read).await
     }
 
-    /// The same for content that will probably take `expected` bytes. Of these at most the tenant's
-    /// share is reserved at first, so that a wrong expectation never waits for the large slot.
+    /// Like [`read`](Self::read), for content that will probably take `expected` bytes. At first at
+    /// most the tenant's share is reserved, so that a wrong expectation never waits for the large
+    /// slot.
     pub(crate) async fn read_expecting<T, F>(
         &self,
         tenant: TenantId,
@@ -210,13 +212,13 @@ impl ContentBudget {
 /// Runs a long query on a blocking thread while the call waits for it. Callers must bound the
 /// number of these queries. Panics if the query does.
 pub(crate) async fn run_on_blocking_thread<T: Send + 'static>(
-    exchange: impl Future<Output = T> + Send + 'static,
+    query: impl Future<Output = T> + Send + 'static,
 ) -> T {
     let (runtime, span, call_ended) =
         (Handle::current(), Span::current(), CancellationToken::new());
     let _call = call_ended.clone().drop_guard();
     let running = tokio::task::spawn_blocking(move || {
-        span.in_scope(|| runtime.block_on(call_ended.run_until_cancelled_owned(exchange)))
+        span.in_scope(|| runtime.block_on(call_ended.run_until_cancelled_owned(query)))
     });
     match running.await {
         Ok(Some(outcome)) => outcome,
@@ -227,7 +229,8 @@ pub(crate) async fn run_on_blocking_thread<T: Send + 'static>(
 }
 
 impl Reservation {
-    /// Releases what exceeds this many bytes.
+    /// Reduces the reservation to this many bytes. A reservation that gets smaller also releases
+    /// the large slot.
     pub(crate) fn shrink(&self, bytes: u64) {
         let mut reserved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let units = bytes.div_ceil(UNIT_BYTES).max(1);
@@ -239,8 +242,7 @@ impl Reservation {
         }
     }
 
-    /// Releases the slot for large reservations: the content is smaller now than while it was
-    /// built.
+    /// Releases the large slot: the content takes less memory now than while it was built.
     pub(crate) fn release_large_slot(&self) {
         self.0
             .lock()
@@ -248,7 +250,7 @@ impl Reservation {
             .large_slot = None;
     }
 
-    /// Whether it holds the slot for large reservations.
+    /// Whether this reservation holds the large slot.
     pub(crate) fn is_large(&self) -> bool {
         self.0
             .lock()
@@ -257,13 +259,13 @@ impl Reservation {
             .is_some()
     }
 
-    /// Whether another call waits for the slot that it holds.
+    /// Whether another call waits for the large slot that this reservation holds.
     pub(crate) fn large_slot_is_awaited(&self) -> bool {
         let reserved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         reserved
             .large_slot
             .as_ref()
-            .is_some_and(|(_, waits)| waits.load(Ordering::Relaxed) > 0)
+            .is_some_and(|(_, waiters)| waiters.load(Ordering::Relaxed) > 0)
     }
 
     /// The reserved bytes.
@@ -335,7 +337,7 @@ mod tests {
         ];
         assert!(
             matches!(budget.reserve(EVE, 1).await, Err(Failure::Overloaded)),
-            "after a while"
+            "no bytes of eve's share become free in time"
         );
         reserve(&budget, ANNA, 4 * MIB).await;
         held[0].shrink(MIB);
@@ -357,21 +359,21 @@ mod tests {
         assert!(futures::poll!(&mut annas).is_pending());
         drop(eves);
         let annas = annas.await.expect("the bytes are free");
-        assert_eq!(annas.bytes(), 4 * MIB, "it counts as a share");
+        assert_eq!(annas.bytes(), 4 * MIB, "it counts as one share");
         reserve(&budget, EVE, 4 * MIB).await;
     }
 
     #[tokio::test]
     async fn a_read_that_is_too_large_is_repeated_with_a_larger_reservation() {
         let budget = ContentBudget::new(8 * MIB, TenantShare::Whole);
-        let asked = Mutex::new(Vec::new());
+        let free_bytes = Mutex::new(Vec::new());
         let holding = budget.read(EVE, |read_budget| {
-            asked
+            free_bytes
                 .lock()
                 .expect("no holder panicked")
                 .push(budget.limit.available() as u64 * UNIT_BYTES);
             let bytes = 3 * MIB;
-            let read = if asked.lock().expect("no holder panicked").len() == 1 {
+            let read = if free_bytes.lock().expect("no holder panicked").len() == 1 {
                 ContentRead::TooLarge { bytes }
             } else {
                 ContentRead::Read { value: (), bytes }
@@ -383,7 +385,7 @@ mod tests {
         });
         let holding = holding.await.expect("reads");
         assert_eq!(
-            *asked.lock().expect("no holder panicked"),
+            *free_bytes.lock().expect("no holder panicked"),
             [7 * MIB, 8 * MIB - 3 * MIB - 3 * MIB / 8]
         );
         assert_eq!(holding.reservation.bytes(), 3 * MIB);

@@ -1,5 +1,6 @@
-//! Remembers the size of long contexts, so that the next read of one reserves enough at first. A
-//! read that reserves too little finds out the size with a statement of its own and is repeated.
+//! Remembers the sizes of long contexts, so that the next read of a context reserves enough bytes
+//! at once. A read that reserves too little costs an additional statement, which finds the size,
+//! and is repeated.
 
 use anneal_core::caller::{Caller, ConversationId, TenantId};
 use moka::sync::Cache;
@@ -18,8 +19,8 @@ impl ContextSizes {
         Self(Cache::new(MAX_SIZES))
     }
 
-    /// The bytes that the next read of the context will probably take: an eighth more than the
-    /// last one. Zero if it is unknown or small.
+    /// The bytes that the next read of the context will probably take: an eighth more than the last
+    /// read. Zero if the size is unknown or small.
     pub(crate) fn expected(&self, caller: Caller, id: ConversationId) -> u64 {
         let last = self.0.get(&(caller.tenant(), id)).unwrap_or(0);
         last + last / 8
@@ -30,7 +31,7 @@ impl ContextSizes {
         let key = (caller.tenant(), id);
         if bytes > FIRST_BYTES {
             self.0.insert(key, bytes);
-        } else {
+        } else if self.0.contains_key(&key) {
             self.0.invalidate(&key);
         }
     }

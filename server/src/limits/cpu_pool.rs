@@ -1,5 +1,6 @@
-//! Runs long computations off the async threads, because a long computation on one of these delays
-//! the calls that it serves. A few blocking threads run them; a tenant may use its share of these.
+//! Runs long computations on blocking threads. On an async thread, a long computation would delay
+//! the other calls that the thread serves. The number of threads that compute at the same time is
+//! limited, and each tenant may use its share of them.
 
 use std::{num::NonZero, thread::available_parallelism};
 
@@ -16,7 +17,7 @@ use crate::{
 /// 5 ms for ordinary text.
 const LONG_WORK_BYTES: usize = 64 * 1024;
 /// Work on at least this many messages or entries is long. Building a context takes 2 to 5 µs for
-/// each, 20 µs in an unoptimised build.
+/// each, 20 µs in an unoptimized build.
 const LONG_WORK_ITEMS: usize = 1_000;
 
 /// Whether work on this many bytes and messages is long.
@@ -30,8 +31,8 @@ pub(crate) fn is_long_count(encoding: Encoding, bytes: usize, items: usize) -> b
     is_long(bytes, items) || !encoding.is_loaded()
 }
 
-/// Limits the threads that run long work to the number of cores, and to at least two, so that no
-/// tenant can take all. Cheap to clone.
+/// The threads that may run long work at the same time: as many as the machine has cores, and at
+/// least two, so that no tenant can take all. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct CpuPool(ConcurrencyLimit);
 
@@ -46,8 +47,8 @@ impl CpuPool {
         ))
     }
 
-    /// Waits until a thread is free for this tenant. For calls that read what they compute on: the
-    /// pool then also limits how many of them hold it in memory.
+    /// Waits until a thread is free for this tenant. A call that reserves its thread before it
+    /// reads the input of its work holds no input in memory while it waits.
     pub(crate) async fn reserve(&self, tenant: TenantId) -> Result<ReservedThread, Failure> {
         Ok(ReservedThread(self.0.acquire(tenant, 1).await?))
     }

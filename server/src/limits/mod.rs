@@ -2,7 +2,7 @@
 //!
 //! - [`concurrency`]: permits of a shared limit, and the share of one tenant
 //! - [`content_budget`]: bytes of stored content that calls hold
-//! - [`context_sizes`]: how much the next read of a long context will reserve
+//! - [`context_sizes`]: remembers the sizes of long contexts, so that the next read reserves enough
 //! - [`cpu_pool`]: threads for work that would block an async thread, and what counts as such work
 //! - [`storage_quota`]: messages and bytes that a tenant may store
 

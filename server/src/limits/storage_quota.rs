@@ -1,5 +1,5 @@
-//! Quotas of messages and bytes per tenant. Usage is the workers' count plus what this server has
-//! stored since it last read that count.
+//! Quotas of messages and bytes per tenant. A tenant's usage is the count that the workers keep in
+//! the database, plus what this server has stored since it last read that count.
 
 use std::{
     sync::{
@@ -15,7 +15,8 @@ use moka::future::Cache;
 
 use crate::{failure::Failure, settings::LimitSettings};
 
-/// How long a tenant's usage is cached: appends of other servers count after this time.
+/// How long a tenant's usage is cached. Appends of other servers count at the latest after this
+/// time, once the workers have counted them.
 const CACHE_TTL: Duration = Duration::from_secs(5);
 /// Most tenants whose usage is cached.
 const MAX_TENANTS: u64 = 10_000;

@@ -1,5 +1,5 @@
-//! Client certificates. The TLS handshake has checked who signed them; this module reads whom they
-//! name.
+//! Client certificates: reads their names and their expiry. The TLS handshake has already checked
+//! who signed them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,13 +13,13 @@ use crate::settings::is_uri;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ClientCertificate {
     names: Arc<[String]>,
-    /// Time since 1970 after which it has expired.
+    /// The end of validity, as time since 1970.
     not_after: Duration,
 }
 
 impl ClientCertificate {
     /// Reads the subject alternative names (DNS names and URIs) of the first certificate of a
-    /// chain. None: it cannot be parsed.
+    /// chain. None: the certificate cannot be parsed.
     pub(crate) fn parse(chain: &[CertificateDer<'_>]) -> Option<Self> {
         let first = chain.first()?;
         let certificate = EndEntityCert::try_from(first).ok()?;
@@ -41,7 +41,7 @@ impl ClientCertificate {
         }
     }
 
-    /// Its DNS names and URIs.
+    /// The DNS names and URIs of the certificate.
     pub(crate) fn names(&self) -> &[String] {
         &self.names
     }

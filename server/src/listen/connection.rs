@@ -1,5 +1,6 @@
 //! One connection, plain or TLS, with timeouts. The client must send its first bytes within
-//! [`FIRST_BYTES_TIMEOUT`], and must read what it is sent within [`WRITE_TIMEOUT`].
+//! [`FIRST_BYTES_TIMEOUT`]. While bytes wait for it, it may read nothing for at most
+//! [`WRITE_TIMEOUT`].
 
 use std::{
     future::Future,
@@ -31,7 +32,7 @@ const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a client may read nothing of what it is sent.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// An accepted connection. With TLS its handshake is complete.
+/// An accepted connection. If it uses TLS, the handshake is complete.
 pub(crate) struct Connection {
     io: Io,
     certificate: Option<ClientCertificate>,
@@ -138,8 +139,8 @@ impl Connection {
         }
     }
 
-    /// Updates the deadline after a write: it starts when the client reads nothing, and ends when
-    /// it reads again.
+    /// Updates the deadline after a write: sets it when the client reads nothing, and removes it
+    /// when the client reads again.
     fn after_write<T>(
         &mut self,
         context: &mut Context<'_>,

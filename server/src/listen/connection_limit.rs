@@ -40,28 +40,30 @@ struct Shared {
 }
 
 struct SlotState {
-    /// Whose connection it is.
+    /// Whose calls the connection carries.
     owner: Mutex<Owner>,
     /// Calls in flight that keep the connection: all but the unauthenticated ones.
     calls: AtomicUsize,
-    /// Calls in flight that need no credential, and those of them that watch.
+    /// Calls in flight that need no credential.
     unauthenticated_calls: AtomicU32,
+    /// Watches in flight that need no credential. They are among `unauthenticated_calls`.
     unauthenticated_watches: AtomicU32,
-    /// Streams that the client has opened but no service has looked at yet, and streams in
-    /// progress.
+    /// Streams that the client has opened and whose call has not begun yet.
     pending_streams: AtomicU32,
+    /// Streams whose call has begun and has not ended.
     active_streams: AtomicU32,
-    /// Whether a stream has begun since the last read that left nothing to be read.
+    /// Whether a call has begun since a read last found nothing more to read.
     has_begun_since_drain: AtomicBool,
     /// Whether the client has sent something for which the connection's buffer had to grow.
     has_large_buffer: AtomicBool,
-    /// Slots that the connection takes for the most streams that it ever had open.
+    /// Slots that the connection takes: for the most streams that it ever had open, and for its
+    /// buffer.
     slots: AtomicU32,
     /// When something was last read or written, in milliseconds since the limit was created.
     last_active_ms: AtomicU64,
     close: CancellationToken,
-    /// For each write that the client has not read yet, when it was handed to the connection. In
-    /// milliseconds as above.
+    /// For each write that the client has not read yet, by its id: when it was handed to the
+    /// connection, in milliseconds since the limit was created.
     pending_writes: Mutex<HashMap<u64, u64>>,
     next_write_id: AtomicU64,
 }
@@ -74,13 +76,14 @@ pub(crate) struct ConnectionSlot {
 /// A call in flight on a connection, until this is dropped.
 pub(crate) struct InFlight(Arc<SlotState>);
 
-/// Bytes of an answer that the client has not read yet. Dropped once it has.
+/// Bytes of an answer that the client has not read yet. Dropped once the client has read them.
 pub(crate) struct PendingWrite {
     state: Arc<SlotState>,
     id: u64,
 }
 
-/// Counts a stream or an unauthenticated call of a connection, until this is dropped.
+/// Counts a stream, an unauthenticated call or an unauthenticated watch of a connection, until this
+/// is dropped.
 pub(crate) struct CountGuard {
     state: Arc<SlotState>,
     counter: fn(&SlotState) -> &AtomicU32,
@@ -140,18 +143,18 @@ impl ConnectionLimit {
     /// some answers are read and others are not, the connection belongs to a proxy that carries
     /// calls of many clients, and stays open.
     pub(crate) async fn close_stalled_readers(self, stall: Duration) {
-        let max = u64::try_from(stall.as_millis()).unwrap_or(u64::MAX);
+        let stall_ms = u64::try_from(stall.as_millis()).unwrap_or(u64::MAX);
         let mut checks = tokio::time::interval(
             (stall / 4).clamp(Duration::from_millis(100), STALL_CHECK_INTERVAL),
         );
         loop {
             checks.tick().await;
-            let since = self.0.now().saturating_sub(max);
+            let stalled_before = self.0.now().saturating_sub(stall_ms);
             for state in self.0.table().iter() {
                 let stalled = state
                     .pending_writes()
                     .values()
-                    .filter(|since_ms| **since_ms < since)
+                    .filter(|begun_ms| **begun_ms < stalled_before)
                     .count();
                 let all_stalled = stalled > 0 && stalled >= state.calls.load(Ordering::Acquire);
                 if all_stalled {
@@ -181,6 +184,7 @@ impl Shared {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Milliseconds since the limit was created.
     fn now(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
@@ -228,9 +232,9 @@ impl ConnectionSlot {
             .store(self.reference.shared.now(), Ordering::Relaxed);
     }
 
-    /// Records streams that the client has opened but no service has looked at yet, and whether it
-    /// has sent something large. If the connection has more streams at the same time than its slots
-    /// cover, it takes further slots; its buffer may take some, too.
+    /// Records how many streams the client has opened, and whether it has sent a large frame. If
+    /// the connection now has more streams at the same time than its slots cover, it takes further
+    /// slots. A buffer that has grown for a large frame takes further slots, too.
     pub(super) fn note_frames(
         &self,
         FrameCounts {
@@ -263,8 +267,8 @@ impl ConnectionSlot {
         }
     }
 
-    /// Records that nothing is left to be read. If that was so before, and no stream has begun
-    /// since, the pending streams will never begin: they were refused or cancelled.
+    /// Records that a read found nothing more to read. If no call has begun since the last such
+    /// read, the calls of the pending streams will never begin: they were refused or cancelled.
     pub(super) fn note_read_drained(&self) {
         let state = &self.reference.state;
         if !state.has_begun_since_drain.swap(false, Ordering::AcqRel) {
@@ -294,10 +298,10 @@ impl Drop for ConnectionSlot {
 }
 
 impl SlotRef {
-    /// Records that a call of this tenant has come. From then on the connection counts in the
-    /// tenant's share. If the tenant exceeds its share, or all tenants exceed their part of the
-    /// slots, connections of theirs are closed until they do not. The rest of the slots is reserved
-    /// for new connections.
+    /// Records that a call of this tenant has arrived. From then on the connection counts in the
+    /// tenant's share. If the tenant exceeds its share, or all tenants together exceed their part
+    /// of the slots, connections of tenants are closed until they do not. The rest of the slots is
+    /// reserved for new connections.
     pub(crate) fn assign_tenant(&self, tenant: TenantId) {
         let mut owner = self.state.owner();
         let next = match *owner {
@@ -346,8 +350,8 @@ impl SlotRef {
         self.state.close_for_stalling();
     }
 
-    /// Closes the oldest other connection with an unauthenticated call. For a new unauthenticated
-    /// call, when such calls have used up the bytes that they may have waiting together.
+    /// Closes the oldest other connection with an unauthenticated call. This makes room for a new
+    /// unauthenticated call when such calls have as many waiting bytes as they may have together.
     pub(crate) fn close_oldest_unauthenticated_caller(&self) {
         let evicted = self.shared.table().remove_unauthenticated_caller(self.id);
         close_all(evicted.into_iter().collect());

@@ -1,4 +1,4 @@
-//! Which connections take slots, and which are closed.
+//! Tests of `connection_limit.rs`: how many slots a connection takes, and which are closed.
 
 use uuid::Uuid;
 
@@ -72,7 +72,7 @@ fn a_connection_takes_one_slot_per_eight_concurrent_streams() {
     });
     assert!(
         !first.close_token().is_cancelled(),
-        "fourteen slots, two of them for the buffer"
+        "the second connection takes fourteen slots, two of them for its buffer"
     );
     second.note_frames(streams(1));
     drop(begun);
@@ -80,7 +80,7 @@ fn a_connection_takes_one_slot_per_eight_concurrent_streams() {
     assert_eq!(
         closed,
         [true, false, false],
-        "fifteen slots, and one for each of the others"
+        "the second connection takes fifteen slots, which leaves one of sixteen for the others"
     );
 }
 

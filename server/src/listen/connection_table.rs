@@ -8,20 +8,20 @@ use std::{
 
 use anneal_core::caller::TenantId;
 
-/// One of this many slots is reserved for connections whose first request is still to be read:
-/// health probes and new clients.
+/// One of this many slots is reserved for connections without an authenticated call: health probes
+/// and new clients.
 const RESERVE_DIVISOR: usize = 16;
-/// Connections of one owner, oldest first, that are scanned for one without a call in flight.
+/// Most connections of one owner that are scanned, oldest first, for one without a call in flight.
 const EVICTION_SCAN: usize = 64;
 
-/// Whose connection it is.
+/// Whose calls a connection carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Owner {
-    /// No call with a credential has come on it yet.
+    /// No call with a credential has come on the connection yet.
     Unauthenticated,
-    /// All its calls with a credential were this tenant's.
+    /// All calls with a credential were this tenant's.
     Tenant(TenantId),
-    /// Several tenants have called on it: it belongs to a proxy.
+    /// Several tenants have called on the connection: it belongs to a proxy.
     Shared,
 }
 
@@ -50,14 +50,13 @@ impl Bounds {
     }
 }
 
-/// The calls of a connection: eviction prefers idle connections.
+/// What the table must know about a connection, because it closes idle connections first.
 pub(super) trait Activity {
-    /// Whether a call is in flight on it.
+    /// Whether a call is in flight.
     fn is_busy(&self) -> bool;
-    /// Whether a call that needs no credential is in flight on it.
+    /// Whether a call that needs no credential is in flight.
     fn has_unauthenticated_call(&self) -> bool;
-    /// When something was last read or written on it. The unit is the caller's; smaller is longer
-    /// ago.
+    /// When something was last read or written. The unit does not matter; smaller is longer ago.
     fn last_active(&self) -> u64;
 }
 
@@ -65,8 +64,9 @@ pub(super) trait Activity {
 pub(super) struct ConnectionTable<E> {
     bounds: Bounds,
     next_id: u64,
-    /// Number of connections, and the slots that they take.
+    /// Number of connections.
     count: usize,
+    /// Slots that all connections take.
     slots: usize,
     by_owner: HashMap<Owner, OwnerConnections<E>>,
 }
@@ -112,8 +112,8 @@ impl<E: Activity> ConnectionTable<E> {
         })
     }
 
-    /// Adds a new unauthenticated connection with one slot. Returns its id, and the connections to
-    /// be closed for it.
+    /// Adds a new unauthenticated connection with one slot. Returns its id, and the connections
+    /// that were removed to make room. The caller must close them.
     pub(super) fn insert(&mut self, connection: E) -> (u64, Vec<E>) {
         let id = self.next_id;
         self.next_id += 1;
@@ -133,7 +133,8 @@ impl<E: Activity> ConnectionTable<E> {
         self.take_out(owner, id).map(|entry| entry.connection)
     }
 
-    /// Moves a connection to another owner. Returns the connections to be closed for it.
+    /// Moves a connection to another owner. Returns the connections that were removed to make room.
+    /// The caller must close them.
     pub(super) fn change_owner(&mut self, id: u64, from: Owner, to: Owner) -> Vec<E> {
         let Some(entry) = self.take_out(from, id) else {
             return Vec::new();
@@ -142,8 +143,8 @@ impl<E: Activity> ConnectionTable<E> {
         self.evict(to, id)
     }
 
-    /// Sets the slots of a connection, at most one share. Returns the connections to be closed for
-    /// it.
+    /// Sets the slots of a connection, at most one tenant's share. Returns the connections that
+    /// were removed to make room. The caller must close them.
     pub(super) fn resize(&mut self, id: u64, owner: Owner, slots: usize) -> Vec<E> {
         let slots = slots.min(self.bounds.share);
         let Some(entry) = self.take_out(owner, id) else {
@@ -153,8 +154,8 @@ impl<E: Activity> ConnectionTable<E> {
         self.evict(owner, id)
     }
 
-    /// Removes the oldest other unauthenticated connection on which an unauthenticated call is in
-    /// flight. None: there is none.
+    /// Removes the oldest unauthenticated connection, other than `except`, on which an
+    /// unauthenticated call is in flight. None: there is no such connection.
     pub(super) fn remove_unauthenticated_caller(&mut self, except: u64) -> Option<E> {
         let connections = &self.by_owner.get(&Owner::Unauthenticated)?.connections;
         let oldest = connections
@@ -190,10 +191,11 @@ impl<E: Activity> ConnectionTable<E> {
         Some(entry)
     }
 
-    /// Removes connections until the bounds hold after a change of connection `id`:
-    /// - of its owner while that exceeds its share;
-    /// - of the largest tenant while all tenants together exceed their part;
-    /// - then the oldest unauthenticated one. There is one, because tenants may not take all slots.
+    /// Removes connections until the bounds hold again after a change of connection `id`:
+    /// - connections of its owner, while the owner exceeds its share;
+    /// - connections of the largest tenant, while all tenants together exceed their part;
+    /// - then the oldest unauthenticated ones. There are some, because tenants may not take all
+    ///   slots.
     fn evict(&mut self, owner: Owner, id: u64) -> Vec<E> {
         let mut evicted = Vec::new();
         while owner != Owner::Unauthenticated && self.slots_of(owner) > self.bounds.share {
@@ -243,9 +245,9 @@ impl<E: Activity> ConnectionTable<E> {
             .map(|(owner, _)| *owner)
     }
 
-    /// Removes one connection of an owner: the one that has been idle for longest among its oldest
-    /// ones, or its oldest if calls are in flight on all of them. It is another one than `except`,
-    /// if there is another one.
+    /// Removes one connection of an owner: among its oldest connections the one that has been idle
+    /// for longest, or the oldest if calls are in flight on all of them. Removes `except` only if
+    /// the owner has no other connection.
     fn evict_from(&mut self, owner: Owner, except: u64) -> Option<E> {
         let connections = &self.by_owner.get(&owner)?.connections;
         let others = || connections.iter().filter(|(id, _)| **id != except);
@@ -295,7 +297,7 @@ mod tests {
     }
 
     /// Adds a connection and gives it to an owner. Returns the name of the connection that is
-    /// closed for it.
+    /// closed to make room.
     fn add_for_owner(
         table: &mut ConnectionTable<Connection>,
         connection: Connection,
@@ -303,7 +305,10 @@ mod tests {
     ) -> Option<u64> {
         let (id, mut evicted) = table.insert(connection);
         evicted.extend(table.change_owner(id, Owner::Unauthenticated, owner));
-        assert!(evicted.len() <= 1, "one slot is one slot: {evicted:?}");
+        assert!(
+            evicted.len() <= 1,
+            "one new slot takes at most one: {evicted:?}"
+        );
         evicted.first().map(|evicted| evicted.0)
     }
 
@@ -328,12 +333,12 @@ mod tests {
         assert_eq!(
             add_for_owner(&mut table, Connection(5, true, 0), EVE),
             Some(0),
-            "the oldest"
+            "the oldest, because calls are in flight on all"
         );
         assert_eq!(
             add_for_owner(&mut table, Connection(6, false, 0), EVE),
             Some(1),
-            "not the one that has just come"
+            "not the idle connection that was just added"
         );
         assert_eq!(table.len(), 5);
     }
@@ -380,7 +385,7 @@ mod tests {
         assert_eq!(
             table.remove_unauthenticated_caller(1_000),
             None,
-            "others stay"
+            "no connection with an unauthenticated call is left"
         );
     }
 
@@ -396,7 +401,7 @@ mod tests {
             let evicted = add_for_owner(&mut table, Connection(200 + name, true, 0), ANNA);
             assert!(
                 evicted.is_some_and(|evicted| evicted < 200),
-                "never her own, but {evicted:?}"
+                "another tenant's connection is closed, not {evicted:?}"
             );
         }
     }
@@ -411,7 +416,7 @@ mod tests {
         assert_eq!(
             evicted.iter().map(|evicted| evicted.0).collect::<Vec<_>>(),
             [0, 1, 2],
-            "sixteen slots are eve's"
+            "eve's share is sixteen slots"
         );
         assert_eq!((table.len(), table.slots), (7, 16));
         let unauthenticated: Vec<u64> = (0..8)
@@ -427,14 +432,18 @@ mod tests {
         assert_eq!(
             table.resize(unauthenticated[0], Owner::Unauthenticated, 5),
             [],
-            "it was closed"
+            "a connection that was closed takes no slots"
         );
         assert_eq!(
             table.resize(9, EVE, 40).len(),
             6,
-            "it takes her whole share"
+            "the connection takes eve's whole share"
         );
-        assert_eq!(table.resize(9, EVE, 80), [], "and stays");
+        assert_eq!(
+            table.resize(9, EVE, 80),
+            [],
+            "a connection never takes more than a share"
+        );
     }
 
     #[test]

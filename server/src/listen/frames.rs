@@ -1,19 +1,19 @@
-//! Counts what an HTTP/2 client makes a connection hold in memory, from the headers of its frames:
-//! the requests, which all exist before the first is answered, and the buffer for a frame that has
-//! not arrived completely.
+//! Reads the headers of the frames that an HTTP/2 client sends, to know what its connection holds
+//! in memory: requests, which take memory before they are answered, and the buffer for a frame that
+//! has not arrived completely.
 
 /// Length of the HTTP/2 connection preface, before the first frame.
 pub(super) const PREFACE_BYTES: usize = 24;
 /// Length of a frame header: length (3 bytes), type, flags, stream id (4 bytes).
-const HEAD_BYTES: usize = 9;
+const HEADER_BYTES: usize = 9;
 /// Type of the frame that begins a request.
 const HEADERS: u8 = 1;
-/// Its flag: no CONTINUATION frame follows.
+/// Flag of a HEADERS frame: no CONTINUATION frame follows.
 const END_HEADERS: u8 = 4;
 /// Frames up to this size do not make the connection's buffer grow.
 const SMALL_FRAME_BYTES: usize = 4 * 1024;
 
-/// The frames that begin in some bytes of a client.
+/// What the frames contain that begin in the bytes of one read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct FrameCounts {
     /// Requests that begin. Trailers count as one, but gRPC clients send none.
@@ -23,22 +23,23 @@ pub(super) struct FrameCounts {
     pub(super) has_large: bool,
 }
 
-/// Position of the client in its frames.
+/// Finds the frame headers in what a client sends. A header may be split over several reads.
 pub(super) struct FrameCounter {
     /// Bytes until the next frame header.
     skip: usize,
-    head: [u8; HEAD_BYTES],
-    /// Bytes of that header that have arrived.
-    head_bytes: usize,
+    /// The next frame header, as far as it has arrived.
+    header: [u8; HEADER_BYTES],
+    /// Bytes of `header` that have arrived.
+    header_bytes: usize,
 }
 
 impl FrameCounter {
-    /// At the start of a connection.
+    /// A counter for a new connection.
     pub(super) const fn new() -> Self {
         Self {
             skip: PREFACE_BYTES,
-            head: [0; HEAD_BYTES],
-            head_bytes: 0,
+            header: [0; HEADER_BYTES],
+            header_bytes: 0,
         }
     }
 
@@ -52,17 +53,18 @@ impl FrameCounter {
                 bytes = &bytes[skipped..];
                 continue;
             }
-            let more = (HEAD_BYTES - self.head_bytes).min(bytes.len());
-            self.head[self.head_bytes..self.head_bytes + more].copy_from_slice(&bytes[..more]);
-            self.head_bytes += more;
+            let more = (HEADER_BYTES - self.header_bytes).min(bytes.len());
+            self.header[self.header_bytes..self.header_bytes + more]
+                .copy_from_slice(&bytes[..more]);
+            self.header_bytes += more;
             bytes = &bytes[more..];
-            if self.head_bytes == HEAD_BYTES {
-                let [high, middle, low, kind, flags, ..] = self.head;
+            if self.header_bytes == HEADER_BYTES {
+                let [high, middle, low, kind, flags, ..] = self.header;
                 self.skip = u32::from_be_bytes([0, high, middle, low]) as usize;
-                self.head_bytes = 0;
-                let continues_head = kind == HEADERS && flags & END_HEADERS == 0;
+                self.header_bytes = 0;
+                let continues_header_block = kind == HEADERS && flags & END_HEADERS == 0;
                 frames.requests += u32::from(kind == HEADERS);
-                frames.has_large |= continues_head || self.skip > SMALL_FRAME_BYTES;
+                frames.has_large |= continues_header_block || self.skip > SMALL_FRAME_BYTES;
             }
         }
         frames
@@ -98,9 +100,9 @@ mod tests {
         }
         let mut frames = FrameCounter::new();
         frames.read(&[b'P'; PREFACE_BYTES]);
-        let unfinished_head = frames.read(&[0, 0, 1, HEADERS, 0, 0, 0, 0, 1, b'x']);
+        let unfinished_header_block = frames.read(&[0, 0, 1, HEADERS, 0, 0, 0, 0, 1, b'x']);
         assert_eq!(
-            unfinished_head,
+            unfinished_header_block,
             FrameCounts {
                 requests: 1,
                 has_large: true

@@ -1,7 +1,7 @@
-//! How old a connection may get (gRPC: MAX_CONNECTION_AGE and its grace). Aged connections are
-//! asked to leave, so that clients spread over servers that were added later. Idleness does not end
-//! a connection here. HTTP/1.1 closes idle connections (`http/serve.rs`); the keep-alive pings of
-//! gRPC close those whose peer is gone.
+//! How old a connection may get (gRPC calls this MAX_CONNECTION_AGE). Clients of older connections
+//! are asked to reconnect, so that they spread over servers that were added later. Idle connections
+//! are not closed here: HTTP/1.1 closes them in `http/serve.rs`, and the keep-alive pings of gRPC
+//! close those whose client is gone.
 
 use std::{pin::pin, time::Duration};
 

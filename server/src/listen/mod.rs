@@ -1,9 +1,10 @@
 //! The listening sockets and their connections, for gRPC and HTTP alike.
 //!
-//! - `client_certificate`: whom the certificate of a client names
+//! - `client_certificate`: the names and the expiry in a client's certificate
 //! - `connection`: one connection, its write and first-byte timeouts
-//! - `connection_limit`: the number of connections, and when one is closed for another
-//! - `connection_table`: which connection is closed
+//! - `connection_limit`: limits the open connections; closes one to make room for another, and
+//!   those whose clients do not read their answers
+//! - `connection_table`: decides which connection is closed
 //! - `frames`: what an HTTP/2 client makes a connection hold in memory
 //! - `max_connection_age`: when a connection is closed because of its age
 //! - `tls`: handshakes and certificates
@@ -43,8 +44,8 @@ pub(crate) use self::{
     tls::{Protocol, Tls},
 };
 
-/// TLS handshakes of one listener that compute at the same time. Each costs milliseconds of a core.
-/// They get half of the cores, so that new clients do not slow down connected ones.
+/// Most TLS handshakes of one listener that compute at the same time. Each costs milliseconds of a
+/// core. They get half of the cores, so that new clients do not slow down connected ones.
 fn concurrent_handshakes() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
 }
@@ -89,17 +90,17 @@ impl Listener {
             protocol,
             connection_limit,
         } = self;
-        let tls = tls.map(|tls| Handshaker {
+        let handshaker = tls.map(|tls| Handshaker {
             tls,
             protocol,
             permits: Arc::new(Semaphore::new(concurrent_handshakes())),
         });
-        let tls = tls.map(Arc::new);
+        let handshaker = handshaker.map(Arc::new);
         loop {
             let (stream, address) = match socket.accept().await {
                 Ok((stream, address)) => (stream, address.ip()),
                 Err(error) => {
-                    warn!("cannot take in a connection: {error}");
+                    warn!("cannot accept a connection: {error}");
                     tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                     continue;
                 }
@@ -107,11 +108,11 @@ impl Listener {
             // Without TCP_NODELAY the last frame of an answer waits 40 ms for the acknowledgement
             // of its first.
             if let Err(error) = stream.set_nodelay(true) {
-                debug!("a connection was not let in: {error}");
+                debug!("a connection was not accepted: {error}");
                 continue;
             }
             let slot = connection_limit.acquire();
-            let Some(tls) = &tls else {
+            let Some(handshaker) = &handshaker else {
                 // Wait until this connection is served before the next one is accepted. A
                 // connection that waited here would count as unauthenticated, and the oldest of too
                 // many unauthenticated connections is closed, whatever it sends.
@@ -120,20 +121,20 @@ impl Listener {
                     .await;
                 continue;
             };
-            let (tls, accepted) = (Arc::clone(tls), accepted.clone());
+            let (handshaker, accepted) = (Arc::clone(handshaker), accepted.clone());
             tokio::spawn(async move {
-                match tls.handshake(stream, address, slot).await {
+                match handshaker.handshake(stream, address, slot).await {
                     Ok(connection) => {
                         let _ = accepted.send(connection).await;
                     }
-                    Err(error) => debug!("a connection was not let in: {error}"),
+                    Err(error) => debug!("a connection was not accepted: {error}"),
                 }
             });
         }
     }
 }
 
-/// Makes TLS handshakes, `permits` of them at a time.
+/// Makes TLS handshakes. `permits` limits how many compute at the same time.
 struct Handshaker {
     tls: Tls,
     protocol: Protocol,

@@ -1,5 +1,5 @@
-//! TLS for both listeners. Certificate and key are reloaded when their files change; a connection
-//! keeps the ones that it began with.
+//! TLS for both listeners. The certificate, its key and the CA of client certificates are reloaded
+//! when their files change. A connection keeps the certificate that it began with.
 
 use std::{
     future::Future,
@@ -55,6 +55,7 @@ pub enum TlsError {
 #[derive(Clone)]
 pub(crate) struct Tls(Arc<ReloadedFiles<Configs>>);
 
+/// The TLS configurations of the two protocols.
 struct Configs {
     http2: Arc<ServerConfig>,
     http1: Arc<ServerConfig>,
@@ -74,7 +75,7 @@ impl Tls {
         if !settings.tls_client_ca_file.is_empty() {
             paths.push(PathBuf::from(&settings.tls_client_ca_file));
         }
-        let read = ReloadedFiles::read(paths, configs).map_err(|error| match error {
+        let read = ReloadedFiles::read(paths, parse_configs).map_err(|error| match error {
             ReloadError::File(path, error) => TlsError::File(path, error),
             ReloadError::Content(why) => TlsError::Content(why),
         })?;
@@ -126,9 +127,9 @@ impl<T, F: Future<Output = io::Result<T>>> Future for PermitPerPoll<F> {
     }
 }
 
-/// Reads three PEM files: certificate chain, key, and, if client certificates are checked, the
-/// authority that signs them.
-fn configs(files: &[Vec<u8>]) -> Result<Configs, String> {
+/// Parses the PEM files: the certificate chain, its key, and, if client certificates are checked,
+/// the certificate of the authority that signs them.
+fn parse_configs(files: &[Vec<u8>]) -> Result<Configs, String> {
     let chain = parse_certificates(&files[0], "certificate")?;
     let key =
         PrivateKeyDer::from_pem_slice(&files[1]).map_err(|error| format!("the key: {error}"))?;
@@ -166,14 +167,14 @@ fn parse_certificates(pem: &[u8], name: &str) -> Result<Vec<CertificateDer<'stat
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let all = all.map_err(|error| format!("the {name}: {error}"))?;
     if all.is_empty() {
-        Err(format!("the {name}'s file holds none"))
+        Err(format!("the {name}: its file holds no certificate"))
     } else {
         Ok(all)
     }
 }
 
-/// A client certificate must be signed by this authority. A client without a certificate may
-/// present another credential.
+/// The verifier of client certificates: they must be signed by this authority. A client without a
+/// certificate may present another credential.
 fn client_certificate_verifier(pem: &[u8]) -> Result<Arc<dyn ClientCertVerifier>, String> {
     let mut roots = RootCertStore::empty();
     for certificate in parse_certificates(pem, "clients' authority")? {

@@ -7,8 +7,9 @@ use anneal_core::{
 use anneal_proto::v1 as pb;
 use anneal_store::CallHistory;
 
-/// Replays the history of calls with three ways of cooling. Takes seconds for the longest
-/// histories, so it must not run on an async thread.
+/// Replays the history of calls with each variant of cooling (how contexts replace large older
+/// messages by their summaries), to compare the costs. Takes seconds for the longest histories, so
+/// it must not run on an async thread.
 pub(crate) fn economics(calls: &CallHistory, policy: &Policy) -> pb::Economics {
     let none = replay(&calls.history, policy, CoolingVariant::None);
     let CallHistory {

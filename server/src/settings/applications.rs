@@ -17,7 +17,7 @@ pub struct ChatSettings {
     pub model: String,
 }
 
-/// The defaults of an agent's conversations, where their creator does not set them.
+/// The defaults of an agent's new conversations. They apply to what the creating call does not set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentSettings {
@@ -44,7 +44,8 @@ impl AgentSettings {
         }
     }
 
-    /// Checks that a conversation can be created with these settings; the error names the key.
+    /// Checks that a conversation can be created with these settings. The error names the invalid
+    /// setting.
     pub fn check(&self, name: &str, session: &SessionSettings) -> Result<(), AgentError> {
         let texts = [
             ("name", name, ID_BYTES),

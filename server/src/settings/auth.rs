@@ -6,7 +6,7 @@ use anneal_core::caller::{Verb, Verbs};
 use serde::{Deserialize, Serialize};
 
 /// The accepted credentials. With none of them set, callers need no credential, and the server
-/// listens on loopback only.
+/// listens on loopback only, unless `server.insecure` is set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AuthSettings {
@@ -46,7 +46,7 @@ fn reading_and_appending() -> Vec<String> {
 }
 
 impl ClientSettings {
-    /// Those verbs, parsed. Unknown names are left out; [`AuthSettings::check`] refuses them.
+    /// The allowed verbs, parsed. Unknown names are left out: [`AuthSettings::check`] refuses them.
     pub(crate) fn verbs(&self) -> Verbs {
         self.verbs
             .iter()
@@ -65,7 +65,7 @@ pub(crate) fn is_uri(name: &str) -> bool {
 pub enum AuthSettingsError {
     /// Without an audience, tokens for other services would be accepted.
     #[error(
-        "auth.jwks_file needs auth.audience: without it, tokens that were made for other services would be taken"
+        "auth.jwks_file needs auth.audience: without it, tokens for other services would be accepted"
     )]
     NoAudience,
     /// There is no verb of that name.
@@ -80,19 +80,19 @@ pub enum AuthSettingsError {
     },
     /// The name is neither a DNS name nor a URI.
     #[error(
-        "auth.clients.{0:?}: a client is named by a DNS name, or by a URI with its scheme and ://"
+        "auth.clients.{0:?}: the name of a client must be a DNS name, or a URI with its scheme and ://"
     )]
     NoName(String),
     /// No authority is set that would check client certificates.
     #[error(
-        "auth.clients needs server.tls_client_ca_file: certificates are taken from whom that authority has signed"
+        "auth.clients needs server.tls_client_ca_file: only certificates that this authority has signed are accepted"
     )]
     NoAuthority,
     /// A file cannot be read.
     #[error("cannot read {0}")]
     File(PathBuf, #[source] std::io::Error),
     /// A file has no key that tokens can be verified with.
-    #[error("{0} holds no key that tokens can be checked by: {1}")]
+    #[error("{0} holds no key that can verify tokens: {1}")]
     Keys(PathBuf, String),
 }
 

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Limits of one server. Each server counts for itself.
+/// Limits of one server, which counts for itself. Only the storage quotas of tenants
+/// (`tenant_messages`, `tenant_content_bytes`) cover all servers together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LimitSettings {
@@ -34,9 +35,10 @@ pub struct LimitSettings {
     /// Seconds that a client may read nothing of its waiting answers before its connection is
     /// closed.
     pub stall_seconds: u32,
-    /// Seconds after which a connection is asked to leave, plus or minus a tenth; 0: never.
+    /// Seconds after which a client is asked to close its connection, plus or minus a tenth; 0:
+    /// never.
     pub connection_age_seconds: u32,
-    /// Seconds that the calls in flight then get to finish.
+    /// Seconds that the calls in flight on a connection of that age get to finish.
     pub connection_grace_seconds: u32,
 }
 

@@ -35,8 +35,9 @@ pub struct ServerSettings {
     /// Serve without TLS or without credentials on an address that is not loopback.
     pub insecure: bool,
     /// Connections to gRPC and HTTP together; one with many streams counts several times. A
-    /// sixteenth is reserved for new connections, and a tenant has at most its share. Above that
-    /// the tenant's oldest connection is closed, or the oldest one without a credential.
+    /// sixteenth is reserved for connections without an authenticated call. Above its share a
+    /// tenant loses one of its own connections, an idle one first. Above the limit the oldest
+    /// connection without a credential is closed.
     pub connections: NonZeroU32,
     /// Whether gRPC reflection is served.
     pub reflection: bool,

@@ -1,5 +1,5 @@
-//! The accounts of tenants: the rates at which they call and transfer bytes, and the bytes that
-//! wait in memory for them.
+//! The accounts of tenants: the rates at which they call and transfer bytes, and the waiting bytes
+//! (incomplete requests and unread answers in memory).
 
 use std::{
     collections::HashMap,
@@ -16,7 +16,7 @@ use anneal_proto::codec::ENTRY_BYTES;
 use super::rate::{Rate, RateDebt};
 use crate::{failure::Failure, settings::LimitSettings};
 
-/// Memory of a waiting request or answer beside its bytes: headers, stream, task.
+/// Bytes that a waiting request or answer takes beside its content: headers, stream, task.
 pub(super) const OVERHEAD_BYTES: u64 = 16 * 1024;
 /// All unauthenticated callers together may take one in this many of the waiting bytes.
 const UNAUTHENTICATED_DIVISOR: u64 = 16;
@@ -28,23 +28,28 @@ const MIN_SWEEP_SIZE: usize = 1_024;
 pub(crate) struct TrafficLimits(Arc<Inner>);
 
 struct Inner {
+    /// The rate of each tenant's calls. None: no limit.
     calls: Option<Rate>,
+    /// The rate of the bytes that each tenant transfers. None: no limit.
     bytes: Option<Rate>,
-    /// Most bytes that may wait: of all tenants together, and of one.
+    /// Most waiting bytes of all tenants together.
     max_waiting: u64,
+    /// Most waiting bytes of one tenant.
     max_waiting_per_tenant: u64,
     receive_timeout: Duration,
+    /// The start of the clock for debts.
     began: Instant,
+    /// Waiting bytes of all accounts together.
     waiting: AtomicU64,
     accounts: Mutex<Accounts>,
-    /// Of callers who have not authenticated.
+    /// The account of all callers that have not authenticated.
     unauthenticated: Arc<Account>,
 }
 
 #[derive(Default)]
 struct Accounts {
     by_tenant: HashMap<TenantId, Arc<Account>>,
-    /// Number of accounts at which idle ones are removed next.
+    /// Idle accounts are removed next when there are this many accounts.
     sweep_at: usize,
 }
 
@@ -52,7 +57,7 @@ struct Accounts {
 #[derive(Default)]
 struct Account {
     debts: Mutex<RateDebts>,
-    /// Bytes of its requests and answers that wait in memory.
+    /// Bytes of the tenant's requests and answers that wait in memory.
     waiting: AtomicU64,
 }
 
@@ -112,6 +117,7 @@ impl TrafficLimits {
         }))
     }
 
+    /// Finds or creates the tenant's account. Removes idle accounts if there are many.
     fn account(&self, tenant: TenantId) -> Arc<Account> {
         let now = self.0.began.elapsed();
         let mut accounts = self
@@ -131,6 +137,7 @@ impl TrafficLimits {
 }
 
 impl Account {
+    /// Whether the account has no debts (`rate.rs`).
     fn is_settled(&self, now: Duration) -> bool {
         let debts = self.debts.lock().unwrap_or_else(PoisonError::into_inner);
         debts.calls.is_settled(now) && debts.bytes.is_settled(now)
@@ -164,7 +171,7 @@ impl RequestAccounting {
             rate.charge(&mut debts.calls, now, 1);
         }
         drop(debts);
-        // It is unset: a call is authenticated once.
+        // The account is not set yet, because a call is authenticated once.
         let _ = self.0.account.set(account);
         Ok(())
     }
@@ -184,7 +191,7 @@ impl RequestAccounting {
         self.0.limits.0.receive_timeout
     }
 
-    /// A counter of waiting bytes; it starts at 0.
+    /// A new counter of waiting bytes, at 0.
     pub(super) fn waiting_bytes(&self) -> WaitingBytes {
         WaitingBytes {
             accounting: self.clone(),
@@ -193,7 +200,7 @@ impl RequestAccounting {
         }
     }
 
-    /// The memory of the request; it starts at 0 bytes.
+    /// A new counter of the request's memory, at 0.
     pub(super) fn request_memory(&self) -> RequestMemory {
         RequestMemory(Arc::new(Mutex::new(self.waiting_bytes())))
     }
@@ -254,7 +261,8 @@ impl WaitingBytes {
     }
 }
 
-/// Memory of one request. Released when its body, its call and, for a chat, its turn have ended.
+/// Memory of one request, in waiting bytes. Released when its body, its call and, for a chat, its
+/// turn have ended.
 #[derive(Clone)]
 pub(crate) struct RequestMemory(Arc<Mutex<WaitingBytes>>);
 

@@ -29,25 +29,27 @@ use crate::{
     verbs::UNAUTHENTICATED_PATH,
 };
 
-/// AppendLargeMessage has a limit of its own for bodies (`server.concurrent_large_appends`).
+/// The path of AppendLargeMessage. Its request bodies have a limit of their own
+/// (`server.concurrent_large_appends`).
 const LARGE_APPEND_PATH: &str = "/anneal.v1.MessageService/AppendLargeMessage";
-/// Time within which a request of the health service must arrive. It needs no credential.
+/// Time within which a request of the health service must arrive. Such a request needs no
+/// credential.
 const UNAUTHENTICATED_RECEIVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Most bytes of such a request: it only names a service.
+/// Most bytes of a request of the health service, which only names a service.
 const UNAUTHENTICATED_MAX_BYTES: u64 = 4 * 1024;
-/// Such requests in flight on one connection. Until one has arrived and its answer is read, it
-/// takes memory that is charged to no tenant. Health checks send them one after the other.
+/// Most requests of the health service in flight on one connection: their memory is charged to no
+/// tenant. Health checkers send one request after the other.
 const UNAUTHENTICATED_CALLS_PER_CONNECTION: u32 = 8;
 /// Health probes over HTTP. Their answer is a single word.
 const PROBE_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
-/// Charges what a call transfers to its tenant, and keeps its connection open while the call is in
-/// flight.
+/// Charges the bytes that a call transfers to the account of its tenant, and keeps the connection
+/// open while the call is in flight.
 pub(crate) struct TrafficLayer<A: Body> {
     pub(crate) limits: TrafficLimits,
-    /// Makes an answer of a refusal, in the protocol of this server.
+    /// Makes the answer for a refusal, as gRPC or HTTP needs it.
     pub(crate) refuse: fn(Failure) -> Response<A>,
-    /// Ends an answer that is cut short.
+    /// Makes the last frame of an answer that is cut short.
     pub(crate) truncate: Truncate<A>,
 }
 
@@ -72,22 +74,26 @@ impl<S, A: Body> Layer<S> for TrafficLayer<A> {
     }
 }
 
-/// How long a large answer may take to be read: while other calls wait for its memory, and at most.
-const LARGE_READ_TIMEOUTS: (Duration, Duration) = (Duration::from_secs(10), Duration::from_mins(5));
+/// How long a client may take to read a large answer.
+const LARGE_READ_TIMEOUT: Duration = Duration::from_mins(5);
+/// How long a client may take to read a large answer while other calls wait for its memory.
+const CONTENDED_READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Closes the connection of a reader that takes longer than [`LARGE_READ_TIMEOUTS`] for a large
-/// answer.
-async fn close_slow_reader(slot: SlotRef, answer: Weak<Reservation>) {
-    let (contended, longest) = LARGE_READ_TIMEOUTS;
+/// Closes the connection of a client that takes too long to read a large answer: one whose
+/// reservation holds the large slot (`limits/content_budget.rs`). Returns once the answer has been
+/// sent or the connection is closed.
+async fn close_slow_reader(slot: SlotRef, reservation: Weak<Reservation>) {
     let begun = Instant::now();
     let mut checks = tokio::time::interval(Duration::from_secs(1));
     loop {
         checks.tick().await;
-        let Some(answer) = answer.upgrade() else {
+        let Some(reservation) = reservation.upgrade() else {
             return;
         };
         let took = begun.elapsed();
-        if took > longest || took > contended && answer.large_slot_is_awaited() {
+        if took > LARGE_READ_TIMEOUT
+            || took > CONTENDED_READ_TIMEOUT && reservation.large_slot_is_awaited()
+        {
             return slot.close_for_stalling();
         }
     }
@@ -150,8 +156,8 @@ where
             });
             return async move { Ok(refused) }.boxed();
         }
-        // A health check does not count as a call that keeps its connection, and its answer is not
-        // limited by waiting bytes: load of unauthenticated callers must not make a probe fail.
+        // A health check does not keep its connection from being closed, and its answer does not
+        // count as waiting bytes: the load of unauthenticated callers must not make a probe fail.
         let on_connection = slot
             .filter(|_| !is_unauthenticated)
             .map(|slot| (slot.clone(), slot.begin_call()));

@@ -1,11 +1,11 @@
-//! How much callers use of this server, for gRPC and HTTP alike: calls and bytes per second, and
+//! Limits what callers use of this server, for gRPC and HTTP alike: calls and bytes per second, and
 //! the bytes that wait in memory because a client sends or reads slowly.
 //!
 //! - `accounting`: one account for each tenant; admits calls and counts bytes
 //! - `layer`: the tower layer around every call
 //! - `rate`: rates with bursts
-//! - `request_body`: time, size and memory of a request
-//! - `response_body`: chunks of an answer, and the memory of what is not read yet
+//! - `request_body`: limits the time, size and number of frames of a request; reserves its memory
+//! - `response_body`: chunks of an answer, and the memory of bytes that are not read yet
 
 mod accounting;
 mod layer;

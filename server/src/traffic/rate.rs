@@ -1,9 +1,9 @@
-//! A rate with bursts (GCRA). A debt is kept as the time at which it is paid off, instead of as
-//! tokens.
+//! A rate with bursts (the algorithm GCRA). What a tenant has used is its debt, which time pays off
+//! at the rate. The debt is kept as the time at which it will be paid off.
 
 use std::time::Duration;
 
-/// An amount per second, and an amount that may be used at once.
+/// An amount that may be used per second, and an amount that may be used at once (the burst).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rate {
     per_second: u64,
@@ -11,11 +11,11 @@ pub(crate) struct Rate {
     burst_time: Duration,
 }
 
-/// The use of a rate that time has not yet paid off. It may exceed the burst: bytes that have arrived
+/// The used amount that time has not yet paid off. It may exceed the burst: bytes that have arrived
 /// cannot be sent back, so they delay the next ones.
 #[derive(Debug, Default)]
 pub(crate) struct RateDebt {
-    /// When the debt is paid off, on the clock of `now`.
+    /// When the debt is paid off, on the same clock as the parameter `now` of the methods.
     settled_at: Duration,
 }
 
@@ -32,12 +32,13 @@ impl Rate {
         })
     }
 
+    /// The time in which the rate pays off this amount.
     fn cost(&self, amount: u64) -> Duration {
         let nanos = u128::from(amount) * 1_000_000_000 / u128::from(self.per_second);
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// How long to wait until one more may be used. None: no wait.
+    /// How long to wait until an amount of 1 may be used. None: no wait.
     pub(crate) fn wait_time(&self, debt: &RateDebt, now: Duration) -> Option<Duration> {
         let after_next = debt.settled_at.saturating_sub(now) + self.cost(1);
         after_next

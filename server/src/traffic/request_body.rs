@@ -17,12 +17,13 @@ use tonic::Status;
 use super::accounting::{OVERHEAD_BYTES, RequestAccounting, RequestMemory};
 use crate::{failure::Failure, listen::SlotRef};
 
-/// Frames of a body that may be of any size.
+/// A body may have this many frames of any size.
 const FREE_FRAMES: u64 = 4_096;
-/// Mean size that further frames need, because a frame costs more than a few bytes of content.
+/// A body with more frames needs this mean size of the further ones, because handling a frame costs
+/// more than handling a few bytes.
 const MIN_MEAN_FRAME_BYTES: u64 = 64;
 
-/// Memory for each byte of a request: it exists as received and decoded.
+/// Bytes of memory for each byte of a request, which exists as received and as decoded.
 const MEMORY_PER_BYTE: u64 = 2;
 
 /// A body that reserves memory until its call has ended. It ends with a [`Status`] if it does not
@@ -30,16 +31,17 @@ const MEMORY_PER_BYTE: u64 = 2;
 pub(crate) struct RequestBody<B> {
     body: B,
     accounting: RequestAccounting,
-    /// None: its reader limits the memory (AppendLargeMessage).
+    /// None: the RPC that reads the body limits the memory (AppendLargeMessage).
     memory: Option<RequestMemory>,
     frames: u64,
     bytes: u64,
-    /// Most bytes of a call without a credential. None for other calls: the reader limits them.
+    /// Most bytes of the body of a call that needs no credential. None for other calls, whose
+    /// decoder limits the size.
     max_bytes: Option<u64>,
-    /// The connection, for a call that needs no credential.
+    /// The connection of a call that needs no credential. None for other calls.
     unauthenticated_on: Option<SlotRef>,
     deadline: Instant,
-    /// Set once the body is waited for.
+    /// Runs until `deadline`. None: nothing had to be waited for yet.
     timeout: Option<Pin<Box<Sleep>>>,
 }
 
@@ -65,8 +67,9 @@ impl<B> RequestBody<B> {
         }
     }
 
-    /// Marks the body of a call that needs no credential. If such calls have used up their memory,
-    /// the oldest connection with one is closed, instead of refusing this call.
+    /// Marks the body of a call that needs no credential, on this connection. If such calls have
+    /// used up their memory, the oldest other connection with such a call is closed, and this call
+    /// is not refused.
     pub(super) fn unauthenticated_on(self, slot: Option<SlotRef>) -> Self {
         Self {
             unauthenticated_on: slot,

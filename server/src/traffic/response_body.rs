@@ -1,6 +1,6 @@
-//! The body of an answer, sent in chunks. What the client does not read waits here, where it is
-//! counted, and not in the connection, which would buffer an answer of any size. The call keeps its
-//! connection open until the last chunk is read.
+//! The body of an answer, sent in chunks. Bytes that the client has not read yet wait here, where
+//! they are counted. The connection would buffer an answer of any size without counting it. The
+//! call keeps its connection open until the last chunk is read.
 
 use std::{
     pin::Pin,
@@ -19,7 +19,7 @@ use crate::{
     poll_watchdog::PollWatchdog,
 };
 
-/// Size of a chunk: one HTTP/2 frame, unless the client wants larger ones.
+/// Most bytes of a chunk: the size of one HTTP/2 frame, unless the client allows larger ones.
 pub(crate) const CHUNK_BYTES: usize = 16 * 1024;
 
 /// Makes the last frame of an answer that is cut short.
@@ -32,7 +32,8 @@ pub(crate) struct ResponseBody<B: Body> {
     rest: Bytes,
     accounting: RequestAccounting,
     watchdog: PollWatchdog,
-    /// None: the answer is short and needs no credential, so its bytes are not counted.
+    /// None: the bytes are not counted, because the answer is short: that of a probe or a health
+    /// check, or a refusal.
     waiting: Option<WaitingBytes>,
     /// Memory that was reserved for the content of the answer. Only bytes beyond it are counted in
     /// `waiting`.
@@ -103,7 +104,7 @@ impl<B: Body<Data = Bytes>> ResponseBody<B> {
         }
     }
 
-    /// Takes the next chunk off the rest.
+    /// Takes the next chunk off the rest, and records that it waits to be read.
     fn next_chunk(&mut self) -> Frame<Bytes> {
         let next_chunk = self.rest.split_to(self.rest.len().min(CHUNK_BYTES));
         self.pending_write = self.slot.as_ref().map(SlotRef::begin_write);
@@ -133,7 +134,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for ResponseBody<B> {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        // A caller that polls for more has read the chunk before.
+        // The connection polls for more once the previous chunk was taken.
         self.pending_write = None;
         // The memory of a frame is freed with its last chunk.
         let is_sent = self.rest.is_empty();

@@ -24,13 +24,14 @@ use crate::{
 pub(crate) struct AppendRequest {
     pub(crate) id: ConversationId,
     pub(crate) request_id: Option<String>,
+    /// The append fails unless this is the newest message. None: not checked.
     pub(crate) expected: Option<MessageId>,
     pub(crate) messages: Arc<[Message]>,
     /// The reservation for their content, if there is one.
     pub(crate) reservation: Option<Arc<Reservation>>,
 }
 
-/// Prepares an append: serialises the messages and computes digests and estimates. Long ones are
+/// Prepares an append: serializes the messages and computes digests and estimates. Long ones are
 /// prepared on the CPU pool.
 pub(crate) async fn prepare(
     state: &ServerState,
@@ -59,14 +60,14 @@ pub(crate) async fn prepare(
         .await
 }
 
-/// Whether preparing the messages takes long, by bytes of content or number of parts.
+/// Whether it takes long to prepare the messages: they have many bytes of content or many parts.
 fn is_long(messages: &[Message]) -> bool {
     let parts = || messages.iter().flat_map(|message| &message.parts);
     cpu_pool::is_long(parts().map(message::part_bytes).sum(), parts().count())
 }
 
-/// Stores a prepared append. Returns the id of each stored message, and which messages were
-/// skipped.
+/// Stores a prepared append, if the tenant's storage quota allows it. Returns the id of each stored
+/// message, and which messages were skipped.
 pub(crate) async fn append(
     state: &ServerState,
     caller: Caller,
@@ -93,7 +94,8 @@ pub(crate) async fn append(
     })
 }
 
-/// Stores what the conversation keeps of an append, and notifies workers and watchers.
+/// Stores an append, without the tool messages if the conversation keeps none, and notifies workers
+/// and watchers.
 pub(crate) async fn store_and_notify(
     state: &ServerState,
     caller: Caller,

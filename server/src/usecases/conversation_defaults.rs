@@ -1,4 +1,4 @@
-//! The settings of a new conversation: its caller's, and where the caller sets none, its agent's.
+//! The settings of a new conversation: those of the request, else those of the agent.
 
 use anneal_core::{
     caller::Caller,
@@ -17,7 +17,7 @@ use crate::{failure::Failure, limits::cpu_pool, settings::AgentSettings, state::
 
 /// A conversation to create.
 pub(crate) struct PlannedConversation {
-    /// Digest of the caller's own fields. It identifies a repeated call even if the agent's
+    /// Digest of the request's own fields. It identifies a repeated request even if the agent's
     /// settings have changed since.
     pub(crate) request_digest: Digest,
     /// The conversation, with the token count of its system prompt.
@@ -33,7 +33,7 @@ pub(crate) async fn plan(
     let no_settings = AgentSettings::default();
     let agent = state.agents.get(&ask.agent_id).unwrap_or(&no_settings);
     let model = parse::model("model", &ask.model)?;
-    // The request may name a model beside its policy. In the base, it replaces the agent's model,
+    // The request may name a model beside its policy. That model replaces the agent's in the base,
     // so that the request's policy is checked with it.
     let base_policy = PolicyOverrides {
         model: model.clone(),
@@ -75,12 +75,12 @@ pub(crate) async fn plan(
         state.store.session(),
         conversation.system_prompt_tokens(),
     )?;
-    // Also in the request's own policy, because the digest covers only that.
+    // The model is also part of the request's own policy, because the digest covers only that.
     let own_policy = PolicyOverrides {
         model: own_policy.model.clone().or(model),
         ..own_policy
     };
-    let conversation = conversation.under(own_policy.clone().over(base_policy));
+    let conversation = conversation.with_policy(own_policy.clone().over(base_policy));
     Ok(PlannedConversation {
         request_digest: NewConversation {
             policy: own_policy,

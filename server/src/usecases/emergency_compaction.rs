@@ -1,6 +1,6 @@
-//! Shortens a context that a model has refused as too long: replaces the older half of the tail by
-//! an extractive summary. This summary serves one answer; the worker makes the checkpoint that
-//! stays.
+//! Shortens a context that is too long for its model: replaces the older half of the tail (the
+//! messages after the boundary) by an extractive summary. This summary serves one answer; the
+//! worker makes the checkpoint that stays.
 
 use anneal_core::{
     context::{
@@ -13,8 +13,8 @@ use anneal_core::{
 };
 use anneal_llm::{Extractive, Purpose, Quote, Source, SourceBody, Summarizer as _, SummaryAsk};
 
-/// The part of the tail that is kept, in percent of its messages; at least a fifth of them and
-/// four.
+/// The part of the tail that is kept: half of its messages. Wherever the cut is, at least a fifth
+/// of the messages and at least four messages stay.
 pub(crate) const KEPT_TAIL: KeepRecent = KeepRecent::Share(50);
 /// Most tokens of the summary.
 const MAX_SUMMARY_TOKENS: Tokens = Tokens::new(2_000);
@@ -47,16 +47,16 @@ pub(crate) fn shorten_tail(mut material: Material) -> Material {
         .map(|item| item.tokens)
         .sum::<Tokens>()
         + checkpoint_tokens;
-    if let Some(summary) = summary(&material, &cut, cut_count, tokens_before) {
+    if let Some(summary) = summarize(&material, &cut, cut_count, tokens_before) {
         material.tail.drain(..cut_count);
         material.checkpoint = Some(summary);
     }
     material
 }
 
-/// Summarises the first `cut_count` messages and the previous checkpoint, which count
-/// `tokens_before`.
-fn summary(
+/// Summarizes the previous checkpoint and the first `cut_count` messages of the tail. Together they
+/// have `tokens_before` tokens. None: the summary would not be shorter.
+fn summarize(
     material: &Material,
     cut: &Cut,
     cut_count: usize,
@@ -100,7 +100,7 @@ fn summary(
 }
 
 fn item(message: &TailMessage) -> TailItem {
-    let (tokens, bytes, marks) = match &message.body {
+    let (tokens, bytes, outline) = match &message.body {
         Body::Original(parts) => (
             message.tokens,
             plain_text_bytes(parts) as u64,
@@ -116,14 +116,14 @@ fn item(message: &TailMessage) -> TailItem {
         turn: message.turn,
         tokens,
         bytes,
-        outline: marks,
+        outline,
     }
 }
 
 fn source(message: &TailMessage) -> Source {
     let body = match &message.body {
         Body::Original(parts) => SourceBody::Original(parts.clone()),
-        Body::Summary { text, .. } => SourceBody::Digest(text.clone()),
+        Body::Summary { text, .. } => SourceBody::CachedSummary(text.clone()),
     };
     Source {
         message_id: message.id,
@@ -139,8 +139,8 @@ fn text(message: &TailMessage) -> String {
     }
 }
 
-/// The request id of the checkpoint that follows a compaction at this message: the same for every
-/// call, so that one checkpoint is made.
+/// The request id of the checkpoint that makes an emergency compaction permanent. It is the same
+/// for every call with this last message, so that only one checkpoint is made.
 pub(crate) fn request_id(last: MessageId) -> String {
     format!("pressure at {last}")
 }

@@ -1,13 +1,13 @@
-//! What the server does for its edges. The gRPC and HTTP edges translate requests to these and
-//! their results to answers.
+//! The use cases of the server. The gRPC and HTTP edges parse requests, call these modules, and
+//! format their results as answers.
 //!
 //! - [`append`]: stores messages and notifies workers and watchers
 //! - [`build_context`]: reads, builds and records the context of a conversation
 //! - [`chat_turn`]: one turn: store the prompt, build the context, call the model, store the answer
-//! - [`emergency_compaction`]: shortens a context that a model has refused as too long
+//! - [`emergency_compaction`]: shortens a context that is too long for its model
 //! - [`model_calibration`]: stores windows and token ratios that providers' errors name
 //! - [`conversation_defaults`]: the settings of a new conversation
-//! - [`session`]: the conversation of a chat scope
+//! - [`session`]: the conversation of a session scope, such as a thread, a group or a person
 //! - [`watch`]: streams the events of a conversation
 
 pub(crate) mod append;

@@ -1,41 +1,42 @@
-//! Stores what providers' errors tell about their models: windows and token ratios. These are
-//! hints, so a failure to store one is only logged.
+//! Stores what providers' errors say about their models: windows and token ratios. These are hints,
+//! so a failure to store one is only logged.
 
 use anneal_core::{caller::Caller, tokens::Tokens, usage::Usage};
 use tracing::warn;
 
 use crate::state::ServerState;
 
-/// A smaller limit in an error is not a model's window.
+/// The smallest limit in an error that is taken for a model's window. No model has a smaller one.
 pub(crate) const MIN_WINDOW: Tokens = Tokens::new(512);
 
-/// Stores a window that an error has named.
+/// Stores a window that an error has named, unless it is below [`MIN_WINDOW`].
 pub(crate) async fn store_window(state: &ServerState, caller: Caller, model: &str, window: Tokens) {
     if window < MIN_WINDOW {
         return;
     }
     if let Err(error) = state.store.learn_window(caller, model, window).await {
-        warn!("could not remember a window of {window} tokens: {error}");
+        warn!("could not store the window of {model}, {window} tokens: {error}");
     }
 }
 
-/// Stores the ratio of the tokens that an error has counted to the tokens counted here. Returns it,
-/// or None if it is outside the range that counting can explain.
+/// Stores the ratio of two token counts of one request: the count that an error names, and ours.
+/// Returns the ratio. None: the request is too small to compare, or the ratio is too far from 1 to
+/// come from different ways of counting, so nothing is stored.
 pub(crate) async fn store_ratio(
     state: &ServerState,
     caller: Caller,
     model: &str,
-    counted: Tokens,
+    named_tokens: Tokens,
     own_tokens: Tokens,
 ) -> Option<f64> {
     let ratio = Usage {
-        input: counted,
+        input: named_tokens,
         context: own_tokens,
         ..Usage::default()
     }
     .ratio()?;
     if let Err(error) = state.store.learn_ratio(caller, model, ratio).await {
-        warn!("could not remember that {model} counts {ratio:.2} tokens for one: {error}");
+        warn!("could not store the token ratio of {model}, {ratio:.2}: {error}");
     }
     Some(ratio)
 }

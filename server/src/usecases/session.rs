@@ -1,4 +1,4 @@
-//! Sessions: plans the conversation of a chat's scope, and replies.
+//! Sessions: plans the conversation of a session's scope, and makes the answer.
 
 use anneal_core::caller::Caller;
 use anneal_proto::{convert::session::ParsedScope, v1 as pb};
@@ -11,8 +11,8 @@ use crate::{
     usecases::conversation_defaults::{self, PlannedConversation},
 };
 
-/// The conversation to create for a scope: with the scope's agent, and in a direct chat with its
-/// sender as the user unless `defaults` name another.
+/// The conversation to create for a scope. Its agent is the scope's. In a direct chat its user is
+/// the scope's person, unless `defaults` name another user.
 pub(crate) async fn plan_conversation(
     state: &ServerState,
     caller: Caller,
@@ -41,8 +41,8 @@ pub(crate) async fn plan_conversation(
         .map_err(|failure| failure.within("defaults"))
 }
 
-/// The session as protobuf. Its conversation may be older than the call, so a caller without the
-/// verb read does not see its content.
+/// The session as protobuf. The conversation may be older than the call, so a caller without the
+/// verb read does not see the conversation's content.
 pub(crate) fn reply(caller: Caller, scope: ParsedScope, session: StoredSession) -> pb::Session {
     pb::Session {
         session_key: scope.resolved.key.into_string(),

@@ -1,6 +1,6 @@
 //! Limits the bytes of messages that all watchers of the process hold. A page is read only after
-//! the bytes of the largest possible page are reserved; each of its events releases its bytes when
-//! its reader has taken it.
+//! the bytes of the largest possible page are reserved. Bytes that the page does not need are
+//! released at once; those of each event are released when the reader has taken the event.
 
 use anneal_core::{
     caller::TenantId,
@@ -18,7 +18,7 @@ const MAX_HELD_BYTES: usize = 4 * MESSAGE_BYTES;
 /// Bytes of one permit.
 const UNIT_BYTES: usize = 1024;
 
-/// Bytes of messages that were read and not yet taken by a reader.
+/// The budget for bytes of messages that were read and not yet taken by a reader.
 pub(crate) struct WatchBudget(ConcurrencyLimit);
 
 /// Reserved bytes, released when dropped.
@@ -33,7 +33,9 @@ impl WatchBudget {
         ))
     }
 
-    /// Reserves the bytes of a page whose size is not known yet. Waiters are served in order.
+    /// Reserves the bytes of the largest possible page. Waiters are served in order. Fails with
+    /// `Overloaded` after [`MAX_DB_OUTAGE`]: while the database is unavailable, other watchers may
+    /// hold their bytes for that long.
     pub(crate) async fn reserve_page(
         &self,
         tenant: TenantId,
@@ -48,8 +50,8 @@ impl WatchBudget {
     }
 
     async fn reserve(&self, tenant: TenantId, bytes: usize) -> Result<BudgetPermit, Failure> {
-        let asked = self.0.acquire(tenant, units(bytes));
-        tokio::time::timeout(MAX_DB_OUTAGE, asked)
+        let acquiring = self.0.acquire(tenant, units(bytes));
+        tokio::time::timeout(MAX_DB_OUTAGE, acquiring)
             .await
             .map_err(|_| Failure::Overloaded)?
             .map(BudgetPermit)

@@ -1,7 +1,8 @@
-//! The watched conversations of this process, and the poll that reads the heads of all of them.
-//! `usecases/watch/` runs the watches.
+//! The watched conversations of this process, and the poll that reads the heads of all of them. A
+//! head says how far a conversation has got: its newest message, last counted message, last change
+//! and dead jobs. `usecases/watch/` runs the watches.
 //!
-//! - `budget`: bytes of messages that all watchers hold
+//! - `budget`: limits the bytes of messages that all watchers hold
 
 mod budget;
 
@@ -47,15 +48,15 @@ pub(crate) const PAGE_TIMEOUT: Duration = Duration::from_secs(20);
 
 type Key = (TenantId, ConversationId);
 
-/// The heads of conversations. Deleted ones are missing.
+/// The heads of conversations. Deleted conversations are missing.
 type Heads = HashMap<Key, ConversationHead>;
 
-/// The result of the last poll for one conversation.
+/// What the last poll has found for one conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum HeadUpdate {
     /// Not polled yet.
     NotPolled,
-    /// Its head.
+    /// The conversation's head.
     Head(ConversationHead),
     /// The conversation does not exist.
     Gone,
@@ -68,7 +69,9 @@ pub(crate) enum HeadUpdate {
 pub(crate) struct WatchRegistry(Arc<Inner>);
 
 struct Inner {
+    /// Time between two polls.
     poll: Duration,
+    /// How long a reader may take no event.
     stall: Duration,
     watch_limit: ConcurrencyLimit,
     read_limit: ConcurrencyLimit,
@@ -77,6 +80,7 @@ struct Inner {
     watched: Mutex<HashMap<Key, watch::Sender<HeadUpdate>>>,
     /// Watched conversations to which this process has appended since the last poll.
     hinted: Mutex<HashSet<Key>>,
+    /// Wakes the poll: a conversation is hinted or newly watched.
     wake: Notify,
 }
 
@@ -100,7 +104,7 @@ impl WatchRegistry {
         &self.0.watch_limit
     }
 
-    /// Ends every watch, also those that still begin: the server stops.
+    /// Ends every watch, also those that begin later, because the server stops.
     pub(crate) fn stop(&self) {
         self.0.stopping.cancel();
     }
@@ -119,12 +123,12 @@ impl WatchRegistry {
         &self.0.budget
     }
 
-    /// Reads a page when a read permit is free. Retries while the database is unavailable, for at
-    /// most [`MAX_DB_OUTAGE`].
+    /// Runs a query for a watcher when a permit for reads is free. Retries while the database is
+    /// unavailable, for at most [`MAX_DB_OUTAGE`].
     pub(crate) async fn read<T, R>(
         &self,
         tenant: TenantId,
-        ask: impl Fn() -> R,
+        query: impl Fn() -> R,
     ) -> Result<T, Failure>
     where
         R: Future<Output = Result<T, StoreError>>,
@@ -132,32 +136,32 @@ impl WatchRegistry {
         let until = Instant::now() + MAX_DB_OUTAGE;
         loop {
             let permit = self.acquire_read(tenant, until).await?;
-            let failure = match Box::pin(ask()).await {
+            let failure = match Box::pin(query()).await {
                 Ok(read) => return Ok(read),
                 Err(error) => Failure::from(error),
             };
             drop(permit);
-            let passes = matches!(
+            let is_transient = matches!(
                 failure.reason(),
                 Reason::DatabaseUnavailable | Reason::TransactionConflict
             );
-            if !passes || Instant::now() > until {
+            if !is_transient || Instant::now() > until {
                 return Err(failure);
             }
             tokio::time::sleep(self.0.poll).await;
         }
     }
 
-    /// Waits for a read permit. Times out, because while the database is unavailable the readers
-    /// before hold theirs for the whole time.
+    /// Waits for a permit for reads. Fails at `until`: while the database is unavailable, other
+    /// watchers may hold all permits for that long.
     async fn acquire_read(&self, tenant: TenantId, until: Instant) -> Result<Permit, Failure> {
         timeout_at(until, self.0.read_limit.acquire(tenant, 1))
             .await
             .map_err(|_| StoreError::Unresponsive)?
     }
 
-    /// Tells that this process has appended to a conversation, so that its watchers do not wait for
-    /// the next poll.
+    /// Tells the poll that this process has appended to a conversation, so that the watchers of the
+    /// conversation do not wait for the next interval.
     pub(crate) fn hint(&self, caller: Caller, id: ConversationId) {
         let key = (caller.tenant(), id);
         if self.watched().contains_key(&key) {
@@ -183,8 +187,9 @@ impl WatchRegistry {
         }
     }
 
-    /// Polls until the future is dropped: all watched conversations at each interval, and those to
-    /// which this process appends at once. Does not query the database while nothing is watched.
+    /// Polls until the future is dropped. Reads the heads of all watched conversations at each
+    /// interval, and at once the head of a conversation to which this process has appended. Does
+    /// not query the database while nothing is watched.
     pub(crate) async fn run(&self, store: Store) {
         let store = Arc::new(store.with_deadline(HEADS_TIMEOUT));
         self.poll(|keys: Arc<[Key]>| {
@@ -194,27 +199,27 @@ impl WatchRegistry {
         .await;
     }
 
-    async fn poll<A>(&self, ask: impl Fn(Arc<[Key]>) -> A)
+    async fn poll<A>(&self, read_heads: impl Fn(Arc<[Key]>) -> A)
     where
         A: Future<Output = Result<Heads, StoreError>>,
     {
         let mut ticks = interval(self.0.poll);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut answered = Instant::now();
+        let mut last_answer = Instant::now();
         loop {
             if self.watched().is_empty() {
                 self.0.wake.notified().await;
-                answered = Instant::now();
+                last_answer = Instant::now();
             }
             tokio::select! {
                 _ = ticks.tick() => {
                     let all = self.watched().keys().copied().collect();
                     lock(&self.0.hinted).clear();
-                    self.poll_once(&ask, all, &mut answered).await;
+                    self.poll_once(&read_heads, all, &mut last_answer).await;
                 }
                 () = self.0.wake.notified() => {
                     let hinted = lock(&self.0.hinted).drain().collect();
-                    self.poll_once(&ask, hinted, &mut answered).await;
+                    self.poll_once(&read_heads, hinted, &mut last_answer).await;
                     tokio::time::sleep(MIN_HINT_INTERVAL).await;
                 }
             }
@@ -222,12 +227,12 @@ impl WatchRegistry {
     }
 
     /// Reads the heads of these conversations in one statement and publishes them. A failure is
-    /// logged; the next poll tries again.
+    /// logged, and the next poll tries again. `last_answer` is when the database last answered.
     async fn poll_once<A>(
         &self,
-        ask: &impl Fn(Arc<[Key]>) -> A,
+        read_heads: &impl Fn(Arc<[Key]>) -> A,
         keys: Arc<[Key]>,
-        answered: &mut Instant,
+        last_answer: &mut Instant,
     ) where
         A: Future<Output = Result<Heads, StoreError>>,
     {
@@ -235,12 +240,12 @@ impl WatchRegistry {
             return;
         }
         metrics::counter!("watch_polls_total").increment(1);
-        let asked = AssertUnwindSafe(Box::pin(ask(Arc::clone(&keys))))
+        let result = AssertUnwindSafe(Box::pin(read_heads(Arc::clone(&keys))))
             .catch_unwind()
             .await;
-        match asked.map_or(Err(Failure::Panicked), |heads| heads.map_err(Failure::from)) {
+        match result.map_or(Err(Failure::Panicked), |heads| heads.map_err(Failure::from)) {
             Ok(mut heads) => {
-                *answered = Instant::now();
+                *last_answer = Instant::now();
                 for key in keys.iter().copied() {
                     self.publish(
                         key,
@@ -252,10 +257,10 @@ impl WatchRegistry {
             }
             Err(error) => {
                 warn!(
-                    "could not look at {} watched conversations, trying again: {error}",
+                    "could not read the heads of {} watched conversations, trying again: {error}",
                     keys.len()
                 );
-                if answered.elapsed() > MAX_DB_OUTAGE {
+                if last_answer.elapsed() > MAX_DB_OUTAGE {
                     for key in keys.iter().copied() {
                         self.publish(key, HeadUpdate::DatabaseAway);
                     }
@@ -264,6 +269,8 @@ impl WatchRegistry {
         }
     }
 
+    /// Tells the watchers of a conversation what was found, if that is new. A conversation that is
+    /// gone is no longer watched.
     fn publish(&self, key: Key, found: HeadUpdate) {
         let mut watched = self.watched();
         let Some(update) = watched.get(&key) else {
@@ -333,14 +340,14 @@ mod tests {
 
     use super::*;
 
-    fn watched(registry: &WatchRegistry) -> Subscription {
+    fn subscribe(registry: &WatchRegistry) -> Subscription {
         registry.subscribe(
             Caller::of(TenantId(Uuid::nil())),
             ConversationId(Uuid::nil()),
         )
     }
 
-    /// A call to a store with this deadline whose database does not answer.
+    /// A call whose database does not answer. It fails after the deadline of its store.
     async fn silence<T>(deadline: Duration) -> Result<T, StoreError> {
         tokio::time::sleep(deadline).await;
         Err(StoreError::Unresponsive)
@@ -349,10 +356,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn polls_go_on_after_a_panic_and_a_database_that_stops_answering() {
         let registry = WatchRegistry::new(&ServerSettings::default(), TenantShare::Whole);
-        let mut subscription = watched(&registry);
-        let (looks, begun) = (AtomicUsize::new(0), Instant::now());
+        let mut subscription = subscribe(&registry);
+        let (queries, begun) = (AtomicUsize::new(0), Instant::now());
         let poll = registry.poll(|_| async {
-            match looks.fetch_add(1, Ordering::Relaxed) {
+            match queries.fetch_add(1, Ordering::Relaxed) {
                 0 => panic!("a bug"),
                 1..20 => silence(HEADS_TIMEOUT).await,
                 _ => Ok(Heads::new()),
@@ -368,7 +375,7 @@ mod tests {
             assert_eq!(
                 subscription.next().await,
                 HeadUpdate::Gone,
-                "it answers again"
+                "the database answers again"
             );
         };
         tokio::select! {
@@ -378,7 +385,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_watch_ends_when_its_page_never_arrives() {
+    async fn reads_of_pages_that_never_arrive_fail_in_time() {
         let (registry, begun) = (
             WatchRegistry::new(&ServerSettings::default(), TenantShare::Whole),
             Instant::now(),

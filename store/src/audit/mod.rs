@@ -1,7 +1,7 @@
-//! Checks of the promises on stored rows.
+//! Checks stored rows against the promises that docs/operations.md numbers.
 //!
-//! - `verify`: everything about one conversation, on request.
-//! - `sample`: recent messages of recently active conversations, now and then, at a bounded cost.
+//! - `verify`: checks everything about one conversation, on request.
+//! - `sample`: checks recent messages of recently active conversations, at a bounded cost.
 
 mod sample;
 mod verify;

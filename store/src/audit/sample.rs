@@ -1,5 +1,5 @@
-//! Audits: the promises, checked now and then on recent messages, at a bounded cost. `verify`
-//! checks everything on request.
+//! Audits: the worker regularly checks recent messages against the promises that docs/operations.md
+//! numbers, at a bounded cost. `verify` checks everything on request.
 
 use anneal_core::{
     caller::{Caller, ConversationId, TenantId},
@@ -16,17 +16,18 @@ use crate::{
     triggers::tail_stats,
 };
 
-/// Most messages of a conversation that an audit checks, the newest ones: its snapshot ends within
-/// a second.
+/// An audit checks at most this many messages of a conversation, the newest ones, so that its
+/// snapshot ends within a second.
 const MAX_MESSAGES: i64 = 2_000;
 
-/// Most bytes of their content, without the newest message.
+/// An audit checks at most this many bytes of their content, unless the newest message alone has
+/// more.
 const MAX_BYTES: i64 = 16 * 1024 * 1024;
 
-/// Tenants whose conversations one round considers.
+/// Tenants from whose conversations one audit chooses.
 const TENANTS_PER_ROUND: i64 = 16;
 
-/// Most conversations of each tenant.
+/// Most conversations of each tenant from which an audit chooses.
 const CONVERSATIONS_PER_TENANT: i64 = 256;
 
 /// Hours for which a conversation counts as recently active.
@@ -35,14 +36,15 @@ const RECENT_HOURS: i32 = 24;
 /// Conversations to choose from for an audit.
 #[derive(Debug, Clone, Default)]
 pub struct AuditCandidates {
-    /// Tenants and conversations.
+    /// The conversations, each with its tenant.
     pub conversations: Vec<(TenantId, ConversationId)>,
-    /// The last tenant that was considered. None: there is none after the cursor.
+    /// The last tenant whose conversations were looked at. None: there is no tenant after the
+    /// cursor.
     pub last: Option<TenantId>,
 }
 
 impl Store {
-    /// Finds the newest recently active conversations of the next tenants after `cursor`.
+    /// Finds the most recently active conversations of the next tenants after `cursor`.
     pub async fn find_audit_candidates(
         &self,
         cursor: TenantId,
@@ -79,10 +81,10 @@ impl Store {
         })
     }
 
-    /// Checks the newest messages of a conversation, up to 2,000 or 16 MiB, as [`Store::verify`]
-    /// does, in one snapshot; sums and turns only if these are all messages. Also checks that its
-    /// work is done or a job exists for it (promise 4). If that check fails with an error, the
-    /// error is returned beside what was found before.
+    /// Checks the newest messages of a conversation (up to 2,000, or 16 MiB) in one snapshot, as
+    /// [`Store::verify`] does. The sum of tokens is checked only if these are all messages. Then
+    /// checks promise 4: work that is due has a job. If this second check fails with an error, the
+    /// error is returned beside what the first one found.
     pub async fn audit(
         &self,
         caller: Caller,
@@ -99,13 +101,14 @@ impl Store {
         .fetch_one(&mut *db)
         .await?;
         let mut verified = check_conversation(&mut db, caller, id, after).await?;
-        let asked = check_work(&mut db, caller, id, &self.policy_defaults, &mut verified).await;
-        Ok((verified, db.settle(asked).await.err()))
+        let work_checked =
+            check_work(&mut db, caller, id, &self.policy_defaults, &mut verified).await;
+        Ok((verified, db.settle(work_checked).await.err()))
     }
 }
 
-/// Finds work that is due but that no job will do. A job that an operator has discarded is reported
-/// until the next message.
+/// Reports work that is due but has no job. After an operator has discarded a job, its work is
+/// reported until the next message.
 async fn check_work(
     db: &mut BoundedConnection,
     caller: Caller,
@@ -135,9 +138,9 @@ async fn check_work(
         return Ok(());
     }
     let state = tail_stats::read_tail_state(&mut *db, caller, id, policy_defaults).await?;
-    // Work that became due by changed settings, or by a window that a provider has reported since,
-    // waits for the next message.
-    if !row.same_rules || state.policy.goes_by_window() {
+    // Changed settings, or a context window that a provider has reported since, can make work due
+    // that has no job before the next message. That is no violation.
+    if !row.same_rules || state.policy.depends_on_window() {
         return Ok(());
     }
     for kind in trigger::due_jobs(&state)
@@ -147,7 +150,7 @@ async fn check_work(
         verified.add_violation(
             4,
             row.last_message_id,
-            format!("{} is due, and no job is there that does it", kind.name()),
+            format!("{} is due, but has no job", kind.name()),
         );
     }
     Ok(())

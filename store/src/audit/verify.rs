@@ -1,5 +1,5 @@
-//! The promises, checked on one conversation's rows. The database computes digests; content does
-//! not travel.
+//! Checks the rows of one conversation against the promises that docs/operations.md numbers. The
+//! database computes the digests of content, so content is not transferred.
 
 use anneal_core::{
     caller::{Caller, ConversationId},
@@ -18,7 +18,8 @@ use crate::{
 /// A broken promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Number of the promise, as `Violation.promise` in the proto says. 0: figures that disagree.
+    /// Number of the promise in docs/operations.md. 0: none of them; figures of the conversation
+    /// disagree with its messages.
     pub promise: i32,
     /// Describes the violation with ids and figures, never content.
     pub description: String,
@@ -47,6 +48,7 @@ impl VerifyReport {
     }
 }
 
+/// The figures that the conversation's own row holds.
 struct Head {
     last_message_id: i64,
     counted_message_id: i64,
@@ -64,8 +66,8 @@ struct ReadMessage {
 const MESSAGES_PER_STEP: i64 = 2_000;
 
 impl Store {
-    /// Checks one conversation in one snapshot: order (3), checkpoints (6), coverage (7), content
-    /// (12), figures (0).
+    /// Checks one conversation in one snapshot. The promises, by number: 3 order, 6 checkpoints,
+    /// 7 coverage, 12 content, 0 figures.
     pub async fn verify(
         &self,
         caller: Caller,
@@ -77,8 +79,8 @@ impl Store {
     }
 }
 
-/// Checks the messages after `after` (0: all of them) and the checkpoints. What only all messages
-/// can show is checked only if all are read.
+/// Checks the messages after `after` (0: all of them) and the checkpoints. A check that needs all
+/// messages is left out if not all of them are read.
 pub(super) async fn check_conversation(
     db: &mut BoundedConnection,
     caller: Caller,
@@ -101,6 +103,8 @@ pub(super) async fn check_conversation(
     Ok(verified)
 }
 
+/// Checks the messages after `first_after` against each other and against the conversation's row.
+/// Returns the columns that are needed to check checkpoints.
 async fn check_messages(
     db: &mut BoundedConnection,
     caller: Caller,
@@ -109,7 +113,7 @@ async fn check_messages(
     verified: &mut VerifyReport,
 ) -> Result<Vec<ReadMessage>, StoreError> {
     let mut seen: Vec<ReadMessage> = Vec::new();
-    let (mut turn, mut before, mut total) = (0, None, 0_i64);
+    let (mut turn, mut previous_role, mut total) = (0, None, 0_i64);
     let newest_of = |seen: &[ReadMessage]| seen.last().map_or(first_after, |seen| seen.id);
     loop {
         let after = newest_of(&seen);
@@ -134,9 +138,9 @@ async fn check_messages(
             turn = if is_first_of_part {
                 row.turn
             } else {
-                turn + i32::from(turn::starts(role, before))
+                turn + i32::from(turn::starts(role, previous_role))
             };
-            before = Some(role);
+            previous_role = Some(role);
             if row.turn != turn {
                 verified.add_violation(
                     3,
@@ -155,7 +159,7 @@ async fn check_messages(
                 verified.add_violation(
                     0,
                     row.message_id,
-                    "counted mark and token count disagree".into(),
+                    "token count and counted_message_id disagree".into(),
                 );
             }
             total += row.tokens;
@@ -236,15 +240,19 @@ async fn check_checkpoints(
                 format!("checkpoint at {last} was not made from the messages that it covers"),
             );
         }
-        // A rebuilt checkpoint was made from every message of its chain.
+        // The summary of a rebuilt checkpoint was made from all messages of its chain, not from the
+        // previous summary.
         let rebuilt = row.generation == 1 && row.source_first_message_id == row.first_message_id;
         let previous = row.previous_message_id.filter(|_| !rebuilt);
-        let starts = previous.map_or(row.first_message_id, |previous| previous + 1);
-        if starts != row.source_first_message_id {
+        let wanted = previous.map_or(row.first_message_id, |previous| previous + 1);
+        if wanted != row.source_first_message_id {
             verified.add_violation(
                 7,
                 last,
-                format!("checkpoint at {last} leaves messages before {starts} to nobody"),
+                format!(
+                    "the sources of the checkpoint at {last} begin at message {}, not at {wanted}",
+                    row.source_first_message_id
+                ),
             );
         }
         if seen.last().map_or(after, |newest| newest.id) < last {

@@ -1,5 +1,5 @@
-//! The transaction that commits a checkpoint, or the finding that there is no progress, and ends
-//! the job.
+//! The transactions that end a checkpoint job: one commits the checkpoint, the other records that
+//! the job could make none.
 
 use anneal_core::{
     caller::{Caller, ConversationId},
@@ -29,31 +29,32 @@ use crate::{
 /// A checkpoint to commit.
 #[derive(Debug, Clone)]
 pub struct CheckpointDraft {
-    /// The separator with which it was planned.
+    /// The last separator when the checkpoint was planned.
     pub separator: Option<MessageId>,
-    /// The last message of the checkpoint that it follows. None: it follows none.
+    /// The last message of the checkpoint that this one follows. None: it follows none.
     pub previous: Option<MessageId>,
-    /// Its boundary: the last message that it covers.
+    /// The checkpoint's boundary: the last message that it covers.
     pub last: MessageId,
-    /// Its summary.
+    /// The checkpoint's summary.
     pub summary: SummarySpec,
-    /// The first message that its summarizer read itself, not through the previous summary.
+    /// The first message that the summarizer read itself. Earlier ones it knows only by the
+    /// previous summary.
     pub source_first: MessageId,
-    /// Digest of the sources.
+    /// Digest of the messages that the summarizer read itself.
     pub source_digest: Digest,
     /// Tokens of the previous summary and the tail before the checkpoint.
     pub tokens_before: Tokens,
     /// Tokens of this summary and the tail after the checkpoint.
     pub tokens_after: Tokens,
-    /// Number of summaries that were fed forward into it, plus one.
+    /// How many summaries were built on each other, this one included.
     pub generation: i32,
-    /// Why it was made. None: it was imported.
+    /// Why the checkpoint was made. None: it was imported.
     pub trigger: Option<Trigger>,
 }
 
 impl Store {
-    /// Commits a checkpoint and ends the job, if separator and previous checkpoint are still those
-    /// with which it was planned. Otherwise discards the draft; the job waits again.
+    /// Commits a checkpoint and ends the job, if the last separator and the previous checkpoint are
+    /// still those with which it was planned. Otherwise discards the draft; the job waits again.
     pub async fn commit_checkpoint(
         &self,
         job: &ClaimedJob,
@@ -87,8 +88,7 @@ impl Store {
         })
     }
 
-    /// Records that compaction could make no progress with the messages up to `last`, and ends the
-    /// job.
+    /// Records that no checkpoint could be made of the messages up to `last`, and ends the job.
     pub async fn record_no_progress(
         &self,
         job: &ClaimedJob,
@@ -131,7 +131,8 @@ async fn has_same_boundary(
         && row.checkpoint_last == draft.previous.map(|id| id.0))
 }
 
-/// Stores a checkpoint; `manual` is the caller's request, if there was one.
+/// Stores a checkpoint. `manual` is the caller's request for it; None: a trigger was reached, or
+/// the checkpoint was imported.
 pub(super) async fn insert_checkpoint(
     db: &mut BoundedConnection,
     caller: Caller,

@@ -1,4 +1,4 @@
-//! Checkpoints with summaries of other systems.
+//! Imports checkpoints whose summaries were made by other systems.
 
 use anneal_core::{
     boundary::Boundary,
@@ -34,20 +34,20 @@ pub struct ImportedSummary {
     pub text: String,
     /// Tokens of the summary, in the conversation's encoding.
     pub tokens: Tokens,
-    /// Estimated tokens of the summary, comparable with estimates of messages that are not counted
-    /// yet.
+    /// Estimated tokens of the summary. Estimates are higher than counts, so this is what estimates
+    /// of messages are compared with.
     pub estimate: Tokens,
     /// Name of the model that made it.
     pub model: String,
-    /// Tokens of what it replaced, as the other system counted them.
+    /// Tokens of the context before the summary, as the other system counted them.
     pub tokens_before: Option<Tokens>,
-    /// Tokens of what was left after it, as the other system counted them.
+    /// Tokens of the context after the summary, as the other system counted them.
     pub tokens_after: Option<Tokens>,
 }
 
 impl Store {
-    /// Stores an imported summary as the newest checkpoint, once per request id. Fails unless the
-    /// summary is valid for the conversation as it is under the row lock.
+    /// Stores an imported summary as the newest checkpoint, once per request id. Checks under the
+    /// conversation's row lock that the summary is valid for it, and fails otherwise.
     pub async fn import_checkpoint(
         &self,
         caller: Caller,
@@ -101,13 +101,14 @@ async fn import_once(
     let first = match idempotency::find_request(&mut tx, caller, id, request).await? {
         EarlierRequest::Done(first) => first.unwrap_or(0),
         EarlierRequest::None => {
-            let draft = read_draft(&mut tx, caller, id, imported, policy_defaults).await?;
+            let draft = draft_checkpoint(&mut tx, caller, id, imported, policy_defaults).await?;
             insert_checkpoint(&mut tx, caller, id, &draft, None).await?;
             let first = draft.separator.unwrap_or_default().next().0;
             idempotency::put_request(&mut tx, caller, id, request, Some(first)).await?;
             first
         }
     };
+    // The list is in descending order, and starts after this position with the stored checkpoint.
     let above = Some((imported.last, MessageId(first).next()));
     let stored = select_checkpoints(&mut tx, caller, id, above, None, 1)
         .await?
@@ -116,8 +117,9 @@ async fn import_once(
     stored.ok_or(StoreError::NotFound(Entity::Conversation))
 }
 
-/// Builds the checkpoint under the conversation's row lock.
-async fn read_draft(
+/// Reads the conversation, checks that the summary is valid for it and drafts the checkpoint. The
+/// caller holds the conversation's row lock.
+async fn draft_checkpoint(
     db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
@@ -134,11 +136,12 @@ async fn read_draft(
     } = material.ok_or(StoreError::NotFound(Entity::Conversation))?;
     let boundary =
         Boundary::newest(separator, previous.as_ref().map(|previous| previous.last)).after();
-    let fed = previous
+    let previous_tokens = previous
         .as_ref()
         .map_or(Tokens::ZERO, |previous| previous.tokens);
     let sources = read_sources(db, caller, id, boundary, imported.last).await?;
-    // Estimates are higher than counts: an estimate is compared with estimates only.
+    // Estimates are higher than counts. If a message has only an estimate, the summary's estimate
+    // is compared with it.
     let summary = if sources.estimated {
         imported.estimate.max(imported.tokens)
     } else {
@@ -148,7 +151,7 @@ async fn read_draft(
         last: imported.last,
         summary,
         boundary,
-        previous: fed,
+        previous: previous_tokens,
     };
     let plan = plan_import(&tail, ask)?;
     Ok(CheckpointDraft {
@@ -181,9 +184,9 @@ fn spec(imported: &ImportedSummary) -> SummarySpec {
 
 /// The messages that the summary covers.
 struct Sources {
-    /// Digest of the messages, as of a summarizer that has read them.
+    /// Digest of the messages, as if our summarizer had read them.
     digest: Digest,
-    /// Whether any message is not counted yet.
+    /// Whether at least one message is not counted yet.
     estimated: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a checkpoint is planned from, and what its summarizer reads.
+//! The rows from which a checkpoint is planned, and the messages that its summarizer reads.
 
 use anneal_core::{
     caller::{Caller, ConversationId},
@@ -40,7 +40,8 @@ pub struct CheckpointMaterial {
 }
 
 impl CheckpointMaterial {
-    /// Tokens in front of the tail: system prompt and the newest checkpoint's summary.
+    /// Tokens that a context has before the tail: those of the system prompt and of the newest
+    /// checkpoint's summary.
     pub fn head(&self) -> Tokens {
         self.system_prompt
             + self
@@ -50,16 +51,16 @@ impl CheckpointMaterial {
     }
 }
 
-/// The checkpoint whose summary is fed forward into the next one.
+/// The newest checkpoint, on whose summary the next one can be built.
 #[derive(Debug, Clone)]
 pub struct PreviousCheckpoint {
-    /// Its boundary.
+    /// The last message that it covers.
     pub last: MessageId,
-    /// Its summary.
+    /// The text of its summary.
     pub summary: String,
     /// Tokens of the summary.
     pub tokens: Tokens,
-    /// Number of summaries that were fed forward into it, plus one.
+    /// How many summaries were built on each other, this one included.
     pub generation: i32,
 }
 
@@ -70,7 +71,7 @@ pub struct CheckpointSource {
     pub id: MessageId,
     /// Role of the author.
     pub role: Role,
-    /// The content, or the stored summary of a large message.
+    /// The content (`Ok`), or the stored summary of a large message (`Err`).
     pub body: Result<Vec<Part>, String>,
     /// Digest of the stored content.
     pub content_digest: Vec<u8>,
@@ -109,8 +110,8 @@ impl Store {
             .ok_or(StoreError::NotFound(Entity::Conversation))
     }
 
-    /// Bytes of content after `after` up to `last`. If they exceed `most`, the result may be too
-    /// small, but exceeds `most` as well.
+    /// Measures the content of the messages after `after` up to `last`, in bytes. A result above
+    /// `most` may be too small, because content is not measured exactly then.
     pub async fn measure_content(
         &self,
         job: &ClaimedJob,
@@ -133,8 +134,8 @@ impl Store {
         Ok(bytes.unsigned_abs())
     }
 
-    /// Reads the messages after `after` up to `last`; of a large message with a summary, the
-    /// summary.
+    /// Reads the messages after `after` up to `last`. A large message that has a summary comes as
+    /// its summary.
     pub async fn read_checkpoint_sources(
         &self,
         job: &ClaimedJob,
@@ -171,9 +172,9 @@ impl Store {
     }
 }
 
-/// Reads what a checkpoint is planned from, in one snapshot. Rows are parsed while they arrive: a
-/// tail can have hundreds of thousands of messages, and all of them at once would hold the async
-/// thread.
+/// Reads the rows from which a checkpoint is planned, in one snapshot. Parses each row when it
+/// arrives, and yields in between: a tail can have hundreds of thousands of messages, and parsing
+/// all of them at once would block the async thread.
 pub(super) async fn read_material(
     db: &mut BoundedConnection,
     policy_defaults: &PolicyDefaults,
@@ -190,7 +191,7 @@ pub(super) async fn read_material(
     )
     .fetch(db);
     let (mut head, mut tail) = (None, Vec::new());
-    let mut unpaused = 0;
+    let mut bytes_since_yield = 0;
     while let Some(row) = rows.try_next().await? {
         if row.message_id == 0 {
             head = Some(row);
@@ -206,9 +207,9 @@ pub(super) async fn read_material(
             outline: serde_json::from_str(outline)
                 .map_err(|_| StoreError::Unreadable("tool outline"))?,
         });
-        unpaused += ROW_BYTES as usize + outline.len();
-        if unpaused >= YIELD_BYTES {
-            unpaused = 0;
+        bytes_since_yield += ROW_BYTES as usize + outline.len();
+        if bytes_since_yield >= YIELD_BYTES {
+            bytes_since_yield = 0;
             tokio::task::yield_now().await;
         }
     }
@@ -229,6 +230,7 @@ pub(super) async fn read_material(
     });
     Ok(Some(CheckpointMaterial {
         policy,
+        // The head row has the system prompt's tokens in the column `bytes`.
         system_prompt: tokens(head.bytes.unwrap_or(0)),
         encoding: rows::encoding(head.encoding.unwrap_or(0))?,
         separator: head.separator.map(MessageId),

@@ -1,11 +1,11 @@
 //! Checkpoints: rows of `ai_conversation_checkpoint`.
 //!
 //! - `read`: stored checkpoints, listed or found by request id.
-//! - `request`: compactions that callers ask for, and what became of them.
-//! - `material`: what a checkpoint is planned from and what its summarizer reads.
-//! - `commit`: the transaction that commits a checkpoint, or the finding that there is no progress,
-//!   and ends the job.
-//! - `import`: checkpoints with summaries of other systems.
+//! - `request`: compactions that callers ask for, and their status.
+//! - `material`: the rows from which a checkpoint is planned, and the messages that its summarizer
+//!   reads.
+//! - `commit`: the transactions that end a checkpoint job, with or without a checkpoint.
+//! - `import`: checkpoints whose summaries were made by other systems.
 
 mod commit;
 mod import;

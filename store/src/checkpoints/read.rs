@@ -19,9 +19,9 @@ use crate::{
 /// A stored checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// The first message that its chain covers.
+    /// The first message that the checkpoint covers, through its own summary and earlier ones.
     pub first: MessageId,
-    /// Its boundary: the last message that it covers.
+    /// The checkpoint's boundary: the last message that it covers.
     pub last: MessageId,
     /// The text of the summary.
     pub summary: String,
@@ -31,36 +31,39 @@ pub struct Checkpoint {
     pub kind: SummaryKind,
     /// Name of the model or summarizer.
     pub model: String,
-    /// Version of the prompt or the rules.
+    /// Version of the model's prompt, or of the built-in summarizer's rules.
     pub prompt_version: i32,
-    /// The first message that its summarizer read itself, not through the previous summary.
+    /// The first message that the summarizer read itself. Earlier ones it knew only by the previous
+    /// summary.
     pub source_first: MessageId,
-    /// Digest of the sources.
+    /// Digest of the messages that the summarizer read itself.
     pub source_digest: Vec<u8>,
     /// Tokens of the previous summary and the tail before the checkpoint.
     pub tokens_before: Tokens,
     /// Tokens of this summary and the tail after the checkpoint.
     pub tokens_after: Tokens,
-    /// Number of summaries that were fed forward into it, plus one.
+    /// How many summaries were built on each other, this one included.
     pub generation: i32,
-    /// Why it was made. None: it was imported.
+    /// Why the checkpoint was made. None: it was imported.
     pub trigger: Option<Trigger>,
-    /// The subject that a manual compaction asked to preserve.
+    /// The subject that the summary preserves because a manual compaction asked for it.
     pub focus: String,
-    /// The model calls and tokens that it took.
+    /// The model calls and tokens that the summary took.
     pub spent: ModelSpend,
-    /// How long its summarizer took, in milliseconds.
+    /// How long writing the summary took, in milliseconds.
     pub duration_ms: i64,
-    /// Time of its commit.
+    /// When the checkpoint was committed.
     pub created: Micros,
-    /// Whether it is valid under the present separators.
+    /// Whether contexts may use the checkpoint: the last separator is the one that was the last
+    /// when the checkpoint was made.
     pub valid: bool,
 }
 
-/// Checkpoints, newest boundary first.
+/// A page of checkpoints, newest boundary first.
 #[derive(Debug, Clone)]
 pub struct CheckpointPage {
-    /// The entries; after the first one, at most 4 MiB of summaries.
+    /// The checkpoints. Their summaries have together at most 4 MiB, unless the first one alone has
+    /// more.
     pub checkpoints: Vec<Checkpoint>,
     /// Whether more checkpoints follow.
     pub more: bool,
@@ -87,6 +90,7 @@ struct CheckpointRow {
     duration_ms: i64,
     created_us: i64,
     valid: bool,
+    /// How many checkpoints the page would have without its limit of bytes.
     found: i64,
 }
 
@@ -120,8 +124,8 @@ impl From<CheckpointRow> for Checkpoint {
 }
 
 impl Store {
-    /// Lists checkpoints of a conversation, newest boundary first, below the position `before`
-    /// (last and first message).
+    /// Lists up to `limit` checkpoints of a conversation, newest boundary first. `before` is the
+    /// position after which the page starts: the `last` and `first` of a checkpoint.
     pub async fn list_checkpoints(
         &self,
         caller: Caller,
@@ -129,6 +133,7 @@ impl Store {
         before: Option<(MessageId, MessageId)>,
         limit: i64,
     ) -> Result<CheckpointPage, StoreError> {
+        // Fails if there is no such conversation.
         self.get_conversation(caller, id).await?;
         let mut db = self.reads.checkout(caller).await?;
         let rows = select_rows(&mut db, caller, id, before, None, limit + 1).await?;
@@ -146,6 +151,8 @@ impl Store {
     }
 }
 
+/// Reads up to `limit` checkpoints after the position `before`, newest boundary first.
+/// `request_id`: only those that this request has made.
 pub(super) async fn select_checkpoints(
     db: &mut BoundedConnection,
     caller: Caller,

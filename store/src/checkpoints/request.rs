@@ -1,4 +1,4 @@
-//! Compactions that callers ask for, and what became of them.
+//! Queues the compactions that callers ask for, and reads their status.
 
 use anneal_core::{
     caller::{Caller, ConversationId},
@@ -19,19 +19,20 @@ use crate::{
 /// Status of a compaction that a caller asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CompactionStatus {
-    /// It made this checkpoint.
+    /// The compaction made this checkpoint.
     Created(Box<Checkpoint>),
-    /// It is queued or running.
+    /// The compaction is queued or running.
     Pending,
-    /// It ended without a checkpoint.
+    /// The compaction ended without a checkpoint.
     NoProgress,
-    /// Its job was given up.
+    /// The compaction's job was given up.
     Failed,
 }
 
 impl Store {
-    /// Queues a compaction, unless this request has made its checkpoint already. Returns that
-    /// checkpoint, or the newest valid boundary before the compaction.
+    /// Queues a compaction. If the same request has already made a checkpoint, queues nothing and
+    /// returns that checkpoint as `Ok`. Otherwise returns the boundary of the newest valid
+    /// checkpoint as `Err`; [`Self::read_compaction_status`] compares with it.
     pub async fn request_compaction(
         &self,
         caller: Caller,
@@ -43,9 +44,9 @@ impl Store {
         db.settle(outcome).await
     }
 
-    /// Queues a compaction for which no caller waits. Queues none if a caller has asked for one, if
-    /// this request has made its checkpoint, or if a compaction made no progress with the same
-    /// messages. Returns whether one was queued.
+    /// Queues a compaction for which no caller waits, and returns true. Queues nothing and returns
+    /// false if a manual compaction is already queued, if the same request has already made a
+    /// checkpoint, or if a compaction of the same messages made no progress.
     pub async fn request_emergency_compaction(
         &self,
         caller: Caller,
@@ -57,8 +58,8 @@ impl Store {
         db.settle(queued).await
     }
 
-    /// Reads the status of a compaction that was queued when the newest valid boundary was
-    /// `before`.
+    /// Reads the status of a compaction. `before` is the boundary that [`Self::request_compaction`]
+    /// returned when it was queued.
     pub async fn read_compaction_status(
         &self,
         caller: Caller,
@@ -99,7 +100,7 @@ async fn enqueue_emergency_checkpoint(
 ) -> Result<bool, StoreError> {
     let mut tx = db.begin().await?;
     lock_conversation(&mut tx, caller, id).await?;
-    let waiting = sqlx::query_scalar!(
+    let queued_or_stalled = sqlx::query_scalar!(
         r#"select (c.stalled_message_id = c.last_message_id or exists (
                 select from ai_job as j
                 where j.tenant_id = $1 and j.conversation_id = $2 and j.kind = $3 and j.argument is not null
@@ -111,7 +112,7 @@ async fn enqueue_emergency_checkpoint(
     )
     .fetch_one(&mut *tx)
     .await?;
-    let needless = waiting
+    let needless = queued_or_stalled
         || !select_checkpoints(&mut tx, caller, id, None, Some(&manual.request_id), 1)
             .await?
             .is_empty();

@@ -1,4 +1,4 @@
-//! Whether the database is on this machine. A connection beyond this machine needs a verified
+//! Whether the database is on this machine. A connection to another machine needs a verified
 //! certificate.
 
 use std::net::IpAddr;
@@ -10,10 +10,14 @@ use super::settings::StoreSettings;
 /// Whether the connection is safe from eavesdroppers and impostors: it stays on this machine, or
 /// the server's certificate is verified.
 ///
-/// Checks the address that sqlx connects to. A socket has precedence over every host. Otherwise it
-/// is the last host of the URL (`host` and `hostaddr` override its authority), or the environment's
-/// `PGHOSTADDR` or `PGHOST`. The TLS mode is the URL's `sslmode` or `PGSSLMODE`. sqlx takes a list
-/// of hosts as one name, which is no loopback address.
+/// Checks the address that sqlx connects to, in this order of precedence:
+///
+/// - a Unix socket;
+/// - the last host of the URL, where the parameters `host` and `hostaddr` override the host before
+///   the path. sqlx takes a list of hosts as one name, which is no loopback address;
+/// - the environment's `PGHOSTADDR` or `PGHOST`.
+///
+/// The TLS mode is the URL's `sslmode`, else `PGSSLMODE`.
 pub(crate) fn is_protected(options: &PgConnectOptions) -> bool {
     is_local(options) || matches!(options.get_ssl_mode(), PgSslMode::VerifyFull)
 }
@@ -42,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_database_beyond_this_machine_needs_a_verified_certificate() {
+    fn a_database_on_another_machine_needs_a_verified_certificate() {
         let is_refused = |url: &str| !is_protected(&url.parse().expect("the test's URL is valid"));
         for url in [
             "postgres://u@db.example/d",

@@ -1,5 +1,5 @@
-//! A connection on which no statement is awaited beyond the deadline, and transactions on it. The
-//! store's functions take a [`BoundedConnection`] where sqlx's take a [`PgConnection`].
+//! A connection with a deadline for its statements, and its transactions. The store's functions
+//! take a [`BoundedConnection`] where sqlx's functions take a [`PgConnection`].
 
 use std::ops::{Deref, DerefMut};
 
@@ -53,17 +53,17 @@ impl BoundedConnection {
         self.deadline.bound(self.connection.ping()).await
     }
 
-    /// Frees the memory that a large row has left in the buffers.
+    /// Frees the buffers' memory that a large row needed.
     pub(super) fn shrink_buffers(&mut self) {
         self.connection.shrink_buffers();
     }
 
-    /// Whether the connection is in a transaction, which a refused statement would end.
+    /// Whether the connection is in a transaction.
     pub(crate) fn is_in_transaction(&self) -> bool {
         PgTransactionManager::get_transaction_depth(&self.connection) > 0
     }
 
-    /// Begins a transaction, or a savepoint within one. It is rolled back where it is dropped.
+    /// Begins a transaction, or a savepoint within one. It is rolled back if it is dropped.
     pub(crate) async fn begin(&mut self) -> Result<Transaction<'_>, sqlx::Error> {
         self.begin_with(None).await?;
         Ok(Transaction {
@@ -72,7 +72,7 @@ impl BoundedConnection {
         })
     }
 
-    /// Begins a transaction with this statement.
+    /// Begins a transaction with this statement instead of `begin`.
     pub(super) async fn begin_with(
         &mut self,
         statement: Option<SqlStr>,
@@ -189,7 +189,7 @@ impl DerefMut for Transaction<'_> {
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         if self.is_open {
-            // Sent with the next statement.
+            // Only prepares the rollback, which is sent with the next statement.
             PgTransactionManager::start_rollback(&mut self.connection.connection);
         }
     }

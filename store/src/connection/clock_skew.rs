@@ -1,5 +1,5 @@
-//! The database's clock, the only one that stored times are compared with, and the repair of stored
-//! times that lie too far in the future after that clock was set back.
+//! The database's clock. Stored times are compared with it only. When it is set back, stored times
+//! lie too far in the future, and are repaired here.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::row_security::Scope;
 use crate::{Store, error::StoreError};
 
 impl Store {
-    /// Time on the database's clock, in microseconds since 1970-01-01 UTC.
+    /// Reads the database's clock, in microseconds since 1970-01-01 UTC.
     pub async fn read_clock(&self) -> Result<i64, StoreError> {
         let mut db = self.jobs.checkout(Scope::Nobody).await?;
         let now_us = sqlx::query_scalar!(
@@ -21,10 +21,11 @@ impl Store {
         Ok(now_us)
     }
 
-    /// Repairs times that lie further in the future than a correct clock sets them. Leases are cut
-    /// to the length of one lease. Jobs that wait without a reason become due now. Deferred jobs
-    /// and open breakers are cut to `most`. Returns the number of rows changed. Skips locked rows:
-    /// the transaction that holds a row sets its time itself.
+    /// Repairs times that lie further in the future than a correct clock would have set them.
+    /// Leases end within the length of a lease. Open breakers, and jobs that were deferred or have
+    /// failed, wait at most for `most`. Other waiting jobs become due now. Skips locked jobs,
+    /// because the transaction that holds a job's row sets the time itself. Returns the number of
+    /// rows changed.
     pub async fn mend_times(&self, most: Duration) -> Result<i64, StoreError> {
         let mut db = self.jobs.checkout(Scope::Queue).await?;
         let (lease, most) = (f64::from(LEASE_SECONDS), most.as_secs_f64());

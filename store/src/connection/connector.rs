@@ -11,7 +11,7 @@ use super::{bounded_connection::BoundedConnection, open::SessionSetup, row_secur
 /// connection costs a failed call.
 const PING_AFTER_IDLE: Duration = Duration::from_millis(500);
 
-/// A connection, and the scope that its session has.
+/// A connection, and the scope (`row_security.rs`) for which its session is set.
 pub(crate) struct PooledSession {
     pub(crate) connection: BoundedConnection,
     pub(crate) scope: Scope,
@@ -27,7 +27,8 @@ impl managed::Manager for Connector {
     type Error = sqlx::Error;
 
     async fn create(&self) -> Result<PooledSession, sqlx::Error> {
-        // Boxed: it takes kilobytes in every future that takes a connection, and is seldom needed.
+        // Boxed, because this future has kilobytes, and would be part of every future that takes a
+        // connection.
         let connection = Box::pin(PgConnection::connect_with(&self.setup.options)).await?;
         Ok(PooledSession {
             connection: BoundedConnection::new(connection),
@@ -35,8 +36,8 @@ impl managed::Manager for Connector {
         })
     }
 
-    /// Tests a connection that was idle: its server may have gone since. Only connections whose
-    /// last statement ended return to the pool.
+    /// Tests a connection that was idle, because its server may be gone. No statement is running:
+    /// only connections whose last statement has ended return to the pool.
     async fn recycle(
         &self,
         session: &mut PooledSession,

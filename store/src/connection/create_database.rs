@@ -5,9 +5,9 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use super::{open::connect_as_owner, settings::StoreSettings};
 use crate::error::StoreError;
 
-/// Creates a database, as a copy of `template` if one is given. An existing one is left as it is.
+/// Creates the database `name`, as a copy of `template` if one is given. Does nothing if it exists.
 ///
-/// `admin` is the URL of another database of the same server.
+/// `admin` is the URL of another database of the same server, which this function connects to.
 pub async fn create_database(
     admin: &str,
     name: &str,
@@ -25,6 +25,7 @@ pub async fn create_database(
         .await;
     db.close().await?;
     match created {
+        // 42P04: the database exists already.
         Err(error)
             if error
                 .as_database_error()
@@ -36,7 +37,7 @@ pub async fn create_database(
     }
 }
 
-/// Quotes a name as PostgreSQL does: names cannot be parameters.
+/// Quotes a name for a statement, because names cannot be parameters.
 fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

@@ -5,13 +5,14 @@ use std::{io, time::Duration};
 use futures::{FutureExt as _, future::Either};
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
-/// Until when a call waits for the database, which can be gone without an error on this side. What
-/// is awaited longer fails with [`StoreError::Unresponsive`](crate::StoreError::Unresponsive).
+/// The time until which a call waits for the database. A database that is gone may cause no error
+/// on this side. After the deadline the call fails with
+/// [`StoreError::Unresponsive`](crate::StoreError::Unresponsive).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline(Option<Instant>);
 
 impl Deadline {
-    /// The caller limits its wait itself.
+    /// No deadline.
     pub(crate) const NONE: Self = Self(None);
 
     /// The deadline of a call that begins now and may take this long.
@@ -24,7 +25,8 @@ impl Deadline {
         self,
         work: impl Future<Output = Result<T, E>>,
     ) -> impl Future<Output = Result<T, E>> {
-        // Not an async function, which would store `work` three times: a checkout takes kilobytes.
+        // Not an async function: its future would hold `work` three times, and the `work` of taking
+        // a connection has kilobytes.
         match self.0 {
             Some(until) => Either::Left(
                 timeout_at(until, work)
@@ -45,12 +47,12 @@ impl Deadline {
     }
 }
 
-/// The error after the deadline: that of a socket whose other end does not answer.
+/// The error after the deadline: the same as of a socket whose other end does not answer.
 pub(super) fn exceeded() -> sqlx::Error {
     sqlx::Error::Io(io::ErrorKind::TimedOut.into())
 }
 
-/// Pauses between tries after the database refused: 100 ms, doubled after every try, at most two
+/// Pauses between tries to reach the database: 100 ms, doubled after every try, at most two
 /// seconds.
 #[derive(Debug)]
 pub struct Backoff(Duration);

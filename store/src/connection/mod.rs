@@ -1,13 +1,13 @@
 //! Connections to PostgreSQL.
 //!
-//! - `settings`: where the database is, how many connections may be open, what kind of pooler is in
-//!   between.
+//! - `settings`: where the database is, how many connections may be open, what kind of pooler is
+//!   before it.
 //! - `open`: the parameters that every PostgreSQL session gets; connections outside the pools.
 //! - `address`: whether a connection needs a verified certificate.
 //! - `connector`: opens connections of a pool, and tests those that were idle.
-//! - `pool`: how long a call waits for a connection.
+//! - `pool`: a bounded set of connections, and how long a call waits for one.
 //! - `pooled_connection`: when a connection returns to its pool and when it is closed.
-//! - `bounded_connection`: no statement is awaited beyond the deadline.
+//! - `bounded_connection`: a connection with a deadline for its statements.
 //! - `row_security`: which tenants' rows a connection sees.
 //! - `tenant_shares`, `tenant_semaphores`: how many connections of a pool one tenant may use.
 //! - `deadline`: how long a call waits for the database, and how long it pauses between tries.

@@ -20,22 +20,24 @@ fn session_parameters(settings: &StoreSettings) -> Vec<(&'static str, String)> {
             "statement_timeout",
             format!("{}ms", settings.statement_timeout_ms),
         ),
+        // Ends the transaction of a process that hangs, and with it the transaction's locks.
         ("idle_in_transaction_session_timeout", "5s".into()),
         // A call whose deadline has passed closes its connection. With this interval PostgreSQL
         // ends the statement soon after, not when it sends the result.
         ("client_connection_check_interval", "1s".into()),
         ("default_transaction_isolation", "read committed".into()),
-        // Every statement here is short. The planner overestimates those over long tables, and
-        // compiling takes 35 ms.
+        // Every statement here is short, and compiling one takes 35 ms. PostgreSQL would compile
+        // some, because the planner overestimates the cost of statements on large tables.
         ("jit", "off".into()),
         // Every statement searches by keys: a plan for the actual values is no better, and making
-        // one takes longer than running it. A cached plan may be older than the table's growth and
-        // must not scan the table.
+        // one takes longer than running it.
         ("plan_cache_mode", "force_generic_plan".into()),
+        // A cached plan may have been made when the table was small. It must not scan the table
+        // after that has grown.
         ("enable_seqscan", "off".into()),
-        // A page walks its index in order and stops at its end. A bitmap scan reads and sorts
-        // everything behind the page: reading a conversation page by page would cost the square of
-        // its length.
+        // The statement of a page walks an index in order and stops at the page's end. A bitmap
+        // scan would read and sort all rows after the page as well, and reading a conversation page
+        // by page would take time in proportion to the square of its length.
         ("enable_bitmapscan", "off".into()),
     ];
     if !settings.role.is_empty() {
@@ -55,6 +57,7 @@ fn connect_options(settings: &StoreSettings) -> Result<PgConnectOptions, StoreEr
         });
     }
     Ok(match settings.pooling {
+        // 200 is more than the store has statements: each is prepared once per connection.
         Pooling::Session => options
             .statement_cache_capacity(200)
             .options(session_parameters(settings)),
@@ -74,7 +77,7 @@ pub(crate) async fn connect_as_owner(settings: &StoreSettings) -> Result<PgConne
     Ok(PgConnection::connect_with(&connect_options(&settings)?).await?)
 }
 
-/// Opens a connection that receives notifications. It reconnects by itself when it is lost.
+/// Opens a connection that receives notifications. The listener reconnects by itself.
 pub(crate) async fn connect_to_listen(settings: &StoreSettings) -> Result<PgListener, StoreError> {
     let lasting = PgPoolOptions::new()
         .max_connections(1)
@@ -87,11 +90,13 @@ pub(crate) async fn connect_to_listen(settings: &StoreSettings) -> Result<PgList
     Ok(listener)
 }
 
-/// How sessions are opened, and how transactions begin behind a transaction pooler.
+/// The options with which sessions are opened, and the statements with which transactions begin
+/// behind a transaction pooler.
 #[derive(Clone)]
 pub(crate) struct SessionSetup {
     pub(super) options: PgConnectOptions,
-    /// Behind a transaction pooler: the statements that every transaction begins with.
+    /// The statements with which every transaction begins behind a transaction pooler; None: there
+    /// is no such pooler.
     pub(super) preamble: Option<String>,
 }
 

@@ -1,6 +1,6 @@
-//! Pools of connections: deadpool over sqlx's PostgreSQL connection. A call waits for its tenant's
-//! share first, then for a free connection; both waits together are bounded.
-//! `row_security.rs` restricts the connection to the tenants of the call.
+//! Pools of connections: deadpool manages connections of sqlx. A call waits first until its tenant
+//! uses less than its share of the pool, and then for a free connection; both waits together have a
+//! limit. The connection is then restricted to the rows of the call's tenants (`row_security.rs`).
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,21 +21,21 @@ use super::{
 };
 use crate::error::StoreError;
 
-/// How long a tested connection has to answer. Its other end may be gone without an error on this
-/// side.
+/// How long a connection that is tested may take to answer.
 const PING_DEADLINE: Duration = Duration::from_secs(1);
 
 /// A bounded set of connections. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Pool {
     connections: managed::Pool<Connector>,
+    /// [`SessionSetup::preamble`].
     preamble: Option<Arc<str>>,
     /// How long a call waits in total for its tenant's share and for a connection.
     wait: Duration,
-    /// How long one use of a connection may take, from the wait for it to its release. None: the
-    /// caller limits it.
+    /// How long one use of a connection may take, including the wait for the connection. None: the
+    /// caller sets a limit itself.
     limit: Option<Duration>,
-    /// None: a tenant may use all connections.
+    /// How many connections each tenant may use. None: a tenant may use all connections.
     shares: Option<Arc<TenantShares>>,
 }
 
@@ -73,7 +73,7 @@ impl Pool {
         }
     }
 
-    /// The same pool, each of whose uses of a connection may take at most `limit`.
+    /// The same pool, where each use of a connection may take at most `limit`.
     pub(crate) fn with_deadline(self, limit: Duration) -> Self {
         Self {
             limit: Some(limit),
@@ -95,9 +95,9 @@ impl Pool {
         }
     }
 
-    /// Takes a connection that sees the rows of `scope`, within the pool's waiting time. It counts
-    /// in the tenant's share if the scope is one tenant's. The queue, and work for several tenants
-    /// at once, have no share and wait for none.
+    /// Takes a connection that sees only the rows of `scope`. Waits for it at most for the pool's
+    /// waiting time. If the scope is a single tenant, the connection counts in the share of that
+    /// tenant; other scopes have no share.
     pub(crate) async fn checkout(
         &self,
         scope: impl Into<Scope>,
@@ -106,8 +106,8 @@ impl Pool {
         self.acquire(&scope).await?.set_scope(scope).await
     }
 
-    /// Takes a connection as [`Self::checkout`] does, for a read-only transaction in which every
-    /// read sees the database as it is now.
+    /// Takes a connection as [`Self::checkout`] does, and begins a read-only transaction whose
+    /// reads all see one snapshot of the database.
     pub(crate) async fn checkout_snapshot(
         &self,
         scope: impl Into<Scope>,
@@ -123,21 +123,21 @@ impl Pool {
         let preamble = preamble
             .map(|preamble| format!("; {preamble}"))
             .unwrap_or_default();
-        let names = scope.statement(SettingLifetime::Transaction);
+        let scope_statement = scope.statement(SettingLifetime::Transaction);
         connection
             .begin_with(format!(
-                "begin isolation level repeatable read read only{preamble}; {names}"
+                "begin isolation level repeatable read read only{preamble}; {scope_statement}"
             ))
             .await?;
         Ok(connection)
     }
 
-    /// Takes a connection before it is known whose rows it is for.
+    /// Takes a connection before it is known which tenants' rows it is for.
     pub(crate) async fn checkout_without_scope(&self) -> Result<UnscopedConnection, StoreError> {
         self.acquire(&Scope::Nobody).await
     }
 
-    /// Takes a connection. Its deadline includes the wait for it.
+    /// Takes a connection without setting its scope. The deadline includes the wait for it.
     async fn acquire(&self, scope: &Scope) -> Result<UnscopedConnection, StoreError> {
         let deadline = self.deadline();
         let (object, share) = deadline.bound(self.wait_for_connection(scope)).await?;
@@ -208,10 +208,10 @@ impl UnscopedConnection {
         let mut connection =
             PooledConnection::new(self.object, self.deadline, is_transaction, self.share);
         if let Some(preamble) = self.preamble {
-            let names = scope.statement(SettingLifetime::Transaction);
+            let scope_statement = scope.statement(SettingLifetime::Transaction);
             connection
                 .begin_with(format!(
-                    "begin isolation level read committed; {preamble}; {names}"
+                    "begin isolation level read committed; {preamble}; {scope_statement}"
                 ))
                 .await?;
             return Ok(connection);

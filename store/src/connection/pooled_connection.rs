@@ -1,5 +1,5 @@
-//! A connection in use: returned to its pool after its work has ended, closed if the work was
-//! abandoned.
+//! A connection that is taken from its pool. It returns to the pool after its work has ended, and
+//! is closed if the work was abandoned.
 
 use std::{
     any::Any,
@@ -19,22 +19,25 @@ use super::{
 };
 use crate::error::StoreError;
 
-/// A connection in use. If it is dropped without [`PooledConnection::release`] (after an error, or
-/// because the caller went away), it is closed: the next caller must not inherit half a statement.
+/// A connection that is taken from its pool. If it is dropped without [`PooledConnection::release`]
+/// (after an error, or because the caller disconnected), it is closed, because a statement may
+/// still be running on it.
 pub(crate) struct PooledConnection {
     object: Option<Object<Connector>>,
-    /// Whether its whole use is one transaction, which `release` commits.
+    /// Whether everything from taking the connection to its release is one transaction, which
+    /// `release` commits.
     is_transaction: bool,
-    /// The connection's part of its tenant's share.
+    /// The permit for one connection of the tenant's share; None: no share applies.
     share: Option<OwnedSemaphorePermit>,
-    /// The memory that is reserved for what is read over the connection.
+    /// The reservation of memory for the rows that are read. Its type belongs to the caller.
     reservation: Option<Arc<dyn Any + Send + Sync>>,
 }
 
+/// Why [`PooledConnection`]'s `object` is present.
 const PRESENT: &str = "the connection is present until it is returned or dropped";
 
-/// How long a connection with an abandoned statement counts as in use. PostgreSQL notices within a
-/// second that its client has gone (`client_connection_check_interval`).
+/// The longest that a connection with an abandoned statement still counts as in use. PostgreSQL
+/// notices within a second that its client has gone (`client_connection_check_interval`).
 const ABANDONED_DEADLINE: Duration = Duration::from_secs(1);
 
 impl PooledConnection {
@@ -54,26 +57,26 @@ impl PooledConnection {
         }
     }
 
-    /// Keeps memory reserved as long as the connection may read into it or write from it.
+    /// Keeps this reservation of memory until the connection has ended its work.
     pub(crate) fn attach_reservation(&mut self, reservation: Option<Arc<dyn Any + Send + Sync>>) {
         self.reservation = reservation;
     }
 
-    /// Returns the connection to its pool. Nothing is certain to be stored before this has
-    /// succeeded.
+    /// Commits, if the whole use is one transaction, and returns the connection to its pool.
+    /// Changes are certain to be stored only after this has succeeded.
     pub(crate) async fn release(mut self) -> Result<(), StoreError> {
         if self.is_transaction {
             let connection = &mut self.session().connection;
-            // In a transaction in which a statement has failed, PostgreSQL would answer COMMIT with
-            // ROLLBACK and without an error.
+            // Fails if a statement of the transaction has failed. Without it, PostgreSQL would
+            // answer the commit with a rollback, and report no error.
             connection.execute("select 1").await?;
             connection.commit().await?;
         }
         self.return_to_pool()
     }
 
-    /// Returns the connection to its pool, without the memory that a large row has left in its
-    /// buffers. Fails after the deadline: a statement may have been given up.
+    /// Returns the connection to its pool, and frees the buffers' memory that a large row needed.
+    /// Fails after the deadline, because a statement may still be running.
     fn return_to_pool(&mut self) -> Result<(), StoreError> {
         let connection = &mut self.session().connection;
         if connection.is_past_deadline() {
@@ -85,8 +88,8 @@ impl PooledConnection {
         Ok(())
     }
 
-    /// Returns the connection to its pool after an outcome that leaves it usable: success, or a
-    /// refusal because of the data.
+    /// Returns the connection to its pool if the outcome leaves it usable: a success, or a refusal
+    /// because of the stored data. Closes it after any other error. Returns the outcome.
     pub(crate) async fn settle<T>(self, outcome: Result<T, StoreError>) -> Result<T, StoreError> {
         match outcome {
             Ok(done) => self.release().await.map(|()| done),
@@ -95,8 +98,9 @@ impl PooledConnection {
         }
     }
 
-    /// Rolls back, and returns the connection to its pool. A dropped transaction would end only
-    /// with the next statement, and keep its locks until then.
+    /// Rolls back, and returns the connection to its pool. Waits for the rollback: a transaction
+    /// that was only dropped would keep its locks until the next statement. The ping is that
+    /// statement.
     pub(crate) async fn roll_back(mut self) -> Result<(), StoreError> {
         let is_transaction = self.is_transaction;
         let connection = &mut self.session().connection;
@@ -140,13 +144,13 @@ impl Drop for PooledConnection {
         object.connection.set_deadline(Deadline::NONE);
         let reserved = (self.share.take(), self.reservation.take());
         // The statement continues in the database. Until it has ended, the connection counts in its
-        // pool and in its tenant's share: callers that abandon one call after another must not have
-        // more statements running than callers that wait.
+        // pool and in its tenant's share. Otherwise callers that abandon one call after another
+        // could have more statements running than callers that wait.
         let ending = async move {
             let _ = timeout(ABANDONED_DEADLINE, object.connection.ping()).await;
             drop((Object::take(object), reserved));
         };
-        // Without a runtime the process is ending. The connection is then closed with the future.
+        // Without a runtime the process is ending. Dropping the future then closes the connection.
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(ending);
         }

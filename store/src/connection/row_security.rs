@@ -1,12 +1,12 @@
-//! Which tenants' rows a connection sees. Statements filter by tenant; row-level security stands
-//! behind the filters, so that a statement with a forgotten filter finds nothing
-//! (migrations/0012_row_security.sql). `pool.rs` runs [`Scope::statement`] when a connection is
-//! taken.
+//! Which tenants' rows a connection sees. Every statement filters by tenant. In addition, row-level
+//! security (migrations/0012_row_security.sql) hides all rows outside of the connection's scope, so
+//! that a statement with a forgotten filter does no harm. `pool.rs` runs [`Scope::statement`] when
+//! a connection is taken.
 
 use anneal_core::caller::{Caller, TenantId};
 use uuid::Uuid;
 
-/// Which rows row-level security lets through.
+/// The rows that row-level security lets a connection see.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum Scope {
     /// No row of any tenant. Rows of tables without row-level security stay visible: `api_key`,
@@ -15,13 +15,13 @@ pub(crate) enum Scope {
     Nobody,
     /// The rows of a tenant.
     Tenant(TenantId),
-    /// The rows of a tenant, and the queue's rows of all tenants: limits of model calls count the
-    /// calls of all tenants.
+    /// The rows of a tenant, and the rows that [`Scope::Queue`] shows. Admission of a model call
+    /// needs both, because its limits count the calls of all tenants.
     TenantAndQueue(TenantId),
     /// The rows of several tenants, sorted, without duplicates.
     Tenants(Vec<TenantId>),
-    /// The queue's rows of all tenants: jobs, leases, costs of calls, and partial summaries, which
-    /// are deleted by age. No messages, no checkpoints.
+    /// The rows of all tenants that the worker needs: jobs, leases, costs of calls, and partial
+    /// summaries, which it deletes by age. No messages, no checkpoints.
     Queue,
 }
 
@@ -38,7 +38,7 @@ impl Scope {
         }
     }
 
-    /// The tenant whose rows these are. None: no tenant's, the queue's, or several tenants'.
+    /// The single tenant of the scope. None: the scope is not that of a single tenant.
     pub(crate) const fn tenant(&self) -> Option<TenantId> {
         match self {
             Self::Tenant(tenant) | Self::TenantAndQueue(tenant) => Some(*tenant),
@@ -60,8 +60,8 @@ impl Scope {
     }
 
     /// The statement that sets the scope, for the session or for the current transaction.
-    pub(crate) fn statement(&self, span: SettingLifetime) -> String {
-        let local = if span == SettingLifetime::Transaction {
+    pub(crate) fn statement(&self, lifetime: SettingLifetime) -> String {
+        let local = if lifetime == SettingLifetime::Transaction {
             "local "
         } else {
             ""
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scope_lists_tenants_once_and_in_order_and_nobody_is_an_empty_array() {
+    fn a_scope_lists_each_tenant_once_in_order_and_a_scope_without_tenants_is_an_empty_array() {
         let tenant = |n| TenantId(Uuid::from_u128(n));
         assert_eq!(
             Scope::of([tenant(2), tenant(1), tenant(2)].into_iter()),

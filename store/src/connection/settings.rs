@@ -18,16 +18,16 @@ pub struct StoreSettings {
     pub job_connections: u32,
     /// Connections for looking up credentials. The readiness probe has one more.
     pub system_connections: u32,
-    /// Milliseconds that a call waits for a free connection before it is refused.
+    /// Most milliseconds that a call waits for a free connection before it is refused.
     pub pool_wait_ms: u32,
-    /// Milliseconds that one statement may take.
+    /// Most milliseconds that one statement may take.
     pub statement_timeout_ms: u32,
-    /// The role that sessions switch to, which row-level security applies to; the login must be a
-    /// member of it. Empty: the login's own role.
+    /// The role that sessions switch to. Row-level security applies to it, and the login must be a
+    /// member of it. Empty: sessions keep the login's own role.
     pub role: String,
-    /// Which kind of pooler stands between this process and the database.
+    /// Which kind of pooler is between this process and the database.
     pub pooling: Pooling,
-    /// Whether processes start on a database that may lose in a crash what it has acknowledged.
+    /// Whether processes start even if the database may lose acknowledged data in a crash.
     pub allow_data_loss: bool,
 }
 
@@ -36,10 +36,10 @@ pub struct StoreSettings {
 #[serde(rename_all = "lowercase")]
 pub enum Pooling {
     #[default]
-    /// As long as it is open: no pooler, or a pooler in session mode.
+    /// As long as it is open. There is no pooler, or one in session mode.
     Session,
-    /// For one transaction: PgBouncer in transaction mode. Everything runs in transactions, and
-    /// sessions keep no state between them.
+    /// For one transaction. The pooler is, for example, PgBouncer in transaction mode. Everything
+    /// runs in transactions, and sessions keep no state between them.
     Transaction,
 }
 

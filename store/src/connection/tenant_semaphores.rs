@@ -19,7 +19,7 @@ pub struct TenantSemaphores {
 }
 
 impl TenantSemaphores {
-    /// Gives each tenant `percent` of these permits, rounded up, at least one.
+    /// Semaphores that give each tenant `percent` of `permits`, rounded up, at least one.
     pub fn new(permits: usize, percent: u32) -> Self {
         Self {
             permits: permits
@@ -54,7 +54,7 @@ impl TenantSemaphores {
 
     /// Number of tenants whose semaphores are kept.
     #[cfg(test)]
-    pub(crate) fn remembered(&self) -> usize {
+    pub(crate) fn kept(&self) -> usize {
         self.by_tenant
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -1,5 +1,5 @@
-//! How many connections of a pool one tenant may use. Calls of a tenant whose share is in use wait
-//! in a queue of that tenant, not in the pool's queue in front of other tenants.
+//! How many connections of a pool one tenant may use. If a tenant's share is in use, its calls wait
+//! in a queue of their own, so that they are not ahead of other tenants in the pool's queue.
 
 use std::sync::{
     Arc,
@@ -55,12 +55,13 @@ mod tests {
 
     #[tokio::test]
     async fn semaphores_of_idle_tenants_are_dropped_and_a_share_is_at_least_one_connection() {
+        // Half of one connection: each `acquire` would wait forever if that were rounded down.
         let shares = TenantShares::new(1, 50);
         for n in 0..10_000 {
             drop(shares.acquire(TenantId(Uuid::from_u128(n))).await);
         }
-        let remembered = shares.connections.remembered();
-        assert!(remembered < 100, "{remembered} tenants");
+        let kept = shares.connections.kept();
+        assert!(kept < 100, "the semaphores of {kept} tenants are kept");
     }
 
     #[tokio::test]

@@ -1,5 +1,5 @@
-//! BuildContext's material: one statement, one snapshot. The originals of swapped messages are not
-//! read.
+//! Reads the rows from which BuildContext builds a context, in one statement and so in one
+//! snapshot. Of a message that is replaced by its summary, the original is not read.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use anneal_core::{
         SummaryOrigin, TailMessage,
     },
     digest::Digest,
-    limits::CONTEXT_CONTENT_BYTES,
+    limits::{CONTENT_BYTES, CONTEXT_CONTENT_BYTES, SUMMARY_BYTES},
     message::MessageId,
     policy::PolicyOverrides,
     tokens::Encoding,
@@ -28,21 +28,28 @@ use crate::{
     rows::{self, json, tokens},
 };
 
-/// How many turns the current input starts, which depends on the message before it.
+/// How many turns the current input of a BuildContext call starts. This depends on the newest
+/// stored message, which is known only when the rows are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct InputTurns {
-    /// If the newest stored message is a user's.
+    /// The number if the newest stored message is a user's.
     pub after_user: i32,
-    /// If it is not.
+    /// The number if it is not.
     pub otherwise: i32,
 }
 
-// context_material.sql contains the number.
+// context_material.sql uses the same number.
 const _: () = assert!(
     ROW_BYTES == 512,
-    "context_material.sql weighs a row with 512 bytes"
+    "context_material.sql counts 512 bytes for a row"
 );
 
+/// The most that content, summaries and tool outlines of one read take. The newest user message is
+/// read in addition to the newest [`CONTEXT_CONTENT_BYTES`].
+const MAX_TEXT_BYTES: i64 = CONTEXT_CONTENT_BYTES + (CONTENT_BYTES + SUMMARY_BYTES) as i64;
+
+/// A row of context_material.sql: the head row with the conversation's own values, or a message of
+/// the tail. A comment there says which columns the head row uses for something else.
 struct MaterialRow {
     message_id: i64,
     role: Option<i16>,
@@ -73,10 +80,11 @@ struct MaterialRow {
 }
 
 impl Store {
-    /// Reads boundary, summary and tail of a conversation under the overrides of this call, if they
-    /// fit the budget. Coolness is measured from the turn that `ahead` leads to.
+    /// Reads boundary, summary and tail of a conversation, if they fit the budget. `overrides` are
+    /// the policy overrides of this call. `ahead` are the turns that the call's input starts:
+    /// whether a message is cool depends on the turns after it.
     ///
-    /// Returns rows: the caller decides where to spend the time that parsing them takes.
+    /// Returns rows, so that the caller can do the rest of the work on a thread of its choice.
     pub async fn read_context_material(
         &self,
         caller: Caller,
@@ -98,14 +106,15 @@ impl Store {
             json(overrides),
             CONTEXT_CONTENT_BYTES,
             budget.column(),
+            MAX_TEXT_BYTES,
         )
         .fetch(&mut *db);
         let mut read = ContextRows::new(Arc::clone(&self.policy_defaults), overrides.clone());
-        let mut unpaused = 0;
+        let mut bytes_since_yield = 0;
         while let Some(row) = incoming.try_next().await? {
-            unpaused += ROW_BYTES as usize + read.push_row(row, budget).await?;
-            if unpaused >= YIELD_BYTES {
-                unpaused = 0;
+            bytes_since_yield += ROW_BYTES as usize + read.push_row(row, budget).await?;
+            if bytes_since_yield >= YIELD_BYTES {
+                bytes_since_yield = 0;
                 tokio::task::yield_now().await;
             }
         }
@@ -114,25 +123,26 @@ impl Store {
         if read.head.is_none() {
             return Err(StoreError::NotFound(Entity::Conversation));
         }
-        let bytes = read.read_bytes;
-        if bytes > budget.bytes() {
+        if let Some(bytes) = read.too_large {
             return Ok(ContentRead::TooLarge { bytes });
         }
+        let bytes = read.text_bytes + (1 + read.messages()) as u64 * ROW_BYTES;
         Ok(ContentRead::Read { value: read, bytes })
     }
 }
 
-/// Material as rows. Messages are parsed one by one while they arrive: all of their JSON at once
-/// would take as much memory again.
+/// The rows of a context. The content of each message is parsed when its row arrives, because the
+/// JSON of all messages together would take as much memory again.
 pub struct ContextRows {
     head: Option<MaterialRow>,
     tail: Vec<TailMessage>,
     omitted: Vec<OmittedMessage>,
-    /// The newest message of the model and its age in seconds.
+    /// The id of the newest message that a model wrote, and its age in seconds.
     idle: Option<(i64, i64)>,
-    /// Bytes of all rows, and of the tail's content, summaries and tool outlines. Each row of the
-    /// tail reports the bytes up to it, the oldest row the total.
-    read_bytes: u64,
+    /// Bytes of the tail's content, summaries and tool outlines.
+    text_bytes: u64,
+    /// The size of the whole answer, if it exceeds the budget.
+    too_large: Option<u64>,
     policy_defaults: Arc<PolicyDefaults>,
     overrides: PolicyOverrides,
 }
@@ -145,7 +155,8 @@ impl ContextRows {
             tail,
             omitted,
             idle: None,
-            read_bytes: ROW_BYTES,
+            text_bytes: 0,
+            too_large: None,
             policy_defaults,
             overrides,
         }
@@ -162,8 +173,8 @@ impl ContextRows {
             self.head = Some(row);
             return Ok(0);
         };
-        self.read_bytes = self.read_bytes.max(read_bytes.unsigned_abs());
-        if self.read_bytes > budget.bytes() {
+        if read_bytes.unsigned_abs() > budget.bytes() {
+            self.too_large = Some(read_bytes.unsigned_abs());
             return Ok(0);
         }
         if let Some(age) = row.age_seconds {
@@ -174,11 +185,12 @@ impl ContextRows {
             self.omitted.push(OmittedMessage { id, turn, tokens });
             return Ok(0);
         }
-        let outline = row.tool_outline.as_ref().map_or(0, String::len);
-        let bytes = row.content.as_ref().map_or(0, StoredText::len) + outline;
+        let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let parsed = row.content.as_ref().map_or(0, StoredText::len) + length(&row.tool_outline);
+        self.text_bytes += (parsed + length(&row.summary)) as u64;
         self.tail
-            .push(parse_within(budget, bytes as u64, || tail_message(row)).await?);
-        Ok(bytes)
+            .push(parse_within(budget, parsed as u64, || tail_message(row)).await?);
+        Ok(parsed)
     }
 
     /// Number of messages in the tail.
@@ -192,8 +204,7 @@ impl ContextRows {
             row.content.as_ref().map_or(0, StoredText::len)
                 + row.summary.as_ref().map_or(0, String::len)
         });
-        let rows = (1 + self.messages()) as u64 * ROW_BYTES;
-        head + self.read_bytes.saturating_sub(rows) as usize
+        head + self.text_bytes as usize
     }
 
     /// The encoding that the conversation's tokens are counted in.
@@ -212,7 +223,7 @@ impl ContextRows {
             .head
             .take()
             .ok_or(StoreError::NotFound(Entity::Conversation))?;
-        let mut material = self.head(head)?;
+        let mut material = self.material_without_tail(head)?;
         self.tail.sort_by_key(|message| message.id);
         self.omitted.sort_by_key(|message| message.id);
         material.idle_seconds = self.idle.map(|(_, age)| age);
@@ -220,7 +231,7 @@ impl ContextRows {
         Ok(material)
     }
 
-    fn head(&self, row: MaterialRow) -> Result<Material, StoreError> {
+    fn material_without_tail(&self, row: MaterialRow) -> Result<Material, StoreError> {
         let policy = self.policy_defaults.policy(
             row.policy.as_deref().unwrap_or("{}"),
             &self.overrides,
@@ -229,6 +240,7 @@ impl ContextRows {
         let prefix = stored_prefix(&row)?;
         let checkpoint = match (row.checkpoint_last, row.summary, row.summary_tokens) {
             (Some(last), Some(text), Some(count)) => {
+                // The head row has the tokens that the checkpoint saved in the column `text_bytes`.
                 let saved = tokens(row.text_bytes.unwrap_or(0));
                 Some(CheckpointSummary {
                     last: MessageId(last),
@@ -264,7 +276,8 @@ impl ContextRows {
     }
 }
 
-/// The newest recorded version, as far as the next one is compared with it.
+/// The newest recorded version of the beginning of the conversation's contexts: the columns with
+/// which the new context is compared.
 fn stored_prefix(row: &MaterialRow) -> Result<Option<PrefixVersion>, StoreError> {
     let Some(epoch) = row.epoch else {
         return Ok(None);
@@ -287,11 +300,11 @@ fn digest(column: Option<&[u8]>) -> Result<Digest, StoreError> {
 }
 
 fn tail_message(row: MaterialRow) -> Result<TailMessage, StoreError> {
-    let mut ready = None;
+    let mut ready_summary = None;
     let body = match (row.content, row.summary) {
         (Some(content), summary) => {
             let count = tokens(row.summary_tokens.unwrap_or(0));
-            ready = summary.map(|text| ReadySummary {
+            ready_summary = summary.map(|text| ReadySummary {
                 text,
                 tokens: count,
             });
@@ -316,6 +329,6 @@ fn tail_message(row: MaterialRow) -> Result<TailMessage, StoreError> {
         tokens: tokens(row.tokens),
         estimated: row.estimated.unwrap_or(true),
         body,
-        ready,
+        ready_summary,
     })
 }

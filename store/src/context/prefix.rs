@@ -1,5 +1,5 @@
-//! Recorded versions of the beginning of a conversation's contexts. A new version is recorded when
-//! a cooling step or another change has broken the last one.
+//! Recorded versions of the beginning of a conversation's contexts, which a provider can cache. A
+//! new version is recorded when a context no longer begins like the last recorded version.
 
 use anneal_core::{
     caller::{Caller, ConversationId},
@@ -9,8 +9,8 @@ use anneal_core::{
 use crate::{Store, error::StoreError, rows::column};
 
 impl Store {
-    /// Records a new version of the beginning of a conversation's contexts. False if another call
-    /// was faster: its version holds, and the context must be built again on it.
+    /// Records a new version of the beginning of a conversation's contexts. Returns false if
+    /// another call has recorded one first; then the context must be built again on that version.
     pub async fn record_prefix(
         &self,
         caller: Caller,
@@ -30,7 +30,7 @@ impl Store {
             version.system_prompt.as_slice(),
             swapped.last().copied().unwrap_or(0),
             &swapped,
-            new.at.0,
+            new.last_message_id.0,
             reason_code(new.reason),
             new.broken_at.0,
             column(new.rewritten),

@@ -50,9 +50,9 @@ pub struct NewConversation {
     pub pinned: bool,
     /// Labels of the caller.
     pub metadata: BTreeMap<String, String>,
-    /// The context's first part.
+    /// The text with which every context of the conversation begins.
     pub system_prompt: String,
-    /// Settings that the conversation overrides.
+    /// The server's settings that this conversation overrides.
     pub policy: PolicyOverrides,
     /// The encoding that its tokens are counted in.
     pub encoding: Encoding,
@@ -63,15 +63,15 @@ pub struct NewConversation {
 pub struct Conversation {
     /// Id of the conversation.
     pub id: ConversationId,
-    /// The attributes that its creator gave, and later updates changed.
+    /// The attributes with which it was created, as later updates have changed them.
     pub given: NewConversation,
     /// Whether it is in use.
     pub status: ConversationStatus,
-    /// Changes with every update; the etag is made from it.
+    /// A number that changes with every update. The etag is made from it.
     pub revision: i64,
     /// The session key that it was created for; empty for none.
     pub session_key: String,
-    /// The newest message, and so the number of messages.
+    /// Id of the newest message. Ids count up from 1, so this is also the number of messages.
     pub last_message_id: MessageId,
     /// Every message up to this one is counted.
     pub counted: MessageId,
@@ -100,7 +100,7 @@ pub struct ConversationChange {
     pub system_prompt: Option<String>,
     /// The new overrides; they replace all old ones.
     pub policy: Option<PolicyOverrides>,
-    /// Change only if this is still the revision.
+    /// The conversation is changed only if this is still its revision.
     pub revision: Option<i64>,
 }
 
@@ -139,7 +139,7 @@ impl TryFrom<ConversationRow> for Conversation {
                 pinned: row.pinned,
                 metadata: rows::labels(Some(&row.metadata))?,
                 system_prompt: row.system_prompt,
-                policy: policy_defaults::overrides(&row.policy)?,
+                policy: policy_defaults::parse_overrides(&row.policy)?,
                 encoding: rows::encoding(row.encoding)?,
             },
             status: if row.status == 1 {
@@ -174,8 +174,8 @@ impl NewConversation {
         ])
     }
 
-    /// Counts the system prompt. It has up to 256 KiB, so this may take tens of milliseconds: it
-    /// runs without a database connection or lock.
+    /// Counts the system prompt's tokens. It has up to 256 KiB, so this may take tens of
+    /// milliseconds. Call it before a database connection is taken.
     pub fn counted(self) -> CountedConversation {
         let system_prompt_tokens = self.encoding.counter().count(&self.system_prompt);
         CountedConversation {
@@ -185,8 +185,7 @@ impl NewConversation {
     }
 }
 
-/// A conversation to create whose system prompt is counted. Everything that is stored of it is
-/// known before a connection is taken.
+/// A conversation to create, with the token count of its system prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CountedConversation {
     pub(crate) new: NewConversation,
@@ -199,9 +198,9 @@ impl CountedConversation {
         self.system_prompt_tokens
     }
 
-    /// Replaces the overrides.
+    /// The same conversation with other overrides.
     #[must_use]
-    pub fn under(self, policy: PolicyOverrides) -> Self {
+    pub fn with_policy(self, policy: PolicyOverrides) -> Self {
         Self {
             new: NewConversation { policy, ..self.new },
             ..self

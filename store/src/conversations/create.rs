@@ -1,4 +1,4 @@
-//! CreateConversation.
+//! Creates a conversation, once per request id.
 
 use anneal_core::{
     caller::{Caller, ConversationId},
@@ -17,19 +17,19 @@ use crate::{
 };
 
 impl Store {
-    /// Creates a conversation. With a request id, repetitions return the same one. `asked` is the
-    /// digest of what the caller itself asked for: it identifies a repetition even if the server's
-    /// settings have changed since.
+    /// Creates a conversation. With a request id, a repetition of the call returns the same
+    /// conversation. `request_digest` is the digest of the request itself, before the server's
+    /// settings are applied: it identifies a repetition even if these settings have changed since.
     pub async fn create_conversation(
         &self,
         caller: Caller,
         request_id: Option<&str>,
-        asked: Digest,
+        request_digest: Digest,
         new: &CountedConversation,
     ) -> Result<Conversation, StoreError> {
         let derived = |request_id: &str| derived_id(caller, [b"create", request_id.as_bytes()]);
         let id = request_id.map_or_else(Uuid::now_v7, derived);
-        let digest = request_id.map(|_| asked.as_slice());
+        let digest = request_id.map(|_| request_digest.as_slice());
         let mut db = self.writes.checkout(caller).await?;
         match insert_conversation(&mut db, caller, id, "", digest, new).await {
             Ok(()) => {}
@@ -41,7 +41,7 @@ impl Store {
                 )
                 .fetch_optional(&mut *db)
                 .await?;
-                if stored.flatten().as_deref() != Some(asked.as_slice()) {
+                if stored.flatten().as_deref() != Some(request_digest.as_slice()) {
                     db.release().await?;
                     return Err(StoreError::RequestIdReused);
                 }

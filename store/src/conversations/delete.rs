@@ -20,7 +20,8 @@ impl Store {
         db.settle(deleted).await
     }
 
-    /// Deletes a conversation that has no message and no turn in progress. Returns whether it did.
+    /// Deletes a conversation if it has no message and no turn in progress. Returns whether it was
+    /// deleted.
     pub async fn delete_empty_conversation(
         &self,
         caller: Caller,
@@ -54,8 +55,8 @@ async fn delete_with_derived_rows(
     )
     .execute(&mut *tx)
     .await?;
-    // Last, because counting locks the same row for other conversations and would wait for the
-    // deletes above.
+    // Last, because counting other conversations of the tenant locks the same row. Otherwise it
+    // would wait until the deletes above have ended.
     if freed.messages > 0 {
         sqlx::query_file!(
             "sql/subtract_tenant_usage.sql",
@@ -72,8 +73,8 @@ async fn delete_with_derived_rows(
     Ok(())
 }
 
-/// Deletes the jobs of a locked conversation: waiting and running jobs first, because they can
-/// become dead ones meanwhile.
+/// Deletes the jobs of a locked conversation. The waiting and running jobs go first: if one of them
+/// becomes a dead job meanwhile, the second statement deletes it.
 async fn delete_jobs(
     db: &mut BoundedConnection,
     caller: Caller,
@@ -106,7 +107,7 @@ async fn delete_if_empty(
     id: ConversationId,
 ) -> Result<bool, StoreError> {
     let mut tx = db.begin().await?;
-    // Appends take the same lock, so the conversation stays empty until the commit.
+    // Appends lock the same row, so the conversation stays empty until the commit.
     lock_for_deletion(&mut tx, caller, id).await?;
     let (tenant, conversation) = (caller.tenant().0, id.0);
     let deleted = sqlx::query!(

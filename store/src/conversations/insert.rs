@@ -1,4 +1,4 @@
-//! The id and the row of a new conversation.
+//! Derives the id of a new conversation, and inserts its row.
 
 use anneal_core::{caller::Caller, digest};
 use uuid::Uuid;
@@ -9,9 +9,9 @@ use crate::{
     rows::{column, encoding_code, json},
 };
 
-/// Derives the id of a conversation from what causes its creation (a repeatable request, an older
-/// conversation): a version 8 uuid from the tenant and `names`. The same cause always gives the
-/// same id.
+/// Derives the id of a new conversation from what causes its creation, for example a request id or
+/// the id of an older system's conversation. It is a version 8 uuid, computed from the tenant and
+/// `names`. The same cause always gives the same id.
 pub(crate) fn derived_id<const N: usize>(caller: Caller, names: [&[u8]; N]) -> Uuid {
     let tenant = caller.tenant().0;
     let digest = digest::of_fields(std::iter::once(tenant.as_bytes().as_slice()).chain(names));
@@ -20,8 +20,9 @@ pub(crate) fn derived_id<const N: usize>(caller: Caller, names: [&[u8]; N]) -> U
     Uuid::new_v8(bytes)
 }
 
-/// Inserts a conversation and, if a session key is given, the session in which it is active. If
-/// either exists already, stores nothing and fails with the name of the violated key.
+/// Inserts a conversation. If `session_key` is not empty, also inserts the session in which it is
+/// active. `digest` is that of the request, if the request has an id. If either row exists already,
+/// stores nothing and fails with an error that names the violated constraint.
 pub(crate) async fn insert_conversation(
     db: &mut BoundedConnection,
     caller: Caller,
@@ -31,8 +32,8 @@ pub(crate) async fn insert_conversation(
     counted: &CountedConversation,
 ) -> Result<(), sqlx::Error> {
     if db.is_in_transaction() {
-        // A savepoint: a caller that finds the conversation stored already continues in the same
-        // transaction.
+        // A savepoint, so that the caller can continue in the same transaction if the conversation
+        // is stored already.
         let mut tx = db.begin().await?;
         let inserted = insert_row(&mut tx, caller, id, session_key, digest, counted).await;
         return if inserted.is_ok() {

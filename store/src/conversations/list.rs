@@ -1,35 +1,37 @@
-//! Lists of conversations. Each kind of list has its own statement, so that every plan PostgreSQL
-//! can choose walks the index whose order is nearly the list's, and reads little more than the
-//! page.
+//! Lists of conversations. Each kind of list has its own statement and its own index. The order of
+//! the index is nearly that of the list, so whichever plan PostgreSQL chooses reads little more
+//! than the page.
 
 use anneal_core::caller::{Caller, ConversationId};
 
 use super::conversation::{Conversation, ConversationRow, ConversationStatus};
 use crate::{Store, error::StoreError, rows::Micros};
 
-/// Seconds by which `listed_ts`, the time that lists are ordered by in the index, may lag behind
-/// the last activity. Appends write the lists' indexes only when `listed_ts` moves. A list reads,
-/// beside its page, the conversations that were active within this time of the page's end.
+/// Seconds by which the column `listed_ts` may lag behind the last activity. The indexes of the
+/// lists are ordered by `listed_ts`, and an append changes it, and so the indexes, only after this
+/// time. In return, a list reads some more conversations than its page: those that were active
+/// within this time of the page's end.
 pub(crate) const LISTED_LAG_SECONDS: i32 = 20;
 
 /// Which conversations to list; None means any.
 #[derive(Debug, Clone, Default)]
 pub struct ConversationFilter {
-    /// Only of this agent.
+    /// Only conversations of this agent.
     pub agent_id: Option<String>,
-    /// Only of this user.
+    /// Only conversations of this user.
     pub user_id: Option<String>,
-    /// Only with this status.
+    /// Only conversations with this status.
     pub status: Option<ConversationStatus>,
-    /// Only with titles that start with this text.
+    /// Only conversations whose title starts with this text.
     pub title_prefix: Option<String>,
-    /// Only after this position: activity and id of the last entry.
+    /// Only conversations after this position: last activity and id of the previous page's last
+    /// entry.
     pub after: Option<(Micros, ConversationId)>,
-    /// Most entries, up to 500.
+    /// Most entries of the page, up to 500.
     pub limit: i64,
 }
 
-/// Conversations, newest activity first, without their system prompts.
+/// A page of conversations, newest activity first, without their system prompts.
 #[derive(Debug, Clone)]
 pub struct ConversationPage {
     /// The entries of the page.
@@ -46,6 +48,7 @@ impl Store {
         filter: &ConversationFilter,
     ) -> Result<ConversationPage, StoreError> {
         let mut db = self.reads.checkout(caller).await?;
+        // The statements differ in the ids that follow the tenant: `$whose`.
         macro_rules! page {
             ($file:literal $(, $whose:expr)*) => {
                 sqlx::query_file_as!(

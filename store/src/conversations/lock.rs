@@ -30,7 +30,7 @@ pub(crate) async fn lock_conversation(
     .ok_or(StoreError::NotFound(Entity::Conversation))
 }
 
-/// The columns of a locked conversation that decide about an append.
+/// The columns of a locked conversation on which an append depends.
 pub(crate) struct AppendHead {
     /// The newest message; 0: none.
     pub(crate) last_message_id: MessageId,
@@ -38,8 +38,8 @@ pub(crate) struct AppendHead {
     pub(crate) keeps_tools: bool,
 }
 
-/// Takes the conversation's row lock and returns the columns that decide about an append. `bases`: the
-/// server's settings by profile. The rule for tool messages is that of `sql/append.sql`.
+/// Takes the conversation's row lock and returns the columns on which an append depends. `bases`
+/// are the server's settings by profile. `sql/append.sql` has the same rule for tool messages.
 pub(crate) async fn lock_for_append(
     db: &mut BoundedConnection,
     caller: Caller,
@@ -64,7 +64,8 @@ pub(crate) async fn lock_for_append(
     })
 }
 
-/// Takes the lock under which a conversation can be deleted: inserts of rows that refer to it wait.
+/// Takes the lock under which a conversation can be deleted. It also blocks inserts of rows that
+/// refer to the conversation.
 pub(super) async fn lock_for_deletion(
     db: &mut BoundedConnection,
     caller: Caller,

@@ -1,12 +1,12 @@
 //! Conversations: rows of `ai_conversation`.
 //!
 //! - `conversation`: the types, and reading one conversation.
-//! - `create`: CreateConversation, once per request id.
-//! - `insert`: the id and the row of a new conversation, for every caller that creates one.
-//! - `update`: UpdateConversation, once per request id.
+//! - `create`: creates a conversation, once per request id.
+//! - `insert`: the id and the row of a new conversation, for every way to create one.
+//! - `update`: changes a conversation, once per request id.
 //! - `list`: lists, each kind with its own statement and index.
 //! - `lock`: the row locks, and the order in which they are taken.
-//! - `delete`: deletion with everything derived from the conversation.
+//! - `delete`: deletes a conversation and everything derived from it.
 //! - `separators`: the user's marks after which contexts start.
 //! - `watch`: heads and changes of watched conversations.
 

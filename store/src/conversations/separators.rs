@@ -1,4 +1,4 @@
-//! Separators: marks of the user after which contexts start.
+//! Separators: a user inserts one to make contexts start after the newest message.
 
 use anneal_core::{
     caller::{Caller, ConversationId},
@@ -30,7 +30,8 @@ pub struct Separator {
 }
 
 impl Store {
-    /// Inserts a separator after the newest message. An existing one there stays as it is.
+    /// Inserts a separator after the newest message. If there is one already, it stays as it is.
+    /// Fails if the newest message is not `expected_last`; None: any message.
     pub async fn insert_separator(
         &self,
         caller: Caller,
@@ -48,8 +49,8 @@ impl Store {
         db.settle(inserted).await
     }
 
-    /// Deletes a separator and returns the message after which contexts start now. The tail may
-    /// have grown: this enqueues the jobs that are due then.
+    /// Deletes the separator after the message `after`. Returns the message after which contexts
+    /// start now. The tail may have become longer, so this enqueues the jobs that are due.
     pub async fn delete_separator(
         &self,
         caller: Caller,
@@ -121,10 +122,11 @@ async fn delete_once(
         if deleted.rows_affected() == 0 {
             return Err(StoreError::NotFound(Entity::Separator));
         }
-        // The tail grows without a new message. `stalled_message_id` is the newest message when
-        // compaction last made no progress; 0: it is tried again, because the tail is longer.
-        // `quiet_message_id` is how far no trigger is reached; null: not known, because the stored
-        // bound was that of the shorter tail.
+        // The tail becomes longer without a new message.
+        // - `stalled_message_id` was the newest message when compaction last made no progress. 0
+        //   lets compaction try again.
+        // - `quiet_message_id` is one of the bounds below which no trigger is reached. Null clears
+        //   the bounds, which were computed for the shorter tail.
         sqlx::query!(
             "update ai_conversation set stalled_message_id = 0, quiet_message_id = null
              where tenant_id = $1 and conversation_id = $2",
@@ -174,8 +176,9 @@ async fn put_separator(
     )
     .execute(&mut *db)
     .await?;
-    // Null: how far no trigger is reached is not known; the stored bound was that of the old tail.
-    // `stalled_message_id` stays: the tail is empty now, and the next message is newer than it.
+    // Null clears the bounds below which no trigger is reached: they were computed for the old
+    // tail. `stalled_message_id` stays, because the tail is empty now, and the next message is
+    // newer.
     sqlx::query!(
         "update ai_conversation set quiet_message_id = null where tenant_id = $1 and conversation_id = $2",
         caller.tenant().0,
@@ -186,7 +189,8 @@ async fn put_separator(
     Ok(newest)
 }
 
-/// Separators after `from` (exclusive) up to `to`, in order. At most the largest page and one more.
+/// Reads the separators whose message is after `from` and not after `to`, in order. At most 501:
+/// the largest page of messages, and one separator before its first message.
 pub(crate) async fn select_separators(
     db: &mut BoundedConnection,
     caller: Caller,

@@ -1,4 +1,4 @@
-//! UpdateConversation.
+//! Changes a conversation's attributes, once per request id.
 
 use anneal_core::{
     caller::{Caller, ConversationId},
@@ -23,9 +23,10 @@ use crate::{
 };
 
 impl Store {
-    /// Updates a conversation; with a request id once. A new policy or system prompt makes the
-    /// triggers look again. `prompt_tokens` is the count of a new system prompt in the
-    /// conversation's encoding, which never changes: the row lock is not held while it is counted.
+    /// Updates a conversation; with a request id only once. After a new policy or system prompt,
+    /// checks the triggers and enqueues the jobs that are due. `prompt_tokens` is the count of a
+    /// new system prompt in the conversation's encoding. The caller counts before, so that the row
+    /// lock is not held meanwhile; this is safe because the encoding never changes.
     pub async fn update_conversation(
         &self,
         caller: Caller,

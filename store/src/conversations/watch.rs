@@ -1,7 +1,7 @@
 //! What watchers of conversations read: the heads of many conversations in one statement, and the
-//! changes of one conversation. Watching needs one stored number: the change id, which each stored
-//! summary and checkpoint takes under the conversation's row lock. A reader that sees one change id
-//! therefore sees all smaller ones.
+//! changes of one conversation. A change is a summary or a checkpoint that was stored. It has a
+//! change id, which it takes from the conversation's row under the row lock. So a reader that sees
+//! one change id sees all smaller ones as well.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -22,7 +22,8 @@ use crate::{
     summary_spec::{SummaryKind, kind_from_code},
 };
 
-/// How far a conversation has come.
+/// The head of a conversation: its newest message, its newest change, and what else a watcher
+/// compares to find out whether anything is new.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConversationHead {
     /// When the conversation was created. A conversation that is created again under the same id
@@ -34,22 +35,23 @@ pub struct ConversationHead {
     pub counted: MessageId,
     /// Tokens of all messages.
     pub token_total: Tokens,
-    /// The id of the newest change: a stored summary or checkpoint.
+    /// The id of the newest change (a stored summary or checkpoint); 0: there is none.
     pub change: i64,
-    /// When each dead job died, by the code of its kind.
+    /// When each dead job was given up, by the code of its kind.
     pub dead: BTreeMap<i16, Micros>,
 }
 
 /// Which changes to read.
 #[derive(Debug, Clone, Copy)]
 pub struct ChangesAsk {
-    /// Only changes after this one.
+    /// Only changes with a greater id than this.
     pub after: i64,
-    /// Only changes up to this one.
+    /// Only changes with this id or a smaller one.
     pub through: i64,
-    /// Of the changes up to this one, only those of messages after `beyond`.
+    /// The newest change when the watch began. Older changes, and this one, are read only if they
+    /// are of messages after `beyond`.
     pub replayed: i64,
-    /// See `replayed`.
+    /// The message after which the watch begins.
     pub beyond: MessageId,
     /// Most changes to read.
     pub limit: i64,
@@ -66,16 +68,16 @@ pub struct Change {
     pub summary_tokens: Tokens,
     /// How the summary was made.
     pub kind: SummaryKind,
-    /// The kind of row that was stored.
+    /// Whether a message's summary or a checkpoint was stored.
     pub what: ChangeKind,
 }
 
-/// The kind of row that a change has stored.
+/// What a change has stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// The summary of a large message, which has this many tokens.
+    /// The summary of a large message. The tokens are those of the message.
     Summary(Tokens),
-    /// A checkpoint with its trigger. None: it was imported.
+    /// A checkpoint, with the trigger that caused it. None: it was imported.
     Checkpoint(Option<Trigger>),
 }
 
@@ -93,8 +95,8 @@ pub struct DeadJob {
 }
 
 impl Store {
-    /// Reads the heads of these conversations in one statement. Deleted ones are missing in the
-    /// answer.
+    /// Reads the heads of these conversations in one statement. A deleted conversation is missing
+    /// in the result.
     pub async fn read_heads(
         &self,
         watched: &[(TenantId, ConversationId)],
@@ -169,7 +171,7 @@ impl Store {
         Ok(changes.collect())
     }
 
-    /// Reads the dead jobs of a conversation, in the order in which they died.
+    /// Reads the dead jobs of a conversation, in the order in which they were given up.
     pub async fn read_dead_jobs(
         &self,
         caller: Caller,
@@ -180,7 +182,7 @@ impl Store {
             .fetch_all(&mut *db)
             .await?;
         db.release().await?;
-        // Skips kinds that only a newer version knows; servers of that version report them.
+        // Skips kinds of jobs that only a newer version knows; servers of that version report them.
         let jobs = rows.into_iter().filter_map(|row| {
             Some(DeadJob {
                 kind: JobKind::from_code(row.kind)?,

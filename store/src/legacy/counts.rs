@@ -1,4 +1,4 @@
-//! How many older rows there are of each kind, and which of them cannot be moved.
+//! Counts the rows of an older system's tables by kind, and finds those that cannot be moved.
 
 use anneal_core::limits::{ID_BYTES, MESSAGE_BYTES, METADATA_BYTES, TITLE_BYTES};
 use sqlx::FromRow;
@@ -11,13 +11,13 @@ use crate::{connection::BoundedConnection, error::MigrationsError};
 pub struct LegacyCounts {
     /// Conversations that are moved.
     pub conversations: i64,
-    /// Archived ones among these.
+    /// Archived ones among the moved conversations.
     pub archived: i64,
-    /// Conversations among these whose row status is unknown. They are archived as well, with the
+    /// Moved conversations with an unknown row status. They are archived as well, and keep the
     /// status as a label.
     pub unknown_status: i64,
-    /// Conversations whose titles are too long. They are shortened; the full title is kept as a
-    /// label.
+    /// Moved conversations whose titles are too long. The titles are shortened; the full title is
+    /// kept as a label.
     pub titles_shortened: i64,
     /// Users' messages that are moved.
     pub user_messages: i64,
@@ -25,26 +25,27 @@ pub struct LegacyCounts {
     pub assistant_messages: i64,
     /// The application's messages that are moved.
     pub system_messages: i64,
-    /// Messages among these without content. They are kept as empty texts.
+    /// Moved messages without content. They are kept as empty texts.
     pub empty_messages: i64,
-    /// Users' separators, which are all kept.
+    /// Users' separators, which are moved.
     pub separators: i64,
-    /// Separators among these at the position of another one, with which they are merged.
+    /// Users' separators at the position of another one. The two become one.
     pub separators_joined: i64,
     /// Separators of the system, which are deleted.
     pub system_separators: i64,
     /// Summaries stored among the messages, which are deleted.
     pub summaries: i64,
-    /// Checkpoints, which are deleted: their sources no longer exist in the same form.
+    /// Checkpoints, which are deleted, because the messages that they summarize are stored in
+    /// another form.
     pub checkpoints: i64,
     /// Summaries of large messages, which are deleted and made again.
     pub summary_caches: i64,
-    /// Messages and users' separators of conversations that no longer exist, which are deleted.
+    /// Messages and users' separators of conversations that no longer exist. They are deleted.
     pub orphans: i64,
-    /// Conversations and messages whose metadata exceeds the limit of labels: only their old ids
-    /// are kept.
+    /// Conversations and messages whose metadata exceeds the limits of labels. Of the metadata,
+    /// only their old ids are kept.
     pub labels_left_out: i64,
-    /// Why rows cannot be moved, as sentences; empty if all can.
+    /// Sentences that say why rows cannot be moved; empty if all rows can be moved.
     pub obstacles: Vec<String>,
 }
 
@@ -109,8 +110,10 @@ impl LegacyCounts {
     }
 }
 
+/// The counts of the message rows with one fate and role.
 #[derive(Debug, FromRow)]
 struct MessageCounts {
+    /// What the move does with such rows: the column `fate` of the view `legacy_message`.
     fate: String,
     role: String,
     rows: i64,
@@ -119,9 +122,12 @@ struct MessageCounts {
     first_too_long: Option<i64>,
     timeless: i64,
     first_timeless: Option<i64>,
+    /// The lowest id among the rows, as for the other `first_` columns.
     first: Option<i64>,
 }
 
+/// The counts of conversations, and of irregular rows. A `first_` column is the lowest id among the
+/// irregular rows that the column before it counts.
 #[derive(Debug, FromRow)]
 struct ConversationCounts {
     conversations: i64,
@@ -143,7 +149,7 @@ struct ConversationCounts {
     separators_joined: i64,
 }
 
-/// Counts the rows of the older tables, through their views.
+/// Counts the rows of the older tables. Reads them through the views of `sql/legacy_views.sql`.
 pub(super) async fn count(
     db: &mut BoundedConnection,
     shape: Shape,
@@ -169,7 +175,7 @@ pub(super) async fn count(
     Ok(counts)
 }
 
-/// Counts conversations, and what only the whole tables show.
+/// Counts conversations, and the irregular rows that a count by role and fate does not show.
 async fn count_conversations(db: &mut BoundedConnection) -> Result<LegacyCounts, MigrationsError> {
     let all: ConversationCounts =
         sqlx::query_as(include_str!("../../sql/legacy_conversation_counts.sql"))

@@ -1,14 +1,14 @@
-//! Tables of older systems: two tables with names of ours, in which separators and summaries were
-//! stored among the messages. Their rows are moved into the present schema, in the transaction that
-//! creates it.
+//! The older tables: those of an older system, called `ai_conversation` and `ai_message` like ours.
+//! In them, separators and summaries were stored among the messages. Their rows are moved into the
+//! present schema, in the transaction that creates it.
 //!
-//! - `shape`: whether the tables are older ones, and which optional parts they have.
+//! - `shape`: whether there are older tables, and which optional parts they have.
 //! - `counts`: how many rows there are of each kind, and which cannot be moved.
 //! - `walk`: moves the rows, conversation by conversation.
 //!
-//! sqlx does not check statements on the older tables at compile time: it checks against the
-//! present schema, which has no such tables. The statements are static all the same; views hide the
-//! differences between older tables (`sql/legacy_views.sql`).
+//! sqlx cannot check statements on the older tables at compile time, because it checks against the
+//! present schema, which has no such tables. Older tables differ in the types of their columns; the
+//! views of `sql/legacy_views.sql` hide the differences.
 
 mod counts;
 mod shape;
@@ -26,11 +26,12 @@ use crate::{connection::BoundedConnection, error::MigrationsError};
 pub struct LegacyProgress {
     /// Messages moved so far.
     pub messages: i64,
-    /// Messages to move in total.
+    /// All messages that are to be moved.
     pub of: i64,
 }
 
-/// Counts what moving would do. Changes nothing: the caller rolls its transaction back.
+/// Counts the rows that a move would move or leave out. Creates temporary views, so the caller must
+/// roll its transaction back.
 pub(crate) async fn survey(
     db: &mut BoundedConnection,
     shape: Shape,
@@ -50,12 +51,13 @@ pub(crate) async fn put_aside(
     db: &mut BoundedConnection,
     shape: Shape,
 ) -> Result<LegacyCounts, MigrationsError> {
-    // Minutes may pass between two statements here: a message of 64 MiB is prepared in between.
+    // Minutes may pass between two statements of this transaction, while a message of 64 MiB is
+    // prepared.
     sqlx::query("set local idle_in_transaction_session_timeout = '10min'")
         .execute(&mut *db)
         .await?;
-    // The tables are empty at first. A cached plan for an empty table would scan it for every
-    // statement.
+    // The new tables are empty at first. A cached plan that was made for an empty table would scan
+    // the table in every statement.
     sqlx::query("set local plan_cache_mode = force_custom_plan")
         .execute(&mut *db)
         .await?;

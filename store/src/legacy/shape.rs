@@ -1,4 +1,5 @@
-//! Whether the tables are older ones, decided by names and types of their columns.
+//! Whether the tables are those of an older system, decided by the names and types of their
+//! columns.
 
 use sqlx::FromRow;
 
@@ -13,16 +14,20 @@ pub(crate) struct Shape {
     pub(crate) caches: bool,
 }
 
+/// A column of a table that has the name of one of our tables.
 #[derive(Debug, FromRow)]
 struct Column {
     schema_name: String,
     /// Position of the schema in the search path; 1 is the current schema.
     place: i64,
     table_name: String,
+    /// Whether the table is an ordinary one: no view, not partitioned, not foreign.
     plain: bool,
     name: String,
     type_name: String,
+    /// Whether the type is an enum.
     enumerated: bool,
+    /// Whether the column is `not null`.
     required: bool,
 }
 
@@ -105,9 +110,12 @@ const CHECKPOINTS: Table = (
     ],
 );
 
-/// Finds the older tables; called only if the present schema does not exist. Fails if a later
-/// schema of the search path has older tables, or if a table of the current schema is neither ours
-/// nor an older one.
+/// Finds the older tables in the current schema. Called only if the present schema does not exist
+/// yet. Fails in these cases:
+///
+/// - A table in the current schema has the name of one of ours, but is no older table.
+/// - There are older tables in another schema of the search path.
+/// - Other objects depend on the older tables, so that these cannot be dropped.
 pub(crate) async fn find(db: &mut BoundedConnection) -> Result<Option<Shape>, MigrationsError> {
     let columns: Vec<Column> = sqlx::query_as(include_str!("../../sql/legacy_columns.sql"))
         .fetch_all(&mut *db)
@@ -115,22 +123,22 @@ pub(crate) async fn find(db: &mut BoundedConnection) -> Result<Option<Shape>, Mi
     let (here, elsewhere): (Vec<_>, Vec<_>) =
         columns.into_iter().partition(|column| column.place == 1);
     let found = shape(&here).map_err(MigrationsError::Foreign)?;
-    for behind in elsewhere.chunk_by(|one, next| one.schema_name == next.schema_name) {
-        if let (Some(column), Ok(Some(_))) = (behind.first(), shape(behind)) {
+    for columns in elsewhere.chunk_by(|one, next| one.schema_name == next.schema_name) {
+        if let (Some(column), Ok(Some(_))) = (columns.first(), shape(columns)) {
             return Err(MigrationsError::Unmovable(misplaced(&column.schema_name)));
         }
     }
     let Some(shape) = found else { return Ok(None) };
-    let dependants: Vec<String> =
-        sqlx::query_scalar(include_str!("../../sql/legacy_dependants.sql"))
+    let dependents: Vec<String> =
+        sqlx::query_scalar(include_str!("../../sql/legacy_dependents.sql"))
             .fetch_all(&mut *db)
             .await?;
-    if dependants.is_empty() {
+    if dependents.is_empty() {
         return Ok(Some(shape));
     }
     Err(MigrationsError::Unmovable(format!(
         "the older tables cannot be dropped: {}",
-        dependants.join(", ")
+        dependents.join(", ")
     )))
 }
 
@@ -141,16 +149,18 @@ fn misplaced(schema: &str) -> String {
     )
 }
 
+/// The shape of the older tables in one schema. None: the schema has no tables of these names. The
+/// error is a sentence that says why the tables are no older ones.
 fn shape(columns: &[Column]) -> Result<Option<Shape>, String> {
     let has = |table: &str| columns.iter().any(|column| column.table_name == table);
     let checkpoints = has(CHECKPOINTS.0);
     if !checkpoints && !has(CONVERSATIONS.0) && !has(MESSAGES.0) {
         return Ok(None);
     }
-    fits(columns, CONVERSATIONS)?;
-    fits(columns, MESSAGES)?;
+    check_columns(columns, CONVERSATIONS)?;
+    check_columns(columns, MESSAGES)?;
     if checkpoints {
-        fits(columns, CHECKPOINTS)?;
+        check_columns(columns, CHECKPOINTS)?;
     }
     let caches = columns
         .iter()
@@ -161,9 +171,9 @@ fn shape(columns: &[Column]) -> Result<Option<Shape>, String> {
     }))
 }
 
-/// Checks that the table has the columns of an older one. The error is a sentence that says what
+/// Checks that the table has the columns of an older table. The error is a sentence that says what
 /// differs.
-fn fits(columns: &[Column], (table, wanted): Table) -> Result<(), String> {
+fn check_columns(columns: &[Column], (table, wanted): Table) -> Result<(), String> {
     let own: Vec<&Column> = columns
         .iter()
         .filter(|column| column.table_name == table)
@@ -174,10 +184,10 @@ fn fits(columns: &[Column], (table, wanted): Table) -> Result<(), String> {
     if !first.plain {
         return Err(format!("{table} is not a plain table"));
     }
-    for (name, holds) in wanted {
+    for (name, wanted_kind) in wanted {
         match own.iter().find(|column| column.name == *name) {
             None => return Err(format!("table {table} has no column {name}")),
-            Some(column) if !holds.fits(column) => {
+            Some(column) if !wanted_kind.fits(column) => {
                 let (kind, null) = (
                     &column.type_name,
                     if column.required { "" } else { ", may be null" },
@@ -197,8 +207,8 @@ mod tests {
     use super::*;
 
     fn columns((table, wanted): Table) -> Vec<Column> {
-        let column = |(name, holds): &(&str, ColumnKind)| {
-            let type_name = match holds {
+        let column = |(name, kind): &(&str, ColumnKind)| {
+            let type_name = match kind {
                 ColumnKind::Id | ColumnKind::Number | ColumnKind::Name => "int4",
                 ColumnKind::Text | ColumnKind::Word => "text",
                 ColumnKind::Flag => "bool",
@@ -213,7 +223,7 @@ mod tests {
                 name: (*name).into(),
                 type_name: type_name.into(),
                 enumerated: false,
-                required: *holds == ColumnKind::Id,
+                required: *kind == ColumnKind::Id,
             }
         };
         wanted.iter().map(column).collect()
@@ -245,14 +255,14 @@ mod tests {
         let mut odd = older();
         odd.retain(|column| column.name != "row_status");
         assert_eq!(
-            shape(&odd).expect_err("lacks one"),
+            shape(&odd).expect_err("a column is missing"),
             "table ai_conversation has no column row_status"
         );
         let mut odd = older();
         for column in odd.iter_mut().filter(|column| column.name == "metadata") {
             column.type_name = "bytea".into();
         }
-        let sentence = shape(&odd).expect_err("another type");
+        let sentence = shape(&odd).expect_err("a column has another type");
         assert_eq!(
             sentence,
             "column metadata of table ai_message is of another type (bytea, may be null)"

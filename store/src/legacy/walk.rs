@@ -1,5 +1,6 @@
-//! Moves older rows, conversation by conversation: creates each and appends to it with the
-//! statements that serve callers, then sets the original times.
+//! Moves the rows of the older tables, conversation by conversation. Creates each conversation and
+//! appends its messages with the statements that also serve clients, and then sets the original
+//! times.
 
 use std::collections::HashMap;
 
@@ -21,18 +22,20 @@ use crate::{
     rows,
 };
 
-/// Rows per fetch; each is a key of about 100 bytes.
+/// Fetches the next rows of `sql/legacy_walk.sql`. A row has no content, about 100 bytes.
 const FETCH: &str = "fetch 1000 from legacy_walk";
-/// Bytes of content in memory at once, unless one message alone has more.
+/// Most bytes of content in memory at once, unless one message alone has more.
 const BATCH_BYTES: i64 = 4 * 1024 * 1024;
-/// The older tables had no tenants: everything goes to the default tenant.
+/// The older tables have no tenants, so all rows go to the default tenant.
 const DEFAULT_CALLER: Caller = Caller::of(TenantId::DEFAULT);
 
-/// A conversation, or one of its rows that is kept.
+/// A message or separator that is moved, and its conversation. For a conversation without such rows
+/// there is one row in which all other columns are null.
 #[derive(Debug, FromRow)]
 struct LegacyRow {
     conversation: i64,
     id: Option<i64>,
+    /// What the move makes of the row: `message` or `separator`.
     fate: Option<String>,
     role: Option<String>,
     created_us: Option<i64>,
@@ -56,7 +59,9 @@ struct OpenConversation {
     created_us: i64,
     /// Messages stored so far.
     stored: i64,
+    /// The original time of the newest stored message, in microseconds.
     newest_us: Option<i64>,
+    /// Messages to be stored with the next append.
     waiting: Vec<PendingMessage>,
     waiting_bytes: i64,
     /// Separators to be stored: the message before each, and its time in microseconds.
@@ -84,23 +89,23 @@ pub(super) async fn move_conversations(
     let mut moved = MovedRows::default();
     let mut open: Option<OpenConversation> = None;
     loop {
-        let steps: Vec<LegacyRow> = sqlx::query_as(FETCH).fetch_all(&mut *db).await?;
-        if steps.is_empty() {
+        let fetched: Vec<LegacyRow> = sqlx::query_as(FETCH).fetch_all(&mut *db).await?;
+        if fetched.is_empty() {
             break;
         }
-        for step in steps {
+        for row in fetched {
             if open
                 .as_ref()
-                .is_none_or(|open| open.legacy_id != step.conversation)
+                .is_none_or(|open| open.legacy_id != row.conversation)
             {
                 if let Some(done) = open.take() {
                     finish_conversation(db, done, &mut moved).await?;
                     watch(moved.messages);
                 }
-                open = Some(begin_conversation(db, step.conversation).await?);
+                open = Some(begin_conversation(db, row.conversation).await?);
             }
             if let Some(open) = &mut open {
-                take_row(db, open, &step).await?;
+                add_row(db, open, &row).await?;
                 watch(moved.messages + open.stored);
             }
         }
@@ -123,7 +128,8 @@ struct ConversationRow {
     labels: String,
 }
 
-/// Creates a conversation. Its id is derived from the old ids, so that every run gives it the same.
+/// Creates a conversation. Its id is derived from the old ids, so that another run of the move
+/// gives it the same id.
 async fn begin_conversation(
     db: &mut BoundedConnection,
     legacy_id: i64,
@@ -166,28 +172,29 @@ async fn begin_conversation(
     })
 }
 
-/// The title within its limit; a shortened one ends in an ellipsis.
+/// Shortens a title to its limit if necessary. A shortened title ends in an ellipsis.
 fn shortened(title: String) -> String {
-    const CUT: char = '…';
+    const ELLIPSIS: char = '…';
     if title.len() <= TITLE_BYTES {
         return title;
     }
-    let mut cut = title[..title.floor_char_boundary(TITLE_BYTES - CUT.len_utf8())].to_owned();
-    cut.push(CUT);
+    let mut cut = title[..title.floor_char_boundary(TITLE_BYTES - ELLIPSIS.len_utf8())].to_owned();
+    cut.push(ELLIPSIS);
     cut
 }
 
-/// Takes one row. Stores the pending messages first if the row would exceed an append.
-async fn take_row(
+/// Adds one row to those that wait to be stored. If there would be too many, first stores the ones
+/// that wait.
+async fn add_row(
     db: &mut BoundedConnection,
     open: &mut OpenConversation,
-    step: &LegacyRow,
+    row: &LegacyRow,
 ) -> Result<(), StoreError> {
-    // The conversation has no rows that are kept.
-    let (Some(id), Some(created_us)) = (step.id, step.created_us) else {
+    // The conversation has no message and no separator that is moved.
+    let (Some(id), Some(created_us)) = (row.id, row.created_us) else {
         return Ok(());
     };
-    if step.fate.as_deref() == Some("separator") {
+    if row.fate.as_deref() == Some("separator") {
         open.separators
             .push((open.stored + open.waiting.len() as i64, created_us));
         if open.separators.len() >= MESSAGES_PER_APPEND {
@@ -195,13 +202,13 @@ async fn take_row(
         }
         return Ok(());
     }
-    let bytes = step.bytes.unwrap_or(0);
+    let bytes = row.bytes.unwrap_or(0);
     if open.waiting.len() >= MESSAGES_PER_APPEND || open.waiting_bytes + bytes > BATCH_BYTES {
         append_waiting(db, open).await?;
     }
     open.waiting.push(PendingMessage {
         id,
-        role: role(step.role.as_deref())?,
+        role: role(row.role.as_deref())?,
         created_us,
     });
     open.waiting_bytes += bytes;
@@ -224,7 +231,7 @@ struct ContentRow {
     labels: String,
 }
 
-/// Appends the pending messages as a caller would, then sets their original times.
+/// Appends the waiting messages as a client's append would, and then sets their original times.
 async fn append_waiting(
     db: &mut BoundedConnection,
     open: &mut OpenConversation,
@@ -257,6 +264,7 @@ async fn append_waiting(
     });
     let messages = messages.collect::<Result<Vec<_>, StoreError>>()?;
     let append = Append::new(open.id, None, None, &messages);
+    // `{}`: no settings. They only say which tool messages are kept, and there are none here.
     append_in_transaction(db, DEFAULT_CALLER, &append, "{}").await?;
     let times: Vec<i64> = waiting.iter().map(|message| message.created_us).collect();
     sqlx::query_file!(
@@ -272,7 +280,7 @@ async fn append_waiting(
     Ok(())
 }
 
-/// Stores the pending separators. Several at one position become one, the first of them.
+/// Stores the waiting separators. Of several at one position, only the first is stored.
 async fn store_separators(
     db: &mut BoundedConnection,
     open: &mut OpenConversation,
@@ -296,7 +304,7 @@ async fn store_separators(
     Ok(())
 }
 
-/// Stores what is pending, then sets the conversation's status and times.
+/// Stores the rows that still wait, and then sets the conversation's original status and times.
 async fn finish_conversation(
     db: &mut BoundedConnection,
     mut open: OpenConversation,
@@ -305,7 +313,7 @@ async fn finish_conversation(
     append_waiting(db, &mut open).await?;
     store_separators(db, &mut open).await?;
     let last_activity = open.newest_us.unwrap_or(open.created_us);
-    let settled = sqlx::query_file!(
+    let updated = sqlx::query_file!(
         "sql/legacy_settle.sql",
         DEFAULT_CALLER.tenant().0,
         open.id.0,
@@ -315,7 +323,7 @@ async fn finish_conversation(
     )
     .execute(db)
     .await?;
-    moved.conversations += settled.rows_affected() as i64;
+    moved.conversations += updated.rows_affected() as i64;
     moved.messages += open.stored;
     moved.separators += open.stored_separators;
     Ok(())

@@ -1,5 +1,5 @@
-//! Byte ranges of a message's text. The database cuts them, so that reading one byte of a message
-//! of 64 MiB transfers one byte.
+//! Byte ranges of a message's text. The database cuts out the range, so that a short range of a
+//! long message is not much to transfer.
 
 use anneal_core::{
     caller::{Caller, ConversationId},
@@ -27,9 +27,9 @@ pub struct MessageRange {
 }
 
 impl Store {
-    /// The plain text of a message from `offset` on, at most `length` bytes (4 MiB at most),
-    /// widened to whole characters. The message must fit the budget as a whole: the database reads
-    /// all of it.
+    /// Reads `length` bytes (at most 4 MiB) of a message's plain text, from `offset` on. The range
+    /// is widened to whole characters. The whole message must fit the budget, because the database
+    /// reads all of it.
     pub async fn get_message_range(
         &self,
         caller: Caller,
@@ -79,7 +79,7 @@ impl Store {
         }
         let Some(cut) = cut else {
             return self
-                .range_of_whole(caller, id, message, (offset, length), budget)
+                .read_range_of_whole(caller, id, message, (offset, length), budget)
                 .await;
         };
         let (offset, text) = range_within(&cut, from, whole_bytes, (offset, length))?;
@@ -96,7 +96,7 @@ impl Store {
 
     /// Reads a byte range of a message whose text contains NUL. The database cannot cut such a
     /// text, so the whole message is read.
-    async fn range_of_whole(
+    async fn read_range_of_whole(
         &self,
         caller: Caller,
         id: ConversationId,
@@ -124,9 +124,13 @@ impl Store {
     }
 }
 
-/// Cuts a range out of a plain text of `whole` bytes, and widens it to whole characters. `cut` is
-/// the part of that text from `from` on that contains the range and three more bytes on either
-/// side, as far as the text goes.
+/// Cuts a range out of a plain text, and widens it to whole characters. Returns where the widened
+/// range begins, and its text.
+///
+/// - `cut`: the part of the text that contains the range, and three more bytes on either side if
+///   the text has them;
+/// - `from`: where `cut` begins in the text;
+/// - `whole`: the length of the text in bytes.
 fn range_within(
     cut: &[u8],
     from: usize,
@@ -137,6 +141,7 @@ fn range_within(
     let end = start
         .saturating_add(usize::try_from(length).unwrap_or(usize::MAX))
         .min(whole);
+    // In UTF-8, a byte of the form 10xxxxxx continues a character.
     let is_boundary = |at: &usize| cut.get(*at).is_none_or(|byte| byte & 0xC0 != 0x80);
     let first = (0..=start - from).rev().find(is_boundary).unwrap_or(0);
     let past = (end - from..=cut.len())

@@ -1,13 +1,14 @@
 //! Messages: rows of `ai_message`.
 //!
-//! - `append`: AppendMessages, alone or batched with appends of other conversations.
+//! - `append`: appends messages, alone or batched with appends to other conversations.
 //! - `read`: pages of messages, and single messages.
 //! - `byte_range`: byte ranges of one message's text.
-//! - `read_budget`: how much content a read may bring into memory, and where it is parsed.
-//! - `stored_text`: text columns that are neither copied nor checked while they are read.
-//! - `token_counts`: the transaction that stores token counts and enqueues the jobs that they
-//!   trigger.
-//! - `summaries`: summaries of large messages.
+//! - `read_budget`: how much content a read may bring into memory, and on which thread it is
+//!   parsed.
+//! - `stored_text`: text columns that are not copied while they are read.
+//! - `token_counts`: reads uncounted messages; the transaction that stores their counts, enqueues
+//!   the jobs that are then due and ends the counting jobs.
+//! - `summaries`: finds large messages that lack a summary, and stores summaries.
 
 pub(crate) mod append;
 mod byte_range;

@@ -65,10 +65,10 @@ pub struct StoredSummary {
 /// Which messages to list.
 #[derive(Debug, Clone, Copy)]
 pub struct PageAsk {
-    /// Only messages after this one (with `newest_first`: before it). None: from the beginning (or
-    /// the end).
+    /// The page starts after this message in the order of the list. None: it starts with the first
+    /// message of that order.
     pub from: Option<MessageId>,
-    /// Newest first instead of oldest first.
+    /// Whether the newest message comes first instead of the oldest.
     pub newest_first: bool,
     /// Whether to read content.
     pub content: bool,
@@ -76,12 +76,14 @@ pub struct PageAsk {
     pub limit: i64,
 }
 
-/// Messages in the order that was asked for.
+/// A page of messages in the order that was asked for.
 #[derive(Debug, Clone)]
 pub struct MessagePage {
-    /// The entries; after the first one, at most 4 MiB of content and summaries.
+    /// The messages. Together they have at most 4 MiB of content and summaries, unless the first
+    /// one alone has more.
     pub messages: Vec<StoredMessage>,
-    /// Separators within the page.
+    /// The separators after the page's messages. The page with the conversation's first message
+    /// also has the separator before that message, if there is one.
     pub separators: Vec<Separator>,
     /// Whether more messages follow.
     pub more: bool,
@@ -102,6 +104,7 @@ pub(crate) struct MessageRow {
     pub(crate) summary_model: Option<String>,
     pub(crate) summary_us: Option<i64>,
     pub(crate) created_us: i64,
+    /// Bytes of content and summary of this message and, in a page, of the messages before it.
     pub(crate) bytes: i64,
 }
 
@@ -136,7 +139,7 @@ impl TryFrom<MessageRow> for StoredMessage {
 }
 
 impl Store {
-    /// Lists messages of a conversation, in id order or against it, if the page fits the budget.
+    /// Lists messages of a conversation, oldest or newest first, if the page fits the budget.
     pub async fn list_messages(
         &self,
         caller: Caller,
@@ -280,6 +283,7 @@ impl Store {
     }
 }
 
+/// Reads the id of a conversation's newest message. Fails if the conversation does not exist.
 pub(super) async fn read_newest_id(
     db: &mut BoundedConnection,
     caller: Caller,

@@ -1,4 +1,4 @@
-//! Limits how much content a read brings into memory, to what its caller has reserved.
+//! Limits how much content a read brings into memory. The limit is what the caller has reserved.
 
 use std::{any::Any, sync::Arc};
 
@@ -8,26 +8,25 @@ use crate::error::StoreError;
 /// headers of its strings.
 pub const ROW_BYTES: u64 = 512;
 
-/// Content of this size takes an unoptimized build 5 to 20 ms to parse: more is parsed on a
-/// blocking thread. Less is not, because memory that one thread allocates and another frees is
-/// returned late.
+/// Content of this size or more is parsed on a blocking thread: an unoptimized build needs 5 to 20
+/// ms for it. Less is parsed on the async thread, because memory that one thread allocates and
+/// another one frees is returned to the system late.
 const BLOCKING_PARSE_BYTES: u64 = 1024 * 1024;
 
-/// Bytes of rows that are parsed before the task yields to others.
+/// After parsing this many bytes of rows, a task yields to other tasks.
 pub(crate) const YIELD_BYTES: usize = 1024 * 1024;
 
-/// How many bytes a read may bring into memory, and the reservation that is kept until its
-/// connection no longer needs them.
+/// How many bytes a read may bring into memory, and the caller's reservation of that memory.
 #[derive(Clone)]
 pub struct ReadBudget {
     bytes: u64,
-    /// Dropped when no statement reads for this call any more: an abandoned call leaves its
-    /// statement running for a while.
+    /// Kept until no statement reads for this call any more: the statement of an abandoned call
+    /// still runs for a while.
     pub(crate) reservation: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl ReadBudget {
-    /// A budget of `bytes`, which are reserved as long as `reservation` lives.
+    /// A budget of `bytes`, which are reserved until `reservation` is dropped.
     pub fn new(bytes: u64, reservation: Arc<dyn Any + Send + Sync>) -> Self {
         Self {
             bytes,
@@ -70,9 +69,9 @@ pub enum ContentRead<T> {
         /// The bytes that they take in memory.
         bytes: u64,
     },
-    /// The content does not fit the budget. Nothing was read.
+    /// The content does not fit the budget. What was read of it is discarded.
     TooLarge {
-        /// How many bytes it would take.
+        /// How many bytes the content would take at most.
         bytes: u64,
     },
 }
@@ -108,8 +107,8 @@ impl<T> ContentRead<T> {
     }
 }
 
-/// Runs `parse` over `bytes` of content. Much content is parsed on a blocking thread, which keeps
-/// the reservation: the reservations bound the number of those threads.
+/// Runs `parse`, which parses `bytes` of content. Content of 1 MiB or more is parsed on a blocking
+/// thread. The thread keeps the reservation, so that reservations limit the number of such threads.
 pub(crate) async fn parse_within<T: Send + 'static>(
     budget: &ReadBudget,
     bytes: u64,
@@ -128,8 +127,8 @@ pub(crate) async fn parse_within<T: Send + 'static>(
         .map_err(|_| StoreError::Unreadable("content"))?
 }
 
-/// Bytes that rows take: `content` is what the statement reports of content, summaries and
-/// outlines.
+/// The bytes that rows take in memory. `content` are the bytes of their content, summaries and
+/// outlines, as the statement reports them.
 pub(crate) fn row_bytes(rows: usize, content: i64) -> u64 {
     rows as u64 * ROW_BYTES + content.unsigned_abs()
 }

@@ -1,4 +1,4 @@
-//! Long texts as the database sent them.
+//! A type for long text columns that does not copy them.
 
 use sqlx::{
     Decode, Postgres, Type, Value as _, ValueRef,
@@ -8,8 +8,8 @@ use sqlx::{
 
 use crate::error::StoreError;
 
-/// A text column, neither copied nor checked for UTF-8 yet. For 64 MiB either would block a thread
-/// that serves calls for too long.
+/// A text column as the database has sent it: not copied, and not yet checked to be UTF-8. Doing
+/// either to a text of 64 MiB would block a thread that serves calls for too long.
 pub(crate) struct StoredText(PgValue);
 
 impl StoredText {

@@ -1,5 +1,4 @@
-//! Summaries of large messages: which messages lack one, and the transaction that stores summaries
-//! and ends the job.
+//! Summaries of large messages: finds the messages that lack one, and stores summaries.
 
 use anneal_core::{
     job::JobKind,
@@ -41,7 +40,7 @@ pub struct UnsummarizedMessage {
 pub struct MessageSummary {
     /// The summarized message.
     pub message: MessageId,
-    /// The summary. None: it would not be shorter than the message.
+    /// The summary. None: no summary would be shorter than the message.
     pub summary: Option<SummarySpec>,
 }
 
@@ -108,8 +107,8 @@ impl Store {
         .transpose()
     }
 
-    /// Stores summaries while the job's lease is held, and leaves the job running: summaries of
-    /// other messages have failed.
+    /// Stores summaries without ending the job, whose summaries of other messages have failed.
+    /// Fails if the job's lease is lost.
     pub async fn store_summaries(
         &self,
         job: &ClaimedJob,
@@ -125,7 +124,8 @@ impl Store {
         Ok(())
     }
 
-    /// Stores summaries and ends the job; with `more` it waits again at once.
+    /// Stores summaries and ends the job. `more`: whether other messages lack a summary; then the
+    /// job waits again, due at once.
     pub async fn record_summaries(
         &self,
         job: &ClaimedJob,

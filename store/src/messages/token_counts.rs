@@ -1,7 +1,8 @@
-//! The transaction that stores token counts, enqueues the jobs that they trigger, and ends the
-//! counting jobs. It handles many conversations at once, and reads only those tails in which a
-//! trigger may have been reached. Locks are taken in one order everywhere: conversations, messages,
-//! jobs, each kind sorted. A lost lease rolls everything back.
+//! Reads uncounted messages. Stores their token counts in a transaction that also enqueues the jobs
+//! that are then due, and ends the counting jobs. The transaction handles many conversations at
+//! once, and reads only those tails in which a trigger may have been reached. It takes locks in the
+//! order of all transactions: conversations, messages, jobs, each kind sorted. If one lease is
+//! lost, everything is rolled back.
 
 use std::collections::HashMap;
 
@@ -29,17 +30,19 @@ use crate::{
     },
 };
 
-/// Most messages of a conversation that is counted in a batch with others: the transaction is short
-/// because each part is small.
+/// A conversation with more uncounted messages is not counted in a batch, whose transaction must be
+/// short.
 const MESSAGES_IN_BATCH: i64 = 32;
 
-/// Most bytes of their text: the slowest text known takes 22 ms.
+/// A conversation with more bytes of uncounted text is not counted in a batch. The slowest known
+/// text of this length takes 22 ms to count.
 const BYTES_IN_BATCH: i64 = 32 * 1024;
 
-/// Most messages of a conversation that is counted by itself; more wait for its next run.
+/// Most messages that one run counts of a conversation that is counted by itself. The others wait
+/// for the next run.
 const MESSAGES_OF_ONE: i64 = 500;
 
-/// Most bytes of their text after the first message.
+/// Most bytes of text that such a run counts, unless the first message alone has more.
 const BYTES_OF_ONE: i64 = 8 * 1024 * 1024;
 
 /// The messages of a conversation that are not counted yet, oldest first.
@@ -58,21 +61,21 @@ pub struct UncountedMessages {
 /// The counts of one job's messages.
 #[derive(Debug, Clone)]
 pub struct CountedMessages<'a> {
-    /// The job that they belong to.
+    /// The counting job.
     pub job: &'a ClaimedJob,
     /// Every message up to this one was counted before.
     pub counted: MessageId,
-    /// The counts of the messages that follow.
+    /// The counts of the messages after `counted`.
     pub counts: Vec<(MessageId, Tokens)>,
 }
 
 impl CountedMessages<'_> {
-    /// The message up to which all are counted with these counts.
+    /// The last message that these counts cover.
     fn last(&self) -> MessageId {
         self.counts.last().map_or(self.counted, |(id, _)| *id)
     }
 
-    /// Tokens of the largest message.
+    /// Tokens of the largest message that was counted.
     fn largest(&self) -> Tokens {
         self.counts
             .iter()
@@ -94,6 +97,7 @@ struct LockedConversation {
     has_stored_bounds: bool,
 }
 
+/// The columns of a locked conversation. Those that begin with `quiet` are the trigger bounds.
 struct LockedRow {
     conversation_id: Uuid,
     counted_message_id: i64,
@@ -102,11 +106,12 @@ struct LockedRow {
     quiet_message_id: Option<i64>,
     quiet_token_total: Option<i64>,
     quiet_large_tokens: Option<i64>,
+    /// Whether the bounds were computed under the present settings and window.
     is_quiet: bool,
 }
 
 impl LockedRow {
-    fn head(&self) -> LockedConversation {
+    fn conversation(&self) -> LockedConversation {
         LockedConversation {
             counted: MessageId(self.counted_message_id),
             last: MessageId(self.last_message_id),
@@ -126,8 +131,8 @@ impl LockedRow {
 }
 
 impl LockedConversation {
-    /// Whether these counts continue what is counted, and their messages exist. Otherwise the
-    /// conversation was deleted and created again under the same id.
+    /// Whether these counts follow the messages that are counted already, and their messages exist.
+    /// If not, the conversation was deleted and created again under the same id.
     fn accepts(&self, one: &CountedMessages<'_>) -> bool {
         one.counted == self.counted && one.last() <= self.last
     }
@@ -137,7 +142,7 @@ impl LockedConversation {
         self.last > self.counted_after(one)
     }
 
-    /// The message up to which all are counted after these counts.
+    /// The message up to which all messages are counted once these counts are stored.
     fn counted_after(&self, one: &CountedMessages<'_>) -> MessageId {
         if self.accepts(one) {
             one.last()
@@ -154,9 +159,9 @@ impl LockedConversation {
 }
 
 impl Store {
-    /// Reads the uncounted messages of these jobs' conversations. Slow ones are left out:
-    /// conversations with more than 32 uncounted messages or 32 KiB are read by
-    /// [`Store::read_uncounted_page`]. Deleted conversations are missing as well.
+    /// Reads the uncounted messages of these jobs' conversations. Conversations with more than 32
+    /// uncounted messages or 32 KiB of uncounted text are left out; [`Store::read_uncounted_page`]
+    /// reads them. Deleted conversations are missing as well.
     pub async fn read_uncounted_messages(
         &self,
         jobs: &[&ClaimedJob],
@@ -170,8 +175,8 @@ impl Store {
         Ok(read)
     }
 
-    /// Reads the next uncounted messages of one job's conversation: at most 500, and after the
-    /// first one at most 8 MiB of text. None if the conversation has been deleted.
+    /// Reads the next uncounted messages of one job's conversation: at most 500 with at most 8 MiB,
+    /// or the first one alone if it has more. None if the conversation has been deleted.
     pub async fn read_uncounted_page(
         &self,
         job: &ClaimedJob,
@@ -182,6 +187,8 @@ impl Store {
         Ok(read.remove(&job.conversation))
     }
 
+    /// Reads the next uncounted messages of the jobs' conversations: of each at most `limit`
+    /// messages and `bytes` of content. `whole`: only of conversations that have no more than that.
     async fn read_uncounted_rows(
         &self,
         jobs: &[&ClaimedJob],
@@ -229,10 +236,10 @@ impl Store {
         Ok(read)
     }
 
-    /// Stores the counts of many conversations, checks their triggers, and ends their jobs. An
-    /// entry is None if another transaction holds the conversation, or it has been deleted: nothing
-    /// of it was written, and nothing was waited for. An error means that nothing at all was
-    /// written: each job is then recorded by [`Store::record_counts_of_one`].
+    /// Stores the counts of many conversations, checks their triggers, and ends their jobs. Returns
+    /// an entry for each job. It is None if the conversation was skipped, because another
+    /// transaction holds it or because it has been deleted. After an error nothing is stored; then
+    /// call [`Store::record_counts_of_one`] for each job.
     pub async fn record_counts(
         &self,
         batch: &[CountedMessages<'_>],
@@ -250,8 +257,8 @@ impl Store {
                 Ok(recorded)
             }
             Err(lost) if lost.is_refusal() => {
-                // The caller locks the same conversations again at once: their locks must be free
-                // by then.
+                // Waits for the rollback, because the caller locks the same conversations again at
+                // once.
                 tx.rollback().await?;
                 db.release().await?;
                 Err(lost)
@@ -280,40 +287,41 @@ impl Store {
         committed.ok_or(StoreError::NotFound(Entity::Conversation))
     }
 
+    /// Stores the counts, checks the triggers, ends the jobs and enqueues those that are due.
     async fn write_and_finish(
         &self,
         db: &mut BoundedConnection,
         batch: &[CountedMessages<'_>],
     ) -> Result<Vec<Option<JobCommit>>, StoreError> {
-        let mut heads = lock_free_conversations(db, batch, &self.policy_defaults).await?;
+        let mut locked_rows = lock_free_conversations(db, batch, &self.policy_defaults).await?;
         failpoint!("counting.locked");
-        let taken = batch.iter().filter(|one| {
-            heads
+        let accepted = batch.iter().filter(|one| {
+            locked_rows
                 .get(&one.job.conversation)
-                .is_some_and(|head| head.accepts(one))
+                .is_some_and(|row| row.accepts(one))
         });
-        for (conversation, total) in write_counts(db, taken).await? {
-            heads
+        for (conversation, total) in write_counts(db, accepted).await? {
+            locked_rows
                 .entry(conversation)
-                .and_modify(|head| head.total = total);
+                .and_modify(|row| row.total = total);
         }
         failpoint!("counting.written");
         let locked = || {
             batch
                 .iter()
-                .filter_map(|one| heads.get(&one.job.conversation).map(|head| (one, head)))
+                .filter_map(|one| locked_rows.get(&one.job.conversation).map(|row| (one, row)))
         };
         let tails = self
-            .read_tails(
+            .read_tails_and_store_bounds(
                 db,
-                locked().filter(|(one, head)| !head.is_within_bounds_after(one)),
+                locked().filter(|(one, row)| !row.is_within_bounds_after(one)),
             )
             .await?;
         failpoint!("counting.looked");
         let endings: Vec<JobEnd<'_>> = locked()
-            .map(|(one, head)| JobEnd {
+            .map(|(one, row)| JobEnd {
                 job: one.job,
-                more: head.more_after(one),
+                more: row.more_after(one),
             })
             .collect();
         let mut finished = finish_jobs(db, JobKind::CountTokens, &endings).await?;
@@ -323,7 +331,7 @@ impl Store {
                 .map(|tail| trigger::due_jobs(&tail.state))
                 .unwrap_or_default()
         };
-        let dirty: Vec<_> = endings
+        let due: Vec<_> = endings
             .iter()
             .flat_map(|end| {
                 caused(end.job)
@@ -331,7 +339,7 @@ impl Store {
                     .map(|kind| (end.job.tenant, end.job.conversation, kind))
             })
             .collect();
-        enqueue_jobs_of_many(db, &dirty).await?;
+        enqueue_jobs_of_many(db, &due).await?;
         failpoint!("counting.enqueued");
         let committed = batch.iter().map(|one| {
             let finished = finished.remove(&one.job.conversation)?;
@@ -345,7 +353,7 @@ impl Store {
     }
 
     /// Reads the tails of conversations, and stores the trigger bounds that follow from them.
-    async fn read_tails<'a>(
+    async fn read_tails_and_store_bounds<'a>(
         &self,
         db: &mut BoundedConnection,
         locked: impl Iterator<Item = (&'a CountedMessages<'a>, &'a LockedConversation)>,
@@ -358,20 +366,20 @@ impl Store {
             tenant_and_conversation_ids(locked.iter().map(|(one, _)| one.job));
         let tails =
             tail_stats::read_tails(db, &tenants, &conversations, &self.policy_defaults).await?;
-        let bounds = locked.iter().filter_map(|(one, head)| {
+        let bounds = locked.iter().filter_map(|(one, row)| {
             let TailAndWindow {
                 state,
                 model,
                 window,
             } = tails.get(&one.job.conversation)?;
-            let bounds = state.trigger_bounds(head.counted_after(one), head.total);
+            let bounds = state.trigger_bounds(row.counted_after(one), row.total);
             let (tenant, conversation) = (one.job.tenant.0, one.job.conversation);
-            let by_window = state.policy.goes_by_window();
+            let by_window = state.policy.depends_on_window();
             let (model, window) = (
                 model.clone().filter(|_| by_window),
                 window.filter(|_| by_window),
             );
-            (bounds.is_some() || head.has_stored_bounds).then_some(ConversationBounds {
+            (bounds.is_some() || row.has_stored_bounds).then_some(ConversationBounds {
                 tenant,
                 conversation,
                 bounds,
@@ -392,7 +400,7 @@ fn tenant_and_conversation_ids<'a>(
     jobs.map(|job| (job.tenant.0, job.conversation.0)).unzip()
 }
 
-/// Locks those conversations that no other transaction holds.
+/// Locks those conversations of the batch that no other transaction holds.
 async fn lock_free_conversations(
     db: &mut BoundedConnection,
     batch: &[CountedMessages<'_>],
@@ -410,18 +418,18 @@ async fn lock_free_conversations(
     .await?;
     Ok(rows
         .into_iter()
-        .map(|row| (ConversationId(row.conversation_id), row.head()))
+        .map(|row| (ConversationId(row.conversation_id), row.conversation()))
         .collect())
 }
 
-/// Writes the counts of locked conversations. Returns the conversations' total tokens.
+/// Writes the counts of locked conversations. Returns each conversation's new total of tokens.
 async fn write_counts<'a>(
     db: &mut BoundedConnection,
     counted: impl Iterator<Item = &'a CountedMessages<'a>>,
 ) -> Result<Vec<(ConversationId, Tokens)>, StoreError> {
     let (mut message_tenants, mut message_conversations) = (Vec::new(), Vec::new());
     let (mut messages, mut tokens) = (Vec::new(), Vec::new());
-    let (mut tenants, mut conversations, mut marks) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut tenants, mut conversations, mut counted_up_to) = (Vec::new(), Vec::new(), Vec::new());
     for one in counted.filter(|one| !one.counts.is_empty()) {
         let (tenant, conversation) = (one.job.tenant.0, one.job.conversation.0);
         for (id, count) in &one.counts {
@@ -432,9 +440,9 @@ async fn write_counts<'a>(
         }
         tenants.push(tenant);
         conversations.push(conversation);
-        marks.push(one.last().0);
+        counted_up_to.push(one.last().0);
     }
-    if marks.is_empty() {
+    if counted_up_to.is_empty() {
         return Ok(Vec::new());
     }
     let rows = sqlx::query_file!(
@@ -445,7 +453,7 @@ async fn write_counts<'a>(
         &tokens,
         &tenants,
         &conversations,
-        &marks,
+        &counted_up_to,
     )
     .fetch_all(&mut *db)
     .await?;

@@ -1,5 +1,5 @@
-//! Admits calls of language models under the model's row lock. `settle` ends them. No connection
-//! is held in between.
+//! Admits calls of language models under the model's row lock. `settle.rs` ends them. No database
+//! connection is held while the model answers.
 
 use anneal_core::{
     admission::{self, AdmissionRefusal, AdmissionState, Breaker, CallLimits, CallPurpose},
@@ -31,7 +31,7 @@ pub struct CallAsk<'a> {
     pub conversation: ConversationId,
     /// Purpose of the call.
     pub purpose: CallPurpose,
-    /// Most tokens that it may use: its input and the reserve for its output.
+    /// Most tokens that the call may use: its input and the reserve for its output.
     pub tokens: Tokens,
     /// The operator's limits.
     pub limits: CallLimits,
@@ -39,8 +39,8 @@ pub struct CallAsk<'a> {
 
 impl Store {
     /// Admits a call, or returns the reason for refusing it. [`Store::maintain_lease`] must renew
-    /// the lease until the call is settled. If the caller does not learn whether the call was
-    /// admitted, the lease is settled in the background.
+    /// the lease until the call is settled. If it stays unknown whether the call was admitted, its
+    /// lease is settled in the background.
     pub async fn admit_call(
         &self,
         caller: Caller,
@@ -53,7 +53,7 @@ impl Store {
             .await?;
         let mut settle_on_drop = SettleOnDrop::new(self, None);
         let outcome = match try_admit(&mut db, caller, ask, &mut settle_on_drop).await {
-            // Another turn of the same conversation, with another model, was admitted meanwhile.
+            // A turn of the same conversation with another model was admitted meanwhile.
             Err(StoreError::Database(error))
                 if violated(error.error()) == Some("ai_model_lease_turn_unique") =>
             {
@@ -95,8 +95,8 @@ async fn try_admit(
         tx.rollback().await?;
         return Ok(Err(refusal));
     }
-    // A separate statement: the unique key of turns is checked in the next one and must see these
-    // rows deleted.
+    // Deletes leases that have ended. This needs a statement of its own: the next one checks that
+    // the conversation has no other turn, and must see these rows deleted.
     sqlx::query!(
         "delete from ai_model_lease
          where lease_until_ts <= now() and (model = $2 or tenant_id = $3 or (conversation_id = $1 and turn))",
@@ -113,8 +113,8 @@ async fn try_admit(
         purpose: ask.purpose,
         breaker: ask.limits.breaker,
         lease: Uuid::now_v7(),
-        is_model_probe: state.model.is_half_open || state.tenant.is_half_open,
-        is_conversation_probe: state.conversation.failures >= ask.limits.breaker.failures
+        is_model_trial: state.model.is_half_open || state.tenant.is_half_open,
+        is_conversation_trial: state.conversation.failures >= ask.limits.breaker.failures
             && ask.purpose == CallPurpose::Summary,
     };
     sqlx::query_file!(
@@ -126,7 +126,7 @@ async fn try_admit(
         ask.purpose == CallPurpose::Turn,
         column(ask.tokens),
         f64::from(LEASE_SECONDS),
-        lease.is_model_probe,
+        lease.is_model_trial,
     )
     .execute(&mut *tx)
     .await?;
@@ -136,14 +136,14 @@ async fn try_admit(
     Ok(Ok(lease))
 }
 
-/// Reads the admission state except for the model's breaker.
+/// Reads the admission state, without the model's breaker.
 async fn read_state(
     db: &mut BoundedConnection,
     caller: Caller,
     ask: &CallAsk<'_>,
 ) -> Result<AdmissionState, StoreError> {
     let row = sqlx::query_file!(
-        "sql/call_standing.sql",
+        "sql/admission_state.sql",
         caller.tenant().0,
         ask.conversation.0,
         ask.model,
@@ -159,7 +159,7 @@ async fn read_state(
         conversation: breaker(row.failures, row.open_seconds),
         calls_in_flight: calls(row.under_way),
         tenant_calls_in_flight: calls(row.tenant_under_way),
-        has_other_tenants: row.has_neighbours,
+        has_other_tenants: row.has_neighbors,
         tenant_tokens: tokens(row.tenant_tokens),
         day_left: time_left(Some(row.day_left)).unwrap_or_default(),
         turn_in_flight: row.turn,

@@ -1,5 +1,5 @@
-//! A conversation's messages and boundaries, from which its calls are replayed, and what the calls
-//! cost.
+//! Reads a conversation's messages and boundaries, from which its past calls can be computed, and
+//! what these calls cost.
 
 use anneal_core::{
     caller::{Caller, ConversationId},
@@ -17,7 +17,7 @@ use crate::{
 /// A conversation's messages and boundaries, and what its calls and summaries cost.
 #[derive(Debug, Clone)]
 pub struct CallHistory {
-    /// Its messages and boundaries, to be replayed.
+    /// The messages and boundaries, from which past calls are computed.
     pub history: History,
     /// Sums of the usage reports.
     pub reported: ReportedTotals,
@@ -30,7 +30,7 @@ pub struct CallHistory {
 pub struct ReportedTotals {
     /// Number of reports.
     pub calls: i64,
-    /// Input tokens, cached and written ones included.
+    /// Input tokens, including those read from the cache and written to it.
     pub input: Tokens,
     /// Input tokens that were read from the cache.
     pub cached: Tokens,
@@ -42,7 +42,8 @@ pub struct ReportedTotals {
     pub cold: i64,
 }
 
-/// How much summarizers read and wrote.
+/// The summaries among a conversation's newest 10,000 messages and checkpoints, and what writing
+/// them cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SummarySpend {
     /// Number of summaries of large messages.
@@ -55,12 +56,12 @@ pub struct SummarySpend {
     pub written: Tokens,
 }
 
-/// Most messages that a replay looks at, the newest ones.
-const REPLAYED_MESSAGES: i64 = 10_000;
+/// Most messages of a history: the newest ones.
+const HISTORY_MESSAGES: i64 = 10_000;
 
 impl Store {
-    /// Reads a conversation's newest 10,000 messages, its boundaries, and the sums of its reports
-    /// and summaries.
+    /// Reads a conversation's newest 10,000 messages, checkpoints and separators, what their
+    /// summaries cost, and the sums of all its usage reports.
     pub async fn read_call_history(
         &self,
         caller: Caller,
@@ -87,7 +88,7 @@ impl Store {
             "sql/economics_messages.sql",
             caller.tenant().0,
             id.0,
-            REPLAYED_MESSAGES
+            HISTORY_MESSAGES
         )
         .fetch_all(&mut *db)
         .await?;
@@ -140,6 +141,7 @@ impl Store {
         id: ConversationId,
     ) -> Result<ReportedTotals, StoreError> {
         let mut db = self.reads.checkout(caller).await?;
+        // The cache state 3 is `CacheState::Cold`.
         let row = sqlx::query!(
             r#"select count(*) as "calls!", coalesce(sum(input_tokens), 0)::bigint as "input!",
                    coalesce(sum(cached_tokens), 0)::bigint as "cached!",

@@ -1,5 +1,5 @@
-//! The lease of an admitted call, renewed while the call runs. A process that dies stops renewing
-//! its leases, and their capacity is free again.
+//! The lease of an admitted call, renewed while the call runs. If the process dies, the lease ends,
+//! and another call can be admitted in its place.
 
 use std::time::Duration;
 
@@ -21,11 +21,11 @@ pub struct ModelLease {
     pub(super) purpose: CallPurpose,
     pub(super) breaker: BreakerSettings,
     pub(super) lease: Uuid,
-    /// Whether this is the tenant's probe call, which tests whether the tenant's breaker or the
-    /// model's may close.
-    pub(super) is_model_probe: bool,
-    /// Whether this is the conversation's probe call.
-    pub(super) is_conversation_probe: bool,
+    /// Whether this is a trial call: its result decides whether the half-open breaker of the tenant
+    /// or of the model closes.
+    pub(super) is_model_trial: bool,
+    /// Whether this is a trial call for the conversation's half-open breaker.
+    pub(super) is_conversation_trial: bool,
 }
 
 impl Store {
@@ -42,8 +42,8 @@ impl Store {
             lease.conversation.0,
             lease.lease,
             f64::from(LEASE_SECONDS),
-            lease.is_model_probe,
-            lease.is_conversation_probe,
+            lease.is_model_trial,
+            lease.is_conversation_trial,
         )
         .execute(&mut *db)
         .await?;
@@ -51,14 +51,15 @@ impl Store {
         Ok(renewed.rows_affected() == 1)
     }
 
-    /// Renews a call's lease until the future is dropped; returns when the lease is lost. A failed
-    /// renewal is tried again at the next beat: two may fail before a lease ends, and one without
-    /// an answer counts as two.
+    /// Renews a call's lease every five seconds until the future is dropped; returns when the lease
+    /// is lost. A failed renewal is followed by another one five seconds later. A lease of 15 s
+    /// survives two renewals in a row that fail immediately, or one that fails only after its time
+    /// limit of five seconds.
     pub async fn maintain_lease(&self, lease: &ModelLease) {
-        let beat = Duration::from_secs(u64::from(HEARTBEAT_SECONDS));
-        let store = self.clone().with_deadline(beat);
+        let interval = Duration::from_secs(u64::from(HEARTBEAT_SECONDS));
+        let store = self.clone().with_deadline(interval);
         loop {
-            tokio::time::sleep(beat).await;
+            tokio::time::sleep(interval).await;
             if let Ok(false) = store.renew_call(lease).await {
                 return;
             }

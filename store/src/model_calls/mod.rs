@@ -2,12 +2,13 @@
 //!
 //! - `admit`: which calls may start.
 //! - `lease`: the lease of an admitted call, renewed while the call runs.
-//! - `settle`: how a call ends: its cost is booked, breakers move, the lease goes. Retried in the
-//!   background.
+//! - `settle`: ends a call: books its cost, updates the breakers, deletes the lease.
 //! - `model_row`: the lock of a model's row, under which calls are admitted and settled.
-//! - `recorded`: the stored answer of an earlier turn, for a repeated request.
-//! - `usage_reports`: reported usage, and what is learnt from it about models.
-//! - `call_history`: what a conversation's calls consisted of and cost.
+//! - `recorded`: the stored answer of an earlier turn, for a repeated request; whether the
+//!   conversation has continued since a question.
+//! - `usage_reports`: stores reported usage, and calibrates models with it and with the errors of
+//!   their providers.
+//! - `call_history`: a conversation's messages and boundaries, and what its calls cost.
 //! - `model_figures`: models and breakers as operators see them.
 
 mod admit;

@@ -28,7 +28,7 @@ pub struct ModelFigures {
     pub tenant_error: String,
     /// Number of tenants whose own breaker for the model is open.
     pub open_tenant_breakers: i64,
-    /// Calls in flight in all processes.
+    /// Calls of all tenants that are under way, in all processes.
     pub under_way: i64,
     /// The caller's calls today (UTC).
     pub calls: i64,
@@ -40,7 +40,7 @@ pub struct ModelFigures {
     pub output: Tokens,
 }
 
-/// A conversation whose calls fail.
+/// A conversation whose summaries fail.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConversationBreaker {
     /// The conversation.
@@ -86,8 +86,8 @@ impl Store {
         Ok(figures.collect())
     }
 
-    /// Lists the caller's conversations whose breaker has opened and whose last call failed, latest
-    /// first; at most 500.
+    /// Lists the caller's conversations whose breaker is open or half open, at most 500. The one
+    /// that stays open longest comes first.
     pub async fn list_conversation_breakers(
         &self,
         caller: Caller,

@@ -1,5 +1,5 @@
-//! The lock of a model's row, under which calls are admitted and settled, and how many calls may
-//! wait for it.
+//! The lock of a model's row (`ai_model_breaker`), under which calls are admitted and settled, and
+//! how many calls may wait for it.
 
 use std::time::Duration;
 
@@ -16,15 +16,16 @@ use crate::{
     rows::breaker,
 };
 
-/// Limits how many calls wait for rows of models at once. A process that hangs may hold such a row
-/// until PostgreSQL ends its session; calls that wait for the row must not take all connections.
+/// Limits how many calls wait for rows of models at once, each with a connection. A process that
+/// hangs may lock such a row until PostgreSQL ends its session. Calls that wait for the row
+/// meanwhile must not take all connections.
 pub(crate) struct ModelRowPermits {
     jobs: Semaphore,
     writes: Semaphore,
 }
 
-/// How long a call waits for a permit: longer than PostgreSQL keeps a session that is idle in a
-/// transaction.
+/// How long a call waits for a permit. Longer than the 5 s after which PostgreSQL ends a session
+/// that is idle in a transaction.
 const PERMIT_DEADLINE: Duration = Duration::from_secs(10);
 
 impl ModelRowPermits {
@@ -50,7 +51,8 @@ impl ModelRowPermits {
 }
 
 impl Store {
-    /// The pool for a purpose: jobs and turns do not wait for each other's connections.
+    /// The pool for calls of a purpose: summaries use that of jobs, turns that of writes, so that
+    /// they do not wait for each other.
     pub(crate) const fn calls_pool(&self, purpose: CallPurpose) -> &Pool {
         match purpose {
             CallPurpose::Summary => &self.jobs,
@@ -58,8 +60,8 @@ impl Store {
         }
     }
 
-    /// Waits for a permit to wait for a model's row. It is returned when it is dropped. The wait
-    /// has the deadline of a use of a connection, and ends before that use begins.
+    /// Waits for the permit that a call needs before it locks a model's row. The wait has the same
+    /// time limit as a use of a connection, and is not part of that use.
     pub(crate) async fn acquire_model_row_permit(
         &self,
         purpose: CallPurpose,
@@ -69,16 +71,19 @@ impl Store {
     }
 }
 
-/// The row of a model.
+/// A model's row of `ai_model_breaker`.
 pub(crate) struct ModelRow {
     pub(crate) breaker: Breaker,
-    /// Number of failures that count against the model.
+    /// How many failures of the present series count against the model. Those of one tenant count
+    /// only up to a limit (`core/src/breaker.rs`).
     pub(crate) evidence: u32,
-    /// The series of failures that they belong to.
+    /// The number of the present series of failures. A new series begins when the model answers or
+    /// its breaker opens.
     pub(crate) series: i64,
 }
 
-/// Locks the model's row and reads its breaker: admissions for one model happen one after another.
+/// Locks the model's row and reads its breaker. Calls of one model are so admitted and settled one
+/// after another.
 pub(crate) async fn lock_model_breaker(
     db: &mut BoundedConnection,
     model: &str,

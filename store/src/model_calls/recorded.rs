@@ -1,4 +1,5 @@
-//! The stored answer of an earlier turn: a repeated request gets it instead of a second call.
+//! Finds the stored answer of an earlier turn. A repeated request gets that answer, without another
+//! call of the model. Also says whether a conversation has continued since a question.
 
 use anneal_core::{
     caller::{Caller, ConversationId},
@@ -16,7 +17,7 @@ use crate::{
 /// The stored answer of an earlier turn.
 #[derive(Debug, Clone)]
 pub struct StoredAnswer {
-    /// The message.
+    /// The message that holds the answer.
     pub message: StoredMessage,
     /// The call that produced it. None: its usage was not recorded.
     pub call: Option<RecordedCall>,
@@ -27,7 +28,7 @@ pub struct StoredAnswer {
 pub struct RecordedCall {
     /// Name of the model.
     pub model: String,
-    /// Input tokens, cached and written ones included.
+    /// Input tokens, including those read from the cache and written to it.
     pub input: Tokens,
     /// Input tokens that were read from the cache.
     pub cached: Tokens,
@@ -40,8 +41,8 @@ pub struct RecordedCall {
 }
 
 impl Store {
-    /// Whether the conversation has continued after a question whose last message is `last`: the
-    /// model answered a later message, or contexts start after it.
+    /// Whether a question whose last message is `last` should no longer be answered, because the
+    /// conversation has continued: a later message is the assistant's, or a separator follows.
     pub async fn is_overtaken(
         &self,
         caller: Caller,

@@ -1,6 +1,7 @@
-//! Settles calls of language models: books their cost, moves breakers, deletes the lease. If the
-//! answer to an admission or to a settlement is lost, the lease is settled in the background, so
-//! that no conversation waits for a call that is not made.
+//! Settles calls of language models: books their cost, updates the breakers, deletes the lease. A
+//! settlement that fails is retried in the background. If it stays unknown whether an admission has
+//! stored a lease, that lease is settled in the background as well. Otherwise the lease would keep
+//! other calls from being admitted until it ends.
 
 use std::{sync::Arc, time::Duration};
 
@@ -30,25 +31,26 @@ use crate::{
     rows::{self, column},
 };
 
-/// Outcome of the call, or calls, under a lease.
+/// The outcome of all provider calls that were made under one lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallOutcome {
     /// Tokens that the model read.
     pub input: Tokens,
     /// Tokens that the model wrote.
     pub output: Tokens,
-    /// Calls that were made under the lease: a turn may make several, or none.
+    /// Number of calls: a turn may make several, or none.
     pub calls: i32,
-    /// The record of the outcome for the model's breakers.
+    /// What the breakers record.
     pub verdict: Verdict,
 }
 
-/// The record of a call for its model's breakers.
+/// What the breakers record of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// The model answers.
+    /// The model answered. Breakers close.
     Answers,
-    /// Nothing: the request was wrong, or the caller did not wait for the answer.
+    /// The call says nothing about the model: the request was wrong, or the caller did not wait for
+    /// the answer. Breakers do not change.
     Nothing,
     /// The call failed, perhaps only for this conversation. The text is never content.
     FailsConversation(String),
@@ -74,36 +76,37 @@ impl Verdict {
     }
 }
 
-/// The settlement of one call, kept across tries.
+/// The settlement of one call. It is kept from one try to the next.
 #[derive(Debug, Clone)]
 pub(crate) struct Settlement {
     lease: ModelLease,
-    settled: CallOutcome,
+    call_outcome: CallOutcome,
     missing_lease: MissingLease,
 }
 
-/// The meaning of a lease that does not exist.
+/// What it means if the lease is not in the database any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MissingLease {
-    /// The lease was lost; the call's cost is booked all the same.
+    /// The lease was lost. The call's cost is booked all the same.
     Lost,
-    /// The lease was settled by an earlier try, or never stored: settling again would book the cost
-    /// twice.
+    /// The lease was settled by an earlier try, or was never stored. Nothing is booked: the cost
+    /// would be booked twice.
     Settled,
 }
 
 impl Settlement {
-    const fn of(lease: ModelLease, settled: CallOutcome) -> Self {
+    const fn of(lease: ModelLease, call_outcome: CallOutcome) -> Self {
         Self {
             lease,
-            settled,
+            call_outcome,
             missing_lease: MissingLease::Lost,
         }
     }
 
-    /// For a call of which it is unknown whether it was admitted, and which will not be made.
+    /// The settlement of a call that will not be made, because it is unknown whether it was
+    /// admitted.
     pub(crate) fn for_unused_lease(lease: &ModelLease) -> Self {
-        let settled = CallOutcome {
+        let call_outcome = CallOutcome {
             input: Tokens::ZERO,
             output: Tokens::ZERO,
             calls: 0,
@@ -111,7 +114,7 @@ impl Settlement {
         };
         Self {
             lease: lease.clone(),
-            settled,
+            call_outcome,
             missing_lease: MissingLease::Settled,
         }
     }
@@ -121,7 +124,8 @@ impl Settlement {
 #[derive(Clone)]
 pub(crate) struct BackgroundSettlements {
     tasks: TaskTracker,
-    /// One settlement at a time uses the database, so that retries do not crowd out new calls.
+    /// Lets one settlement at a time use the database, so that retries leave connections to new
+    /// calls.
     permit: Arc<Semaphore>,
 }
 
@@ -134,25 +138,26 @@ impl Default for BackgroundSettlements {
     }
 }
 
-/// Drop guard: if the outcome of a request about a lease stays unknown, settles the lease in the
-/// background.
+/// A guard for a transaction that stores or deletes a lease: if it is dropped before it is
+/// disarmed, it settles the lease in the background.
 pub(crate) struct SettleOnDrop<'a> {
     store: &'a Store,
     settlement: Option<Settlement>,
 }
 
 impl<'a> SettleOnDrop<'a> {
-    /// A guard that settles this when it is dropped.
+    /// A guard that performs this settlement when it is dropped; None: it does nothing until it is
+    /// armed.
     pub(crate) const fn new(store: &'a Store, settlement: Option<Settlement>) -> Self {
         Self { store, settlement }
     }
 
-    /// Sets what is settled when the guard is dropped.
+    /// Sets the settlement that is performed when the guard is dropped.
     pub(crate) fn arm(&mut self, settlement: Settlement) {
         self.settlement = Some(settlement);
     }
 
-    /// The outcome is known: the guard does nothing.
+    /// Drops the guard without a settlement, because the outcome is known.
     pub(crate) fn disarm(mut self) {
         self.settlement = None;
     }
@@ -160,7 +165,8 @@ impl<'a> SettleOnDrop<'a> {
 
 impl Drop for SettleOnDrop<'_> {
     fn drop(&mut self) {
-        // Without a runtime the process is ending. The lease then expires some seconds later.
+        // Without a runtime the process is ending. Then the lease ends by itself some seconds
+        // later.
         if let (Some(settlement), Ok(runtime)) = (self.settlement.take(), Handle::try_current()) {
             let tasks = self.store.background_settlements.tasks.clone();
             tasks.spawn_on(
@@ -171,8 +177,8 @@ impl Drop for SettleOnDrop<'_> {
     }
 }
 
-/// How long one try in the background may take. Its connection can be dead without an error on this
-/// side.
+/// How long one try in the background may take. Limits the wait on a dead connection that reports
+/// no error.
 const DB_DEADLINE: Duration = Duration::from_secs(5);
 
 /// How long a process that stops waits for settlements in the background.
@@ -187,18 +193,27 @@ async fn settle_in_background(store: Store, mut settlement: Settlement) {
         let outcome = {
             // The semaphore is never closed.
             let _permit = store.background_settlements.permit.acquire().await;
-            store.settle_once(&mut settlement).await
+            let deadline = store.calls_pool(settlement.lease.purpose).deadline();
+            deadline.bound(store.settle_once(&mut settlement)).await
         };
         let Err(error) = outcome else { return };
         if !error.is_transient() || Instant::now() >= until {
-            let Settlement { lease, settled, .. } = settlement;
-            let (calls, input, output) = (settled.calls, settled.input.get(), settled.output.get());
+            let Settlement {
+                lease,
+                call_outcome,
+                ..
+            } = settlement;
+            let (calls, input, output) = (
+                call_outcome.calls,
+                call_outcome.input.get(),
+                call_outcome.output.get(),
+            );
             return warn!(
                 model = lease.model,
                 calls,
                 input_tokens = input,
                 output_tokens = output,
-                "could not end a model call, its lease ends by itself and its cost is not booked: {error}"
+                "could not settle a model call, its lease ends by itself and its cost is not booked: {error}"
             );
         }
         sleep(backoff.next_pause()).await;
@@ -206,21 +221,26 @@ async fn settle_in_background(store: Store, mut settlement: Settlement) {
 }
 
 impl Store {
-    /// Settles a call: books its cost, moves the breakers, deletes the lease. If this fails or is
-    /// dropped, the settlement is retried in the background, for as long as a lease lasts.
+    /// Settles a call: books its cost, updates the breakers, deletes the lease. If this fails, or
+    /// if the future is dropped, the settlement is retried in the background, for as long as a
+    /// lease lasts.
     pub async fn settle_call(
         &self,
         lease: &ModelLease,
-        settled: &CallOutcome,
+        call_outcome: &CallOutcome,
     ) -> Result<(), StoreError> {
-        let mut settle_on_drop =
-            SettleOnDrop::new(self, Some(Settlement::of(lease.clone(), settled.clone())));
+        let mut settle_on_drop = SettleOnDrop::new(
+            self,
+            Some(Settlement::of(lease.clone(), call_outcome.clone())),
+        );
         let Some(settlement) = &mut settle_on_drop.settlement else {
             return Ok(());
         };
-        let mut outcome = self.settle_once(settlement).await;
+        // One deadline for both tries, and for what each waits for.
+        let deadline = self.calls_pool(lease.purpose).deadline();
+        let mut outcome = deadline.bound(self.settle_once(settlement)).await;
         if let Err(StoreError::Conflict(_) | StoreError::Busy | StoreError::ShareInUse) = outcome {
-            outcome = self.settle_once(settlement).await;
+            outcome = deadline.bound(self.settle_once(settlement)).await;
         }
         if outcome.is_ok() {
             settle_on_drop.disarm();
@@ -228,14 +248,14 @@ impl Store {
         outcome
     }
 
-    /// Settles a call in the background. For an owner that is dropped and cannot wait.
-    pub fn settle_call_in_background(&self, lease: &ModelLease, settled: CallOutcome) {
-        let settlement = Settlement::of(lease.clone(), settled);
+    /// Settles a call in the background. For callers that are being dropped and so cannot wait.
+    pub fn settle_call_in_background(&self, lease: &ModelLease, call_outcome: CallOutcome) {
+        let settlement = Settlement::of(lease.clone(), call_outcome);
         drop(SettleOnDrop::new(self, Some(settlement)));
     }
 
-    /// Waits until all settlements in the background are done, at most two seconds. For a process
-    /// that stops and makes no more calls. Leases that are not settled by then expire.
+    /// Waits at most two seconds until all settlements in the background are done. For a process
+    /// that stops and makes no more calls. Leases that are not settled by then end by themselves.
     pub async fn wait_for_settlements(&self) {
         let tasks = &self.background_settlements.tasks;
         tasks.close();
@@ -245,7 +265,7 @@ impl Store {
     async fn settle_once(&self, settlement: &mut Settlement) -> Result<(), StoreError> {
         let Settlement {
             lease,
-            settled,
+            call_outcome,
             missing_lease,
         } = settlement;
         let _permit = self.acquire_model_row_permit(lease.purpose).await?;
@@ -254,14 +274,13 @@ impl Store {
             .checkout(Scope::TenantAndQueue(lease.caller.tenant()))
             .await?;
         let mut tx = db.begin().await?;
-        // Locks the model's row first, as admissions do: an admission that is about to store the
-        // lease holds it.
+        // The lock makes this wait for an admission that is just storing the lease.
         let model = lock_model_breaker(&mut tx, &lease.model).await?;
         failpoint!("call.settling");
         if *missing_lease == MissingLease::Lost || lease_exists(&mut tx, lease).await? {
-            let failed = match settled.verdict {
+            let failure = match call_outcome.verdict {
                 Verdict::Fails(_) => assess_failure(&mut tx, lease, &model).await?,
-                _ => NOT_FAILED,
+                _ => NO_FAILURE,
             };
             sqlx::query_file!(
                 "sql/settle_call.sql",
@@ -269,24 +288,24 @@ impl Store {
                 lease.conversation.0,
                 lease.lease,
                 lease.model,
-                column(settled.input),
-                column(settled.output),
+                column(call_outcome.input),
+                column(call_outcome.output),
                 lease.purpose == CallPurpose::Turn,
-                i32::from(settled.verdict.code()),
-                settled.verdict.error(),
+                i32::from(call_outcome.verdict.code()),
+                call_outcome.verdict.error(),
                 lease.breaker.failures as i32,
-                failed.evidence as i32,
+                failure.evidence as i32,
                 f64::from(lease.breaker.cooldown_seconds),
-                settled.calls,
-                failed.opens_model,
-                failed.tenant_evidence as i32,
-                failed.opens_tenant,
+                call_outcome.calls,
+                failure.opens_model,
+                failure.tenant_evidence as i32,
+                failure.opens_tenant,
                 model.series,
             )
             .execute(&mut *tx)
             .await?;
         }
-        // From here on the commit may have happened even if it fails.
+        // Even if the commit fails, it may have happened.
         *missing_lease = MissingLease::Settled;
         tx.commit().await?;
         db.release().await?;
@@ -295,16 +314,16 @@ impl Store {
     }
 }
 
-/// The evidence against the model after a call that has not failed.
-const NOT_FAILED: FailureOutcome = FailureOutcome {
+/// What breakers record of a call that has not failed for every caller.
+const NO_FAILURE: FailureOutcome = FailureOutcome {
     evidence: 0,
     tenant_evidence: 0,
     opens_model: false,
     opens_tenant: false,
 };
 
-/// Decides how a failed call changes the breakers. The model's row is locked, so what is read here
-/// cannot change meanwhile.
+/// Decides how a call that failed for every caller changes the breakers of the model and of the
+/// tenant. The model's row is locked, so no other call changes them meanwhile.
 async fn assess_failure(
     db: &mut BoundedConnection,
     lease: &ModelLease,
@@ -327,6 +346,8 @@ async fn assess_failure(
         evidence: model.evidence,
         tenant: breaker_state(&of_tenant),
         tenant_failures: of_tenant.failures,
+        // The model has answered, or its breaker has opened, since the failures of another series:
+        // these no longer count against it.
         tenant_evidence: own
             .filter(|own| own.series == model.series)
             .map_or(0, |own| own.evidence.unsigned_abs()),

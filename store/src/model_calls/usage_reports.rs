@@ -1,4 +1,5 @@
-//! Usage that providers reported, and what is learnt from it about models.
+//! Stores the usage that providers reported. Calibrates models with it, and with what providers say
+//! about them in errors.
 
 use anneal_core::{
     caller::{Caller, ConversationId},
@@ -16,7 +17,7 @@ use crate::{
 /// A usage report to store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UsageReport {
-    /// The caller's request id; a report with the same id is stored once.
+    /// The caller's request id. Reports with the same id are stored once.
     pub request_id: String,
     /// Digest of the report.
     pub digest: Digest,
@@ -38,24 +39,25 @@ pub struct Calibration {
     pub reports: i64,
 }
 
-/// Figures of a model that a usage report shows.
+/// What a usage report or an error shows about a model.
 #[derive(Debug, Clone, Copy, Default)]
 struct Observation {
     /// The model's tokens per token counted here.
     ratio: Option<f64>,
-    /// The window that an error has reported.
+    /// The context window in tokens, as an error has reported it.
     window: Option<i64>,
-    /// Tokens that it has read in one call.
+    /// Input tokens of one call that succeeded.
     read: Option<i64>,
 }
 
-/// Most models that are calibrated for one tenant. Names are the caller's text: more of them are
-/// not real models.
+/// Most models that are calibrated for one tenant. Callers choose the names of models in their
+/// reports, so without a limit they could store any number.
 const MAX_MODELS_PER_TENANT: i64 = 1_000;
 
 impl Store {
-    /// Stores a usage report, once per `request_id`, and calibrates its model. A learnt window that
-    /// the call exceeded is deleted.
+    /// Stores a usage report, once per `request_id`, and calibrates its model. If the call read
+    /// more than the context window that an error had reported, that window is wrong and is
+    /// deleted.
     pub async fn report_usage(
         &self,
         caller: Caller,
@@ -72,8 +74,8 @@ impl Store {
         self.calibrate(caller, &report.model, observation).await
     }
 
-    /// Calibrates a model with a count that its provider reported in an error: the model's tokens
-    /// per token counted here.
+    /// Calibrates a model with a token count that its provider reported in an error. `ratio`: the
+    /// model's tokens per token counted here.
     pub async fn learn_ratio(
         &self,
         caller: Caller,
@@ -158,6 +160,7 @@ impl Store {
         }
     }
 
+    /// Updates what is stored about a model. Returns how it counts tokens.
     async fn calibrate(
         &self,
         caller: Caller,
@@ -177,11 +180,11 @@ impl Store {
         .fetch_optional(&mut *db)
         .await?;
         db.release().await?;
-        let learnt = row.map(|row| Calibration {
+        let learned = row.map(|row| Calibration {
             ratio: row.tokens_ratio.unwrap_or(0.0),
             reports: row.reports,
         });
-        Ok(learnt.unwrap_or_default())
+        Ok(learned.unwrap_or_default())
     }
 }
 

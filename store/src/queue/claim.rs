@@ -1,4 +1,4 @@
-//! Which due jobs a worker gets.
+//! Claims due jobs for a worker.
 
 use anneal_core::{
     caller::{Caller, ConversationId, TenantId},
@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::{Store, connection::row_security::Scope, error::StoreError, failpoint};
 
-/// Most tenants that one claim examines; each costs some reads of an index.
+/// Most tenants that one claim examines. Examining a tenant takes some reads of an index.
 const TENANTS_PER_CLAIM: i32 = 1_000;
 
 /// A job that this worker holds for the length of its lease.
@@ -26,7 +26,9 @@ pub struct ClaimedJob {
     pub attempts: i16,
     /// The compaction that a caller asked for, if the job is one.
     pub manual: Option<ManualCompaction>,
+    /// The job's generation at the claim. New work makes it greater.
     pub(super) generation: i64,
+    /// The fencing token of the claim.
     pub(super) lease: Uuid,
 }
 
@@ -44,9 +46,9 @@ pub struct Claim {
 pub struct ManualCompaction {
     /// The subject that the summary should preserve above all.
     pub focus: String,
-    /// The caller's request id, by which it finds its checkpoint.
+    /// The caller's request id, which is stored with the checkpoint.
     pub request_id: String,
-    /// The messages that stay in the tail; None: those that the policy names.
+    /// Which messages stay in the tail; None: those that the policy keeps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep: Option<KeepRecent>,
 }
@@ -61,11 +63,12 @@ impl ClaimedJob {
 impl Store {
     /// Claims up to `limit` due jobs of a kind.
     ///
-    /// - Tenants with due jobs get equal shares, or a quarter of `limit` if that is more, but at
-    ///   most `per_tenant` jobs each. Tenants in `skipped` get none.
-    /// - Rows that another worker holds are skipped.
-    /// - Tenants are examined in order after `cursor`, at most 1,000 at once. A claim may find
-    ///   nothing although tenants behind them have due jobs: `more_after` says where to continue.
+    /// - Each tenant with due jobs gets at most an equal share of `limit` or a quarter of it,
+    ///   whichever is more, and at most `per_tenant` jobs. Tenants in `skipped` get none.
+    /// - Jobs whose rows another transaction has locked are skipped.
+    /// - Tenants are examined in the order of their ids, after `cursor`, at most 1,000 in one
+    ///   claim. So a claim may find nothing although later tenants have due jobs: `more_after` says
+    ///   where to continue.
     pub async fn claim_jobs(
         &self,
         kind: JobKind,

@@ -1,4 +1,5 @@
-//! Marks conversations dirty for kinds of jobs, within the transaction that causes the work.
+//! Enqueues jobs, within the transaction that causes the work. A conversation has at most one job
+//! of each kind: if it waits or runs already, its generation grows.
 
 use anneal_core::{
     caller::{Caller, ConversationId, TenantId},
@@ -8,7 +9,7 @@ use uuid::Uuid;
 
 use crate::{connection::BoundedConnection, error::StoreError, failpoint};
 
-/// Marks a conversation dirty for these kinds, in the caller's transaction, which holds the
+/// Enqueues jobs of these kinds for a conversation, in the caller's transaction, which holds the
 /// conversation's row lock.
 pub(crate) async fn enqueue_jobs(
     db: &mut BoundedConnection,
@@ -16,25 +17,25 @@ pub(crate) async fn enqueue_jobs(
     id: ConversationId,
     kinds: &[JobKind],
 ) -> Result<(), StoreError> {
-    let dirty: Vec<_> = kinds
+    let due: Vec<_> = kinds
         .iter()
         .map(|kind| (caller.tenant(), id, *kind))
         .collect();
-    enqueue_jobs_of_many(db, &dirty).await
+    enqueue_jobs_of_many(db, &due).await
 }
 
-/// Marks many conversations dirty, each for one kind, in the caller's transaction, which holds their
-/// row locks.
+/// Enqueues these jobs of many conversations, in the caller's transaction, which holds the
+/// conversations' row locks.
 pub(crate) async fn enqueue_jobs_of_many(
     db: &mut BoundedConnection,
-    dirty: &[(TenantId, ConversationId, JobKind)],
+    due: &[(TenantId, ConversationId, JobKind)],
 ) -> Result<(), StoreError> {
-    if dirty.is_empty() {
+    if due.is_empty() {
         return Ok(());
     }
-    let tenants: Vec<Uuid> = dirty.iter().map(|(tenant, _, _)| tenant.0).collect();
-    let kinds: Vec<i16> = dirty.iter().map(|(_, _, kind)| kind.code()).collect();
-    let conversations: Vec<Uuid> = dirty.iter().map(|(_, id, _)| id.0).collect();
+    let tenants: Vec<Uuid> = due.iter().map(|(tenant, _, _)| tenant.0).collect();
+    let kinds: Vec<i16> = due.iter().map(|(_, _, kind)| kind.code()).collect();
+    let conversations: Vec<Uuid> = due.iter().map(|(_, id, _)| id.0).collect();
     failpoint!("enqueue.begun");
     sqlx::query_file!(
         "sql/enqueue_jobs.sql",
@@ -49,8 +50,8 @@ pub(crate) async fn enqueue_jobs_of_many(
     Ok(())
 }
 
-/// Marks a conversation dirty for a checkpoint that a caller asked for. It is claimed before
-/// automatic ones.
+/// Enqueues a checkpoint job that a caller asked for. It is claimed before those that triggers
+/// cause. `argument` is the [`ManualCompaction`](super::ManualCompaction) as JSON.
 pub(crate) async fn enqueue_manual_checkpoint(
     db: &mut BoundedConnection,
     caller: Caller,

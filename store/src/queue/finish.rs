@@ -1,4 +1,5 @@
-//! How a claimed job ends: within the transaction of its results, with a failure, or put back.
+//! Ends a claimed job: within the transaction of its results, with a failure, or by putting it back
+//! into the queue.
 
 use std::collections::HashMap;
 
@@ -16,9 +17,9 @@ use crate::{
 /// How a job ended that did its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FinishOutcome {
-    /// Nothing more to do.
+    /// There is nothing more to do.
     Done,
-    /// New work arrived meanwhile, or the job left some: it waits again.
+    /// The job waits again, because new work arrived meanwhile or the job left some work.
     Again,
 }
 
@@ -29,16 +30,17 @@ pub struct JobCommit {
     pub finished: FinishOutcome,
     /// The jobs that the results made due.
     pub caused: Vec<JobKind>,
-    /// False if the conversation had changed so that the results were discarded.
+    /// Whether the results were stored. False: they were discarded, because the conversation had
+    /// changed.
     pub kept: bool,
 }
 
-/// How a job ended that failed.
+/// What becomes of a job that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailOutcome {
-    /// It waits for its next try.
+    /// The job waits for its next try.
     Retry,
-    /// It was given up.
+    /// The job was given up.
     Dead,
 }
 
@@ -80,7 +82,8 @@ impl Store {
         }
     }
 
-    /// Puts jobs back as if they had not been claimed; they are due in `delay_ms`.
+    /// Puts jobs back into the queue as if they had not been claimed. They are due after
+    /// `delay_ms`.
     pub async fn release_jobs(&self, jobs: &[ClaimedJob], delay_ms: i64) -> Result<(), StoreError> {
         let mut db = self.jobs.checkout(Scope::Queue).await?;
         for job in jobs {
@@ -90,8 +93,8 @@ impl Store {
         Ok(())
     }
 
-    /// Defers a job by `delay_ms` because something that it needs is unavailable until then. The
-    /// attempt does not count.
+    /// Defers a job by `delay_ms` because something that it needs is unavailable until then. This
+    /// start does not count.
     pub async fn defer_job(
         &self,
         job: &ClaimedJob,
@@ -132,8 +135,8 @@ pub(crate) struct JobEnd<'a> {
     pub(crate) more: bool,
 }
 
-/// Ends a job within the transaction of its results. An error means that the lease is lost: the
-/// results must not be committed.
+/// Ends a job within the transaction of its results. Fails if the lease is lost: then the results
+/// must not be committed.
 pub(crate) async fn finish_within_transaction(
     db: &mut BoundedConnection,
     job: &ClaimedJob,
@@ -142,9 +145,9 @@ pub(crate) async fn finish_within_transaction(
     finished.into_values().next().ok_or(StoreError::LeaseLost)
 }
 
-/// Ends a job within the transaction of its results, and marks its conversation dirty for the jobs
-/// that they make due. Jobs are locked in the order of their kinds. A job that causes its own kind
-/// is marked before it ends, so that it waits again.
+/// Ends a job within the transaction of its results, and enqueues the jobs that are due because of
+/// them. Rows of jobs are locked in the order of their kinds. A job of the same kind is enqueued
+/// before this one ends, so that it waits again.
 pub(crate) async fn finish_and_enqueue(
     db: &mut BoundedConnection,
     job: &ClaimedJob,
@@ -159,8 +162,8 @@ pub(crate) async fn finish_and_enqueue(
     Ok(finished)
 }
 
-/// Ends jobs of one kind within the transaction of their results. An error means that at least one
-/// lease is lost: none of the results may be committed.
+/// Ends jobs of one kind within the transaction of their results. Fails if at least one lease is
+/// lost: then none of the results may be committed.
 pub(crate) async fn finish_jobs(
     db: &mut BoundedConnection,
     kind: JobKind,

@@ -1,5 +1,5 @@
-//! Leases of claimed jobs: extended by heartbeats, checked within transactions, and freed when they
-//! run out.
+//! The leases of claimed jobs. Heartbeats extend them, transactions check them, and `rescue_jobs`
+//! frees jobs whose lease has ended.
 
 use std::collections::HashSet;
 
@@ -17,7 +17,7 @@ use crate::{
     failpoint,
 };
 
-/// How many jobs a rescue freed.
+/// How many jobs were freed because their leases had ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RescueOutcome {
     /// Jobs that wait again.
@@ -27,8 +27,8 @@ pub struct RescueOutcome {
 }
 
 impl Store {
-    /// Extends the leases of these jobs. Returns for each whether it is still held; the handlers of
-    /// the others must stop.
+    /// Extends the leases of these jobs. Returns for each job whether its lease is still held; jobs
+    /// that have lost their lease must stop.
     pub async fn heartbeat(&self, jobs: &[ClaimedJob]) -> Result<Vec<bool>, StoreError> {
         let mut held = HashSet::with_capacity(jobs.len());
         let mut db = self.jobs.checkout(Scope::Queue).await?;
@@ -63,8 +63,8 @@ impl Store {
             .collect())
     }
 
-    /// Frees up to `limit` jobs of each kind whose lease ran out. Attempts keep counting, so that a
-    /// job that kills its worker is given up in the end.
+    /// Frees up to `limit` jobs of each kind whose lease has ended. Their starts stay counted, so
+    /// that a job that kills its workers is given up in the end.
     pub async fn rescue_jobs(&self, limit: i64) -> Result<RescueOutcome, StoreError> {
         let mut db = self.jobs.checkout(Scope::Queue).await?;
         let mut rescued = RescueOutcome::default();
@@ -84,8 +84,8 @@ impl Store {
     }
 }
 
-/// Locks a job's row within a transaction of results that does not end the job. An error means that
-/// the lease is lost: the results must not be committed.
+/// Locks a job's row within a transaction that stores results but does not end the job. Fails if
+/// the lease is lost: then the results must not be committed.
 pub(crate) async fn lock_claimed_job(
     db: &mut BoundedConnection,
     job: &ClaimedJob,

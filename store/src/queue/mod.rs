@@ -1,13 +1,14 @@
-//! The job queue: rows of `ai_job` and `ai_job_dead`. A claim carries a fencing token (`lease`); a
-//! worker that has lost its lease can change nothing any more.
+//! The job queue: the tables `ai_job` and `ai_job_dead`. Each claim has a fencing token (`lease`),
+//! so that a worker that has lost its lease can change nothing any more.
 //!
-//! - `enqueue`: marks conversations dirty, within the transaction that causes the work.
-//! - `claim`: which due jobs a worker gets.
-//! - `heartbeat`: extends leases, checks them, and frees jobs whose lease ran out.
+//! - `enqueue`: enqueues jobs within the transaction that causes the work.
+//! - `claim`: claims due jobs for a worker.
+//! - `heartbeat`: the leases of claimed jobs: extends them, checks them, and frees jobs whose lease
+//!   has ended (`rescue_jobs`).
 //! - `finish`: ends a job within the transaction of its results, or records a failure, a release, a
 //!   deferral.
-//! - `operate`: what operators list, requeue and discard, and the queue's figures.
-//! - `notify`: NOTIFY from servers to workers that there is work.
+//! - `operate`: lists, requeues and discards jobs for operators, and reads the queue's figures.
+//! - `notify`: tells workers that there is work (PostgreSQL's NOTIFY).
 
 mod claim;
 mod enqueue;

@@ -1,5 +1,5 @@
-//! Notifications from servers to workers: a hint that there is work, never a message that must
-//! arrive. They are sent after the commit, at most once per kind in 50 ms. Workers poll as well.
+//! Notifications to workers that there is work. They are sent after the commit, at most one per
+//! kind of job in 50 ms. A lost notification does no harm: workers poll as well.
 
 use std::{
     sync::{
@@ -20,9 +20,10 @@ use crate::{
     error::StoreError,
 };
 
+/// PostgreSQL's notification channel.
 const CHANNEL: &str = "anneal_jobs";
 
-/// Shortest time between two notifications.
+/// Shortest time between two notifications of the same kind.
 const MIN_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How long sending one notification may take.
@@ -46,10 +47,10 @@ impl JobNotifier {
         }
     }
 
-    /// Sends notifications until the future is dropped. One that cannot be sent is dropped: workers
-    /// poll.
+    /// Sends notifications until the future is dropped. A notification that cannot be sent is given
+    /// up.
     pub async fn run(&self, store: Store) {
-        // One notification without an answer must not hold up those after it.
+        // The deadline limits how long one notification delays those after it.
         let store = store.with_deadline(SEND_DEADLINE);
         loop {
             self.wake.notified().await;
@@ -88,8 +89,7 @@ impl Store {
     }
 
     /// Listens for notifications on a connection of its own. Behind a pooler in transaction mode
-    /// that is impossible, and this waits for ever: a session that listens would receive
-    /// notifications for whichever client has it next.
+    /// this never returns: a session there serves many clients in turn, so listening is impossible.
     pub async fn listen(&self) -> Result<JobNotifications, StoreError> {
         if self.settings.pooling == Pooling::Transaction {
             return std::future::pending().await;
@@ -106,12 +106,13 @@ pub struct JobNotifications {
 }
 
 impl JobNotifications {
-    /// Waits for the next notification. None: its kind is unknown to this build. An error means
-    /// that the connection is lost; listen again.
+    /// Waits for the next notification, and returns the kind of job that it is about. None: the
+    /// kind is unknown to this build. After an error the connection is lost; call [`Store::listen`]
+    /// again.
     pub async fn next(&mut self) -> Result<Option<JobKind>, StoreError> {
-        let ring = self.listener.recv().await?;
+        let notification = self.listener.recv().await?;
         Ok(JobKind::ALL
             .into_iter()
-            .find(|kind| kind.name() == ring.payload()))
+            .find(|kind| kind.name() == notification.payload()))
     }
 }

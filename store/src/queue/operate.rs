@@ -1,4 +1,4 @@
-//! The queue as operators see it: jobs to list, requeue and discard, and figures over all tenants.
+//! What operators do with the queue: list, requeue and discard jobs, and read its figures.
 
 use anneal_core::{
     caller::{Caller, ConversationId},
@@ -16,11 +16,11 @@ use crate::{
 /// State of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobState {
-    /// Waits until it is due.
+    /// The job waits until it is due, or until a worker claims it.
     Waiting,
-    /// A worker holds it.
+    /// A worker holds the job.
     Running,
-    /// Given up; waits for an operator.
+    /// The job was given up; an operator decides what becomes of it.
     Dead,
 }
 
@@ -35,32 +35,33 @@ pub struct Job {
     pub state: JobState,
     /// Starts since the last success.
     pub attempts: i16,
-    /// When it is due (waiting), its lease ends (running), or it died (dead).
+    /// Of a waiting job: when it is due. Of a running one: when its lease ends. Of a dead one: when
+    /// it was given up.
     pub due: Micros,
     /// Since when there has been work to do.
     pub dirty: Micros,
     /// The last error; never content.
     pub last_error: String,
-    /// The worker that holds it.
+    /// The worker that holds it; empty: none.
     pub worker: String,
 }
 
 /// Which jobs to list.
 #[derive(Debug, Clone, Default)]
 pub struct JobFilter {
-    /// Only of this kind.
+    /// Only jobs of this kind.
     pub kind: Option<JobKind>,
-    /// Only in this state.
+    /// Only jobs in this state.
     pub state: Option<JobState>,
-    /// Only of this conversation.
+    /// Only jobs of this conversation.
     pub conversation: Option<ConversationId>,
-    /// Only after this position: state, kind and conversation of the last entry.
+    /// Only jobs after this position: state, kind and conversation of the previous page's last job.
     pub after: Option<(JobState, JobKind, ConversationId)>,
-    /// Most entries.
+    /// Most jobs of the page.
     pub limit: i64,
 }
 
-/// Jobs by state, kind and conversation.
+/// A page of jobs, in the order of state, kind and conversation.
 #[derive(Debug, Clone)]
 pub struct JobPage {
     /// The entries of the page.
@@ -82,7 +83,7 @@ pub struct QueueFigures {
     pub running: i64,
     /// Jobs that were given up.
     pub dead: i64,
-    /// Microseconds that the oldest ready job has been due.
+    /// For how many microseconds the oldest of the ready jobs has been due.
     pub oldest_ready_us: i64,
 }
 
@@ -166,7 +167,7 @@ impl Store {
         })
     }
 
-    /// Requeues a dead job, or makes a waiting one due now.
+    /// Makes a dead job wait again, or a waiting one due now. Returns the job.
     pub async fn requeue_job(
         &self,
         caller: Caller,

@@ -1,11 +1,11 @@
-//! Sessions: which conversation is active in a chat.
+//! Sessions: which conversation is active in a place (a thread, a group, a person's direct chat).
 //!
-//! - `resolve`: the active conversation of a session key, created if there is none.
-//! - `rotate`: a new conversation in place of the active one.
+//! - `resolve`: finds the active conversation of a session key, and creates one if there is none.
+//! - `rotate`: replaces the active conversation by a new one.
 //!
-//! A session's row is locked after its conversation's row, as every other row is. A transaction
-//! that changes which conversation is active locks the old one first, and looks again if another
-//! was faster.
+//! A session's row is locked after its conversation's row, as every other row is. So a transaction
+//! that replaces the active conversation first locks the conversation. If another one has become
+//! active meanwhile, it tries again.
 
 mod resolve;
 mod rotate;
@@ -18,20 +18,22 @@ use crate::{conversations::Conversation, rows::Micros};
 /// try means that another call succeeded.
 const MAX_TRIES: usize = 64;
 
-/// A session, and the conversation that was asked for.
+/// A session with its active conversation, or with the one that a rotation has created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredSession {
-    /// The active conversation, or the one that a rotation created.
+    /// The active conversation, or the one that a rotation has created.
     pub conversation: Conversation,
-    /// When the session was first seen. None: its active conversation has been deleted since.
+    /// When the session was created. None: it no longer exists, because its active conversation has
+    /// been deleted.
     pub seen: Option<Micros>,
-    /// When it was last rotated. None: never.
+    /// When the session was last rotated. None: never.
     pub rotated: Option<Micros>,
     /// Whether this request created the conversation.
     pub is_new: bool,
 }
 
-/// Builds a `StoredSession` from a row with all columns of a conversation and the session's two.
+/// Builds a `StoredSession` from a row with all columns of a conversation, and `seen_us` and
+/// `rotated_us` of the session.
 macro_rules! session {
     ($row:expr, $is_new:expr) => {{
         let row = $row;

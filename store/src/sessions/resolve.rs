@@ -1,4 +1,4 @@
-//! The active conversation of a session key, created if there is none.
+//! Finds the active conversation of a session key, and creates one if there is none.
 
 use anneal_core::{
     caller::{Caller, ConversationId},
@@ -15,8 +15,8 @@ use crate::{
 };
 
 impl Store {
-    /// Returns the session of a key with its active conversation, in one statement. If there is
-    /// none, creates it from `new`; concurrent calls create one conversation.
+    /// Returns the session of a key with its active conversation. If there is none, creates both;
+    /// `new` are the attributes of the conversation. Concurrent calls create only one.
     pub async fn resolve_session(
         &self,
         caller: Caller,
@@ -67,7 +67,7 @@ async fn create_session(
             let is_new = session.conversation.id == ConversationId(id);
             return Ok(StoredSession { is_new, ..session });
         }
-        // Another call deleted it in between.
+        // Another call has deleted the session's conversation meanwhile: try again.
     }
     Err(StoreError::SessionMoved)
 }

@@ -1,4 +1,4 @@
-//! A new conversation in place of the active one.
+//! Rotates a session: replaces its active conversation by a new one.
 
 use anneal_core::{
     caller::{Caller, ConversationId},
@@ -20,12 +20,12 @@ use crate::{
     rows::{column, encoding_code, json},
 };
 
-/// How a rotation's conversation starts.
+/// With which attributes the new conversation is created.
 #[derive(Debug, Clone)]
 pub enum RotationStart {
-    /// With the old conversation's attributes; with these if there is none.
+    /// With those of the old conversation. The given ones apply only if there is no old one.
     AsBefore(CountedConversation),
-    /// With these attributes.
+    /// With the given ones.
     As(CountedConversation),
 }
 
@@ -34,17 +34,17 @@ pub enum RotationStart {
 pub struct Rotation<'a> {
     /// The session's key.
     pub key: &'a SessionKey,
-    /// Request id that makes the rotation repeatable.
+    /// The caller's request id. None: a repetition rotates again.
     pub request_id: Option<&'a str>,
-    /// Digest of what the caller asked for.
-    pub asked: Digest,
-    /// How the new conversation starts.
+    /// Digest of the caller's request.
+    pub request_digest: Digest,
+    /// With which attributes the new conversation is created.
     pub start: RotationStart,
 }
 
 impl Store {
     /// Replaces a session's active conversation by a new one, and archives the old one; with a
-    /// request id once. A key without a session gets its first one.
+    /// request id only once. If the key has no session yet, creates it.
     pub async fn rotate_session(
         &self,
         caller: Caller,
@@ -81,8 +81,8 @@ async fn rotate_once(
     Err(StoreError::SessionMoved)
 }
 
-/// Finds the conversation that this rotation creates. Fails if the id was created by a different
-/// request.
+/// Finds the conversation with the id that this rotation gives. Fails if a different request has
+/// created it.
 async fn find_rotation(
     db: &mut BoundedConnection,
     caller: Caller,
@@ -94,7 +94,7 @@ async fn find_rotation(
         .await?;
     let Some(row) = row else { return Ok(None) };
     if rotation.request_id.is_some()
-        && row.create_digest.as_deref() != Some(rotation.asked.as_slice())
+        && row.create_digest.as_deref() != Some(rotation.request_digest.as_slice())
     {
         return Err(StoreError::RequestIdReused);
     }
@@ -116,7 +116,8 @@ async fn find_active(
     Ok(id.map(ConversationId))
 }
 
-/// Inserts the first conversation of a session. None: another call was faster.
+/// Inserts the first conversation of a session. Returns None if another call has created the
+/// session or this conversation meanwhile.
 async fn insert_first(
     db: &mut BoundedConnection,
     caller: Caller,
@@ -124,15 +125,18 @@ async fn insert_first(
     id: Uuid,
 ) -> Result<Option<StoredSession>, StoreError> {
     let (RotationStart::AsBefore(new) | RotationStart::As(new)) = &rotation.start;
-    let digest = rotation.request_id.map(|_| rotation.asked.as_slice());
+    let digest = rotation
+        .request_id
+        .map(|_| rotation.request_digest.as_slice());
     match insert_conversation(db, caller, id, rotation.key.as_str(), digest, new).await {
         Ok(()) => find_rotation(db, caller, rotation, id).await,
-        Err(error) if is_late(&error) => Ok(None),
+        Err(error) if already_exists(&error) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Replaces the active conversation under its row lock. None: another call was faster.
+/// Replaces the active conversation under its row lock. Returns None if another call has changed or
+/// deleted it meanwhile.
 async fn replace_active(
     db: &mut BoundedConnection,
     caller: Caller,
@@ -148,7 +152,7 @@ async fn replace_active(
     };
     match replacement {
         Replacement::Done => {
-            // Read before the commit: after it, another call can delete the conversation.
+            // Read before the commit, after which another call can delete the conversation.
             let session = find_rotation(&mut tx, caller, rotation, id).await?;
             tx.commit().await?;
             Ok(session)
@@ -198,21 +202,23 @@ async fn insert_replacement(
         tokens,
         new.map(|new| json(&new.policy)),
         new.map(|new| encoding_code(new.encoding)),
-        rotation.request_id.map(|_| rotation.asked.as_slice()),
+        rotation
+            .request_id
+            .map(|_| rotation.request_digest.as_slice()),
     )
     .execute(tx)
     .await;
     match inserted {
         Ok(done) if done.rows_affected() == 1 => Ok(Replacement::Done),
         Ok(_) => Ok(Replacement::TooLate),
-        Err(error) if is_late(&error) => Ok(Replacement::TooLate),
+        Err(error) if already_exists(&error) => Ok(Replacement::TooLate),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Whether another call has just created the session, or the conversation of this repeated
-/// rotation.
-fn is_late(error: &sqlx::Error) -> bool {
+/// Whether an insert failed because another call has just created the same session, or the same
+/// conversation for the same request.
+fn already_exists(error: &sqlx::Error) -> bool {
     matches!(
         violated(error),
         Some("ai_session_pkey" | "ai_conversation_pkey")

@@ -1,5 +1,6 @@
-//! What servers look up to identify a caller. The tables `api_key` and `tenant` have no row-level
-//! security: they are read before a tenant is known, with [`Scope::Nobody`].
+//! Looks up keys and tenants, so that a server can identify a caller. The tables `api_key` and
+//! `tenant` have no row-level security, because they are read before the tenant is known. So
+//! [`Scope::Nobody`] can read them.
 
 use std::time::Duration;
 
@@ -17,8 +18,7 @@ pub struct ActiveKey {
     pub verbs: Verbs,
     /// SHA-256 of the key's secret part.
     pub secret_digest: Vec<u8>,
-    /// Time until it expires, from the moment at which the database was read. None: it never
-    /// expires.
+    /// Time until the key expires, from the moment at which it was read. None: it never expires.
     pub ends_in: Option<Duration>,
 }
 
@@ -45,7 +45,7 @@ impl Store {
         }))
     }
 
-    /// Records that these keys were used in this hour.
+    /// Records that these keys were used in the current hour.
     pub async fn record_key_uses(&self, keys: &[Uuid]) -> Result<(), StoreError> {
         let mut db = self.writes.checkout(Scope::Nobody).await?;
         sqlx::query!(
@@ -69,6 +69,7 @@ impl Store {
     }
 }
 
+/// The verbs that a column stores as bits.
 pub(super) fn verbs(bits: i16) -> Verbs {
     Verbs::from_bits(u8::try_from(bits).unwrap_or_default())
 }

@@ -1,8 +1,7 @@
 //! Tenants and their API keys.
 //!
-//! - `credentials`: what servers look up to identify a caller.
-//! - `owner`: what only the owner of the database does: creating tenants, creating and revoking
-//!   keys.
+//! - `credentials`: looks up keys and tenants, so that a server can identify a caller.
+//! - `owner`: creates tenants, creates and revokes keys; only the owner of the database can.
 //! - `usage`: how much a tenant has stored.
 
 mod credentials;

@@ -1,4 +1,4 @@
-//! What only the owner of the database does: creating tenants, creating and revoking keys.
+//! Creates tenants, creates and revokes keys. Only the owner of the database can do this.
 
 use anneal_core::caller::Verbs;
 use sqlx::PgConnection;
@@ -14,7 +14,7 @@ use crate::{
 /// A key as it is listed, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedKey {
-    /// The public part of the key.
+    /// Id of the key: its public part.
     pub id: Uuid,
     /// Name of the tenant that the key belongs to.
     pub tenant: String,
@@ -24,11 +24,11 @@ pub struct ListedKey {
     pub verbs: Verbs,
     /// Time of creation.
     pub created: Micros,
-    /// Time from which on it is refused. None: it never expires.
+    /// Time from which on the key is refused. None: it never expires.
     pub expires: Option<Micros>,
-    /// Whether it has expired.
+    /// Whether the key has expired, by the database's clock.
     pub has_expired: bool,
-    /// Time of its revocation.
+    /// Time of its revocation. None: it is not revoked.
     pub revoked: Option<Micros>,
     /// The hour of its last use. None: it was never used.
     pub last_used: Option<Micros>,
@@ -56,17 +56,18 @@ pub struct NewKey<'a> {
     pub secret_digest: &'a [u8],
     /// The verbs that the key allows.
     pub verbs: Verbs,
-    /// Days until it expires. None: it never expires.
+    /// Days until the key expires. None: it never expires.
     pub days: Option<i32>,
 }
 
-/// One connection as the owner of the database, who alone can create tenants and keys. Not pooled.
+/// One connection as the owner of the database, outside the pools.
 pub struct OwnerConnection {
     db: PgConnection,
 }
 
 impl OwnerConnection {
-    /// Connects directly, in session mode: there must be no transaction pooler in between.
+    /// Connects in session mode: there must be no transaction pooler between this process and the
+    /// database.
     pub async fn connect(settings: &StoreSettings) -> Result<Self, StoreError> {
         let settings = StoreSettings {
             pooling: Pooling::Session,
@@ -77,7 +78,7 @@ impl OwnerConnection {
         })
     }
 
-    /// Creates a tenant. False if one of this name exists.
+    /// Creates a tenant. Returns false if there is one with this name already.
     pub async fn create_tenant(&mut self, name: &str) -> Result<bool, StoreError> {
         let inserted = sqlx::query!(
             "insert into tenant (tenant_id, name) values ($1, $2) on conflict (name) do nothing",
@@ -89,7 +90,7 @@ impl OwnerConnection {
         Ok(inserted.rows_affected() == 1)
     }
 
-    /// Lists tenants by name, after `after`; at most `limit`.
+    /// Lists up to `limit` tenants in the order of their names, after the name `after`.
     pub async fn list_tenants(
         &mut self,
         after: &str,
@@ -114,7 +115,7 @@ impl OwnerConnection {
         Ok(tenants.collect())
     }
 
-    /// Stores a key. False if the tenant does not exist.
+    /// Stores a key. Returns false if the tenant does not exist.
     pub async fn create_key(&mut self, key: &NewKey<'_>) -> Result<bool, StoreError> {
         let inserted = sqlx::query!(
             "insert into api_key (key_id, tenant_id, name, secret_digest, verbs, expires_ts)
@@ -131,7 +132,8 @@ impl OwnerConnection {
         Ok(inserted.rows_affected() == 1)
     }
 
-    /// Lists keys, oldest first, after `after`; at most `limit`; of one tenant or of all.
+    /// Lists up to `limit` keys, oldest first, after the key `after`. `tenant`: only keys of the
+    /// tenant with this name; None: of all tenants.
     pub async fn list_keys(
         &mut self,
         tenant: Option<&str>,
@@ -170,7 +172,7 @@ impl OwnerConnection {
         Ok(keys.collect())
     }
 
-    /// Revokes a key. False if it does not exist or is revoked already.
+    /// Revokes a key. Returns false if it does not exist or is revoked already.
     pub async fn revoke_key(&mut self, id: Uuid) -> Result<bool, StoreError> {
         let revoked = sqlx::query!(
             "update api_key set revoked_ts = now() where key_id = $1 and revoked_ts is null",

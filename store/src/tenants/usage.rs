@@ -4,17 +4,17 @@ use anneal_core::caller::Caller;
 
 use crate::{Store, error::StoreError};
 
-/// How much a tenant has stored, counted messages only.
+/// How much a tenant has stored. Messages that are not counted yet are not included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TenantUsage {
     /// Number of messages.
     pub messages: u64,
-    /// Bytes of their content, as it is stored.
+    /// Bytes of the messages' content, as it is stored.
     pub content_bytes: u64,
 }
 
 impl TenantUsage {
-    /// From the columns of `tenant_usage`. They are never negative: a delete subtracts down to 0.
+    /// The usage that a row of `tenant_usage` stores. Its columns are never negative.
     pub(crate) const fn of(messages: i64, content_bytes: i64) -> Self {
         Self {
             messages: messages.unsigned_abs(),

@@ -1,4 +1,4 @@
-//! The figures of a tail that triggers and GetContextUsage look at. No content is read.
+//! Reads the figures of a tail, for triggers and for GetContextUsage. No content is read.
 
 use std::collections::HashMap;
 
@@ -24,7 +24,7 @@ use crate::{
 /// How much of its context a conversation uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContextUsage {
-    /// The figures that the triggers look at.
+    /// The state of the tail from which the triggers decide.
     pub state: TailState,
     /// Tokens of the system prompt.
     pub system_prompt: Tokens,
@@ -34,14 +34,14 @@ pub struct ContextUsage {
     pub boundary: Boundary,
     /// The encoding that the conversation's tokens are counted in.
     pub encoding: Encoding,
-    /// Tokens of the tail as it is sent now. With stepped cooling, cool messages may still be sent
-    /// with their original content.
+    /// Tokens of the tail as contexts send it now. With stepped cooling, cool messages may still be
+    /// sent with their original content.
     pub sent: Tokens,
-    /// Messages of the tail that are sent as their summaries.
+    /// Messages of the tail that contexts send as their summaries.
     pub swapped: Vec<SwappedMessage>,
-    /// Tokens that the swaps save.
+    /// Tokens that are saved because summaries are sent instead of originals.
     pub saved: Tokens,
-    /// Messages of the tail that are not counted yet.
+    /// Number of messages of the tail that are not counted yet.
     pub estimated: u64,
 }
 
@@ -59,7 +59,7 @@ impl Store {
     }
 }
 
-/// Reads the figures that the triggers look at, as the current transaction sees them.
+/// Reads the state of the tail from which the triggers decide, as the current transaction sees it.
 pub(crate) async fn read_tail_state(
     db: &mut BoundedConnection,
     caller: Caller,
@@ -73,7 +73,7 @@ pub(crate) async fn read_tail_state(
     )
 }
 
-/// The figures that the triggers look at, and the model window on which they depend.
+/// The state of a tail, and the model and context window on which its triggers depend.
 pub(crate) struct TailAndWindow {
     pub(crate) state: TailState,
     /// The model that the conversation or its settings name.
@@ -82,7 +82,7 @@ pub(crate) struct TailAndWindow {
     pub(crate) window: Option<i64>,
 }
 
-/// Reads the figures and windows of many conversations; deleted ones are missing.
+/// Reads the tails of many conversations; deleted ones are missing in the result.
 pub(crate) async fn read_tails(
     db: &mut BoundedConnection,
     tenants: &[Uuid],
@@ -91,7 +91,7 @@ pub(crate) async fn read_tails(
 ) -> Result<HashMap<ConversationId, TailAndWindow>, StoreError> {
     let preview = PolicyOverrides::default();
     let rows = select_rows(db, tenants, conversations, policy_defaults, &preview).await?;
-    let looked = rows.into_iter().map(|mut row| {
+    let tails = rows.into_iter().map(|mut row| {
         let (id, model, window) = (
             ConversationId(row.conversation_id),
             row.model.take(),
@@ -106,7 +106,7 @@ pub(crate) async fn read_tails(
             },
         ))
     });
-    looked.collect()
+    tails.collect()
 }
 
 /// Reads the boundary after which contexts start, as the current transaction sees it.
@@ -124,7 +124,7 @@ pub(crate) async fn read_boundary(
     ))
 }
 
-/// Reads the figures that the triggers look at, and everything else that GetContextUsage shows.
+/// Reads everything that GetContextUsage shows, including the state for the triggers.
 async fn read_usage(
     db: &mut BoundedConnection,
     caller: Caller,
@@ -159,6 +159,7 @@ async fn select_rows(
     Ok(rows)
 }
 
+/// A row of tail_usage.sql.
 struct UsageRow {
     conversation_id: Uuid,
     last_message_id: i64,

@@ -1,7 +1,8 @@
-//! Stored trigger bounds: how far a conversation may grow before a trigger can be reached. They are
-//! computed when a tail is read, so that counting need not read it each time. A transaction that
-//! changes a conversation otherwise than by messages and their counts sets `quiet_message_id` to
-//! null.
+//! Stored trigger bounds: how much a conversation may grow before a trigger can be reached. They
+//! are computed when a tail is read, so that counting need not read the tail each time. New
+//! messages and their counts leave the bounds valid. The columns of `ai_conversation` that begin
+//! with `quiet_` hold the bounds. A transaction that changes a conversation in another way must
+//! clear them: it sets `quiet_message_id` to null.
 
 use anneal_core::{caller::ConversationId, tokens::Tokens, trigger::TriggerBounds};
 use uuid::Uuid;
@@ -14,11 +15,11 @@ use crate::{
 pub(crate) struct ConversationBounds {
     pub(crate) tenant: Uuid,
     pub(crate) conversation: ConversationId,
-    /// None: every new message may reach a trigger.
+    /// None: there are no bounds, because the next message may already reach a trigger.
     pub(crate) bounds: Option<TriggerBounds>,
-    /// The model on whose window the bounds depend. None: they depend on no window that can change.
+    /// The model on whose context window the bounds depend. None: they depend on none.
     pub(crate) model: Option<String>,
-    /// The window that the model's provider has reported.
+    /// The context window that the model's provider has reported, in tokens.
     pub(crate) window: Option<i64>,
 }
 
@@ -46,7 +47,7 @@ pub(crate) async fn put_trigger_bounds(
     let models: Vec<Option<String>> = all.iter().map(|one| one.model.clone()).collect();
     let windows: Vec<Option<i64>> = all.iter().map(|one| one.window).collect();
     sqlx::query_file!(
-        "sql/note_quiet.sql",
+        "sql/put_trigger_bounds.sql",
         &tenants,
         &conversations,
         &messages as &[Option<i64>],

@@ -1,6 +1,7 @@
-//! The `anneal` binary, built where tests of whole processes find it.
+//! The binary `anneal` as a binary of this package. Tests find its path in
+//! `CARGO_BIN_EXE_anneal-under-test`, and it has failpoints if that feature is on.
 
-/// The allocator of the binary that is shipped: what a process takes of memory depends on it.
+/// The same allocator as in the shipped binary, because tests measure the memory of processes.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,11 +1,11 @@
 //! The API over the wire: every RPC and HTTP route, and the jobs that its calls queue.
 //!
-//! - `chat`: turns that the server runs
-//! - `contexts`: contexts sent to a model
+//! - `chat`: chat turns over gRPC
+//! - `contexts`: the part of a conversation that is sent to a model
 //! - `conversations`: messages, lists, titles, separators, sessions
 //! - `http`: the HTTP API
-//! - `jobs`: background work
-//! - `watch`: events of a conversation
+//! - `jobs`: counting, summaries and checkpoints in the background
+//! - `watch`: watches, which stream the events of a conversation
 
 mod chat;
 mod contexts;

@@ -26,8 +26,9 @@ pub(crate) struct Acknowledged {
     pub(crate) deleted: String,
 }
 
-/// The prompt of the turn, and the answer of the scripted model.
+/// The prompt of the turn.
 const QUESTION: &str = "And then?";
+/// The answer of the scripted model.
 pub(crate) const ANSWER: &str = "Then this.";
 
 /// The client that performs the calls.
@@ -47,8 +48,8 @@ pub(crate) fn first_text(message: &pb::Message) -> String {
     }
 }
 
-/// Repeats the call until it succeeds or fails with an error that a client may not retry. Processes
-/// that have died are started again.
+/// Repeats a call until it succeeds or fails with an error that a client may not retry. Between two
+/// attempts it starts processes again that have died.
 async fn call_until_answer<T>(
     stack: &mut Stack,
     mut call: impl AsyncFnMut(tonic::transport::Channel) -> Result<tonic::Response<T>, Status>,
@@ -84,16 +85,16 @@ impl<'a> Load<'a> {
         }
     }
 
-    fn request_id(&mut self) -> String {
+    fn next_request_id(&mut self) -> String {
         self.requests += 1;
         format!("r{}", self.requests)
     }
 
     /// Performs all calls and returns what was acknowledged.
     pub(crate) async fn run(mut self, stack: &mut Stack) -> Acknowledged {
-        let conversation = self.create(stack).await;
-        let separated = self.create(stack).await;
-        let doomed = self.create(stack).await;
+        let conversation = self.create_conversation(stack).await;
+        let separated = self.create_conversation(stack).await;
+        let doomed = self.create_conversation(stack).await;
         for turn in 0..4 {
             for id in [&conversation, &separated, &doomed] {
                 let messages = vec![
@@ -103,7 +104,7 @@ impl<'a> Load<'a> {
                 self.append(stack, id, messages).await;
             }
         }
-        // Too large to be stored or counted in one batch with others.
+        // This message is too large to be stored or counted in a batch with others.
         let large = assistant(&prose(0, 800));
         if self.contended {
             self.append_under_contention(stack, &conversation, large)
@@ -111,15 +112,15 @@ impl<'a> Load<'a> {
         } else {
             self.append(stack, &conversation, vec![large]).await;
         }
-        self.delete(stack, &doomed).await;
-        let after = self.insert_separator(stack, &separated).await;
+        self.delete_conversation(stack, &doomed).await;
+        let separator = self.insert_separator(stack, &separated).await;
         self.append(
             stack,
             &separated,
             vec![user("And now?"), assistant("Now this.")],
         )
         .await;
-        self.delete_separator(stack, &separated, after).await;
+        self.delete_separator(stack, &separated, separator).await;
         self.compact(stack, &conversation).await;
         self.run_turn(stack, &separated).await;
         self.acknowledged.messages.remove(&doomed);
@@ -127,7 +128,8 @@ impl<'a> Load<'a> {
         self.acknowledged
     }
 
-    async fn create(&mut self, stack: &mut Stack) -> String {
+    async fn create_conversation(&mut self, stack: &mut Stack) -> String {
+        // Low limits, so that the load causes checkpoints and the summary of a large message.
         let policy = pb::Policy {
             max_message_count: Some(6),
             keep_recent_turns: Some(1),
@@ -135,7 +137,7 @@ impl<'a> Load<'a> {
             ..Default::default()
         };
         let ask = pb::CreateConversationRequest {
-            request_id: self.request_id(),
+            request_id: self.next_request_id(),
             policy: Some(policy),
             ..Default::default()
         };
@@ -150,7 +152,7 @@ impl<'a> Load<'a> {
     async fn append(&mut self, stack: &mut Stack, id: &str, messages: Vec<pb::NewMessage>) {
         let ask = pb::AppendMessagesRequest {
             conversation_id: id.to_owned(),
-            request_id: self.request_id(),
+            request_id: self.next_request_id(),
             messages,
             ..Default::default()
         };
@@ -174,8 +176,8 @@ impl<'a> Load<'a> {
             .extend(ids.zip(texts));
     }
 
-    /// Appends while another transaction locks the conversation, which it releases as soon as the
-    /// append waits for the lock.
+    /// Appends while another transaction locks the conversation. That transaction ends as soon as
+    /// the append waits for its lock.
     async fn append_under_contention(
         &mut self,
         stack: &mut Stack,
@@ -200,7 +202,7 @@ impl<'a> Load<'a> {
     async fn run_turn(&mut self, stack: &mut Stack, id: &str) {
         let ask = pb::ChatRequest {
             conversation_id: id.to_owned(),
-            request_id: self.request_id(),
+            request_id: self.next_request_id(),
             messages: vec![user(QUESTION)],
             ..Default::default()
         };
@@ -226,25 +228,29 @@ impl<'a> Load<'a> {
             .extend(ids.into_iter().zip(texts));
     }
 
-    async fn delete(&mut self, stack: &mut Stack, id: &str) {
+    async fn delete_conversation(&mut self, stack: &mut Stack, id: &str) {
         let ask = pb::DeleteConversationRequest {
             conversation_id: id.to_owned(),
-            request_id: self.request_id(),
+            request_id: self.next_request_id(),
         };
         let deleted = call_until_answer(stack, async |channel| {
             ConversationServiceClient::new(channel)
                 .delete_conversation(ask.clone())
                 .await
         });
-        // An earlier call whose answer was lost may have deleted it.
-        let gone = deleted.await.map_err(|status| status.code());
-        assert!(matches!(gone, Ok(()) | Err(Code::NotFound)), "{gone:?}");
+        // An earlier attempt whose answer was lost may have deleted the conversation.
+        let deleted = deleted.await.map_err(|status| status.code());
+        assert!(
+            matches!(deleted, Ok(()) | Err(Code::NotFound)),
+            "{deleted:?}"
+        );
     }
 
+    /// Inserts a separator. Returns the id of the message that it follows.
     async fn insert_separator(&mut self, stack: &mut Stack, id: &str) -> i64 {
         let ask = pb::InsertSeparatorRequest {
             conversation_id: id.to_owned(),
-            request_id: self.request_id(),
+            request_id: self.next_request_id(),
             ..Default::default()
         };
         let put = call_until_answer(stack, async |channel| {
@@ -258,7 +264,7 @@ impl<'a> Load<'a> {
     async fn delete_separator(&mut self, stack: &mut Stack, id: &str, after_message_id: i64) {
         let ask = pb::DeleteSeparatorRequest {
             conversation_id: id.to_owned(),
-            request_id: self.request_id(),
+            request_id: self.next_request_id(),
             after_message_id,
         };
         let joined = call_until_answer(stack, async |channel| {
@@ -272,7 +278,7 @@ impl<'a> Load<'a> {
     async fn compact(&mut self, stack: &mut Stack, id: &str) {
         let ask = pb::CompactRequest {
             conversation_id: id.to_owned(),
-            request_id: self.request_id(),
+            request_id: self.next_request_id(),
             ..Default::default()
         };
         let asked = call_until_answer(stack, async |channel| {

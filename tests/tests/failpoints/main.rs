@@ -1,11 +1,11 @@
-//! Every failpoint (`failpoint!` in the sources) with every fault: the call fails there, it waits
-//! there for longer than its time limit, or the process dies there. The tests run real processes
-//! under a small load. Afterwards every acknowledged append is stored once, every job has ended,
-//! and every promise is kept.
+//! Injects each fault at each failpoint (`failpoint!` in the sources): the call fails there, it
+//! waits there for longer than its time limit, or the process dies there. The tests run real
+//! processes under a small load. Afterwards every acknowledged append must be stored once, every
+//! job must have ended, and VerifyConversation must find nothing wrong.
 //!
 //! - `points.rs`: the failpoints, read from the source, and what the load must do to reach each.
 //! - `stack.rs`: a server and a worker with one fault, and the checks after the load.
-//! - `load.rs`: the client calls that reach every failpoint outside the migrations.
+//! - `load.rs`: client calls that reach every failpoint except those of migrations.
 //! - `migrations.rs`: `anneal migrate` with one fault, and a second run without it.
 //! - `model_calls.rs`: the lease of a model call when the database's answer is lost.
 //!
@@ -27,20 +27,20 @@ use crate::points::{Fault, Point};
 /// The binary `anneal`.
 const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
 
-/// Failpoints that are tested at the same time. Most of the processes wait.
+/// Failpoints that are tested at the same time. Their processes wait most of the time.
 const CONCURRENCY: usize = 10;
 
 /// Tests every failpoint with this fault.
 async fn inject_everywhere(fault: Fault) {
     // Without batching, no append reaches the failpoints of the batches.
     if append_grouping() == Grouping::Off {
-        println!("skipped: appends share nothing here");
+        println!("skipped: append.grouping is off, so appends are not batched");
         return;
     }
     let points = points::all();
     assert!(!points.is_empty());
     let count = points.len();
-    // Each failpoint has its own thread and runtime, so that a panic belongs to one failpoint.
+    // Each failpoint has its own thread and runtime, so that a panic fails that failpoint only.
     let runs = stream::iter(points)
         .map(|point| tokio::task::spawn_blocking(move || inject_one(&point, fault)));
     let failed: Vec<_> = runs
@@ -50,7 +50,7 @@ async fn inject_everywhere(fault: Fault) {
         .await;
     assert!(
         failed.is_empty(),
-        "{} of {count} failpoints broke a promise with {fault:?}",
+        "{} of {count} failpoints failed with {fault:?}",
         failed.len()
     );
 }
@@ -67,21 +67,21 @@ fn inject_one(point: &Point, fault: Fault) {
             stack::inject(point, fault).await;
         }
     });
-    println!("{fault:?} at {}: every promise is kept", point.name);
+    println!("{fault:?} at {}: all checks pass", point.name);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failure_at_any_failpoint_breaks_no_promise() {
+async fn a_failure_at_any_failpoint_leaves_all_data_correct() {
     inject_everywhere(Fault::Error).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_long_wait_at_any_failpoint_breaks_no_promise() {
+async fn a_long_wait_at_any_failpoint_leaves_all_data_correct() {
     inject_everywhere(Fault::Delay).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_dies_at_any_failpoint_breaks_no_promise() {
+async fn a_process_that_dies_at_any_failpoint_leaves_all_data_correct() {
     inject_everywhere(Fault::Abort).await;
 }
 
@@ -92,5 +92,8 @@ fn failpoint_names_are_unique_and_at_least_25() {
     let count = names.len();
     names.dedup();
     assert_eq!(names.len(), count, "two failpoints share a name");
-    assert!(count >= 25, "{count} failpoints");
+    assert!(
+        count >= 25,
+        "only {count} failpoints were found in the source"
+    );
 }

@@ -1,4 +1,5 @@
-//! `anneal migrate` fails at a failpoint, and a second run completes.
+//! `anneal migrate` runs with a fault at a failpoint; a second run without it completes the
+//! migration.
 
 use anneal_testkit::{
     AnnealBinary, Folder, OldRow, OldTables, TestApp, empty_database, expected_migration,
@@ -10,12 +11,15 @@ use crate::{
     points::{Fault, Point},
 };
 
-/// Rows of the older tables.
-fn rows() -> Vec<OldRow> {
+/// Conversations in the tables of an older system.
+const OLD_CONVERSATIONS: i64 = 3;
+
+/// Rows of the tables of an older system: messages of all its conversations.
+fn old_rows() -> Vec<OldRow> {
     let row = |number: i64| {
         let role = if number % 2 == 0 { "USER" } else { "ASSISTANT" };
         OldRow {
-            conversation: 1 + number % 3,
+            conversation: 1 + number % OLD_CONVERSATIONS,
             ..OldRow::message(role, &format!("said {number}"), 1_600_000_000 + number)
         }
     };
@@ -26,7 +30,7 @@ fn rows() -> Vec<OldRow> {
 pub(crate) async fn inject(point: &Point, fault: Fault) {
     let folder = Folder::new();
     let old = if point.is_in_legacy_migration() {
-        Some(OldTables::with(3, &rows()).await)
+        Some(OldTables::with(OLD_CONVERSATIONS, &old_rows()).await)
     } else {
         None
     };
@@ -46,7 +50,7 @@ pub(crate) async fn inject(point: &Point, fault: Fault) {
     match fault {
         Fault::Error => assert_eq!(first.code, Some(1), "{first:?}"),
         Fault::Abort => assert_eq!(first.code, None, "{first:?}"),
-        // It has continued, or PostgreSQL has ended its idle transaction.
+        // The migration has continued, or PostgreSQL has ended its idle transaction.
         Fault::Delay => assert!(first.code.is_some(), "{first:?}"),
     }
     let again = anneal.run(&["migrate"]).await;
@@ -56,7 +60,7 @@ pub(crate) async fn inject(point: &Point, fault: Fault) {
     if old.is_some() {
         assert_eq!(
             read_migrated_conversations(&url).await,
-            expected_migration(3, &rows()).kept
+            expected_migration(OLD_CONVERSATIONS, &old_rows()).kept
         );
     }
     let app = TestApp::on_database(&url).await;

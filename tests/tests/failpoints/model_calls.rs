@@ -1,5 +1,5 @@
-//! The lease of a model call when the database's answer is lost: the server cannot know whether the
-//! statement was committed.
+//! The lease of a model call when the database's answer is lost. The server then cannot know
+//! whether the statement was committed.
 
 use anneal_testkit::{
     AnnealBinary, Folder, Process, ScriptedModel, TestApp, TestConversation, TurnOutcome,
@@ -10,7 +10,7 @@ use tonic::{Response, Status, Streaming, transport::Channel};
 
 use crate::BINARY;
 
-/// A server that calls a model, with failpoints set.
+/// A server process with active failpoints, and the model that it calls.
 struct ModelCallScenario {
     app: TestApp,
     server: Process,
@@ -20,6 +20,8 @@ struct ModelCallScenario {
 }
 
 impl ModelCallScenario {
+    /// Starts the server. `configuration` says which failpoints do what, in the syntax of the crate
+    /// `fail`: after `call.admitted=1*return(error)`, the first call there fails.
     async fn start(configuration: &str) -> Self {
         let (app, folder) = (TestApp::start().await, Folder::new());
         let model = ScriptedModel::saying("Here.").await;
@@ -133,12 +135,12 @@ async fn a_call_is_released_when_the_answer_to_its_admission_is_lost() {
 async fn a_call_that_is_admitted_while_its_caller_disconnects_is_released() {
     let scenario = ModelCallScenario::start("call.admitted=1*return(delay:600000)").await;
     let conversation = scenario.app.conversation().await;
-    let left = scenario.start_turn(&conversation).await.expect("begins");
+    let stream = scenario.start_turn(&conversation).await.expect("begins");
     scenario
         .server
         .wait_for_line("failpoint call.admitted: ")
         .await;
-    drop(left);
+    drop(stream);
     scenario.wait_until_no_lease_is_left().await;
     assert_eq!(
         (
@@ -150,7 +152,7 @@ async fn a_call_that_is_admitted_while_its_caller_disconnects_is_released() {
 }
 
 #[tokio::test]
-async fn a_stopping_server_settles_calls_that_the_database_has_not_settled() {
+async fn a_stopping_server_settles_calls_whose_settlement_failed() {
     let scenario =
         ModelCallScenario::start("call.settling=1*return(error)->1*return(delay:500)").await;
     let conversation = scenario.app.conversation().await;
@@ -174,7 +176,7 @@ async fn a_stopping_server_settles_calls_that_the_database_has_not_settled() {
 }
 
 #[tokio::test]
-async fn a_call_that_the_database_could_not_settle_is_settled_later() {
+async fn a_call_whose_settlement_failed_is_settled_later() {
     let scenario = ModelCallScenario::start("call.settling=1*return(error)").await;
     let conversation = scenario.app.conversation().await;
     assert_eq!(
@@ -189,7 +191,7 @@ async fn a_call_that_the_database_could_not_settle_is_settled_later() {
     assert_eq!(
         count_recorded_calls(&scenario.app).await,
         1,
-        "its cost is recorded"
+        "the call's cost is recorded"
     );
 }
 

@@ -25,12 +25,12 @@ impl Point {
         prefixes.iter().any(|prefix| self.name.starts_with(prefix))
     }
 
-    /// Whether only `anneal migrate` reaches it.
+    /// Whether only `anneal migrate` reaches this failpoint.
     pub(crate) fn is_in_migrations(&self) -> bool {
         self.has_prefix(&["migrate."])
     }
 
-    /// Whether only `anneal migrate` on a database with the older tables reaches it.
+    /// Whether only `anneal migrate` on a database with tables of an older system reaches it.
     pub(crate) fn is_in_legacy_migration(&self) -> bool {
         self.has_prefix(&["migrate.legacy."])
     }
@@ -64,9 +64,11 @@ impl Point {
         format!("{}={action}{also}", self.name)
     }
 
-    /// A wait, in milliseconds, that is longer than the time limit at this failpoint: 15 s for a
-    /// claim and for a lease, 10 s for a batch of appends and for a caller, 5 s after which
-    /// PostgreSQL ends an idle transaction and a heartbeat is given up.
+    /// A wait, in milliseconds, that is longer than the time limit at this failpoint:
+    ///
+    /// - 15 s for a claim, and for work under a job's lease;
+    /// - 10 s for a batch of appends, and for a caller;
+    /// - 5 s for a heartbeat, and for an idle transaction, which PostgreSQL then ends.
     fn delay_ms(&self) -> u32 {
         if self.has_prefix(&[
             "claim.",
@@ -108,16 +110,17 @@ pub(crate) fn names_in_source() -> Vec<String> {
         "gateway/src",
         "cli/src",
     ] {
-        collect(&root.join(folder), &mut names);
+        collect_names(&root.join(folder), &mut names);
     }
     names
 }
 
-fn collect(folder: &Path, names: &mut Vec<String>) {
+/// Adds the names of the failpoints in the source files of a folder.
+fn collect_names(folder: &Path, names: &mut Vec<String>) {
     let entries = std::fs::read_dir(folder).expect("a crate has sources");
     for path in entries.map(|entry| entry.expect("is read").path()) {
         if path.is_dir() {
-            collect(&path, names);
+            collect_names(&path, names);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let source = std::fs::read_to_string(&path).expect("is text");
             let calls = source.split("failpoint!(\"").skip(1);

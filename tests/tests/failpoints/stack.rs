@@ -1,4 +1,4 @@
-//! A server and a worker with one fault, the load, and the checks of what is stored afterwards.
+//! Runs a server and a worker with one fault under the load, and checks what is stored afterwards.
 
 use anneal_testkit::{
     AnnealBinary, Folder, Process, ScriptedModel, TcpProxy, TestApp, TestConversation, eventually,
@@ -77,7 +77,7 @@ impl Stack {
             let by_worker = reports(&self.worker.lines());
             let is_dead =
                 (by_server && self.server.has_ended()) || (by_worker && self.worker.has_ended());
-            // A process that reached it may have been started again meanwhile.
+            // The process that reached the failpoint may have been started again meanwhile.
             reports(&self.old_lines)
                 || (if fault == Fault::Abort {
                     is_dead
@@ -132,9 +132,9 @@ async fn create_orphan_job(app: &TestApp) {
         .expect("updates the job");
 }
 
-/// Waits until every job has ended. No job may be dead. A process that dies is started again, and
-/// the leases of a dead worker end at once. `faults/campaigns/orphans.rs` tests that leases expire
-/// by themselves.
+/// Waits until every job has ended. No job may be dead. Processes that have died are started again,
+/// and the leases of a dead worker are ended at once to save time; `faults/campaigns/orphans.rs`
+/// tests that they expire by themselves.
 async fn wait_until_jobs_end(app: &TestApp, stack: &mut Stack, fault: Fault) {
     let mut db = app.db().await;
     eventually("every job ends", async || {
@@ -160,7 +160,8 @@ async fn wait_until_jobs_end(app: &TestApp, stack: &mut Stack, fault: Fault) {
     .await;
 }
 
-/// Waits until every lease was released, not only expired. Each model call must be recorded once.
+/// Waits until every lease of a model call is released, not only expired. Asserts that each call is
+/// recorded once.
 async fn wait_until_calls_end(app: &TestApp, model: &ScriptedModel) {
     eventually("no call has a lease", async || count_leases(app).await == 0).await;
     assert_eq!(
@@ -170,8 +171,8 @@ async fn wait_until_calls_end(app: &TestApp, model: &ScriptedModel) {
     );
 }
 
-/// Every acknowledged message is stored once and in order, and its jobs have run. The deleted
-/// conversation is gone.
+/// Asserts that every acknowledged message is stored once and in order, that its jobs have run, and
+/// that the deleted conversation has no rows.
 async fn check_final_state(app: &TestApp, acknowledged: &Acknowledged) {
     for (id, messages) in &acknowledged.messages {
         let conversation = TestConversation {
@@ -192,7 +193,7 @@ async fn check_final_state(app: &TestApp, acknowledged: &Acknowledged) {
             stored
                 .iter()
                 .all(|message| message.tokens.is_some_and(|tokens| !tokens.estimated)),
-            "all are counted"
+            "all messages are counted"
         );
         assert!(
             !conversation.checkpoints().await.is_empty(),

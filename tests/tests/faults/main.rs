@@ -1,4 +1,4 @@
-//! The promises under faults.
+//! The service under faults: nothing that it has acknowledged is lost or done twice.
 //!
 //! - `campaigns/`: processes are killed, suspended and cut off under load.
 //! - `races/`: two operations on the same rows, in an order that the test controls.

@@ -1,5 +1,5 @@
-//! Model calls are admitted by the number of calls in flight of all processes. Leases of crashed
-//! processes expire.
+//! The admission of model calls by the store: limits of the calls in flight of all processes, daily
+//! quotas, breakers, one turn per conversation, and leases that expire when their process crashes.
 
 use std::time::Duration;
 
@@ -102,7 +102,7 @@ async fn concurrent_calls_are_admitted_up_to_the_limit() {
         outcomes
             .iter()
             .filter_map(|outcome| outcome.as_ref().err())
-            .all(|closed| *closed == AdmissionRefusal::Busy)
+            .all(|refusal| *refusal == AdmissionRefusal::Busy)
     );
     assert_eq!(model_stats(&app).await.models[0].calls_under_way, 3);
 
@@ -124,7 +124,7 @@ async fn concurrent_calls_are_admitted_up_to_the_limit() {
             .renew_call(&again)
             .await
             .expect("the store answers"),
-        "the slot belongs to another call"
+        "the lease has expired, and another call has its slot"
     );
 }
 
@@ -174,7 +174,7 @@ async fn a_daily_quota_counts_used_and_reserved_tokens() {
         .settle_call(&first, &call_outcome(Verdict::Answers))
         .await
         .expect("settles");
-    // 42 tokens were used, 100 are reserved.
+    // 42 tokens are used by the first call, 100 are reserved by the call of the other model.
     admit(&app.store, &ask).await;
     assert!(matches!(
         assert_refused_admission(&app.store, &ask).await,
@@ -209,12 +209,12 @@ async fn a_conversation_breaker_opens_only_for_its_conversation_and_then_admits_
         breaker,
         ..CallLimits::default()
     };
-    let (poison, sound) = (
+    let (failing, healthy) = (
         ask(create_conversation(&app).await, limits),
         ask(create_conversation(&app).await, limits),
     );
     for _ in 0..2 {
-        let lease = admit(&app.store, &poison).await;
+        let lease = admit(&app.store, &failing).await;
         let failed = call_outcome(Verdict::FailsConversation(
             "an answer without an end".into(),
         ));
@@ -224,7 +224,7 @@ async fn a_conversation_breaker_opens_only_for_its_conversation_and_then_admits_
             .expect("settles");
     }
     assert!(matches!(
-        assert_refused_admission(&app.store, &poison).await,
+        assert_refused_admission(&app.store, &failing).await,
         AdmissionRefusal::Breaker {
             scope: "conversation",
             ..
@@ -232,9 +232,9 @@ async fn a_conversation_breaker_opens_only_for_its_conversation_and_then_admits_
     ));
     let turn = CallAsk {
         purpose: CallPurpose::Turn,
-        ..poison
+        ..failing
     };
-    for other in [&sound, &turn] {
+    for other in [&healthy, &turn] {
         let lease = admit(&app.store, other).await;
         app.store
             .settle_call(&lease, &call_outcome(Verdict::Answers))
@@ -255,20 +255,20 @@ async fn a_conversation_breaker_opens_only_for_its_conversation_and_then_admits_
         .execute(&mut app.db().await)
         .await
         .expect("passes");
-    let trying = admit(&app.store, &poison).await;
+    let trying = admit(&app.store, &failing).await;
     assert!(
         matches!(
-            assert_refused_admission(&app.store, &poison).await,
+            assert_refused_admission(&app.store, &failing).await,
             AdmissionRefusal::Breaker { .. }
         ),
-        "one trial call, the others are refused"
+        "one trial call is admitted, further calls are refused"
     );
     app.store
         .settle_call(&trying, &call_outcome(Verdict::Answers))
         .await
         .expect("settles");
-    admit(&app.store, &poison).await;
-    admit(&app.store, &poison).await;
+    admit(&app.store, &failing).await;
+    admit(&app.store, &failing).await;
     assert!(model_stats(&app).await.conversations.is_empty());
 }
 
@@ -296,7 +296,7 @@ async fn a_conversation_has_one_turn_at_a_time_across_models() {
         outcomes
             .iter()
             .filter_map(|outcome| outcome.as_ref().err())
-            .all(|closed| *closed == AdmissionRefusal::Turn)
+            .all(|refusal| *refusal == AdmissionRefusal::Turn)
     );
     admit(
         &app.store,
@@ -310,7 +310,8 @@ async fn a_conversation_has_one_turn_at_a_time_across_models() {
     admit(&app.store, &turn).await;
 }
 
-/// The locked row stands for a process that was suspended in the middle of an admission.
+/// The test locks the model's row, as a process does that is suspended in the middle of an
+/// admission.
 #[tokio::test]
 async fn admissions_waiting_for_a_locked_model_row_leave_connections_for_other_jobs() {
     let app = TestApp::start().await;
@@ -345,13 +346,13 @@ async fn admissions_waiting_for_a_locked_model_row_leave_connections_for_other_j
 }
 
 #[tokio::test]
-async fn foreign_conversations_are_not_admitted_and_deletion_removes_leases() {
+async fn calls_for_another_tenants_conversation_are_refused_and_deletion_removes_leases() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
     let here = ConversationId(conversation.id.parse().expect("a conversation's id"));
     let call = ask(here, CallLimits::default());
-    let stranger = Caller::of(TenantId(uuid::Uuid::now_v7()));
-    let foreign = app.store.admit_call(stranger, &call).await;
+    let other_tenant = Caller::of(TenantId(uuid::Uuid::now_v7()));
+    let foreign = app.store.admit_call(other_tenant, &call).await;
     assert!(
         matches!(foreign, Err(StoreError::NotFound(_))),
         "{foreign:?}"

@@ -1,5 +1,5 @@
-//! Recorded costs of calls without a complete answer. The input of a sent request counts unless the
-//! provider refused it.
+//! The recorded costs of calls without a complete answer. The input of a request that was sent
+//! counts unless the provider refused the request.
 
 use std::time::Duration;
 
@@ -19,12 +19,12 @@ use anneal_testkit::{
 };
 use serde_json::json;
 
-use crate::{CONTEXT, due_checkpoints::conversation_due_for_checkpoint};
+use crate::{CONTEXT, due_checkpoints::create_conversation_due_for_checkpoint};
 
 /// Lower bound of the input tokens of a call in these tests.
-const SAID: u64 = 500;
+const MIN_INPUT: u64 = 500;
 
-/// The caller's figures of today: calls, failed calls, input tokens, output tokens.
+/// Today's figures of the caller's tenant: calls, failed calls, input tokens, output tokens.
 async fn recorded_costs(app: &TestApp) -> (i64, i64, u64, u64) {
     let stats = app
         .operators()
@@ -70,15 +70,15 @@ async fn a_turn_cancelled_before_its_first_chunk_costs_its_input() {
     wait_for_no_leases(&app).await;
     let (calls, failed, input, output) = recorded_costs(&app).await;
     assert!(
-        (calls, failed, output) == (1, 1, 0) && input >= SAID,
+        (calls, failed, output) == (1, 1, 0) && input >= MIN_INPUT,
         "{calls} calls, {input} tokens read"
     );
 }
 
 #[tokio::test]
 async fn a_cancelled_turn_costs_its_input_and_the_output_so_far_with_reasoning() {
-    let thoughts = "hm ".repeat(1_000);
-    let delta = json!({"choices": [{"index": 0, "delta": {"reasoning_content": thoughts}}]});
+    let reasoning = "hm ".repeat(1_000);
+    let delta = json!({"choices": [{"index": 0, "delta": {"reasoning_content": reasoning}}]});
     let event = format!("data: {delta}\n\n");
     let model = ScriptedModel::start(move |_| {
         Script::events([event.clone(), event.clone()]).hanging_after(2)
@@ -92,22 +92,23 @@ async fn a_cancelled_turn_costs_its_input_and_the_output_so_far_with_reasoning()
         .open()
         .await
         .expect("begins");
-    let mut answer = 0;
-    while answer < 6_000 {
+    let mut reasoning_bytes = 0;
+    while reasoning_bytes < 6_000 {
         let event = turn
             .message()
             .await
             .expect("goes on")
             .and_then(|response| response.event);
         if let Some(pb::chat_response::Event::ReasoningDelta(text)) = event {
-            answer += text.len();
+            reasoning_bytes += text.len();
         }
     }
     drop(turn);
     wait_for_no_leases(&app).await;
+    // 6,000 bytes of this reasoning are about 2,000 tokens.
     let (_, _, input, output) = recorded_costs(&app).await;
     assert!(
-        input >= SAID && output >= 1_500,
+        input >= MIN_INPUT && output >= 1_500,
         "{input} tokens read, {output} written"
     );
 }
@@ -128,16 +129,18 @@ async fn a_turn_that_times_out_costs_its_input() {
         .expect_err("the answer never begins");
     let (calls, failed, input, output) = recorded_costs(&app).await;
     assert!(
-        (calls, failed, output) == (1, 1, 0) && input >= SAID,
+        (calls, failed, output) == (1, 1, 0) && input >= MIN_INPUT,
         "{calls} calls, {input} tokens read"
     );
 }
 
-type Says = fn(&ModelRequest) -> Script;
+/// The model's answer to a request.
+type Answer = fn(&ModelRequest) -> Script;
 
 #[tokio::test]
-async fn a_refused_call_costs_nothing_and_a_broken_off_call_does() {
-    let rows: [(&str, Says, bool); 9] = [
+async fn a_refused_call_costs_nothing_and_a_call_that_breaks_off_costs_its_input() {
+    // A name, the model's answer, and whether the call costs its input.
+    let cases: [(&str, Answer, bool); 9] = [
         (
             "refused",
             |_| Script::status(400, &[], r#"{"error":{"message":"no"}}"#),
@@ -164,8 +167,8 @@ async fn a_refused_call_costs_nothing_and_a_broken_off_call_does() {
             true,
         ),
     ];
-    for (what, says, costs) in rows {
-        let model = ScriptedModel::start(says).await;
+    for (what, answer, costs) in cases {
+        let model = ScriptedModel::start(answer).await;
         let app = TestApp::with_scripted_model(&model).await;
         app.conversation()
             .await
@@ -176,7 +179,11 @@ async fn a_refused_call_costs_nothing_and_a_broken_off_call_does() {
         let (calls, failed, input, _) = recorded_costs(&app).await;
         assert_eq!((calls, failed), (1, 1), "{what}");
         assert!(
-            if costs { input >= SAID } else { input == 0 },
+            if costs {
+                input >= MIN_INPUT
+            } else {
+                input == 0
+            },
             "{what}: {input} tokens read"
         );
     }
@@ -212,7 +219,7 @@ async fn a_call_whose_owner_is_dropped_costs_its_input() {
         tools: &[],
         output: Tokens::new(100),
         temperature: None,
-        input: Tokens::new(SAID),
+        input: Tokens::new(MIN_INPUT),
         sent_tokens: None,
     };
     tokio::select! {
@@ -221,7 +228,7 @@ async fn a_call_whose_owner_is_dropped_costs_its_input() {
     }
     drop(call);
     wait_for_no_leases(&app).await;
-    assert_eq!(recorded_costs(&app).await, (1, 1, SAID, 0));
+    assert_eq!(recorded_costs(&app).await, (1, 1, MIN_INPUT, 0));
 }
 
 #[tokio::test]
@@ -277,13 +284,15 @@ async fn a_cancelled_turn_costs_the_usage_that_its_provider_reported() {
     assert_eq!(input, 7_777);
 }
 
-type Writes = Box<dyn Fn(&ModelRequest) -> Script + Send + Sync>;
+/// An [`Answer`] that captures values.
+type BoxedAnswer = Box<dyn Fn(&ModelRequest) -> Script + Send + Sync>;
 
 #[tokio::test]
 async fn a_summary_that_times_out_or_breaks_off_costs_its_input_and_output() {
     let written =
         "It was asked about the capitals of countries, and how many people live there. ".repeat(20);
-    let rows: [(&str, Writes, u64); 3] = [
+    // A name, the model's answer, and the least number of output tokens that must be recorded.
+    let cases: [(&str, BoxedAnswer, u64); 3] = [
         ("says nothing", Box::new(|_| Script::hang()), 0),
         (
             "stops in the middle",
@@ -304,11 +313,11 @@ async fn a_summary_that_times_out_or_breaks_off_costs_its_input_and_output() {
             300,
         ),
     ];
-    for (what, says, least) in rows {
-        let model = ScriptedModel::start(says).await;
+    for (what, answer, least) in cases {
+        let model = ScriptedModel::start(answer).await;
         let app = TestApp::start().await;
         app.postpone_failed_jobs().await;
-        conversation_due_for_checkpoint(&app).await;
+        create_conversation_due_for_checkpoint(&app).await;
         let mut worker_settings = ModelWorkerSettings::for_model(&model);
         worker_settings.access = ModelAccess {
             breaker: BreakerSettings::default(),
@@ -323,7 +332,7 @@ async fn a_summary_that_times_out_or_breaks_off_costs_its_input_and_output() {
         let (calls, failed, input, output) = recorded_costs(&app).await;
         assert_eq!((calls, failed), (1, 1), "{what}");
         assert!(
-            input > SAID && output >= least,
+            input > MIN_INPUT && output >= least,
             "{what}: {input} tokens read, {output} written"
         );
     }

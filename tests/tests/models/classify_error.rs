@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tonic::{Code, Status};
 
 /// A request to classify a response with this status and body.
-fn answer(status: u32, body: impl Into<Vec<u8>>) -> pb::ClassifyErrorRequest {
+fn request_for(status: u32, body: impl Into<Vec<u8>>) -> pb::ClassifyErrorRequest {
     pb::ClassifyErrorRequest {
         status,
         body: body.into(),
@@ -27,48 +27,49 @@ async fn classify(
         .map(tonic::Response::into_inner)
 }
 
-async fn verdict(app: &TestApp, ask: pb::ClassifyErrorRequest) -> pb::ClassifyErrorResponse {
+/// Classifies a response that must not be refused. The answer must name the rule that matched.
+async fn classify_ok(app: &TestApp, ask: pb::ClassifyErrorRequest) -> pb::ClassifyErrorResponse {
     let classified = classify(app, ask).await.expect("classifies");
     assert!(!classified.rule.is_empty());
     classified
 }
 
-/// Real error responses from the folder `llm` beside the real conversations. `None` if it is
-/// missing.
-fn shapes(data: &TranscriptFolder) -> Option<Vec<Value>> {
+/// Reads real error responses and their expected classification from the folder `llm` beside the
+/// real conversations. `None` if the file is missing.
+fn read_real_errors(data: &TranscriptFolder) -> Option<Vec<Value>> {
     let file: PathBuf = data.path("../llm/overflow-shapes.json");
     let Ok(text) = std::fs::read_to_string(&file) else {
-        println!("skipped: shapes of providers' answers are not here");
+        println!("skipped: the file of real error responses is missing");
         return None;
     };
     serde_json::from_str(&text).expect("the file is a list")
 }
 
 #[tokio::test]
-async fn real_shapes_of_overflows_are_classified_with_their_numbers() {
-    let Some(shapes) = TranscriptFolder::find().as_ref().and_then(shapes) else {
+async fn real_overflow_errors_are_classified_with_their_token_numbers() {
+    let Some(errors) = TranscriptFolder::find().as_ref().and_then(read_real_errors) else {
         return;
     };
     let app = TestApp::start().await;
     let mut wrong = Vec::new();
-    for shape in &shapes {
-        let id = shape["id"].as_str().expect("an id");
-        let status = shape["http_status"].as_u64().expect("a status") as u32;
-        let body = shape["body"]
+    for error in &errors {
+        let id = error["id"].as_str().expect("an id");
+        let status = error["http_status"].as_u64().expect("a status") as u32;
+        let body = error["body"]
             .as_str()
-            .map_or_else(|| shape["body"].to_string(), str::to_owned);
+            .map_or_else(|| error["body"].to_string(), str::to_owned);
         let events = format!("event: error\ndata: {body}\n\n");
-        let in_stream = shape.get("stream").is_some() && !body.is_empty();
+        let in_stream = error.get("stream").is_some() && !body.is_empty();
         for body in [Some(body), in_stream.then_some(events)]
             .into_iter()
             .flatten()
         {
-            let mut ask = answer(status, body);
-            ask.streamed = shape.get("stream").is_some();
-            // Ollama reports only the tokens that it read. The overflow shows only against the
-            // tokens sent.
+            let mut ask = request_for(status, body);
+            ask.streamed = error.get("stream").is_some();
+            // Ollama cuts the prompt silently and reports the tokens that it read. Only a
+            // comparison with the tokens sent shows the overflow.
             ask.sent_tokens = (id == "ollama-silent").then_some(4_100);
-            let classified = verdict(&app, ask).await;
+            let classified = classify_ok(&app, ask).await;
             let kind = classified
                 .kind()
                 .as_str_name()
@@ -81,10 +82,10 @@ async fn real_shapes_of_overflows_are_classified_with_their_numbers() {
                 classified.prompt_tokens
             ]);
             let expected = json!([
-                shape["kind"],
-                shape["is_overflow"],
-                shape["limit_tokens"],
-                shape["prompt_tokens"]
+                error["kind"],
+                error["is_overflow"],
+                error["limit_tokens"],
+                error["prompt_tokens"]
             ]);
             if got != expected {
                 wrong.push(format!(
@@ -94,7 +95,7 @@ async fn real_shapes_of_overflows_are_classified_with_their_numbers() {
             }
         }
     }
-    println!("{} shapes", shapes.len());
+    println!("{} error responses", errors.len());
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
@@ -104,7 +105,7 @@ async fn an_overflow_comes_with_its_kind_numbers_and_rule() {
     let body =
         json!({"error": {"message": "prompt is too long: 1,000,251 tokens > 1,000,000 maximum"}})
             .to_string();
-    let classified = verdict(&app, answer(400, body)).await;
+    let classified = classify_ok(&app, request_for(400, body)).await;
     let expected = pb::ClassifyErrorResponse {
         kind: OverflowKind::Input.into(),
         is_overflow: true,
@@ -114,11 +115,11 @@ async fn an_overflow_comes_with_its_kind_numbers_and_rule() {
     };
     assert_eq!(classified, expected);
     let stream = "event: error\ndata: {\"type\":\"error\",\"error\":{\"code\":\"context_length_exceeded\"}}\n\n";
-    let classified = verdict(
+    let classified = classify_ok(
         &app,
         pb::ClassifyErrorRequest {
             streamed: true,
-            ..answer(200, stream)
+            ..request_for(200, stream)
         },
     )
     .await;
@@ -151,7 +152,7 @@ async fn other_errors_are_not_classified_as_overflow() {
     ] {
         let body =
             json!({"error": {"message": message, "type": "invalid_request_error"}}).to_string();
-        let classified = verdict(&app, answer(status, body)).await;
+        let classified = classify_ok(&app, request_for(status, body)).await;
         assert_eq!(
             (classified.kind(), classified.is_overflow),
             (OverflowKind::NotOverflow, false),
@@ -161,16 +162,16 @@ async fn other_errors_are_not_classified_as_overflow() {
 }
 
 #[tokio::test]
-async fn quotas_and_bytes_name_no_window() {
+async fn exceeded_quotas_and_byte_limits_are_no_overflow_and_name_no_window() {
     let app = TestApp::start().await;
     let quota = "Request too large for gpt-4o in organization org_x on tokens per min (TPM): Limit 30000, Requested 342389.";
     for (status, message, kind) in [
         (429, quota, OverflowKind::QuotaTooSmall),
         (413, "Payload too large", OverflowKind::Bytes),
     ] {
-        let classified = verdict(
+        let classified = classify_ok(
             &app,
-            answer(status, json!({"error": {"message": message}}).to_string()),
+            request_for(status, json!({"error": {"message": message}}).to_string()),
         )
         .await;
         assert_eq!(
@@ -186,25 +187,30 @@ async fn quotas_and_bytes_name_no_window() {
 }
 
 #[tokio::test]
-async fn bodies_that_are_not_utf8_are_classified() {
+async fn odd_bodies_and_headers_are_classified() {
     let app = TestApp::start().await;
     assert_eq!(
-        verdict(&app, answer(502, vec![0xff; 1_000])).await.kind(),
+        classify_ok(&app, request_for(502, vec![0xff; 1_000]))
+            .await
+            .kind(),
         OverflowKind::NotOverflow
     );
     let mut body = br#"{"error":{"code":"context_length_exceeded","message":""#.to_vec();
     body.extend([0xff, 0xfe]);
     body.extend(br#""}}"#);
     assert_eq!(
-        verdict(&app, answer(400, body)).await.kind(),
+        classify_ok(&app, request_for(400, body)).await.kind(),
         OverflowKind::Input
     );
-    let mut ask = answer(400, r#"{"message":"Too many tokens, please wait"}"#);
+    let mut ask = request_for(400, r#"{"message":"Too many tokens, please wait"}"#);
     ask.headers
         .insert("X-Amzn-ErrorType".into(), "ThrottlingException".into());
-    assert_eq!(verdict(&app, ask).await.kind(), OverflowKind::NotOverflow);
     assert_eq!(
-        verdict(&app, answer(500, vec![b'['; 1024 * 1024]))
+        classify_ok(&app, ask).await.kind(),
+        OverflowKind::NotOverflow
+    );
+    assert_eq!(
+        classify_ok(&app, request_for(500, vec![b'['; 1024 * 1024]))
             .await
             .kind(),
         OverflowKind::NotOverflow
@@ -212,11 +218,11 @@ async fn bodies_that_are_not_utf8_are_classified() {
 }
 
 #[tokio::test]
-async fn invalid_statuses_and_bodies_are_refused() {
+async fn invalid_fields_are_refused() {
     let app = TestApp::start().await;
     for status in [0, 99, 600, u32::MAX] {
         assert_refused(
-            classify(&app, answer(status, "")).await,
+            classify(&app, request_for(status, "")).await,
             Code::InvalidArgument,
             "INVALID_FIELD",
             "status",
@@ -224,7 +230,7 @@ async fn invalid_statuses_and_bodies_are_refused() {
     }
     let ask = pb::ClassifyErrorRequest {
         sent_tokens: Some(0),
-        ..answer(200, "")
+        ..request_for(200, "")
     };
     assert_refused(
         classify(&app, ask).await,
@@ -232,7 +238,7 @@ async fn invalid_statuses_and_bodies_are_refused() {
         "INVALID_FIELD",
         "sent_tokens",
     );
-    let large = answer(400, vec![b' '; 1024 * 1024 + 1]);
+    let large = request_for(400, vec![b' '; 1024 * 1024 + 1]);
     assert_refused(
         classify(&app, large).await,
         Code::InvalidArgument,
@@ -241,7 +247,7 @@ async fn invalid_statuses_and_bodies_are_refused() {
     );
     let ask = pb::ClassifyErrorRequest {
         model: "m".repeat(129),
-        ..answer(400, "")
+        ..request_for(400, "")
     };
     assert_refused(
         classify(&app, ask).await,
@@ -255,7 +261,7 @@ async fn invalid_statuses_and_bodies_are_refused() {
     for headers in [many, long] {
         let ask = pb::ClassifyErrorRequest {
             headers,
-            ..answer(400, "")
+            ..request_for(400, "")
         };
         assert_refused(
             classify(&app, ask).await,

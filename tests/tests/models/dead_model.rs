@@ -1,4 +1,4 @@
-//! A dead model delays only the jobs that call it.
+//! A model that fails every call delays only the jobs that call it.
 
 use anneal_core::admission::BreakerSettings;
 use anneal_testkit::{Script, ScriptedModel, TestApp, eventually};
@@ -6,7 +6,7 @@ use anneal_worker::Fallback;
 use tokio_util::sync::CancellationToken;
 
 use crate::due_checkpoints::{
-    conversation_due_for_checkpoint, list_checkpoint_jobs, settings_with_short_timeouts,
+    create_conversation_due_for_checkpoint, list_checkpoint_jobs, settings_with_short_timeouts,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -14,7 +14,7 @@ async fn jobs_waiting_for_a_dead_model_are_not_started_early() {
     let model = ScriptedModel::start(|_| Script::status(500, &[], "oops")).await;
     let app = TestApp::start().await;
     for _ in 0..40 {
-        conversation_due_for_checkpoint(&app).await;
+        create_conversation_due_for_checkpoint(&app).await;
     }
     let mut worker_settings = settings_with_short_timeouts(&model);
     worker_settings.summarizer.fallback = Fallback::None;
@@ -42,7 +42,7 @@ async fn jobs_waiting_for_a_dead_model_are_not_started_early() {
     let conversation = app.conversation().await;
     for _ in 0..5 {
         conversation.turns(1).await;
-        eventually("it is counted", async || {
+        eventually("the new messages are counted", async || {
             conversation
                 .conversation()
                 .await
@@ -54,10 +54,10 @@ async fn jobs_waiting_for_a_dead_model_are_not_started_early() {
     stop.cancel();
     running.await.expect("stops");
     let jobs = list_checkpoint_jobs(&app).await;
-    let touched = jobs.iter().filter(|job| !job.last_error.is_empty()).count();
+    let claimed = jobs.iter().filter(|job| !job.last_error.is_empty()).count();
     assert_eq!(jobs.len(), 40);
     assert!(
-        (1..=10).contains(&touched),
-        "{touched} of 40 jobs were claimed although the breaker was open"
+        (1..=10).contains(&claimed),
+        "{claimed} of 40 jobs were claimed although the breaker was open"
     );
 }

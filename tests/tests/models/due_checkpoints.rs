@@ -1,5 +1,5 @@
-//! Shared by several tests: conversations that are due for a checkpoint, settings of workers that
-//! write it, and its jobs.
+//! Parts that several tests share: a conversation that is due for a checkpoint, settings of workers
+//! that write the checkpoint, and queries of its jobs.
 
 use anneal_testkit::{
     ModelRequest, ModelWorkerSettings, Script, ScriptedModel, TestApp, TestConversation, pb,
@@ -25,8 +25,8 @@ pub(crate) async fn append_turns(conversation: &TestConversation<'_>) {
     }
 }
 
-/// A conversation that is due for a checkpoint.
-pub(crate) async fn conversation_due_for_checkpoint(app: &TestApp) -> TestConversation<'_> {
+/// Creates a conversation that is due for a checkpoint.
+pub(crate) async fn create_conversation_due_for_checkpoint(app: &TestApp) -> TestConversation<'_> {
     let policy = pb::Policy {
         max_message_count: Some(10),
         keep_recent_turns: Some(1),
@@ -37,7 +37,7 @@ pub(crate) async fn conversation_due_for_checkpoint(app: &TestApp) -> TestConver
     conversation
 }
 
-/// Settings that bound a response to 256 KiB, so that floods end soon.
+/// Settings that limit a model's response to 256 KiB, so that an endless response ends soon.
 pub(crate) fn settings_with_short_limits(model: &ScriptedModel) -> ModelWorkerSettings {
     let mut worker_settings = ModelWorkerSettings::for_model(model);
     for provider in worker_settings.providers.values_mut() {
@@ -56,7 +56,7 @@ pub(crate) fn settings_with_short_timeouts(model: &ScriptedModel) -> ModelWorker
     worker_settings
 }
 
-/// The checkpoint jobs that wait, run or are dead.
+/// Lists the checkpoint jobs: waiting, running and dead ones.
 pub(crate) async fn list_checkpoint_jobs(app: &TestApp) -> Vec<pb::Job> {
     let ask = pb::ListJobsRequest {
         kind: pb::JobKind::Checkpoint.into(),
@@ -85,7 +85,7 @@ pub(crate) async fn expire_postponements_and_cooldowns(app: &TestApp) {
     }
 }
 
-/// Checkpoints and message summaries stored as written by a model.
+/// Counts the checkpoints and message summaries that are stored as written by a model.
 pub(crate) async fn count_llm_summaries(app: &TestApp) -> i64 {
     let count = "select (select count(*) from ai_conversation_checkpoint where kind = 1)
                       + (select count(*) from ai_message where summary_kind = 1)";

@@ -1,5 +1,5 @@
-//! Worker processes that summarise with a model: killed between many calls, and with sources far
-//! above the model's window.
+//! Summaries that need many calls of the model, because their sources are far larger than its
+//! window. Worker processes write them; one is killed between two calls.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,7 +20,8 @@ fn worker_settings(model: &ScriptedModel) -> String {
     )
 }
 
-/// A folder with settings of a worker that writes summaries of this kind.
+/// A folder with the settings of a worker that writes summaries of this kind: by the model, or
+/// extracts.
 fn folder_for(kind: pb::SummaryKind, model: &ScriptedModel) -> Folder {
     let folder = Folder::new();
     let text = match kind {
@@ -37,9 +38,9 @@ async fn start_worker(anneal: &AnnealBinary) -> Process {
     worker
 }
 
-/// The JSON lines of each prompt's data. They are equal for the same part, whatever its random
-/// delimiters are.
-fn part_headers(requests: &[ModelRequest]) -> Vec<String> {
+/// The JSON lines of each prompt, which hold the messages of one part of the summary. Two prompts
+/// for the same part differ only in their random delimiters, which are not in these lines.
+fn message_lines(requests: &[ModelRequest]) -> Vec<String> {
     requests
         .iter()
         .map(|request| {
@@ -51,9 +52,9 @@ fn part_headers(requests: &[ModelRequest]) -> Vec<String> {
         .collect()
 }
 
-/// A conversation of about `tokens` tokens, in messages of about 4,000 tokens, that is due for a
-/// checkpoint.
-async fn long_conversation(app: &TestApp, tokens: usize) -> TestConversation<'_> {
+/// Creates a conversation of about `tokens` tokens, in messages of about 4,000 tokens, that is due
+/// for a checkpoint.
+async fn create_long_conversation(app: &TestApp, tokens: usize) -> TestConversation<'_> {
     let policy = pb::Policy {
         max_message_count: Some(0),
         token_threshold: Some(tokens as u64 / 2),
@@ -89,10 +90,10 @@ async fn long_conversation(app: &TestApp, tokens: usize) -> TestConversation<'_>
 }
 
 /// Time limit for summaries of millions of tokens.
-const LONG: Duration = Duration::from_mins(4);
+const SUMMARY_TIME_LIMIT: Duration = Duration::from_mins(4);
 
 async fn wait_for_checkpoint(conversation: &TestConversation<'_>) -> pb::Checkpoint {
-    eventually_within(LONG, "there is a checkpoint", async || {
+    eventually_within(SUMMARY_TIME_LIMIT, "there is a checkpoint", async || {
         !conversation.checkpoints().await.is_empty()
     })
     .await;
@@ -101,9 +102,9 @@ async fn wait_for_checkpoint(conversation: &TestConversation<'_>) -> pb::Checkpo
 
 #[tokio::test]
 async fn the_next_worker_reuses_the_partial_summaries_of_a_killed_one() {
-    const DONE: usize = 7;
+    const PARTS_BEFORE_KILL: usize = 7;
     let gate = Gate::default();
-    gate.open(DONE);
+    gate.open(PARTS_BEFORE_KILL);
     let held = gate.clone();
     let model = Arc::new(
         ScriptedModel::start(move |request| Script::summarizes(request).after(&held)).await,
@@ -112,17 +113,20 @@ async fn the_next_worker_reuses_the_partial_summaries_of_a_killed_one() {
     let folder = Folder::new();
     folder.file("models.toml", &worker_settings(&model));
     let anneal = AnnealBinary::new(BINARY, &folder, &app.url);
-    let conversation = long_conversation(&app, 120_000).await;
+    let conversation = create_long_conversation(&app, 120_000).await;
 
     let first = start_worker(&anneal).await;
-    model.wait_for_calls(DONE + 1).await;
+    model.wait_for_calls(PARTS_BEFORE_KILL + 1).await;
     first.kill().await;
     let stored_parts = "select count(*) from ai_summary_part";
     let stored_parts: i64 = sqlx::query_scalar(stored_parts)
         .fetch_one(&mut app.db().await)
         .await
         .expect("counts");
-    assert_eq!(stored_parts, DONE as i64, "each finished part is stored");
+    assert_eq!(
+        stored_parts, PARTS_BEFORE_KILL as i64,
+        "each finished part is stored"
+    );
     let dead = "update ai_job set lease_until_ts = now() where state = 1";
     sqlx::query(dead)
         .execute(&mut app.db().await)
@@ -133,26 +137,26 @@ async fn the_next_worker_reuses_the_partial_summaries_of_a_killed_one() {
     let second = start_worker(&anneal).await;
     let checkpoint = wait_for_checkpoint(&conversation).await;
     assert_eq!(checkpoint.kind(), pb::SummaryKind::Llm);
-    let headers = part_headers(&model.requests());
-    let (before, after) = headers.split_at(DONE + 1);
+    let prompts = message_lines(&model.requests());
+    let (before, after) = prompts.split_at(PARTS_BEFORE_KILL + 1);
     assert!(
-        after.len() > DONE,
-        "{} calls are still to be made",
+        after.len() > PARTS_BEFORE_KILL,
+        "the second worker made only {} calls",
         after.len()
     );
     let again = after
         .iter()
-        .filter(|part| before[..DONE].contains(part))
+        .filter(|part| before[..PARTS_BEFORE_KILL].contains(part))
         .count();
     assert_eq!(again, 0, "no finished part is requested again");
     assert!(
-        after.contains(&before[DONE]),
+        after.contains(&before[PARTS_BEFORE_KILL]),
         "the interrupted call is repeated"
     );
     assert_eq!(
         checkpoint.model_calls as usize,
-        DONE + after.len(),
-        "its cost includes the calls of the first worker"
+        PARTS_BEFORE_KILL + after.len(),
+        "the checkpoint's cost includes the calls of the first worker"
     );
     println!(
         "{} calls before the kill, {} after it",
@@ -174,12 +178,12 @@ async fn the_next_worker_reuses_the_partial_summaries_of_a_killed_one() {
 }
 
 #[tokio::test]
-async fn a_model_with_an_8k_window_summarises_two_million_tokens() {
+async fn a_model_with_an_8k_window_summarizes_two_million_tokens() {
     let model = ScriptedModel::start(Script::summarizes).await;
     for kind in [pb::SummaryKind::Llm, pb::SummaryKind::Extractive] {
         let app = TestApp::start().await;
         let folder = folder_for(kind, &model);
-        let conversation = long_conversation(&app, 2_000_000).await;
+        let conversation = create_long_conversation(&app, 2_000_000).await;
         let worker = start_worker(&AnnealBinary::new(BINARY, &folder, &app.url)).await;
         let checkpoint = wait_for_checkpoint(&conversation).await;
         assert_eq!(checkpoint.kind(), kind);
@@ -188,7 +192,10 @@ async fn a_model_with_an_8k_window_summarises_two_million_tokens() {
             "{} tokens",
             checkpoint.tokens_before
         );
-        assert!(checkpoint.token_usage <= 2_000);
+        assert!(
+            checkpoint.token_usage <= 2_000,
+            "the default of summarizer.checkpoint_tokens"
+        );
         let memory = worker.peak_memory();
         println!(
             "{} tokens became {}: {} calls, {} s, {memory} MiB at most",
@@ -203,7 +210,7 @@ async fn a_model_with_an_8k_window_summarises_two_million_tokens() {
 }
 
 #[tokio::test]
-async fn a_model_with_an_8k_window_summarises_a_message_of_four_megabytes() {
+async fn a_model_with_an_8k_window_summarizes_a_message_of_four_megabytes() {
     let model = ScriptedModel::start(Script::summarizes).await;
     for kind in [pb::SummaryKind::Llm, pb::SummaryKind::Extractive] {
         let app = TestApp::start().await;
@@ -230,13 +237,17 @@ async fn a_model_with_an_8k_window_summarises_a_message_of_four_megabytes() {
             .expect("appends");
         let worker = start_worker(&AnnealBinary::new(BINARY, &folder, &app.url)).await;
         let summarized = "select count(*) from ai_message where summary_cache is not null";
-        eventually_within(LONG, "the message has its summary", async || {
-            let done: i64 = sqlx::query_scalar(summarized)
-                .fetch_one(&mut app.db().await)
-                .await
-                .expect("counts");
-            done == 1
-        })
+        eventually_within(
+            SUMMARY_TIME_LIMIT,
+            "the message has its summary",
+            async || {
+                let done: i64 = sqlx::query_scalar(summarized)
+                    .fetch_one(&mut app.db().await)
+                    .await
+                    .expect("counts");
+                done == 1
+            },
+        )
         .await;
         let row = "select summary_kind, summary_tokens, token_count, summary_duration_ms from ai_message where message_id = 1";
         let row: (i16, i64, i64, i64) = sqlx::query_as(row)
@@ -244,6 +255,7 @@ async fn a_model_with_an_8k_window_summarises_a_message_of_four_megabytes() {
             .await
             .expect("is there");
         assert_eq!(i32::from(row.0), i32::from(kind));
+        // The default of `summarizer.message_tokens`.
         assert!(row.1 <= 500, "{row:?}");
         let memory = worker.peak_memory();
         println!(

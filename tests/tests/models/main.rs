@@ -2,7 +2,7 @@
 //!
 //! - `providers_protocols`: requests and answers in three protocols
 //! - `providers_dialects`: deviations of servers that claim OpenAI's protocol
-//! - `providers_failures`: each failure of a provider, within bounds of bytes and time
+//! - `providers_failures`: what a call returns for each failure of a provider
 //! - `providers_unreachable`: no connection, no TLS, timeouts
 //! - `providers_settings`: invalid settings, keys, proxies
 //! - `providers_real_model`, `real_contexts`, `real_summaries`: calls, contexts and summaries with
@@ -10,15 +10,15 @@
 //! - `classify_error`: which provider errors are context overflows
 //! - `media`: media URLs of tenants do not reach providers that would fetch them
 //! - `admission`: limits of calls, quotas, breakers, leases
-//! - `tenant_shares`: breakers and call limits between tenants
-//! - `call_costs`: costs of calls without an answer
+//! - `tenant_shares`: breakers and call limits of tenants that share a model
+//! - `call_costs`: costs of calls without a complete answer
 //! - `summaries`: summaries written by a model
 //! - `long_summaries`: sources above the model's window; partial summaries of a killed worker
-//! - `summary_failures`: failing models and unusable summaries
+//! - `summary_failures`: models that fail, and unusable summaries
 //! - `summary_job_retries`: retry times, breakers and quotas of jobs that call a model
-//! - `due_checkpoints`: conversations and settings that these tests share
-//! - `dead_model`: jobs that wait for a dead model
-//! - `model_settings`: settings that stop the start; the command `models`
+//! - `due_checkpoints`: conversations and settings that several of these files share
+//! - `dead_model`: jobs that wait for a model that fails every call
+//! - `model_settings`: settings that stop the start; keys in no output; the command `models`
 
 mod admission;
 mod call_costs;

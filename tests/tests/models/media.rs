@@ -168,7 +168,7 @@ async fn a_stored_image_with_a_forbidden_url_is_sent_as_text() {
 }
 
 #[tokio::test]
-async fn a_fetching_provider_gets_only_public_host_names_or_the_listed_ones() {
+async fn a_provider_that_fetches_media_gets_only_public_host_names_or_the_listed_ones() {
     let allowed = |setting: Value, uri: &'static str| async move {
         let model = ScriptedModel::saying("I see.").await;
         let app = app_with_media_setting(&model, Api::OpenAi, Some(setting)).await;
@@ -183,7 +183,8 @@ async fn a_fetching_provider_gets_only_public_host_names_or_the_listed_ones() {
         );
         outcome.end.is_ok()
     };
-    for (uri, by_name, listed) in [
+    // A URI, whether `media = "https"` allows it, and whether the list of host names below does.
+    for (uri, with_https, with_hosts) in [
         ("https://img.example.com/a.png", true, true),
         ("https://example.com/a.png", true, false),
         ("https://other.example.net/a.png", true, true),
@@ -198,9 +199,13 @@ async fn a_fetching_provider_gets_only_public_host_names_or_the_listed_ones() {
         ("https://example.com@10.0.0.1/a.png", false, false),
         (INLINE, true, true),
     ] {
-        assert_eq!(allowed("https".into(), uri).await, by_name, "https: {uri}");
+        assert_eq!(
+            allowed("https".into(), uri).await,
+            with_https,
+            "https: {uri}"
+        );
         let hosts = serde_json::json!(["*.example.com", "other.example.net"]);
-        assert_eq!(allowed(hosts, uri).await, listed, "hosts: {uri}");
+        assert_eq!(allowed(hosts, uri).await, with_hosts, "hosts: {uri}");
     }
 }
 

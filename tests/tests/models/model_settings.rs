@@ -1,11 +1,12 @@
 //! Invalid settings of models, workers and watches stop the start of server and worker with a
-//! sentence that names the remedy.
+//! sentence that names the remedy. Keys are neither printed nor logged. The command `anneal models`
+//! shows calls and failures.
 
 use anneal_testkit::{AnnealBinary, Folder, TestApp, pb};
 
 use crate::BINARY;
 
-/// Settings, and texts that the refusal must contain.
+/// Invalid settings, and texts that the refusal must contain.
 const REFUSED: [(&str, &[&str]); 18] = [
     (
         "[models.m]\nprovider = \"nobody\"\nwindow_tokens = 8192",
@@ -88,7 +89,7 @@ async fn server_and_worker_refuse_invalid_settings() {
             }
         }
     }
-    let served = "[providers.p]\napi = \"openai\"\nurl = \"http://127.0.0.1:1/v1\"\n[summarizer]\nmodel = \"m\"\n";
+    let with_summarizer = "[providers.p]\napi = \"openai\"\nurl = \"http://127.0.0.1:1/v1\"\n[summarizer]\nmodel = \"m\"\n";
     for (settings, says) in [
         (
             "[models.m]\nprovider = \"p\"\nwindow_tokens = 2048",
@@ -99,7 +100,7 @@ async fn server_and_worker_refuse_invalid_settings() {
             "budget.tokens_per_day",
         ),
     ] {
-        folder.file("anneal.toml", &format!("{served}{settings}"));
+        folder.file("anneal.toml", &format!("{with_summarizer}{settings}"));
         let refused = anneal.run(&["worker"]).await;
         assert!(
             refused.code == Some(1) && refused.err.contains(says),
@@ -182,6 +183,7 @@ async fn secrets_in_a_url_are_refused_and_not_printed() {
                 !ran.out.contains("sk-canary") && !ran.err.contains("sk-canary"),
                 "{command}: {ran:?}"
             );
+            // The worker refuses the URL. `config` only shows the settings.
             assert_eq!(ran.code, Some(i32::from(command == "worker")), "{ran:?}");
         }
     }
@@ -217,7 +219,7 @@ async fn the_models_command_shows_calls_and_failures() {
     }
     let shown = anneal.run(&["models", "--address", &address]).await;
     assert!(
-        shown.out.contains("open for the calls of 2 tenants"),
+        shown.out.contains("breakers of 2 tenants open"),
         "{shown:?}"
     );
     assert!(

@@ -7,6 +7,7 @@ use anneal_testkit::{ModelAnswer, Script, ScriptedModel, plain_call, read_answer
 
 use crate::{CONTEXT, call};
 
+/// Lets a model answer with this script, and reads the answer.
 async fn read_scripted_answer(
     api: Api,
     script: impl Fn() -> Script + Send + Sync + 'static,
@@ -22,7 +23,7 @@ async fn read_scripted_answer(
         .expect("it is an answer")
 }
 
-/// The answer that is read from this OpenAI stream.
+/// Lets a model answer with this stream in OpenAI's protocol, and reads the answer.
 async fn read_openai_stream(stream: &'static str) -> ModelAnswer {
     read_scripted_answer(Api::OpenAi, move || {
         Script::status(200, &[("content-type", "text/event-stream")], stream)
@@ -56,7 +57,7 @@ async fn comments_odd_line_ends_and_a_missing_last_blank_line_are_accepted() {
 }
 
 #[tokio::test]
-async fn usage_is_read_from_any_event_and_absurd_values_are_ignored() {
+async fn usage_is_read_from_any_event_and_absurd_values_are_capped_or_ignored() {
     let usage = read_openai_stream(
         "data: {\"choices\":[{\"delta\":{\"content\":\"Hi.\"},\"finish_reason\":\"stop\"}],\
          \"usage\":{\"prompt_tokens\":10,\"completion_tokens\":2,\"prompt_cache_hit_tokens\":4}}\n\ndata: [DONE]\n\n",
@@ -66,11 +67,11 @@ async fn usage_is_read_from_any_event_and_absurd_values_are_ignored() {
         (usage.input.get(), usage.cached.get(), usage.output.get()),
         (10, 4, 2)
     );
-    let boast = read_openai_stream(
+    let absurd = read_openai_stream(
         "data: {\"choices\":[{\"delta\":{\"content\":\"Hi.\"},\"finish_reason\":\"stop\"}]}\n\n\
          data: {\"choices\":[],\"usage\":{\"prompt_tokens\":18446744073709551615,\"prompt_tokens_details\":{\"cached_tokens\":9007199254740993}}}\n\n",
     );
-    let usage = boast.await.end.usage;
+    let usage = absurd.await.end.usage;
     assert_eq!(
         (usage.input.get(), usage.cached.get()),
         (u64::from(u32::MAX), u64::from(u32::MAX))
@@ -154,7 +155,8 @@ async fn reasoning_repeated_in_two_fields_is_read_once() {
 async fn a_complete_answer_survives_the_loss_of_its_final_events() {
     for api in [Api::OpenAi, Api::Anthropic] {
         let server = ScriptedModel::start(move |request| {
-            // All events except the last: usage and [DONE], message_stop.
+            // The stream ends before its last events: in OpenAI's protocol the usage and [DONE], in
+            // Anthropic's message_stop.
             Script::says(request, [anneal_testkit::Say::text("Hi.")])
                 .cut_after(if api == Api::OpenAi { 3 } else { 6 })
         });

@@ -1,5 +1,5 @@
-//! Every misbehaviour of a provider becomes one documented failure, within bounds of bytes and
-//! time.
+//! Every wrong behavior of a provider becomes one documented `CallFailure`. A call reads a limited
+//! number of bytes.
 
 use std::sync::Arc;
 
@@ -9,9 +9,10 @@ use anneal_testkit::{ReportedUsage, Say, Script, ScriptedModel, plain_call, read
 
 use crate::{APIS, CONTEXT};
 
+/// Content in a provider's response. No failure may repeat it.
 const SECRET: &str = "what-a-user-wrote";
 
-/// The model `small` of these settings, with a change to its provider's settings.
+/// The model `small` of these settings, after `change` has changed its provider's settings.
 pub(crate) fn configured_model(
     settings: (Providers, Models),
     change: impl Fn(&mut anneal_llm::provider::ProviderSettings),
@@ -22,7 +23,7 @@ pub(crate) fn configured_model(
     callable.find("small").expect("it was configured").clone()
 }
 
-/// The failure of a call that this script answers.
+/// The failure of a call that this script answers. The call reads at most 100,000 bytes.
 async fn failure_with_api(
     api: Api,
     script: impl Fn() -> Script + Send + Sync + 'static,
@@ -255,9 +256,9 @@ async fn an_answer_about_errors_is_not_an_error() {
 }
 
 #[tokio::test]
-async fn an_answer_cut_off_at_any_byte_is_broken() {
+async fn an_answer_cut_off_before_its_end_is_broken() {
     for api in APIS {
-        for pieces in 0..4 {
+        for events in 0..4 {
             let says = [
                 Say::text("One."),
                 Say::text("Two."),
@@ -265,12 +266,12 @@ async fn an_answer_cut_off_at_any_byte_is_broken() {
                 Say::text("Four."),
             ];
             let script = move || {
-                Script::says_counted(api, &says, ReportedUsage::default()).cut_after(pieces)
+                Script::says_counted(api, &says, ReportedUsage::default()).cut_after(events)
             };
             assert_eq!(
                 broken_reason(&failure_with_api(api, script).await),
                 "it was cut off",
-                "{api:?}, {pieces}"
+                "{api:?}, after {events} events"
             );
         }
     }
@@ -293,7 +294,7 @@ async fn a_stream_without_its_final_event_is_broken() {
             failure_with_api(api, move || Script::events([format!("data: {event}\n\n")])).await;
         assert_eq!(
             broken_reason(&failure),
-            "it ended without its end",
+            "it ended without a stop reason",
             "{api:?}"
         );
     }
@@ -307,27 +308,33 @@ async fn a_response_that_violates_the_protocol_is_broken() {
     for (body, what) in [
         ("", "it is empty"),
         ("\n\n \u{feff}", "it is empty"),
-        ("<!DOCTYPE html>", "it is a page"),
-        ("Service will be back soon", "it is not the protocol"),
+        ("<!DOCTYPE html>", "it is an HTML page"),
+        (
+            "Service will be back soon",
+            "it does not follow the protocol",
+        ),
         (
             "data: {\"choices\":[{\"delta\":{\"content\":\"On",
-            "an event of it is not the protocol",
+            "an event does not follow the protocol",
         ),
-        ("data: [1]\n\n", "an event of it is not the protocol"),
+        ("data: [1]\n\n", "an event does not follow the protocol"),
         (
             "data: {\"choices\":7}\n\n",
-            "an event of it is not the protocol",
+            "an event does not follow the protocol",
         ),
-        ("data: soon\n\n", "an event of it is not the protocol"),
-        (": nothing but a comment\n\n", "it ended without its end"),
+        ("data: soon\n\n", "an event does not follow the protocol"),
+        (
+            ": nothing but a comment\n\n",
+            "it ended without a stop reason",
+        ),
         (
             "{\"choices\":[{\"message\":{\"content\":\"On",
-            "an event of it is not the protocol",
+            "an event does not follow the protocol",
         ),
-        ("{\"id\":\"7\"}", "it ended without its end"),
+        ("{\"id\":\"7\"}", "it ended without a stop reason"),
         (
             "\u{feff}\u{feff}data: [DONE]\n\n",
-            "it ended without its end",
+            "it ended without a stop reason",
         ),
     ] {
         assert_eq!(
@@ -343,20 +350,29 @@ async fn a_response_that_violates_the_protocol_is_broken() {
             "Sorry",
         )
     };
-    assert_eq!(broken_reason(&openai_failure(page).await), "it is a page");
+    assert_eq!(
+        broken_reason(&openai_failure(page).await),
+        "it is an HTML page"
+    );
     let latin = || {
         Script::raw(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\ndata: {\"a\":\"\xe9\"}\n\n")
     };
     assert_eq!(
         broken_reason(&openai_failure(latin).await),
-        "it is no UTF-8"
+        "it is not UTF-8"
     );
     let deep = format!("data: {{\"choices\":{}\n\n", "[".repeat(50_000));
     let deep = openai_failure(move || Script::events([deep.as_str()])).await;
-    assert_eq!(broken_reason(&deep), "an event of it is not the protocol");
+    assert_eq!(
+        broken_reason(&deep),
+        "an event does not follow the protocol"
+    );
     let many = format!("data: {{\"choices\":[{}{{}}]}}\n\n", "{},".repeat(20_000));
     let many = openai_failure(move || Script::events([many.as_str()])).await;
-    assert_eq!(broken_reason(&many), "an event of it is not the protocol");
+    assert_eq!(
+        broken_reason(&many),
+        "an event does not follow the protocol"
+    );
 }
 
 #[tokio::test]
@@ -371,7 +387,7 @@ async fn an_empty_answer_is_broken() {
             let script = move || Script::says_counted(api, &says, ReportedUsage::default());
             assert_eq!(
                 broken_reason(&failure_with_api(api, script).await),
-                "nothing is said in it",
+                "it has no content",
                 "{api:?}"
             );
         }
@@ -436,7 +452,7 @@ async fn a_prompt_silently_truncated_by_the_provider_is_an_overflow() {
         );
         assert!(
             read_answer(&model, &sent(2_500)).await.is_ok(),
-            "{api:?}: tokenizers differ"
+            "{api:?}: a count that differs a little is no overflow, because tokenizers differ"
         );
     }
 }
@@ -491,9 +507,15 @@ async fn too_many_tool_calls_end_the_answer_at_the_limit() {
         format!("data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{part}]}}}}]}}\n\n")
     };
     // The stream has no final event, so without the limit the failure would be another one.
-    let of = |calls: usize| {
+    let failure_after = |calls: usize| {
         openai_failure(move || Script::events([(0..calls).map(call).collect::<String>()]))
     };
-    assert_eq!(broken_reason(&of(256).await), "it ended without its end");
-    assert_eq!(broken_reason(&of(257).await), "it calls too many tools");
+    assert_eq!(
+        broken_reason(&failure_after(256).await),
+        "it ended without a stop reason"
+    );
+    assert_eq!(
+        broken_reason(&failure_after(257).await),
+        "it calls too many tools"
+    );
 }

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{APIS, call};
 
+/// The token usage that the scripted model reports.
 const COUNTED: ReportedUsage = ReportedUsage {
     input: 100,
     cached: 40,
@@ -18,7 +19,7 @@ const COUNTED: ReportedUsage = ReportedUsage {
     output: 7,
 };
 
-/// A context that a second serialisation would change: spaces, escapes, key order, long numbers.
+/// A context that a second serialization would change: spaces, escapes, key order, long numbers.
 fn exact_context(api: Api) -> &'static str {
     match api {
         Api::OpenAi => {
@@ -41,7 +42,7 @@ fn model(server: &ScriptedModel, api: Api) -> std::sync::Arc<Model> {
         .clone()
 }
 
-/// The answer that is read from a scripted one in this protocol.
+/// Lets a model answer with this script in this protocol, and reads the answer.
 async fn read_scripted_answer(
     api: Api,
     script: impl Fn() -> Script + Send + Sync + 'static,
@@ -132,8 +133,8 @@ fn tools() -> Vec<Tool> {
     vec![Tool::new("look".into(), "Looks \"around\".".into(), schema.into()).expect("a tool")]
 }
 
-/// The body without the context, the path and the raw text of a request.
-async fn request_without_context(api: Api) -> (Value, String, String) {
+/// Calls a model. Returns the request's body without the context, its path, and its raw text.
+async fn send_request(api: Api) -> (Value, String, String) {
     let server = ScriptedModel::saying("Hi.").await;
     let model = model(&server, api);
     let tools = tools();
@@ -156,9 +157,10 @@ async fn every_protocol_requests_a_stream_in_its_own_format() {
     let schema = json!({"type": "object", "properties": {"z": {}, "a": {}}});
     let described =
         |key: &str| json!({"name": "look", "description": "Looks \"around\".", key: schema});
+    // The temperature 0.7, as the body has it.
     let heat = json!(0.7_f32.to_string().parse::<f64>().expect("a number"));
 
-    let (body, path, raw) = request_without_context(Api::OpenAi).await;
+    let (body, path, raw) = send_request(Api::OpenAi).await;
     let tools = json!([{"type": "function", "function": described("parameters")}]);
     let expected = json!({"model": "small", "stream": true, "stream_options": {"include_usage": true}, "max_tokens": 64,
         "temperature": heat, "tools": tools});
@@ -168,12 +170,12 @@ async fn every_protocol_requests_a_stream_in_its_own_format() {
         "the schema is sent unchanged: {raw}"
     );
 
-    let (body, path, _) = request_without_context(Api::Anthropic).await;
+    let (body, path, _) = send_request(Api::Anthropic).await;
     let tools = json!([described("input_schema")]);
     let expected = json!({"model": "small", "stream": true, "max_tokens": 64, "temperature": heat, "tools": tools});
     assert_eq!((body, path.as_str()), (expected, "/v1/messages"));
 
-    let (body, path, _) = request_without_context(Api::Gemini).await;
+    let (body, path, _) = send_request(Api::Gemini).await;
     let tools = json!([{"functionDeclarations": [described("parametersJsonSchema")]}]);
     let config = json!({"maxOutputTokens": 64, "temperature": heat});
     assert_eq!(body, json!({"generationConfig": config, "tools": tools}));
@@ -234,7 +236,7 @@ async fn a_call_without_input_has_an_empty_object_as_input() {
 }
 
 #[tokio::test]
-async fn missing_or_duplicate_tool_call_ids_are_generated() {
+async fn missing_or_duplicate_tool_call_ids_are_replaced() {
     for api in APIS {
         for id in ["", "twice"] {
             let says = [
@@ -263,7 +265,7 @@ async fn missing_or_duplicate_tool_call_ids_are_generated() {
 }
 
 #[tokio::test]
-async fn reasoning_is_streamed_and_complete_where_it_is_signed() {
+async fn reasoning_is_streamed_and_becomes_a_part_of_the_message_if_it_is_signed() {
     let says = || {
         [
             Say::thought("Hm, "),
@@ -339,7 +341,7 @@ async fn a_gemini_signature_precedes_its_tool_call() {
 }
 
 #[tokio::test]
-async fn an_answer_at_its_output_limit_is_marked_and_drops_an_incomplete_call() {
+async fn an_answer_at_its_output_limit_is_marked_and_lacks_an_incomplete_tool_call() {
     for api in APIS {
         let says = [Say::text("Once upon"), Say::OutputLimit];
         let answer =
@@ -381,7 +383,8 @@ async fn each_chunk_is_delivered_as_soon_as_it_arrives() {
             .stream(&plain_call(exact_context(api)))
             .await
             .expect("the response headers are received");
-        // Up to the first text: the head of the answer, the ping, the start of the block.
+        // The events up to the first text. Anthropic's protocol has three before it: the start of
+        // the message, the start of the block and a ping. OpenAI's has one.
         gate.open(if api == Api::Anthropic { 4 } else { 2 });
         let first = pieces.next().await.expect("a piece").expect("no failure");
         assert_eq!(first, Piece::Text("One. ".into()), "{api:?}");

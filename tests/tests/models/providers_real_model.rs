@@ -1,4 +1,4 @@
-//! Calls of a real model behind a real server in both of its protocols.
+//! Calls of a real model through a real model server, in the two protocols of that server.
 
 use std::sync::Arc;
 
@@ -7,6 +7,7 @@ use anneal_llm::provider::{Api, Call, CallFailure, CallableModels, Model, StopRe
 use anneal_testkit::{plain_call, read_answer, start_llm};
 use serde_json::json;
 
+/// The model's context window in tokens.
 const WINDOW: u32 = 8_192;
 const APIS: [Api; 2] = [Api::OpenAi, Api::Anthropic];
 

@@ -6,7 +6,9 @@ use anneal_llm::provider::{Api, CallableModels, OutputField, Providers};
 use anneal_testkit::{Folder, Script, ScriptedModel, plain_call, read_answer};
 use serde_json::{Value, json};
 
+/// A provider's key, which may appear in no error.
 const KEY: &str = "sk-planted-1234567890";
+/// An address of this machine, at which no server listens.
 const LOCAL: &str = "http://127.0.0.1:9/v1";
 
 fn callable(providers: &Value, models: &Value) -> Result<CallableModels, String> {
@@ -57,7 +59,7 @@ fn an_invalid_provider_is_refused_even_if_no_model_uses_it() {
         (json!({"key_file": at(&lines)}), "holds more than a key"),
         (
             json!({"key_env": "A", "key_file": "b"}),
-            "say key_env or key_file, not both",
+            "set key_env or key_file, not both",
         ),
         (
             json!({"url": null}),
@@ -330,7 +332,7 @@ async fn a_key_can_come_from_an_environment_variable() {
 }
 
 #[tokio::test]
-async fn a_proxy_is_used_only_if_the_settings_name_it() {
+async fn calls_go_through_the_proxy_that_the_settings_name() {
     let proxy = ScriptedModel::saying("By proxy.").await;
     let server = ScriptedModel::saying("Straight.").await;
     let (mut providers, models) = server.settings(&["small"]);

@@ -1,5 +1,4 @@
-//! A real model behind a real server accepts rendered contexts, and its overflow errors are
-//! classified.
+//! A real model server accepts rendered contexts, and its overflow errors are classified.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +61,7 @@ fn real_conversations(data: &TranscriptFolder) -> Vec<(Chat, u64)> {
     some
 }
 
-/// Short conversations for rules that providers enforce.
+/// Short conversations that would break the rules of providers if they were sent unchanged.
 fn made_up_conversations() -> Vec<Chat> {
     let tool = |id: &str, name: &str| {
         Part::ToolUse(pb::ToolUsePart {
@@ -191,7 +190,7 @@ async fn a_real_model_accepts_every_context_in_both_apis() {
     let made_up = made_up_conversations()
         .into_iter()
         .map(|chat| (chat, 1_000));
-    let mut taken: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut accepted: BTreeMap<&str, usize> = BTreeMap::new();
     for (chat, budget) in real_conversations(&data).into_iter().chain(made_up) {
         let appended = app
             .append_chats(std::slice::from_ref(&chat), &pb::Policy::default())
@@ -216,11 +215,11 @@ async fn a_real_model_accepts_every_context_in_both_apis() {
             );
             let body: Value = serde_json::from_slice(&answer.body).expect("an answer is JSON");
             assert!(body["usage"].is_object(), "{}: {body}", chat.name);
-            *taken.entry(format.as_str_name()).or_default() += 1;
+            *accepted.entry(format.as_str_name()).or_default() += 1;
         }
     }
-    println!("contexts taken: {taken:?}");
-    assert!(taken.values().all(|count| *count >= 16), "{taken:?}");
+    println!("accepted contexts: {accepted:?}");
+    assert!(accepted.values().all(|count| *count >= 16), "{accepted:?}");
 }
 
 #[tokio::test]

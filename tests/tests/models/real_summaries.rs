@@ -1,6 +1,6 @@
-//! A real, very small model summarises real conversations. It writes poorly: it loops, copies and
-//! exceeds limits. Its text is stored as a summary only if it is usable. Otherwise an extract,
-//! labelled as such, is stored.
+//! A real, very small model summarizes real conversations. The model writes poorly: it loops,
+//! copies and exceeds limits. Its text is stored as a summary only if the text is usable. Otherwise
+//! an extract is stored and marked as one.
 
 use std::collections::HashMap;
 
@@ -8,14 +8,16 @@ use anneal_testkit::{Chat, ModelWorkerSettings, TestApp, TranscriptFolder, pb, s
 use prost::Message as _;
 use serde_json::json;
 
+/// The model's context window in tokens.
 const WINDOW: u32 = 8_192;
 /// Maximum tokens of a summary.
 const TARGET: u64 = 200;
 
-/// Bytes taken of each conversation. A small model on a busy processor reads them in seconds.
+/// Maximum bytes that are taken from each conversation. A small model on a busy processor reads
+/// them in seconds.
 const BYTES: usize = 4_000;
 
-/// The beginning of real conversations of every family.
+/// The beginning of real conversations from every source of transcripts.
 fn real_conversations(data: &TranscriptFolder) -> Vec<Chat> {
     let mut chats: Vec<Chat> = data.pi_sessions().into_iter().take(2).collect();
     chats.extend(data.tau_bench().into_iter().take(1));
@@ -34,7 +36,7 @@ fn real_conversations(data: &TranscriptFolder) -> Vec<Chat> {
     chats
 }
 
-/// Whether the summary looks broken: a line repeated many times, or markers of a dialogue.
+/// Whether the summary looks broken: a line repeated many times, or markers of a dialog.
 fn is_broken(summary: &str) -> bool {
     let mut seen: HashMap<&str, usize> = HashMap::new();
     for sentence in summary
@@ -44,7 +46,7 @@ fn is_broken(summary: &str) -> bool {
     {
         *seen.entry(sentence).or_default() += 1;
     }
-    let marks = [
+    let markers = [
         "<|im_start|>",
         "[INST]",
         "user:",
@@ -54,9 +56,9 @@ fn is_broken(summary: &str) -> bool {
     ];
     seen.values().any(|times| *times > 3)
         || summary.lines().any(|line| {
-            marks
+            markers
                 .iter()
-                .any(|mark| line.trim_start().to_lowercase().starts_with(mark))
+                .any(|marker| line.trim_start().to_lowercase().starts_with(marker))
         })
 }
 

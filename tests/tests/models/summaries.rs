@@ -8,8 +8,8 @@ use anneal_testkit::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// A conversation with twelve messages and a threshold of ten.
-async fn conversation_due_for_checkpoint(app: &TestApp) -> TestConversation<'_> {
+/// Creates a conversation with twelve messages. A checkpoint is due above ten.
+async fn create_conversation_due_for_checkpoint(app: &TestApp) -> TestConversation<'_> {
     let policy = pb::Policy {
         max_message_count: Some(10),
         keep_recent_turns: Some(1),
@@ -20,7 +20,7 @@ async fn conversation_due_for_checkpoint(app: &TestApp) -> TestConversation<'_> 
     conversation
 }
 
-/// Appends six more turns.
+/// Appends six turns, numbered from `from`.
 async fn append_six_turns(conversation: &TestConversation<'_>, from: usize) {
     for number in from..from + 6 {
         let asked = format!(
@@ -55,7 +55,7 @@ async fn a_summary_is_stored_with_its_model_and_cost() {
     };
     let model = ScriptedModel::start(move |asked| Script::summarizes_counted(asked, counted)).await;
     let app = TestApp::start().await;
-    let conversation = conversation_due_for_checkpoint(&app).await;
+    let conversation = create_conversation_due_for_checkpoint(&app).await;
     app.worker_with_model(&ModelWorkerSettings::for_model(&model))
         .run_until_idle()
         .await;
@@ -113,7 +113,7 @@ async fn a_summary_is_stored_with_its_model_and_cost() {
 }
 
 #[tokio::test]
-async fn a_large_message_is_summarised_by_the_model_and_labelled_so() {
+async fn a_large_message_is_summarized_by_the_model_and_marked_as_such() {
     let model = ScriptedModel::start(Script::summarizes).await;
     let app = TestApp::start().await;
     let policy = pb::Policy {
@@ -152,7 +152,7 @@ async fn a_large_message_is_summarised_by_the_model_and_labelled_so() {
 async fn after_five_generations_a_summary_is_rewritten_from_the_messages() {
     let model = ScriptedModel::start(Script::summarizes).await;
     let app = TestApp::start().await;
-    let conversation = conversation_due_for_checkpoint(&app).await;
+    let conversation = create_conversation_due_for_checkpoint(&app).await;
     let worker = app.worker_with_model(&ModelWorkerSettings::for_model(&model));
     let mut generations = Vec::new();
     for round in 1..=7 {
@@ -164,16 +164,16 @@ async fn after_five_generations_a_summary_is_rewritten_from_the_messages() {
         ));
         append_six_turns(&conversation, 6 * round).await;
     }
-    let read_again: Vec<_> = generations
+    let numbers: Vec<_> = generations
         .iter()
         .map(|(generation, _)| *generation)
         .collect();
-    assert_eq!(read_again, [1, 2, 3, 4, 5, 1, 2]);
+    assert_eq!(numbers, [1, 2, 3, 4, 5, 1, 2]);
     assert!(
         generations[5].1 && !generations[4].1 && !generations[6].1,
         "{generations:?}"
     );
-    let rebuilt = model
+    let sixth_prompt = model
         .requests()
         .into_iter()
         .nth(5)
@@ -181,8 +181,9 @@ async fn after_five_generations_a_summary_is_rewritten_from_the_messages() {
         .texts()
         .concat();
     assert!(
-        rebuilt.contains("country number 0,") && !rebuilt.contains("\"earlier_summary\","),
-        "{rebuilt}"
+        sixth_prompt.contains("country number 0,")
+            && !sixth_prompt.contains("\"earlier_summary\","),
+        "{sixth_prompt}"
     );
     conversation.verify().await;
 }
@@ -195,8 +196,8 @@ async fn a_models_call_limit_holds_across_workers() {
     let app = TestApp::start().await;
     let other = app.second_server().await;
     let (one, two) = (
-        conversation_due_for_checkpoint(&app).await,
-        conversation_due_for_checkpoint(&app).await,
+        create_conversation_due_for_checkpoint(&app).await,
+        create_conversation_due_for_checkpoint(&app).await,
     );
     let mut worker_settings = ModelWorkerSettings::for_model(&model);
     worker_settings.models = serde_json::from_value(serde_json::json!({
@@ -231,7 +232,7 @@ async fn a_models_call_limit_holds_across_workers() {
     assert_eq!(
         (model.requests().len(), model.most_open_calls()),
         (2, 1),
-        "the second call waited for the limit"
+        "the second call waited until the first had ended"
     );
     stop.cancel();
     for running in running {
@@ -250,8 +251,8 @@ async fn a_tenant_over_its_daily_tokens_gets_extracts() {
     let model = ScriptedModel::start(Script::summarizes).await;
     let app = TestApp::start().await;
     let (first, second) = (
-        conversation_due_for_checkpoint(&app).await,
-        conversation_due_for_checkpoint(&app).await,
+        create_conversation_due_for_checkpoint(&app).await,
+        create_conversation_due_for_checkpoint(&app).await,
     );
     let mut worker_settings = ModelWorkerSettings::for_model(&model);
     worker_settings.access.tokens_per_day = Some(Tokens::new(9_000));
@@ -267,7 +268,7 @@ async fn a_tenant_over_its_daily_tokens_gets_extracts() {
         .execute(&mut app.db().await)
         .await
         .expect("spends");
-    let third = conversation_due_for_checkpoint(&app).await;
+    let third = create_conversation_due_for_checkpoint(&app).await;
     worker.run_until_idle().await;
     assert_eq!(
         newest_checkpoint(&third).await.kind(),
@@ -342,7 +343,8 @@ async fn a_hanging_model_delays_no_other_work() {
     let model = ScriptedModel::start(|_| Script::hang()).await;
     let app = TestApp::start().await;
     let conversations =
-        futures::future::join_all((0..4).map(|_| conversation_due_for_checkpoint(&app))).await;
+        futures::future::join_all((0..4).map(|_| create_conversation_due_for_checkpoint(&app)))
+            .await;
     let mut worker_settings = ModelWorkerSettings::for_model(&model);
     worker_settings.worker.stop_seconds = 0;
     let worker = app.worker_with_model(&worker_settings);
@@ -354,7 +356,7 @@ async fn a_hanging_model_delays_no_other_work() {
     model.wait_for_calls(2).await;
     // If a connection were held, it would stay held: PostgreSQL ends an idle transaction but does
     // not return the connection to the pool.
-    eventually("no connection is held while a model thinks", async || {
+    eventually("no connection is held while the model hangs", async || {
         app.store
             .pool_figures()
             .iter()

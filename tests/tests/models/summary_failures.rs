@@ -1,4 +1,4 @@
-//! A model that fails, answers garbage or writes an unusable summary. None of this is stored as a
+//! A model fails, answers garbage or writes an unusable summary. None of its answers is stored as a
 //! summary by a model.
 
 use anneal_core::admission::BreakerSettings;
@@ -6,13 +6,15 @@ use anneal_testkit::{ModelWorkerSettings, Say, Script, ScriptedModel, TestApp, p
 use anneal_worker::Fallback;
 
 use crate::due_checkpoints::{
-    FailureScript, conversation_due_for_checkpoint, count_llm_summaries, list_checkpoint_jobs,
-    settings_with_short_limits, settings_with_short_timeouts,
+    FailureScript, count_llm_summaries, create_conversation_due_for_checkpoint,
+    list_checkpoint_jobs, settings_with_short_limits, settings_with_short_timeouts,
 };
 
+/// The header of an event stream.
 const SSE: (&str, &str) = ("content-type", "text/event-stream");
 
-/// Failures that may pass, and the error of the waiting job that retries the call.
+/// Failures that may pass: a name, the model's answer, and a text that the error of the waiting job
+/// contains.
 const TRANSIENT_FAILURES: [(&str, FailureScript, &str); 12] = [
     ("silence", |_| Script::hang(), "unavailable"),
     (
@@ -57,7 +59,7 @@ const TRANSIENT_FAILURES: [(&str, FailureScript, &str); 12] = [
         "cannot be used",
     ),
     (
-        "a flood of error",
+        "an error body of 64 MiB",
         |_| Script::bytes(500, 1 << 26),
         "unavailable: status 500",
     ),
@@ -90,7 +92,7 @@ async fn transient_failures_are_retried_and_then_an_extract_replaces_the_summary
         let model = ScriptedModel::start(script).await;
         let app = TestApp::start().await;
         app.postpone_failed_jobs().await;
-        let conversation = conversation_due_for_checkpoint(&app).await;
+        let conversation = create_conversation_due_for_checkpoint(&app).await;
         let mut worker_settings = if name == "silence" {
             settings_with_short_timeouts(&model)
         } else {
@@ -139,7 +141,7 @@ async fn transient_failures_are_retried_and_then_an_extract_replaces_the_summary
     }
 }
 
-/// Answers that are not usable as summaries.
+/// Answers that are not usable as summaries: a name, and the model's answer.
 const UNUSABLE_SUMMARIES: [(&str, FailureScript); 7] = [
     ("looped", |request| {
         Script::says(
@@ -207,7 +209,7 @@ async fn unusable_summaries_are_requested_once_more_and_then_replaced_by_an_extr
     for (name, script) in UNUSABLE_SUMMARIES {
         let model = ScriptedModel::start(script).await;
         let app = TestApp::start().await;
-        let conversation = conversation_due_for_checkpoint(&app).await;
+        let conversation = create_conversation_due_for_checkpoint(&app).await;
         app.worker_with_model(&ModelWorkerSettings::for_model(&model))
             .run_until_idle()
             .await;
@@ -226,10 +228,10 @@ async fn unusable_summaries_are_requested_once_more_and_then_replaced_by_an_extr
             (2, 2),
             "{name}"
         );
-        let repair = model.requests()[1].texts().concat();
+        let second_prompt = model.requests()[1].texts().concat();
         assert!(
-            repair.contains("was refused"),
-            "{name}: the second prompt names the fault"
+            second_prompt.contains("was refused"),
+            "{name}: the second prompt says why the first summary was refused"
         );
     }
 }
@@ -242,7 +244,7 @@ async fn a_usable_second_summary_is_stored() {
     })
     .await;
     let app = TestApp::start().await;
-    let conversation = conversation_due_for_checkpoint(&app).await;
+    let conversation = create_conversation_due_for_checkpoint(&app).await;
     app.worker_with_model(&ModelWorkerSettings::for_model(&model))
         .run_until_idle()
         .await;
@@ -262,7 +264,7 @@ async fn a_refused_request_is_not_retried() {
     for fallback in [Fallback::Extractive, Fallback::None] {
         let model = ScriptedModel::start(refusal).await;
         let app = TestApp::start().await;
-        let conversation = conversation_due_for_checkpoint(&app).await;
+        let conversation = create_conversation_due_for_checkpoint(&app).await;
         let mut worker_settings = ModelWorkerSettings::for_model(&model);
         worker_settings.summarizer.fallback = fallback;
         app.worker_with_model(&worker_settings)

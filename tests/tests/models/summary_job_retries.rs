@@ -8,7 +8,7 @@ use anneal_testkit::{ModelWorkerSettings, Say, Script, ScriptedModel, TestApp, p
 use anneal_worker::{Fallback, Worker};
 
 use crate::due_checkpoints::{
-    FailureScript, append_turns, conversation_due_for_checkpoint, count_llm_summaries,
+    FailureScript, append_turns, count_llm_summaries, create_conversation_due_for_checkpoint,
     expire_postponements_and_cooldowns, list_checkpoint_jobs,
 };
 
@@ -17,7 +17,7 @@ async fn a_providers_retry_time_is_respected() {
     let limited: FailureScript = |_| Script::status(429, &[("retry-after", "120")], "{}");
     let model = ScriptedModel::start(limited).await;
     let app = TestApp::start().await;
-    conversation_due_for_checkpoint(&app).await;
+    create_conversation_due_for_checkpoint(&app).await;
     app.worker_with_model(&ModelWorkerSettings::for_model(&model))
         .run_until_idle()
         .await;
@@ -63,8 +63,8 @@ async fn without_a_fallback_only_the_failing_conversations_job_dies() {
     append_turns(&poisoned).await;
     let mut worker_settings = ModelWorkerSettings::for_model(&model);
     worker_settings.summarizer.fallback = Fallback::None;
-    // Connections broken by one conversation must not count against the model while it answers
-    // others.
+    // The broken connections of one conversation must not open the model's breaker while the model
+    // answers others.
     worker_settings.access.breaker = BreakerSettings {
         failures: 5,
         model_failures: 6,
@@ -77,10 +77,14 @@ async fn without_a_fallback_only_the_failing_conversations_job_dies() {
         .iter()
         .all(|job| job.state() != pb::JobState::Dead)
     {
-        let sound = conversation_due_for_checkpoint(&app).await;
+        let healthy = create_conversation_due_for_checkpoint(&app).await;
         worker.run_until_idle().await;
         assert_eq!(
-            sound.checkpoints().await.first().map(pb::Checkpoint::kind),
+            healthy
+                .checkpoints()
+                .await
+                .first()
+                .map(pb::Checkpoint::kind),
             Some(pb::SummaryKind::Llm),
             "after {starts} starts"
         );
@@ -112,7 +116,7 @@ async fn without_a_fallback_only_the_failing_conversations_job_dies() {
 async fn an_open_breaker_postpones_jobs_without_counting_attempts() {
     let model = ScriptedModel::start(|_| Script::status(503, &[], "")).await;
     let app = TestApp::start().await;
-    conversation_due_for_checkpoint(&app).await;
+    create_conversation_due_for_checkpoint(&app).await;
     let mut worker_settings = ModelWorkerSettings::for_model(&model);
     worker_settings.summarizer.fallback = Fallback::None;
     worker_settings.access.breaker = BreakerSettings {
@@ -156,19 +160,19 @@ async fn an_open_breaker_postpones_jobs_without_counting_attempts() {
 async fn new_messages_do_not_start_a_postponed_job_early() {
     let model = ScriptedModel::start(|_| Script::status(503, &[], "")).await;
     let app = TestApp::start().await;
-    let conversation = conversation_due_for_checkpoint(&app).await;
+    let conversation = create_conversation_due_for_checkpoint(&app).await;
     let mut worker_settings = ModelWorkerSettings::for_model(&model);
     worker_settings.summarizer.fallback = Fallback::None;
     worker_settings.access.tokens_per_day = Some(anneal_core::tokens::Tokens::new(10));
     let worker = app.worker_with_model(&worker_settings);
     worker.run_until_idle().await;
-    let [put_off] = &list_checkpoint_jobs(&app).await[..] else {
+    let [postponed] = &list_checkpoint_jobs(&app).await[..] else {
         panic!("the job waits")
     };
     assert!(
-        put_off.last_error.contains("tokens of the day"),
+        postponed.last_error.contains("tokens of the day"),
         "{}",
-        put_off.last_error
+        postponed.last_error
     );
     append_turns(&conversation).await;
     let ran = worker.run_until_idle().await;
@@ -178,7 +182,7 @@ async fn new_messages_do_not_start_a_postponed_job_early() {
     };
     assert_eq!(
         (job.due_time, job.attempts, model.requests().len()),
-        (put_off.due_time, 0, 0)
+        (postponed.due_time, 0, 0)
     );
 }
 
@@ -262,7 +266,7 @@ async fn the_cost_of_a_broken_answer_is_recorded() {
     .await;
     let app = TestApp::start().await;
     app.postpone_failed_jobs().await;
-    conversation_due_for_checkpoint(&app).await;
+    create_conversation_due_for_checkpoint(&app).await;
     app.worker_with_model(&ModelWorkerSettings::for_model(&model))
         .run_until_idle()
         .await;
@@ -283,11 +287,11 @@ async fn the_cost_of_a_broken_answer_is_recorded() {
 }
 
 #[tokio::test]
-async fn a_call_whose_lease_is_lost_ends_without_a_verdict_on_the_model() {
+async fn a_call_whose_lease_is_lost_does_not_count_as_a_failure_of_the_model() {
     let model = ScriptedModel::start(|_| Script::hang()).await;
     let app = TestApp::start().await;
     app.postpone_failed_jobs().await;
-    conversation_due_for_checkpoint(&app).await;
+    create_conversation_due_for_checkpoint(&app).await;
     let worker = app.worker_with_model(&ModelWorkerSettings::for_model(&model));
     let running = tokio::spawn(async move { worker.run_until_idle().await });
     model.wait_for_calls(1).await;

@@ -1,5 +1,5 @@
-//! Tenants that share a model: whose failures open which breaker, and how many calls each tenant
-//! gets.
+//! Tenants that share a model: which breaker opens after whose failures, and how many concurrent
+//! calls each tenant gets.
 
 use anneal_core::{
     admission::{AdmissionRefusal, BreakerSettings, CallLimits, CallPurpose},
@@ -17,7 +17,7 @@ use pb::{
 };
 use serde_json::json;
 
-use crate::due_checkpoints::{conversation_due_for_checkpoint, list_checkpoint_jobs};
+use crate::due_checkpoints::{create_conversation_due_for_checkpoint, list_checkpoint_jobs};
 
 const MODEL: &str = "a model";
 
@@ -87,13 +87,14 @@ impl<'a> Tenant<'a> {
             .expect("settles");
     }
 
-    /// Admits a call that fails.
+    /// Makes a call that fails: admits it and settles it as failed.
     async fn fail(&self, limits: CallLimits) {
         let lease = self.admit(limits).await.expect("is admitted");
         self.settle(&lease, Verdict::Fails("status 503".into()))
             .await;
     }
 
+    /// Makes a call that the model answers: admits it and settles it as answered.
     async fn answer(&self, limits: CallLimits) {
         let lease = self.admit(limits).await.expect("is admitted");
         self.settle(&lease, Verdict::Answers).await;
@@ -109,7 +110,8 @@ impl<'a> Tenant<'a> {
         stats.into_inner().models.remove(0)
     }
 
-    /// The scope of the breaker that refuses a call of the tenant. `None` if the call is admitted.
+    /// Tries to admit a call. Returns the scope of the breaker that refuses it, or `None` if it is
+    /// admitted. An admitted call is settled at once, without an effect on breakers.
     async fn blocking_breaker(&self, limits: CallLimits) -> Option<&'static str> {
         match self.admit(limits).await {
             Ok(lease) => {
@@ -122,8 +124,8 @@ impl<'a> Tenant<'a> {
     }
 }
 
-/// Breakers of models and tenants that open after this many failures. Those of conversations never
-/// open.
+/// Limits with breakers of models and tenants that open after this many failures. The breakers of
+/// conversations do not open in these tests.
 fn limits_opening_after(model_failures: u32) -> CallLimits {
     let breaker = BreakerSettings {
         failures: 1_000,
@@ -181,14 +183,14 @@ async fn failures_of_one_tenant_open_only_its_own_breaker() {
     assert_eq!(
         eve.blocking_breaker(limits).await,
         Some("tenant"),
-        "an answer to another tenant does not close its breaker"
+        "an answer to another tenant does not close the breaker of this one"
     );
     expire_breaker_cooldowns(&app).await;
     eve.fail(limits).await;
     assert_eq!(
         eve.blocking_breaker(limits).await,
         Some("tenant"),
-        "one failure opens it again"
+        "after the cooldown, one failure opens the breaker again"
     );
     expire_breaker_cooldowns(&app).await;
     eve.answer(limits).await;
@@ -217,7 +219,7 @@ async fn failures_of_two_tenants_open_the_models_breaker() {
     assert_eq!(
         anna.blocking_breaker(limits).await,
         None,
-        "one tenant's failures count towards at most half of the limit"
+        "one tenant's failures count toward at most half of the limit"
     );
     anna.fail(limits).await;
     let third = Tenant::create(&app, "third").await;
@@ -319,6 +321,7 @@ async fn simultaneous_failures_are_each_counted() {
         anna.stats().await.breaker.map(|breaker| breaker.failures),
         Some(16)
     );
+    // `evidence` counts the tenant's failures that count toward the model's breaker.
     let own = "select failures, evidence from ai_tenant_breaker order by tenant_id";
     let own: Vec<(i32, i32)> = sqlx::query_as(own)
         .fetch_all(&mut app.db().await)
@@ -352,7 +355,7 @@ async fn each_of_several_tenants_gets_its_share_of_a_models_calls() {
     assert!(refused.iter().all(|refused| {
         refused
             .as_ref()
-            .is_err_and(|closed| *closed == AdmissionRefusal::Share)
+            .is_err_and(|refusal| *refusal == AdmissionRefusal::Share)
     }));
     for _ in 0..3 {
         anna.admit(limits).await.expect("other tenants have a slot");
@@ -396,7 +399,7 @@ async fn a_summary_above_its_tenants_share_waits_without_a_worker_slot() {
     let model = ScriptedModel::start(Script::summarizes).await;
     let app = TestApp::start().await;
     app.tenant("another").await;
-    conversation_due_for_checkpoint(&app).await;
+    create_conversation_due_for_checkpoint(&app).await;
     let mut worker_settings = ModelWorkerSettings::for_model(&model);
     worker_settings.models = serde_json::from_value(json!({
         SUMMARY_MODEL: {"provider": "scripted", "window_tokens": 8_192, "concurrent_calls": 2}
@@ -432,7 +435,7 @@ async fn a_summary_above_its_tenants_share_waits_without_a_worker_slot() {
     assert_eq!((job.attempts, model.requests().len()), (0, 0));
     assert!(
         job.last_error
-            .contains("that the tenant may have of the model"),
+            .contains("its maximum number of this model's calls in flight"),
         "{}",
         job.last_error
     );

@@ -1,5 +1,6 @@
-//! The auditor of a worker finds broken promises, reports them by metric and log with ids only, and
-//! reads a bounded part of a long conversation.
+//! The auditor of a worker finds broken promises. It reports them by metric and log, with ids only.
+//! Of a long conversation it reads only the newest part. Every alert on metrics (docs/alerts.yml)
+//! names documented metrics and a runbook.
 
 use anneal_core::caller::{Caller, ConversationId, TenantId};
 use anneal_store::VerifyReport;
@@ -9,6 +10,7 @@ use anneal_testkit::{
 
 use crate::BINARY;
 
+/// Text of every conversation. No audit may report or log it.
 const SECRET: &str = "text that must not be logged";
 
 /// Creates a counted conversation with a checkpoint.
@@ -49,7 +51,7 @@ async fn audit(conversation: &TestConversation<'_>) -> VerifyReport {
     verified
 }
 
-/// Numbers of the promises that an audit finds broken.
+/// Audits the conversation. Returns the numbers of the promises that are broken.
 async fn broken_promises(conversation: &TestConversation<'_>) -> Vec<i32> {
     audit(conversation)
         .await
@@ -59,7 +61,8 @@ async fn broken_promises(conversation: &TestConversation<'_>) -> Vec<i32> {
         .collect()
 }
 
-/// Statements that break a promise, with its number.
+/// The number of a promise in `Violation.promise` of the proto (0: inconsistent figures), and a
+/// statement that breaks it.
 const VIOLATIONS: [(i32, &str); 9] = [
     (
         0,
@@ -101,14 +104,14 @@ const VIOLATIONS: [(i32, &str); 9] = [
 ];
 
 #[tokio::test]
-async fn an_audit_sees_every_kind_of_broken_promise() {
+async fn an_audit_finds_each_promise_that_the_test_breaks() {
     let app = TestApp::start().await;
     for (promise, statement) in VIOLATIONS {
         let conversation = create_healthy_conversation(&app).await;
         assert_eq!(
             broken_promises(&conversation).await,
             [0; 0],
-            "nothing is broken before"
+            "no promise is broken before the statement"
         );
         execute(&conversation, statement).await;
         let broken = audit(&conversation).await;
@@ -132,7 +135,7 @@ async fn large_messages_without_a_summary_and_without_a_job_are_found() {
     assert_eq!(
         broken_promises(&conversation).await,
         [0; 0],
-        "it has its summary"
+        "the large message has its summary"
     );
     let remove_summary =
         "update ai_message set summary_cache = null, summary_tokens = null, summary_kind = null, summary_ts = null
@@ -152,7 +155,8 @@ async fn pending_jobs_and_other_settings_are_no_violations() {
     conversation.turn("more", "of it").await;
     assert_eq!(broken_promises(&conversation).await, [0; 0], "a job waits");
     app.run_jobs_until_idle().await;
-    // A server with other settings has not yet decided what is due under them.
+    // `quiet_rules` is a fingerprint of the settings under which the triggers were last evaluated.
+    // With another fingerprint it is not decided yet what is due, so a missing job is no violation.
     execute(
         &conversation,
         "update ai_conversation set quiet_rules = quiet_rules + 1 where conversation_id = $1",
@@ -209,7 +213,7 @@ async fn an_audit_reads_the_newest_part_of_a_long_conversation() {
     assert_eq!(
         broken_promises(&conversation).await,
         [0; 0],
-        "too old for an audit"
+        "the broken message is older than the part that an audit reads"
     );
     let ask = pb::VerifyConversationRequest {
         conversation_id: conversation.id.clone(),
@@ -237,7 +241,7 @@ async fn an_audit_reads_the_newest_part_of_a_long_conversation() {
     let read = audit(&conversation).await.messages;
     assert!(
         (2..=5).contains(&read),
-        "16 MiB of 3.5 MB each: {read} messages"
+        "an audit reads at most 16 MiB, and each message has 3.5 MB: {read} messages were read"
     );
 }
 
@@ -300,7 +304,7 @@ async fn a_worker_reports_broken_promises_by_metric_and_log_with_ids_only() {
     assert_eq!(
         metric(promise_3).await,
         Some(0.0),
-        "the series exists before a violation"
+        "the metric exists, with the value 0, before a violation"
     );
     for name in [
         "jobs_oldest_ready_seconds{kind=\"count_tokens\"}",
@@ -322,7 +326,7 @@ async fn a_worker_reports_broken_promises_by_metric_and_log_with_ids_only() {
         line.contains("\"promise\":3") && line.contains(&TenantId::DEFAULT.to_string()),
         "{line}"
     );
-    eventually("it is counted", async || {
+    eventually("the violation is counted", async || {
         metric(promise_3).await.is_some_and(|n| n >= 1.0)
     })
     .await;

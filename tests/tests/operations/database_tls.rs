@@ -56,7 +56,7 @@ async fn a_database_beyond_this_machine_is_refused_without_a_verified_certificat
 }
 
 #[tokio::test]
-async fn environment_variables_count_like_the_url() {
+async fn a_host_in_environment_variables_is_checked_like_one_in_the_url() {
     let (folder, without_host) = (Folder::new(), "postgres:///anneal");
     let at = |variables: &[(&'static str, &str)]| {
         let anneal = AnnealBinary::new(BINARY, &folder, without_host);

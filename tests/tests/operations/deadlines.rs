@@ -1,5 +1,5 @@
-//! Calls that exceed their deadline: the caller gets DEADLINE_EXCEEDED, and the statement in
-//! PostgreSQL ends. Calls of a store that has a deadline.
+//! A call that exceeds its deadline is answered with DEADLINE_EXCEEDED, and its statement in
+//! PostgreSQL ends. The store functions give up at the deadline of their store.
 
 use std::time::{Duration, Instant};
 
@@ -13,10 +13,11 @@ use sqlx::{Connection as _, PgConnection, Postgres, Transaction};
 use tonic::{Code, Request};
 use uuid::Uuid;
 
-/// Longer than the server needs to notice a lost call, and far shorter than the statement timeout.
-const DEADLINE: Duration = Duration::from_secs(20);
-/// Deadline of a call that sets none.
-const DEFAULT: Duration = Duration::from_secs(10);
+/// How long a test waits for a call or a statement to end: longer than the server takes to notice
+/// that a call has ended, and far shorter than PostgreSQL's statement timeout.
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
+/// The server's deadline for a call that sets none.
+const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Locks a conversation's row against changes.
 async fn lock_row<'a>(
@@ -43,7 +44,7 @@ async fn count_waiting_statements(app: &TestApp) -> i64 {
         .expect("looks")
 }
 
-fn deletion(conversation: &TestConversation<'_>) -> pb::DeleteConversationRequest {
+fn delete_request(conversation: &TestConversation<'_>) -> pb::DeleteConversationRequest {
     pb::DeleteConversationRequest {
         conversation_id: conversation.id.clone(),
         ..Default::default()
@@ -56,11 +57,11 @@ async fn a_statement_ends_soon_after_its_calls_deadline() {
     let conversation = app.conversation().await;
     let mut db = app.db().await;
     let lock = lock_row(&mut db, &conversation).await;
-    let mut ask = Request::new(deletion(&conversation));
+    let mut ask = Request::new(delete_request(&conversation));
     ask.set_timeout(Duration::from_secs(15));
     let mut conversations = app.conversations();
     let call = tokio::spawn(async move { conversations.delete_conversation(ask).await });
-    eventually("its statement waits for the row", async || {
+    eventually("the statement waits for the row", async || {
         count_waiting_statements(&app).await == 1
     })
     .await;
@@ -68,8 +69,8 @@ async fn a_statement_ends_soon_after_its_calls_deadline() {
         .expect("ends")
         .expect_err("the deadline is exceeded");
     let ends = tokio::time::timeout(
-        DEADLINE,
-        eventually("it has ended", async || {
+        TEST_TIMEOUT,
+        eventually("the statement has ended", async || {
             count_waiting_statements(&app).await == 0
         }),
     )
@@ -91,9 +92,9 @@ async fn a_call_without_a_deadline_gets_ten_seconds() {
     let lock = lock_row(&mut db, &conversation).await;
     let began = Instant::now();
     let answer = tokio::time::timeout(
-        DEFAULT + DEADLINE,
+        DEFAULT_DEADLINE + TEST_TIMEOUT,
         app.conversations()
-            .delete_conversation(deletion(&conversation)),
+            .delete_conversation(delete_request(&conversation)),
     )
     .await;
     assert_refused(
@@ -103,18 +104,19 @@ async fn a_call_without_a_deadline_gets_ten_seconds() {
         "",
     );
     assert!(
-        began.elapsed() >= DEFAULT,
-        "it was given {:?}",
+        began.elapsed() >= DEFAULT_DEADLINE,
+        "the call was given only {:?}",
         began.elapsed()
     );
     lock.rollback().await.expect("rolls back");
 }
 
-/// Deadline of a store. Far below the time that a call would otherwise wait.
+/// Deadline of a store in these tests. Without it, the calls would wait far longer.
 const STORE_DEADLINE: Duration = Duration::from_secs(2);
 const CALLER: Caller = Caller::of(TenantId::DEFAULT);
 
-/// A store with this many connections for writes, for which calls wait longer than any test.
+/// A store with this many write connections. A call waits for a free one for longer than any test
+/// runs.
 fn store(url: &str, write_connections: u32) -> Store {
     let settings = StoreSettings {
         write_connections,
@@ -130,7 +132,7 @@ async fn assert_unresponsive<T: std::fmt::Debug>(
     call: impl Future<Output = Result<T, StoreError>>,
 ) {
     let began = Instant::now();
-    let answer = tokio::time::timeout(DEADLINE, call).await;
+    let answer = tokio::time::timeout(TEST_TIMEOUT, call).await;
     let answer = answer.expect("the call does not wait for the database for ever");
     assert!(
         matches!(answer, Err(StoreError::Unresponsive)),
@@ -148,7 +150,7 @@ fn open_connections(store: &Store, pool: &str) -> usize {
 #[tokio::test]
 async fn a_store_with_a_deadline_gives_up_silent_connections_and_opens_others() {
     let app = TestApp::start().await;
-    let (line, url) = TcpProxy::to_database(&app.url).await;
+    let (proxy, url) = TcpProxy::to_database(&app.url).await;
     let store = store(&url, 4).with_deadline(STORE_DEADLINE);
     let nowhere = ConversationId(Uuid::nil());
     let page = PageAsk {
@@ -164,16 +166,16 @@ async fn a_store_with_a_deadline_gives_up_silent_connections_and_opens_others() 
     let write = || store.delete_conversation(CALLER, nowhere);
     let is_answered = |answer| matches!(answer, Err(StoreError::NotFound(Entity::Conversation)));
     assert!(is_answered(read_one().await.map(drop)));
-    line.stall();
+    proxy.stall();
     assert_unresponsive(read_one()).await;
     assert!(
         is_answered(read_one().await.map(drop)),
         "on another connection"
     );
-    line.stall();
+    proxy.stall();
     assert_unresponsive(read_stream()).await;
     assert!(is_answered(write().await.map(drop)));
-    line.stall();
+    proxy.stall();
     assert_unresponsive(write()).await;
     assert!(
         is_answered(write().await.map(drop)),

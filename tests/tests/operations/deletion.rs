@@ -1,6 +1,6 @@
-//! Deletion reaches everything. A canary word is put wherever a caller can put text. After the
-//! deletion it is in no table, even if jobs were working on the conversation. It is never in logs
-//! and metrics.
+//! A deletion deletes all text of a conversation. The test puts a canary word wherever a caller can
+//! put text. After the deletion the word is in no table, even if jobs were working on the
+//! conversation. Logs and metrics never contain it.
 
 use std::{
     collections::BTreeMap,
@@ -33,13 +33,14 @@ fn with_canary(place: &str) -> String {
     format!("{CANARY} {place}")
 }
 
-/// A server and a worker at log level trace, and a model that refuses, answers or waits.
+/// A server and a worker at log level trace, and a model that answers turns and refuses or delays
+/// summaries.
 struct Deployment {
     app: TestApp,
     model: ScriptedModel,
     /// While true, the model refuses summaries and repeats the request in its error.
     refuse_summaries: Arc<AtomicBool>,
-    /// Gate that summaries wait for.
+    /// The model's summaries wait until this gate is open.
     gate: Gate,
     server: Process,
     worker: Process,
@@ -348,7 +349,7 @@ async fn columns_with_canary(db: &mut PgConnection) -> Vec<String> {
     found
 }
 
-/// Deletes a conversation while the model is summarising it, with a running or a paused worker.
+/// Deletes a conversation while the model is summarizing it, with a running or a paused worker.
 async fn delete_while_summarizing(worker_is_paused: bool) {
     let deployment = Deployment::start().await;
     let id = deployment.create_conversation().await;
@@ -371,7 +372,7 @@ async fn delete_while_summarizing(worker_is_paused: bool) {
     let before = columns_with_canary(&mut db).await;
     assert!(before.len() >= 12, "the canary is stored: {before:?}");
     deployment.refuse_summaries.store(false, Ordering::SeqCst);
-    let asked = deployment.model.requests().len();
+    let calls_before = deployment.model.requests().len();
     for job in deployment.dead_jobs(&id).await {
         let ask = pb::RequeueJobRequest {
             kind: job.kind,
@@ -383,7 +384,7 @@ async fn delete_while_summarizing(worker_is_paused: bool) {
             .await
             .expect("requeues");
     }
-    deployment.model.wait_for_calls(asked + 2).await;
+    deployment.model.wait_for_calls(calls_before + 2).await;
     if worker_is_paused {
         deployment.worker.signal("STOP").await;
     }
@@ -398,7 +399,7 @@ async fn delete_while_summarizing(worker_is_paused: bool) {
     assert_eq!(
         columns_with_canary(&mut db).await,
         [""; 0],
-        "deleted with the answer"
+        "the canary is in no table once the deletion is answered"
     );
     // The summaries arrive now, and their jobs end.
     deployment.gate.open_for_ever();
@@ -407,7 +408,7 @@ async fn delete_while_summarizing(worker_is_paused: bool) {
     }
     eventually("both jobs have noticed the deletion", async || {
         let ended = |line: &&String| {
-            line.contains("is not ours any more") || line.contains("was cancelled")
+            line.contains("nothing to record of") || line.contains("was cancelled")
         };
         deployment.worker.lines().iter().filter(ended).count() >= 2
     })

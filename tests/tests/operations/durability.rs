@@ -9,8 +9,8 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
 use crate::BINARY;
 
-/// Statement that turns a setting off, the setting, the remedy in the error, and the statement that
-/// turns it on.
+/// Each entry: a statement that turns a setting off, the setting's name, the remedy that the error
+/// must name, and the statement that turns the setting on again.
 const DURABILITY_SETTINGS: [(&str, &str, &str, &str); 6] = [
     (
         "alter system set fsync = off",
@@ -50,6 +50,7 @@ const DURABILITY_SETTINGS: [(&str, &str, &str, &str); 6] = [
     ),
 ];
 
+/// The warning of a process that starts although the database may lose data.
 const WARNING: &str = "THE DATABASE MAY LOSE WHAT IT ACKNOWLEDGES";
 
 /// Runs a statement and waits until new sessions have this value of a setting.

@@ -119,7 +119,7 @@ async fn a_worker_that_is_asked_to_stop_finishes_its_jobs_or_gives_them_back() {
     );
     // Jobs that the worker postponed for lack of a free slot are due a second later.
     let mut ran = 0;
-    eventually("others have run the rest", async || {
+    eventually("another worker has run the remaining jobs", async || {
         ran += app.run_jobs_until_idle().await;
         ran >= left.len()
     })

@@ -20,10 +20,7 @@ async fn get(app: &TestApp, path: &str) -> (u16, String) {
         .await
         .expect("the HTTP port is open");
     let ask = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
-    stream
-        .write_all(ask.as_bytes())
-        .await
-        .expect("the query succeeds");
+    stream.write_all(ask.as_bytes()).await.expect("is sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.expect("answers");
     let code = answer

@@ -1,6 +1,6 @@
 //! `anneal migrate` moves the tables of older systems, in which separators and summaries are rows
 //! among the messages.
-#![expect(non_snake_case, reason = "rows are named as the seeds name them")]
+#![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 
 use std::time::{Duration, Instant};
 
@@ -14,15 +14,18 @@ use sqlx::Row as _;
 use crate::BINARY;
 
 const CONVERSATIONS: i64 = 300;
-/// Messages that are moved in the gate, and at night.
+/// Messages that are moved in the gate (`cargo xtask ci`).
 const MESSAGES: usize = 20_000;
+/// [`MESSAGES`] at night.
 const NIGHTLY_MESSAGES: usize = 100_000;
 
-fn ok(ran: CommandOutput) -> String {
+/// The output of a command, which must have succeeded.
+fn successful_output(ran: CommandOutput) -> String {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     ran.out
 }
 
+/// Asserts that the migration's output says how many rows of each kind were moved or deleted.
 fn assert_counts(output: &str, expected: &ExpectedMigration) {
     for (kind, rows) in &expected.lines {
         let line = format!("  {kind}: {rows}\n");
@@ -35,6 +38,7 @@ fn assert_counts(output: &str, expected: &ExpectedMigration) {
 
 /// Random rows of every kind, not ordered by time: five rows a second, some of them late.
 fn generate_rows(rows: u64) -> Vec<OldRow> {
+    // A linear congruential generator with a fixed seed, so that every run has the same rows.
     let mut state = 7_u64;
     let mut next = move |below: u64| {
         state = state
@@ -81,6 +85,7 @@ fn generate_rows(rows: u64) -> Vec<OldRow> {
 const MOVED_WITHIN: Duration = Duration::from_mins(4);
 
 /// Blocks the statement that drops the older tables, so that the process can be measured before it.
+/// The statement waits for advisory lock 7, which the test holds.
 async fn block_drop(old: &mut OldTables) {
     old.run(
         "create function hold_the_end() returns event_trigger language plpgsql set lock_timeout = 0 as
@@ -94,7 +99,7 @@ async fn block_drop(old: &mut OldTables) {
 
 /// Waits until the migration is blocked, reads the peak memory of its process in MiB, and unblocks
 /// it.
-async fn measure_memory_before_drop(old: &mut OldTables, process: &Process) -> u64 {
+async fn measure_memory_and_unblock(old: &mut OldTables, process: &Process) -> u64 {
     let moving = "select count(*) from pg_stat_activity where application_name = 'anneal'
         and datname = current_database() and query like '-- Appends to conversations%'";
     eventually("rows are moved", async || old.number(moving).await == 1).await;
@@ -116,7 +121,7 @@ async fn measure_memory_before_drop(old: &mut OldTables, process: &Process) -> u
 async fn row_D6_messages_move_without_the_systems_separators_and_summaries() {
     let messages = gate_or_nightly(MESSAGES, NIGHTLY_MESSAGES);
     let mut rows = generate_rows(messages as u64 * 6 / 5);
-    // Ends with the row of the last message.
+    // The rows end with that of the last message.
     let last = rows
         .iter()
         .enumerate()
@@ -135,16 +140,16 @@ async fn row_D6_messages_move_without_the_systems_separators_and_summaries() {
         check.code == Some(1) && check.out.contains("pending: the rows of the older tables"),
         "{check:?}"
     );
-    let dry = ok(anneal.run(&["migrate", "--dry-run"]).await);
+    let dry = successful_output(anneal.run(&["migrate", "--dry-run"]).await);
     assert_counts(&dry, &expected);
     assert_eq!(old.state().await, before, "a dry run changes nothing");
     block_drop(&mut old).await;
     let started = Instant::now();
     let process = anneal.start(&["migrate"]);
-    let memory = measure_memory_before_drop(&mut old, &process).await;
+    let memory = measure_memory_and_unblock(&mut old, &process).await;
     process.wait_for_line("summaries deleted").await;
     let seconds = started.elapsed().as_secs_f64();
-    eventually("the last count", async || {
+    eventually("the last line of the counts is printed", async || {
         process
             .lines()
             .iter()
@@ -175,22 +180,22 @@ async fn row_D6_messages_move_without_the_systems_separators_and_summaries() {
     }
     assert_eq!(stored.len(), expected.kept.len());
     assert_eq!(
-        ok(anneal.run(&["migrate"]).await),
+        successful_output(anneal.run(&["migrate"]).await),
         "the schema is up to date\n"
     );
     assert_eq!(
-        ok(anneal.run(&["migrate", "--check"]).await),
+        successful_output(anneal.run(&["migrate", "--check"]).await),
         "the schema is up to date\n"
     );
     let left = old
         .number("select count(*) from pg_class where relname like '%legacy%'")
         .await;
     assert_eq!(left, 0, "the older tables are dropped");
-    assert_moved_conversations(&old.url, &expected).await;
+    check_moved_conversations_and_run_jobs(&old.url, &expected).await;
 }
 
-/// Asserts that the moved conversations keep every promise, before and after the worker has run.
-async fn assert_moved_conversations(url: &str, expected: &ExpectedMigration) {
+/// Asserts that the moved conversations keep every promise, runs all jobs, and asserts it again.
+async fn check_moved_conversations_and_run_jobs(url: &str, expected: &ExpectedMigration) {
     let app = TestApp::on_database(url).await;
     let conversations = list_conversations(&app).await;
     assert_eq!(conversations.len(), expected.kept.len());
@@ -200,17 +205,19 @@ async fn assert_moved_conversations(url: &str, expected: &ExpectedMigration) {
     let started = Instant::now();
     let jobs = app.run_jobs_until_idle().await;
     println!(
-        "counted and summarised them in {jobs} jobs, {:.1} s",
+        "counted and summarized them in {jobs} jobs, {:.1} s",
         started.elapsed().as_secs_f64()
     );
     for conversation in &conversations {
         conversation.verify().await;
-        let head = conversation.conversation().await;
-        let kept = &expected.kept[&head.metadata["legacy_id"].parse::<i64>().expect("a number")];
-        assert_eq!(head.message_count, kept.messages.len() as i64);
-        if head.message_count > 0 {
+        let details = conversation.conversation().await;
+        let kept = &expected.kept[&details.metadata["legacy_id"]
+            .parse::<i64>()
+            .expect("a number")];
+        assert_eq!(details.message_count, kept.messages.len() as i64);
+        if details.message_count > 0 {
             let built = conversation.context().await;
-            built.assert_covers(head.message_count);
+            built.assert_covers(details.message_count);
             let separator = kept.separators.last().copied().unwrap_or(0);
             assert!(
                 built.0.boundary_message_id >= separator,
@@ -222,7 +229,7 @@ async fn assert_moved_conversations(url: &str, expected: &ExpectedMigration) {
         conversations
             .iter()
             .any(|conversation| conversation.id.as_bytes()[14] == b'8'),
-        "ids are derived: version 8"
+        "the ids are derived from the older ones: UUIDs of version 8"
     );
 }
 
@@ -240,9 +247,9 @@ async fn list_conversations(app: &TestApp) -> Vec<TestConversation<'_>> {
         .into_inner();
     page.conversations
         .into_iter()
-        .map(|head| TestConversation {
+        .map(|listed| TestConversation {
             app,
-            id: head.conversation_id,
+            id: listed.conversation_id,
         })
         .collect()
 }
@@ -262,9 +269,11 @@ async fn row_D6_moved_messages_are_stored_exactly_like_appended_ones() {
         .collect();
     let old = OldTables::with(1, &rows).await;
     let folder = Folder::new();
-    ok(AnnealBinary::new(BINARY, &folder, &old.url)
-        .run(&["migrate"])
-        .await);
+    successful_output(
+        AnnealBinary::new(BINARY, &folder, &old.url)
+            .run(&["migrate"])
+            .await,
+    );
     let app = TestApp::on_database(&old.url).await;
     let moved = list_conversations(&app).await.remove(0);
     let appended = app.conversation().await;
@@ -308,15 +317,16 @@ async fn row_D6_moved_messages_are_stored_exactly_like_appended_ones() {
         stored.push(rows.iter().map(row).collect::<Vec<_>>());
     }
     assert_eq!(stored[0], stored[1]);
-    let (old_head, new_head) = (moved.conversation().await, appended.conversation().await);
-    assert_eq!(old_head.token_total, new_head.token_total);
+    let (moved_details, appended_details) =
+        (moved.conversation().await, appended.conversation().await);
+    assert_eq!(moved_details.token_total, appended_details.token_total);
     assert_eq!(
-        (old_head.title.as_str(), old_head.user_id.as_str()),
+        (moved_details.title.as_str(), moved_details.user_id.as_str()),
         ("对话 1", "1")
     );
-    assert_eq!(old_head.metadata["legacy_uid"], "c1");
+    assert_eq!(moved_details.metadata["legacy_uid"], "c1");
     assert_eq!(
-        old_head.created_time.map(|time| time.seconds),
+        moved_details.created_time.map(|time| time.seconds),
         Some(1_600_000_001)
     );
     let newest = moved
@@ -326,11 +336,11 @@ async fn row_D6_moved_messages_are_stored_exactly_like_appended_ones() {
         .and_then(|message| message.created_time);
     assert_eq!(newest.map(|time| time.seconds), Some(1_650_000_000));
     assert_eq!(
-        old_head.last_activity_time, newest,
-        "the time of its newest message"
+        moved_details.last_activity_time, newest,
+        "the last activity is the time of the newest message"
     );
     assert_eq!(
-        old_head.metadata["legacy_updated_ts"], "1700000001",
+        moved_details.metadata["legacy_updated_ts"], "1700000001",
         "the time of the older table is kept as a label"
     );
     assert_eq!(moved.message(1).await.metadata["legacy_uid"], "m1");
@@ -353,9 +363,11 @@ async fn row_D6_a_conversation_without_a_title_is_titled_by_its_first_question()
     ];
     let mut old = OldTables::with(1, &rows).await;
     old.run("update ai_conversation set title = ''").await;
-    ok(AnnealBinary::new(BINARY, &Folder::new(), &old.url)
-        .run(&["migrate"])
-        .await);
+    successful_output(
+        AnnealBinary::new(BINARY, &Folder::new(), &old.url)
+            .run(&["migrate"])
+            .await,
+    );
     let app = TestApp::on_database(&old.url).await;
     let conversation = list_conversations(&app).await.pop().expect("it was moved");
     assert_eq!(conversation.conversation().await.title, "what is it?");
@@ -364,14 +376,15 @@ async fn row_D6_a_conversation_without_a_title_is_titled_by_its_first_question()
 }
 
 #[tokio::test]
-async fn row_D6_separators_are_the_systems_when_they_say_so_or_a_summary_follows() {
+async fn row_D6_a_separator_is_the_systems_if_it_says_so_or_if_a_summary_follows_it() {
+    /// Seconds since 1970.
     const T: i64 = 1_600_000_000;
     let rows = [
         OldRow::mark("SEPARATOR", "user", T + 90),
         OldRow::message("USER", "one", T + 100),
         OldRow::mark("SEPARATOR", "system", T + 100),
         OldRow::message("ASSISTANT", "two", T + 101),
-        // By time a summary follows it, by id another row.
+        // By time a summary follows this separator, by id another row.
         OldRow::mark("SEPARATOR", "", T + 110),
         OldRow::message("USER", "three", T + 120),
         OldRow::mark("SUMMARY", "", T + 111),
@@ -380,18 +393,20 @@ async fn row_D6_separators_are_the_systems_when_they_say_so_or_a_summary_follows
         OldRow::message("USER", "", T + 132),
         OldRow::mark("SUMMARY", "", T + 133),
     ];
-    let shapes = [
+    let types = [
         ("bigint", "text"),
         ("integer", "varchar(20)"),
         ("millis", "legacy_word"),
         ("timestamptz", "text"),
     ];
-    for (time, word) in shapes {
+    for (time, word) in types {
         let old = OldTables::with_types(time, word, 10, &rows).await;
         let folder = Folder::new();
-        let output = ok(AnnealBinary::new(BINARY, &folder, &old.url)
-            .run(&["migrate"])
-            .await);
+        let output = successful_output(
+            AnnealBinary::new(BINARY, &folder, &old.url)
+                .run(&["migrate"])
+                .await,
+        );
         assert_counts(&output, &expected_migration(10, &rows));
         assert!(output.contains("  archived conversations: 1\n"), "{output}");
         let stored = read_migrated_conversations(&old.url).await;
@@ -421,14 +436,14 @@ async fn row_D6_memory_does_not_grow_with_the_content() {
     block_drop(&mut old).await;
     let folder = Folder::new();
     let process = AnnealBinary::new(BINARY, &folder, &old.url).start(&["migrate"]);
-    let memory = measure_memory_before_drop(&mut old, &process).await;
+    let memory = measure_memory_and_unblock(&mut old, &process).await;
     assert_eq!(process.wait_for_exit().await, Some(0));
     println!("moved 60 messages of 4 MB with at most {memory} MiB");
     assert!(memory < 200, "{memory} MiB for 240 MB of text");
 }
 
 #[tokio::test]
-async fn two_migrators_of_older_tables_at_once_move_them_once() {
+async fn of_three_migrators_at_once_one_moves_the_older_tables() {
     let rows = generate_rows(2_000);
     let old = OldTables::with(CONVERSATIONS, &rows).await;
     let folder = Folder::new();
@@ -438,7 +453,12 @@ async fn two_migrators_of_older_tables_at_once_move_them_once() {
         anneal.run(&["migrate"]),
         anneal.run(&["migrate"])
     );
-    let output = [ok(all.0), ok(all.1), ok(all.2)].concat();
+    let output = [
+        successful_output(all.0),
+        successful_output(all.1),
+        successful_output(all.2),
+    ]
+    .concat();
     assert_eq!(
         output.matches("moved the rows of the older tables").count(),
         1,
@@ -455,7 +475,7 @@ async fn two_migrators_of_older_tables_at_once_move_them_once() {
     );
     let empty = AnnealBinary::new(BINARY, &folder, &empty_database().await);
     assert!(
-        !ok(empty.run(&["migrate"]).await).contains("older"),
+        !successful_output(empty.run(&["migrate"]).await).contains("older"),
         "without older tables the output does not mention them"
     );
 }

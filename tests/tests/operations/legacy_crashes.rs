@@ -1,5 +1,5 @@
-//! `anneal migrate` is killed while it moves older tables: it moves everything or nothing.
-#![expect(non_snake_case, reason = "rows are named as the seeds name them")]
+//! `anneal migrate` is killed while it moves older tables. It has then moved everything or nothing.
+#![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 
 use anneal_testkit::{
     AnnealBinary, Folder, OldRow, OldTables, eventually, expected_migration,
@@ -8,8 +8,8 @@ use anneal_testkit::{
 
 use crate::BINARY;
 
-/// Stops in the migration: at the point in the table `stop` it waits for a lock that the test
-/// holds.
+/// Triggers that stop the migration at the point that the table `stop` names. There the migration
+/// waits for advisory lock 7, which the test holds.
 const STOPS: &str = "
     create table stop (at text);
     create function stop_at(here text) returns void language plpgsql set lock_timeout = 0 as $$
@@ -39,14 +39,18 @@ const STOPS: &str = "
         execute function stop_before();
     create event trigger stop_after on ddl_command_end when tag in ('CREATE TABLE') execute function stop_after()";
 
+/// Counts the sessions that wait for advisory lock 7.
 const WAITS: &str =
     "select count(*) from pg_locks where locktype = 'advisory' and objid = 7 and not granted
     and database = (select oid from pg_database where datname = current_database())";
+/// Counts the sessions of migrations.
 const MIGRATORS: &str = "select count(*) from pg_stat_activity where application_name = 'anneal' and datname = current_database()";
-const END_THEM: &str = "select count(pg_terminate_backend(pid)) from pg_stat_activity
+/// Terminates the sessions of migrations.
+const TERMINATE_MIGRATORS: &str = "select count(pg_terminate_backend(pid)) from pg_stat_activity
     where application_name = 'anneal' and datname = current_database()";
 
-/// Creates 500 rows of five conversations. One of them is marked for a stop in the middle.
+/// Creates the older tables with 500 rows of five conversations. The row in the middle says "stop
+/// here", for the point `middle row`.
 async fn create_tables() -> (OldTables, Vec<OldRow>) {
     let row = |place: i64| {
         let content = if place == 250 {
@@ -75,7 +79,7 @@ async fn create_tables() -> (OldTables, Vec<OldRow>) {
 }
 
 /// Removes the stop and returns the state of the older tables.
-async fn disarm(old: &mut OldTables) -> String {
+async fn remove_stop(old: &mut OldTables) -> String {
     old.run("delete from stop").await;
     old.state().await
 }
@@ -107,14 +111,14 @@ async fn row_D6_a_migration_killed_at_any_point_changes_nothing_and_the_next_run
         // The backend of a process that is killed at its commit may still commit, so it is
         // terminated too.
         if point == "commit" {
-            old.number(END_THEM).await;
+            old.number(TERMINATE_MIGRATORS).await;
         }
         old.run("select pg_advisory_unlock(7)").await;
         eventually("its backend has ended", async || {
             old.number(MIGRATORS).await == 0
         })
         .await;
-        assert_eq!(disarm(&mut old).await, before, "killed at {point}");
+        assert_eq!(remove_stop(&mut old).await, before, "killed at {point}");
         println!("killed at {point}: nothing has changed");
     }
     let ran = anneal.run(&["migrate"]).await;
@@ -156,7 +160,7 @@ async fn row_D6_a_migration_killed_during_its_commit_has_moved_everything() {
 }
 
 #[tokio::test]
-async fn a_table_in_use_is_waited_for_and_a_killed_wait_changes_nothing() {
+async fn a_migration_waits_for_a_table_in_use_and_changes_nothing_if_it_is_killed_meanwhile() {
     let (mut old, rows) = create_tables().await;
     let folder = Folder::new();
     let anneal = AnnealBinary::new(BINARY, &folder, &old.url);
@@ -166,7 +170,7 @@ async fn a_table_in_use_is_waited_for_and_a_killed_wait_changes_nothing() {
     old.run("begin; lock table ai_message in access share mode")
         .await;
     let process = anneal.start(&["migrate"]);
-    eventually("it waits", async || old.number(waits).await == 1).await;
+    eventually("the migration waits", async || old.number(waits).await == 1).await;
     process.kill().await;
     old.run("commit").await;
     eventually("its backend has ended", async || {
@@ -177,7 +181,11 @@ async fn a_table_in_use_is_waited_for_and_a_killed_wait_changes_nothing() {
     old.run("begin; lock table ai_message in access share mode")
         .await;
     let process = anneal.start(&["migrate"]);
-    for (waiting, what) in [(1, "it waits"), (0, "it gives way"), (1, "it tries again")] {
+    for (waiting, what) in [
+        (1, "the migration waits for the lock"),
+        (0, "it stops waiting, so that others get the lock"),
+        (1, "it waits again"),
+    ] {
         eventually(what, async || old.number(waits).await == waiting).await;
     }
     old.run("commit").await;
@@ -191,8 +199,8 @@ async fn a_table_in_use_is_waited_for_and_a_killed_wait_changes_nothing() {
     );
 }
 
-/// Drops inserted rows of a table of the new schema, like a bug in the migration.
-async fn drop_inserted_rows(old: &mut OldTables, table: &str, when: &str) {
+/// Makes a table of the new schema discard inserted rows, as a bug in the migration could.
+async fn discard_inserted_rows(old: &mut OldTables, table: &str, when: &str) {
     old.run(&format!(
         "create function swallow_row() returns trigger language plpgsql as 'begin return null; end';
          create function swallow() returns event_trigger language plpgsql as $$
@@ -220,15 +228,15 @@ async fn row_D6_counted_rows_that_do_not_arrive_stop_the_migration() {
         ("ai_separator", "true", "1 separators"),
         ("ai_conversation", "new.user_id = '3'", "3 conversations"),
     ];
-    for (table, when, rows_lost) in cases {
+    for (table, when, counted) in cases {
         let mut old = OldTables::with(3, &rows).await;
-        drop_inserted_rows(&mut old, table, when).await;
+        discard_inserted_rows(&mut old, table, when).await;
         let before = old.state().await;
         let ran = AnnealBinary::new(BINARY, &Folder::new(), &old.url)
             .run(&["migrate"])
             .await;
         assert!(
-            ran.code == Some(1) && ran.err.contains(&format!("{rows_lost} were counted")),
+            ran.code == Some(1) && ran.err.contains(&format!("{counted} were counted")),
             "{ran:?}"
         );
         assert_eq!(old.state().await, before, "{table}");

@@ -98,11 +98,14 @@ async fn rows_that_the_new_schema_cannot_hold_stop_the_migration_with_a_reason()
 }
 
 #[tokio::test]
-async fn a_foreign_table_of_the_same_name_is_refused_and_left_alone() {
+async fn a_table_of_another_system_with_the_same_name_is_refused_and_left_unchanged() {
     let url = empty_database().await;
     let mut db = PgConnection::connect(&url).await.expect("connects");
-    let foreign = "create table ai_message (id integer, subject text); insert into ai_message values (1, 'mail')";
-    sqlx::raw_sql(foreign).execute(&mut db).await.expect("runs");
+    let other_table = "create table ai_message (id integer, subject text); insert into ai_message values (1, 'mail')";
+    sqlx::raw_sql(other_table)
+        .execute(&mut db)
+        .await
+        .expect("runs");
     let folder = Folder::new();
     let anneal = AnnealBinary::new(BINARY, &folder, &url);
     for arguments in [
@@ -126,8 +129,8 @@ async fn a_foreign_table_of_the_same_name_is_refused_and_left_alone() {
     assert_eq!(left, 1);
 }
 
-/// Checkpoints and summary caches of the seed, unknown columns, messages without a conversation,
-/// unknown statuses and metadata of any type.
+/// The tables have checkpoints and summary caches of an earlier, unfinished migration, unknown
+/// columns, messages without a conversation, unknown statuses, and metadata of any JSON type.
 #[tokio::test]
 async fn half_migrated_tables_and_odd_rows_are_moved_and_counted() {
     let rows = [
@@ -168,8 +171,8 @@ async fn half_migrated_tables_and_odd_rows_are_moved_and_counted() {
         "messages: 3",
         "summaries deleted: 2",
         "  of these in the table of checkpoints: 2",
-        "summaries beside large messages deleted: 1",
-        "messages of conversations that are gone, deleted: 1",
+        "summaries of single large messages, deleted: 1",
+        "messages of conversations that do not exist, deleted: 1",
         "conversations of unknown status, archived: 1",
         "rows whose metadata is too long for labels, left out: 1",
     ] {
@@ -207,7 +210,7 @@ async fn half_migrated_tables_and_odd_rows_are_moved_and_counted() {
 /// Both tables are in a schema that is first in the search path. A later schema has another
 /// system's table of checkpoints.
 #[tokio::test]
-async fn tables_of_other_schemas_on_the_search_path_are_left_alone() {
+async fn tables_of_other_schemas_on_the_search_path_are_left_unchanged() {
     let mut old = OldTables::with(2, &[OldRow::message("USER", "one", 100)]).await;
     old.run(
         "create schema app; alter table ai_conversation set schema app; alter table ai_message set schema app;
@@ -235,7 +238,7 @@ async fn tables_of_other_schemas_on_the_search_path_are_left_alone() {
 }
 
 #[tokio::test]
-async fn older_tables_behind_the_first_schema_of_the_search_path_are_reported() {
+async fn older_tables_in_a_later_schema_of_the_search_path_are_reported() {
     let mut old = OldTables::with(2, &[OldRow::message("USER", "one", 100)]).await;
     old.run("create schema app").await;
     set_search_path(&mut old, "app, public").await;
@@ -290,7 +293,8 @@ async fn a_title_above_the_limit_is_shortened_visibly_and_kept_whole_as_a_label(
     );
 }
 
-/// A failing function shadows PostgreSQL's own, like a lost connection.
+/// A function that fails shadows PostgreSQL's `pg_advisory_unlock`. The effect is that of a
+/// connection that is lost before the lock is released.
 #[tokio::test]
 async fn a_lock_that_cannot_be_released_does_not_hide_the_result() {
     let mut old = OldTables::with(2, &[OldRow::message("USER", "one", 100)]).await;

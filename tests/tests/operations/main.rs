@@ -15,20 +15,24 @@
 //! - `roles`: servers and workers work as a login that owns nothing.
 //!
 //! Data:
-//! - `auditor`: the worker's auditor finds and reports broken promises.
+//! - `auditor`: the worker's auditor finds and reports broken promises; alerts name documented
+//!   metrics and runbooks.
 //! - `deletion`: a deleted conversation leaves nothing in tables, logs and metrics.
 //! - `rpc_operators`: lists of jobs and checkpoints, usage, compaction, verification.
 //!
 //! Migrations:
 //! - `legacy`: `anneal migrate` moves the tables of older systems.
-//! - `legacy_crashes`: a killed move changes nothing.
+//! - `legacy_crashes`: a move that is killed has moved everything or nothing.
 //! - `legacy_unexpected`: rows and tables that cannot be moved are named and left unchanged.
 //! - `migration_crashes`: an interrupted migration leaves no partial schema.
 //!
 //! Query plans:
-//! - `plans`: statements of the hot paths use indexes. Also helpers to explain a statement.
-//! - `plans_audit`, `plans_context`, `plans_lists`, `plans_watch`: rows that audits, contexts and
-//!   pages of messages, lists of conversations, and watches read.
+//! - `plans`: frequent statements use indexes, also with plans that were made on empty tables. It
+//!   has the functions that explain a statement.
+//! - `plans_audit`: how many rows an audit reads.
+//! - `plans_context`: how many rows and pages are read for a context and for a page of messages.
+//! - `plans_lists`: how many rows a list of conversations reads.
+//! - `plans_watch`: watches read by index.
 
 mod auditor;
 mod database_tls;

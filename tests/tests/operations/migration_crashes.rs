@@ -9,7 +9,9 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
 use crate::BINARY;
 
-/// Fails, dies or waits at one command of a migration: the n-th of an attempt.
+/// An event trigger that interrupts the n-th command of an attempt to migrate: the command fails,
+/// its session dies, or it waits for advisory lock 7. The table `breaking.place` says which and
+/// how.
 const BREAKS: &str = "
     create schema breaking;
     create table breaking.place (at bigint, how text);
@@ -19,7 +21,7 @@ const BREAKS: &str = "
     declare asked breaking.place;
     begin
         select * into asked from breaking.place;
-        -- A sequence forgets nothing when a transaction is rolled back.
+        -- A sequence keeps its value when a transaction is rolled back.
         if nextval('breaking.commands') <> asked.at then return; end if;
         case asked.how
             when 'fails' then raise exception 'this statement fails';
@@ -64,7 +66,8 @@ async fn run(db: &mut PgConnection, sql: &str) {
         .expect("runs");
 }
 
-async fn schema(db: &mut PgConnection) -> String {
+/// Reads [`SCHEMA`].
+async fn read_schema(db: &mut PgConnection) -> String {
     let schema: Option<String> = sqlx::query_scalar(AssertSqlSafe(SCHEMA))
         .fetch_one(db)
         .await
@@ -72,7 +75,7 @@ async fn schema(db: &mut PgConnection) -> String {
     schema.unwrap_or_default()
 }
 
-/// Schemas by number of applied migrations. The first is that of none.
+/// The schema after each number of applied migrations, from none on.
 async fn schemas_by_migrations() -> Vec<String> {
     let mut db = PgConnection::connect(&empty_database().await)
         .await
@@ -80,10 +83,10 @@ async fn schemas_by_migrations() -> Vec<String> {
     // The table of applied migrations exists before the first, because a migration grants access to
     // it.
     run(&mut db, "create table _sqlx_migrations ()").await;
-    let mut schemas = vec![schema(&mut db).await];
+    let mut schemas = vec![read_schema(&mut db).await];
     for migration in Migrations::all() {
         run(&mut db, &migration.sql).await;
-        schemas.push(schema(&mut db).await);
+        schemas.push(read_schema(&mut db).await);
     }
     schemas
 }
@@ -107,7 +110,7 @@ impl InterruptedMigration {
         }
     }
 
-    /// Interrupts the next attempt at this command.
+    /// Makes the next attempt to migrate end or wait at this command.
     async fn interrupt_at(&mut self, command: u32, how: &str) {
         let place = format!(
             "update breaking.place set at = {command}, how = '{how}'; select setval('breaking.commands', 1, false)"
@@ -115,7 +118,7 @@ impl InterruptedMigration {
         run(&mut self.db, &place).await;
     }
 
-    /// Number of applied migrations. Asserts that the schema is exactly theirs.
+    /// Counts the applied migrations. Asserts that the schema is exactly what they make.
     async fn count_migrations(&mut self) -> usize {
         let table: Option<String> =
             sqlx::query_scalar("select to_regclass('public._sqlx_migrations')::text")
@@ -140,7 +143,7 @@ impl InterruptedMigration {
             applied.iter().map(|(version, _)| *version).eq(first),
             "{applied:?}"
         );
-        let actual = schema(&mut self.db).await;
+        let actual = read_schema(&mut self.db).await;
         assert!(
             actual == self.schemas[applied.len()],
             "migration {} is applied in part:\n{actual}",
@@ -171,7 +174,7 @@ async fn interrupt_each(how: &str) -> u32 {
         if outcome.is_ok() {
             assert!(
                 database.is_complete(applied),
-                "it reports success after {applied} migrations"
+                "the migration reports success after only {applied} migrations"
             );
             return interruptions;
         }
@@ -208,6 +211,7 @@ async fn a_connection_cut_at_any_commit_leaves_no_partial_migration() {
     let through = database
         .url
         .replace(&format!(":{port}/"), &format!(":{}/", proxy.port()));
+    // Every commit is cut, and none is delayed.
     proxy.disturb(1_000, 0);
     let mut cut = 0;
     while migrate(&through).await.is_err() {
@@ -217,6 +221,7 @@ async fn a_connection_cut_at_any_commit_leaves_no_partial_migration() {
     }
     let applied = database.count_migrations().await;
     assert!(database.is_complete(applied), "{applied}");
+    // Each migration is applied by one commit that was cut after its execution.
     let commits = proxy.commits();
     println!("{cut} attempts were cut: {commits:?}");
     assert!(
@@ -234,7 +239,7 @@ async fn a_second_migrator_finishes_after_the_first_is_killed_within_a_migration
         run(&mut database.db, "select pg_advisory_lock(7)").await;
         let anneal = AnnealBinary::new(BINARY, &folder, &database.url);
         let first = anneal.start(&["migrate"]);
-        eventually("the first is in the middle", async || {
+        eventually("the first migrator waits within a migration", async || {
             let waits = "select count(*) from pg_locks where locktype = 'advisory' and objid = 7 and not granted
                 and database = (select oid from pg_database where datname = current_database())";
             sqlx::query_scalar::<_, i64>(waits).fetch_one(&mut database.db).await.expect("the query succeeds") == 1
@@ -246,7 +251,10 @@ async fn a_second_migrator_finishes_after_the_first_is_killed_within_a_migration
         };
         first.kill().await;
         let begun = database.count_migrations().await;
-        assert!(!database.is_complete(begun), "it was killed in the middle");
+        assert!(
+            !database.is_complete(begun),
+            "the first migrator was killed before its last migration"
+        );
         run(&mut database.db, "select pg_advisory_unlock(7)").await;
         let second = second.await.expect("ends");
         assert_eq!(second.code, Some(0), "{second:?}");

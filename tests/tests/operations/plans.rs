@@ -1,4 +1,5 @@
-//! Statements of the hot paths read messages and jobs by index, with 100,000 rows of each.
+//! Frequent statements read messages and jobs by index, with 100,000 rows of each. Plans that were
+//! made on empty tables read by key too.
 
 use anneal_core::policy::SessionSettings;
 use anneal_testkit::TestApp;
@@ -8,11 +9,13 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 pub(crate) const TENANT: &str = "'00000000-0000-7000-8000-000000000001'";
 /// Id of a tenant without rows, as an SQL literal.
 const NOBODY: &str = "'00000000-0000-7000-8000-0000000000ff'";
+/// Id of the conversation with 100,000 messages, as an SQL literal.
 const CONVERSATION: &str = "'00000000-0000-7000-8000-0000000000aa'";
-/// Gives a session the role and settings of servers and workers, with row-level security.
+/// SQL that gives a session the role and settings of servers and workers, so that row-level
+/// security applies.
 pub(crate) const AS_SERVERS: &str = "set role anneal_app;
     set anneal.tenants = '{00000000-0000-7000-8000-000000000001,00000000-0000-0000-0000-000000000000}'";
-/// Reverts [`AS_SERVERS`].
+/// SQL that gives the session the owner's role again.
 pub(crate) const AS_OWNER: &str = "reset role";
 
 /// Name and text of a statement, and its arguments.
@@ -22,7 +25,7 @@ macro_rules! statement {
     };
 }
 
-/// Statements of the hot paths.
+/// The frequent statements: name, text and arguments of each.
 // tidy: allow(long-function): a table of cases
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
@@ -30,8 +33,10 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
     let nothing = "'{}'";
     let tenant = || TENANT.to_owned();
     let conversation = || CONVERSATION.to_owned();
+    // An array with one element of this type.
     let each = |value: &str, of: &str| format!("array[{value}]::{of}[]");
-    // As many as a worker claims at once. One of them exists.
+    // An array with 128 elements, as many as a worker claims at once. Only the first conversation
+    // and its rows exist.
     let many = |of: &dyn Fn(usize) -> String| {
         format!("'{{{}}}'", (0..128).map(of).collect::<Vec<_>>().join(","))
     };
@@ -51,7 +56,8 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
             bases(),
             nothing,
             "134217728",
-            "1048576"
+            "1048576",
+            "235929600"
         ),
         statement!("boundary", tenant(), conversation()),
         statement!("tail_usage", tenants(), conversations(), bases(), nothing),
@@ -105,7 +111,7 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
         ),
         statement!("lock_conversations", tenants(), conversations(), "7"),
         statement!(
-            "note_quiet",
+            "put_trigger_bounds",
             tenants(),
             conversations(),
             ones(),
@@ -203,7 +209,7 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
             nothing
         ),
         statement!(
-            "call_standing",
+            "admission_state",
             tenant(),
             conversation(),
             "'gpt-4o'",
@@ -230,7 +236,8 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
     ]
 }
 
-/// Fills in 100,000 messages with a checkpoint and a short tail, and 100,000 jobs of 1,000 tenants.
+/// Stores 100,000 messages of a conversation, with a checkpoint 50 messages before the end, and
+/// 100,000 jobs of 1,000 tenants.
 async fn fill(db: &mut PgConnection) {
     let sql = format!(
         "insert into ai_conversation (tenant_id, conversation_id, agent_id, user_id, title, pinned, metadata,
@@ -257,9 +264,11 @@ async fn fill(db: &mut PgConnection) {
         .expect("fills");
 }
 
-/// A plan for all arguments, or one for the given arguments.
+/// The kind of a plan.
 pub(crate) enum Plan {
+    /// Made once, for all arguments.
     Generic,
+    /// Made for the given arguments.
     Custom,
 }
 
@@ -297,7 +306,7 @@ pub(crate) async fn explain(
 }
 
 #[tokio::test]
-async fn no_hot_statement_scans_messages_or_jobs() {
+async fn no_frequent_statement_scans_messages_or_jobs() {
     let app = TestApp::start().await;
     let mut db = app.db().await;
     fill(&mut db).await;
@@ -310,14 +319,16 @@ async fn no_hot_statement_scans_messages_or_jobs() {
                     .find(|line| line.contains(&format!("Seq Scan on {table} ")));
                 assert!(scan.is_none(), "{name} scans {table}:\n{plan}");
             }
-            // Not inlined, the function would hide its scans and read every column.
+            // If PostgreSQL did not inline this function, the plan would not show the function's
+            // scans, and they would read every column.
             let is_inlined = !plan.contains("Function Scan on context_boundary");
             assert!(is_inlined, "{name} calls context_boundary:\n{plan}");
         }
     }
 }
 
-/// The statement holds the model's row lock. A hashed subplan would read the spend of all tenants.
+/// The statement runs under the model's row lock and must be short. A hashed subplan would read the
+/// spend of all tenants.
 #[tokio::test]
 async fn admission_of_a_call_does_not_read_the_spend_of_all_tenants() {
     let app = TestApp::start().await;
@@ -331,7 +342,7 @@ async fn admission_of_a_call_does_not_read_the_spend_of_all_tenants() {
     let all = statements();
     let (name, sql, arguments) = all
         .iter()
-        .find(|(name, ..)| *name == "call_standing")
+        .find(|(name, ..)| *name == "admission_state")
         .expect("it is one of them");
     for kind in [Plan::Generic, Plan::Custom] {
         let plan = explain(&mut db, kind, "costs off", (name, sql, arguments)).await;
@@ -346,7 +357,7 @@ async fn admission_of_a_call_does_not_read_the_spend_of_all_tenants() {
     }
 }
 
-/// A cached plan may have been made when the tables were empty.
+/// A plan may be cached when the tables are empty, and used when they are full.
 #[tokio::test]
 async fn plans_made_on_empty_tables_find_conversations_by_their_key() {
     let app = TestApp::start().await;

@@ -1,14 +1,16 @@
-//! An audit reads a bounded number of the newest conversations and messages.
+//! An audit reads a limited number of conversations and of messages, the newest ones.
 
 use anneal_testkit::TestApp;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
 use crate::plans::{AS_OWNER, AS_SERVERS, TENANT};
 
+/// Chooses the conversations to audit.
 const CANDIDATES: &str = include_str!("../../../store/sql/audit_candidates.sql");
+/// Finds the newest messages of a conversation, which the audit reads.
 const WINDOW: &str = include_str!("../../../store/sql/audit_window.sql");
 
-/// Fills in 100,000 conversations, a second apart. The first has 20,000 messages, and 20,000 others
+/// Stores 100,000 conversations, a second apart. The first has 20,000 messages, and 20,000 others
 /// have three each.
 async fn fill(db: &mut PgConnection) {
     let sql = format!(
@@ -56,7 +58,7 @@ fn rows_of_scan(plan: &str, index: &str) -> i64 {
     let scan = plan
         .lines()
         .find(|line| line.contains(index))
-        .unwrap_or_else(|| panic!("not by {index}:\n{plan}"));
+        .unwrap_or_else(|| panic!("the plan does not use {index}:\n{plan}"));
     let actual = scan
         .split("actual")
         .nth(1)
@@ -67,7 +69,7 @@ fn rows_of_scan(plan: &str, index: &str) -> i64 {
 }
 
 #[tokio::test]
-async fn an_audit_reads_its_limits_of_100_000_conversations_and_of_a_long_one() {
+async fn an_audit_reads_256_of_100_000_conversations_and_2_000_messages_of_a_long_one() {
     let app = TestApp::start().await;
     let mut db = app.db().await;
     fill(&mut db).await;

@@ -1,5 +1,6 @@
-//! Contexts and pages of messages read in proportion to their answer, whatever the length of the
-//! history. The original of a message that is sent as its summary is not read.
+//! How much is read for a context, or for a page of messages, depends on the size of the answer,
+//! not on the length of the conversation. The original of a message that is sent as its summary is
+//! not read.
 
 use anneal_core::policy::SessionSettings;
 use anneal_testkit::{TestApp, eventually, pb, user};
@@ -8,12 +9,15 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
 use crate::plans::{AS_OWNER, AS_SERVERS, TENANT};
 
+/// Values of PostgreSQL's `plan_cache_mode`.
 const PLANS: [&str; 2] = ["force_generic_plan", "force_custom_plan"];
 /// Messages after the newest checkpoint.
 const TAIL: i64 = 50;
 /// Messages between two checkpoints.
 const STEP: i64 = 40;
+/// Messages of the short conversation.
 const SHORT: i64 = 1_000;
+/// Messages of the long conversation.
 const LONG: i64 = 100_000;
 /// Messages of a default page, and one more that shows whether another page follows.
 const PAGE: i64 = 51;
@@ -27,8 +31,9 @@ fn conversation(messages: i64) -> String {
     format!("'00000000-0000-7000-8000-{messages:012}'")
 }
 
-/// Fills in two conversations, with a checkpoint and a prefix version every [`STEP`] messages up to
-/// the tail. 20,000 others make every table too large for a sequential scan.
+/// Stores a short and a long conversation, each with a checkpoint and a prefix version every
+/// [`STEP`] messages up to the tail. 20,000 other rows make every table too large for a sequential
+/// scan.
 async fn fill(db: &mut PgConnection) {
     let others = format!(
         "insert into ai_conversation (tenant_id, conversation_id, agent_id, user_id, title, pinned, metadata,
@@ -113,8 +118,8 @@ fn scans(node: &Value) -> Vec<&Value> {
 }
 
 /// Asserts that every table is read by an index, bitmap scans included. Returns the number of rows
-/// that were visited, including filtered ones.
-fn rows_by_index(plan: &Value) -> i64 {
+/// that were read, including those that a filter removed.
+fn count_rows_read_by_index(plan: &Value) -> i64 {
     let mut visited = 0;
     for scan in scans(plan) {
         let kind = scan["Node Type"].as_str().unwrap_or_default();
@@ -153,7 +158,7 @@ async fn a_context_reads_its_tail_whatever_the_length_of_the_history() {
         let mut costs = Vec::new();
         for messages in [SHORT, LONG] {
             let arguments = format!(
-                "{TENANT}, {}, 0, 1, '{}', '{{}}', 134217728, 134217728",
+                "{TENANT}, {}, 0, 1, '{}', '{{}}', 134217728, 134217728, 235929600",
                 conversation(messages),
                 bases()
             );
@@ -161,15 +166,16 @@ async fn a_context_reads_its_tail_whatever_the_length_of_the_history() {
             assert_eq!(
                 plan["Actual Rows"].as_f64(),
                 Some(TAIL as f64 + 1.0),
-                "the head and the tail:\n{plan:#}"
+                "the conversation's row and the tail:\n{plan:#}"
             );
-            costs.push((rows_by_index(&plan), buffers(&plan)));
+            costs.push((count_rows_read_by_index(&plan), buffers(&plan)));
         }
         println!(
             "{mode}: rows and pages of a context after {SHORT} and {LONG} messages: {costs:?}"
         );
         let (short, long) = (costs[0], costs[1]);
         assert_eq!(long.0, short.0, "{mode}: rows depend on the history");
+        // Beside the tail, a few rows of other tables, such as the conversation's own.
         assert!(
             long.0 <= TAIL + 6,
             "{mode}: {} rows for a tail of {TAIL}",
@@ -206,8 +212,8 @@ async fn a_page_of_messages_reads_only_the_page_in_both_directions() {
                         Some(PAGE as f64),
                         "{direction}, {mode}:\n{plan:#}"
                     );
-                    let rows = rows_by_index(&plan);
-                    // Once to find the end of the page, once to read it.
+                    let rows = count_rows_read_by_index(&plan);
+                    // Each row is read twice: to find the end of the page, and to return it.
                     assert_eq!(
                         rows,
                         2 * PAGE,
@@ -278,13 +284,13 @@ async fn the_original_of_a_swapped_message_is_not_read() {
         .expect("analyzes");
     for mode in PLANS {
         let mut pages = Vec::new();
-        for (id, look) in [
+        for (id, policy) in [
             (&large, "{}"),
             (&small, "{}"),
             (&large, r#"{"hot_zone_radius":1000}"#),
         ] {
             let arguments = format!(
-                "{TENANT}, '{id}', 0, 1, '{}', '{look}', 134217728, 134217728",
+                "{TENANT}, '{id}', 0, 1, '{}', '{policy}', 134217728, 134217728, 235929600",
                 bases()
             );
             pages.push(buffers(
@@ -299,9 +305,8 @@ async fn the_original_of_a_swapped_message_is_not_read() {
         };
         assert!(
             swapped <= small + 8,
-            "{mode}: swapped, 4 MB cost {swapped} pages, 8 kB {small}"
+            "{mode}: with 4 MB swapped {swapped} pages are read, with 8 kB swapped {small}"
         );
-        // Pages of the original message.
         let pages_of_the_original = LARGE_BYTES as i64 / 8_192;
         assert!(
             sent > pages_of_the_original / 2,
@@ -370,8 +375,8 @@ async fn the_servers_contexts_do_not_read_the_original_of_a_swapped_message() {
     println!(
         "pages of large values: {read:?} for three contexts, {original} for the message itself"
     );
-    // One of them may include earlier reads of other sessions that are reported late, or an
-    // autovacuum.
+    // One of the three figures may include earlier reads of other sessions that are reported late,
+    // or an autovacuum.
     let small = read.iter().filter(|pages| **pages < 16).count();
     assert!(small >= 2, "contexts read {read:?} pages of large values");
     assert!(

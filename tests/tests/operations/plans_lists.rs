@@ -1,12 +1,14 @@
-//! Lists of conversations scan one index twice, little further than the page.
+//! A page of a list of conversations is read by two scans of one index. They read little more than
+//! the page.
 
 use anneal_testkit::{TestApp, eventually, pb};
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
 use crate::plans::{AS_OWNER, AS_SERVERS, TENANT};
 
-/// Calls of each list: more than the five after which PostgreSQL may cache a generic plan.
+/// Calls of each list. PostgreSQL may cache a generic plan after five.
 const LISTS: i64 = 12;
+/// Conversations of a page.
 const PAGE: i32 = 50;
 /// Maximum lag of `listed_ts` behind `last_activity_ts`, in seconds. Conversations are a second
 /// apart.
@@ -14,12 +16,16 @@ const LAG: i64 = 20;
 /// Maximum rows of a scan: the page, one more, and the lag at both ends.
 const MAX_ROWS: i64 = PAGE as i64 + 1 + 2 * LAG;
 
-/// A list: its statement, its index, the arguments of its filters, and the request of a client.
+/// A list of conversations.
 struct List {
+    /// Name of its statement.
     name: &'static str,
+    /// Name of the index that the statement must use.
     index: &'static str,
     sql: &'static str,
+    /// Arguments of the filters, as SQL.
     filters: &'static str,
+    /// Makes the request of a client.
     ask: fn() -> pb::ListConversationsRequest,
 }
 
@@ -81,7 +87,8 @@ fn lists() -> [List; 4] {
     ]
 }
 
-/// Fills in 100,000 conversations of one user with 100 agents, mixed with 100,000 of 1,000 others.
+/// Stores 100,000 conversations of one user with 100 agents, mixed with 100,000 of 1,000 other
+/// users.
 async fn fill(db: &mut PgConnection) {
     let sql = format!(
         "insert into ai_conversation (tenant_id, conversation_id, agent_id, user_id, title, pinned, metadata,
@@ -109,6 +116,7 @@ async fn explain_analyze(db: &mut PgConnection, mode: &str, list: &List, positio
         .execute(&mut *db)
         .await
         .expect("prepares");
+    // 51 rows: a page, and one more that shows whether another page follows.
     let explain = format!(
         "explain (analyze, timing off) execute {name} ({TENANT}{}, {position}, 51, {LAG})",
         list.filters

@@ -7,8 +7,10 @@ use crate::plans::{Plan, TENANT, explain};
 
 /// Options of `explain` that run the statement and print actual row counts.
 const MEASURED: &str = "analyze, costs off, timing off";
+/// Id of the conversation with 100,000 messages, as an SQL literal.
 const CONVERSATION: &str = "'00000000-0000-7000-9000-000000000007'";
 
+/// The statements of a watch: name, text and arguments of each.
 fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
     let (tenant, conversation) = (TENANT.to_owned(), CONVERSATION.to_owned());
     let watched = |each: &dyn Fn(usize) -> String| {
@@ -42,7 +44,7 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
     ]
 }
 
-/// Fills in 50,000 conversations, each with a dead job and a checkpoint. One of them has 100,000
+/// Stores 50,000 conversations, each with a dead job and a checkpoint. One of them has 100,000
 /// messages, of which 1,000 have summaries, and 5,000 more checkpoints.
 async fn fill(db: &mut PgConnection) {
     let id = "('00000000-0000-7000-9000-' || lpad(n::text, 12, '0'))::uuid";
@@ -97,6 +99,7 @@ async fn a_watch_reads_only_the_new_ones_of_5_000_checkpoints() {
     let mut db = app.db().await;
     fill(&mut db).await;
     let (_, sql, mut arguments) = statements().swap_remove(1);
+    // The changes after number 6990, up to 7000: ten of the checkpoints of `fill`.
     (arguments[2], arguments[3]) = ("6990".into(), "7000".into());
     let plan = explain(
         &mut db,

@@ -7,8 +7,8 @@ use anneal_store::{ConversationFilter, Pooling};
 use anneal_testkit::{Pooler, TestApp, TestConversation, assistant, direct_scope, pb, user};
 use uuid::Uuid;
 
-/// Appends to both conversations in parallel until they have checkpoints.
-async fn grow(app: &TestApp, conversations: &[TestConversation<'_>; 2]) {
+/// Appends to both conversations in parallel and runs their jobs, until they have checkpoints.
+async fn append_until_checkpoints(app: &TestApp, conversations: &[TestConversation<'_>; 2]) {
     for n in 0..12 {
         let exchange = |conversation: &str| {
             vec![
@@ -107,7 +107,7 @@ async fn conversations_work_behind_pgbouncer_in_transaction_mode() {
         app.conversation_with_policy(policy.clone()).await,
         app.conversation_with_policy(policy).await,
     ];
-    grow(&app, &conversations).await;
+    append_until_checkpoints(&app, &conversations).await;
     repeat_requests(&app).await;
     let again = conversations[0]
         .append("else")
@@ -134,7 +134,7 @@ async fn conversations_work_behind_pgbouncer_in_transaction_mode() {
         limit: 50,
         ..ConversationFilter::default()
     };
-    let of = async |tenant| {
+    let list_of = async |tenant| {
         app.store
             .list_conversations(Caller::of(tenant), &filter)
             .await
@@ -143,8 +143,8 @@ async fn conversations_work_behind_pgbouncer_in_transaction_mode() {
     };
     assert_eq!(
         (
-            of(TenantId::DEFAULT).await.len(),
-            of(TenantId(Uuid::now_v7())).await.len()
+            list_of(TenantId::DEFAULT).await.len(),
+            list_of(TenantId(Uuid::now_v7())).await.len()
         ),
         (2, 0)
     );
@@ -156,5 +156,5 @@ async fn conversations_work_behind_pgbouncer_in_transaction_mode() {
         .delete_conversation(ask)
         .await
         .expect("deletes");
-    assert_eq!(of(TenantId::DEFAULT).await.len(), 1);
+    assert_eq!(list_of(TenantId::DEFAULT).await.len(), 1);
 }

@@ -11,7 +11,7 @@ use crate::BINARY;
 async fn a_lost_cluster_is_restored_from_backup_and_archive_to_the_end_and_to_a_point_in_time() {
     if std::env::var_os("ANNEAL_PG_BIN").is_some() && std::env::var_os("ANNEAL_FAULTS").is_none() {
         println!(
-            "skipped: restoring is tested on the installed PostgreSQL; ANNEAL_FAULTS=1 tests it on this one"
+            "skipped: restoring is tested on the installed PostgreSQL only; set ANNEAL_FAULTS=1 to test it on that of ANNEAL_PG_BIN"
         );
         return;
     }

@@ -22,7 +22,7 @@ use crate::BINARY;
 const OWNER_PASSWORD: &str = "of-the-owner";
 const LOGIN_PASSWORD: &str = "of-the-login";
 
-/// Runs the SQL of the compose file like the entrypoint of the image.
+/// Creates the roles with the SQL file that docker-compose.yml mounts into the database's image.
 async fn create_roles(superuser: &str) {
     let roles = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docker/postgres/roles.sql");
     let shipped = postgres_binaries().program("psql");
@@ -147,7 +147,7 @@ async fn the_owner_migrates_and_servers_and_workers_work_as_a_login_that_owns_no
         .await
         .expect("appends");
     let ask = pb::GetConversationRequest { conversation_id };
-    eventually("the worker has counted it", async || {
+    eventually("the worker has counted the message", async || {
         let seen = conversations
             .get_conversation(ask.clone())
             .await

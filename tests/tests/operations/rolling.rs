@@ -16,7 +16,8 @@ use crate::BINARY;
 /// Restarts of each server. `ANNEAL_ROLLING_RESTARTS` overrides it.
 const RESTARTS: usize = 10;
 const SERVERS: u8 = 2;
-/// Time from NOT_SERVING to the closed listener, in which clients notice by their health checks.
+/// The setting of the time between NOT_SERVING and the closed listener. In this time the health
+/// checks of clients find out that the server stops.
 const DRAIN: &str = "server.drain_delay_ms=300";
 
 fn restarts() -> usize {
@@ -66,7 +67,7 @@ async fn wait_for_calls(server: &Process) {
     .await;
 }
 
-/// The running load.
+/// A running `rolling_client.py`, which calls the servers.
 struct Load {
     running: Child,
     stdin: ChildStdin,
@@ -121,7 +122,7 @@ impl Load {
 async fn rolling_restarts_under_load_fail_no_call_that_follows_the_service_config() {
     if std::env::var_os("ANNEAL_PG_BIN").is_some() && std::env::var_os("ANNEAL_FAULTS").is_none() {
         println!(
-            "skipped: servers are replaced on the installed PostgreSQL; ANNEAL_FAULTS=1 replaces them on this one"
+            "skipped: rolling restarts are tested on the installed PostgreSQL only; set ANNEAL_FAULTS=1 to test them on that of ANNEAL_PG_BIN"
         );
         return;
     }
@@ -182,18 +183,18 @@ async fn rolling_restarts_under_load_fail_no_call_that_follows_the_service_confi
             (0..appended)
                 .map(|number| format!("said {number}"))
                 .collect::<Vec<_>>(),
-            "once each"
+            "each message is stored once, in order"
         );
         conversation.verify().await;
     }
     for conversation in &conversations[..2] {
         assert_eq!(
             report["watched"][&conversation.id], report["appended"][&conversation.id],
-            "each event once, in order"
+            "each watch received each message once, in order"
         );
     }
     assert!(
         report["resumed"].as_u64() >= Some(1),
-        "watches were ended by servers that stopped"
+        "no watch was resumed, although the servers ended watches when they stopped"
     );
 }

@@ -1,5 +1,6 @@
-"""A load that follows proto/service_config.json, which gRPC itself reads: appends, reads, contexts and
-watches without a pause, until its standard input ends. Then it prints its report as JSON.
+"""Calls the servers without a pause (appends, reads, contexts, watches) until its standard input ends. Then
+it prints a report as JSON. gRPC gets proto/service_config.json and follows it, without the retries in half
+of the conversations.
 
 rolling_client.py ADDRESS,ADDRESS… SERVICE_CONFIG CONVERSATION…
 """
@@ -17,13 +18,14 @@ from anneal.v1 import message_pb2 as message, message_service_pb2 as messages, m
 # The backoff must not be longer than a restart takes.
 RECONNECT = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.min_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 400)]
 
+# Set when the calls must end.
 over = threading.Event()
 lock = threading.Lock()
 report = {"calls": 0, "failed": [], "slowest_ms": 0.0, "replayed": 0, "resumed": 0, "appended": {}, "watched": {}}
 
 
 def channel(target: str, config: dict) -> grpc.Channel:
-    # A list of addresses is not a valid authority of a request.
+    # The target is a list of addresses, which is not a valid authority of a request.
     options = [("grpc.service_config", json.dumps(config)), ("grpc.default_authority", "anneal"), *RECONNECT]
     return grpc.insecure_channel(target, options=options)
 
@@ -93,8 +95,8 @@ def watch(connection: grpc.Channel, conversation: str) -> None:
 def main(addresses: str, config: str, *conversations: str) -> None:
     config = json.loads(Path(config).read_text())
     target = "ipv4:" + addresses
-    with_retries, strict = channel(target, config), channel(target, without_retries(config))
-    workers = [threading.Thread(target=write, args=((with_retries, strict)[index % 2], conversation)) for index, conversation in enumerate(conversations)]
+    with_retries, no_retries = channel(target, config), channel(target, without_retries(config))
+    workers = [threading.Thread(target=write, args=((with_retries, no_retries)[index % 2], conversation)) for index, conversation in enumerate(conversations)]
     workers += [threading.Thread(target=watch, args=(with_retries, conversation)) for conversation in conversations[:2]]
     for worker in workers:
         worker.start()

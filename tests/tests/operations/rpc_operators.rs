@@ -145,7 +145,7 @@ async fn jobs_are_listed_by_state_and_kind_page_by_page() {
 }
 
 #[tokio::test]
-async fn a_waiting_job_is_made_due_and_a_waiting_one_is_not_discarded() {
+async fn requeuing_makes_a_waiting_job_due_and_discarding_it_is_refused() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
     conversation.append("a").await;
@@ -162,7 +162,11 @@ async fn a_waiting_job_is_made_due_and_a_waiting_one_is_not_discarded() {
             .await
             .expect("statistics")
             .into_inner();
-        assert_eq!(stats.queues.len(), 3, "every kind has its line");
+        assert_eq!(
+            stats.queues.len(),
+            3,
+            "there is an entry for every kind of job"
+        );
         let of = |queue: &pb::QueueStats| queue.kind() == pb::JobKind::CountTokens;
         stats.queues.into_iter().find(of).expect("counting")
     };
@@ -237,7 +241,7 @@ async fn checkpoints_are_listed_newest_first_and_form_a_chain() {
 }
 
 #[tokio::test]
-async fn usage_counts_the_marks_of_summaries_as_the_context_does() {
+async fn the_usage_of_a_compacted_conversation_equals_the_tokens_of_its_context() {
     let app = TestApp::start().await;
     let conversation = create_compacted_conversation(&app).await;
     let ask = pb::GetContextUsageRequest {
@@ -366,6 +370,7 @@ async fn a_compaction_may_wait_longer_than_other_calls_may_take() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
     conversation.turns(8).await;
+    // Other calls get ten seconds by default.
     let wait = Some(prost_types::Duration {
         seconds: 11,
         nanos: 0,
@@ -385,9 +390,11 @@ async fn a_compaction_may_wait_longer_than_other_calls_may_take() {
 }
 
 #[tokio::test]
-async fn a_verification_finds_every_planted_violation() {
+async fn a_verification_finds_every_violation_that_the_test_makes() {
     let app = TestApp::start().await;
-    let plants = [
+    // The number of a promise in `Violation.promise` of the proto (0: inconsistent figures), and a
+    // statement that breaks it.
+    let statements = [
         (3, "delete from ai_message where conversation_id = $1 and message_id = 5"),
         (3, "update ai_message set turn = turn + 1 where conversation_id = $1 and message_id = 4"),
         (3, "update ai_conversation set last_message_id = last_message_id + 1 where conversation_id = $1"),
@@ -415,16 +422,16 @@ async fn a_verification_finds_every_planted_violation() {
         ),
         (7, "delete from ai_message where conversation_id = $1 and message_id > 5"),
     ];
-    for (promise, plant) in plants {
+    for (promise, statement) in statements {
         let conversation = create_compacted_conversation(&app).await;
         conversation.verify().await;
         let id: uuid::Uuid = conversation.id.parse().expect("a UUID");
-        let planted = sqlx::query(plant)
+        let changed = sqlx::query(statement)
             .bind(id)
             .execute(&mut app.db().await)
             .await
-            .expect("plants");
-        assert!(planted.rows_affected() > 0, "{plant}");
+            .expect("runs");
+        assert!(changed.rows_affected() > 0, "{statement}");
         let ask = pb::VerifyConversationRequest {
             conversation_id: conversation.id.clone(),
         };
@@ -439,7 +446,7 @@ async fn a_verification_finds_every_planted_violation() {
                 .violations
                 .iter()
                 .any(|found| found.promise == promise),
-            "{plant}: {:#?}",
+            "{statement}: {:#?}",
             verified.violations
         );
     }

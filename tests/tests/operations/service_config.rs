@@ -167,13 +167,13 @@ async fn the_health_check_of_the_config_names_a_known_service() {
     let app = TestApp::start().await;
     let mut health = HealthClient::new(app.channel());
     eventually("the service serves", async || {
-        let asked = health
+        let answer = health
             .check(HealthCheckRequest {
                 service: service.clone(),
             })
             .await
             .expect("is known");
-        asked.into_inner().status() == ServingStatus::Serving
+        answer.into_inner().status() == ServingStatus::Serving
     })
     .await;
 }

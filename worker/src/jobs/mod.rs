@@ -1,5 +1,6 @@
-//! The work of each kind of job, one folder per kind: read, work without a connection, write in one
-//! transaction. A folder's `SPEC` says how the runner schedules the kind.
+//! The work of each kind of job, one folder per kind. A job reads, works without a database
+//! connection, and writes its results in one transaction. A folder's `SPEC` says how the runner
+//! schedules the kind.
 //!
 //! - `count_tokens`: token counts of new messages, many conversations per transaction.
 //! - `checkpoint`: a summary of the older part of the tail, which moves the boundary.
@@ -19,11 +20,11 @@ use crate::{retry_policy::Outcome, settings::WorkerSettings, worker::Worker};
 
 /// How the runner schedules one kind of job.
 pub(crate) struct JobSpec {
-    /// Jobs that one claim takes at most.
+    /// Most jobs that one claim takes.
     pub(crate) batch: fn(&WorkerSettings) -> u32,
-    /// Jobs that run at once.
+    /// Most jobs that run at once.
     pub(crate) concurrency: fn(&WorkerSettings) -> u32,
-    /// Jobs of one tenant in a claim of this size.
+    /// Most jobs that one tenant gets in a claim. The argument is the most that the claim takes.
     pub(crate) per_tenant: fn(u32) -> u32,
 }
 

@@ -1,7 +1,8 @@
 //! The claim loop for counting: one claim at a time, whose conversations are counted in one batch.
 //!
-//! While a batch runs, appends mark conversations that are marked already. So under load each claim
-//! takes more messages. Conversations that another transaction has locked go into the next batch.
+//! An append to a conversation whose counting job already waits adds no second job. So the longer a
+//! batch takes, the more messages each job of the next batch counts. Conversations that another
+//! transaction has locked go into the next batch.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,27 +17,29 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     jobs::{can_join_next_batch, count_batch},
     leases::Lease,
-    tenant_cursor::FIRST_TENANT,
+    tenant_cursor::BEFORE_FIRST_TENANT,
     worker::Worker,
 };
 
 const KIND: JobKind = JobKind::CountTokens;
-/// Single jobs that run or wait for a permit, per job that may run at once.
+/// Single jobs run outside of a batch. For each of them that may run at once, at most this many run
+/// or wait for a permit; further ones are released.
 const QUEUED_PER_PERMIT: usize = 8;
-/// Delay of single jobs beyond that number.
+/// A single job that is released is due again after this time.
 const RELEASE_DELAY: Duration = Duration::from_secs(1);
 /// Pause before locked conversations are tried again when nothing else is due.
 const LOCKED_PAUSE: Duration = Duration::from_millis(4);
 
 impl Worker {
-    /// Counts until `stop` is cancelled; then finishes the jobs under way, or releases them.
+    /// Claims and counts until `stop` is cancelled; then finishes the jobs under way, or releases
+    /// them.
     pub(super) async fn run_count_loop(&self, stop: CancellationToken) {
         let permits = Arc::new(Semaphore::new(self.concurrency(KIND)));
         let mut running = JoinSet::new();
-        let mut cursor = FIRST_TENANT;
+        let mut cursor = BEFORE_FIRST_TENANT;
         let mut leases = Vec::new();
         while !stop.is_cancelled() {
-            let next =
+            let next_claim =
                 Instant::now() + Duration::from_millis(u64::from(self.settings.count_gap_ms));
             leases.retain(|lease: &Lease| !lease.lost.is_cancelled());
             let free = self.batch(KIND) - leases.len() as u32;
@@ -54,7 +57,7 @@ impl Worker {
                 (false, _) => {}
             }
             leases.extend(claimed.into_iter().map(|job| self.leases.track(job)));
-            let found = leases.len() as u32;
+            let batch_size = leases.len() as u32;
             let worker = self.clone();
             let batch = running.spawn(async move { count_batch(&worker, leases).await });
             let batch = batch.id();
@@ -62,11 +65,12 @@ impl Worker {
             let single;
             (leases, single) = left.into_iter().partition(can_join_next_batch);
             self.start_single_jobs(single, &mut running, &permits).await;
-            if found < self.batch(KIND) {
-                let gap = tokio::time::sleep_until(next);
+            if batch_size < self.batch(KIND) {
+                let gap = tokio::time::sleep_until(next_claim);
                 let _ = stop.run_until_cancelled(gap).await;
             }
         }
+        // Hands the jobs that wait for the next batch to `drain`, which releases them.
         running.spawn(std::future::ready(leases));
         self.drain(KIND, &permits, running).await;
     }
@@ -93,8 +97,8 @@ impl Worker {
     }
 }
 
-/// Waits for a batch and returns its jobs that were not counted. When the worker stops, the batch
-/// is left running and nothing is returned.
+/// Waits for a batch and returns its jobs that were not counted. If the worker stops meanwhile,
+/// returns nothing, and the batch goes on.
 async fn wait_for_batch(
     running: &mut JoinSet<Vec<Lease>>,
     batch: Id,

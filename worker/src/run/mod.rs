@@ -1,8 +1,8 @@
-//! Claims jobs and runs them. One loop per kind of job; heartbeats, maintenance and audits run
-//! beside the loops.
+//! Claims jobs and runs them. There is one claim loop per kind of job. Heartbeats, maintenance,
+//! audits and notifications run beside the loops, and end after them.
 //!
-//! - `count_loop`: the claim loop for counting, and what happens to conversations that a batch left
-//!   out.
+//! - `count_loop`: the claim loop for counting, and what happens to jobs that a batch did not
+//!   count.
 
 mod count_loop;
 
@@ -22,17 +22,19 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, info, info_span, warn};
 
 use crate::{
-    auditor, jobs, leases::Lease, maintenance, retry_policy::JobError, tenant_cursor::FIRST_TENANT,
-    worker::Worker,
+    auditor, jobs, leases::Lease, maintenance, retry_policy::JobError,
+    tenant_cursor::BEFORE_FIRST_TENANT, worker::Worker,
 };
 
-/// Time limit of a claim: after it, the leases that it took have ended.
+/// Time limit of a claim. It is the length of a lease, so an answer that comes later would bring
+/// leases that have ended.
 const CLAIM_DEADLINE: Duration = Duration::from_secs(LEASE_SECONDS as u64);
 
 impl Worker {
     /// Works until `stop` is cancelled; then finishes the jobs under way, or releases them.
     pub async fn run(&self, stop: CancellationToken) {
         info!(worker = &*self.name, "working as {}", self.name);
+        // Any text makes the counter build its tables. Otherwise the first job would wait for that.
         tokio::task::spawn_blocking(|| Encoding::default().counter().count("warm"));
         let background = CancellationToken::new();
         let background_work = background.clone().run_until_cancelled_owned({
@@ -69,14 +71,15 @@ impl Worker {
         info!("stopped working");
     }
 
-    /// Runs due jobs until none is left, and returns how many ran. Tests step the worker with it.
+    /// Runs due jobs until none is left, and returns how many ran. Tests use this to let the worker
+    /// work at a chosen moment.
     pub async fn run_until_idle(&self) -> usize {
         let mut total = 0;
         loop {
             let mut ran = 0;
             for kind in JobKind::ALL {
                 let claimed = self
-                    .claim(kind, self.batch(kind), &mut { FIRST_TENANT }, &[])
+                    .claim(kind, self.batch(kind), &mut { BEFORE_FIRST_TENANT }, &[])
                     .await;
                 ran += claimed.len();
                 let leases = claimed
@@ -104,13 +107,14 @@ impl Worker {
     }
 
     /// The claim loop of one kind: claims as many jobs as may start, and waits when none is due.
+    /// Claims no jobs of tenants for which the model is paused.
     async fn run_job_loop(&self, kind: JobKind, stop: CancellationToken) {
         let permits = Arc::new(Semaphore::new(self.concurrency(kind)));
         let mut running = JoinSet::new();
-        let mut cursor = FIRST_TENANT;
+        let mut cursor = BEFORE_FIRST_TENANT;
         while !stop.is_cancelled() {
             while running.try_join_next().is_some() {}
-            let batch = if self.pauses.apply_to_all() {
+            let batch = if self.pauses.is_paused_for_all() {
                 0
             } else {
                 self.batch(kind)
@@ -119,7 +123,7 @@ impl Worker {
             let claimed = if free == 0 {
                 Vec::new()
             } else {
-                self.claim(kind, free, &mut cursor, &self.pauses.tenants())
+                self.claim(kind, free, &mut cursor, &self.pauses.paused_tenants())
                     .await
             };
             let found = !claimed.is_empty();
@@ -136,7 +140,8 @@ impl Worker {
         self.drain(kind, &permits, running).await;
     }
 
-    /// Runs a job as soon as it gets a permit. Returns the job if the semaphore was closed before.
+    /// Runs a job as soon as it gets a permit. If the semaphore is closed before, because the
+    /// worker stops, returns the job.
     async fn run_with_permit(self, lease: Lease, permits: Arc<Semaphore>) -> Vec<Lease> {
         match permits.acquire_owned().await {
             Ok(_permit) => {
@@ -154,6 +159,7 @@ impl Worker {
         running: &mut JoinSet<Vec<Lease>>,
         stop: &CancellationToken,
     ) {
+        // Varied by a quarter, so that workers do not poll all at once.
         let pause = Duration::from_millis(u64::from(self.settings.poll_ms))
             .mul_f64(0.75 + 0.5 * fastrand::f64());
         tokio::select! {
@@ -164,7 +170,8 @@ impl Worker {
         }
     }
 
-    /// Lets started jobs finish and releases the others. After `stop_seconds` releases all of them.
+    /// Lets jobs that have started finish, and releases the others. After the setting
+    /// `stop_seconds`, cancels and releases the started jobs as well.
     async fn drain(&self, kind: JobKind, permits: &Semaphore, mut running: JoinSet<Vec<Lease>>) {
         permits.close();
         let deadline = Duration::from_secs(u64::from(self.settings.stop_seconds));
@@ -185,15 +192,15 @@ impl Worker {
         running.shutdown().await;
         warn!(
             job.kind = kind.name(),
-            "gave back {} {} jobs that did not finish in time",
+            "released {} {} jobs that did not finish in time",
             left.len(),
             kind.name()
         );
         self.release(&left, Duration::ZERO).await;
     }
 
-    /// Claims due jobs of the tenants after `cursor`; when there are none, starts again at the
-    /// first tenant. Leaves out the tenants in `skipped`. Moves the cursor behind the last tenant
+    /// Claims due jobs of the tenants after `cursor`; if there are none, searches once more from
+    /// the first tenant. Leaves out the tenants in `skipped`. Moves the cursor past the last tenant
     /// that was searched.
     async fn claim(
         &self,
@@ -204,7 +211,7 @@ impl Worker {
     ) -> Vec<ClaimedJob> {
         let store = self.store.clone().with_deadline(CLAIM_DEADLINE);
         let per_tenant = (jobs::spec(kind).per_tenant)(limit);
-        let mut is_round = *cursor == FIRST_TENANT;
+        let mut started_at_first = *cursor == BEFORE_FIRST_TENANT;
         loop {
             let claiming = store.claim_jobs(
                 kind,
@@ -227,13 +234,13 @@ impl Worker {
                     return Vec::new();
                 }
             };
-            *cursor = claim.more_after.unwrap_or(FIRST_TENANT);
-            if !claim.jobs.is_empty() || (claim.more_after.is_none() && is_round) {
+            *cursor = claim.more_after.unwrap_or(BEFORE_FIRST_TENANT);
+            if !claim.jobs.is_empty() || (claim.more_after.is_none() && started_at_first) {
                 metrics::counter!("jobs_claimed_total", "kind" => kind.name())
                     .increment(claim.jobs.len() as u64);
                 return claim.jobs;
             }
-            is_round |= claim.more_after.is_none();
+            started_at_first |= claim.more_after.is_none();
         }
     }
 
@@ -246,18 +253,18 @@ impl Worker {
             let (worker, job, lost) = (self.clone(), job.clone(), lost.clone());
             async move { jobs::run(&worker, &job, &lost).await }.instrument(span.clone())
         });
-        let aborted = work.abort_handle();
+        let abort_handle = work.abort_handle();
         let outcome = tokio::select! {
             outcome = work => outcome.unwrap_or(Err(JobError::Panicked)),
-            () = lost.cancelled() => { aborted.abort(); Err(JobError::Cancelled) }
+            () = lost.cancelled() => { abort_handle.abort(); Err(JobError::Cancelled) }
         };
         self.record(job, outcome, started.elapsed())
             .instrument(span)
             .await;
     }
 
-    /// Wakes the loops when a server or another worker notifies; without a connection the loops
-    /// poll.
+    /// Wakes the claim loops when a server or another worker sends a notification. While there is
+    /// no connection for notifications, the loops only poll.
     async fn listen_for_jobs(&self) {
         loop {
             match self.store.listen().await {
@@ -266,23 +273,23 @@ impl Worker {
                         Ok(Some(kind)) => self.work_signal(kind).notify_one(),
                         Ok(None) => {}
                         Err(error) => {
-                            debug!("lost the doorbell: {error}");
+                            debug!("lost the connection for job notifications: {error}");
                             break;
                         }
                     }
                 },
-                Err(error) => debug!("no doorbell: {error}"),
+                Err(error) => debug!("could not connect for job notifications: {error}"),
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     }
 
-    /// Jobs of a kind that one claim takes at most.
+    /// Most jobs of a kind that one claim takes.
     fn batch(&self, kind: JobKind) -> u32 {
         (jobs::spec(kind).batch)(&self.settings)
     }
 
-    /// Jobs of a kind that run at once.
+    /// Most jobs of a kind that run at once.
     fn concurrency(&self, kind: JobKind) -> usize {
         (jobs::spec(kind).concurrency)(&self.settings) as usize
     }

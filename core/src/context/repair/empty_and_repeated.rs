@@ -1,5 +1,5 @@
-//! Drops messages in which nothing can be sent, and folds user messages that a client sent again
-//! after a failed turn.
+//! Drops messages that have no content to send. Of equal user messages that a client sent again
+//! after failed turns, keeps only the last.
 
 use crate::{
     context::{Draft, Entry, Reason, RepairKind, Representation},
@@ -7,19 +7,19 @@ use crate::{
     tokens::Tokens,
 };
 
-/// Drops messages in which nothing can be sent.
+/// Drops messages that have no content to send.
 pub(super) fn drop_empty(draft: &mut Draft) {
-    let gone: Vec<Option<MessageId>> = draft
+    let dropped: Vec<Option<MessageId>> = draft
         .entries
         .iter()
         .filter(|entry| entry.parts.is_empty())
         .map(Entry::message_id)
         .collect();
-    if gone.is_empty() {
+    if dropped.is_empty() {
         return;
     }
     draft.entries.retain(|entry| !entry.parts.is_empty());
-    for message in gone {
+    for message in dropped {
         record_empty(draft, message);
     }
 }
@@ -30,15 +30,15 @@ fn record_empty(draft: &mut Draft, message: Option<MessageId>) {
 }
 
 fn record_repaired(draft: &mut Draft, message: Option<MessageId>, reason: Reason) {
-    if let Some(line) = message.and_then(|id| draft.manifest_entry_mut(id)) {
-        line.representation = Representation::Repaired;
-        line.reason = reason;
-        line.tokens = Tokens::ZERO;
+    if let Some(manifest_entry) = message.and_then(|id| draft.manifest_entry_mut(id)) {
+        manifest_entry.representation = Representation::Repaired;
+        manifest_entry.reason = reason;
+        manifest_entry.tokens = Tokens::ZERO;
     }
 }
 
-/// Sends a repeated user message once, if nothing but empty answers separates the repeats, as after
-/// failed turns. The message stays in its newest place and represents the earlier ones.
+/// Keeps only the last of several equal user messages with nothing but empty answers between them,
+/// as after failed turns. The last one then represents the earlier ones too.
 pub(super) fn fold_repeats(draft: &mut Draft) {
     if !draft.entries.iter().any(|entry| entry.role == Role::User) {
         return;

@@ -3,17 +3,18 @@
 //!
 //! Before the budget:
 //!
-//! - `parts`: a part that the format does not accept. Reasoning, media, call input, tool names,
-//!   blank texts.
+//! - `parts`: single parts that the format does not accept: reasoning, media, call input, tool
+//!   names, blank texts.
 //! - `empty_and_repeated`: messages without content, user messages sent again after a failed turn.
 //! - `tool_pairs`: every call gets exactly one result, directly after it.
-//! - `tool_identifiers`: which tool names and call ids a provider accepts; distinct call ids.
+//! - `tool_identifiers`: which tool names and call ids a provider accepts; every call gets an id of
+//!   its own.
 //! - `result_overhead`: tokens that a format adds to tool results.
 //!
 //! After the budget:
 //!
-//! - `role_sequence`: merges adjacent messages of one role; the user begins and ends the
-//!   conversation.
+//! - `role_sequence`: merges adjacent messages of one role; adds a user message at the beginning
+//!   and at the end where the provider requires one.
 
 mod empty_and_repeated;
 mod parts;
@@ -27,7 +28,8 @@ pub(super) use role_sequence::{enforce_role_sequence, reserved_tokens};
 use super::Draft;
 use crate::provider_format::Format;
 
-/// Repairs the draft for its format: first parts, then messages, then pairs of calls and results.
+/// Repairs the draft for its format: first parts, then messages, then pairs of calls and results,
+/// last call ids and the tokens that the format adds to results.
 pub(super) fn repair(draft: &mut Draft) {
     parts::repair_parts(draft);
     empty_and_repeated::drop_empty(draft);

@@ -47,8 +47,8 @@ pub(super) fn repair_parts(draft: &mut Draft) {
         }
         entry.tokens = entry.tokens.less(change.removed) + change.added;
         let message = entry.message_id();
-        if let Some(line) = message.and_then(|id| draft.manifest_entry_mut(id)) {
-            line.tokens = line.tokens.less(change.removed) + change.added;
+        if let Some(manifest_entry) = message.and_then(|id| draft.manifest_entry_mut(id)) {
+            manifest_entry.tokens = manifest_entry.tokens.less(change.removed) + change.added;
         }
         for (kind, call) in change.repairs {
             draft.report_repair(kind, message, call);
@@ -78,10 +78,10 @@ struct PartRules<'a> {
     format: Format,
     access: &'a MediaAccess,
     position: MediaPosition,
-    /// The message holds reasoning only. Anthropic accepts reasoning only before content.
+    /// Whether the message holds reasoning only. Anthropic accepts reasoning only before content.
     only_reasoning: bool,
-    /// The message is an application's instruction, and the format has only the roles user and
-    /// model there.
+    /// Whether the message is an application's instruction, and the format accepts only the roles
+    /// user and model in the middle of a conversation.
     is_instruction: bool,
 }
 
@@ -173,9 +173,10 @@ impl<'a> PartRules<'a> {
         })
     }
 
+    /// Whether a result has no text although the provider requires one.
     fn lacks_text(self, text: &str, is_error: bool, media: &[Media]) -> bool {
         let blank = is_error && self.format == Format::AnthropicMessages && text.trim().is_empty();
-        // The description of media becomes the text.
+        // Media that are not accepted are replaced by their description, which is a text.
         blank && media.is_empty()
     }
 
@@ -204,6 +205,8 @@ impl<'a> PartRules<'a> {
         }
     }
 
+    /// The part as the format accepts it; None if it is dropped. `signs_call`: see
+    /// [`Self::is_call_signature`].
     fn repaired_part(
         self,
         part: Part,
@@ -309,9 +312,10 @@ impl<'a> PartRules<'a> {
         });
         for media in &described {
             let join = if text.is_empty() { "" } else { PART_JOIN };
-            let line = [join, &media::description(media)].concat();
-            text.push_str(&line);
-            change.added += encoding.counter().count(&line) + Tokens::new(1);
+            let addition = [join, &media::description(media)].concat();
+            text.push_str(&addition);
+            // The text and its addition may count one token more together than apart.
+            change.added += encoding.counter().count(&addition) + Tokens::new(1);
         }
         if !described.is_empty() {
             change.removed += count_parts(
@@ -334,8 +338,8 @@ impl<'a> PartRules<'a> {
     }
 }
 
-/// Whether the text counts as empty. Anthropic refuses texts of white space, and for Gemini they
-/// carry nothing.
+/// Whether the text counts as empty. Anthropic refuses texts of white space only, and to Gemini
+/// they are useless.
 fn is_blank(text: &str, format: Format) -> bool {
     if format.alternates() {
         text.trim().is_empty()

@@ -21,6 +21,9 @@ pub(super) fn add_result_overhead(draft: &mut Draft) {
                     names.insert(id.clone(), counter.count(name));
                 }
                 (Part::ToolResult { id, .. }, Format::GeminiContents) => {
+                    // Since `tool_pairs` ran, each result has its call. The default is only an
+                    // upper bound for the name `unknown`, which `render::gemini` would send without
+                    // one.
                     entry.tokens += names.get(id).copied().unwrap_or(FRAMING_PER_MESSAGE);
                 }
                 _ => {}

@@ -1,6 +1,6 @@
-//! The sequence of roles that a provider accepts, enforced after the budget. Adjacent messages of
-//! one role are merged. Where the provider requires it, the user begins and ends the conversation.
-//! Reasoning and results stand in the order that the provider requires.
+//! Enforces the sequence of roles that a provider accepts, after the budget. Adjacent messages of
+//! one role are merged. Where the provider requires it, a user message is added at the beginning
+//! and at the end. Reasoning and results are put into the order that the provider requires.
 
 use std::collections::HashMap;
 
@@ -26,14 +26,14 @@ pub(in crate::context) fn reserved_tokens(draft: &Draft) -> Tokens {
             .iter()
             .filter(|entry| entry.segment != Segment::SystemPrompt)
     };
-    let summarised = conversation().any(|entry| entry.segment == Segment::CheckpointSummary);
+    let has_summary = conversation().any(|entry| entry.segment == Segment::CheckpointSummary);
     let has_user = conversation().any(|entry| entry.role == Role::User);
-    let may_begin = match draft.format {
+    let may_add_beginning = match draft.format {
         Format::Neutral => false,
         Format::OpenAiChat => !has_user,
-        Format::AnthropicMessages | Format::GeminiContents => !summarised,
+        Format::AnthropicMessages | Format::GeminiContents => !has_summary,
     };
-    let mut tokens = if may_begin {
+    let mut tokens = if may_add_beginning {
         cost(CONVERSATION_BEGINS)
     } else {
         Tokens::ZERO
@@ -48,7 +48,7 @@ pub(in crate::context) fn reserved_tokens(draft: &Draft) -> Tokens {
     tokens
 }
 
-/// Brings the draft into the sequence of roles that its format requires.
+/// Changes the draft so that its roles have the sequence that its format requires.
 pub(in crate::context) fn enforce_role_sequence(draft: &mut Draft) {
     if draft.format.alternates() {
         for entry in draft
@@ -75,14 +75,14 @@ fn add_user_at_the_ends(draft: &mut Draft) {
         .take_while(|entry| entry.segment == Segment::SystemPrompt)
         .count();
     let mut conversation = draft.entries[start..].iter();
-    let wanted = match draft.format {
+    let needs_user_first = match draft.format {
         Format::Neutral => false,
         Format::OpenAiChat => conversation.all(|entry| entry.role == Role::System),
         Format::AnthropicMessages | Format::GeminiContents => conversation
             .next()
             .is_none_or(|entry| entry.role == Role::Assistant),
     };
-    if wanted {
+    if needs_user_first {
         let entry = synthetic_user_entry(draft, CONVERSATION_BEGINS);
         draft.entries.insert(start, entry);
     }
@@ -120,24 +120,25 @@ fn synthetic_user_entry(draft: &mut Draft, text: &str) -> Entry {
 ///
 /// The checkpoint's summary and the system prompt are never merged: prefix caches depend on their
 /// staying unchanged. In a provider's format, a user message after the summary becomes a block of
-/// the same message. In Anthropic's format, so does a user message after results. Nothing is merged
-/// into an assistant message with calls, because its results follow.
+/// the same message. In Anthropic's format a user message after results becomes part of their
+/// message as well. Nothing is merged into an assistant message with calls, because the results of
+/// its calls follow.
 fn merge_adjacent_roles(draft: &mut Draft) {
     let entries = std::mem::take(&mut draft.entries);
     let mut merged: Vec<Entry> = Vec::with_capacity(entries.len());
     // Whether the last merged message holds a call. Only the added message is searched, because a
     // merged message can grow without limit.
-    let mut calls = false;
+    let mut last_has_calls = false;
     for entry in entries {
         let adds_calls = entry
             .parts
             .iter()
             .any(|part| matches!(part, Part::ToolUse { .. }));
-        let joins = !calls
+        let joins = !last_has_calls
             && merged
                 .last()
-                .is_some_and(|before| have_one_speaker(before, &entry));
-        calls = adds_calls;
+                .is_some_and(|before| may_be_merged(before, &entry));
+        last_has_calls = adds_calls;
         match merged.last_mut() {
             Some(before) if joins => {
                 draft.report_repair(RepairKind::Merged, entry.message_id(), String::new());
@@ -156,7 +157,8 @@ fn merge_adjacent_roles(draft: &mut Draft) {
     draft.entries = merged;
 }
 
-fn have_one_speaker(before: &Entry, entry: &Entry) -> bool {
+/// Whether both are user messages of the conversation, or both are assistant messages.
+fn may_be_merged(before: &Entry, entry: &Entry) -> bool {
     before.role == entry.role
         && matches!(entry.role, Role::User | Role::Assistant)
         && before.is_conversation()
@@ -173,6 +175,7 @@ fn share_a_provider_message(before: &Entry, entry: &Entry, format: Format) -> bo
         }
 }
 
+/// Appends the content of `entry` to `before`.
 fn join(before: &mut Entry, entry: Entry) {
     before.segment = entry.segment;
     before.ids.extend(entry.ids);
@@ -191,7 +194,7 @@ fn join(before: &mut Entry, entry: Entry) {
 }
 
 /// Moves reasoning to the front where Anthropic requires it. Anthropic accepts reasoning between
-/// other parts, but not as the last part, nor if the first part is something else. An accepted
+/// other parts, but not as the last part, and only if the first part is reasoning too. An accepted
 /// order is kept, because the model's order is part of what its signature covers.
 fn move_reasoning_first(entry: &mut Entry) {
     let is_reasoning = |part: Option<&Part>| matches!(part, Some(Part::Reasoning { .. }));
@@ -202,22 +205,22 @@ fn move_reasoning_first(entry: &mut Entry) {
     }
 }
 
-/// Gemini matches results to calls by order: all results of one message's calls stand in one entry,
-/// in the order of the calls.
+/// Puts all results of one message's calls into one entry, in the order of the calls, because
+/// Gemini matches results to calls by their order.
 fn order_results_by_call(draft: &mut Draft) {
     let mut ordered: Vec<Entry> = Vec::with_capacity(draft.entries.len());
-    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut positions: HashMap<String, usize> = HashMap::new();
     for entry in std::mem::take(&mut draft.entries) {
         if entry.role != Role::Tool {
-            sort_results(ordered.last_mut(), &places);
+            sort_results(ordered.last_mut(), &positions);
         }
         if entry.role == Role::Assistant {
-            places.clear();
+            positions.clear();
             let calls = entry.parts.iter().filter_map(|part| match part {
                 Part::ToolUse { id, .. } => Some(id.clone()),
                 _ => None,
             });
-            places.extend(calls.enumerate().map(|(place, call)| (call, place)));
+            positions.extend(calls.enumerate().map(|(position, call)| (call, position)));
         }
         match ordered.last_mut() {
             Some(before) if before.role == Role::Tool && entry.role == Role::Tool => {
@@ -226,15 +229,15 @@ fn order_results_by_call(draft: &mut Draft) {
             _ => ordered.push(entry),
         }
     }
-    sort_results(ordered.last_mut(), &places);
+    sort_results(ordered.last_mut(), &positions);
     draft.entries = ordered;
 }
 
 /// Sorts the results of a complete entry by the positions of their calls.
-fn sort_results(entry: Option<&mut Entry>, places: &HashMap<String, usize>) {
-    if let Some(results) = entry.filter(|entry| entry.role == Role::Tool && places.len() > 1) {
+fn sort_results(entry: Option<&mut Entry>, positions: &HashMap<String, usize>) {
+    if let Some(results) = entry.filter(|entry| entry.role == Role::Tool && positions.len() > 1) {
         results.parts.sort_by_key(|part| match part {
-            Part::ToolResult { id, .. } => places.get(id).copied(),
+            Part::ToolResult { id, .. } => positions.get(id).copied(),
             _ => None,
         });
     }

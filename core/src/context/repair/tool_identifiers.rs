@@ -11,17 +11,19 @@ use crate::{
     provider_format::Format,
 };
 
-/// Longest tool name that OpenAI, Anthropic and Gemini accept; also Anthropic's longest call id.
-const MAX_BYTES: usize = 64;
-/// Longest call id that OpenAI accepts.
-const OPENAI_MAX_ID_BYTES: usize = 40;
+/// Longest tool name that OpenAI, Anthropic and Gemini accept, and longest call id that Anthropic
+/// accepts. It applies to stored calls when a context is built for a format. For the tools that a
+/// call offers to a model, `llm/src/provider/tool.rs` has the rule.
+const MAX_NAME_BYTES: usize = 64;
+/// Longest call id that OpenAI accepts, in characters.
+const OPENAI_MAX_ID_CHARACTERS: usize = 40;
 /// Hexadecimal digits of the digest at the end of a sanitized identifier.
 const DIGEST_DIGITS: usize = 10;
 
 /// Whether the provider accepts this tool name.
 pub(super) fn is_valid_name(name: &str, format: Format) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-    let sized = (1..=MAX_BYTES).contains(&name.len());
+    let sized = (1..=MAX_NAME_BYTES).contains(&name.len());
     match format {
         Format::Neutral => true,
         Format::OpenAiChat | Format::AnthropicMessages => sized && name.bytes().all(plain),
@@ -39,27 +41,29 @@ pub(super) fn is_valid_name(name: &str, format: Format) -> bool {
     }
 }
 
-/// A name that the provider accepts, for one that it refuses.
+/// A name that the provider accepts, derived from one that it refuses.
 pub(super) fn valid_name(name: &str, format: Format) -> String {
-    let sanitized = sanitized_text(name, 0, MAX_BYTES);
+    let sanitized = sanitized_text(name, 0, MAX_NAME_BYTES);
     if is_valid_name(&sanitized, format) {
         sanitized
     } else {
-        sanitized_text(&["_", name].concat(), 0, MAX_BYTES)
+        sanitized_text(&["_", name].concat(), 0, MAX_NAME_BYTES)
     }
 }
 
-/// Whether the provider accepts this call id. Gemini receives no ids: it matches by name and order.
+/// Whether the provider accepts this call id. Gemini receives no ids: it matches results to calls
+/// by name and order.
 fn is_valid_id(id: &str, format: Format) -> bool {
     match format {
         Format::Neutral | Format::GeminiContents => true,
-        Format::OpenAiChat => (1..=OPENAI_MAX_ID_BYTES).contains(&id.chars().count()),
+        Format::OpenAiChat => (1..=OPENAI_MAX_ID_CHARACTERS).contains(&id.chars().count()),
         Format::AnthropicMessages => is_valid_name(id, format),
     }
 }
 
-/// The text with special characters replaced by `_`, and a digest of the text and `nth` at its end,
-/// so that different texts stay different.
+/// The text with special characters replaced by `_`, in at most `most` bytes. It ends in `_` and a
+/// digest of the text and `nth`, so that different inputs give different results. `nth`: how many
+/// other forms of the text have been tried before.
 fn sanitized_text(text: &str, nth: usize, most: usize) -> String {
     let kept = most - DIGEST_DIGITS - 1;
     let plain = |char: char| {
@@ -75,24 +79,24 @@ fn sanitized_text(text: &str, nth: usize, most: usize) -> String {
         .chain_update(text)
         .finalize();
     sanitized.push('_');
-    for half in digest
+    for digit in digest
         .iter()
         .take(DIGEST_DIGITS / 2)
         .flat_map(|byte| [byte >> 4, byte & 15])
     {
-        sanitized.extend(char::from_digit(u32::from(half), 16));
+        sanitized.extend(char::from_digit(u32::from(digit), 16));
     }
     sanitized
 }
 
-/// Gives every call of the draft an id that the provider accepts and no other call has. Its result
-/// gets the same id.
+/// Gives every call of the draft an id that the provider accepts and that no other call has. The
+/// call's result gets the same id.
 pub(super) fn assign_distinct_ids(draft: &mut Draft) {
     let format = draft.format;
     let most = if format == Format::OpenAiChat {
-        OPENAI_MAX_ID_BYTES
+        OPENAI_MAX_ID_CHARACTERS
     } else {
-        MAX_BYTES
+        MAX_NAME_BYTES
     };
     let mut used: HashSet<String> = HashSet::new();
     let mut tried: HashMap<String, usize> = HashMap::new();
@@ -135,8 +139,8 @@ pub(super) fn assign_distinct_ids(draft: &mut Draft) {
     }
 }
 
-/// The first sanitized form of the id that no call has yet. `tried` holds the next attempt for each
-/// id, so that an id used in every turn is not tried from the start each time.
+/// The first sanitized form of the id that no call has yet. `tried` holds for each id how many
+/// forms have been tried, so that they are not tried again when every turn uses the same id.
 fn unused_id(
     id: &str,
     most: usize,

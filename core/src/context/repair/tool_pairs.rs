@@ -15,8 +15,8 @@ const NO_RESULT: &str = "[no result]";
 /// Gives every call exactly one result, directly after it.
 ///
 /// Late results move up to their call. Calls without a result get a synthetic one. Results without
-/// a call, and second results of one call, are dropped. A result belongs to the newest call with
-/// its id that has no result yet.
+/// a call, and second results of one call, are dropped. If several calls with a result's id have no
+/// result yet, the result belongs to the first of them in the newest message.
 pub(super) fn pair_tools(draft: &mut Draft) {
     let plan = plan(&draft.entries);
     if plan.calls == 0 && plan.placements.is_empty() {
@@ -35,7 +35,7 @@ pub(super) fn pair_tools(draft: &mut Draft) {
     }
 }
 
-/// The place that a result belongs to.
+/// Where a result belongs.
 #[derive(Clone, Copy)]
 enum Placement {
     /// It already follows its call directly.
@@ -46,13 +46,13 @@ enum Placement {
     Nowhere,
 }
 
-/// The result of one pass over the entries.
+/// Which result belongs to which call, decided in one pass over the entries.
 struct PairingPlan {
     /// Number of calls. Calls are numbered in order.
     calls: usize,
     /// For each call: whether its result follows it directly.
     answered: Vec<bool>,
-    /// For each result, in order: the place that it belongs to.
+    /// For each result, in order: where it belongs.
     placements: Vec<Placement>,
 }
 
@@ -65,10 +65,10 @@ fn plan(entries: &[Entry]) -> PairingPlan {
         answered: Vec::new(),
         placements: Vec::new(),
     };
-    let mut speaker = 0;
+    let mut last_non_tool = 0;
     for (index, entry) in entries.iter().enumerate() {
         if entry.role != Role::Tool {
-            speaker = index;
+            last_non_tool = index;
         }
         for part in &entry.parts {
             match part {
@@ -85,8 +85,8 @@ fn plan(entries: &[Entry]) -> PairingPlan {
                             .rposition(|(entry, _)| *entry != newest)
                             .map_or(0, |older| older + 1);
                         let (entry, call) = calls.remove(first);
-                        plan.answered[call] = entry == speaker;
-                        Some(if entry == speaker {
+                        plan.answered[call] = entry == last_non_tool;
+                        Some(if entry == last_non_tool {
                             Placement::Here
                         } else {
                             Placement::Up(call)
@@ -116,7 +116,7 @@ struct DetachedResult {
 fn detach_results(draft: &mut Draft, plan: &PairingPlan) -> HashMap<usize, DetachedResult> {
     let mut late: HashMap<usize, DetachedResult> = HashMap::new();
     let mut placements = plan.placements.iter().copied();
-    let mut gone: Vec<(Option<MessageId>, String, Tokens)> = Vec::new();
+    let mut dropped: Vec<(Option<MessageId>, String, Tokens)> = Vec::new();
     let encoding = draft.encoding;
     for entry in &mut draft.entries {
         let results = entry
@@ -157,27 +157,27 @@ fn detach_results(draft: &mut Draft, plan: &PairingPlan) -> HashMap<usize, Detac
                 }
                 (_, Part::ToolResult { id, .. }) => {
                     let tokens = count_parts(encoding, std::slice::from_ref(&part));
-                    gone.push((entry.message_id(), id.clone(), tokens));
+                    dropped.push((entry.message_id(), id.clone(), tokens));
                 }
                 _ => {}
             }
         }
         entry.tokens = count_parts(encoding, &entry.parts);
     }
-    for (message, call, tokens) in gone {
+    for (message, call, tokens) in dropped {
         draft.report_repair(RepairKind::ResultDropped, message, call);
-        if let Some(line) = message.and_then(|id| draft.manifest_entry_mut(id)) {
-            line.representation = Representation::Repaired;
-            line.reason = Reason::ResultWithoutCall;
-            line.tokens = line.tokens.less(tokens);
+        if let Some(manifest_entry) = message.and_then(|id| draft.manifest_entry_mut(id)) {
+            manifest_entry.representation = Representation::Repaired;
+            manifest_entry.reason = Reason::ResultWithoutCall;
+            manifest_entry.tokens = manifest_entry.tokens.less(tokens);
         }
     }
     draft.entries.retain(|entry| !entry.parts.is_empty());
     late
 }
 
-/// Adds the missing results, moved or synthetic, after every message with calls and the results
-/// that are there.
+/// Adds the missing results, moved or synthetic ones. They come after the message with the calls
+/// and the results that already follow it.
 fn answer_calls(draft: &mut Draft, mut late: HashMap<usize, DetachedResult>, plan: &PairingPlan) {
     if plan.answered.iter().all(|answered| *answered) {
         return;
@@ -185,12 +185,18 @@ fn answer_calls(draft: &mut Draft, mut late: HashMap<usize, DetachedResult>, pla
     let entries = std::mem::take(&mut draft.entries);
     let mut paired: Vec<Entry> = Vec::with_capacity(entries.len() + 2);
     let mut unanswered: Vec<(usize, String)> = Vec::new();
-    let mut caller = 0;
+    let mut calling_index = 0;
     let mut call = 0;
     for entry in entries {
         if entry.role != Role::Tool {
-            attach_results(draft, &mut paired, caller, &mut unanswered, &mut late);
-            caller = paired.len();
+            attach_results(
+                draft,
+                &mut paired,
+                calling_index,
+                &mut unanswered,
+                &mut late,
+            );
+            calling_index = paired.len();
             for part in &entry.parts {
                 if let Part::ToolUse { id, .. } = part {
                     if !plan.answered[call] {
@@ -202,23 +208,30 @@ fn answer_calls(draft: &mut Draft, mut late: HashMap<usize, DetachedResult>, pla
         }
         paired.push(entry);
     }
-    attach_results(draft, &mut paired, caller, &mut unanswered, &mut late);
+    attach_results(
+        draft,
+        &mut paired,
+        calling_index,
+        &mut unanswered,
+        &mut late,
+    );
     draft.entries = paired;
 }
 
-/// Appends a result for every unanswered call of the entry at `caller` to `paired`.
+/// Appends to `paired` a result for every call in `unanswered`. These are calls of the entry at
+/// index `calling_index`.
 fn attach_results(
     draft: &mut Draft,
     paired: &mut Vec<Entry>,
-    caller: usize,
+    calling_index: usize,
     unanswered: &mut Vec<(usize, String)>,
     late: &mut HashMap<usize, DetachedResult>,
 ) {
     for (number, call) in unanswered.drain(..) {
-        let (turn, segment, asker) = (
-            paired[caller].turn,
-            paired[caller].segment,
-            paired[caller].message_id(),
+        let (turn, segment, calling_message) = (
+            paired[calling_index].turn,
+            paired[calling_index].segment,
+            paired[calling_index].message_id(),
         );
         let (kind, taken) = late.remove(&number).map_or_else(
             || {
@@ -236,7 +249,7 @@ fn attach_results(
             },
             |taken| (RepairKind::ResultMoved, taken),
         );
-        draft.report_repair(kind, taken.message.or(asker), call);
+        draft.report_repair(kind, taken.message.or(calling_message), call);
         let parts = vec![taken.part];
         paired.push(Entry {
             segment: taken.segment,

@@ -12,12 +12,12 @@ use serde_json::Value;
 
 pub(crate) const ENCODING: Encoding = Encoding::O200kBase;
 
-/// The manifest covers 1 to `last`, each id once, in order.
+/// Whether the manifest has every id from 1 to `last` once, in order.
 pub(crate) fn covers_every_id(context: &Context, last: MessageId) -> bool {
     let mut next = MessageId(1);
-    let in_order = context.manifest.iter().all(|line| {
-        let fits = line.first == next && line.last >= line.first;
-        next = line.last.next();
+    let in_order = context.manifest.iter().all(|entry| {
+        let fits = entry.first == next && entry.last >= entry.first;
+        next = entry.last.next();
         fits
     });
     in_order && next == last.next()
@@ -25,18 +25,18 @@ pub(crate) fn covers_every_id(context: &Context, last: MessageId) -> bool {
 
 /// Ids of the stored messages that the budget did not drop.
 pub(crate) fn kept_ids(context: &Context) -> HashSet<i64> {
-    let kept = |line: &&ManifestEntry| line.representation != Representation::Dropped;
+    let kept = |entry: &&ManifestEntry| entry.representation != Representation::Dropped;
     context
         .manifest
         .iter()
         .filter(kept)
-        .flat_map(|line| line.first.0..=line.last.0)
+        .flat_map(|entry| entry.first.0..=entry.last.0)
         .collect()
 }
 
-/// Tokens of the rendered request: its texts and names, inputs, media, and the framing of its
-/// messages.
-pub(crate) fn recounted(rendered: &Value, context: &Context, format: Format) -> Tokens {
+/// Tokens of the rendered request: its texts, names and inputs, and the framing of its messages. In
+/// the neutral format also its media.
+pub(crate) fn count_rendered(rendered: &Value, context: &Context, format: Format) -> Tokens {
     if format == Format::Neutral {
         let of = |parts: &[Part]| count_parts(ENCODING, parts) + FRAMING_PER_MESSAGE;
         return context
@@ -76,8 +76,8 @@ pub(crate) fn recounted(rendered: &Value, context: &Context, format: Format) -> 
             .sum()
 }
 
-/// Collects every string of a request that counts: no types, roles, ids, signatures, addresses and
-/// inputs.
+/// Collects every string of a request whose tokens count. Types, roles, ids, signatures, addresses
+/// and inputs do not count.
 fn collect_texts<'v>(value: &'v Value, texts: &mut Vec<&'v str>) {
     const TEXT_KEYS: [&str; 6] = ["text", "thinking", "name", "content", "result", "error"];
     match value {
@@ -108,7 +108,7 @@ pub(crate) fn contains_text(rendered: &Value, beginning: &str) -> bool {
 }
 
 /// Whether every call has exactly one result, directly after it, and there are no other results.
-pub(crate) fn well_paired(context: &Context) -> bool {
+pub(crate) fn context_is_paired(context: &Context) -> bool {
     let mut open: Vec<&str> = Vec::new();
     for message in &context.messages {
         if message.role != Role::Tool && !open.is_empty() {
@@ -118,7 +118,7 @@ pub(crate) fn well_paired(context: &Context) -> bool {
             match part {
                 Part::ToolUse { id, .. } => open.push(id),
                 Part::ToolResult { id, .. } => match open.iter().position(|call| call == id) {
-                    Some(place) => drop(open.remove(place)),
+                    Some(index) => drop(open.remove(index)),
                     None => return false,
                 },
                 _ => {}
@@ -128,41 +128,43 @@ pub(crate) fn well_paired(context: &Context) -> bool {
     open.is_empty()
 }
 
-/// The ids listed in the messages are those that the manifest reports as shown.
-pub(crate) fn agrees_with_itself(context: &Context) -> Result<(), String> {
+/// Checks that the ids listed in the messages are those that the manifest reports as sent, and that
+/// the system prompt comes first.
+pub(crate) fn check_message_ids(context: &Context) -> Result<(), String> {
     let shown: HashSet<MessageId> = context
         .messages
         .iter()
         .flat_map(|message| &message.message_ids)
         .copied()
         .collect();
-    for line in context
+    for entry in context
         .manifest
         .iter()
-        .filter(|line| line.first == line.last)
+        .filter(|entry| entry.first == entry.last)
     {
-        let wanted = match line.representation {
+        let wanted = match entry.representation {
             Representation::Original | Representation::Summary | Representation::Clipped => true,
             Representation::Dropped => false,
             _ => continue,
         };
-        if shown.contains(&line.first) != wanted {
-            return Err(format!("{line:?}"));
+        if shown.contains(&entry.first) != wanted {
+            return Err(format!("{entry:?}"));
         }
     }
     let prompt = context
         .messages
         .iter()
         .position(|message| message.segment == Segment::SystemPrompt);
-    if prompt.is_some_and(|place| place > 0) {
-        Err("the system prompt is not the first".into())
+    if prompt.is_some_and(|index| index > 0) {
+        Err("the system prompt is not the first message".into())
     } else {
         Ok(())
     }
 }
 
-/// Whether the same holds in the rendered request.
-pub(crate) fn is_paired(rendered: &Value, format: Format) -> bool {
+/// Whether every call of the rendered request has exactly one result, directly after it, and there
+/// are no other results.
+pub(crate) fn rendered_is_paired(rendered: &Value, format: Format) -> bool {
     let messages = rendered
         .get("messages")
         .or_else(|| rendered.get("contents"))
@@ -171,13 +173,13 @@ pub(crate) fn is_paired(rendered: &Value, format: Format) -> bool {
     for message in messages.into_iter().flatten() {
         let (calls, results) = calls_and_results(message, format);
         for result in results {
-            let Some(place) = open.iter().position(|call| *call == result) else {
+            let Some(index) = open.iter().position(|call| *call == result) else {
                 return false;
             };
-            if format == Format::GeminiContents && place > 0 {
+            if format == Format::GeminiContents && index > 0 {
                 return false;
             }
-            open.remove(place);
+            open.remove(index);
         }
         let waits = format == Format::OpenAiChat && message["role"] == "tool";
         if !open.is_empty() && !waits {

@@ -1,4 +1,4 @@
-//! Clipped JSON is valid JSON, fits its limit, and names the bytes that are missing.
+//! Clipped JSON is valid JSON, fits its limit, and says which bytes were left out.
 
 use anneal_core::tokens::{Tokens, clip_json};
 use proptest::{collection::vec, prelude::*, sample::select};
@@ -56,7 +56,7 @@ fn escapes_of_a_long_string_are_never_cut() {
         let clip = clip_json(ENCODING, &text, Tokens::new(limit), |range| {
             format!("[{} bytes left out]", range.len())
         });
-        let clip = clip.expect("the barest form fits");
+        let clip = clip.expect("the least detailed form fits");
         let read: String =
             serde_json::from_str(&clip.text).expect("no lone surrogate, no broken escape");
         assert!(

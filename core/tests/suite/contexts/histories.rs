@@ -1,4 +1,4 @@
-//! Arbitrary conversations, including every odd content that the API accepts.
+//! Arbitrary conversations, including all the unusual content that the API accepts.
 
 use std::collections::BTreeMap;
 
@@ -117,14 +117,14 @@ fn text() -> impl Strategy<Value = Part> {
     words().prop_map(|text| Part::Text { text })
 }
 
-fn spoken() -> impl Strategy<Value = Part> {
+fn user_part() -> impl Strategy<Value = Part> {
     prop_oneof![6 => text(), 1 => media().prop_map(Part::Media)]
 }
 
-fn answer() -> impl Strategy<Value = Part> {
+fn assistant_part() -> impl Strategy<Value = Part> {
     let signature = select(vec!["", "c2ln", "no base64"]);
     let provider = select(vec!["", "anthropic", "openai", "gemini"]);
-    let thought = (
+    let reasoning = (
         prop_oneof![Just(String::new()), words()],
         signature,
         provider,
@@ -137,10 +137,10 @@ fn answer() -> impl Strategy<Value = Part> {
         });
     let call =
         (id(), name(), input()).prop_map(|(id, name, input)| Part::ToolUse { id, name, input });
-    prop_oneof![3 => text(), 1 => media().prop_map(Part::Media), 2 => thought, 4 => call]
+    prop_oneof![3 => text(), 1 => media().prop_map(Part::Media), 2 => reasoning, 4 => call]
 }
 
-fn result() -> impl Strategy<Value = Part> {
+fn result_part() -> impl Strategy<Value = Part> {
     let text = prop_oneof![3 => words(), 1 => json()];
     (id(), text, any::<bool>(), vec(media(), 0..2)).prop_map(|(id, text, is_error, media)| {
         Part::ToolResult {
@@ -156,13 +156,15 @@ fn result() -> impl Strategy<Value = Part> {
 #[derive(Debug, Clone)]
 enum Step {
     Append(Role, Vec<Part>),
-    /// Every unanswered call gets a result, with these texts.
+    /// Every unanswered call gets a result with one of these texts, in turn. `reversed`: the
+    /// results come in the reverse order of the calls. `at_once`: they come in one message.
     AnswerCalls {
         texts: Vec<String>,
         reversed: bool,
         at_once: bool,
     },
-    /// The last user message again, after an empty answer.
+    /// An assistant message with these parts, which say nothing, and then the last user message
+    /// again.
     Repeat(Vec<Part>),
 }
 
@@ -173,27 +175,28 @@ fn step() -> impl Strategy<Value = Step> {
         any::<bool>(),
     );
     prop_oneof![
-        4 => vec(spoken(), 0..3).prop_map(|parts| Step::Append(Role::User, parts)),
-        5 => vec(answer(), 0..5).prop_map(|parts| Step::Append(Role::Assistant, parts)),
-        1 => vec(result(), 1..4).prop_map(|parts| Step::Append(Role::Tool, parts)),
+        4 => vec(user_part(), 0..3).prop_map(|parts| Step::Append(Role::User, parts)),
+        5 => vec(assistant_part(), 0..5).prop_map(|parts| Step::Append(Role::Assistant, parts)),
+        1 => vec(result_part(), 1..4).prop_map(|parts| Step::Append(Role::Tool, parts)),
         1 => vec(text(), 1..2).prop_map(|parts| Step::Append(Role::System, parts)),
         4 => answered.prop_map(|(texts, reversed, at_once)| Step::AnswerCalls { texts, reversed, at_once }),
         1 => select(vec![vec![], vec![Part::Text { text: " ".into() }]]).prop_map(Step::Repeat),
     ]
 }
 
-fn results(waiting: &mut Vec<String>, texts: &[String], reversed: bool) -> Vec<Part> {
+/// A result for every call in `waiting`, which is then empty. The results take `texts` in turn.
+fn take_results(waiting: &mut Vec<String>, texts: &[String], reversed: bool) -> Vec<Part> {
     if reversed {
         waiting.reverse();
     }
     let texts = texts.iter().cycle().cloned();
-    let answer = |(id, text)| Part::ToolResult {
+    let result = |(id, text)| Part::ToolResult {
         id,
         text,
         is_error: false,
         media: Vec::new(),
     };
-    waiting.drain(..).zip(texts).map(answer).collect()
+    waiting.drain(..).zip(texts).map(result).collect()
 }
 
 fn messages_of(steps: Vec<Step>) -> Vec<(Role, Vec<Part>)> {
@@ -214,7 +217,7 @@ fn messages_of(steps: Vec<Step>) -> Vec<(Role, Vec<Part>)> {
                 reversed,
                 at_once,
             } => {
-                let results = results(&mut waiting, &texts, reversed);
+                let results = take_results(&mut waiting, &texts, reversed);
                 if at_once && !results.is_empty() {
                     messages.push((Role::Tool, results));
                 } else {
@@ -249,7 +252,7 @@ prop_compose! {
         before in 0..4_i64,
         separated in any::<bool>(),
         summary in option::weighted(0.4, select(vec!["They spoke of the sea.", "海。"])),
-        input in vec(vec(spoken(), 1..3), 0..3),
+        input in vec(vec(user_part(), 1..3), 0..3),
         format in select(Format::ALL.to_vec()),
         pressure in select(vec![Pressure::None, Pressure::None, Pressure::TruncateToolResults, Pressure::Compact]),
     ) -> Case {
@@ -307,7 +310,7 @@ fn tail(
             tokens,
             estimated: false,
             body: body(parts, swapped),
-            ready: None,
+            ready_summary: None,
         }
     };
     history.into_iter().zip(swaps).map(message).collect()
@@ -367,7 +370,8 @@ impl Case {
     }
 }
 
-/// The parts that represent a message which is sent as its summary.
+/// Stands for the parts of a message that is sent as its summary: one part that counts as sendable
+/// and has no text to look for.
 const SWAPPED: &[Part] = &[Part::Media(Media {
     uri: String::new(),
     media_type: String::new(),

@@ -150,7 +150,7 @@ const RANGES: [(&str, u32, u32); 22] = [
     ("any", 0, 0x11_0000),
 ];
 
-/// Texts that are slow or fatal in other tokenizers: repetitions of one character.
+/// Characters of which long runs are slow or fatal in other tokenizers.
 pub const RUNS: [&str; 14] = [
     " ",
     "\t",
@@ -198,8 +198,8 @@ pub fn random_text(dice: &mut Dice, alphabet: &str, bytes: usize) -> String {
     text
 }
 
-/// By name: `each` texts of 1 to 2,000 bytes over every alphabet and range: alone, in words, and
-/// among ASCII.
+/// Random texts by name. For every alphabet and range there are three corpora of `each` texts with
+/// 1 to 2,000 bytes: its characters alone, in words, and among ASCII characters.
 pub fn random_corpora(each: usize) -> Vec<(String, Vec<String>)> {
     let ascii: Vec<char> = (' '..='~').collect();
     let mut alphabets: Vec<(&str, Vec<char>)> = ALPHABETS
@@ -213,6 +213,7 @@ pub fn random_corpora(each: usize) -> Vec<(String, Vec<String>)> {
     );
     let mut corpora = Vec::new();
     for (name, alphabet) in alphabets {
+        // Name, percentage of blanks, and percentage of ASCII characters.
         for (manner, blank, foreign) in [("", 0, 0), (" in words", 20, 0), (" among ascii", 0, 30)]
         {
             let mut dice = Dice::new(corpora.len() as u64 + 1);
@@ -235,7 +236,8 @@ pub fn random_corpora(each: usize) -> Vec<(String, Vec<String>)> {
     corpora
 }
 
-/// By name: slices of the seeds, repeated or with their words in random order.
+/// `each` texts for every seed, by the seed's name: slices of the seed repeated, or of its words in
+/// random order.
 pub fn seed_corpora(each: usize) -> Vec<(&'static str, Vec<String>)> {
     let texts = |seed: &str| {
         let mut dice = Dice::new(seed.len() as u64);

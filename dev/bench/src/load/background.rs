@@ -7,7 +7,7 @@ use tokio_util::context::TokioContext;
 /// The lowest priority on Linux.
 const LOWEST_PRIORITY: i32 = 19;
 
-/// The threads.
+/// Threads of the lowest priority.
 pub(crate) struct Background {
     handle: Handle,
     runtime: Option<Runtime>,

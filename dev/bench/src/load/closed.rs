@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn callers_wait_for_answers_and_refusals_are_grouped_by_code() {
+    async fn callers_wait_for_answers_and_failed_calls_count_as_refused() {
         let how = ClosedLoop {
             callers: 4,
             warm_up: Duration::from_millis(20),

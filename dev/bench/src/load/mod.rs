@@ -1,7 +1,10 @@
-//! Generates load: calls as fast as a number of callers can make them ([`closed`]), or at a rate
-//! that does not depend on the answers ([`open`]). A call is a function of its number; no two calls
-//! of one load have the same number. `background` runs a load at the lowest priority, `tally`
-//! collects the results.
+//! Generates load. A load makes calls with a function that gets the number of the call; no two
+//! calls of one load have the same number.
+//!
+//! - `closed`: a number of callers call as fast as they can.
+//! - `open`: calls at a rate that does not depend on the answers.
+//! - `background`: runs a load at the lowest priority.
+//! - `tally`: collects the results.
 
 mod background;
 mod closed;
@@ -25,7 +28,7 @@ pub(crate) struct Load {
     /// which a call was due, so that a delay in the generator or in a full connection counts as
     /// latency, as it would for a real caller.
     pub(crate) latencies: Latencies,
-    /// The calls that failed, by status code.
+    /// The calls that failed, by status code. They count as refused, whatever the code.
     pub(crate) refusals: BTreeMap<i32, Refusals>,
     /// How late the generator started calls. Empty in a closed loop, where calls have no schedule.
     pub(crate) lateness: Latencies,
@@ -37,10 +40,9 @@ pub(crate) struct Load {
 /// Calls that failed with one status code.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Refusals {
-    /// Measured from the time at which the call was started: a server is supposed to refuse
-    /// quickly.
+    /// Latencies from the time at which a call was started: a server is supposed to refuse quickly.
     pub(crate) latencies: Latencies,
-    /// How many of them contained a RetryInfo.
+    /// How many of the failures contained a RetryInfo.
     pub(crate) with_retry_info: u64,
 }
 
@@ -77,7 +79,7 @@ impl Load {
         );
         anyhow::ensure!(
             self.not_offered == 0,
-            "{} calls found no room in the generator",
+            "{} calls were not started, because too many were in progress",
             self.not_offered
         );
         Ok(self)

@@ -13,10 +13,10 @@ use tonic::Status;
 
 use super::{Load, tally::Tally};
 
-/// Shorter gaps are not slept: several calls start together instead.
+/// The generator does not sleep for gaps shorter than this: calls then start together instead.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(100);
-/// How long to wait for the calls that are in progress at the end: longer than any deadline of the
-/// server.
+/// How long to wait for the calls that are in progress at the end. This is longer than any deadline
+/// of the server.
 const DRAIN: Duration = Duration::from_mins(2);
 
 /// Calls at a given rate, at random times (a Poisson process, as in pgbench).
@@ -28,8 +28,8 @@ pub(crate) struct OpenLoop {
     pub(crate) warm_up: Duration,
     /// Duration of the measurement.
     pub(crate) time: Duration,
-    /// Maximum number of calls in progress. Calls that are due while it is reached are not made,
-    /// only counted.
+    /// Maximum number of calls in progress. A call that is due while so many are in progress is not
+    /// made, only counted.
     pub(crate) in_flight: u32,
 }
 
@@ -56,13 +56,13 @@ impl OpenLoop {
         // A separate thread, because the runtime's timers only have a resolution of milliseconds.
         let offered_for = tokio::task::spawn_blocking(move || self.offer(&generator, call)).await?;
         let done = tokio::time::timeout(DRAIN, permits.acquire_many(self.in_flight)).await;
-        drop(done.context("calls were still under way two minutes after the last one began")??);
+        drop(done.context("calls were still in progress two minutes after the last one began")??);
         Ok(tally.to_load(offered_for))
     }
 
-    /// Starts every call when it is due, or as soon afterwards as this thread gets to it. Returns
-    /// how long starting the measured calls took: longer than planned if this thread could not keep
-    /// up.
+    /// Starts every call when it is due, or as soon afterwards as this thread can. Returns how long
+    /// it took to start the measured calls. This is longer than planned if the thread could not
+    /// keep up.
     fn offer<C, F>(self, generator: &Generator, call: C) -> Duration
     where
         C: Fn(u64) -> F,
@@ -182,19 +182,19 @@ mod tests {
 
     #[tokio::test]
     async fn latency_includes_the_delay_of_the_generator() {
-        let holds_the_generator_up = |_| {
+        let delays_the_generator = |_| {
             thread::sleep(Duration::from_millis(50));
             async { Ok(()) }
         };
         let load = open(100.0, OpenLoop::UNBOUNDED)
-            .run(holds_the_generator_up)
+            .run(delays_the_generator)
             .await
             .unwrap();
         assert!(load.latencies.p50() > 100.0, "{}", load.latencies.p50());
         assert!(load.lateness.p50() > 100.0, "{}", load.lateness.p50());
         assert!(
             load.rate() <= 20.0,
-            "{} calls a second, of which each holds the generator up for 50 ms",
+            "{} calls a second, although each delays the generator by 50 ms",
             load.rate()
         );
     }

@@ -26,7 +26,7 @@ impl AnswerChecks {
         let Some(last) = self.last.replace(built.prefix_hash.clone()) else {
             ensure!(
                 built.cache_break.is_none(),
-                "the first context breaks nothing: {:?}",
+                "the first context reports a break: {:?}",
                 built.cache_break
             );
             return Ok(());
@@ -35,38 +35,38 @@ impl AnswerChecks {
         let is_new = built.prefix_hash != last;
         ensure!(
             is_new == built.cache_break.is_some(),
-            "at {at}: hash new: {is_new}, break: {:?}",
+            "at {at}: hash is new: {is_new}, reported break: {:?}",
             built.cache_break
         );
         ensure!(
             is_new == broke,
-            "at {at}: hash new: {is_new}, beginning new: {broke}"
+            "at {at}: hash is new: {is_new}, sent beginning is new: {broke}"
         );
         Ok(())
     }
 }
 
-/// Whether this answer is requested twice: if it belongs to the sample, or if it reports that its
-/// beginning changed.
+/// Whether this answer is requested twice: if it belongs to the sample (every fifth call), or if it
+/// reports that its beginning changed.
 pub(super) fn is_sampled(call: usize, built: &pb::BuildContextResponse) -> bool {
     call.is_multiple_of(5) || built.cache_break.is_some()
 }
 
-/// Checks that a repeated request, without any append in between, returns the same answer byte by
-/// byte. If the first answer reported a break or was the conversation's first, the fields about the
-/// previous call may differ.
+/// Checks that a repeated request, without any append in between, returns the same context and
+/// reports no break. The fields about the previous call and its cache may differ: `Built` does not
+/// compare them.
 pub(super) fn ensure_same(
     first: &pb::BuildContextResponse,
     again: &pb::BuildContextResponse,
 ) -> anyhow::Result<()> {
     ensure!(
         Built(first.clone()) == Built(again.clone()),
-        "at {}: built twice, two contexts",
+        "at {}: a repeated request gives another context",
         first.last_message_id
     );
     ensure!(
         again.cache_break.is_none(),
-        "at {}: built twice, broken twice",
+        "at {}: a repeated request reports a break again",
         first.last_message_id
     );
     Ok(())

@@ -9,12 +9,12 @@ use anneal_proto::v1::{ContextMessage, Part, part::Part as Content};
 
 use super::meter::Piece;
 
-/// Tracks messages that grew: if a message is joined to the end of the previous context (as repairs
-/// do with two messages of the same role), a provider's cache still contains the beginning of the
-/// joined message.
+/// Splits the contexts of one conversation. A message that grew becomes several pieces: if a new
+/// message is joined to the last one of the previous context, as repairs do with two messages of
+/// the same role, a provider's cache still contains the beginning of the joined message.
 #[derive(Default)]
 pub(super) struct PieceSplitter {
-    /// The last message of the previous context.
+    /// The last message of the previous context: its index, its text and its piece.
     end: Option<(usize, String, Piece)>,
     /// The pieces of messages that grew, by the identity of the whole message.
     grown: HashMap<u64, Vec<Piece>>,
@@ -106,9 +106,9 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_grew_at_the_end_is_no_break() {
+    fn a_message_that_grew_at_the_end_is_not_a_break() {
         let (user, assistant) = (pb::Role::User, pb::Role::Assistant);
-        let (mut meter, mut answers) = (Meter::default(), PieceSplitter::default());
+        let (mut meter, mut splitter) = (Meter::default(), PieceSplitter::default());
         let first = vec![message(user, "one", 10)];
         let second = vec![message(user, "one\n\ntwo", 15)];
         let third = vec![message(user, "one\n\ntwo\n\nthree", 21)];
@@ -118,10 +118,10 @@ mod tests {
             message(user, "four", 5),
         ];
         for context in [first, second, third, fourth] {
-            meter.call(answers.pieces(&context));
+            meter.record_call(splitter.pieces(&context));
         }
         assert_eq!(
-            meter.bill(),
+            meter.usage(),
             CacheUsage {
                 calls: 4,
                 sent: 10 + 15 + 21 + 29,
@@ -134,11 +134,13 @@ mod tests {
     #[test]
     fn a_message_that_changed_is_a_break() {
         let user = pb::Role::User;
-        let (mut meter, mut answers) = (Meter::default(), PieceSplitter::default());
-        meter.call(answers.pieces(&[message(user, "one", 10), message(user, "two", 5)]));
-        meter.call(answers.pieces(&[message(user, "[Summary] one", 3), message(user, "two", 5)]));
+        let (mut meter, mut splitter) = (Meter::default(), PieceSplitter::default());
+        meter.record_call(splitter.pieces(&[message(user, "one", 10), message(user, "two", 5)]));
+        meter.record_call(
+            splitter.pieces(&[message(user, "[Summary] one", 3), message(user, "two", 5)]),
+        );
         assert_eq!(
-            meter.bill(),
+            meter.usage(),
             CacheUsage {
                 calls: 2,
                 sent: 23,

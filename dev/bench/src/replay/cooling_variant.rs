@@ -9,11 +9,11 @@ use super::{
 };
 
 /// Messages with more tokens are large.
-const THRESHOLD: u64 = 1_000;
+const LARGE_MESSAGE_TOKENS: u64 = 1_000;
 
-/// With the threshold variant, a checkpoint is created at the first number of tokens and leaves the
-/// second number.
+/// The variant `Threshold` makes a checkpoint when the tail has this many tokens.
 const CHECKPOINT_AT: u64 = 64_000;
+/// Tokens that such a checkpoint leaves in the tail.
 const CHECKPOINT_KEEPS: u64 = 20_000;
 
 /// A setting for cooling, or for checkpoints instead.
@@ -67,7 +67,8 @@ impl CoolingVariant {
         }
     }
 
-    /// When messages are large and cool in the simulation. Only steps use an age in calls.
+    /// When messages are large and cool in the simulation: the same ages as in [`Self::policy`].
+    /// Only stepped cooling uses an age in calls.
     pub(super) const fn zone(self) -> CoolingZone {
         let calls = if let Self::Stepped(_) = self {
             10
@@ -75,7 +76,7 @@ impl CoolingVariant {
             u64::MAX
         };
         CoolingZone {
-            threshold: THRESHOLD,
+            threshold: LARGE_MESSAGE_TOKENS,
             turns: 5,
             calls,
         }
@@ -90,7 +91,7 @@ impl CoolingVariant {
             ..Default::default()
         };
         let large = pb::Policy {
-            large_message_threshold: Some(THRESHOLD),
+            large_message_threshold: Some(LARGE_MESSAGE_TOKENS),
             hot_zone_radius: Some(5),
             large_summaries: pb::LargeSummaries::Eager.into(),
             ..none.clone()
@@ -101,6 +102,7 @@ impl CoolingVariant {
             Self::Stepped(prices) => pb::Policy {
                 cooling: pb::Cooling::Stepped.into(),
                 hot_zone_calls: Some(10),
+                // Thousandths in a policy, hundredths in a price list.
                 cache_read_price: Some(prices.cached as u32 * 10),
                 cache_write_price: Some(prices.written as u32 * 10),
                 ..large

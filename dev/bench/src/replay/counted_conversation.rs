@@ -18,18 +18,19 @@ use super::meter::Piece;
 pub(crate) struct CountedMessage {
     pub(crate) tokens: u64,
     pub(crate) turn: i32,
-    /// Whether the model wrote it: a call was made for it, with everything before it as context.
+    /// Whether the model wrote the message. Then a call was made, with everything before the
+    /// message as its context.
     pub(crate) is_answer: bool,
     /// Tokens of its summary, if it has a real one.
     pub(crate) summary: Option<u64>,
 }
 
-/// A conversation.
+/// A conversation as token counts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CountedConversation {
     /// Tokens of its system prompt, including framing.
     pub(crate) system: u64,
-    pub(crate) said: Vec<CountedMessage>,
+    pub(crate) messages: Vec<CountedMessage>,
 }
 
 /// When a message is large and when it has cooled.
@@ -43,8 +44,9 @@ pub(crate) struct CoolingZone {
     pub(crate) calls: u64,
 }
 
-/// Assumed size of a summary: one tenth of its source, but at most this many tokens.
+/// Most tokens of a summary whose real size is not known.
 const SUMMARY_TOKENS: u64 = 500;
+/// Such a summary is assumed to have one tenth of the tokens of its message.
 const SUMMARY_SHARE: u64 = 10;
 
 /// A large message.
@@ -73,10 +75,12 @@ pub(crate) struct Call {
 #[derive(Debug, Clone)]
 pub(crate) struct CooledConversation {
     system: u64,
-    /// Tokens of all messages before each message, and of all messages; including framing.
+    /// By index of a message: the tokens of all messages before it, including framing. The last
+    /// entry is the sum of all messages.
     before: Vec<u64>,
     pub(crate) large: Vec<Large>,
-    /// Tokens saved by swapping the first n large messages.
+    /// By number: the tokens that are saved if so many large messages, from the first on, are
+    /// swapped.
     saved: Vec<u64>,
     pub(crate) calls: Vec<Call>,
 }
@@ -86,13 +90,13 @@ impl CountedConversation {
     /// not part of the chat's file.
     pub(crate) fn of(chat: &Chat, system: u64) -> Self {
         let encoding = Encoding::O200kBase;
-        let mut said = Vec::new();
+        let mut messages = Vec::new();
         let (mut now, mut predecessor) = (0, None);
         for message in chat.messages.iter().map(parsed) {
             now = turn::after(now, predecessor, [message.role]);
             predecessor = Some(message.role);
             let tokens = count_message(encoding, &message).get();
-            said.push(CountedMessage {
+            messages.push(CountedMessage {
                 tokens,
                 turn: now,
                 is_answer: message.role == Role::Assistant,
@@ -103,47 +107,52 @@ impl CountedConversation {
             0 => system,
             prompt => prompt + FRAMING_PER_MESSAGE.get(),
         };
-        Self { system, said }
+        Self { system, messages }
     }
 
     /// Uses the sizes of real summaries, by message id.
     #[cfg(feature = "replay")]
     pub(crate) fn with_summaries(mut self, tokens: &BTreeMap<i64, u64>) -> Self {
-        for (said, id) in self.said.iter_mut().zip(1..) {
-            said.summary = tokens.get(&id).copied();
+        for (message, id) in self.messages.iter_mut().zip(1..) {
+            message.summary = tokens.get(&id).copied();
         }
         self
     }
 
-    /// The conversation with this zone.
+    /// Finds the large messages and the calls of the conversation, and when each large message is
+    /// cool.
     pub(crate) fn in_zone(&self, zone: CoolingZone) -> CooledConversation {
         let large = self
-            .said
+            .messages
             .iter()
             .enumerate()
-            .filter(|(_, said)| said.tokens > zone.threshold);
+            .filter(|(_, message)| message.tokens > zone.threshold);
         let mut large: Vec<Large> = large
-            .map(|(index, said)| {
-                let summary = said
+            .map(|(index, message)| {
+                let summary = message
                     .summary
-                    .unwrap_or(SUMMARY_TOKENS.min(said.tokens / SUMMARY_SHARE));
+                    .unwrap_or(SUMMARY_TOKENS.min(message.tokens / SUMMARY_SHARE));
                 Large {
                     index,
-                    saved: said.tokens.saturating_sub(summary),
+                    saved: message.tokens.saturating_sub(summary),
                     cool_from: usize::MAX,
                 }
             })
             .collect();
-        let answers = running(self.said.iter().map(|said| u64::from(said.is_answer)));
+        let answers = running_sums(
+            self.messages
+                .iter()
+                .map(|message| u64::from(message.is_answer)),
+        );
         let mut calls = Vec::new();
         let mut cool = 0;
-        for messages in (0..self.said.len()).filter(|index| self.said[*index].is_answer) {
+        for messages in (0..self.messages.len()).filter(|index| self.messages[*index].is_answer) {
             let turn = messages
                 .checked_sub(1)
-                .map_or(0, |last| self.said[last].turn);
+                .map_or(0, |last| self.messages[last].turn);
             while let Some(next) = large.get_mut(cool).filter(|next| next.index < messages) {
                 let calls_old = answers[messages] - answers[next.index + 1];
-                if calls_old <= zone.calls && turn - self.said[next.index].turn <= zone.turns {
+                if calls_old <= zone.calls && turn - self.messages[next.index].turn <= zone.turns {
                     break;
                 }
                 next.cool_from = calls.len();
@@ -156,12 +165,12 @@ impl CountedConversation {
         }
         CooledConversation {
             system: self.system,
-            before: running(
-                self.said
+            before: running_sums(
+                self.messages
                     .iter()
-                    .map(|said| said.tokens + FRAMING_PER_MESSAGE.get()),
+                    .map(|message| message.tokens + FRAMING_PER_MESSAGE.get()),
             ),
-            saved: running(large.iter().map(|large| large.saved)),
+            saved: running_sums(large.iter().map(|large| large.saved)),
             large,
             calls,
         }
@@ -169,7 +178,7 @@ impl CountedConversation {
 }
 
 /// The sum of the numbers before each number, and the sum of all.
-fn running(numbers: impl Iterator<Item = u64>) -> Vec<u64> {
+fn running_sums(numbers: impl Iterator<Item = u64>) -> Vec<u64> {
     let mut sum = 0;
     let rest = numbers.map(|number| {
         sum += number;
@@ -184,8 +193,8 @@ impl CooledConversation {
         self.system + self.before[self.calls[call].messages] - self.saved[swapped]
     }
 
-    /// Tokens of this context that precede the first large message that is not swapped, if the
-    /// previous call sent that message.
+    /// Tokens before the first large message that is not swapped. They stay in the cache when that
+    /// message is swapped.
     pub(crate) fn kept_by_swap(&self, swapped: usize) -> u64 {
         self.system + self.before[self.large[swapped].index] - self.saved[swapped]
     }
@@ -222,7 +231,8 @@ impl CooledConversation {
         self.sent(last, swapped).saturating_sub(front + others)
     }
 
-    /// The call's context in pieces.
+    /// The call's context in pieces. A message has an even identity in its original form, and an
+    /// odd one as its summary.
     pub(crate) fn context(&self, call: usize, swapped: usize) -> Vec<Piece> {
         let mut pieces = vec![Piece {
             identity: u64::MAX,
@@ -248,8 +258,10 @@ impl CooledConversation {
 mod tests {
     use super::*;
 
+    /// A conversation of messages with these tokens and turns. The flag says whether the message is
+    /// an answer of the model.
     fn counted(said: &[(u64, i32, bool)]) -> CountedConversation {
-        let said = said.iter().map(|(tokens, turn, is_answer)| CountedMessage {
+        let messages = said.iter().map(|(tokens, turn, is_answer)| CountedMessage {
             tokens: *tokens,
             turn: *turn,
             is_answer: *is_answer,
@@ -257,7 +269,7 @@ mod tests {
         });
         CountedConversation {
             system: 3,
-            said: said.collect(),
+            messages: messages.collect(),
         }
     }
 
@@ -331,7 +343,7 @@ mod tests {
         assert_eq!(
             cooled.behind_swap(2, 0),
             tokens(&cooled.context(2, 2)[2..4]),
-            "what was sent, the other swapped, too"
+            "everything behind the first message that was sent, with the second one swapped as well"
         );
         let cooled = conversation.in_zone(CoolingZone {
             threshold: 99,
@@ -341,7 +353,7 @@ mod tests {
         assert_eq!(
             cooled.behind_swap(2, 0),
             tokens(&cooled.context(1, 0)[2..]),
-            "the other is not cool"
+            "the second message is not cool"
         );
     }
 }

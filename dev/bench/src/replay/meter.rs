@@ -1,5 +1,6 @@
-//! An ideal prefix cache of a provider: it always contains everything that the previous call sent,
-//! up to the first difference.
+//! Meters the calls of a conversation at a provider with an ideal prefix cache. Such a cache always
+//! contains the context of the previous call, so a call reads from it everything up to the first
+//! difference.
 
 use serde::Serialize;
 
@@ -20,16 +21,16 @@ pub(crate) struct CacheUsage {
     pub(crate) calls: u64,
     /// Tokens of all contexts.
     pub(crate) sent: u64,
-    /// Tokens of these that were in the cache.
+    /// How many of these tokens were in the cache.
     pub(crate) cached: u64,
     /// Calls whose context did not begin with the complete context of the previous call.
     pub(crate) breaks: u64,
 }
 
 impl CacheUsage {
-    /// The cost, in the price list's units.
+    /// The cost, in hundredths of the price of an uncached input token.
     pub(crate) fn units(self, prices: Prices) -> u64 {
-        prices.bill(self.sent, self.cached)
+        prices.cost(self.sent, self.cached)
     }
 
     /// The share of the tokens that were in the cache.
@@ -50,29 +51,30 @@ impl std::ops::AddAssign for CacheUsage {
 /// The cache of one conversation.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
+    /// The context of the previous call.
     last: Vec<Piece>,
-    bill: CacheUsage,
+    usage: CacheUsage,
 }
 
 impl Meter {
     /// Records a call with this context.
-    pub(crate) fn call(&mut self, context: Vec<Piece>) {
+    pub(crate) fn record_call(&mut self, context: Vec<Piece>) {
         let shared = self
             .last
             .iter()
             .zip(&context)
             .take_while(|(last, now)| last == now)
             .count();
-        self.bill.calls += 1;
-        self.bill.sent += tokens(&context);
-        self.bill.cached += tokens(&context[..shared]);
-        self.bill.breaks += u64::from(shared < self.last.len());
+        self.usage.calls += 1;
+        self.usage.sent += tokens(&context);
+        self.usage.cached += tokens(&context[..shared]);
+        self.usage.breaks += u64::from(shared < self.last.len());
         self.last = context;
     }
 
     /// The usage of all calls so far.
-    pub(crate) fn bill(&self) -> CacheUsage {
-        self.bill
+    pub(crate) fn usage(&self) -> CacheUsage {
+        self.usage
     }
 }
 
@@ -88,17 +90,17 @@ mod tests {
         Piece { identity, tokens }
     }
 
-    fn bill(calls: &[&[(u64, u64)]]) -> CacheUsage {
+    fn usage_of(calls: &[&[(u64, u64)]]) -> CacheUsage {
         let mut meter = Meter::default();
         for call in calls {
-            meter.call(call.iter().copied().map(piece).collect());
+            meter.record_call(call.iter().copied().map(piece).collect());
         }
-        meter.bill()
+        meter.usage()
     }
 
     #[test]
     fn the_common_beginning_with_the_previous_call_is_cached() {
-        let grown = bill(&[&[(1, 10), (2, 5)], &[(1, 10), (2, 5), (3, 7)]]);
+        let grown = usage_of(&[&[(1, 10), (2, 5)], &[(1, 10), (2, 5), (3, 7)]]);
         assert_eq!(
             grown,
             CacheUsage {
@@ -111,8 +113,8 @@ mod tests {
     }
 
     #[test]
-    fn everything_after_a_change_is_written_again() {
-        let swapped = bill(&[
+    fn everything_from_a_change_on_is_written_again() {
+        let swapped = usage_of(&[
             &[(1, 10), (2, 50), (3, 7)],
             &[(1, 10), (20, 5), (3, 7), (4, 1)],
         ]);
@@ -129,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_shortened_context_is_a_break_without_cost() {
-        let cut = bill(&[&[(1, 10), (2, 5)], &[(1, 10)]]);
+        let cut = usage_of(&[&[(1, 10), (2, 5)], &[(1, 10)]]);
         assert_eq!(
             cut,
             CacheUsage {

@@ -2,15 +2,15 @@
 
 use super::{counted_conversation::CooledConversation, prices::Prices};
 
-/// The minimum cost of a conversation, in units, if each swap takes all messages that are cool at
-/// its time.
+/// The minimum cost of a conversation, in the price list's unit, if each swap takes all messages
+/// that are cool at its time.
 ///
-/// A dynamic program over the calls and the number of messages swapped so far. After a swap,
-/// everything behind it is written to the cache again; without one, a call writes only what was
-/// added since the previous call.
+/// This is a dynamic program over the calls and the number of messages swapped so far. After a
+/// swap, everything from the first swapped message on is written to the cache again. Without a
+/// swap, a call writes only what was added since the previous call.
 pub(crate) fn least_units(conversation: &CooledConversation, prices: Prices) -> u64 {
-    // Indexed by the number of swapped messages: the minimum cost of the calls so far. None was
-    // made with any message swapped.
+    // Indexed by the number of swapped messages: the minimum cost of the calls so far, or `None` if
+    // that number cannot be reached. At first, no message is swapped.
     let mut least: Vec<Option<u64>> = vec![None; conversation.large.len() + 1];
     least[0] = Some(0);
     for (call, at) in conversation.calls.iter().enumerate() {
@@ -25,13 +25,13 @@ pub(crate) fn least_units(conversation: &CooledConversation, prices: Prices) -> 
                 .map_or(0, |before| conversation.sent(before, swapped));
             improve(
                 &mut then[swapped],
-                so_far + prices.bill(conversation.sent(call, swapped), before),
+                so_far + prices.cost(conversation.sent(call, swapped), before),
             );
             if at.cool > swapped {
                 let kept = conversation.kept_by_swap(swapped).min(before);
                 improve(
                     &mut then[at.cool],
-                    so_far + prices.bill(conversation.sent(call, at.cool), kept),
+                    so_far + prices.cost(conversation.sent(call, at.cool), kept),
                 );
             }
         }
@@ -56,13 +56,13 @@ mod tests {
     /// A random conversation of at most 14 messages, some of them large.
     fn random(random_source: &mut fastrand::Rng) -> CooledConversation {
         let mut turn = 0;
-        let messages = 4 + random_source.u64(..11);
+        let count = 4 + random_source.u64(..11);
         let (system, turns, calls) = (
             random_source.u64(..500),
             random_source.u64(..3) as i32,
             random_source.u64(..3),
         );
-        let said = (0..messages).map(|_| {
+        let messages = (0..count).map(|_| {
             let is_answer = random_source.u64(..3) > 0;
             turn += i32::from(!is_answer);
             let tokens = if random_source.u64(..3) == 0 {
@@ -79,7 +79,7 @@ mod tests {
         });
         let counted = CountedConversation {
             system,
-            said: said.collect(),
+            messages: messages.collect(),
         };
         counted.in_zone(CoolingZone {
             threshold: 999,
@@ -134,7 +134,7 @@ mod tests {
         }
         assert!(
             swaps_pay > 100,
-            "the conversations are worth a choice: {swaps_pay}"
+            "swapping pays in only {swaps_pay} of the conversations"
         );
     }
 }

@@ -24,7 +24,7 @@ pub(super) struct PlayedConversation {
     /// Tokens of stored summaries, by message id.
     pub(super) summaries: BTreeMap<i64, u64>,
     /// The usage that the service computes from its own rows.
-    pub(super) worked_out: CacheUsage,
+    pub(super) service_usage: CacheUsage,
     /// Sum of the tokens that the answers expected to be in the cache.
     pub(super) expected: u64,
 }
@@ -49,7 +49,7 @@ pub(super) async fn play_conversation(
     } else {
         0
     };
-    let (mut meter, mut answers, mut checks) = (
+    let (mut meter, mut splitter, mut checks) = (
         Meter::default(),
         PieceSplitter::default(),
         AnswerChecks::default(),
@@ -72,33 +72,34 @@ pub(super) async fn play_conversation(
                 identity: 0,
                 tokens: system,
             }));
-            context.extend(answers.pieces(&built.messages));
-            let breaks = meter.bill().breaks;
-            meter.call(context);
+            context.extend(splitter.pieces(&built.messages));
+            let breaks = meter.usage().breaks;
+            meter.record_call(context);
             checks
-                .check(&built, meter.bill().breaks > breaks)
+                .check(&built, meter.usage().breaks > breaks)
                 .with_context(|| format!("{}, {variant:?}", chat.name))?;
         }
         pending.push(message.clone());
     }
     append(&conversation, &mut pending).await;
-    let bill = meter.bill();
-    let (worked_out, summaries) = (
-        worked_out(&conversation, variant, system).await?,
-        summaries(&conversation).await,
+    let usage = meter.usage();
+    let (service_usage, summaries) = (
+        read_service_usage(&conversation, variant, system).await?,
+        read_summaries(&conversation).await,
     );
-    let expected = checks.expected + system * bill.calls.saturating_sub(1);
+    // The service does not know this system prompt. Every call but the first finds it in the cache.
+    let expected = checks.expected + system * usage.calls.saturating_sub(1);
     Ok(PlayedConversation {
-        played: Played { bill, raw },
+        played: Played { usage, raw },
         schedule,
         summaries,
-        worked_out,
+        service_usage,
         expected,
     })
 }
 
-/// Appends the messages since the last call, and the model's answer in a separate append, and lets
-/// the worker finish its jobs.
+/// Appends the pending messages: first the model's answer to the previous call, then the messages
+/// after it. Lets the worker finish its jobs after each append.
 async fn append(conversation: &TestConversation<'_>, pending: &mut Vec<pb::NewMessage>) {
     let answers = pending
         .iter()
@@ -129,7 +130,7 @@ fn raw_shares(built: &pb::BuildContextResponse, counted: &CountedConversation) -
     let (mut all, mut raw) = ((0, 0), (0, 0));
     for entry in &built.manifest {
         let messages =
-            &counted.said[entry.first_message_id as usize - 1..entry.last_message_id as usize];
+            &counted.messages[entry.first_message_id as usize - 1..entry.last_message_id as usize];
         let sums = (
             messages.iter().map(|message| message.tokens).sum::<u64>(),
             messages.len(),
@@ -151,9 +152,9 @@ fn raw_shares(built: &pb::BuildContextResponse, counted: &CountedConversation) -
     )
 }
 
-/// The usage that the service computes for this variant, including the tokens before each call that
-/// it does not know of.
-async fn worked_out(
+/// The usage that the service computes for this variant. `system` tokens, of which the service does
+/// not know, are added to each call.
+async fn read_service_usage(
     conversation: &TestConversation<'_>,
     variant: CoolingVariant,
     system: u64,
@@ -169,23 +170,23 @@ async fn worked_out(
         .get_context_usage(ask)
         .await?
         .into_inner();
-    let economics = usage.economics.context("it was asked for")?;
-    let bill = match variant {
+    let economics = usage.economics.context("the answer has no economics")?;
+    let computed = match variant {
         CoolingVariant::None => economics.none,
         CoolingVariant::Strict | CoolingVariant::Threshold => economics.strict,
         CoolingVariant::Stepped(_) => economics.stepped,
     };
-    let bill = bill.context("the usage is computed for every variant")?;
+    let computed = computed.context("the usage is computed for every variant")?;
     let calls = economics.calls as u64;
     Ok(CacheUsage {
         calls,
-        sent: bill.sent_tokens + system * calls,
-        cached: bill.cached_tokens + system * calls.saturating_sub(1),
-        breaks: bill.cache_breaks as u64,
+        sent: computed.sent_tokens + system * calls,
+        cached: computed.cached_tokens + system * calls.saturating_sub(1),
+        breaks: computed.cache_breaks as u64,
     })
 }
 
-async fn summaries(conversation: &TestConversation<'_>) -> BTreeMap<i64, u64> {
+async fn read_summaries(conversation: &TestConversation<'_>) -> BTreeMap<i64, u64> {
     let stored = conversation.messages().await.into_iter();
     stored
         .filter_map(|stored| Some((stored.message_id, stored.summary?.tokens)))

@@ -34,12 +34,13 @@ pub(crate) const ALL: [Prices; 3] = [
 ];
 
 impl Prices {
-    /// The cost of `sent` tokens, of which `cached` were in the cache.
-    pub(crate) fn bill(self, sent: u64, cached: u64) -> u64 {
+    /// The cost of `sent` tokens, of which `cached` were in the cache, in the price list's unit.
+    pub(crate) fn cost(self, sent: u64, cached: u64) -> u64 {
         cached * self.cached + (sent - cached) * self.written
     }
 
-    /// How many times as much it costs to write a token again as to send it from the cache.
+    /// The extra cost of a token that must be written to the cache again, as a multiple of the
+    /// price of a cached token.
     pub(crate) fn rho(self) -> f64 {
         (self.written - self.cached) as f64 / self.cached as f64
     }
@@ -55,6 +56,6 @@ mod tests {
             ALL.map(|prices| (prices.rho() * 10.0).round() as u64),
             [115, 30, 490]
         );
-        assert_eq!(ANTHROPIC.bill(10, 4), 4 * 10 + 6 * 125);
+        assert_eq!(ANTHROPIC.cost(10, 4), 4 * 10 + 6 * 125);
     }
 }

@@ -6,7 +6,7 @@ use super::{
     prices::Prices,
 };
 
-/// A rule.
+/// A rule that decides when large messages are swapped for their summaries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// Never swaps.
@@ -17,9 +17,9 @@ pub(crate) enum Rule {
     Stepped,
 }
 
-/// The share of a swap's price that waiting must have cost, and the number of tokens that a swap
-/// must save.
-const RENT: f64 = 0.5;
+/// A swap is due when waiting for it has cost at least this share of what the swap costs.
+const MIN_WAITING_SHARE: f64 = 0.5;
+/// Fewest tokens that a swap must save.
 const MIN_SAVED: u64 = 3_000;
 
 impl Rule {
@@ -55,26 +55,27 @@ impl Rule {
     }
 }
 
-/// Whether waiting to swap the cool messages has already cost enough.
+/// Whether the cool messages are to be swapped now: waiting has already cost enough, and the swap
+/// saves enough.
 fn is_due(conversation: &CooledConversation, call: usize, swapped: usize, prices: Prices) -> bool {
     let cool = conversation.calls[call].cool;
     let candidates = &conversation.large[swapped..cool];
     let saved: u64 = candidates.iter().map(|large| large.saved).sum();
-    let rent: u64 = candidates
+    let waited: u64 = candidates
         .iter()
         .map(|large| large.saved * (call - large.cool_from) as u64)
         .sum();
     let behind = conversation.behind_swap(call, swapped);
-    saved >= MIN_SAVED && rent as f64 >= RENT * prices.rho() * behind as f64
+    saved >= MIN_SAVED && waited as f64 >= MIN_WAITING_SHARE * prices.rho() * behind as f64
 }
 
 /// The usage that results from a schedule of swaps.
 pub(crate) fn meter_schedule(conversation: &CooledConversation, schedule: &[usize]) -> CacheUsage {
     let mut meter = Meter::default();
     for (call, swapped) in schedule.iter().enumerate() {
-        meter.call(conversation.context(call, *swapped));
+        meter.record_call(conversation.context(call, *swapped));
     }
-    meter.bill()
+    meter.usage()
 }
 
 #[cfg(test)]
@@ -85,8 +86,8 @@ mod tests {
         prices::ANTHROPIC,
     };
 
-    /// A large user message followed only by calls of the model, each of which adds this many
-    /// tokens.
+    /// A user message of `large` tokens, and then this many calls of the model, each of which adds
+    /// `behind` tokens.
     fn run(large: u64, behind: u64, calls: usize) -> CooledConversation {
         let answer = CountedMessage {
             tokens: behind,
@@ -94,14 +95,18 @@ mod tests {
             is_answer: true,
             summary: None,
         };
-        let mut said = vec![CountedMessage {
+        let mut messages = vec![CountedMessage {
             tokens: large,
             turn: 1,
             is_answer: false,
             summary: None,
         }];
-        said.extend(vec![answer; calls]);
-        CountedConversation { system: 0, said }.in_zone(CoolingZone {
+        messages.extend(vec![answer; calls]);
+        let counted = CountedConversation {
+            system: 0,
+            messages,
+        };
+        counted.in_zone(CoolingZone {
             threshold: 1_000,
             turns: 5,
             calls: 2,

@@ -64,19 +64,19 @@ struct Compared {
 #[derive(Debug, Serialize)]
 struct Check {
     family: &'static str,
-    way: &'static str,
+    variant: &'static str,
     /// The prices that decided when to swap, if the variant depends on prices.
     prices: &'static str,
     conversations: usize,
     calls: u64,
-    /// Of the contexts that the service sent.
+    /// The usage of the contexts that the service sent.
     metered: CacheUsage,
-    /// Of the simulation, if there is one.
+    /// The usage in the simulation, if there is one for this variant.
     simulated: Option<CacheUsage>,
     /// Number of calls at which the simulation has a different number of swapped messages.
-    otherwise: usize,
-    /// As the service computes it from its rows.
-    worked_out: CacheUsage,
+    differing_calls: usize,
+    /// The usage that the service computes from its own rows.
+    service_usage: CacheUsage,
     /// Sum of the tokens that the answers expected to be in the cache.
     expected: u64,
 }
@@ -133,16 +133,17 @@ impl FamilyRun<'_> {
         // The optimum may swap messages that are cool by calls or by turns, whichever variant it is
         // compared with.
         let cooled = self.cooled_conversations(CoolingVariant::Stepped(prices), Size::Sent);
-        let bills = |index: usize| -> Vec<CacheUsage> {
+        let usages = |index: usize| -> Vec<CacheUsage> {
             variants[index]
                 .1
                 .iter()
-                .map(|kept| kept.played.bill)
+                .map(|replayed| replayed.played.usage)
                 .collect()
         };
+        // The first of the variants is `None`, the second `Strict`.
         let baselines = Baselines {
-            full: bills(0),
-            strict: bills(1),
+            full: usages(0),
+            strict: usages(1),
             least: cooled
                 .iter()
                 .map(|conversation| least_units(conversation, prices))
@@ -161,27 +162,31 @@ impl FamilyRun<'_> {
                 family: self.family.name,
                 rule: variant.name(),
             };
-            Row::of(setting, all.iter().map(|kept| &kept.played), &baselines)
+            Row::of(
+                setting,
+                all.iter().map(|replayed| &replayed.played),
+                &baselines,
+            )
         };
         billed.map(row).collect()
     }
 
     fn check(&self, variant: CoolingVariant, all: &[PlayedConversation]) -> Check {
-        let (simulated, otherwise) = self
+        let (simulated, differing_calls) = self
             .simulate(variant, all)
-            .map_or((None, 0), |(bill, other)| (Some(bill), other));
+            .map_or((None, 0), |(usage, other)| (Some(usage), other));
         let sum = |part: fn(&PlayedConversation) -> CacheUsage| {
             all.iter()
                 .map(part)
-                .fold(CacheUsage::default(), |mut sum, bill| {
-                    sum += bill;
+                .fold(CacheUsage::default(), |mut sum, usage| {
+                    sum += usage;
                     sum
                 })
         };
-        let metered = sum(|kept| kept.played.bill);
+        let metered = sum(|replayed| replayed.played.usage);
         Check {
             family: self.family.name,
-            way: variant.name(),
+            variant: variant.name(),
             prices: if let CoolingVariant::Stepped(prices) = variant {
                 prices.name
             } else {
@@ -191,9 +196,9 @@ impl FamilyRun<'_> {
             calls: metered.calls,
             metered,
             simulated,
-            otherwise,
-            worked_out: sum(|kept| kept.worked_out),
-            expected: all.iter().map(|kept| kept.expected).sum(),
+            differing_calls,
+            service_usage: sum(|replayed| replayed.service_usage),
+            expected: all.iter().map(|replayed| replayed.expected).sum(),
         }
     }
 
@@ -205,8 +210,8 @@ impl FamilyRun<'_> {
         all: &[PlayedConversation],
     ) -> Option<(CacheUsage, usize)> {
         let rule = variant.rule()?;
-        let (mut simulated, mut otherwise) = (CacheUsage::default(), 0);
-        for ((decided, sent), kept) in self
+        let (mut simulated, mut differing_calls) = (CacheUsage::default(), 0);
+        for ((decided, sent), replayed) in self
             .cooled_conversations(variant, Size::Stored)
             .iter()
             .zip(self.cooled_conversations(variant, Size::Sent))
@@ -214,13 +219,13 @@ impl FamilyRun<'_> {
         {
             let schedule = rule.schedule(decided, variant.prices()[0]);
             simulated += meter_schedule(&sent, &schedule);
-            otherwise += schedule
+            differing_calls += schedule
                 .iter()
-                .zip(&kept.schedule)
-                .filter(|(simulated, kept)| simulated != kept)
+                .zip(&replayed.schedule)
+                .filter(|(simulated, replayed)| simulated != replayed)
                 .count();
         }
-        Some((simulated, otherwise))
+        Some((simulated, differing_calls))
     }
 
     /// The conversations with the service's summaries.
@@ -248,11 +253,12 @@ impl FamilyRun<'_> {
     }
 }
 
-/// Which size of a summary is used: its own, which the rules decide by, or including the text that
-/// is sent around it.
+/// Which size of a summary is used.
 #[derive(Clone, Copy)]
 enum Size {
+    /// The summary's own tokens, by which the rules decide.
     Stored,
+    /// The tokens of the summary and of the text that is sent around it.
     Sent,
 }
 
@@ -280,27 +286,27 @@ impl Compared {
         println!("\nchecks (sent/cached/breaks)");
         for check in &self.checks {
             let Check {
-                way,
+                variant,
                 prices,
                 metered,
                 simulated,
-                otherwise,
-                worked_out,
+                differing_calls,
+                service_usage,
                 expected,
                 ..
             } = check;
             println!(
-                "{way:<8} {prices:<20} metered {}, simulated {}, {otherwise} calls otherwise, worked out {}, {expected} tokens expected",
-                short(metered),
-                simulated.as_ref().map_or("-".to_owned(), short),
-                short(worked_out),
+                "{variant:<8} {prices:<20} metered {}, simulated {}, {differing_calls} calls differ, computed by the service {}, {expected} cached tokens expected",
+                usage_text(metered),
+                simulated.as_ref().map_or("-".to_owned(), usage_text),
+                usage_text(service_usage),
             );
         }
     }
 }
 
-fn short(bill: &CacheUsage) -> String {
-    format!("{}/{}/{}", bill.sent, bill.cached, bill.breaks)
+fn usage_text(usage: &CacheUsage) -> String {
+    format!("{}/{}/{}", usage.sent, usage.cached, usage.breaks)
 }
 
 #[cfg(test)]
@@ -317,25 +323,26 @@ mod tests {
         let family = families
             .iter()
             .find(|family| family.name == "swe-agent")
-            .expect("it is at hand");
+            .expect("the family swe-agent exists");
         let compared = play_family(&app, family)
             .await
             .expect("the replay succeeds and every check holds");
         for check in &compared.checks {
-            assert_eq!(check.otherwise, 0, "{check:?}");
+            assert_eq!(check.differing_calls, 0, "{check:?}");
             assert!(
                 check
                     .simulated
                     .is_none_or(|simulated| simulated == check.metered),
                 "{check:?}"
             );
-            let (metered, worked_out) = (check.metered, check.worked_out);
+            let (metered, service_usage) = (check.metered, check.service_usage);
             let near = |one: u64, other: u64| one.abs_diff(other) * 1_000 <= one;
             assert!(
-                near(metered.sent, worked_out.sent) && near(metered.cached, worked_out.cached),
+                near(metered.sent, service_usage.sent)
+                    && near(metered.cached, service_usage.cached),
                 "{check:?}"
             );
-            assert_eq!(metered.breaks, worked_out.breaks, "{check:?}");
+            assert_eq!(metered.breaks, service_usage.breaks, "{check:?}");
             assert_eq!(check.expected, metered.cached, "{check:?}");
         }
     }

@@ -13,8 +13,8 @@ use super::{
     table::{self, Baselines, Played, Row, Setting},
 };
 
-/// When messages are large and cool: as in the profile for agents, with a lower threshold, and with
-/// the shorter zone that the rule was first measured with.
+/// When messages are large and cool. The first is the zone of the profile for agents. The second
+/// has a lower threshold. The third is the shorter zone that the rule was first measured with.
 const ZONES: [(&str, CoolingZone); 3] = [
     (
         "large > 1,000, cool > 5 turns or 10 calls",
@@ -68,15 +68,15 @@ fn rows(
         .iter()
         .map(|conversation| conversation.in_zone(zone))
         .collect();
-    let bills = |rule: Rule| -> Vec<CacheUsage> {
+    let usages = |rule: Rule| -> Vec<CacheUsage> {
         cooled
             .iter()
             .map(|conversation| meter_schedule(conversation, &rule.schedule(conversation, prices)))
             .collect()
     };
     let baselines = Baselines {
-        full: bills(Rule::None),
-        strict: bills(Rule::Strict),
+        full: usages(Rule::None),
+        strict: usages(Rule::Strict),
         least: cooled
             .iter()
             .map(|conversation| least_units(conversation, prices))
@@ -86,7 +86,7 @@ fn rows(
         let played = cooled.iter().map(|conversation| {
             let schedule = rule.schedule(conversation, prices);
             Played {
-                bill: meter_schedule(conversation, &schedule),
+                usage: meter_schedule(conversation, &schedule),
                 raw: conversation.raw_shares(&schedule),
             }
         });
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn with_dear_rewriting_stepped_costs_at_most_a_hundredth_more_than_strict_and_usually_less() {
+    fn with_dear_rewriting_stepped_costs_at_most_a_hundredth_more_than_strict() {
         let Some(data) = TranscriptFolder::find() else {
             return;
         };

@@ -12,7 +12,7 @@ const DEARER: f64 = 1.01;
 
 /// One conversation, replayed.
 pub(super) struct Played {
-    pub(super) bill: CacheUsage,
+    pub(super) usage: CacheUsage,
     /// For each call: the shares of the tokens and of the messages that are sent in their original
     /// form.
     pub(super) raw: Vec<(f64, f64)>,
@@ -27,13 +27,14 @@ pub(super) struct Setting {
     pub(super) rule: &'static str,
 }
 
-/// The cost of the same conversations without the rule.
+/// What the same conversations cost otherwise. A row is compared with it.
 pub(super) struct Baselines {
-    /// With full histories, for each conversation.
+    /// The usage of each conversation with its full history.
     pub(super) full: Vec<CacheUsage>,
-    /// When messages are swapped as soon as they are cool, for each conversation.
+    /// The usage of each conversation if messages are swapped as soon as they are cool.
     pub(super) strict: Vec<CacheUsage>,
-    /// With swaps at the best times, all conversations together, in the price list's units.
+    /// The cost of all conversations together with swaps at the best times, in the price list's
+    /// unit.
     pub(super) least: u64,
 }
 
@@ -46,20 +47,21 @@ pub(super) struct Row {
     pub(super) rule: &'static str,
     calls: u64,
     sent_tokens: u64,
+    /// The share of the sent tokens that were in the cache.
     hit: f64,
-    /// As a share of the cost of full histories.
+    /// The cost, as a share of the cost of full histories.
     pub(super) bill: f64,
     pub(super) breaks: u64,
     /// The shares of tokens and of messages that are sent in their original form, of all that
     /// precede a call; averaged over the calls.
     raw_tokens: f64,
     pub(super) raw_messages: f64,
-    /// As a multiple of the cost with swaps at the best times.
+    /// The cost, as a multiple of the cost with swaps at the best times.
     pub(super) oracle: f64,
-    /// Of the conversation that became most expensive, as a share of the cost of its full history.
+    /// The largest ratio of a conversation's cost to the cost of its full history.
     worst: f64,
-    /// Of the same conversation, as a share of its cost when messages are swapped as soon as they
-    /// are cool.
+    /// The largest ratio of a conversation's cost to its cost if messages are swapped as soon as
+    /// they are cool.
     worst_of_strict: f64,
     /// Number of conversations that cost more than 1.01 times as much as their full history.
     pub(super) dearer: usize,
@@ -78,20 +80,20 @@ impl Row {
             family,
             rule,
         } = setting;
-        let units = |bill: &CacheUsage| bill.units(prices) as f64;
+        let units = |usage: &CacheUsage| usage.units(prices) as f64;
         let played: Vec<&Played> = played.collect();
         let mut all = CacheUsage::default();
         for one in &played {
-            all += one.bill;
+            all += one.usage;
         }
-        let nothing: f64 = baselines.full.iter().map(units).sum();
+        let full: f64 = baselines.full.iter().map(units).sum();
         let ratios = |others: &[CacheUsage]| -> Vec<f64> {
             let pairs = played
                 .iter()
                 .zip(others)
                 .filter(|(_, other)| other.sent > 0);
             pairs
-                .map(|(one, other)| units(&one.bill) / units(other))
+                .map(|(one, other)| units(&one.usage) / units(other))
                 .collect()
         };
         let most = |ratios: &[f64]| ratios.iter().copied().fold(0.0, f64::max);
@@ -111,7 +113,7 @@ impl Row {
             calls: all.calls,
             sent_tokens: all.sent,
             hit: all.hit(),
-            bill: units(&all) / nothing,
+            bill: units(&all) / full,
             breaks: all.breaks,
             raw_tokens: mean(|(tokens, _)| *tokens),
             raw_messages: mean(|(_, messages)| *messages),
@@ -143,7 +145,7 @@ impl Row {
     }
 }
 
-/// Prints the heading of the table.
+/// Prints the heading of the table. The fields of [`Row`] explain the columns.
 pub(super) fn heading(zone: &str, prices: Prices) {
     println!("\n{zone}; {}", prices.name);
     println!(

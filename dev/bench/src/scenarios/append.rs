@@ -15,11 +15,15 @@ use crate::{
 /// Number of callers of the figure that has a target. Each caller has its own conversation.
 pub(super) const CALLERS: u64 = 256;
 pub(super) const CONNECTIONS: usize = 4;
+/// Numbers of callers of the figures without a target.
 const FEWER_CALLERS: [u64; 3] = [1, 16, 64];
+/// Rounds of the comparisons with pgbench. In each round, both sides run once.
 const ROUNDS: usize = 5;
+/// Seconds that a run is measured.
 const SECONDS: f64 = 3.0;
 /// Seconds of load before the measurement.
 pub(super) const WARM_UP: f64 = 0.5;
+/// Runs for each number of `FEWER_CALLERS`.
 const FEWER_ROUNDS: usize = 3;
 
 pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result<()> {
@@ -98,14 +102,14 @@ fn sides(round: usize, pgbench: Option<&Pgbench>) -> impl Iterator<Item = Side<'
         .flatten()
 }
 
-/// Median of each side's maximum rates.
+/// The median of the rates that each side reached at full speed, in messages per second.
 struct Rates {
     server: f64,
     /// NaN without pgbench.
     pgbench: f64,
 }
 
-/// All callers as fast as they can, alternating with pgbench.
+/// All callers append as fast as they can, in rounds that alternate with pgbench.
 async fn measure_rates(
     pace: Pace,
     conversations: &Conversations,
@@ -233,8 +237,8 @@ impl OpenLoopRuns {
         Ok(runs)
     }
 
-    /// Adds the lateness of the generator. Returns the server's 99th percentiles, compared with
-    /// pgbench's if available.
+    /// Adds the lateness of the generator, and the curves of both sides. Returns the server's 99th
+    /// percentiles, compared with pgbench's if available.
     fn report(&self, at: &str, figures: &mut Figures) -> Figure {
         let tails: Vec<f64> = self
             .server
@@ -242,7 +246,7 @@ impl OpenLoopRuns {
             .map(|load| load.latencies.p99())
             .collect();
         report_lateness(figures, "append", at, &self.server);
-        figures.curve("append", at, self.server.iter().map(|load| &load.latencies));
+        figures.add_curve("append", at, self.server.iter().map(|load| &load.latencies));
         let figure = Figure::new(
             "append",
             format!("{at}, p99 beside pgbench's"),
@@ -252,14 +256,15 @@ impl OpenLoopRuns {
         if self.pgbench.is_empty() {
             return figure;
         }
-        figures.curve("append", format!("pgbench at {at}"), &self.pgbench);
+        figures.add_curve("append", format!("pgbench at {at}"), &self.pgbench);
         let theirs: Vec<f64> = self.pgbench.iter().map(Latencies::p99).collect();
         figure.with_baseline("pgbench at that rate", &tails, &theirs)
     }
 }
 
-/// At half of the rate that all callers together reach. pgbench's result at the same rate is
-/// printed but has no influence on any verdict, because pgbench may be far from reaching that rate.
+/// Appends at half of the rate that all callers together reach. pgbench's result at the same rate
+/// is printed, but has no influence on any verdict, because pgbench may be far from reaching that
+/// rate.
 async fn measure_at_half_rate(
     pace: Pace,
     rate: f64,
@@ -288,8 +293,8 @@ async fn measure_at_half_rate(
     Ok(())
 }
 
-/// At half of pgbench's maximum rate, which both sides can reach. Without pgbench,
-/// nothing is measured.
+/// Appends at half of pgbench's maximum rate, which both sides can reach. Without pgbench, nothing
+/// is measured.
 async fn measure_at_half_of_pgbench(
     pace: Pace,
     rate: f64,

@@ -1,6 +1,10 @@
-//! BuildContext: with histories of different lengths before a tail of 50 messages, compared with
-//! the bare SELECT of that tail; with a cooled message of 4 MB in the tail, compared with the same
-//! tail without it; and with the whole history as the tail.
+//! BuildContext, measured in three ways:
+//!
+//! - With histories of different lengths before a tail of 50 messages, compared with the bare
+//!   SELECT of that tail.
+//! - With a cooled message of 4 MB in the tail, compared with a tail that has a message as short as
+//!   its summary instead.
+//! - With the whole history as the tail.
 
 use std::time::Instant;
 
@@ -25,12 +29,18 @@ use crate::{
 const ROUNDS: usize = 11;
 /// Rounds of the figures that are not compared with anything.
 const ALONE_ROUNDS: usize = 5;
+/// Calls of a caller in a round.
 const CALLS: u64 = 200;
+/// Messages of a tail.
 const TAIL: usize = 50;
+/// Messages of the histories that end with such a tail.
 const HISTORIES: [usize; 4] = [1_000, 10_000, 100_000, 1_000_000];
+/// Messages of the histories that are a tail as a whole.
 const WHOLE: [usize; 2] = [100, 10_000];
+/// Concurrent callers of one conversation.
 const CALLERS: usize = 16;
 const CONNECTIONS: usize = 4;
+/// Bytes of the large message.
 const LARGE_BYTES: usize = 4_000_000;
 
 pub(crate) async fn measure(
@@ -46,7 +56,7 @@ pub(crate) async fn measure(
             messages,
             tail: messages,
         };
-        let conversation = history::fill(stack, &channel, shape).await?;
+        let conversation = history::create(stack, &channel, shape).await?;
         let mut medians = Vec::new();
         for _ in 0..pace.rounds(ALONE_ROUNDS) {
             medians.push(
@@ -65,11 +75,13 @@ pub(crate) async fn measure(
     Ok(())
 }
 
-/// A history, and the medians of its rounds.
+/// A history, and the medians of its rounds in milliseconds.
 struct History {
     messages: usize,
     conversation: String,
+    /// Medians of BuildContext.
     context: Vec<f64>,
+    /// Medians of the bare SELECT of the tail. Empty without pgbench.
     bare: Vec<f64>,
 }
 
@@ -87,7 +99,7 @@ async fn measure_by_history(
     let database = stack.database()?;
     let mut histories = Vec::new();
     for &messages in lengths {
-        let conversation = history::fill(
+        let conversation = history::create(
             stack,
             channel,
             Shape {
@@ -96,7 +108,7 @@ async fn measure_by_history(
             },
         )
         .await?;
-        // The first context stores the version of its beginning.
+        // The first context records a version of its beginning; later ones write nothing.
         time_contexts(channel, &conversation, 10).await?;
         histories.push(History {
             messages,
@@ -221,7 +233,7 @@ async fn measure_cooled_message(
         conversation_id: swapped.clone(),
         ..Default::default()
     };
-    let context = BenchStack::contexts(channel)
+    let context = BenchStack::context_client(channel)
         .build_context(ask)
         .await?
         .into_inner();
@@ -272,8 +284,8 @@ async fn measure_cooled_message(
     Ok(())
 }
 
-/// Creates a conversation of 50 messages that begins with this one, waits until it is counted and,
-/// if the first message is large, summarised.
+/// Creates a conversation of 50 messages that begins with this text, waits until it is counted and,
+/// if the first message is large, summarized. Then builds ten contexts: only the first one writes.
 async fn create_tail(
     stack: &BenchStack,
     channel: &Channel,
@@ -286,7 +298,7 @@ async fn create_tail(
         token_threshold: Some(1_000_000_000),
         ..Default::default()
     };
-    let conversation = stack.conversation(channel, Some(policy)).await?;
+    let conversation = stack.create_conversation(channel, Some(policy)).await?;
     let rest = (1..TAIL).map(|number| {
         let role = if number % 2 == 0 {
             pb::Role::User
@@ -323,7 +335,7 @@ async fn time_contexts(
     conversation: &str,
     calls: u64,
 ) -> anyhow::Result<Latencies> {
-    let mut client = BenchStack::contexts(channel);
+    let mut client = BenchStack::context_client(channel);
     let mut latencies = Latencies::default();
     for _ in 0..calls {
         let ask = pb::BuildContextRequest {

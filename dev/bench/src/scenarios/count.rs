@@ -12,13 +12,14 @@ use crate::{
 
 const RUNS: usize = 5;
 const MEGABYTE: usize = 1_000_000;
-/// Bytes of a short hostile text, and how many of them are timed.
+/// Bytes of a short hostile text.
 const SHORT: usize = 10_000;
+/// Short texts that are timed for each long one.
 const PIECES: usize = 50;
-/// Bytes of a long one.
+/// Bytes of a long hostile text.
 const LONG: usize = 1_000 * SHORT;
-/// The minimum of these runs counts, because a long run is easily disturbed by other processes on
-/// the machine.
+/// Runs of a long text. The fastest counts, because other processes on the machine easily disturb a
+/// long run.
 const LONG_RUNS: usize = 3;
 
 pub(crate) fn measure(pace: Pace, figures: &mut Figures) {
@@ -49,7 +50,7 @@ fn measure_ordinary(pace: Pace, figures: &mut Figures) {
             ("bpe-openai", by_bpe_openai(&text)),
             ("tiktoken-rs", by_tiktoken(&text)),
         ] {
-            assert_eq!(counts, counted as u64, "{other} counts {name} otherwise");
+            assert_eq!(counts, counted as u64, "{other} counts {name} differently");
         }
         let (mut ours, mut bpe_openai, mut tiktoken, mut estimated) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -86,9 +87,9 @@ fn seconds<T>(text: &str, count: impl Fn(&str) -> T) -> f64 {
     before.elapsed().as_secs_f64()
 }
 
-/// Measures each kind at both lengths; the worst kind must still be linear. The short texts are
-/// different pieces of the long one: counting the same piece repeatedly would profit from the
-/// processor's caches.
+/// Measures each kind of hostile text at both lengths. Even for the worst kind, the time must be
+/// linear in the length. The short texts are different pieces of the long one: counting the same
+/// piece repeatedly would profit from the processor's caches.
 fn measure_hostile(pace: Pace, figures: &mut Figures) {
     let bytes = pace.number(LONG as u64) as usize;
     let counter = Encoding::O200kBase.counter();
@@ -119,7 +120,7 @@ fn measure_hostile(pace: Pace, figures: &mut Figures) {
     figures.put(worst.with_target(Target::AtMost(1.5)));
 }
 
-/// Pieces of 10 kB at equal distances.
+/// Pieces of 10 kB at equal distances. The last one ends well before the end of the text.
 fn pieces(text: &str) -> impl Iterator<Item = &str> {
     (0..PIECES).map(|piece| {
         let start = text.ceil_char_boundary(piece * (text.len() - 2 * SHORT) / PIECES);
@@ -127,7 +128,7 @@ fn pieces(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Kinds of text that tokenizers have been slow with, of this length.
+/// Texts of this length, of kinds that have been slow in tokenizers.
 fn hostile_texts(bytes: usize) -> Vec<(&'static str, String)> {
     let repeated = |unit: &str| unit.repeat(bytes / unit.len() + 1);
     let mut random = fastrand::Rng::with_seed(7);

@@ -18,10 +18,11 @@ use crate::{
 
 const ROUNDS: usize = 5;
 const SECONDS: f64 = 3.0;
+/// Conversations that are due for a checkpoint.
 const PILE: u64 = 100_000;
 /// Messages of a conversation that is due.
 const MESSAGES: usize = 5;
-const COPIES: &str = include_str!("../../sql/pile_jobs.sql");
+const COPY_CONVERSATION: &str = include_str!("../../sql/copy_conversation.sql");
 
 pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result<()> {
     let stack = BenchStack::start_with(&settings()?).await?;
@@ -97,7 +98,7 @@ impl JobPile {
             keep_recent_turns: Some(1),
             ..Default::default()
         };
-        let conversation_id = stack.conversation(channel, Some(policy)).await?;
+        let conversation_id = stack.create_conversation(channel, Some(policy)).await?;
         let messages = (0..MESSAGES)
             .map(|number| {
                 user(format!(
@@ -115,7 +116,7 @@ impl JobPile {
         let database = stack.database()?;
         database
             .run_with(
-                COPIES,
+                COPY_CONVERSATION,
                 &[
                     ("template", &conversation_id),
                     ("copies", &copies.to_string()),
@@ -125,7 +126,8 @@ impl JobPile {
         Ok(Self { database, copies })
     }
 
-    /// Replaces all jobs, including what earlier rounds left behind, by these.
+    /// Replaces all checkpoint jobs (kind 2), including those that earlier rounds have left, by
+    /// these.
     async fn reset(&self, jobs: Jobs) -> anyhow::Result<()> {
         self.database
             .run("delete from ai_job where kind = 2; delete from ai_job_dead; vacuum ai_job;")
@@ -136,7 +138,8 @@ impl JobPile {
         }
     }
 
-    /// Adds a due job for each conversation.
+    /// Adds a due job for each conversation of the pile. The ids of its conversations begin as in
+    /// `sql/copy_conversation.sql`.
     async fn enqueue(&self) -> anyhow::Result<()> {
         let jobs = "insert into ai_job (tenant_id, kind, conversation_id)
             select tenant_id, 2, conversation_id from ai_conversation where conversation_id::text like '00000000-0000-7000-9000-%'

@@ -1,6 +1,6 @@
-//! Disk usage: bytes of each table and index per message of a long history; and the state after a
-//! mixed load (dead rows, bloat, updates that are not HOT), which runs for 10 s by default, or
-//! longer with `anneal-bench footprint --minutes 60`.
+//! Disk usage: the bytes of each table and index per message of a long history; and dead rows,
+//! bloat and the share of HOT updates after a mixed load. The load runs for 10 s, or for an hour
+//! with `anneal-bench footprint --minutes 60`.
 
 use std::time::{Duration, Instant};
 
@@ -17,11 +17,14 @@ use crate::{
     stack::BenchStack,
 };
 
-/// Large enough that all other tables and indexes are negligible.
+/// Messages of the long history: so many that the rows of other tables are negligible.
 const MESSAGES: usize = 200_000;
 const SHORT_LOAD: Duration = Duration::from_secs(10);
+/// Conversations of the mixed load.
 const CONVERSATIONS: usize = 64;
+/// Callers of the mixed load that append.
 const APPENDERS: usize = 8;
+/// Callers of the mixed load that build contexts.
 const READERS: usize = 2;
 
 /// Our tables that are not empty, each with its bytes without indexes.
@@ -57,7 +60,7 @@ async fn measure_sizes(
     figures: &mut Figures,
 ) -> anyhow::Result<()> {
     let messages = if pace.is_quick() { 20_000 } else { MESSAGES };
-    history::fill(stack, &stack.channel().await?, Shape { messages, tail: 50 }).await?;
+    history::create(stack, &stack.channel().await?, Shape { messages, tail: 50 }).await?;
     let database = stack.database()?;
     let mut all = 0.0;
     for (kind, sql) in [("table", TABLES), ("index", INDEXES)] {
@@ -89,7 +92,7 @@ async fn measure_after_load(
     let channel = stack.channel().await?;
     let mut conversations = Vec::with_capacity(CONVERSATIONS);
     for _ in 0..CONVERSATIONS {
-        conversations.push(stack.conversation(&channel, None).await?);
+        conversations.push(stack.create_conversation(&channel, None).await?);
     }
     let from = database.run("select pg_current_wal_lsn()").await?;
     let appended = run_mixed_load(stack, &conversations, Instant::now() + load).await?;
@@ -153,7 +156,7 @@ async fn measure_bloat(database: &Database, figures: &mut Figures) -> anyhow::Re
     Ok(())
 }
 
-/// Appends and contexts, with the counting and summarising that results from them. Returns how many
+/// Appends and contexts, with the counting and summarizing that they cause. Returns how many
 /// messages were appended.
 async fn run_mixed_load(
     stack: &BenchStack,
@@ -202,7 +205,7 @@ async fn append(
 }
 
 async fn read(channel: &Channel, conversations: &[String], until: Instant) -> anyhow::Result<()> {
-    let mut client = BenchStack::contexts(channel);
+    let mut client = BenchStack::context_client(channel);
     for conversation_id in conversations.iter().cycle() {
         if Instant::now() >= until {
             break;
@@ -224,7 +227,7 @@ async fn wait_for_statistics(database: &Database, appended: usize) -> anyhow::Re
     while (database.number(sql).await? as usize) < appended {
         anyhow::ensure!(
             Instant::now() < deadline,
-            "PostgreSQL does not tell what it did"
+            "PostgreSQL did not report its statistics within a minute"
         );
         tokio::time::sleep(Duration::from_millis(200)).await;
     }

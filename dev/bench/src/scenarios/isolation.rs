@@ -18,12 +18,15 @@ use crate::{
 
 const ROUNDS: usize = 5;
 const SECONDS: f64 = 3.0;
+/// Conversations that wait for summaries.
 const WAITING: usize = 100;
-/// Calls per second, and the conversations that they go to in turn. This is a small part of what
-/// two cores can do.
+/// Appends per second. Together with the contexts they are a small part of what two cores can do.
 const APPENDS_PER_SECOND: f64 = 200.0;
+/// Contexts per second.
 const CONTEXTS_PER_SECOND: f64 = 100.0;
+/// Conversations that are appended to in turn.
 const GROWING: u64 = 8;
+/// Conversations whose contexts are built in turn.
 const READ: usize = 4;
 
 /// The 99th percentiles of one round, in milliseconds.
@@ -34,7 +37,7 @@ struct TailLatencies {
     late: f64,
 }
 
-/// The model's behaviour in a round.
+/// The model's behavior in a round.
 #[derive(Debug, Clone, Copy)]
 enum Model {
     Answers,
@@ -119,8 +122,8 @@ async fn measure_while_waiting(
     Ok(tails)
 }
 
-/// Settings of a worker that calls the silent model for as many conversations at once as the test
-/// has.
+/// Settings of a worker that may call the silent model for all waiting conversations at once, and
+/// for a few more.
 fn settings(model: &SilentModel) -> String {
     format!(
         "[providers.silent]\napi = \"openai\"\nurl = \"http://{}/v1\"\nfirst_byte_timeout_ms = 600000\n\
@@ -138,7 +141,7 @@ async fn create_due_conversation(stack: &BenchStack, channel: &Channel) -> anyho
         keep_recent_turns: Some(1),
         ..Default::default()
     };
-    let conversation_id = stack.conversation(channel, Some(policy)).await?;
+    let conversation_id = stack.create_conversation(channel, Some(policy)).await?;
     let messages = (0..12)
         .map(|number| {
             user(format!(
@@ -151,7 +154,7 @@ async fn create_due_conversation(stack: &BenchStack, channel: &Channel) -> anyho
     Ok(())
 }
 
-/// The conversations that are called.
+/// The calls whose latencies are measured, and the conversations that they go to.
 struct Calls {
     channel: Channel,
     growing: Conversations,
@@ -167,7 +170,9 @@ impl Calls {
         };
         let mut read = Vec::new();
         for _ in 0..READ {
-            let conversation_id = stack.conversation(channel, Some(policy.clone())).await?;
+            let conversation_id = stack
+                .create_conversation(channel, Some(policy.clone()))
+                .await?;
             let messages = (0..50)
                 .map(|number| user(format!("{number}: {}", "a word of it ".repeat(30))))
                 .collect();
@@ -190,7 +195,10 @@ impl Calls {
             time: pace.seconds(SECONDS),
             in_flight: OpenLoop::UNBOUNDED,
         };
-        let (client, read) = (BenchStack::contexts(&self.channel), Arc::clone(&self.read));
+        let (client, read) = (
+            BenchStack::context_client(&self.channel),
+            Arc::clone(&self.read),
+        );
         let contexts = at(CONTEXTS_PER_SECOND).run(move |number| {
             let conversation_id = read[number as usize % READ].clone();
             let (mut client, ask) = (

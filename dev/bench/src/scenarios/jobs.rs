@@ -21,13 +21,15 @@ use crate::{
     stack::BenchStack,
 };
 
-/// Counting reads a conversation's tail. This many conversations, with a separator inserted into
-/// each before each round, keep the tails as short as checkpoints would.
+/// Counting reads a conversation's tail. So many conversations, each with a new separator before
+/// every round, keep the tails as short as checkpoints would.
 const CONVERSATIONS: u64 = 8 * CALLERS;
+/// Seconds of a run that measures the backlog.
 const BACKLOG_SECONDS: f64 = 8.0;
 const ROUNDS: usize = 5;
+/// Seconds of a run that measures the delay of counts.
 const SECONDS: f64 = 3.0;
-/// Appends per second whose counts are waited for.
+/// Appends per second whose counts the benchmark waits for.
 const PROBES_PER_SECOND: f64 = 20.0;
 /// Polling interval for a message that is not counted yet: the resolution of the figure.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -45,9 +47,9 @@ pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
 struct Round {
     /// Appends per second over the whole measured time.
     rate: f64,
-    /// During the second half.
+    /// The trend in the second half of the run.
     trend: Trend,
-    /// At the end, in messages.
+    /// The backlog at the end, in messages.
     left: f64,
     /// Seconds from the end until the backlog was empty.
     seconds_to_empty: f64,
@@ -129,8 +131,8 @@ async fn run_backlog_round(
     })
 }
 
-/// At half of that rate: the time from an append's answer until a reader of the message sees its
-/// count.
+/// Appends at `rate`, and measures the time from an append's answer until a reader of the message
+/// sees its count.
 async fn measure_count_delay(
     pace: Pace,
     stack: &BenchStack,
@@ -170,12 +172,12 @@ async fn measure_count_delay(
         )
         .with_target(Target::AtMost(500.0)),
     );
-    figures.curve(
+    figures.add_curve(
         "jobs",
         "append, while the worker counts",
         loads.iter().map(|load| &load.latencies),
     );
-    figures.curve("jobs", "answer to token count", &waits);
+    figures.add_curve("jobs", "answer to token count", &waits);
     Ok(())
 }
 
@@ -188,7 +190,7 @@ async fn run_count_delay_round(
 ) -> anyhow::Result<(Load, Latencies)> {
     let probes = CountProbes::new(stack.channel().await?);
     let every = (rate / PROBES_PER_SECOND).max(1.0) as u64;
-    let (appended, looked_after) = (conversations.clone(), probes.clone());
+    let (conversations, load_probes) = (conversations.clone(), probes.clone());
     let how = OpenLoop {
         rate,
         warm_up: pace.seconds(WARM_UP),
@@ -196,7 +198,7 @@ async fn run_count_delay_round(
         in_flight: OpenLoop::UNBOUNDED,
     };
     let load = how.run(move |number| {
-        let (conversations, probes) = (appended.clone(), looked_after.clone());
+        let (conversations, probes) = (conversations.clone(), load_probes.clone());
         async move {
             let stored = conversations.append(number).await?;
             if number % every == 0 {
@@ -255,12 +257,12 @@ async fn measure_delay_of(
     message: StoredMessage,
     stored_at: Instant,
 ) -> Result<Duration, Status> {
-    let mut client = BenchStack::messages(&channel);
+    let mut client = BenchStack::message_client(&channel);
     let mut looks = tokio::time::interval(POLL_INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         looks.tick().await;
-        // A range that is nearly empty, because only the count is needed and not the text.
+        // Asks for one byte of the text, because only the count is needed.
         let range = Some(pb::ByteRange {
             offset: 0,
             length: 1,

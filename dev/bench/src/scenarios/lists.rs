@@ -14,10 +14,11 @@ const CONVERSATIONS: u64 = 100_000;
 /// Number of agents and of title prefixes. Each of them, including the requested one, occurs in one
 /// of this many conversations.
 const KINDS: u64 = 100;
-/// The agent and the title prefix that are requested.
+/// The number of the agent and of the title prefix that are requested. A quick run has only five of
+/// each.
 const WANTED: u64 = 4;
-/// Number of calls while all conversations have the same age: each call reads all conversations
-/// that were active within seconds of its page.
+/// Number of calls while all conversations have the same age. It is small, because each call then
+/// reads all conversations that were active within seconds of its page.
 const AT_ONCE_CALLS: u64 = 10;
 /// Changes the times of the last activity so that they are a minute apart, as for conversations of
 /// a real user.
@@ -114,6 +115,7 @@ async fn create_conversations(channel: &Channel, pace: Pace) -> anyhow::Result<(
         let mut client = ConversationServiceClient::new(channel.clone());
         tasks.spawn(async move {
             for number in (maker..conversations).step_by(MAKERS as usize) {
+                // Divided by three, so that an agent does not always occur with the same title.
                 let ask = pb::CreateConversationRequest {
                     user_id: "anna".into(),
                     agent_id: agent(number / 3 % kinds),
@@ -131,6 +133,7 @@ async fn create_conversations(channel: &Channel, pace: Pace) -> anyhow::Result<(
     Ok(())
 }
 
+/// The request for the tenth page.
 async fn tenth_page(
     channel: &Channel,
     ask: &pb::ListConversationsRequest,

@@ -1,5 +1,5 @@
 //! Memory of processes: a server with a thousand open streams, idle and after each stream has
-//! delivered something; a worker that counts one message of 40 MB, and one that also summarises it.
+//! delivered something; a worker that counts one message of 40 MB, and one that also summarizes it.
 
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ const STREAMS: usize = 1_000;
 /// A connection supports 128 streams.
 const STREAMS_PER_CONNECTION: usize = 100;
 const MESSAGE_BYTES: usize = 40_000_000;
+/// Bytes of a message that are sent in one frame.
 const PIECE_BYTES: usize = 1 << 20;
 
 pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result<()> {
@@ -47,12 +48,12 @@ async fn measure_streams(
     let channel = stack.channel().await?;
     let mut conversations = Vec::with_capacity(STREAMS);
     for _ in 0..STREAMS {
-        conversations.push(stack.conversation(&channel, None).await?);
+        conversations.push(stack.create_conversation(&channel, None).await?);
     }
     let (mut idle, mut calm, mut after, mut peak, mut open) =
         (vec![], vec![], vec![], vec![], vec![]);
     for _ in 0..runs {
-        let server = Process::server(stack).await?;
+        let server = Process::start_server(stack).await?;
         idle.push(server.memory()?.now);
         let watches = open_watches(&server, &conversations).await?;
         calm.push(server.memory()?.now);
@@ -105,7 +106,7 @@ async fn open_watches(
 ) -> anyhow::Result<Vec<Streaming<pb::ConversationEvent>>> {
     let mut watches = Vec::with_capacity(conversations.len());
     for of_a_connection in conversations.chunks(STREAMS_PER_CONNECTION) {
-        let mut client = BenchStack::messages(&server.channel().await?);
+        let mut client = BenchStack::message_client(&server.channel().await?);
         for conversation_id in of_a_connection {
             let ask = pb::WatchConversationRequest {
                 conversation_id: conversation_id.clone(),
@@ -177,13 +178,13 @@ async fn measure_large_message(
     };
     for (name, policy) in [
         ("counting", Some(never)),
-        ("counting and summarising", None),
+        ("counting and summarizing", None),
     ] {
         let mut peak = Vec::new();
         for _ in 0..runs {
-            let conversation = stack.conversation(&channel, policy.clone()).await?;
+            let conversation = stack.create_conversation(&channel, policy.clone()).await?;
             append_large(&channel, conversation).await?;
-            let worker = Process::worker(stack).await?;
+            let worker = Process::start_worker(stack).await?;
             stack.wait_until_idle(&channel).await?;
             peak.push(worker.memory()?.peak);
             worker.stop().await?;
@@ -214,7 +215,7 @@ async fn append_large(channel: &Channel, conversation_id: String) -> anyhow::Res
     let frames: Vec<_> = frames
         .map(|frame| pb::AppendLargeMessageRequest { frame: Some(frame) })
         .collect();
-    BenchStack::messages(channel)
+    BenchStack::message_client(channel)
         .append_large_message(tokio_stream::iter(frames))
         .await?;
     Ok(())

@@ -1,12 +1,15 @@
 //! The measurements, one file per scenario.
 //!
-//! - `append`: appends per second, beside pgbench. `dead_model`: the same while a model is
-//!   unreachable. `write_cost`: bytes of PostgreSQL's log per append.
-//! - `jobs`: how soon tokens are counted. `count`: how fast they are counted on one thread.
+//! - `append`: appends per second, compared with pgbench. `dead_model`: appends while jobs wait for
+//!   an unreachable model. `write_cost`: bytes of PostgreSQL's log per append.
+//! - `jobs`: how soon tokens are counted, and whether the worker keeps up with the appends.
+//! - `count`: how fast tokens are counted on one thread.
 //! - `context`: BuildContext on histories of different lengths.
 //! - `lists`, `resolve`: ListConversations and ResolveSession.
-//! - `isolation`: what a silent model costs other calls. `overload`: ten times the possible load.
-//! - `memory`, `footprint`: bytes in memory and on disk. `start`: how soon a process works.
+//! - `isolation`: how a model that does not answer affects other calls. `overload`: ten times the
+//!   possible load.
+//! - `memory`, `footprint`: bytes in memory and on disk. `start`: how soon a process works,
+//!   and the size of the binary.
 
 pub(crate) mod append;
 pub(crate) mod context;

@@ -17,8 +17,11 @@ use crate::{
     stack::BenchStack,
 };
 
+/// Runs that measure the server's peak: the highest rate of appends that it reaches.
 const PEAK_ROUNDS: usize = 3;
+/// The offered rate, as a multiple of the peak.
 const TIMES: f64 = 10.0;
+/// How long it is offered.
 const SECONDS: f64 = 30.0;
 /// Maximum number of calls in progress: twice as many as the server accepts before it refuses.
 const IN_FLIGHT: u32 = 2_048;
@@ -28,14 +31,15 @@ const CONNECTIONS: usize = 32;
 const PROBES_PER_SECOND: f64 = 50.0;
 /// Enough that waiting for a conversation's lock does not distort the figures.
 const PROBE_CONVERSATIONS: u64 = 64;
-/// Half-second checks whether the server has recovered, at most this many.
+/// At most this many checks show whether the server has recovered.
 const RECOVERY_CHECKS: usize = 40;
-const LOOK_SECONDS: f64 = 0.5;
+/// Seconds of such a check.
+const CHECK_SECONDS: f64 = 0.5;
 
 pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result<()> {
     let stack = BenchStack::start_without_worker().await?;
     let callers = Background::start()?;
-    let probe = Conversations::start(&stack, PROBE_CONVERSATIONS, 1).await?;
+    let probe_conversations = Conversations::start(&stack, PROBE_CONVERSATIONS, 1).await?;
     let conversations = callers
         .run(Conversations::start(&stack, CALLERS, CONNECTIONS))
         .await?;
@@ -73,14 +77,14 @@ pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
         time: pace.seconds(SECONDS),
         in_flight: IN_FLIGHT,
     };
-    let probe_load = OpenLoop {
+    let probe_loop = OpenLoop {
         rate: PROBES_PER_SECOND,
         in_flight: OpenLoop::UNBOUNDED,
         ..how
     };
     let (overload, probe) = tokio::join!(
         callers.run(how.run(conversations.append_call())),
-        probe_load.run(probe.append_call())
+        probe_loop.run(probe_conversations.append_call())
     );
     let recovered = callers
         .run(measure_recovery(
@@ -147,7 +151,7 @@ fn report_probe(figures: &mut Figures, probe: &Load) {
         )
         .with_target(Target::AtMost(10.0)),
     );
-    figures.curve("overload", "refused beside the load", [&refused.latencies]);
+    figures.add_curve("overload", "refused beside the load", [&refused.latencies]);
 }
 
 fn report_overload(figures: &mut Figures, overload: &Load, peak: f64) {
@@ -222,16 +226,16 @@ fn report_overload(figures: &mut Figures, overload: &Load, peak: f64) {
             figures.add("overload", name, "calls", [calls.latencies.count() as f64]);
         }
     }
-    figures.curve(
+    figures.add_curve(
         "overload",
         "answered, from when it was due",
         [&overload.latencies],
     );
-    figures.curve("overload", "refused", [&overloaded.latencies]);
+    figures.add_curve("overload", "refused", [&overloaded.latencies]);
 }
 
-/// Seconds until appends at this rate are as fast as before again, within twice the 99th
-/// percentile; infinite if that does not happen while it is checked. A check in which calls fail
+/// Appends at this rate until their 99th percentile is at most twice `before`. Returns the seconds
+/// that this took, or infinity if it did not happen during the checks. A check in which calls fail
 /// does not count as recovered.
 async fn measure_recovery(
     pace: Pace,
@@ -239,20 +243,20 @@ async fn measure_recovery(
     rate: f64,
     before: f64,
 ) -> f64 {
-    let over = Instant::now();
+    let load_ended = Instant::now();
     for _ in 0..RECOVERY_CHECKS {
-        let look = OpenLoop {
+        let check = OpenLoop {
             rate,
             warm_up: std::time::Duration::ZERO,
-            time: pace.seconds(LOOK_SECONDS),
+            time: pace.seconds(CHECK_SECONDS),
             in_flight: OpenLoop::UNBOUNDED,
         };
-        let recovered = look
+        let recovered = check
             .run(conversations.append_call())
             .await
             .and_then(Load::require_success);
         if recovered.is_ok_and(|load| load.latencies.p99() <= 2.0 * before) {
-            return over.elapsed().as_secs_f64();
+            return load_ended.elapsed().as_secs_f64();
         }
     }
     f64::INFINITY

@@ -56,6 +56,7 @@ pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
     Ok(())
 }
 
+/// Resolves the session with this number. The first call for a session creates it.
 async fn resolve(
     client: &mut ConversationServiceClient<Channel>,
     number: usize,
@@ -100,18 +101,18 @@ async fn run_load(stack: &BenchStack, pace: Pace) -> anyhow::Result<Load> {
     load.await?.require_success()
 }
 
-/// Statements per call, counted in PostgreSQL's log.
+/// Statements on sessions per call, counted in PostgreSQL's log.
 async fn count_statements() -> anyhow::Result<f64> {
     let stack = BenchStack::start_logging().await?;
     let channel = stack.channel().await?;
     let mut client = ConversationServiceClient::new(channel.clone());
     create_sessions(&channel).await?;
     let of_sessions = |statement: &str| statement.contains("ai_session");
-    let before = stack.statements(of_sessions)?;
+    let before = stack.count_statements(of_sessions)?;
     for number in 0..COUNTED {
         resolve(&mut client, number).await?;
     }
-    let ran = stack.statements(of_sessions)? - before;
+    let ran = stack.count_statements(of_sessions)? - before;
     stack.stop().await?;
     Ok(ran as f64 / COUNTED as f64)
 }

@@ -1,6 +1,6 @@
-//! The time from the start of a process until it works: for a server until its gRPC health service
-//! reports SERVING, for a worker until it looks for jobs; on a migrated database, ten times each.
-//! Also the size of the binary.
+//! The time from the start of a process until it works. A server works when its gRPC health service
+//! reports SERVING, a worker when it looks for jobs. Each is started ten times on a migrated
+//! database. Also the size of the binary.
 
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,7 @@ pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
 
 async fn time_server_start(stack: &BenchStack) -> anyhow::Result<f64> {
     let before = Instant::now();
-    let server = Process::server(stack).await?;
+    let server = Process::start_server(stack).await?;
     let mut health = HealthClient::new(server.channel().await?);
     loop {
         let answer = health
@@ -66,7 +66,7 @@ async fn time_server_start(stack: &BenchStack) -> anyhow::Result<f64> {
 
 async fn time_worker_start(stack: &BenchStack) -> anyhow::Result<f64> {
     let before = Instant::now();
-    let worker = Process::worker(stack).await?;
+    let worker = Process::start_worker(stack).await?;
     let milliseconds = before.elapsed().as_secs_f64() * 1_000.0;
     worker.stop().await?;
     Ok(milliseconds)

@@ -1,7 +1,7 @@
 //! Write volume of an append: bytes of PostgreSQL's log (WAL) per 400-byte message, compared with
-//! the bytes of its row; with and without counting; and in conversations of 10, 1,000 and 100,000
-//! messages. Page images, which PostgreSQL writes once for each page after one of its own
-//! checkpoints, are measured and reported separately: in a steady state they are rare.
+//! the bytes of the message's row. Measured with and without counting, and in conversations of 10,
+//! 1,000 and 100,000 messages. Page images are reported separately: PostgreSQL writes one for each
+//! page that is changed after one of PostgreSQL's checkpoints, so they are rare in a steady state.
 
 use crate::{
     conversations::{Conversations, append_in_turn},
@@ -18,6 +18,7 @@ const CALLERS: [usize; 2] = [16, 256];
 const CALLERS_PER_CONNECTION: usize = 64;
 /// Messages of a run, of all its callers together.
 const MESSAGES: usize = 8_192;
+/// Messages that the conversations have before they are appended to.
 const LENGTHS: [usize; 3] = [10, 1_000, 100_000];
 /// Messages appended to a conversation of each length in a round.
 const AT_LENGTH: usize = 200;
@@ -26,7 +27,7 @@ const ROUNDS: usize = 7;
 /// Bytes of the log per message of a run.
 #[derive(Debug, Clone, Copy)]
 struct Written {
-    /// All records.
+    /// With page images.
     all: f64,
     /// Without page images.
     records: f64,
@@ -109,7 +110,8 @@ async fn measure_by_callers(
     Ok(())
 }
 
-/// Appends messages one by one, with one caller per conversation.
+/// Appends this many messages to each conversation one by one, with one caller per conversation.
+/// With [`Work::AppendAndCount`], also waits until they are counted.
 async fn append(
     stack: &BenchStack,
     conversations: &Conversations,
@@ -173,7 +175,7 @@ async fn measure_by_length(
                 messages: *length,
                 tail: *length,
             };
-            let conversation = history::fill(stack, &channel, shape).await?;
+            let conversation = history::create(stack, &channel, shape).await?;
             // The first append creates the job that counts; later appends find it.
             append_in_turn(&channel, &conversation, 1).await?;
             let from = wal_position(&database).await?;
@@ -184,7 +186,7 @@ async fn measure_by_length(
     for (place, (length, records)) in lengths.iter().zip(&written).enumerate() {
         let name = format!("WAL of an append after {length} messages, without page images");
         let figure = Figure::new("write_cost", name, "bytes/message", records);
-        // The others are compared with the first one.
+        // The longer conversations are compared with the shortest one.
         figures.put(if place == 0 {
             figure
         } else {

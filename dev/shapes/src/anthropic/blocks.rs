@@ -1,9 +1,10 @@
-//! Content blocks, and the roles that may contain them.
+//! Content blocks, and the roles that may contain them. The comments below name each rule and quote
+//! the API's error for it.
 
 use super::{cache, media, tools};
 use crate::node::{Node, Refusals};
 
-/// The blocks of one message, and their order.
+/// Checks the blocks of one message, and their order.
 ///
 /// `thinking-first`: "If an assistant message contains any thinking blocks, the first block must be
 /// `thinking` or `redacted_thinking`." Later thinking blocks may stand between other blocks, as
@@ -11,10 +12,10 @@ use crate::node::{Node, Refusals};
 /// `thinking-last`: "The final block in an assistant message cannot be `thinking`."
 /// `results-first`: tool_result blocks come first in the content, and all text after them. The API
 /// reports a violation as a call without result.
-pub(super) fn of_message(content: &Node, role: &str, out: &mut Refusals) {
+pub(super) fn check_message_blocks(content: &Node, role: &str, out: &mut Refusals) {
     let blocks = content.each();
     for node in &blocks {
-        block(node, role, out);
+        check_block(node, role, out);
     }
     let kinds: Vec<_> = blocks
         .iter()
@@ -51,23 +52,23 @@ pub(super) fn of_message(content: &Node, role: &str, out: &mut Refusals) {
 /// `block-type`: "Input tag 'x' found using 'type' does not match any of the expected tags",
 /// "`tool_use` blocks can only be in `assistant` messages", "`tool_result` blocks can only be in
 /// `user` messages". `holder` is a role, `system`, or `tool_result`.
-pub(super) fn block(node: &Node, holder: &str, out: &mut Refusals) {
+pub(super) fn check_block(node: &Node, holder: &str, out: &mut Refusals) {
     let Some((named, kind)) = node.kind(out) else {
         return;
     };
     match (kind, holder) {
-        ("text", _) => text(node, out),
-        ("image", "user" | "tool_result") => media::image(node, out),
-        ("document", "user" | "tool_result") => media::document(node, out),
+        ("text", _) => check_text(node, out),
+        ("image", "user" | "tool_result") => media::check_image(node, out),
+        ("document", "user" | "tool_result") => media::check_document(node, out),
         ("tool_result", "user") => {
-            tools::result(node, out);
+            tools::check_result(node, out);
             for inner in &node.each_of("content") {
-                block(inner, "tool_result", out);
+                check_block(inner, "tool_result", out);
             }
         }
-        ("tool_use", "assistant") => tools::call(node, out),
-        ("thinking", "assistant") => thinking(node, out),
-        ("redacted_thinking", "assistant") => redacted(node, out),
+        ("tool_use", "assistant") => tools::check_call(node, out),
+        ("thinking", "assistant") => check_thinking(node, out),
+        ("redacted_thinking", "assistant") => check_redacted(node, out),
         _ => named.refuse(
             out,
             "block-type",
@@ -78,9 +79,9 @@ pub(super) fn block(node: &Node, holder: &str, out: &mut Refusals) {
 
 /// `text-empty`: "messages: text content blocks must be non-empty".
 /// `cache-on-empty`: "cache_control cannot be set for empty text blocks".
-fn text(node: &Node, out: &mut Refusals) {
+fn check_text(node: &Node, out: &mut Refusals) {
     node.check_object(&["type", "text", "cache_control"], out);
-    cache::mark(node, out);
+    cache::check_mark(node, out);
     let Some(text) = node.need_text("text", out) else {
         return;
     };
@@ -110,10 +111,10 @@ pub(super) fn refuse_blank(node: &Node, text: &str, out: &mut Refusals) {
     }
 }
 
-/// `signature`: "Invalid `signature` in `thinking` block". The thought itself may be empty: newer
-/// models leave it out. A cache mark is refused as `unknown-key`: "thinking.cache_control: Extra
+/// `signature`: "Invalid `signature` in `thinking` block". The text may be empty: newer models
+/// leave it out. A cache mark is refused as `unknown-key`: "thinking.cache_control: Extra
 /// inputs are not permitted".
-fn thinking(node: &Node, out: &mut Refusals) {
+fn check_thinking(node: &Node, out: &mut Refusals) {
     node.check_object(&["type", "thinking", "signature"], out);
     node.need_text("thinking", out);
     if node.need_text("signature", out) == Some("") {
@@ -122,7 +123,7 @@ fn thinking(node: &Node, out: &mut Refusals) {
 }
 
 /// `redacted-data`: "Invalid `data` in `redacted_thinking` block".
-fn redacted(node: &Node, out: &mut Refusals) {
+fn check_redacted(node: &Node, out: &mut Refusals) {
     node.check_object(&["type", "data"], out);
     if node.need_text("data", out) == Some("") {
         node.refuse(

@@ -1,4 +1,5 @@
-//! Marks for prompt caching.
+//! `cache_control` marks for prompt caching. The comments below name each rule and quote the API's
+//! error for it.
 
 use super::Node;
 use crate::node::Refusals;
@@ -8,7 +9,7 @@ const MARKS_MAX: usize = 4;
 
 /// `cache-type`: "cache_control.type: Input should be 'ephemeral'".
 /// `cache-ttl`: "Input should be '5m' or '1h'".
-pub(super) fn mark(block: &Node, out: &mut Refusals) {
+pub(super) fn check_mark(block: &Node, out: &mut Refusals) {
     let Some(mark) = block.find("cache_control") else {
         return;
     };
@@ -32,12 +33,12 @@ pub(super) fn mark(block: &Node, out: &mut Refusals) {
 /// block".
 pub(super) fn check_limits(body: &Node, messages: &[Node], out: &mut Refusals) {
     let system = body.each_of("system").into_iter();
-    let said = messages
+    let in_messages = messages
         .iter()
         .flat_map(|message| message.each_of("content"));
     // The blocks inside a result come before the mark of the result itself, which is at the
     // result's end.
-    let blocks = system.chain(said).flat_map(|block| {
+    let blocks = system.chain(in_messages).flat_map(|block| {
         let inner = if block.str_of("type") == Some("tool_result") {
             block.each_of("content")
         } else {

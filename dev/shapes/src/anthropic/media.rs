@@ -1,16 +1,16 @@
-//! Images and documents.
+//! Images and documents. The comments below name each rule and quote the API's error for it.
 
 use super::cache;
 use crate::{
-    address::is_under,
+    address::has_scheme,
     base64,
     node::{Node, Refusals},
 };
 
 /// `media-type`: "Input should be 'image/jpeg', 'image/png', 'image/gif' or 'image/webp'".
-pub(super) fn image(node: &Node, out: &mut Refusals) {
+pub(super) fn check_image(node: &Node, out: &mut Refusals) {
     node.check_object(&["type", "source", "cache_control"], out);
-    cache::mark(node, out);
+    cache::check_mark(node, out);
     let Some(source) = node.need("source", out) else {
         return;
     };
@@ -18,25 +18,25 @@ pub(super) fn image(node: &Node, out: &mut Refusals) {
         return;
     };
     match kind {
-        "base64" => inline(
+        "base64" => check_inline(
             &source,
             &["image/jpeg", "image/png", "image/gif", "image/webp"],
             out,
         ),
-        "url" => linked(&source, out),
-        _ => unknown_source(&named, kind, out),
+        "url" => check_linked(&source, out),
+        _ => refuse_source(&named, kind, out),
     }
 }
 
 /// `document-text`: a plain text document must contain non-empty text.
-pub(super) fn document(node: &Node, out: &mut Refusals) {
+pub(super) fn check_document(node: &Node, out: &mut Refusals) {
     node.check_object(
         &["type", "source", "title", "context", "cache_control"],
         out,
     );
-    cache::mark(node, out);
+    cache::check_mark(node, out);
     for key in ["title", "context"] {
-        node.find(key).and_then(|said| said.text(out));
+        node.find(key).and_then(|field| field.text(out));
     }
     let Some(source) = node.need("source", out) else {
         return;
@@ -45,11 +45,11 @@ pub(super) fn document(node: &Node, out: &mut Refusals) {
         return;
     };
     match kind {
-        "base64" => inline(&source, &["application/pdf"], out),
-        "url" => linked(&source, out),
+        "base64" => check_inline(&source, &["application/pdf"], out),
+        "url" => check_linked(&source, out),
         "text" => {
             source.check_object(&["type", "media_type", "data"], out);
-            media_type(&source, &["text/plain"], out);
+            check_media_type(&source, &["text/plain"], out);
             if source
                 .need_text("data", out)
                 .is_some_and(|text| text.trim().is_empty())
@@ -57,22 +57,22 @@ pub(super) fn document(node: &Node, out: &mut Refusals) {
                 source.refuse(out, "document-text", "text documents must be non-empty");
             }
         }
-        _ => unknown_source(&named, kind, out),
+        _ => refuse_source(&named, kind, out),
     }
 }
 
-/// `source-type`: "Input tag 'x' found using 'type' does not match any of the expected tags". Files
-/// belong to a different API, which is in beta.
-fn unknown_source(named: &Node, kind: &str, out: &mut Refusals) {
+/// `source-type`: "Input tag 'x' found using 'type' does not match any of the expected tags".
+/// Sources of type `file` belong to the Files API, which is in beta.
+fn refuse_source(named: &Node, kind: &str, out: &mut Refusals) {
     let says =
         format!("Input tag '{kind}' found using 'type' does not match any of the expected tags");
     named.refuse(out, "source-type", says);
 }
 
 /// `base64`: "image.source.base64: invalid base64 data"; "image cannot be empty".
-fn inline(source: &Node, types: &[&str], out: &mut Refusals) {
+fn check_inline(source: &Node, types: &[&str], out: &mut Refusals) {
     source.check_object(&["type", "media_type", "data"], out);
-    media_type(source, types, out);
+    check_media_type(source, types, out);
     if source
         .need_text("data", out)
         .is_some_and(|data| !base64::is_standard(data))
@@ -81,7 +81,7 @@ fn inline(source: &Node, types: &[&str], out: &mut Refusals) {
     }
 }
 
-fn media_type(source: &Node, types: &[&str], out: &mut Refusals) {
+fn check_media_type(source: &Node, types: &[&str], out: &mut Refusals) {
     if source
         .need_text("media_type", out)
         .is_some_and(|given| !types.contains(&given))
@@ -95,11 +95,11 @@ fn media_type(source: &Node, types: &[&str], out: &mut Refusals) {
 }
 
 /// `url`: "Only HTTPS URLs are supported."
-fn linked(source: &Node, out: &mut Refusals) {
+fn check_linked(source: &Node, out: &mut Refusals) {
     source.check_object(&["type", "url"], out);
     if source
         .need_text("url", out)
-        .is_some_and(|url| !is_under(url, &["https://"]))
+        .is_some_and(|url| !has_scheme(url, &["https://"]))
     {
         source.refuse(out, "url", "Only HTTPS URLs are supported.");
     }

@@ -6,6 +6,8 @@
 //!
 //! - `blocks`: content blocks. `media`: images and documents. `tools`: calls and their results.
 //! - `cache`: marks for prompt caching.
+//!
+//! The comments below name each rule and quote the API's error for it.
 
 mod blocks;
 mod cache;
@@ -28,7 +30,7 @@ pub fn anthropic_messages(body: &Value) -> Vec<Refusal> {
         return out;
     }
     if let Some(node) = body.find("system") {
-        system(&node, &mut out);
+        check_system(&node, &mut out);
     }
     let Some(list) = body.need("messages", &mut out) else {
         return out;
@@ -44,9 +46,9 @@ pub fn anthropic_messages(body: &Value) -> Vec<Refusal> {
         );
     }
     for node in &messages {
-        message(node, &mut out);
+        check_message(node, &mut out);
     }
-    turns(&messages, &mut out);
+    check_role_order(&messages, &mut out);
     tools::check_pairs(&messages, &mut out);
     tools::check_unique_ids(&messages, &mut out);
     cache::check_limits(&body, &messages, &mut out);
@@ -56,7 +58,7 @@ pub fn anthropic_messages(body: &Value) -> Vec<Refusal> {
 /// `system-empty`: an empty system prompt must be left out. The API currently accepts an empty
 /// string but not an empty block ("system: text content blocks must be non-empty"). Only text is
 /// allowed: "system.0.type: Input should be 'text'".
-fn system(node: &Node, out: &mut Refusals) {
+fn check_system(node: &Node, out: &mut Refusals) {
     if node.value.as_str() == Some("") || node.value.as_array().is_some_and(Vec::is_empty) {
         node.refuse(
             out,
@@ -68,7 +70,7 @@ fn system(node: &Node, out: &mut Refusals) {
     } else if node.value.is_array() {
         node.each()
             .iter()
-            .for_each(|block| blocks::block(block, "system", out));
+            .for_each(|block| blocks::check_block(block, "system", out));
     } else {
         node.refuse_type("a string or a list of text blocks", out);
     }
@@ -77,7 +79,7 @@ fn system(node: &Node, out: &mut Refusals) {
 /// `role`: "messages.0.role: Input should be 'user' or 'assistant'."
 /// `content-empty`: "all messages must have non-empty content except for the optional final
 /// assistant message"; as no assistant message may be final, there is no exception.
-fn message(node: &Node, out: &mut Refusals) {
+fn check_message(node: &Node, out: &mut Refusals) {
     if !node.check_object(&["role", "content"], out) {
         return;
     }
@@ -97,13 +99,13 @@ fn message(node: &Node, out: &mut Refusals) {
     } else if let Some(text) = content.value.as_str() {
         blocks::refuse_blank(&content, text, out);
     } else if content.value.is_array() {
-        blocks::of_message(&content, role, out);
+        blocks::check_message_blocks(&content, role, out);
     } else {
         content.refuse_type("a string or a list of blocks", out);
     }
 }
 
-/// The order of roles.
+/// Checks the order of roles.
 ///
 /// `first-role`: "messages: first message must use the "user" role"; newer API versions accept
 /// others, older models do not.
@@ -113,7 +115,7 @@ fn message(node: &Node, out: &mut Refusals) {
 /// "user" roles in a row"; by now the API joins such messages, which callers cannot see.
 /// `trailing-space`: "messages: final assistant content cannot end with trailing whitespace", for
 /// models with prefill.
-fn turns(messages: &[Node], out: &mut Refusals) {
+fn check_role_order(messages: &[Node], out: &mut Refusals) {
     let role = |message: &Node| message.str_of("role").unwrap_or_default().to_owned();
     if let Some(first) = messages.first().filter(|first| role(first) == "assistant") {
         first.refuse(

@@ -1,4 +1,5 @@
-//! Tool calls, their results, and how they are paired.
+//! Tool calls, their results, and how they are paired. The comments below name each rule and quote
+//! the API's error for it.
 
 use std::collections::HashSet;
 
@@ -19,9 +20,9 @@ fn is_name(text: &str) -> bool {
 /// `call-id`: "tool_use.id: String should match pattern `^[a-zA-Z0-9_-]+$`".
 /// `tool-name`: "tool_use.name: String should match pattern `^[a-zA-Z0-9_-]{1,64}$`".
 /// `input`: "tool_use.input: Input should be a valid dictionary".
-pub(super) fn call(node: &Node, out: &mut Refusals) {
+pub(super) fn check_call(node: &Node, out: &mut Refusals) {
     node.check_object(&["type", "id", "name", "input", "cache_control"], out);
-    cache::mark(node, out);
+    cache::check_mark(node, out);
     if node.need_text("id", out).is_some_and(|id| !is_name(id)) {
         node.refuse(
             out,
@@ -51,8 +52,8 @@ pub(super) fn call(node: &Node, out: &mut Refusals) {
 /// `error-content`: "all content must be type `text` if `is_error` is true".
 /// `result-empty`: an empty list of blocks; for an empty result, `content` is a string or left out.
 ///
-/// The blocks of its content are checked by the caller.
-pub(super) fn result(node: &Node, out: &mut Refusals) {
+/// The caller checks the blocks of the result's content.
+pub(super) fn check_result(node: &Node, out: &mut Refusals) {
     node.check_object(
         &[
             "type",
@@ -63,7 +64,7 @@ pub(super) fn result(node: &Node, out: &mut Refusals) {
         ],
         out,
     );
-    cache::mark(node, out);
+    cache::check_mark(node, out);
     node.need_text("tool_use_id", out);
     if let Some(flag) = node
         .find("is_error")
@@ -129,7 +130,7 @@ pub(super) fn check_pairs(messages: &[Node], out: &mut Refusals) {
         }
         let mut seen = HashSet::new();
         for (id, node) in results(message) {
-            if !before.iter().any(|(asked, _)| *asked == id) {
+            if !before.iter().any(|(call_id, _)| *call_id == id) {
                 node.refuse(
                     out,
                     "result-without-call",
@@ -157,15 +158,21 @@ pub(super) fn check_unique_ids(messages: &[Node], out: &mut Refusals) {
 }
 
 fn calls<'a>(message: &Node<'a>) -> Vec<(&'a str, Node<'a>)> {
-    named(message, "assistant", "tool_use", "id")
+    blocks_with_ids(message, "assistant", "tool_use", "id")
 }
 
 fn results<'a>(message: &Node<'a>) -> Vec<(&'a str, Node<'a>)> {
-    named(message, "user", "tool_result", "tool_use_id")
+    blocks_with_ids(message, "user", "tool_result", "tool_use_id")
 }
 
-/// Blocks of one type in messages of one role, with the id that is stored under a key.
-fn named<'a>(message: &Node<'a>, role: &str, kind: &str, key: &str) -> Vec<(&'a str, Node<'a>)> {
+/// The blocks of type `kind` of a message with this role, each with its id, which is under `key`.
+/// Empty if the message has another role.
+fn blocks_with_ids<'a>(
+    message: &Node<'a>,
+    role: &str,
+    kind: &str,
+    key: &str,
+) -> Vec<(&'a str, Node<'a>)> {
     if message.str_of("role") != Some(role) {
         return Vec::new();
     }

@@ -1,18 +1,19 @@
-//! Media, inline and linked, in parts and in the responses of functions.
+//! Media, inline and linked, in parts and in the responses of functions. The comments below name
+//! each rule and quote the API's error for it.
 
 use crate::{
-    address::is_under,
+    address::has_scheme,
     base64,
     node::{Node, Refusals},
 };
 
 /// `base64`: "Invalid value at 'inline_data.data' (TYPE_BYTES), Base64 decoding failed". The API
 /// accepts either alphabet; we require the standard one, padded.
-pub(super) fn inline(node: &Node, out: &mut Refusals) {
+pub(super) fn check_inline(node: &Node, out: &mut Refusals) {
     if !node.check_object(&["mimeType", "data"], out) {
         return;
     }
-    mime_type(node, out);
+    check_mime_type(node, out);
     if node
         .need_text("data", out)
         .is_some_and(|data| !base64::is_standard(data))
@@ -27,14 +28,14 @@ pub(super) fn inline(node: &Node, out: &mut Refusals) {
 
 /// `file-uri`: "Invalid or unsupported file uri"; it must be an object of Cloud Storage or a web
 /// address.
-pub(super) fn linked(node: &Node, out: &mut Refusals) {
+pub(super) fn check_linked(node: &Node, out: &mut Refusals) {
     if !node.check_object(&["mimeType", "fileUri"], out) {
         return;
     }
-    mime_type(node, out);
+    check_mime_type(node, out);
     if node
         .need_text("fileUri", out)
-        .is_some_and(|uri| !is_under(uri, &["gs://", "https://"]))
+        .is_some_and(|uri| !has_scheme(uri, &["gs://", "https://"]))
     {
         node.refuse(out, "file-uri", "Invalid or unsupported file uri");
     }
@@ -42,7 +43,7 @@ pub(super) fn linked(node: &Node, out: &mut Refusals) {
 
 /// `mime-type`: "Unsupported MIME type: image/gif". Documented are PNG, JPEG, WebP, HEIC and HEIF
 /// images; audio, video and text of any kind; and PDF.
-fn mime_type(node: &Node, out: &mut Refusals) {
+fn check_mime_type(node: &Node, out: &mut Refusals) {
     let Some(given) = node.need_text("mimeType", out) else {
         return;
     };

@@ -6,6 +6,8 @@
 //!
 //! - `turns`: the order of contents. `parts`: their parts. `media`: media in parts and responses.
 //! - `tools`: function calls and their responses.
+//!
+//! The comments below name each rule and quote the API's error for it.
 
 mod media;
 mod parts;
@@ -28,7 +30,7 @@ pub fn gemini_contents(body: &Value) -> Vec<Refusal> {
         return out;
     }
     if let Some(node) = body.find("systemInstruction") {
-        system(&node, &mut out);
+        check_system(&node, &mut out);
     }
     let Some(list) = body.need("contents", &mut out) else {
         return out;
@@ -44,7 +46,7 @@ pub fn gemini_contents(body: &Value) -> Vec<Refusal> {
         );
     }
     for node in &contents {
-        content(node, &mut out);
+        check_content(node, &mut out);
     }
     turns::check_order(&contents, &mut out);
     tools::check_pairs(&contents, &mut out);
@@ -53,7 +55,7 @@ pub fn gemini_contents(body: &Value) -> Vec<Refusal> {
 
 /// `system-role`: the instruction's role must be left out, `user` or `system`; the API ignores it.
 /// `system-part`: "systemInstruction: Currently, text only."
-fn system(node: &Node, out: &mut Refusals) {
+fn check_system(node: &Node, out: &mut Refusals) {
     if !node.check_object(&["role", "parts"], out) {
         return;
     }
@@ -70,7 +72,7 @@ fn system(node: &Node, out: &mut Refusals) {
     for part in need_parts(node, out) {
         if part.find("text").is_some() {
             part.check_object(&["text"], out);
-            parts::text(&part, out);
+            parts::check_text(&part, out);
         } else {
             part.refuse(out, "system-part", "system instructions hold text only");
         }
@@ -79,7 +81,7 @@ fn system(node: &Node, out: &mut Refusals) {
 
 /// `role`: "Please use a valid role: user, model." The API allows a single content without a role;
 /// we require one.
-fn content(node: &Node, out: &mut Refusals) {
+fn check_content(node: &Node, out: &mut Refusals) {
     if !node.check_object(&["role", "parts"], out) {
         return;
     }
@@ -89,7 +91,7 @@ fn content(node: &Node, out: &mut Refusals) {
     }
     let parts = need_parts(node, out);
     for part in &parts {
-        parts::part(part, role.unwrap_or_default(), out);
+        parts::check_part(part, role.unwrap_or_default(), out);
     }
     tools::refuse_mixed(node, &parts, out);
 }

@@ -1,4 +1,5 @@
-//! Parts with exactly one data field each, and the roles that may contain them.
+//! Parts with exactly one data field each, and the roles that may contain them. The comments below
+//! name each rule and quote the API's error for it.
 
 use super::{media, tools};
 use crate::{
@@ -18,7 +19,7 @@ const FIELDS: [&str; 5] = [
 /// `part-data`: "required oneof field 'data' must have one initialized field", or "oneof field
 /// 'data' is already set".
 /// `part-role`: only the model's contents have calls, only the user's have responses.
-pub(super) fn part(node: &Node, role: &str, out: &mut Refusals) {
+pub(super) fn check_part(node: &Node, role: &str, out: &mut Refusals) {
     let known: Vec<_> = FIELDS
         .into_iter()
         .chain(["thought", "thoughtSignature"])
@@ -26,7 +27,7 @@ pub(super) fn part(node: &Node, role: &str, out: &mut Refusals) {
     if !node.check_object(&known, out) {
         return;
     }
-    thought(node, role, out);
+    check_thought(node, role, out);
     let held: Vec<_> = FIELDS
         .into_iter()
         .filter_map(|key| Some((key, node.find(key)?)))
@@ -50,17 +51,17 @@ pub(super) fn part(node: &Node, role: &str, out: &mut Refusals) {
         );
     }
     match *key {
-        "text" => text(node, out),
-        "inlineData" => media::inline(field, out),
-        "fileData" => media::linked(field, out),
-        "functionCall" => tools::call(field, out),
-        _ => tools::response(field, out),
+        "text" => check_text(node, out),
+        "inlineData" => media::check_inline(field, out),
+        "fileData" => media::check_linked(field, out),
+        "functionCall" => tools::check_call(field, out),
+        _ => tools::check_response(field, out),
     }
 }
 
 /// `text-empty`: "Unable to submit request because it has an empty text parameter." Models may
 /// stream a signature on an empty text; we require that it is moved to a part with text.
-pub(super) fn text(part: &Node, out: &mut Refusals) {
+pub(super) fn check_text(part: &Node, out: &mut Refusals) {
     if part.need_text("text", out) == Some("") {
         part.refuse(
             out,
@@ -73,7 +74,7 @@ pub(super) fn text(part: &Node, out: &mut Refusals) {
 /// `thought-role`: only the model's contents have thoughts.
 /// `signature`: "thought_signature: Base64 decoding failed"; protobuf's JSON accepts bytes as
 /// base64 of either alphabet, with or without padding.
-fn thought(node: &Node, role: &str, out: &mut Refusals) {
+fn check_thought(node: &Node, role: &str, out: &mut Refusals) {
     let flag = node.find("thought");
     if let Some(flag) = flag.as_ref().filter(|flag| !flag.value.is_boolean()) {
         flag.refuse_type("a boolean", out);

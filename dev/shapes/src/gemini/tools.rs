@@ -1,4 +1,5 @@
-//! Function calls, their responses, and how they are paired.
+//! Function calls, their responses, and how they are paired. The comments below name each rule and
+//! quote the API's error for it.
 
 use std::collections::HashSet;
 
@@ -21,12 +22,12 @@ pub(super) fn holds_response(content: &Node) -> bool {
 }
 
 /// `args`: "Invalid value at 'function_call.args', Starting an object on a scalar field"; may be
-/// left out if there are none.
-pub(super) fn call(node: &Node, out: &mut Refusals) {
+/// left out if there are no arguments.
+pub(super) fn check_call(node: &Node, out: &mut Refusals) {
     if !node.check_object(&["id", "name", "args"], out) {
         return;
     }
-    check_name(node, out);
+    check_name_and_id(node, out);
     if let Some(args) = node.find("args").filter(|args| !args.value.is_object()) {
         args.refuse(out, "args", "function_call.args is a JSON object");
     }
@@ -36,11 +37,11 @@ pub(super) fn call(node: &Node, out: &mut Refusals) {
 /// scalar; it must be an object.
 /// `response-part`: anything that is not JSON (images, documents) belongs in the response's own
 /// `parts`, as inlineData or fileData.
-pub(super) fn response(node: &Node, out: &mut Refusals) {
+pub(super) fn check_response(node: &Node, out: &mut Refusals) {
     if !node.check_object(&["id", "name", "response", "parts"], out) {
         return;
     }
-    check_name(node, out);
+    check_name_and_id(node, out);
     if let Some(response) = node
         .need("response", out)
         .filter(|response| !response.value.is_object())
@@ -59,8 +60,8 @@ pub(super) fn response(node: &Node, out: &mut Refusals) {
             continue;
         }
         match (part.find("inlineData"), part.find("fileData")) {
-            (Some(data), None) => media::inline(&data, out),
-            (None, Some(file)) => media::linked(&file, out),
+            (Some(data), None) => media::check_inline(&data, out),
+            (None, Some(file)) => media::check_linked(&file, out),
             _ => part.refuse(
                 out,
                 "response-part",
@@ -74,7 +75,7 @@ pub(super) fn response(node: &Node, out: &mut Refusals) {
 /// alphanumeric (a-z, A-Z, 0-9), underscores (_), dots (.), colons (:), or dashes (-), with a
 /// maximum length of 64."
 /// `call-id`: an empty id must be left out.
-fn check_name(node: &Node, out: &mut Refusals) {
+fn check_name_and_id(node: &Node, out: &mut Refusals) {
     if node
         .need_text("name", out)
         .is_some_and(|name| !is_name(name))
@@ -191,7 +192,7 @@ fn responses<'a>(content: &Node<'a>) -> Vec<Node<'a>> {
     fields(content, "user", "functionResponse")
 }
 
-/// The values of one key among the parts of a content of a role.
+/// The values under `key` in the parts of a content with this role. Empty if it has another role.
 fn fields<'a>(content: &Node<'a>, role: &str, key: &str) -> Vec<Node<'a>> {
     if content.str_of("role") != Some(role) {
         return Vec::new();

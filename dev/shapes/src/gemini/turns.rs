@@ -1,4 +1,4 @@
-//! The order of contents.
+//! The order of contents. The comment below names each rule and quotes the API's error for it.
 
 use super::tools::{holds_call, holds_response};
 use crate::node::{Node, Refusals};
@@ -11,7 +11,7 @@ use crate::node::{Node, Refusals};
 /// after function responses is a separate content, because the responses' content may contain
 /// nothing else.
 /// `call-turn`: "Please ensure that function call turn comes immediately after a user turn or after
-/// a function response turn"; replaces the two rules above for contents with calls.
+/// a function response turn"; replaces `first-role` and `same-role` for contents with calls.
 pub(super) fn check_order(contents: &[Node], out: &mut Refusals) {
     let before = std::iter::once(None).chain(contents.iter().map(Some));
     for (before, node) in before.zip(contents) {

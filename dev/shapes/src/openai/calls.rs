@@ -1,4 +1,5 @@
-//! Tool calls and their answers.
+//! Tool calls and their answers. The comments below name each rule and quote a server's error for
+//! it.
 
 use std::collections::HashSet;
 
@@ -26,7 +27,7 @@ pub(super) fn check_list(list: &Node, out: &mut Refusals) {
     }
     let mut seen = HashSet::new();
     for node in &calls {
-        call(node, out);
+        check_call(node, out);
         if let Some(id) = node.str_of("id")
             && !seen.insert(id)
         {
@@ -42,7 +43,7 @@ pub(super) fn check_list(list: &Node, out: &mut Refusals) {
 /// `call-type`: only functions are allowed; other servers do not know OpenAI's `custom`.
 /// `call-id`: "Invalid `messages[1].tool_calls[0].id`: string too long. Expected a string with
 /// maximum length 40"; it must not be empty either.
-fn call(node: &Node, out: &mut Refusals) {
+fn check_call(node: &Node, out: &mut Refusals) {
     if !node.check_object(&["id", "type", "function"], out) {
         return;
     }
@@ -67,7 +68,7 @@ fn call(node: &Node, out: &mut Refusals) {
         );
     }
     if let Some(named) = node.need("function", out) {
-        function(&named, out);
+        check_function(&named, out);
     }
 }
 
@@ -75,7 +76,7 @@ fn call(node: &Node, out: &mut Refusals) {
 /// 64 characters.
 /// `arguments`: a string that contains a JSON object. OpenAI accepts any string; llama.cpp ("Failed
 /// to parse tool call arguments as JSON") and vLLM parse it.
-fn function(node: &Node, out: &mut Refusals) {
+fn check_function(node: &Node, out: &mut Refusals) {
     if !node.check_object(&["name", "arguments"], out) {
         return;
     }
@@ -107,7 +108,8 @@ fn function(node: &Node, out: &mut Refusals) {
 /// `result-repeated`: a call has one answer; for a second one there is no open call left.
 pub(super) fn check_answers(messages: &[Node], out: &mut Refusals) {
     let mut open: Vec<(&str, Node)> = Vec::new();
-    let mut asked: HashSet<&str> = HashSet::new();
+    // The ids of all calls of the newest assistant message; `open` has those without an answer.
+    let mut called: HashSet<&str> = HashSet::new();
     for message in messages {
         if message.str_of("role") == Some("tool") {
             let Some(id) = message.str_of("tool_call_id") else {
@@ -115,7 +117,7 @@ pub(super) fn check_answers(messages: &[Node], out: &mut Refusals) {
             };
             if let Some(place) = open.iter().position(|(waiting, _)| *waiting == id) {
                 open.remove(place);
-            } else if asked.contains(id) {
+            } else if called.contains(id) {
                 message.refuse(
                     out,
                     "result-repeated",
@@ -128,7 +130,7 @@ pub(super) fn check_answers(messages: &[Node], out: &mut Refusals) {
             continue;
         }
         refuse_open(&mut open, out);
-        asked.clear();
+        called.clear();
         let calls = if message.str_of("role") == Some("assistant") {
             message.each_of("tool_calls")
         } else {
@@ -137,7 +139,7 @@ pub(super) fn check_answers(messages: &[Node], out: &mut Refusals) {
         let named = calls
             .into_iter()
             .filter_map(|call| Some((call.str_of("id")?, call)));
-        open = named.filter(|(id, _)| asked.insert(id)).collect();
+        open = named.filter(|(id, _)| called.insert(id)).collect();
     }
     refuse_open(&mut open, out);
 }

@@ -1,7 +1,8 @@
-//! Content of chat messages: a string, or typed parts that are allowed for the role.
+//! Content of chat messages: a string, or typed parts that are allowed for the role. The comments
+//! below name each rule and quote a server's error for it.
 
 use crate::{
-    address::{data_url, is_under},
+    address::{data_url, has_scheme},
     base64,
     node::{Node, Refusals},
 };
@@ -15,7 +16,7 @@ pub(super) fn need_content(message: &Node, role: &str, out: &mut Refusals) {
         .find("content")
         .filter(|content| !content.value.is_null())
     {
-        Some(content) => of(&content, role, out),
+        Some(content) => check_content(&content, role, out),
         None => message.refuse(
             out,
             "content-missing",
@@ -24,12 +25,13 @@ pub(super) fn need_content(message: &Node, role: &str, out: &mut Refusals) {
     }
 }
 
-/// A string or a list of parts: "expected one of a string or array of objects".
-pub(super) fn of(content: &Node, role: &str, out: &mut Refusals) {
+/// Checks content that is present. If it is neither a string nor a list of parts: "expected one of
+/// a string or array of objects".
+pub(super) fn check_content(content: &Node, role: &str, out: &mut Refusals) {
     if let Some(text) = content.value.as_str() {
         refuse_empty(content, text, role, out);
     } else if content.value.is_array() {
-        parts(content, role, out);
+        check_parts(content, role, out);
     } else {
         content.refuse_type("one of a string or array of objects", out);
     }
@@ -51,7 +53,7 @@ fn refuse_empty(content: &Node, text: &str, role: &str, out: &mut Refusals) {
 /// `parts-empty`: "Invalid `messages[0].content`: empty array. Expected an array with minimum
 /// length 1."
 /// `refusal-alone`: content is one or more parts of type text, or exactly one of type refusal.
-fn parts(content: &Node, role: &str, out: &mut Refusals) {
+fn check_parts(content: &Node, role: &str, out: &mut Refusals) {
     let parts = content.each();
     if parts.is_empty() {
         content.refuse(
@@ -61,7 +63,7 @@ fn parts(content: &Node, role: &str, out: &mut Refusals) {
         );
     }
     for node in &parts {
-        part(node, role, out);
+        check_part(node, role, out);
     }
     if role == "assistant"
         && parts.len() > 1
@@ -80,16 +82,16 @@ fn parts(content: &Node, role: &str, out: &mut Refusals) {
 /// `part-type`: "Invalid value: 'image'. Supported values are: 'text' and 'image_url'", or "Image
 /// URLs are only allowed for messages with role 'user', but this message with role 'tool' contains
 /// an image URL."
-fn part(node: &Node, role: &str, out: &mut Refusals) {
+fn check_part(node: &Node, role: &str, out: &mut Refusals) {
     let Some((named, kind)) = node.kind(out) else {
         return;
     };
     match (kind, role) {
-        ("text", _) => text(node, out),
-        ("refusal", "assistant") => refusal(node, out),
-        ("image_url", "user") => image(node, out),
-        ("input_audio", "user") => audio(node, out),
-        ("file", "user") => file(node, out),
+        ("text", _) => check_text(node, out),
+        ("refusal", "assistant") => check_refusal(node, out),
+        ("image_url", "user") => check_image(node, out),
+        ("input_audio", "user") => check_audio(node, out),
+        ("file", "user") => check_file(node, out),
         _ => named.refuse(
             out,
             "part-type",
@@ -99,7 +101,7 @@ fn part(node: &Node, role: &str, out: &mut Refusals) {
 }
 
 /// `text-empty`: Moonshot: "text content is empty". OpenAI accepts an empty text part.
-fn text(node: &Node, out: &mut Refusals) {
+fn check_text(node: &Node, out: &mut Refusals) {
     node.check_object(&["type", "text"], out);
     if node.need_text("text", out) == Some("") {
         node.refuse(out, "text-empty", "text content is empty");
@@ -107,7 +109,7 @@ fn text(node: &Node, out: &mut Refusals) {
 }
 
 /// The model's refusal, which replaces an answer.
-fn refusal(node: &Node, out: &mut Refusals) {
+fn check_refusal(node: &Node, out: &mut Refusals) {
     node.check_object(&["type", "refusal"], out);
     node.need_text("refusal", out);
 }
@@ -115,7 +117,7 @@ fn refusal(node: &Node, out: &mut Refusals) {
 /// `image-url`: "Expected a base64-encoded data URL with an image MIME type", "You uploaded an
 /// unsupported image" unless it is PNG, JPEG, GIF or WebP; or a web address.
 /// `image-detail`: one of auto, low, high.
-fn image(node: &Node, out: &mut Refusals) {
+fn check_image(node: &Node, out: &mut Refusals) {
     node.check_object(&["type", "image_url"], out);
     let Some(image) = node.need("image_url", out) else {
         return;
@@ -126,7 +128,7 @@ fn image(node: &Node, out: &mut Refusals) {
     if let Some(url) = image.need_text("url", out) {
         let is_inline = data_url(url)
             .is_some_and(|(kind, data)| IMAGES.contains(&kind) && base64::is_standard(data));
-        if !is_inline && !is_under(url, &["https://", "http://"]) {
+        if !is_inline && !has_scheme(url, &["https://", "http://"]) {
             image.refuse(
                 out,
                 "image-url",
@@ -145,9 +147,9 @@ fn image(node: &Node, out: &mut Refusals) {
     }
 }
 
-/// `audio-data`: base64 without a data URL.
+/// `audio-data`: the data must be plain base64, not a data URL.
 /// `audio-format`: "Supported values are: 'wav' and 'mp3'".
-fn audio(node: &Node, out: &mut Refusals) {
+fn check_audio(node: &Node, out: &mut Refusals) {
     node.check_object(&["type", "input_audio"], out);
     let Some(audio) = node.need("input_audio", out) else {
         return;
@@ -177,7 +179,7 @@ fn audio(node: &Node, out: &mut Refusals) {
 /// required parameter".
 /// `file-data`: "Expected a base64-encoded data URL with an application/pdf MIME type", which is
 /// the only type that every model accepts.
-fn file(node: &Node, out: &mut Refusals) {
+fn check_file(node: &Node, out: &mut Refusals) {
     node.check_object(&["type", "file"], out);
     let Some(file) = node.need("file", out) else {
         return;

@@ -3,6 +3,8 @@
 //! for example against a system message further down or against roles that do not alternate.
 //!
 //! - `content`: the content of a message. `calls`: tool calls and their answers.
+//!
+//! The comments below name each rule and quote a server's error for it.
 
 mod calls;
 mod content;
@@ -33,7 +35,7 @@ pub fn openai_chat(body: &Value) -> Vec<Refusal> {
     };
     need_messages(&list, &messages, &mut out);
     for node in &messages {
-        message(node, &mut out);
+        check_message(node, &mut out);
     }
     calls::check_answers(&messages, &mut out);
     refuse_assistant_tail(&messages, &mut out);
@@ -62,7 +64,7 @@ fn need_messages(list: &Node, messages: &[Node], out: &mut Refusals) {
 /// `role`: "Invalid value: 'x'. Supported values are: 'system', 'assistant', 'user', 'function',
 /// 'tool', and 'developer'." `function` is deprecated and counts as unknown. Each role has its own
 /// keys.
-fn message(node: &Node, out: &mut Refusals) {
+fn check_message(node: &Node, out: &mut Refusals) {
     let keys: &[&str] = match node.str_of("role") {
         Some("assistant") => &["role", "content", "name", "refusal", "tool_calls"],
         Some("tool") => &["role", "content", "tool_call_id"],
@@ -75,10 +77,10 @@ fn message(node: &Node, out: &mut Refusals) {
         return;
     };
     let Some(role) = named.text(out) else { return };
-    author(node, out);
+    check_author(node, out);
     match role {
         "system" | "developer" | "user" => content::need_content(node, role, out),
-        "assistant" => assistant(node, out),
+        "assistant" => check_assistant(node, out),
         "tool" => {
             content::need_content(node, role, out);
             node.need_text("tool_call_id", out);
@@ -93,7 +95,7 @@ fn message(node: &Node, out: &mut Refusals) {
 
 /// `author`: "Invalid `messages[0].name`: string does not match pattern. Expected a string that
 /// matches the pattern `^[^\s<|\\/>]+$`", with at most 64 characters.
-fn author(node: &Node, out: &mut Refusals) {
+fn check_author(node: &Node, out: &mut Refusals) {
     let Some(name) = node.find("name") else {
         return;
     };
@@ -111,7 +113,7 @@ fn author(node: &Node, out: &mut Refusals) {
 /// `assistant-empty`: llama.cpp: "Assistant message must contain either 'content' or
 /// 'tool_calls'!"; Mistral and Moonshot ("message with role 'assistant' must not be empty") also
 /// refuse an empty string without calls, and so do we. A refusal by the model counts as content.
-fn assistant(node: &Node, out: &mut Refusals) {
+fn check_assistant(node: &Node, out: &mut Refusals) {
     let has_calls = node.find("tool_calls").is_some();
     if let Some(list) = node.find("tool_calls") {
         calls::check_list(&list, out);
@@ -124,7 +126,7 @@ fn assistant(node: &Node, out: &mut Refusals) {
         .find("content")
         .filter(|content| !content.value.is_null());
     if let Some(content) = &content {
-        content::of(content, "assistant", out);
+        content::check_content(content, "assistant", out);
     }
     let is_empty = content.is_none_or(|content| content.value.as_str() == Some(""));
     if is_empty && !has_calls && refusal.is_none_or(str::is_empty) {

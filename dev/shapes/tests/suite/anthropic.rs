@@ -1,6 +1,6 @@
 //! Tests of the checker for `/v1/messages`: bodies that it refuses and bodies that it accepts.
 
-use crate::broken::{before, said, set, without};
+use crate::broken::{before, rules_and_places, set, without};
 use anneal_shapes::anthropic_messages;
 use serde_json::{Value, json};
 
@@ -10,98 +10,99 @@ fn good() -> Value {
     serde_json::from_str(include_str!("good/anthropic.json")).expect("the file is JSON")
 }
 
+/// Checks that the body causes exactly these refusals, each given as rule and place.
 #[track_caller]
-fn refused(body: &Value, expected: &[(&str, &str)]) {
-    assert_eq!(said(&anthropic_messages(body)), expected);
+fn assert_refusals(body: &Value, expected: &[(&str, &str)]) {
+    assert_eq!(rules_and_places(&anthropic_messages(body)), expected);
 }
 
 /// Checks that replacing one value of the valid body causes exactly one refusal, with this rule and
 /// place.
 #[track_caller]
-fn breaks(at: &str, value: Value, rule: &str, place: &str) {
-    refused(&set(good(), at, value), &[(rule, place)]);
+fn assert_one_refusal(at: &str, value: Value, rule: &str, place: &str) {
+    assert_refusals(&set(good(), at, value), &[(rule, place)]);
 }
 
 #[test]
 fn valid_conversations_pass() {
-    refused(&good(), &[]);
-    refused(
+    assert_refusals(&good(), &[]);
+    assert_refusals(
         &json!({"messages": [{"role": "user", "content": "hi"}]}),
         &[],
     );
-    refused(
+    assert_refusals(
         &json!({"system": "x", "messages": [{"role": "user", "content": "hi"}]}),
         &[],
     );
-    refused(&without(good(), "/messages/2/content/1/content"), &[]);
-    refused(
+    assert_refusals(&without(good(), "/messages/2/content/1/content"), &[]);
+    assert_refusals(
         &set(good(), "/messages/2/content/1/content", json!("")),
         &[],
     );
     let thought = json!({"type": "thinking", "thinking": "then", "signature": "c2ln"});
-    refused(&before(good(), "/messages/1/content/3", thought), &[]);
+    assert_refusals(&before(good(), "/messages/1/content/3", thought), &[]);
 }
 
 #[test]
-fn the_body_holds_a_system_prompt_and_messages() {
-    refused(&json!("x"), &[("type", "")]);
-    refused(&json!({"system": "x"}), &[("missing", "")]);
-    refused(&json!({"messages": {}}), &[("type", "/messages")]);
-    refused(&json!({"messages": []}), &[("messages-empty", "/messages")]);
-    breaks("/max_tokens", json!(1), "unknown-key", "/max_tokens");
+fn the_body_has_only_a_system_prompt_and_messages() {
+    assert_refusals(&json!("x"), &[("type", "")]);
+    assert_refusals(&json!({"system": "x"}), &[("missing", "")]);
+    assert_refusals(&json!({"messages": {}}), &[("type", "/messages")]);
+    assert_refusals(&json!({"messages": []}), &[("messages-empty", "/messages")]);
+    assert_one_refusal("/max_tokens", json!(1), "unknown-key", "/max_tokens");
 }
 
 #[test]
 fn a_system_prompt_is_non_empty_text() {
-    breaks("/system", json!(""), "system-empty", "/system");
-    breaks("/system", json!([]), "system-empty", "/system");
-    breaks("/system", json!(" \n"), "text-blank", "/system");
-    breaks("/system", Value::Null, "type", "/system");
-    breaks(
+    assert_one_refusal("/system", json!(""), "system-empty", "/system");
+    assert_one_refusal("/system", json!([]), "system-empty", "/system");
+    assert_one_refusal("/system", json!(" \n"), "text-blank", "/system");
+    assert_one_refusal("/system", Value::Null, "type", "/system");
+    assert_one_refusal(
         "/system/0",
         json!({"type": "text", "text": ""}),
         "text-empty",
         "/system/0",
     );
     let image = good()["messages"][0]["content"][2].clone();
-    breaks("/system/0", image, "block-type", "/system/0/type");
+    assert_one_refusal("/system/0", image, "block-type", "/system/0/type");
 }
 
 #[test]
-fn roles_are_user_and_assistant() {
-    breaks("/messages/3/role", json!("system"), "role", "/messages/3");
-    breaks(
+fn other_roles_than_user_and_assistant_are_refused() {
+    assert_one_refusal("/messages/3/role", json!("system"), "role", "/messages/3");
+    assert_one_refusal(
         "/messages/3/name",
         json!("ada"),
         "unknown-key",
         "/messages/3/name",
     );
-    refused(
+    assert_refusals(
         &without(good(), "/messages/3/role"),
         &[("missing", "/messages/3")],
     );
-    refused(
+    assert_refusals(
         &without(good(), "/messages/3/content"),
         &[("missing", "/messages/3")],
     );
 }
 
 #[test]
-fn roles_alternate_from_user_to_user() {
+fn roles_alternate_and_the_user_is_first_and_last() {
     let hello = |role: &str| json!({"role": role, "content": "hello"});
-    refused(
+    assert_refusals(
         &before(good(), "/messages/0", hello("assistant")),
         &[("first-role", "/messages/0")],
     );
-    refused(
+    assert_refusals(
         &before(good(), "/messages/0", hello("user")),
         &[("same-role", "/messages/1")],
     );
-    refused(
+    assert_refusals(
         &before(good(), "/messages/3", hello("assistant")),
         &[("same-role", "/messages/4")],
     );
-    refused(
+    assert_refusals(
         &before(good(), "/messages/5", hello("assistant")),
         &[("last-role", "/messages/5")],
     );
@@ -110,48 +111,48 @@ fn roles_alternate_from_user_to_user() {
         ("last-role", "/messages/5"),
         ("trailing-space", "/messages/5"),
     ];
-    refused(&before(good(), "/messages/5", spaced), &expected);
+    assert_refusals(&before(good(), "/messages/5", spaced), &expected);
 }
 
 #[test]
 fn content_is_not_empty() {
-    breaks(
+    assert_one_refusal(
         "/messages/4/content",
         json!(""),
         "content-empty",
         "/messages/4/content",
     );
-    breaks(
+    assert_one_refusal(
         "/messages/4/content",
         json!([]),
         "content-empty",
         "/messages/4/content",
     );
-    breaks(
+    assert_one_refusal(
         "/messages/4/content",
         json!(" "),
         "text-blank",
         "/messages/4/content",
     );
-    breaks(
+    assert_one_refusal(
         "/messages/4/content",
         json!({}),
         "type",
         "/messages/4/content",
     );
-    breaks(
+    assert_one_refusal(
         "/messages/0/content/0/text",
         json!(""),
         "text-empty",
         "/messages/0/content/0",
     );
-    breaks(
+    assert_one_refusal(
         "/messages/0/content/0/text",
         json!("\t\n "),
         "text-blank",
         "/messages/0/content/0",
     );
-    breaks(
+    assert_one_refusal(
         "/messages/2/content/1/content/0",
         json!({"type": "text", "text": ""}),
         "text-empty",
@@ -160,48 +161,48 @@ fn content_is_not_empty() {
 }
 
 #[test]
-fn blocks_belong_to_their_role() {
+fn blocks_are_refused_in_a_role_that_may_not_have_them() {
     let image = good()["messages"][0]["content"][1].clone();
-    breaks(
+    assert_one_refusal(
         "/messages/1/content/2",
         image,
         "block-type",
         "/messages/1/content/2/type",
     );
     let thought = good()["messages"][1]["content"][0].clone();
-    breaks(
+    assert_one_refusal(
         "/messages/0/content/0",
         thought,
         "block-type",
         "/messages/0/content/0/type",
     );
     let call = json!({"type": "tool_use", "id": "a", "name": "f", "input": {}});
-    breaks(
+    assert_one_refusal(
         "/messages/0/content/0",
         call,
         "block-type",
         "/messages/0/content/0/type",
     );
     let result = json!({"type": "tool_result", "tool_use_id": "a"});
-    breaks(
+    assert_one_refusal(
         "/messages/2/content/1/content/0",
         result,
         "block-type",
         "/messages/2/content/1/content/0/type",
     );
-    breaks(
+    assert_one_refusal(
         "/messages/0/content/0/type",
         json!("input_text"),
         "block-type",
         "/messages/0/content/0/type",
     );
-    breaks(
+    assert_one_refusal(
         "/messages/0/content/0",
         json!("text"),
         "type",
         "/messages/0/content/0",
     );
-    breaks(
+    assert_one_refusal(
         "/messages/0/content/0/citations",
         json!([]),
         "unknown-key",
@@ -210,50 +211,50 @@ fn blocks_belong_to_their_role() {
 }
 
 #[test]
-fn media_are_complete() {
+fn media_need_an_accepted_type_valid_data_and_an_https_url() {
     let image = "/messages/0/content/1/source";
-    breaks(
+    assert_one_refusal(
         &format!("{image}/media_type"),
         json!("image/tiff"),
         "media-type",
         image,
     );
     for data in ["", "a", "data:image/png;base64,QQ=="] {
-        breaks(&format!("{image}/data"), json!(data), "base64", image);
+        assert_one_refusal(&format!("{image}/data"), json!(data), "base64", image);
     }
-    breaks(
+    assert_one_refusal(
         image,
         json!({"type": "file", "file_id": "f"}),
         "source-type",
         &format!("{image}/type"),
     );
     for url in ["", "http://example.org/a.png", "gs://a/b"] {
-        breaks(
+        assert_one_refusal(
             "/messages/0/content/2/source/url",
             json!(url),
             "url",
             "/messages/0/content/2/source",
         );
     }
-    breaks(
+    assert_one_refusal(
         "/messages/0/content/3/source/media_type",
         json!("text/html"),
         "media-type",
         "/messages/0/content/3/source",
     );
-    breaks(
+    assert_one_refusal(
         "/messages/0/content/3/title",
         json!(1),
         "type",
         "/messages/0/content/3/title",
     );
-    breaks(
+    assert_one_refusal(
         "/messages/0/content/4/source/data",
         json!(" "),
         "document-text",
         "/messages/0/content/4/source",
     );
-    breaks(
+    assert_one_refusal(
         "/messages/2/content/1/content/1/source/data",
         json!("?"),
         "base64",
@@ -262,34 +263,34 @@ fn media_are_complete() {
 }
 
 #[test]
-fn thinking_comes_first_signed_and_not_last() {
+fn thinking_is_signed_and_comes_first_and_not_last() {
     let content = "/messages/1/content";
     let swapped = before(
         good(),
         &format!("{content}/0"),
         json!({"type": "text", "text": "Well."}),
     );
-    refused(&swapped, &[("thinking-first", content)]);
+    assert_refusals(&swapped, &[("thinking-first", content)]);
     let thought = json!({"type": "thinking", "thinking": "so", "signature": "c2ln"});
-    refused(
+    assert_refusals(
         &set(good(), "/messages/3/content", json!([thought])),
         &[("thinking-last", "/messages/3/content")],
     );
-    breaks(
+    assert_one_refusal(
         &format!("{content}/0/signature"),
         json!(""),
         "signature",
         &format!("{content}/0"),
     );
-    refused(
+    assert_refusals(
         &without(good(), &format!("{content}/0/signature")),
         &[("missing", "/messages/1/content/0")],
     );
-    refused(
+    assert_refusals(
         &without(good(), &format!("{content}/0/thinking")),
         &[("missing", "/messages/1/content/0")],
     );
-    breaks(
+    assert_one_refusal(
         &format!("{content}/1/data"),
         json!(""),
         "redacted-data",
@@ -298,17 +299,17 @@ fn thinking_comes_first_signed_and_not_last() {
 }
 
 #[test]
-fn calls_are_complete() {
+fn calls_need_a_valid_name_id_and_input() {
     let call = "/messages/1/content/3";
     for name in ["", "look.up", &"f".repeat(65)] {
-        breaks(&format!("{call}/name"), json!(name), "tool-name", call);
+        assert_one_refusal(&format!("{call}/name"), json!(name), "tool-name", call);
     }
     for input in [json!("{}"), json!([]), Value::Null] {
-        breaks(&format!("{call}/input"), input, "input", call);
+        assert_one_refusal(&format!("{call}/input"), input, "input", call);
     }
     for id in ["", "functions.look:1", &"t".repeat(65)] {
         let body = set(good(), &format!("{call}/id"), json!(id));
-        refused(
+        assert_refusals(
             &set(body, "/messages/2/content/1/tool_use_id", json!(id)),
             &[("call-id", call)],
         );
@@ -320,7 +321,7 @@ fn names_and_ids_of_64_characters_pass() {
     let longest = json!("a".repeat(64));
     let body = set(good(), "/messages/1/content/3/name", longest.clone());
     let body = set(body, "/messages/1/content/3/id", longest.clone());
-    refused(
+    assert_refusals(
         &set(body, "/messages/2/content/1/tool_use_id", longest),
         &[],
     );
@@ -337,39 +338,39 @@ fn ids_are_unique_in_the_whole_request() {
         .as_array_mut()
         .expect("a list")
         .splice(3..3, again);
-    refused(&body, &[("call-id-repeated", "/messages/3/content/3")]);
+    assert_refusals(&body, &[("call-id-repeated", "/messages/3/content/3")]);
 }
 
 #[test]
 fn every_call_has_its_result_in_the_next_message() {
     let lost = without(good(), "/messages/2/content/0");
-    refused(&lost, &[("call-without-result", "/messages/1/content/4")]);
+    assert_refusals(&lost, &[("call-without-result", "/messages/1/content/4")]);
     let mut cut = good();
     cut["messages"].as_array_mut().expect("a list").truncate(2);
     let calls = [
         ("call-without-result", "/messages/1/content/3"),
         ("call-without-result", "/messages/1/content/4"),
     ];
-    refused(&cut, &[("last-role", "/messages/1"), calls[0], calls[1]]);
+    assert_refusals(&cut, &[("last-role", "/messages/1"), calls[0], calls[1]]);
 }
 
 #[test]
 fn every_result_has_a_call_in_the_message_before() {
     let result = |id: &str| json!({"type": "tool_result", "tool_use_id": id});
     let (none, repeated) = ("result-without-call", "result-repeated");
-    refused(
+    assert_refusals(
         &before(good(), "/messages/2/content/0", result("toolu_3")),
         &[(none, "/messages/2/content/0")],
     );
-    refused(
+    assert_refusals(
         &before(good(), "/messages/4/content/0", result("toolu_1")),
         &[(none, "/messages/4/content/0")],
     );
-    refused(
+    assert_refusals(
         &before(good(), "/messages/0/content/0", result("toolu_1")),
         &[(none, "/messages/0/content/0")],
     );
-    refused(
+    assert_refusals(
         &before(good(), "/messages/2/content/2", result("toolu_1")),
         &[(repeated, "/messages/2/content/2")],
     );
@@ -379,47 +380,47 @@ fn every_result_has_a_call_in_the_message_before() {
 fn results_precede_text() {
     let text = json!({"type": "text", "text": "Here:"});
     let body = before(good(), "/messages/2/content/1", text);
-    refused(&body, &[("results-first", "/messages/2/content/2")]);
+    assert_refusals(&body, &[("results-first", "/messages/2/content/2")]);
 }
 
 #[test]
 fn an_error_contains_non_empty_text() {
     let result = "/messages/2/content/0";
-    breaks(
+    assert_one_refusal(
         &format!("{result}/content"),
         json!(""),
         "error-empty",
         result,
     );
-    breaks(
+    assert_one_refusal(
         &format!("{result}/content"),
         json!([]),
         "error-empty",
         result,
     );
-    refused(
+    assert_refusals(
         &without(good(), &format!("{result}/content")),
         &[("error-empty", result)],
     );
-    breaks(
+    assert_one_refusal(
         "/messages/2/content/1/is_error",
         json!(true),
         "error-content",
         "/messages/2/content/1",
     );
-    breaks(
+    assert_one_refusal(
         &format!("{result}/is_error"),
         json!("true"),
         "type",
         &format!("{result}/is_error"),
     );
-    breaks(
+    assert_one_refusal(
         "/messages/2/content/1/content",
         json!([]),
         "result-empty",
         "/messages/2/content/1",
     );
-    breaks(
+    assert_one_refusal(
         "/messages/2/content/1/content",
         json!({}),
         "type",
@@ -428,29 +429,29 @@ fn an_error_contains_non_empty_text() {
 }
 
 #[test]
-fn at_most_four_cache_marks_on_blocks_that_allow_them() {
+fn four_cache_marks_are_allowed_but_none_on_thinking_or_empty_text() {
     let mark = json!({"type": "ephemeral", "ttl": "1h"});
     let fifth = "/messages/4/content/0/cache_control";
-    breaks(
+    assert_one_refusal(
         "/messages/0/content/0/cache_control",
         mark.clone(),
         "cache-count",
         fifth,
     );
     let thinking = "/messages/1/content/0/cache_control";
-    refused(
+    assert_refusals(
         &set(without(good(), fifth), thinking, mark),
         &[("unknown-key", thinking)],
     );
-    breaks(
+    assert_one_refusal(
         &format!("{fifth}/type"),
         json!("persistent"),
         "cache-type",
         fifth,
     );
-    breaks(&format!("{fifth}/ttl"), json!("1d"), "cache-ttl", fifth);
-    breaks(&format!("{fifth}/ttl"), json!("1h"), "cache-order", fifth);
-    breaks(
+    assert_one_refusal(&format!("{fifth}/ttl"), json!("1d"), "cache-ttl", fifth);
+    assert_one_refusal(&format!("{fifth}/ttl"), json!("1h"), "cache-order", fifth);
+    assert_one_refusal(
         "/messages/4/content/0/text",
         json!(""),
         "cache-on-empty",

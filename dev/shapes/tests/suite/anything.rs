@@ -1,4 +1,5 @@
-//! No JSON makes a checker panic, and each refusal points to an existing place in the body.
+//! Properties of the checkers: no JSON makes them panic, and each refusal points to an existing
+//! place in the body.
 
 use anneal_shapes::{Refusal, anthropic_messages, gemini_contents, openai_chat};
 use proptest::{prelude::*, sample::Index};
@@ -47,18 +48,18 @@ fn good() -> [(Value, Checker); 3] {
 }
 
 /// Collects pointers to all values inside a value, including the value itself.
-fn places(value: &Value, at: &str, found: &mut Vec<String>) {
+fn collect_places(value: &Value, at: &str, found: &mut Vec<String>) {
     found.push(at.to_owned());
     match value {
         Value::Array(items) => {
             items
                 .iter()
                 .enumerate()
-                .for_each(|(index, item)| places(item, &format!("{at}/{index}"), found));
+                .for_each(|(index, item)| collect_places(item, &format!("{at}/{index}"), found));
         }
         Value::Object(fields) => fields.iter().for_each(|(key, field)| {
             let key = key.replace('~', "~0").replace('/', "~1");
-            places(field, &format!("{at}/{key}"), found);
+            collect_places(field, &format!("{at}/{key}"), found);
         }),
         _ => {}
     }
@@ -68,7 +69,7 @@ fn places(value: &Value, at: &str, found: &mut Vec<String>) {
 /// to that object under this key or to that list as its last item.
 fn put(body: &mut Value, place: Index, beside: Option<String>, new: Value) {
     let mut found = Vec::new();
-    places(body, "", &mut found);
+    collect_places(body, "", &mut found);
     let target = body
         .pointer_mut(place.get::<String>(&found))
         .expect("the place was found in the body");
@@ -84,7 +85,7 @@ fn check(checker: Checker, body: &Value) -> Result<(), TestCaseError> {
     for refusal in checker(body) {
         prop_assert!(
             body.pointer(&refusal.at).is_some(),
-            "{refusal} points nowhere in {body}"
+            "{refusal} points to a place that does not exist in {body}"
         );
     }
     Ok(())

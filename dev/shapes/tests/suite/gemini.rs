@@ -1,6 +1,6 @@
 //! Tests of the checker for `generateContent`: bodies that it refuses and bodies that it accepts.
 
-use crate::broken::{before, said, set, without};
+use crate::broken::{before, rules_and_places, set, without};
 use anneal_shapes::gemini_contents;
 use serde_json::{Value, json};
 
@@ -10,16 +10,17 @@ fn good() -> Value {
     serde_json::from_str(include_str!("good/gemini.json")).expect("the file is JSON")
 }
 
+/// Checks that the body causes exactly these refusals, each given as rule and place.
 #[track_caller]
-fn refused(body: &Value, expected: &[(&str, &str)]) {
-    assert_eq!(said(&gemini_contents(body)), expected);
+fn assert_refusals(body: &Value, expected: &[(&str, &str)]) {
+    assert_eq!(rules_and_places(&gemini_contents(body)), expected);
 }
 
 /// Checks that replacing one value of the valid body causes exactly one refusal, with this rule and
 /// place.
 #[track_caller]
-fn breaks(at: &str, value: Value, rule: &str, place: &str) {
-    refused(&set(good(), at, value), &[(rule, place)]);
+fn assert_one_refusal(at: &str, value: Value, rule: &str, place: &str) {
+    assert_refusals(&set(good(), at, value), &[(rule, place)]);
 }
 
 /// The valid body with ids in its calls and responses.
@@ -44,17 +45,17 @@ fn with_ids(calls: [&str; 2], responses: [&str; 2]) -> Value {
 
 #[test]
 fn valid_conversations_pass() {
-    refused(&good(), &[]);
-    refused(
+    assert_refusals(&good(), &[]);
+    assert_refusals(
         &json!({"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}),
         &[],
     );
-    refused(
+    assert_refusals(
         &set(good(), "/systemInstruction/role", json!("system")),
         &[],
     );
-    refused(&without(good(), "/contents/3"), &[]);
-    refused(&with_ids(["a", "b"], ["a", "b"]), &[]);
+    assert_refusals(&without(good(), "/contents/3"), &[]);
+    assert_refusals(&with_ids(["a", "b"], ["a", "b"]), &[]);
 }
 
 #[test]
@@ -65,16 +66,16 @@ fn calls_may_follow_responses() {
         .as_array_mut()
         .expect("a list")
         .splice(3..3, again);
-    refused(&body, &[]);
+    assert_refusals(&body, &[]);
 }
 
 #[test]
-fn the_body_holds_an_instruction_and_contents() {
-    refused(&json!(1), &[("type", "")]);
-    refused(&json!({}), &[("missing", "")]);
-    refused(&json!({"contents": "hi"}), &[("type", "/contents")]);
-    refused(&json!({"contents": []}), &[("contents-empty", "/contents")]);
-    breaks(
+fn the_body_has_only_an_instruction_and_contents() {
+    assert_refusals(&json!(1), &[("type", "")]);
+    assert_refusals(&json!({}), &[("missing", "")]);
+    assert_refusals(&json!({"contents": "hi"}), &[("type", "/contents")]);
+    assert_refusals(&json!({"contents": []}), &[("contents-empty", "/contents")]);
+    assert_one_refusal(
         "/generationConfig",
         json!({}),
         "unknown-key",
@@ -83,39 +84,39 @@ fn the_body_holds_an_instruction_and_contents() {
 }
 
 #[test]
-fn an_instruction_is_text() {
-    breaks(
+fn a_system_instruction_is_non_empty_text() {
+    assert_one_refusal(
         "/systemInstruction",
         json!("x"),
         "type",
         "/systemInstruction",
     );
-    breaks(
+    assert_one_refusal(
         "/systemInstruction/parts",
         json!([]),
         "parts-empty",
         "/systemInstruction",
     );
-    breaks(
+    assert_one_refusal(
         "/systemInstruction/parts/0/text",
         json!(""),
         "text-empty",
         "/systemInstruction/parts/0",
     );
-    breaks(
+    assert_one_refusal(
         "/systemInstruction/role",
         json!("model"),
         "system-role",
         "/systemInstruction/role",
     );
     let image = good()["contents"][0]["parts"][1].clone();
-    breaks(
+    assert_one_refusal(
         "/systemInstruction/parts/0",
         image,
         "system-part",
         "/systemInstruction/parts/0",
     );
-    breaks(
+    assert_one_refusal(
         "/systemInstruction/parts/0/thought",
         json!(true),
         "unknown-key",
@@ -124,18 +125,18 @@ fn an_instruction_is_text() {
 }
 
 #[test]
-fn roles_are_user_and_model() {
-    breaks(
+fn other_roles_than_user_and_model_are_refused() {
+    assert_one_refusal(
         "/contents/4/role",
         json!("assistant"),
         "role",
         "/contents/4",
     );
-    refused(
+    assert_refusals(
         &without(good(), "/contents/4/role"),
         &[("missing", "/contents/4")],
     );
-    breaks(
+    assert_one_refusal(
         "/contents/4/name",
         json!("ada"),
         "unknown-key",
@@ -145,42 +146,42 @@ fn roles_are_user_and_model() {
 
 #[test]
 fn parts_have_exactly_one_data_field() {
-    breaks("/contents/0/parts", json!([]), "parts-empty", "/contents/0");
-    refused(
+    assert_one_refusal("/contents/0/parts", json!([]), "parts-empty", "/contents/0");
+    assert_refusals(
         &without(good(), "/contents/0/parts"),
         &[("missing", "/contents/0")],
     );
-    breaks(
+    assert_one_refusal(
         "/contents/0/parts/0",
         json!({}),
         "part-data",
         "/contents/0/parts/0",
     );
-    breaks(
+    assert_one_refusal(
         "/contents/0/parts/1/text",
         json!("this"),
         "part-data",
         "/contents/0/parts/1",
     );
-    breaks(
+    assert_one_refusal(
         "/contents/0/parts/0/type",
         json!("text"),
         "unknown-key",
         "/contents/0/parts/0/type",
     );
-    breaks(
+    assert_one_refusal(
         "/contents/0/parts/0",
         json!("hi"),
         "type",
         "/contents/0/parts/0",
     );
-    breaks(
+    assert_one_refusal(
         "/contents/0/parts/0/text",
         json!(""),
         "text-empty",
         "/contents/0/parts/0",
     );
-    breaks(
+    assert_one_refusal(
         "/contents/0/parts/0/text",
         json!(1),
         "type",
@@ -189,16 +190,16 @@ fn parts_have_exactly_one_data_field() {
 }
 
 #[test]
-fn calls_are_the_models_and_responses_the_users() {
+fn only_the_model_calls_and_only_the_user_responds() {
     let call = json!({"functionCall": {"name": "f"}});
-    breaks(
+    assert_one_refusal(
         "/contents/0/parts/0",
         call,
         "part-role",
         "/contents/0/parts/0/functionCall",
     );
     let response = json!({"functionResponse": {"name": "f", "response": {}}});
-    breaks(
+    assert_one_refusal(
         "/contents/4/parts/0",
         response,
         "part-role",
@@ -207,20 +208,20 @@ fn calls_are_the_models_and_responses_the_users() {
 }
 
 #[test]
-fn thoughts_are_the_models_and_their_signatures_base64() {
-    breaks(
+fn only_the_model_has_thoughts_and_signatures_are_base64() {
+    assert_one_refusal(
         "/contents/0/parts/0/thought",
         json!(true),
         "thought-role",
         "/contents/0/parts/0",
     );
-    breaks(
+    assert_one_refusal(
         "/contents/0/parts/0/thoughtSignature",
         json!("c2ln"),
         "thought-role",
         "/contents/0/parts/0",
     );
-    breaks(
+    assert_one_refusal(
         "/contents/1/parts/0/thought",
         json!(1),
         "type",
@@ -228,9 +229,9 @@ fn thoughts_are_the_models_and_their_signatures_base64() {
     );
     for signature in ["", "not base64"] {
         let place = "/contents/1/parts/1/thoughtSignature";
-        breaks(place, json!(signature), "signature", place);
+        assert_one_refusal(place, json!(signature), "signature", place);
     }
-    refused(
+    assert_refusals(
         &set(
             good(),
             "/contents/1/parts/1/thoughtSignature",
@@ -241,10 +242,10 @@ fn thoughts_are_the_models_and_their_signatures_base64() {
 }
 
 #[test]
-fn media_are_complete() {
+fn media_need_an_accepted_type_valid_data_and_an_https_or_gs_uri() {
     let inline = "/contents/0/parts/1/inlineData";
     for kind in ["", "png", "image/gif", "application/json", "text/"] {
-        breaks(
+        assert_one_refusal(
             &format!("{inline}/mimeType"),
             json!(kind),
             "mime-type",
@@ -252,9 +253,9 @@ fn media_are_complete() {
         );
     }
     for data in ["", "QQ", "data:image/png;base64,QQ=="] {
-        breaks(&format!("{inline}/data"), json!(data), "base64", inline);
+        assert_one_refusal(&format!("{inline}/data"), json!(data), "base64", inline);
     }
-    breaks(
+    assert_one_refusal(
         &format!("{inline}/displayName"),
         json!("a"),
         "unknown-key",
@@ -262,107 +263,107 @@ fn media_are_complete() {
     );
     let file = "/contents/0/parts/2/fileData";
     for uri in ["", "http://example.org/a.pdf", "files/abc"] {
-        breaks(&format!("{file}/fileUri"), json!(uri), "file-uri", file);
+        assert_one_refusal(&format!("{file}/fileUri"), json!(uri), "file-uri", file);
     }
-    refused(
+    assert_refusals(
         &without(good(), &format!("{file}/mimeType")),
         &[("missing", file)],
     );
 }
 
 #[test]
-fn roles_alternate_from_user_to_user() {
-    let said = |role: &str| json!({"role": role, "parts": [{"text": "hello"}]});
-    refused(
-        &before(good(), "/contents/0", said("model")),
+fn roles_alternate_and_the_user_is_first_and_last() {
+    let hello = |role: &str| json!({"role": role, "parts": [{"text": "hello"}]});
+    assert_refusals(
+        &before(good(), "/contents/0", hello("model")),
         &[("first-role", "/contents/0")],
     );
-    refused(
-        &before(good(), "/contents/0", said("user")),
+    assert_refusals(
+        &before(good(), "/contents/0", hello("user")),
         &[("same-role", "/contents/1")],
     );
-    refused(
-        &before(good(), "/contents/4", said("model")),
+    assert_refusals(
+        &before(good(), "/contents/4", hello("model")),
         &[("same-role", "/contents/5")],
     );
-    refused(
-        &before(good(), "/contents/6", said("model")),
+    assert_refusals(
+        &before(good(), "/contents/6", hello("model")),
         &[("last-role", "/contents/6")],
     );
 }
 
 #[test]
-fn only_one_content_of_the_user_follows_responses() {
+fn at_most_one_content_of_the_user_follows_responses() {
     let more = json!({"role": "user", "parts": [{"text": "Well?"}]});
-    refused(
+    assert_refusals(
         &before(good(), "/contents/4", more),
         &[("same-role", "/contents/4")],
     );
 }
 
 #[test]
-fn calls_follow_the_user() {
-    refused(
+fn calls_come_directly_after_a_content_of_the_user() {
+    assert_refusals(
         &without(good(), "/contents/0"),
         &[("call-turn", "/contents/0")],
     );
-    let said = json!({"role": "model", "parts": [{"text": "Well."}]});
-    refused(
-        &before(good(), "/contents/1", said),
+    let text = json!({"role": "model", "parts": [{"text": "Well."}]});
+    assert_refusals(
+        &before(good(), "/contents/1", text),
         &[("call-turn", "/contents/2")],
     );
 }
 
 #[test]
-fn calls_are_complete() {
+fn calls_and_responses_need_valid_names_ids_and_objects() {
     let call = "/contents/1/parts/1/functionCall";
     let response = "/contents/2/parts/0/functionResponse";
     for name in ["", "1st", "look up", &"f".repeat(65)] {
         let body = set(good(), &format!("{call}/name"), json!(name));
         let body = set(body, &format!("{response}/name"), json!(name));
-        refused(
+        assert_refusals(
             &body,
             &[("function-name", call), ("function-name", response)],
         );
     }
-    breaks(
+    assert_one_refusal(
         &format!("{call}/args"),
         json!("{}"),
         "args",
         &format!("{call}/args"),
     );
-    breaks(
+    assert_one_refusal(
         &format!("{call}/arguments"),
         json!({}),
         "unknown-key",
         &format!("{call}/arguments"),
     );
     for output in [json!("a cat"), json!([]), Value::Null] {
-        breaks(
+        assert_one_refusal(
             &format!("{response}/response"),
             output,
             "response",
             &format!("{response}/response"),
         );
     }
-    refused(
+    assert_refusals(
         &without(good(), &format!("{response}/response")),
         &[("missing", response)],
     );
-    breaks(
+    assert_one_refusal(
         &format!("{response}/parts/0"),
         json!({}),
         "response-part",
         &format!("{response}/parts/0"),
     );
-    breaks(
+    assert_one_refusal(
         &format!("{response}/parts/0/inlineData/data"),
         json!("?"),
         "base64",
         &format!("{response}/parts/0/inlineData"),
     );
     let places = [format!("{call}/id"), format!("{response}/id")];
-    refused(
+    assert_refusals(
         &with_ids(["", "b"], ["", "b"]),
         &[("call-id", &places[0]), ("call-id", &places[1])],
     );
@@ -376,7 +377,7 @@ fn names_of_64_characters_pass() {
         "/contents/1/parts/2/functionCall/name",
         longest.clone(),
     );
-    refused(
+    assert_refusals(
         &set(body, "/contents/2/parts/1/functionResponse/name", longest),
         &[],
     );
@@ -385,15 +386,15 @@ fn names_of_64_characters_pass() {
 #[test]
 fn a_call_turn_has_as_many_responses_as_calls_right_after_it() {
     let count = ("response-count", "/contents/1");
-    refused(&without(good(), "/contents/2/parts/1"), &[count]);
-    refused(&without(good(), "/contents/2"), &[count]);
+    assert_refusals(&without(good(), "/contents/2/parts/1"), &[count]);
+    assert_refusals(&without(good(), "/contents/2"), &[count]);
     let third = json!({"functionResponse": {"name": "count", "response": {}}});
-    refused(
+    assert_refusals(
         &before(good(), "/contents/2/parts/2", third.clone()),
         &[count],
     );
     let alone = json!({"role": "user", "parts": [third]});
-    refused(
+    assert_refusals(
         &set(good(), "/contents/5", alone),
         &[("response-turn", "/contents/5")],
     );
@@ -409,36 +410,36 @@ fn responses_in_two_contents_are_refused() {
         ("response-count", "/contents/1"),
         ("response-turn", "/contents/3"),
     ];
-    refused(&body, &expected);
+    assert_refusals(&body, &expected);
 }
 
 #[test]
-fn a_response_answers_its_call() {
+fn a_response_has_the_name_and_id_of_its_call() {
     let rule = "response-match";
     let (first, second) = (
         "/contents/2/parts/0/functionResponse",
         "/contents/2/parts/1/functionResponse",
     );
-    breaks(
+    assert_one_refusal(
         "/contents/2/parts/1/functionResponse/name",
         json!("look.up"),
         rule,
         second,
     );
-    breaks(
+    assert_one_refusal(
         "/contents/2/parts/1/functionResponse/id",
         json!("b"),
         rule,
         second,
     );
-    refused(&with_ids(["a", "b"], ["a", "c"]), &[(rule, second)]);
-    refused(&with_ids(["a", "b"], ["a", "a"]), &[(rule, second)]);
+    assert_refusals(&with_ids(["a", "b"], ["a", "c"]), &[(rule, second)]);
+    assert_refusals(&with_ids(["a", "b"], ["a", "a"]), &[(rule, second)]);
     let one_name = set(
         with_ids(["a", "b"], ["a", "a"]),
         "/contents/1/parts/2/functionCall/name",
         json!("look.up"),
     );
-    refused(
+    assert_refusals(
         &set(
             one_name,
             "/contents/2/parts/1/functionResponse/name",
@@ -446,11 +447,11 @@ fn a_response_answers_its_call() {
         ),
         &[(rule, second)],
     );
-    refused(
+    assert_refusals(
         &with_ids(["a", "b"], ["b", "a"]),
         &[(rule, first), (rule, second)],
     );
-    refused(
+    assert_refusals(
         &with_ids(["a", "a"], ["a", "a"]),
         &[("call-id-repeated", "/contents/1/parts/2/functionCall")],
     );
@@ -463,20 +464,20 @@ fn responses_with_ids_may_come_in_any_order() {
         .as_array_mut()
         .expect("a list")
         .reverse();
-    refused(&body, &[]);
+    assert_refusals(&body, &[]);
     let half = without(
         with_ids(["a", "b"], ["a", "b"]),
         "/contents/1/parts/1/functionCall/id",
     );
     let half = without(half, "/contents/2/parts/0/functionResponse/id");
-    refused(&half, &[]);
+    assert_refusals(&half, &[]);
     for mut body in [good(), half] {
         body["contents"][2]["parts"]
             .as_array_mut()
             .expect("a list")
             .reverse();
         let places = [0, 1].map(|index| format!("/contents/2/parts/{index}/functionResponse"));
-        refused(
+        assert_refusals(
             &body,
             &[
                 ("response-match", &places[0]),
@@ -490,11 +491,11 @@ fn responses_with_ids_may_come_in_any_order() {
 fn a_content_with_responses_holds_nothing_else() {
     let image = good()["contents"][0]["parts"][1].clone();
     for more in [json!({"text": "And?"}), image] {
-        refused(
+        assert_refusals(
             &before(good(), "/contents/2/parts/2", more.clone()),
             &[("response-mixed", "/contents/2")],
         );
-        refused(
+        assert_refusals(
             &before(good(), "/contents/2/parts/0", more),
             &[("response-mixed", "/contents/2")],
         );

@@ -2,7 +2,7 @@
 //!
 //! - `anthropic`, `gemini`, `openai`: one checker each.
 //! - `anything`: no JSON makes a checker panic.
-//! - `broken`: breaks a valid body in one place.
+//! - `broken`: helpers that break a valid body in one place.
 
 mod anthropic;
 mod anything;

@@ -1,48 +1,55 @@
 //! Tests of the checker for `/v1/chat/completions`: bodies that it refuses and bodies that it
 //! accepts.
 
-use crate::broken::{before, said, set, without};
+use crate::broken::{before, rules_and_places, set, without};
 use anneal_shapes::openai_chat;
 use serde_json::{Value, json};
 
-/// A valid conversation that contains everything: instructions, media, parallel calls, an answer.
+/// A valid conversation that contains everything: instructions, media, parallel calls, their
+/// results.
 fn good() -> Value {
     serde_json::from_str(include_str!("good/openai.json")).expect("the file is JSON")
 }
 
+/// Checks that the body causes exactly these refusals, each given as rule and place.
 #[track_caller]
-fn refused(body: &Value, expected: &[(&str, &str)]) {
-    assert_eq!(said(&openai_chat(body)), expected);
+fn assert_refusals(body: &Value, expected: &[(&str, &str)]) {
+    assert_eq!(rules_and_places(&openai_chat(body)), expected);
 }
 
 /// Checks that replacing one value of the valid body causes exactly one refusal, with this rule and
 /// place.
 #[track_caller]
-fn breaks(at: &str, value: Value, rule: &str, place: &str) {
-    refused(&set(good(), at, value), &[(rule, place)]);
+fn assert_one_refusal(at: &str, value: Value, rule: &str, place: &str) {
+    assert_refusals(&set(good(), at, value), &[(rule, place)]);
 }
 
+/// Checks that a body with these messages is accepted.
 #[track_caller]
-fn passes(messages: Value) {
-    refused(&set(json!({}), "/messages", messages), &[]);
+fn assert_accepted(messages: Value) {
+    assert_refusals(&set(json!({}), "/messages", messages), &[]);
 }
 
 #[test]
 fn valid_conversations_pass() {
-    refused(&good(), &[]);
-    passes(json!([{"role": "user", "content": "hi"}]));
-    passes(
+    assert_refusals(&good(), &[]);
+    assert_accepted(json!([{"role": "user", "content": "hi"}]));
+    assert_accepted(
         json!([{"role": "developer", "content": [{"type": "text", "text": "x"}]}, {"role": "user", "content": "hi"}]),
     );
-    passes(json!([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Hel"}]));
-    passes(
+    assert_accepted(
+        json!([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Hel"}]),
+    );
+    assert_accepted(
         json!([{"role": "user", "content": "hi"}, {"role": "assistant", "content": null, "refusal": "no"}]),
     );
-    passes(json!([{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]));
+    assert_accepted(json!([{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]));
     let refusal = json!([{"type": "refusal", "refusal": "no"}]);
-    passes(json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": refusal}]));
+    assert_accepted(
+        json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": refusal}]),
+    );
     let image = json!({"type": "image_url", "image_url": {"url": "https://example.org/a.png"}});
-    passes(
+    assert_accepted(
         json!([{"role": "user", "content": [image, {"type": "file", "file": {"file_id": "file-1"}}]}]),
     );
 }
@@ -54,88 +61,88 @@ fn calls_may_be_answered_and_followed_by_further_calls() {
         json!({"role": "assistant", "content": "", "tool_calls": [{"id": id, "type": "function", "function": function}]})
     };
     let answer = |id: &str| json!({"role": "tool", "tool_call_id": id, "content": "done"});
-    passes(
+    assert_accepted(
         json!([{"role": "user", "content": "go"}, call("a"), answer("a"), call("b"), answer("b")]),
     );
     // The same id again, in another message.
-    passes(
+    assert_accepted(
         json!([{"role": "user", "content": "go"}, call("a"), answer("a"), call("a"), answer("a")]),
     );
 }
 
 #[test]
 fn the_body_contains_only_messages() {
-    refused(&json!([]), &[("type", "")]);
-    refused(&json!({}), &[("missing", "")]);
-    refused(&json!({"messages": {}}), &[("type", "/messages")]);
-    refused(&json!({"messages": []}), &[("messages-empty", "/messages")]);
-    breaks("/model", json!("gpt"), "unknown-key", "/model");
-    refused(
+    assert_refusals(&json!([]), &[("type", "")]);
+    assert_refusals(&json!({}), &[("missing", "")]);
+    assert_refusals(&json!({"messages": {}}), &[("type", "/messages")]);
+    assert_refusals(&json!({"messages": []}), &[("messages-empty", "/messages")]);
+    assert_one_refusal("/model", json!("gpt"), "unknown-key", "/model");
+    assert_refusals(
         &json!({"messages": [{"role": "system", "content": "x"}]}),
         &[("only-system", "/messages")],
     );
 }
 
 #[test]
-fn roles_and_the_keys_of_their_messages_are_known() {
-    breaks(
+fn unknown_roles_keys_and_author_names_are_refused() {
+    assert_one_refusal(
         "/messages/0/role",
         json!("function"),
         "role",
         "/messages/0/role",
     );
-    breaks("/messages/0/role", json!(1), "type", "/messages/0/role");
-    refused(
+    assert_one_refusal("/messages/0/role", json!(1), "type", "/messages/0/role");
+    assert_refusals(
         &without(good(), "/messages/0/role"),
         &[("missing", "/messages/0")],
     );
-    breaks("/messages/6", json!("hi"), "type", "/messages/6");
-    breaks(
+    assert_one_refusal("/messages/6", json!("hi"), "type", "/messages/6");
+    assert_one_refusal(
         "/messages/6/tool_calls",
         json!([]),
         "unknown-key",
         "/messages/6/tool_calls",
     );
-    breaks(
+    assert_one_refusal(
         "/messages/3/name",
         json!("f"),
         "unknown-key",
         "/messages/3/name",
     );
     for name in ["", "ada lovelace", "a/b", &"a".repeat(65)] {
-        breaks(
+        assert_one_refusal(
             "/messages/1/name",
             json!(name),
             "author",
             "/messages/1/name",
         );
     }
-    refused(&set(good(), "/messages/1/name", json!("é".repeat(64))), &[]);
+    assert_refusals(&set(good(), "/messages/1/name", json!("é".repeat(64))), &[]);
 }
 
 #[test]
 fn only_an_assistant_may_lack_content() {
     for index in [0, 1, 4] {
         let place = format!("/messages/{index}");
-        breaks(
+        assert_one_refusal(
             &format!("{place}/content"),
             Value::Null,
             "content-missing",
             &place,
         );
-        refused(
+        assert_refusals(
             &without(good(), &format!("{place}/content")),
             &[("content-missing", &place)],
         );
     }
-    refused(&without(good(), "/messages/2/content"), &[]);
-    breaks(
+    assert_refusals(&without(good(), "/messages/2/content"), &[]);
+    assert_one_refusal(
         "/messages/5/content",
         Value::Null,
         "assistant-empty",
         "/messages/5",
     );
-    breaks(
+    assert_one_refusal(
         "/messages/5/content",
         json!(""),
         "assistant-empty",
@@ -145,31 +152,31 @@ fn only_an_assistant_may_lack_content() {
 
 #[test]
 fn content_is_not_empty() {
-    breaks(
+    assert_one_refusal(
         "/messages/0/content",
         json!(""),
         "content-empty",
         "/messages/0/content",
     );
-    breaks(
+    assert_one_refusal(
         "/messages/6/content",
         json!(""),
         "content-empty",
         "/messages/6/content",
     );
-    breaks(
+    assert_one_refusal(
         "/messages/6/content",
         json!({}),
         "type",
         "/messages/6/content",
     );
-    breaks(
+    assert_one_refusal(
         "/messages/1/content",
         json!([]),
         "parts-empty",
         "/messages/1/content",
     );
-    breaks(
+    assert_one_refusal(
         "/messages/1/content/0/text",
         json!(""),
         "text-empty",
@@ -178,11 +185,11 @@ fn content_is_not_empty() {
 }
 
 #[test]
-fn parts_belong_to_their_role() {
+fn parts_are_refused_in_a_role_that_may_not_have_them() {
     let image = good()["messages"][1]["content"][1].clone();
     for index in [0, 3, 5] {
         let place = format!("/messages/{index}/content/0/type");
-        breaks(
+        assert_one_refusal(
             &format!("/messages/{index}/content"),
             json!([image]),
             "part-type",
@@ -191,37 +198,37 @@ fn parts_belong_to_their_role() {
     }
     for index in [2, 3] {
         let part = good()["messages"][1]["content"][index].clone();
-        breaks(
+        assert_one_refusal(
             "/messages/3/content/0",
             part,
             "part-type",
             "/messages/3/content/0/type",
         );
     }
-    breaks(
+    assert_one_refusal(
         "/messages/1/content/0/type",
         json!("image"),
         "part-type",
         "/messages/1/content/0/type",
     );
-    breaks(
+    assert_one_refusal(
         "/messages/1/content/0",
         json!("text"),
         "type",
         "/messages/1/content/0",
     );
-    refused(
+    assert_refusals(
         &without(good(), "/messages/1/content/0/type"),
         &[("missing", "/messages/1/content/0")],
     );
-    breaks(
+    assert_one_refusal(
         "/messages/1/content/0/cache_control",
         json!({}),
         "unknown-key",
         "/messages/1/content/0/cache_control",
     );
     let mixed = json!([{"type": "text", "text": "a"}, {"type": "refusal", "refusal": "no"}]);
-    breaks(
+    assert_one_refusal(
         "/messages/5/content",
         mixed,
         "refusal-alone",
@@ -230,7 +237,7 @@ fn parts_belong_to_their_role() {
 }
 
 #[test]
-fn media_are_complete() {
+fn images_audio_and_files_need_valid_data() {
     let image = "/messages/1/content/1/image_url";
     let urls = [
         "",
@@ -241,63 +248,63 @@ fn media_are_complete() {
         "data:image/tiff;base64,QQ==",
     ];
     for url in urls {
-        breaks(&format!("{image}/url"), json!(url), "image-url", image);
+        assert_one_refusal(&format!("{image}/url"), json!(url), "image-url", image);
     }
-    breaks(
+    assert_one_refusal(
         &format!("{image}/detail"),
         json!("huge"),
         "image-detail",
         &format!("{image}/detail"),
     );
     let audio = "/messages/1/content/2/input_audio";
-    breaks(
+    assert_one_refusal(
         &format!("{audio}/data"),
         json!("data:audio/wav;base64,QQ=="),
         "audio-data",
         audio,
     );
-    breaks(
+    assert_one_refusal(
         &format!("{audio}/format"),
         json!("ogg"),
         "audio-format",
         audio,
     );
     let file = "/messages/1/content/3/file";
-    breaks(
+    assert_one_refusal(
         &format!("{file}/file_data"),
         json!("JVBERi0="),
         "file-data",
         file,
     );
-    breaks(
+    assert_one_refusal(
         &format!("{file}/file_id"),
         json!("file-1"),
         "file-source",
         file,
     );
-    breaks(&format!("{file}/filename"), json!(""), "file-source", file);
-    refused(
+    assert_one_refusal(&format!("{file}/filename"), json!(""), "file-source", file);
+    assert_refusals(
         &without(good(), &format!("{file}/filename")),
         &[("file-source", file)],
     );
-    refused(
+    assert_refusals(
         &without(good(), &format!("{file}/file_data")),
         &[("file-source", file)],
     );
 }
 
 #[test]
-fn calls_are_complete() {
+fn calls_need_a_valid_type_name_id_and_arguments() {
     let call = "/messages/2/tool_calls/0";
-    breaks(&format!("{call}/type"), json!("custom"), "call-type", call);
-    breaks(
+    assert_one_refusal(&format!("{call}/type"), json!("custom"), "call-type", call);
+    assert_one_refusal(
         &format!("{call}/index"),
         json!(0),
         "unknown-key",
         &format!("{call}/index"),
     );
     for name in ["", "look.up", &"f".repeat(65)] {
-        breaks(
+        assert_one_refusal(
             &format!("{call}/function/name"),
             json!(name),
             "function-name",
@@ -305,14 +312,14 @@ fn calls_are_complete() {
         );
     }
     for arguments in ["", "{", "[]", "null", "{} {}"] {
-        breaks(
+        assert_one_refusal(
             &format!("{call}/function/arguments"),
             json!(arguments),
             "arguments",
             &format!("{call}/function"),
         );
     }
-    breaks(
+    assert_one_refusal(
         &format!("{call}/function/arguments"),
         json!({}),
         "type",
@@ -320,17 +327,17 @@ fn calls_are_complete() {
     );
     for id in ["", &"c".repeat(41)] {
         let body = set(good(), &format!("{call}/id"), json!(id));
-        refused(
+        assert_refusals(
             &set(body, "/messages/4/tool_call_id", json!(id)),
             &[("call-id", call)],
         );
     }
     let longest = set(good(), &format!("{call}/id"), json!("c".repeat(40)));
-    refused(
+    assert_refusals(
         &set(longest, "/messages/4/tool_call_id", json!("c".repeat(40))),
         &[],
     );
-    refused(
+    assert_refusals(
         &set(
             good(),
             &format!("{call}/function/name"),
@@ -338,13 +345,13 @@ fn calls_are_complete() {
         ),
         &[],
     );
-    breaks(
+    assert_one_refusal(
         "/messages/5/tool_calls",
         json!([]),
         "tool-calls-empty",
         "/messages/5/tool_calls",
     );
-    breaks(
+    assert_one_refusal(
         "/messages/5/tool_calls",
         Value::Null,
         "type",
@@ -355,7 +362,7 @@ fn calls_are_complete() {
 #[test]
 fn ids_are_unique_within_their_message() {
     let body = set(good(), "/messages/2/tool_calls/1/id", json!("call_1"));
-    refused(
+    assert_refusals(
         &without(body, "/messages/3"),
         &[("call-id-repeated", "/messages/2/tool_calls/1")],
     );
@@ -363,7 +370,7 @@ fn ids_are_unique_within_their_message() {
 
 #[test]
 fn every_call_is_answered_before_other_messages() {
-    refused(
+    assert_refusals(
         &without(good(), "/messages/4"),
         &[("call-without-result", "/messages/2/tool_calls/0")],
     );
@@ -372,7 +379,7 @@ fn every_call_is_answered_before_other_messages() {
         "/messages/4",
         json!({"role": "user", "content": "well?"}),
     );
-    refused(
+    assert_refusals(
         &late,
         &[
             ("call-without-result", "/messages/2/tool_calls/0"),
@@ -381,33 +388,33 @@ fn every_call_is_answered_before_other_messages() {
     );
     let mut cut = good();
     cut["messages"].as_array_mut().expect("a list").truncate(4);
-    refused(&cut, &[("call-without-result", "/messages/2/tool_calls/0")]);
+    assert_refusals(&cut, &[("call-without-result", "/messages/2/tool_calls/0")]);
 }
 
 #[test]
 fn every_answer_belongs_to_an_open_call() {
     let answer = |id: &str| json!({"role": "tool", "tool_call_id": id, "content": "x"});
-    refused(
+    assert_refusals(
         &before(good(), "/messages/5", answer("call_1")),
         &[("result-repeated", "/messages/5")],
     );
-    refused(
+    assert_refusals(
         &before(good(), "/messages/5", answer("call_3")),
         &[("result-without-call", "/messages/5")],
     );
-    refused(
+    assert_refusals(
         &before(good(), "/messages/6", answer("call_1")),
         &[("result-without-call", "/messages/6")],
     );
-    refused(
+    assert_refusals(
         &before(good(), "/messages/0", answer("call_1")),
         &[("result-without-call", "/messages/0")],
     );
 }
 
 #[test]
-fn two_assistant_messages_do_not_end_a_conversation() {
-    breaks(
+fn two_assistant_messages_at_the_end_are_refused() {
+    assert_one_refusal(
         "/messages/6/role",
         json!("assistant"),
         "assistant-tail",

@@ -1,5 +1,5 @@
-//! The checker's audit of the rows during a campaign: each conversation in one snapshot, rows left
-//! by deleted conversations, and transactions left open.
+//! The audit: checks of stored rows during a campaign. It checks each conversation in one
+//! snapshot, rows left by deleted conversations, and transactions left open.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -21,38 +21,56 @@ use super::{
 
 /// The interval between two audits.
 const PAUSE: Duration = Duration::from_millis(60);
-/// PostgreSQL ends transactions that are idle for five seconds.
-const LEFT_OPEN: &str = "select count(*) from pg_stat_activity where application_name = 'anneal'
+/// The number of transactions of anneal that have been idle for 8 s. PostgreSQL should end them
+/// after five.
+const OPEN_TRANSACTIONS: &str = "select count(*) from pg_stat_activity where application_name = 'anneal'
     and state like 'idle in transaction%' and state_change < clock_timestamp() - interval '8 seconds'";
 
+/// The columns of `audit.sql`.
 #[derive(FromRow)]
 struct Figures {
+    /// `last_message_id` of the conversation's row.
     last_message_id: i64,
+    /// `token_total` of the conversation's row.
     token_total: i64,
+    /// Number of messages.
     messages: i64,
+    /// The highest message id.
     last: i64,
+    /// The sum of the messages' token counts, or estimates where they are not counted.
     tokens: i64,
+    /// Counted messages after `counted_message_id`, and uncounted ones up to it.
     misplaced: i64,
+    /// Messages whose content does not match its digest.
     altered: i64,
+    /// Messages with a higher turn than the conversation's.
     turned: i64,
+    /// Number of checkpoints.
     checkpoints: i64,
+    /// Checkpoints whose digest is not that of the messages they cover.
     unread: i64,
+    /// Checkpoints that do not begin where their predecessor ends.
     torn: i64,
+    /// Checkpoints that follow the same predecessor as another one.
     siblings: i64,
 }
 
+/// The columns of `summaries.sql`.
 #[derive(FromRow)]
 struct StoredSummary {
+    /// Whether it is a checkpoint's summary. Otherwise it is the summary of one message.
     checkpoint: bool,
+    /// The first message that it summarizes.
     first: i64,
+    /// The last message that it summarizes.
     last: i64,
     summary: String,
     stored_ms: i64,
 }
 
-/// Audits until the campaign is over, through connections of its own. `url` returns the database's
-/// current URL.
-pub(super) async fn watch(
+/// Makes the checks until the campaign is over, through connections of its own. `url` returns the
+/// database's current URL.
+pub(super) async fn run(
     state: Arc<CampaignState>,
     model: &RecordingModel,
     stalls: &std::sync::Mutex<Vec<Stall>>,
@@ -74,7 +92,7 @@ pub(super) async fn watch(
         let conversation = choose(&all, place);
         place += 1;
         let stalls = lock(stalls).clone();
-        let looked = async {
+        let checks = async {
             check_jobs_exist(open, &state.findings).await?;
             if let Some(conversation) = conversation {
                 check_figures(open, conversation, &state.findings).await?;
@@ -88,16 +106,17 @@ pub(super) async fn watch(
             }
             Ok::<_, sqlx::Error>(())
         };
-        match looked.await {
+        match checks.await {
             Ok(()) => state.tally.increment("audits"),
-            // The database is down or going down. If no audit ever works, the count of audits stays
-            // zero.
+            // The database is down or going down. If no audit ever succeeds, the test fails because
+            // `audits` is zero.
             Err(_) => db = None,
         }
     }
 }
 
-/// Every other audit takes a conversation in use. The newest and all others get their turns too.
+/// The conversation that audit number `place` checks. Of four audits, two check a conversation in
+/// use, one checks one of the eight newest, and one checks any.
 fn choose(all: &[Arc<RecordedConversation>], place: usize) -> Option<&Arc<RecordedConversation>> {
     let every: Vec<&Arc<RecordedConversation>> = all.iter().collect();
     let in_use: Vec<&Arc<RecordedConversation>> = every
@@ -115,7 +134,8 @@ fn choose(all: &[Arc<RecordedConversation>], place: usize) -> Option<&Arc<Record
         .copied()
 }
 
-/// Checks that the figures of a conversation agree in one snapshot.
+/// Checks that the rows of a conversation agree with each other in one snapshot, and with the
+/// acknowledged messages.
 pub(super) async fn check_figures(
     db: &mut PgConnection,
     conversation: &RecordedConversation,
@@ -136,7 +156,7 @@ pub(super) async fn check_figures(
     let whole = figures.messages == figures.last && figures.last == figures.last_message_id;
     findings.demand(whole, "order", || {
         format!(
-            "{id}: {} messages up to {}, its row says {}",
+            "{id}: {} messages up to {}, but the conversation's row says {}",
             figures.messages, figures.last, figures.last_message_id
         )
     });
@@ -152,13 +172,13 @@ pub(super) async fn check_figures(
     );
     findings.demand(figures.tokens == figures.token_total, "counts", || {
         format!(
-            "{id}: its messages hold {} tokens, its row says {}",
+            "{id}: the messages have {} tokens, but the conversation's row says {}",
             figures.tokens, figures.token_total
         )
     });
     findings.demand(figures.misplaced == 0, "counts", || {
         format!(
-            "{id}: {} counts disagree with the counted mark",
+            "{id}: {} messages are counted after counted_message_id, or not counted before it",
             figures.misplaced
         )
     });
@@ -170,38 +190,38 @@ pub(super) async fn check_figures(
     });
     findings.demand(figures.unread == 0, "checkpoints", || {
         format!(
-            "{id}: {} of {} checkpoints were not made from what they cover",
+            "{id}: {} of {} checkpoints were not made from the messages that they cover",
             figures.unread, figures.checkpoints
         )
     });
     findings.demand(figures.torn + figures.siblings == 0, "checkpoints", || {
         format!(
-            "{id}: {} checkpoints do not follow their chain, {} follow the same one",
+            "{id}: {} checkpoints do not begin where their predecessor ends, {} share a predecessor",
             figures.torn, figures.siblings
         )
     });
     Ok(())
 }
 
-/// Checks that every uncounted message has its job.
+/// Checks that every conversation with uncounted messages has a counting job.
 pub(super) async fn check_jobs_exist(
     db: &mut PgConnection,
     findings: &Findings,
 ) -> Result<(), sqlx::Error> {
-    let unawaited: Vec<Uuid> = sqlx::query_scalar(include_str!("unawaited.sql"))
+    let without_job: Vec<Uuid> = sqlx::query_scalar(include_str!("uncounted_without_job.sql"))
         .fetch_all(db)
         .await?;
-    for id in unawaited {
+    for id in without_job {
         findings.add(
             "jobs",
-            format!("{id} has uncounted messages, and no job waits for them"),
+            format!("{id} has uncounted messages, but no counting job"),
         );
     }
     Ok(())
 }
 
-/// Checks that each summary was written by a model call that was shown what it stands for, for a
-/// process that held its lease.
+/// Checks each summary: a model call wrote it, this call was given exactly the messages that the
+/// summary replaces, and the process that stored it had not lost its lease before.
 pub(super) async fn check_summaries(
     db: &mut PgConnection,
     conversation: &RecordedConversation,
@@ -223,34 +243,34 @@ pub(super) async fn check_summaries(
     } in stored
     {
         let what = if checkpoint { "checkpoint" } else { "summary" };
-        let Some(shown) = model.find_call(&summary) else {
+        let Some(call) = model.find_call(&summary) else {
             findings.add(
                 "checkpoints",
-                format!("{id}: nobody wrote the {what} of {first} to {last}"),
+                format!("{id}: no model call wrote the {what} of messages {first} to {last}"),
             );
             continue;
         };
-        findings.demand(shown.messages == Some((first, last)), "checkpoints", || {
+        findings.demand(call.messages == Some((first, last)), "checkpoints", || {
             format!(
-                "{id}: the {what} of {first} to {last} was made from {:?}",
-                shown.messages
+                "{id}: the {what} of messages {first} to {last} was made from {:?}",
+                call.messages
             )
         });
         let stored = UNIX_EPOCH + Duration::from_millis(stored_ms.unsigned_abs());
         let late = |stall: &&Stall| {
-            shown.process == stall.process && shown.when < stall.from && stored > stall.lost
+            call.process == stall.process && call.when < stall.from && stored > stall.lost
         };
         findings.demand(!stalls.iter().any(|stall| late(&stall)), "leases", || {
             format!(
-                "{id}: the {what} of {first} to {last} was stored by process {}, whose leases were lost",
-                shown.process
+                "{id}: the {what} of messages {first} to {last} was stored by process {} after it had lost its lease",
+                call.process
             )
         });
     }
     Ok(())
 }
 
-/// Checks that nothing is left of conversations whose deletion was acknowledged.
+/// Checks that no table has rows of conversations whose deletion was acknowledged.
 pub(super) async fn check_deletions(
     db: &mut PgConnection,
     conversations: &[Arc<RecordedConversation>],
@@ -290,7 +310,7 @@ async fn check_open_transactions(
     db: &mut PgConnection,
     findings: &Findings,
 ) -> Result<(), sqlx::Error> {
-    let open: i64 = sqlx::query_scalar(LEFT_OPEN).fetch_one(db).await?;
+    let open: i64 = sqlx::query_scalar(OPEN_TRANSACTIONS).fetch_one(db).await?;
     findings.demand(open == 0, "transactions", || {
         format!("{open} transactions were left open")
     });

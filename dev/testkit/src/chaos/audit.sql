@@ -1,5 +1,5 @@
--- Checks one conversation ($1) in one snapshot: the rows must agree at every moment, also while processes run or die. Returns
--- figures of the rows that do not agree.
+-- Figures of one conversation ($1), all from one snapshot. audit.rs checks that they agree, which
+-- they must at every moment, also while processes run or die.
 select c.last_message_id, c.token_total, m.messages, m.last, m.tokens, m.misplaced, m.altered, m.turned,
     k.checkpoints, k.unread, k.torn, k.siblings
 from ai_conversation as c
@@ -24,7 +24,8 @@ cross join lateral (
             where conversation_id = k.conversation_id
               and message_id between k.source_first_message_id and k.last_message_id
         )) as unread,
-        -- A summary that was made from the messages again has read its whole chain.
+        -- A checkpoint of generation 1 that has a predecessor was made from the messages again. It
+        -- covers the whole chain, from first_message_id.
         count(*) filter (where k.last_message_id > c.last_message_id or (
             k.source_first_message_id <> coalesce(k.previous_message_id + 1, k.first_message_id)
             and not (k.generation = 1 and k.source_first_message_id = k.first_message_id)

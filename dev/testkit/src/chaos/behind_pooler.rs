@@ -1,4 +1,4 @@
-//! A campaign behind PgBouncer in transaction mode, which is killed too.
+//! A campaign behind PgBouncer in transaction mode. PgBouncer is killed too.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use super::{
 };
 use crate::Pooler;
 
-/// Steps of the plan between two kills of PgBouncer.
-const BETWEEN: usize = 5;
+/// Number of steps of the plan between two kills of PgBouncer.
+const STEPS_PER_KILL: usize = 5;
 
-/// Runs a campaign behind PgBouncer, with the proxy between PgBouncer and PostgreSQL. None where
+/// Runs a campaign behind PgBouncer, with the proxy between PgBouncer and PostgreSQL. None if
 /// PgBouncer is not installed.
 pub async fn run_behind_pooler(campaign: &Campaign, cluster: &mut Cluster) -> Option<Report> {
     if !Pooler::is_available().await {
@@ -23,7 +23,7 @@ pub async fn run_behind_pooler(campaign: &Campaign, cluster: &mut Cluster) -> Op
         ..campaign.clone()
     };
     let mut running = RunningCampaign::start(&campaign, cluster, Arc::<Findings>::default()).await;
-    for steps in campaign.plan.steps.chunks(BETWEEN) {
+    for steps in campaign.plan.steps.chunks(STEPS_PER_KILL) {
         running.run_steps(steps).await;
         running.pooler.as_mut()?.crash().await;
         running.injector.state.tally.increment("poolers killed");

@@ -1,4 +1,5 @@
--- Where a context of a conversation ($1) starts: after the newest separator, or after the newest checkpoint that follows it.
+-- The message after which a context of a conversation ($1) starts: that of the newest separator, or
+-- the last message of the newest checkpoint after this separator.
 select greatest(s.after, coalesce(max(k.last_message_id), 0))
 from (
     select coalesce(max(after_message_id), 0) as after from ai_separator

@@ -1,5 +1,6 @@
-//! A campaign: a database, servers, workers and a model; clients that write and read; a plan of
-//! faults; a checker that audits during the campaign and checks everything at its end.
+//! A campaign. It starts a database, servers, workers and a scripted model. Clients write and read
+//! while the faults of a plan are injected. Meanwhile the audit (`audit.rs`) checks stored rows; at
+//! the end the checker (`checker.rs`) checks everything.
 
 use std::{
     fmt,
@@ -41,21 +42,22 @@ pub struct Campaign {
     pub workers: usize,
     /// Number of clients that append.
     pub writers: usize,
-    /// Number of clients whose conversations the model answers.
+    /// Number of clients that run chat turns.
     pub chatting: usize,
     /// Number of clients that read.
     pub readers: usize,
-    /// Commits per thousand that are cut.
+    /// Commits per thousand at which the proxy closes the connection.
     pub cut: u32,
-    /// Commits per thousand that are delayed.
+    /// Commits per thousand that the proxy delays.
     pub slow: u32,
-    /// How long a snapshot is held after forty appends.
+    /// How long `Fault::HoldSnapshot` keeps its snapshot open, after the forty appends for which it
+    /// waits anyway.
     pub snapshot: Duration,
-    /// Clocks of servers and workers that can jump; None: the system's clock.
+    /// Clocks of servers and workers that can jump. None: they use the system's clock.
     pub clocks: Option<Arc<Clocks>>,
     /// Whether PgBouncer runs in front of the proxy.
     pub is_pooled: bool,
-    /// How a promise is broken on purpose.
+    /// How a promise is broken on purpose, if at all.
     pub sabotage: Option<&'static Sabotage>,
 }
 
@@ -63,7 +65,7 @@ pub struct Campaign {
 pub struct Report {
     /// The seed of all choices.
     pub seed: u64,
-    /// Broken promises.
+    /// The promises that were found broken.
     pub findings: Vec<Finding>,
     /// Counts of what was done.
     pub tally: Tally,
@@ -144,6 +146,7 @@ pub(super) struct RunningCampaign<'a> {
     pub(super) injector: FaultInjector<'a>,
     /// PgBouncer in front of the proxy, if the campaign has one.
     pub(super) pooler: Option<Pooler>,
+    /// The tasks of the clients and of the audit.
     participants: JoinSet<()>,
     seed: u64,
     began: Instant,
@@ -163,7 +166,7 @@ impl<'a> RunningCampaign<'a> {
             seed,
         )
         .await;
-        let foreign = create_other_tenant(&database.direct_url()).await;
+        let foreign = insert_foreign_conversation(&database.direct_url()).await;
         if let Some(sabotage) = campaign.sabotage {
             sabotage.apply(&database.direct_url()).await;
             database.proxy.sabotage(sabotage);
@@ -218,7 +221,7 @@ impl<'a> RunningCampaign<'a> {
                 Arc::clone(&stalls),
                 Arc::clone(&url),
             );
-            async move { audit::watch(state, &model, &stalls, || lock(&url).clone()).await }
+            async move { audit::run(state, &model, &stalls, || lock(&url).clone()).await }
         });
         database.proxy.disturb(campaign.cut, campaign.slow);
         let snapshot = campaign.snapshot;
@@ -252,7 +255,8 @@ impl<'a> RunningCampaign<'a> {
         self.injector.wait_for_appends(20).await;
     }
 
-    /// Stops all faults and clients, waits for the jobs, and checks everything.
+    /// Stops all faults and clients, waits until all jobs have ended, checks everything and stops
+    /// the processes.
     pub(super) async fn finish(mut self) -> Report {
         let state = Arc::clone(&self.injector.state);
         self.injector.stop_faults().await;
@@ -290,8 +294,8 @@ impl<'a> RunningCampaign<'a> {
 /// The interval between two calls of a client.
 const PACE: Duration = Duration::from_millis(20);
 
-/// Inserts a conversation of another tenant with one message. Returns its id.
-async fn create_other_tenant(url: &str) -> String {
+/// Inserts another tenant with a conversation of one message. Returns the conversation's id.
+async fn insert_foreign_conversation(url: &str) -> String {
     let mut db = PgConnection::connect(url)
         .await
         .expect("the connection succeeds");

@@ -33,10 +33,10 @@ pub(super) struct CampaignState {
     stopped: AtomicBool,
 }
 
-/// A call without an answer after this time hangs: the default deadline is ten seconds.
-const CALL_MOST: Duration = Duration::from_secs(14);
-/// How long a call is retried: longer than any fault lasts.
-const RETRIES_MOST: Duration = Duration::from_secs(90);
+/// A call that has no answer after this time is a finding. The server's default deadline is 10 s.
+const CALL_TIMEOUT: Duration = Duration::from_secs(14);
+/// How long a call is retried. This is longer than any fault lasts.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(90);
 
 impl CampaignState {
     pub(super) fn new(
@@ -66,19 +66,19 @@ impl CampaignState {
         self.stopped.load(Ordering::SeqCst)
     }
 
-    /// Calls one server after the other until an answer is final. None if the service did not come
-    /// back in time, which is a finding.
+    /// Calls one server after the other, beginning with number `first`, until an answer is final.
+    /// None if there was none within [`RETRY_TIMEOUT`], which is a finding.
     pub(super) async fn call_with_retries<T, Answer: Future<Output = Result<T, Status>>>(
         &self,
         what: &'static str,
         first: usize,
         call: impl Fn(Channel) -> Answer,
     ) -> Option<Result<T, Status>> {
-        self.call_with_retries_within(CALL_MOST, what, first, call)
+        self.call_with_retries_within(CALL_TIMEOUT, what, first, call)
             .await
     }
 
-    /// Calls as [`Self::call_with_retries`] does, with another time limit of one call.
+    /// Calls as [`Self::call_with_retries`] does, with the time limit `most` for each try.
     pub(super) async fn call_with_retries_within<T, Answer: Future<Output = Result<T, Status>>>(
         &self,
         most: Duration,
@@ -100,16 +100,19 @@ impl CampaignState {
                 Err(_) => {
                     self.findings.add(
                         "deadlines",
-                        format!("{what} has hung for {} s", most.as_secs()),
+                        format!("{what} had no answer within {} s", most.as_secs()),
                     );
                     Status::cancelled("given up")
                 }
             };
             self.tally.increment("retried");
-            if began.elapsed() > RETRIES_MOST {
+            if began.elapsed() > RETRY_TIMEOUT {
                 self.findings.add(
                     "availability",
-                    format!("{what} was tried for a minute and a half: {status:?}"),
+                    format!(
+                        "{what} was retried for {} s: {status:?}",
+                        RETRY_TIMEOUT.as_secs()
+                    ),
                 );
                 break;
             }
@@ -120,7 +123,7 @@ impl CampaignState {
     /// Whether the status says that a retry may succeed. INTERNAL is a finding, and is retried too.
     fn is_retryable(&self, what: &'static str, status: &Status) -> bool {
         let details = status_details(status);
-        let gone = [
+        let no_answer = [
             Code::Unavailable,
             Code::Cancelled,
             Code::Unknown,
@@ -128,7 +131,7 @@ impl CampaignState {
         ];
         // A connection broke during the answer. INTERNAL of anneal itself always has a reason.
         let broke = status.code() == Code::Internal && details.reason.is_empty();
-        if gone.contains(&status.code()) || broke || details.retry {
+        if no_answer.contains(&status.code()) || broke || details.retry {
             return true;
         }
         self.findings

@@ -1,6 +1,5 @@
-//! A client whose conversations belong to sessions and are answered by the model. It retries each
-//! turn until it is answered and each session until it is resolved. No other client uses its
-//! conversations, so their final content is known exactly.
+//! A client that runs chat turns in a session. It retries each call until there is a final answer.
+//! No other client uses its conversations, so their final content is known exactly.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,14 +17,16 @@ use super::{
 };
 use crate::{assistant, direct_scope, pb, user};
 
-/// Turns until the session is rotated: more messages than the tail that triggers a checkpoint.
+/// Number of turns after which the session is rotated. They have more messages than
+/// [`CHECKPOINT_MESSAGES`].
 const TURNS: usize = 8;
-const MESSAGES: u32 = 10;
-/// The deadline of a turn until its model has answered.
+/// The number of messages of the tail at which a checkpoint is due.
+const CHECKPOINT_MESSAGES: u32 = 10;
+/// The deadline that the server gets for a turn. Storing the answer may take longer.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Longer than a turn may take: the server retries to store the answer for as long as a lease
-/// lasts.
-const CHAT_MOST: Duration = Duration::from_secs(45);
+/// The time limit of one try of a turn. It is longer than a turn may take: after the deadline, the
+/// server retries to store the answer for as long as a lease lasts.
+const CHAT_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// The model's answer to this question.
 pub(super) fn answer_to(question: &str) -> String {
@@ -64,7 +65,7 @@ impl Client {
             format!("turn-{}-{}", self.number, self.sent),
             vec![user(&question), assistant(&answer)],
         );
-        let place = conversation.begin(&recorded);
+        let place = conversation.begin_append(&recorded);
         let ask = pb::ChatRequest {
             conversation_id: conversation.id.clone(),
             request_id: recorded.request_id,
@@ -74,7 +75,7 @@ impl Client {
         let first = self.first();
         match self
             .state
-            .call_with_retries_within(CHAT_MOST, "Chat", first, |channel| {
+            .call_with_retries_within(CHAT_TIMEOUT, "Chat", first, |channel| {
                 chat(channel, ask.clone())
             })
             .await
@@ -90,11 +91,11 @@ impl Client {
                 });
                 findings.demand(done.message_ids.len() == 2, "one effect", || {
                     format!(
-                        "{}: a turn is messages {:?}",
+                        "{}: a turn has the messages {:?} instead of two",
                         conversation.id, done.message_ids
                     )
                 });
-                let after = conversation.acknowledged(place, &done.message_ids);
+                let after = conversation.record_acknowledged(place, &done.message_ids);
                 let first = done.message_ids.first().copied().unwrap_or_default();
                 findings.demand(first == after + 1, "order", || {
                     format!(
@@ -103,15 +104,12 @@ impl Client {
                     )
                 });
             }
-            Some(Err(status)) => {
-                self.report_refusal(conversation, "Chat", &status);
-                conversation.end_append();
-            }
-            None => conversation.end_append(),
+            Some(Err(status)) => self.report_refusal(conversation, "Chat", &status),
+            None => {}
         }
     }
 
-    /// Resolves this client's session.
+    /// Resolves this client's session. Returns a new record of its conversation.
     async fn resolve(&mut self) -> Option<Arc<RecordedConversation>> {
         let ask = pb::ResolveSessionRequest {
             scope: Some(self.scope()),
@@ -133,7 +131,7 @@ impl Client {
             .call_with_retries("ResolveSession", first, resolve)
             .await?
         {
-            Ok(session) => conversation_of(session),
+            Ok(session) => closed_record_of(session),
             Err(status) => {
                 self.state
                     .findings
@@ -153,13 +151,14 @@ impl Client {
             .findings
             .demand(found.id == conversation.id, "one effect", || {
                 format!(
-                    "a session leads to {}, and was told to lead to {}",
+                    "a session leads to {}, but led to {} before",
                     found.id, conversation.id
                 )
             });
     }
 
-    /// Rotates this client's session.
+    /// Rotates this client's session, checks that its conversation is new, and adds that to the
+    /// history.
     async fn rotate(&mut self) -> Option<Arc<RecordedConversation>> {
         self.sent += 1;
         let ask = pb::RotateSessionRequest {
@@ -183,7 +182,7 @@ impl Client {
             .await?
         {
             Ok(session) => {
-                let conversation = conversation_of(session)?;
+                let conversation = closed_record_of(session)?;
                 let is_new = self
                     .state
                     .history
@@ -191,7 +190,10 @@ impl Client {
                     .iter()
                     .all(|other| other.id != conversation.id);
                 self.state.findings.demand(is_new, "one effect", || {
-                    format!("{} is no new conversation", conversation.id)
+                    format!(
+                        "{} is not new, although the session was rotated",
+                        conversation.id
+                    )
                 });
                 self.state.tally.increment("sessions rotated");
                 self.state.history.add(Arc::clone(&conversation));
@@ -211,10 +213,10 @@ impl Client {
         direct_scope(&format!("client-{}", self.number))
     }
 
-    /// Defaults of this client's conversations.
+    /// The settings of this client's conversations.
     fn defaults() -> pb::CreateConversationRequest {
         let policy = pb::Policy {
-            max_message_count: Some(MESSAGES),
+            max_message_count: Some(CHECKPOINT_MESSAGES),
             ..Self::policy()
         };
         pb::CreateConversationRequest {
@@ -224,14 +226,15 @@ impl Client {
     }
 }
 
-/// The conversation of a session. It is closed, so that no other client uses it.
-fn conversation_of(session: pb::Session) -> Option<Arc<RecordedConversation>> {
+/// A new record of a session's conversation. The record is closed, so that no other client uses the
+/// conversation.
+fn closed_record_of(session: pb::Session) -> Option<Arc<RecordedConversation>> {
     let conversation = RecordedConversation::new(session.conversation?.conversation_id);
     conversation.close();
     Some(Arc::new(conversation))
 }
 
-/// One try of a turn: the text of the answer, and its last event.
+/// Runs a turn once. Returns the text of the answer and the last event.
 async fn chat(channel: Channel, ask: pb::ChatRequest) -> Result<(String, Done), Status> {
     let mut request = Request::new(ask);
     request.set_timeout(DEADLINE);

@@ -1,5 +1,6 @@
-//! The checks at the end of a campaign: all jobs end, everything acknowledged is stored once and
-//! unchanged, all due work is done, and nothing is left of what has ended.
+//! The checks at the end of a campaign. All jobs end. Everything that was acknowledged is stored
+//! once and unchanged. All due work is done. No lease, transaction or row of a deleted conversation
+//! is left.
 
 use std::{
     collections::HashMap,
@@ -24,20 +25,20 @@ use super::{
 };
 use crate::pb;
 
-/// The promise that an unexplained dead job breaks.
+/// The name of the promise that no job is given up.
 pub(super) const DEAD_JOB: &str = "dead jobs";
-/// How long jobs may take to end after the last fault: longer than the longest retry delay of five
-/// minutes, which a job reaches if all its tries were interrupted.
+/// How long jobs may take to end after the last fault. This is longer than the longest retry delay
+/// of five minutes, which a job reaches if all its tries were interrupted.
 pub(super) const SETTLES_WITHIN: Duration = Duration::from_mins(6);
 
 /// Waits until only dead jobs are left. Returns how long that took.
 pub(super) async fn wait_for_jobs(state: &CampaignState, url: &str) -> Duration {
     let began = Instant::now();
-    let mut looks = interval(Duration::from_millis(100));
+    let mut ticks = interval(Duration::from_millis(100));
     let mut left = String::from("the database does not answer");
     let mut db = None;
     while began.elapsed() < SETTLES_WITHIN {
-        looks.tick().await;
+        ticks.tick().await;
         if db.is_none() {
             db = try_connect(url).await;
         }
@@ -76,14 +77,14 @@ pub(super) async fn check(
     };
     let all = state.history.all();
     for conversation in &all {
-        let looked = async {
+        let checks = async {
             check_figures(&mut db, conversation, &state.findings).await?;
             check_summaries(&mut db, conversation, model, stalls, &state.findings).await?;
             final_checks::check_separators(&mut db, conversation, state).await?;
             final_checks::check_tool_pairs(&mut db, conversation, state).await?;
             check_due_work(&mut db, conversation, state).await
         };
-        looked.await.expect("the database answers");
+        checks.await.expect("the database answers");
         if conversation.exists() {
             final_checks::check_context(&mut db, conversation, state)
                 .await
@@ -104,12 +105,12 @@ pub(super) async fn check(
     count_results(&mut db, state)
         .await
         .expect("the database answers");
-    check_rest(&mut db, state)
+    check_leftovers(&mut db, state)
         .await
         .expect("the database answers");
 }
 
-/// Checks that no count, checkpoint or summary is due without a job.
+/// Checks that no count, checkpoint or summary of a message is due without a job.
 async fn check_due_work(
     db: &mut PgConnection,
     conversation: &RecordedConversation,
@@ -126,16 +127,13 @@ async fn check_due_work(
         (unsummarized, "a summary of a large message"),
     ] {
         state.findings.demand(!is_undone, "jobs", || {
-            format!(
-                "{} waits for {what}, and nobody is to make it",
-                conversation.id
-            )
+            format!("{} needs {what}, but has no job", conversation.id)
         });
     }
     Ok(())
 }
 
-/// Counts checkpoints, summaries and token counts, by their origin.
+/// Adds the numbers of checkpoints, summaries and counted messages to the tally.
 async fn count_results(db: &mut PgConnection, state: &CampaignState) -> Result<(), sqlx::Error> {
     for (what, count) in [
         (
@@ -165,8 +163,8 @@ async fn count_results(db: &mut PgConnection, state: &CampaignState) -> Result<(
     Ok(())
 }
 
-/// Checks that no lease has expired unnoticed and that no transaction is open or prepared.
-async fn check_rest(db: &mut PgConnection, state: &CampaignState) -> Result<(), sqlx::Error> {
+/// Checks that no expired lease, no open or prepared transaction and no dead job is left.
+async fn check_leftovers(db: &mut PgConnection, state: &CampaignState) -> Result<(), sqlx::Error> {
     for (what, count) in [
         ("leases have run out", "select count(*) from ai_job where state = 1 and lease_until_ts < now()"),
         (
@@ -188,14 +186,15 @@ async fn check_rest(db: &mut PgConnection, state: &CampaignState) -> Result<(), 
     Ok(())
 }
 
-/// Compares the stored messages with the history: everything acknowledged is there once and
-/// unchanged, and nothing else is.
+/// Compares the stored messages with the history: every acknowledged message is stored once and
+/// unchanged, and no other is stored.
 async fn compare(state: &CampaignState, conversation: &RecordedConversation) {
     let Some(stored) = read_messages(state, conversation).await else {
         return;
     };
     let appends = conversation.appends();
     let mut expected: HashMap<i64, (&str, &pb::NewMessage)> = HashMap::new();
+    // Messages of appends that were never acknowledged.
     let mut unknown = 0;
     for append in &appends {
         unknown += if append.ids.is_empty() {
@@ -233,7 +232,7 @@ async fn compare(state: &CampaignState, conversation: &RecordedConversation) {
             None => state.findings.add(
                 "one effect",
                 format!(
-                    "{}: message {} was acknowledged to nobody: stored twice, or out of nothing",
+                    "{}: message {} was acknowledged to no client: it is stored twice, or no client sent it",
                     conversation.id, message.message_id
                 ),
             ),
@@ -243,7 +242,7 @@ async fn compare(state: &CampaignState, conversation: &RecordedConversation) {
         state.findings.add(
             "durability",
             format!(
-                "{}: message {id} of {request} was acknowledged, and is gone",
+                "{}: message {id} of {request} was acknowledged, but is not stored",
                 conversation.id
             ),
         );

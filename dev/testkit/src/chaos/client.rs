@@ -1,5 +1,6 @@
-//! Clients that write: appends with request ids until they are acknowledged; repeated, concurrent
-//! and misused request ids; separators, compactions, deletions.
+//! Clients that write. They retry each append until it is acknowledged, use request ids repeatedly,
+//! concurrently and wrongly, insert and delete separators, request compactions, and delete
+//! conversations.
 
 use std::sync::Arc;
 
@@ -17,11 +18,12 @@ use super::{
 };
 use crate::{assistant, call, pb, result, user};
 
-/// Conversations in use at the same time.
+/// Number of conversations that all writing clients use at the same time.
 const CONVERSATIONS: usize = 3;
-/// Messages of a tail at which a checkpoint is due.
-const MESSAGES: u32 = 25;
-/// Appends after which a client stops using a conversation, and deletes it every third time.
+/// The number of messages of the tail at which a checkpoint is due.
+const CHECKPOINT_MESSAGES: u32 = 25;
+/// Number of appends after which the clients stop using a conversation. A third of them are deleted
+/// then.
 const APPENDS: usize = 120;
 /// A tool input that a JSON parser would not reproduce byte for byte.
 const ODD_INPUT: &str =
@@ -32,6 +34,7 @@ pub(super) struct Client {
     pub(super) state: Arc<CampaignState>,
     pub(super) number: usize,
     pub(super) random: fastrand::Rng,
+    /// Number of requests so far. It makes request ids and texts unique.
     pub(super) sent: usize,
 }
 
@@ -66,7 +69,7 @@ impl Client {
             }
             match self.random.u32(0..100) {
                 0..4 => self.append_twice_at_once(&conversation).await,
-                4..9 => self.repeat(&conversation).await,
+                4..9 => self.repeat_append(&conversation).await,
                 9..11 => self.reuse_request_id(&conversation).await,
                 11..14 => self.insert_separator(&conversation).await,
                 14..16 => self.delete_separator(&conversation).await,
@@ -78,26 +81,26 @@ impl Client {
         }
     }
 
-    /// Creates a conversation that is due for a checkpoint and a summary, and that no other client
-    /// uses.
+    /// Creates a conversation with enough messages for a checkpoint and a summary. No other client
+    /// uses it.
     pub(super) async fn create_due_conversation(&mut self) -> Option<Arc<RecordedConversation>> {
         let conversation = self.create().await?;
         conversation.close();
         let mut messages = Vec::new();
-        while messages.len() <= MESSAGES as usize + 10 {
-            messages.extend(self.messages());
+        while messages.len() <= CHECKPOINT_MESSAGES as usize + 10 {
+            messages.extend(self.next_messages());
         }
-        let recorded = RecordedAppend::new(self.request(), messages);
-        let place = conversation.begin(&recorded);
+        let recorded = RecordedAppend::new(self.request_id(), messages);
+        let place = conversation.begin_append(&recorded);
         match self.send(&conversation, &recorded).await {
             Some(Ok(done)) => self.record_acknowledged(&conversation, place, &recorded, &done),
-            Some(Err(status)) => self.record_refused(&conversation, "AppendMessages", &status),
-            None => conversation.end_append(),
+            Some(Err(status)) => self.report_refusal(&conversation, "AppendMessages", &status),
+            None => {}
         }
         Some(conversation)
     }
 
-    /// The index of the server that a call tries first.
+    /// A random index of the server that a call tries first.
     pub(super) fn first(&mut self) -> usize {
         self.random.usize(0..64)
     }
@@ -105,7 +108,7 @@ impl Client {
     /// A policy under which checkpoints and summaries are due often.
     pub(super) fn policy() -> pb::Policy {
         pb::Policy {
-            max_message_count: Some(MESSAGES),
+            max_message_count: Some(CHECKPOINT_MESSAGES),
             keep_recent_turns: Some(2),
             large_message_threshold: Some(300),
             hot_zone_radius: Some(1),
@@ -150,8 +153,9 @@ impl Client {
     }
 
     /// The next messages: a text, a turn, a tool call with its result, or a large text.
-    pub(super) fn messages(&mut self) -> Vec<pb::NewMessage> {
+    pub(super) fn next_messages(&mut self) -> Vec<pb::NewMessage> {
         self.sent += 1;
+        // A word that occurs in no other append of the campaign.
         let mark = |place: usize| format!("mk{}x{}x{place}", self.number, self.sent);
         let sentence = |place: usize| {
             format!(
@@ -181,11 +185,13 @@ impl Client {
         }
     }
 
-    pub(super) fn request(&self) -> String {
+    /// The request id of the newest append.
+    pub(super) fn request_id(&self) -> String {
         format!("append-{}-{}", self.number, self.sent)
     }
 
-    /// Reports a final refusal, unless the conversation is being deleted.
+    /// Reports a final refusal as a finding, except for NOT_FOUND if the conversation is being
+    /// deleted.
     pub(super) fn report_refusal(
         &self,
         conversation: &RecordedConversation,
@@ -301,7 +307,7 @@ impl Client {
         }
     }
 
-    /// Stops using a conversation, or deletes it together with its running jobs.
+    /// Stops using a conversation. In a third of the cases also deletes it, while its jobs may run.
     async fn close_or_delete(&mut self, conversation: &RecordedConversation) {
         if self.random.u32(0..3) > 0 {
             conversation.close();

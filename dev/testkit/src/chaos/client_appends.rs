@@ -1,5 +1,5 @@
-//! Appends of clients: retried until acknowledged, streamed, repeated, concurrent, and under a used
-//! request id.
+//! The appends of clients: plain and streamed ones, each retried until there is a final answer;
+//! repeated and concurrent ones; and those that misuse a request id.
 
 use pb::{append_large_message_request as large, message_service_client::MessageServiceClient};
 use tonic::{Status, transport::Channel};
@@ -11,11 +11,11 @@ use super::{
 };
 use crate::{pb, status_details, user};
 
-/// Bytes of a streamed chunk.
-const PIECE: usize = 20_000;
+/// Size of a streamed chunk, in bytes.
+const CHUNK_BYTES: usize = 20_000;
 
 impl Client {
-    /// Sends an append until it is acknowledged.
+    /// Sends an append until there is a final answer. None if there was none in time.
     pub(super) async fn send(
         &mut self,
         conversation: &RecordedConversation,
@@ -25,14 +25,15 @@ impl Client {
         send(&self.state, first, conversation, recorded).await
     }
 
+    /// Appends the next messages.
     pub(super) async fn append(&mut self, conversation: &RecordedConversation) {
-        let messages = self.messages();
-        let recorded = RecordedAppend::new(self.request(), messages);
-        let place = conversation.begin(&recorded);
+        let messages = self.next_messages();
+        let recorded = RecordedAppend::new(self.request_id(), messages);
+        let place = conversation.begin_append(&recorded);
         match self.send(conversation, &recorded).await {
             Some(Ok(done)) => self.record_acknowledged(conversation, place, &recorded, &done),
-            Some(Err(status)) => self.record_refused(conversation, "AppendMessages", &status),
-            None => conversation.end_append(),
+            Some(Err(status)) => self.report_refusal(conversation, "AppendMessages", &status),
+            None => {}
         }
     }
 
@@ -45,8 +46,8 @@ impl Client {
             self.sent,
             "It rained for days. ".repeat(4_000)
         );
-        let recorded = RecordedAppend::new(self.request(), vec![user(&text)]);
-        let place = conversation.begin(&recorded);
+        let recorded = RecordedAppend::new(self.request_id(), vec![user(&text)]);
+        let place = conversation.begin_append(&recorded);
         let header = large::Header {
             conversation_id: conversation.id.clone(),
             request_id: recorded.request_id.clone(),
@@ -55,7 +56,7 @@ impl Client {
         };
         let pieces = text
             .as_bytes()
-            .chunks(PIECE)
+            .chunks(CHUNK_BYTES)
             .map(|piece| large::Frame::Chunk(piece.to_vec()));
         let frames: Vec<pb::AppendLargeMessageRequest> =
             std::iter::once(large::Frame::Header(header))
@@ -81,16 +82,16 @@ impl Client {
                 self.state.tally.increment("appends in pieces");
                 self.record_acknowledged(conversation, place, &recorded, &done);
             }
-            Some(Err(status)) => self.record_refused(conversation, "AppendLargeMessage", &status),
-            None => conversation.end_append(),
+            Some(Err(status)) => self.report_refusal(conversation, "AppendLargeMessage", &status),
+            None => {}
         }
     }
 
     /// Sends one append twice at the same time. Both answers must be equal.
     pub(super) async fn append_twice_at_once(&mut self, conversation: &RecordedConversation) {
-        let messages = self.messages();
-        let recorded = RecordedAppend::new(self.request(), messages);
-        let place = conversation.begin(&recorded);
+        let messages = self.next_messages();
+        let recorded = RecordedAppend::new(self.request_id(), messages);
+        let place = conversation.begin_append(&recorded);
         let (one, other) = (self.first(), self.first());
         let (one, other) = tokio::join!(
             send(&self.state, one, conversation, &recorded),
@@ -108,13 +109,14 @@ impl Client {
                 self.record_acknowledged(conversation, place, &recorded, &done);
             }
             (Some(Err(status)), _) | (_, Some(Err(status))) => {
-                self.record_refused(conversation, "AppendMessages", &status);
+                self.report_refusal(conversation, "AppendMessages", &status);
             }
-            (None, None) => conversation.end_append(),
+            (None, None) => {}
         }
     }
 
-    /// Records an acknowledgement and checks its ids.
+    /// Records an acknowledgement. Checks that its ids are contiguous and larger than those that
+    /// were acknowledged before the append was sent.
     pub(super) fn record_acknowledged(
         &self,
         conversation: &RecordedConversation,
@@ -133,7 +135,7 @@ impl Client {
                 recorded.messages.len()
             )
         });
-        let after = conversation.acknowledged(place, &ids);
+        let after = conversation.record_acknowledged(place, &ids);
         self.state.findings.demand(
             ids.first().is_none_or(|first| *first > after),
             "order",
@@ -146,8 +148,9 @@ impl Client {
         );
     }
 
-    /// Repeats an acknowledged append. Nothing more is stored, and the answer is the same.
-    pub(super) async fn repeat(&mut self, conversation: &RecordedConversation) {
+    /// Repeats an acknowledged append. The answer must be the same. That nothing more is stored is
+    /// checked at the end of the campaign.
+    pub(super) async fn repeat_append(&mut self, conversation: &RecordedConversation) {
         let Some(recorded) = conversation.random_acknowledged(&mut self.random) else {
             return;
         };
@@ -163,7 +166,10 @@ impl Client {
         self.state
             .findings
             .demand(again.replayed, "one effect", || {
-                format!("{} was repeated and not known again", recorded.request_id)
+                format!(
+                    "{} was repeated, but the answer does not say `replayed`",
+                    recorded.request_id
+                )
             });
     }
 
@@ -182,30 +188,25 @@ impl Client {
             return;
         };
         recorded.messages = vec![user("Something else altogether.")];
-        let known = match self.send(conversation, &recorded).await {
+        let is_refused = match self.send(conversation, &recorded).await {
             Some(Err(status)) => {
                 status_details(&status).reason == "REQUEST_ID_REUSED" || !conversation.exists()
             }
             Some(Ok(_)) => false,
+            // No answer in time: that is a finding of its own.
             None => true,
         };
-        self.state.findings.demand(known, "one effect", || {
-            format!("{} was taken for other messages", recorded.request_id)
+        self.state.findings.demand(is_refused, "one effect", || {
+            format!(
+                "other messages under the used request id {} were accepted",
+                recorded.request_id
+            )
         });
-    }
-
-    /// Records and reports an append that was refused finally.
-    pub(super) fn record_refused(
-        &self,
-        conversation: &RecordedConversation,
-        what: &'static str,
-        status: &Status,
-    ) {
-        conversation.end_append();
-        self.report_refusal(conversation, what, status);
     }
 }
 
+/// Sends an append until there is a final answer, beginning with server number `first`. None if
+/// there was none in time.
 async fn send(
     state: &CampaignState,
     first: usize,

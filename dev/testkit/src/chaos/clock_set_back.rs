@@ -1,5 +1,5 @@
-//! The database's own clock jumps ahead and is set back. It is the only clock that times are
-//! compared with.
+//! A campaign in which PostgreSQL's clock jumps an hour ahead and is set back. Stored times are
+//! compared only with this clock.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -13,15 +13,14 @@ use super::{
     findings::Findings,
 };
 
-/// Seconds of an hour.
-const HOUR: i64 = 3_600;
-/// Longer than a process needs to notice its changed clock.
-const NOTICED: Duration = Duration::from_millis(1_500);
+const HOUR_SECONDS: i64 = 3_600;
+/// How long to wait until a process has noticed its changed clock.
+const NOTICED_WITHIN: Duration = Duration::from_millis(1_500);
 
-/// Sets the clock `name`, which is the cluster's PostgreSQL's, an hour ahead and back, `times`
-/// times, while appends continue. Jobs must end in the usual time afterwards, although their due
-/// times were set an hour ahead.
-pub async fn set_clock_back(
+/// Runs a campaign in which the clock `name`, that of the cluster's PostgreSQL, is set an hour
+/// ahead and back, `times` times, while appends continue. Jobs must end in the usual time
+/// afterwards, although their due times were stored while the clock was ahead.
+pub async fn run_with_clock_set_back(
     campaign: &Campaign,
     cluster: &mut Cluster,
     clocks: &Clocks,
@@ -35,10 +34,10 @@ pub async fn set_clock_back(
         .clock_jumps
         .store(true, Ordering::SeqCst);
     for _ in 0..times {
-        for ahead in [HOUR, 0] {
+        for ahead in [HOUR_SECONDS, 0] {
             running.injector.wait_for_appends(20).await;
             clocks.set(name, ahead);
-            running.injector.pause_for(NOTICED).await;
+            running.injector.pause_for(NOTICED_WITHIN).await;
             running
                 .injector
                 .state
@@ -46,11 +45,11 @@ pub async fn set_clock_back(
                 .increment("times that the database's clock jumped");
         }
     }
-    // By its clock, a worker that dies shortly before the clock is set back holds its leases for an
-    // hour.
-    clocks.set(name, HOUR);
+    // The leases of this worker are stored while the clock is ahead. After it is set back, they
+    // seem to last for an hour.
+    clocks.set(name, HOUR_SECONDS);
     running.injector.wait_for_appends(20).await;
-    running.injector.pause_for(NOTICED).await;
+    running.injector.pause_for(NOTICED_WITHIN).await;
     running.injector.processes.kill_worker(0).await;
     clocks.set(name, 0);
     running.injector.state.tally.increment("workers killed");

@@ -1,5 +1,5 @@
-//! Clocks that are wrong and that jump, through libfaketime between a process and the system's
-//! time. Monotonic time stays right, as when an administrator sets the clock.
+//! Clocks of processes that the test changes, by libfaketime. Monotonic time stays right, as when
+//! an administrator sets the system's clock.
 
 use std::{
     os::unix::fs::PermissionsExt as _,
@@ -11,25 +11,25 @@ use anneal_local_postgres::Binaries;
 use crate::{Folder, postgres_binaries};
 
 /// Library folders of Debian, Fedora and similar systems.
-const PLACES: [&str; 4] = [
+const LIBRARY_FOLDERS: [&str; 4] = [
     "/usr/lib",
     "/usr/lib64",
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",
 ];
-/// A process re-reads its file once a second.
-const LOOKS: &str = "1";
+/// The interval in seconds at which a process reads its clock's file again.
+const REREAD_SECONDS: &str = "1";
 
-/// Clocks of processes. A file per clock holds its offset.
+/// Clocks of processes. A file per clock holds its offset from the system's time.
 pub struct Clocks {
     library: PathBuf,
     folder: Folder,
 }
 
 impl Clocks {
-    /// Clocks without an offset. Returns None, and prints why, where libfaketime is missing.
+    /// Clocks without an offset. Returns None, and prints why, if libfaketime is missing.
     pub fn find() -> Option<Self> {
-        let libraries = PLACES
+        let libraries = LIBRARY_FOLDERS
             .iter()
             .map(|place| Path::new(place).join("faketime/libfaketimeMT.so.1"));
         let Some(library) = libraries.into_iter().find(|library| library.is_file()) else {
@@ -62,13 +62,13 @@ impl Clocks {
                 "FAKETIME_TIMESTAMP_FILE",
                 self.file(name).display().to_string(),
             ),
-            ("FAKETIME_CACHE_DURATION", LOOKS.to_owned()),
+            ("FAKETIME_CACHE_DURATION", REREAD_SECONDS.to_owned()),
             ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
             ("FAKETIME_DISABLE_SHM", "1".to_owned()),
         ]
     }
 
-    /// Binaries of a PostgreSQL with this clock.
+    /// The programs of a PostgreSQL with this clock, as scripts that set the environment.
     pub fn postgres(&self, name: &str) -> Binaries {
         let (real, folder) = (postgres_binaries(), self.folder.path().join("bin"));
         std::fs::create_dir_all(&folder).expect("a folder");

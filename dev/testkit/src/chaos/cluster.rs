@@ -10,7 +10,7 @@ use tokio::process::Command;
 use super::proxy::Proxy;
 use crate::{Folder, postgres_binaries};
 
-/// A PostgreSQL cluster. Dropping it stops it.
+/// A PostgreSQL cluster. PostgreSQL stops when this is dropped.
 pub struct Cluster {
     postgres: StopOnDrop,
     port: u16,
@@ -23,7 +23,7 @@ impl Cluster {
     pub async fn start(extra: &[(&str, &str)]) -> Self {
         let folder = Folder::new();
         let mut settings = Settings::new(folder.path().join("postgres"), postgres_binaries());
-        settings.extra = owned(extra);
+        settings.extra = to_owned_settings(extra);
         Self::start_from(settings, folder).await
     }
 
@@ -37,7 +37,7 @@ impl Cluster {
     /// Starts a new cluster in a folder that the caller owns.
     pub(super) async fn start_in(place: &Path, extra: &[(&str, &str)]) -> Self {
         let mut settings = Settings::new(place.join("postgres"), postgres_binaries());
-        settings.extra = owned(extra);
+        settings.extra = to_owned_settings(extra);
         Self::start_from(settings, Folder::new()).await
     }
 
@@ -54,7 +54,7 @@ impl Cluster {
         }
     }
 
-    /// Stops it with an immediate shutdown; the next start runs recovery.
+    /// Stops PostgreSQL with an immediate shutdown. The next start runs recovery.
     pub async fn stop_immediately(&self) {
         self.postgres
             .stop(Stop::Immediate)
@@ -69,7 +69,7 @@ impl Cluster {
         }
     }
 
-    /// Starts it again, on another port if its old one is taken.
+    /// Starts PostgreSQL again, on another port if its old one is taken.
     pub async fn restart(&mut self) {
         self.port = LocalPostgres::start(self.settings.clone())
             .await
@@ -77,7 +77,7 @@ impl Cluster {
             .port();
     }
 
-    /// Its port.
+    /// The port of PostgreSQL.
     pub const fn port(&self) -> u16 {
         self.port
     }
@@ -93,12 +93,12 @@ impl Cluster {
             .ok()
     }
 
-    /// The further settings that it was started with.
+    /// The settings that were given to [`Self::start`].
     pub(super) fn extra(&self) -> Vec<(String, String)> {
         self.settings.extra.clone()
     }
 
-    /// Whether its log contains these words.
+    /// Whether PostgreSQL's log contains these words.
     pub(super) fn log_contains(&self, words: &str) -> bool {
         std::fs::read_to_string(self.postgres.log_path()).is_ok_and(|log| log.contains(words))
     }
@@ -108,7 +108,7 @@ impl Cluster {
         self.postgres.folder()
     }
 
-    /// The URL of a database. It changes with a restart.
+    /// The URL of a database. It may change with a restart.
     pub fn url(&self, database: &str) -> String {
         self.postgres.url(database).replace(
             &format!(":{}/", self.postgres.port()),
@@ -117,7 +117,7 @@ impl Cluster {
     }
 }
 
-fn owned(extra: &[(&str, &str)]) -> Vec<(String, String)> {
+fn to_owned_settings(extra: &[(&str, &str)]) -> Vec<(String, String)> {
     extra
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
@@ -165,7 +165,7 @@ impl Database {
         }
     }
 
-    /// Its URL through the proxy. It stays the same across restarts.
+    /// The database's URL through the proxy. It stays the same across restarts.
     pub fn url(&self) -> String {
         self.direct.replace(
             &format!("@127.0.0.1:{}/", self.port),
@@ -173,14 +173,14 @@ impl Database {
         )
     }
 
-    /// Points the proxy to a cluster that has started again, or to another one.
+    /// Points the proxy to a cluster that has started again, or to another cluster.
     pub fn follow(&mut self, cluster: &Cluster) {
         self.port = cluster.port();
         self.direct = cluster.url(&self.name);
         self.proxy.set_target(self.port);
     }
 
-    /// Its URL without the proxy. It changes with a restart.
+    /// The database's URL without the proxy. It may change with a restart.
     pub fn direct_url(&self) -> String {
         self.direct.clone()
     }

@@ -1,4 +1,5 @@
-//! A full disk: a small file system of the test, where one can be mounted.
+//! A campaign in which PostgreSQL's disk becomes full: a small file system, where the test may
+//! mount one.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -11,11 +12,11 @@ use super::{
 };
 use crate::Folder;
 
-/// A mounted file system of 200 MiB. Dropping it unmounts it.
+/// A mounted file system of 200 MiB. It is unmounted on drop.
 struct SmallDisk(Folder);
 
 impl SmallDisk {
-    /// None where it cannot be mounted.
+    /// Mounts the file system. None if this is not allowed.
     async fn mount() -> Option<Self> {
         let folder = Folder::new();
         let mut mount = Command::new("mount");
@@ -26,6 +27,7 @@ impl SmallDisk {
         mounted.status.success().then_some(Self(folder))
     }
 
+    /// The file that fills the file system.
     fn ballast(&self) -> PathBuf {
         self.0.path().join("ballast")
     }
@@ -42,7 +44,7 @@ impl SmallDisk {
         all.await.expect("writing stops only when the disk is full");
     }
 
-    fn make_room(&self) {
+    fn free_space(&self) {
         let _ = std::fs::remove_file(self.ballast());
     }
 }
@@ -56,23 +58,24 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Fills PostgreSQL's disk under load and frees it again. None where no file system can be mounted.
-pub async fn fill_disk(campaign: &Campaign) -> Option<Report> {
+/// Runs a campaign in which PostgreSQL's disk becomes full under load and is freed again. None if
+/// no file system can be mounted.
+pub async fn run_on_full_disk(campaign: &Campaign) -> Option<Report> {
     let disk = SmallDisk::mount().await?;
-    let small = [
+    let small_wal = [
         ("max_wal_size", "48MB"),
         ("min_wal_size", "32MB"),
         ("wal_recycle", "off"),
     ];
-    let mut cluster = Cluster::start_in(disk.0.path(), &small).await;
+    let mut cluster = Cluster::start_in(disk.0.path(), &small_wal).await;
     let mut running =
         RunningCampaign::start(campaign, &mut cluster, Arc::<Findings>::default()).await;
     running.injector.wait_for_appends(50).await;
     disk.fill().await;
     running.injector.state.tally.increment("full disks");
-    // Waits until preallocated files are used up. No event tells when.
+    // Waits until PostgreSQL has probably used up its preallocated files. No event says when.
     let _ = timeout(Duration::from_secs(5), std::future::pending::<()>()).await;
-    disk.make_room();
+    disk.free_space();
     let noticed = running
         .injector
         .cluster
@@ -80,7 +83,7 @@ pub async fn fill_disk(campaign: &Campaign) -> Option<Report> {
     running.injector.state.findings.demand(noticed, "disk", || {
         "PostgreSQL has not noticed that its disk was full".into()
     });
-    // PostgreSQL may have shut down.
+    // PostgreSQL may have shut down on the full disk.
     running.injector.restart_database().await;
     running.injector.wait_for_appends(50).await;
     let report = running.finish().await;

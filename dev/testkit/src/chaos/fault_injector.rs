@@ -1,5 +1,4 @@
-//! Injects the faults of a plan and repairs what does not recover by itself: killed processes are
-//! started again.
+//! Injects the faults of a plan. Killed processes are started again, as a supervisor would.
 
 use std::{
     sync::{Arc, Mutex},
@@ -21,11 +20,12 @@ use super::{
     processes::{Processes, Stall},
 };
 
-/// The longest time until appends continue after a fault.
+/// The longest allowed time until appends continue after a fault.
 const APPENDS_WITHIN: Duration = Duration::from_mins(1);
 /// The duration of a short fault: a model failure, a held lock, a shortage of connections.
-const A_MOMENT: Duration = Duration::from_millis(1_500);
-/// Longer than a lease and the interval between two searches for expired leases.
+const SHORT_FAULT: Duration = Duration::from_millis(1_500);
+/// How long it may take until a worker has claimed a new job, and until a suspended worker's leases
+/// have ended: longer than a lease and the interval between two searches for expired leases.
 const LEASES_END_WITHIN: Duration = Duration::from_secs(30);
 
 /// The fault injector and what it acts on.
@@ -38,29 +38,32 @@ pub(super) struct FaultInjector<'a> {
     pub(super) stalls: Arc<Mutex<Vec<Stall>>>,
     /// The database's current URL, shared with the checkers.
     pub(super) url: Arc<Mutex<String>>,
-    /// How long a snapshot is held after forty appends.
+    /// See `Campaign::snapshot`.
     pub(super) snapshot: Duration,
 }
 
 impl FaultInjector<'_> {
-    /// Waits until `more` appends have been acknowledged. Returns whether they were, in time.
+    /// Waits until `more` appends have been acknowledged. Returns whether this happened in time; if
+    /// not, that is a finding.
     pub(super) async fn wait_for_appends(&self, more: u64) -> bool {
         self.wait_for_appends_within(APPENDS_WITHIN, more).await
     }
 
-    /// Waits until `more` appends have been acknowledged, for at most `most`. Returns whether they
-    /// were.
+    /// Waits as [`Self::wait_for_appends`] does, for at most `most`.
     pub(super) async fn wait_for_appends_within(&self, most: Duration, more: u64) -> bool {
         let until = self.state.tally.count("acknowledged") + more;
-        let mut looks = interval(Duration::from_millis(5));
+        let mut ticks = interval(Duration::from_millis(5));
         let appends = async {
             while self.state.tally.count("acknowledged") < until {
-                looks.tick().await;
+                ticks.tick().await;
             }
         };
         let go_on = timeout(most, appends).await.is_ok();
         self.state.findings.demand(go_on, "availability", || {
-            format!("appends have not gone on for {} s", most.as_secs())
+            format!(
+                "too few appends were acknowledged within {} s",
+                most.as_secs()
+            )
         });
         go_on
     }
@@ -99,7 +102,7 @@ impl FaultInjector<'_> {
                 true
             }
             Fault::Storm => {
-                self.storm(choice).await;
+                self.disturb_model(choice).await;
                 true
             }
             Fault::TakeConnections => self.take_connections().await,
@@ -115,7 +118,7 @@ impl FaultInjector<'_> {
             }
             Fault::JumpClocks => {
                 let jumped = self.processes.jump_clocks(choice);
-                self.pause_for(A_MOMENT).await;
+                self.pause_for(SHORT_FAULT).await;
                 jumped
             }
         };
@@ -124,10 +127,11 @@ impl FaultInjector<'_> {
         }
     }
 
-    async fn storm(&self, choice: usize) {
+    /// Makes the model misbehave for a short time.
+    async fn disturb_model(&self, choice: usize) {
         let (name, behavior) = BEHAVIORS[choice % BEHAVIORS.len()];
         self.model.set_behavior(behavior);
-        self.pause_for(A_MOMENT).await;
+        self.pause_for(SHORT_FAULT).await;
         self.model.set_behavior(ModelBehavior::Normal);
         self.state.tally.increment(name);
     }
@@ -146,7 +150,7 @@ impl FaultInjector<'_> {
         lock(&self.url).clone()
     }
 
-    /// Waits while a fault lasts.
+    /// Waits this long while a fault lasts.
     pub(super) async fn pause_for(&self, how_long: Duration) {
         // There is no event to wait for: the fault is that nothing happens meanwhile.
         let _ = timeout(how_long, std::future::pending::<()>()).await;
@@ -160,16 +164,16 @@ impl FaultInjector<'_> {
 
     /// A connection to the database. Retries while other sessions hold all connections.
     async fn connect(&self) -> Option<PgConnection> {
-        let mut looks = interval(Duration::from_millis(100));
-        let reaching = async {
+        let mut ticks = interval(Duration::from_millis(100));
+        let connected = async {
             loop {
-                looks.tick().await;
+                ticks.tick().await;
                 if let Some(db) = try_connect(&self.direct_url()).await {
                     return db;
                 }
             }
         };
-        timeout(APPENDS_WITHIN, reaching).await.ok()
+        timeout(APPENDS_WITHIN, connected).await.ok()
     }
 
     async fn kill_backend(&mut self, choice: usize) -> bool {
@@ -205,8 +209,9 @@ impl FaultInjector<'_> {
             .is_ok_and(|ended| ended.rows_affected() > 0)
     }
 
-    /// Stops a worker with SIGSTOP in the middle of a summary until others have taken its job. Its
-    /// model answers meanwhile. Then the worker continues with a lost lease.
+    /// Suspends a worker (SIGSTOP) in the middle of a summary until it has lost its leases. The
+    /// model answers meanwhile. Then the worker is resumed and must not store the summary. Returns
+    /// whether the leases were lost.
     async fn stall_worker(&mut self, choice: usize) -> bool {
         let mut stalled = false;
         let numbers: Vec<u32> = self
@@ -218,6 +223,7 @@ impl FaultInjector<'_> {
             self.model.hold_answers(*number);
         }
         // No other client uses this conversation, so only the lease tells which worker has its job.
+        // The clients of the campaign have numbers below 1,000.
         let mut client = Client::new(
             Arc::clone(&self.state),
             1_000 + choice % 1_000,
@@ -227,8 +233,8 @@ impl FaultInjector<'_> {
             && let Some(name) = self.find_holder(&conversation).await
             && let Some(worker) = self.processes.running().find(|worker| worker.name == name)
         {
-            // The worker has called its model by then.
-            self.pause_for(A_MOMENT).await;
+            // After this time the worker has called the model.
+            self.pause_for(SHORT_FAULT).await;
             let from = SystemTime::now();
             worker.process.signal("STOP").await;
             self.model.release_answers(worker.number);
@@ -239,11 +245,11 @@ impl FaultInjector<'_> {
                     from,
                     lost: SystemTime::now(),
                 });
-                self.pause_for(A_MOMENT).await;
+                self.pause_for(SHORT_FAULT).await;
             }
             worker.process.signal("CONT").await;
             // Gives the worker time to try to write the result of the lost job.
-            self.pause_for(A_MOMENT).await;
+            self.pause_for(SHORT_FAULT).await;
             self.audit_now(&conversation).await;
         }
         for number in numbers {
@@ -267,16 +273,17 @@ impl FaultInjector<'_> {
         lock(&self.stalls).len() as u32
     }
 
-    /// Waits for a worker to summarise this conversation. Returns the worker's name.
+    /// Waits until a worker has a job that summarizes this conversation. Returns the worker's name.
     async fn find_holder(&self, conversation: &RecordedConversation) -> Option<String> {
-        let mut looks = interval(Duration::from_millis(50));
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = interval(Duration::from_millis(50));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let holding = async {
             loop {
-                looks.tick().await;
+                ticks.tick().await;
                 let Some(mut db) = try_connect(&self.direct_url()).await else {
                     continue;
                 };
+                // Kind 2: checkpoints; kind 3: summaries of messages; state 1: running.
                 let held = "select worker from ai_job
                     where conversation_id = $1::text::uuid and kind in (2, 3) and state = 1 order by kind";
                 let held: Result<Option<String>, _> = sqlx::query_scalar(held)
@@ -290,18 +297,18 @@ impl FaultInjector<'_> {
         };
         let holder = timeout(LEASES_END_WITHIN, holding).await.ok();
         self.state.findings.demand(holder.is_some(), "jobs", || {
-            format!("no worker summarises {}", conversation.id)
+            format!("no worker summarizes {}", conversation.id)
         });
         holder
     }
 
     /// Waits until a worker holds no lease. Returns whether that happened in time.
     async fn wait_until_leases_end(&self, worker: &str) -> bool {
-        let mut looks = interval(Duration::from_millis(100));
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = interval(Duration::from_millis(100));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let ending = async {
             loop {
-                looks.tick().await;
+                ticks.tick().await;
                 let Some(mut db) = try_connect(&self.direct_url()).await else {
                     continue;
                 };
@@ -318,25 +325,25 @@ impl FaultInjector<'_> {
         let ended = timeout(LEASES_END_WITHIN, ending).await.is_ok();
         self.state.findings.demand(ended, "leases", || {
             format!(
-                "{worker} was stopped, and held its leases for {} s",
+                "{worker} was suspended, and kept its leases for {} s",
                 LEASES_END_WITHIN.as_secs()
             )
         });
         ended
     }
 
-    /// Opens every connection that PostgreSQL allows, for a moment.
+    /// Opens every connection that PostgreSQL allows, for a short time.
     async fn take_connections(&self) -> bool {
         let url = self.direct_url();
         let mut taken = Vec::new();
         while let Some(db) = try_connect(&url).await {
             taken.push(db);
         }
-        self.pause_for(A_MOMENT).await;
+        self.pause_for(SHORT_FAULT).await;
         !taken.is_empty()
     }
 
-    /// Locks the rows of all conversations for a moment.
+    /// Locks the rows of all conversations for a short time.
     async fn hold_rows(&self) -> bool {
         let Some(mut db) = self.connect().await else {
             return false;
@@ -347,11 +354,11 @@ impl FaultInjector<'_> {
         let holds = sqlx::query("select from ai_conversation for update")
             .execute(&mut *held)
             .await;
-        self.pause_for(A_MOMENT).await;
+        self.pause_for(SHORT_FAULT).await;
         held.rollback().await.is_ok() && holds.is_ok_and(|holds| holds.rows_affected() > 0)
     }
 
-    /// Keeps one snapshot open while appends continue, and checks that it does not change.
+    /// Keeps a snapshot open while appends continue, and checks that it does not change.
     async fn hold_snapshot(&self) -> bool {
         let Some(mut db) = self.connect().await else {
             return false;
@@ -361,11 +368,11 @@ impl FaultInjector<'_> {
         };
         self.wait_for_appends(40).await;
         self.pause_for(self.snapshot).await;
-        let again: Result<i64, _> = sqlx::query_scalar(MESSAGES).fetch_one(&mut db).await;
+        let again: Result<i64, _> = sqlx::query_scalar(COUNT_MESSAGES).fetch_one(&mut db).await;
         self.state.findings.demand(
             again.as_ref().is_ok_and(|again| *again == before),
             "availability",
-            || format!("a snapshot held {before} messages, and then {again:?}"),
+            || format!("a snapshot had {before} messages at first, and then {again:?}"),
         );
         true
     }
@@ -390,8 +397,8 @@ impl FaultInjector<'_> {
     }
 }
 
-const MESSAGES: &str = "select count(*) from ai_message";
-/// Model failures, and the name under which each is counted.
+const COUNT_MESSAGES: &str = "select count(*) from ai_message";
+/// Kinds of misbehavior of the model, and the name under which each is counted.
 const BEHAVIORS: [(&str, ModelBehavior); 4] = [
     ("storms of refusals", ModelBehavior::RateLimited),
     ("storms of errors", ModelBehavior::Failing),
@@ -399,9 +406,10 @@ const BEHAVIORS: [(&str, ModelBehavior); 4] = [
     ("storms of nonsense", ModelBehavior::Nonsense),
 ];
 
+/// Begins a snapshot. Returns the number of messages in it.
 async fn begin_snapshot(db: &mut PgConnection) -> Result<i64, sqlx::Error> {
     sqlx::query("begin isolation level repeatable read read only")
         .execute(&mut *db)
         .await?;
-    sqlx::query_scalar(MESSAGES).fetch_one(db).await
+    sqlx::query_scalar(COUNT_MESSAGES).fetch_one(db).await
 }

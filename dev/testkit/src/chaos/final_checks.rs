@@ -1,5 +1,5 @@
-//! Final checks of everything but messages: conversations, separators, ends of checkpoints,
-//! contents of contexts.
+//! Checks at the end of a campaign, of everything but messages: conversations, separators, ends of
+//! checkpoints, contents of contexts.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -11,8 +11,8 @@ use uuid::Uuid;
 use super::{audit::uuid, campaign_state::CampaignState, history::RecordedConversation};
 use crate::pb;
 
-/// Checks that every stored conversation was acknowledged: a repeated creation must create one
-/// conversation.
+/// Checks that a client knows every stored conversation. A creation that was retried must have
+/// created only one.
 pub(super) async fn check_conversations(
     db: &mut PgConnection,
     state: &CampaignState,
@@ -50,17 +50,17 @@ pub(super) async fn check_separators(
     if separators.is_unknown || !conversation.exists() {
         return Ok(());
     }
-    let stand = "select after_message_id from ai_separator where conversation_id = $1";
-    let stand: Vec<i64> = sqlx::query_scalar(stand)
+    let stored = "select after_message_id from ai_separator where conversation_id = $1";
+    let stored: Vec<i64> = sqlx::query_scalar(stored)
         .bind(uuid(conversation))
         .fetch_all(&mut *db)
         .await?;
-    let stand: BTreeSet<i64> = stand.into_iter().collect();
+    let stored: BTreeSet<i64> = stored.into_iter().collect();
     state
         .findings
-        .demand(stand == separators.after, "separators", || {
+        .demand(stored == separators.after, "separators", || {
             format!(
-                "{}: separators stand after {stand:?}, put were {:?}",
+                "{}: separators are stored after {stored:?}, but clients know of {:?}",
                 conversation.id, separators.after
             )
         });
@@ -103,8 +103,8 @@ pub(super) async fn check_tool_pairs(
     Ok(())
 }
 
-/// Checks that a context starts at the newest separator or checkpoint and contains every later
-/// message.
+/// Checks that a context starts after the newest separator or checkpoint, and that it contains
+/// exactly those later messages that its manifest says, each once.
 pub(super) async fn check_context(
     db: &mut PgConnection,
     conversation: &RecordedConversation,
@@ -132,7 +132,7 @@ pub(super) async fn check_context(
         Some(Err(status)) => {
             state.findings.add(
                 "coverage",
-                format!("no context of {}: {status:?}", conversation.id),
+                format!("the context of {} is refused: {status:?}", conversation.id),
             );
             return Ok(());
         }
@@ -142,7 +142,7 @@ pub(super) async fn check_context(
         .findings
         .demand(context.boundary_message_id == boundary, "coverage", || {
             format!(
-                "a context of {} starts after {}, and not after {boundary}",
+                "a context of {} starts after {} instead of {boundary}",
                 conversation.id, context.boundary_message_id
             )
         });
@@ -167,7 +167,7 @@ pub(super) async fn check_context(
         "coverage",
         || {
             format!(
-                "a context of {} says that it holds {listed:?}, and holds {sent:?}",
+                "the manifest of a context of {} lists {listed:?}, but the context has {sent:?}",
                 conversation.id
             )
         },

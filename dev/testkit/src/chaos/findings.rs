@@ -1,4 +1,5 @@
-//! Findings (broken promises) and counts of a campaign.
+//! The findings of a campaign, which are promises of docs/reliability.md that were found broken,
+//! and its counts.
 
 use std::{
     borrow::Cow,
@@ -13,7 +14,7 @@ use tokio::sync::Notify;
 /// A broken promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// The promise, in a word or two.
+    /// The name of the promise, a word or two.
     pub promise: &'static str,
     /// The observation, with ids and figures.
     pub seen: String,
@@ -33,17 +34,17 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The findings so far. Several checks see one broken promise, so each description is kept once,
-/// and at most fifty in all.
+/// The findings so far. Several checks may report the same, so each description is kept once, and
+/// at most fifty in all.
 pub struct Findings {
     began: Instant,
     found: Mutex<Vec<Finding>>,
     known: Mutex<HashSet<String>>,
-    news: Notify,
+    added: Notify,
 }
 
-/// The most findings that are kept.
-const MOST: usize = 50;
+/// Maximum number of findings that are kept.
+const MAX_FINDINGS: usize = 50;
 
 impl Default for Findings {
     fn default() -> Self {
@@ -51,7 +52,7 @@ impl Default for Findings {
             began: Instant::now(),
             found: Mutex::default(),
             known: Mutex::default(),
-            news: Notify::new(),
+            added: Notify::new(),
         }
     }
 }
@@ -62,14 +63,14 @@ impl Findings {
         let (seen, after) = (seen.into(), self.began.elapsed());
         if lock(&self.known).insert(format!("{promise}: {seen}")) {
             let mut found = lock(&self.found);
-            if found.len() < MOST {
+            if found.len() < MAX_FINDINGS {
                 found.push(Finding {
                     promise,
                     seen,
                     after,
                 });
             }
-            self.news.notify_waiters();
+            self.added.notify_waiters();
         }
     }
 
@@ -88,11 +89,11 @@ impl Findings {
     /// Waits for the first finding.
     pub async fn wait_for_first(&self) -> Finding {
         loop {
-            let news = self.news.notified();
+            let added = self.added.notified();
             if let Some(first) = lock(&self.found).first() {
                 return first.clone();
             }
-            news.await;
+            added.await;
         }
     }
 }

@@ -1,11 +1,11 @@
-//! The history of a campaign: what clients sent and what was acknowledged. The checker compares it
+//! The history of a campaign: what clients sent and which answers they got. The checker compares it
 //! with the stored rows.
 
 use std::{
     collections::BTreeSet,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicI64, AtomicU8, AtomicU32, Ordering},
+        atomic::{AtomicI64, AtomicU8, Ordering},
     },
 };
 
@@ -41,7 +41,7 @@ impl RecordedAppend {
 pub(super) struct Separators {
     /// The message id before each separator.
     pub(super) after: BTreeSet<i64>,
-    /// The outcome of a change was never acknowledged, so the set is unknown.
+    /// A change was never acknowledged, so the set may be wrong.
     pub(super) is_unknown: bool,
 }
 
@@ -51,16 +51,19 @@ pub(super) struct RecordedConversation {
     appends: Mutex<Vec<RecordedAppend>>,
     /// The newest message that was acknowledged to any client.
     newest: AtomicI64,
+    /// One of [`ALIVE`], [`CLOSED`], [`DYING`] and [`DEAD`].
     life: AtomicU8,
-    /// Number of appends in progress.
-    under_way: AtomicU32,
     /// A client holds this lock while it inserts or deletes a separator.
     pub(super) separators: tokio::sync::Mutex<Separators>,
 }
 
+/// Clients use the conversation.
 const ALIVE: u8 = 0;
+/// Clients no longer choose the conversation. It exists.
 const CLOSED: u8 = 1;
+/// A client deletes the conversation. It may or may not exist.
 const DYING: u8 = 2;
+/// The deletion was acknowledged.
 const DEAD: u8 = 3;
 
 /// Whether a stored message equals the sent one.
@@ -75,14 +78,12 @@ impl RecordedConversation {
             appends: Mutex::default(),
             newest: AtomicI64::new(0),
             life: AtomicU8::new(ALIVE),
-            under_way: AtomicU32::new(0),
             separators: tokio::sync::Mutex::default(),
         }
     }
 
     /// Records the start of an append. Returns its index in the history.
-    pub(super) fn begin(&self, append: &RecordedAppend) -> usize {
-        self.under_way.fetch_add(1, Ordering::SeqCst);
+    pub(super) fn begin_append(&self, append: &RecordedAppend) -> usize {
         let mut appends = lock(&self.appends);
         appends.push(RecordedAppend {
             after: self.newest(),
@@ -91,9 +92,9 @@ impl RecordedConversation {
         appends.len() - 1
     }
 
-    /// Records an acknowledgement. Returns the newest message that was acknowledged when the append
-    /// began.
-    pub(super) fn acknowledged(&self, place: usize, ids: &[i64]) -> i64 {
+    /// Records the acknowledgement of the append with this index. Returns the newest message that
+    /// had been acknowledged when the append began.
+    pub(super) fn record_acknowledged(&self, place: usize, ids: &[i64]) -> i64 {
         let after = {
             let append = &mut lock(&self.appends)[place];
             append.ids = ids.to_vec();
@@ -102,7 +103,6 @@ impl RecordedConversation {
         if let Some(last) = ids.last() {
             self.newest.fetch_max(*last, Ordering::SeqCst);
         }
-        self.end_append();
         after
     }
 
@@ -118,11 +118,6 @@ impl RecordedConversation {
             .iter()
             .zip(&append.ids)
             .find_map(|(message, other)| (*other == id).then(|| message.clone()))
-    }
-
-    /// Records that an append will not be sent again.
-    pub(super) fn end_append(&self) {
-        self.under_way.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// All appends, acknowledged or not.

@@ -1,16 +1,19 @@
-//! Campaigns of faults against whole processes: clients with a history, a fault injector with a
-//! plan, a checker of every promise. All choices follow from one seed, which is printed. The same
-//! seed makes the same choices again, though not the same timing.
+//! Campaigns of faults against whole processes. Clients record a history, a fault injector follows
+//! a plan, and a checker checks every promise of docs/reliability.md. All choices follow from one
+//! seed, which is printed. The same seed makes the same choices again, though not the same timing.
 //!
-//! `campaign` runs one; `plan` chooses its faults, `fault_injector` injects them, `proxy` cuts
-//! commits, `sabotage` breaks promises on purpose. `client`, `client_appends`, `chat_client` and `reader` are its clients, `history`
-//! records what they were told. `audit` checks during the campaign, `checker` and `final_checks` at
-//! its end. `behind_pooler`, `clock_set_back`, `disk`, `orphans`, `stalled_workers` and `standby`
-//! are further scenarios, `attack` is a campaign of one tenant against another.
-//!
-//! `processes` and `cluster` are the servers, workers and PostgreSQL of a campaign, `clocks` their
-//! clocks, `model` their language model. `campaign_state` is what clients and checkers share,
-//! `findings` what they found. `postgres_protocol` is what `proxy` knows of PostgreSQL's messages.
+//! - `campaign`: runs one campaign. `plan`: chooses its faults. `fault_injector`: injects them.
+//! - `proxy`: closes connections at commits. `postgres_protocol`: what `proxy` knows of
+//!   PostgreSQL's messages. `sabotage`: breaks promises on purpose.
+//! - `client`, `client_appends`, `chat_client`, `reader`: the clients. `history`: what they sent
+//!   and which answers they got. `campaign_state`: what clients and checkers share.
+//! - `audit`: the checks during a campaign. `checker`, `final_checks`: the checks at its end.
+//!   `findings`: the broken promises.
+//! - `processes`, `cluster`: the servers, workers and PostgreSQL of a campaign. `clocks`: their
+//!   clocks. `model`: their language model.
+//! - `behind_pooler`, `clock_set_back`, `disk`, `orphans`, `stalled_workers`, `standby`: campaigns
+//!   with special faults.
+//! - `attack`: a campaign of one tenant against another.
 
 mod attack;
 mod audit;
@@ -40,19 +43,21 @@ mod sabotage;
 mod stalled_workers;
 mod standby;
 
-pub use attack::{Attack, AttackPlan, NeighbourCampaign, NeighbourReport};
+pub use attack::{Attack, AttackPlan, NeighborCampaign, NeighborReport};
 pub use behind_pooler::run_behind_pooler;
 pub use campaign::{Campaign, Report};
-pub use clock_set_back::set_clock_back;
+pub use clock_set_back::run_with_clock_set_back;
 pub use clocks::Clocks;
 pub use cluster::{Cluster, Database};
-pub use disk::fill_disk;
+pub use disk::run_on_full_disk;
 pub use findings::{Finding, Findings, Tally};
 pub use model::{ModelBehavior, RecordingModel};
-pub use orphans::{Orphans, Poison, orphan_jobs, run_poison_job, silence_connections};
+pub use orphans::{
+    Orphans, Poison, run_poison_job, run_with_killed_workers, run_with_silent_connections,
+};
 pub use plan::{Fault, Plan, Step};
 pub(crate) use postgres_protocol::{Frame, read_startup_message};
 pub use proxy::{Commits, Proxy};
 pub use sabotage::Sabotage;
-pub use stalled_workers::stall_workers;
-pub use standby::promote_standby;
+pub use stalled_workers::run_with_suspended_workers;
+pub use standby::run_with_promoted_standby;

@@ -1,6 +1,6 @@
-//! The model that writes summaries and answers chats. It records which worker called it and which
-//! messages it was shown, and encodes the number of the call in the summary's text. It can fail on
-//! demand, and hold back the answers to a worker.
+//! The scripted model that writes summaries and answers chats. For each summary it records which
+//! worker asked for it and which messages the prompt contained, and encodes the number of the call
+//! in the summary's text. It can fail on demand, and hold back the answers to a worker.
 
 use std::{
     collections::HashMap,
@@ -21,21 +21,21 @@ pub(super) struct RecordedCall {
     /// The number of the calling process.
     pub(super) process: u32,
     pub(super) when: SystemTime,
-    /// The first and the last message that it was shown, including those that earlier parts of the
-    /// same summary cover. None if a message between them is missing.
+    /// The first and the last message in the prompt, including those that earlier parts of the same
+    /// summary cover. None if a message between them is missing.
     pub(super) messages: Option<(i64, i64)>,
 }
 
 /// How the model behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModelBehavior {
-    /// It answers.
+    /// It answers as asked.
     Normal,
     /// It answers with status 429.
     RateLimited,
     /// It answers with status 500.
     Failing,
-    /// It does not answer until its behaviour changes.
+    /// It does not answer until its behavior changes.
     Hanging,
     /// It answers with bytes that are not HTTP.
     Nonsense,
@@ -49,7 +49,7 @@ const BEHAVIORS: [ModelBehavior; 5] = [
     ModelBehavior::Nonsense,
 ];
 
-/// The model and its recorded calls.
+/// The model, and the calls that it has recorded.
 pub struct RecordingModel {
     model: ScriptedModel,
     shared: Arc<Shared>,
@@ -61,17 +61,18 @@ struct Shared {
     /// Gates that the answers to a process wait for.
     held_answers: Mutex<HashMap<u32, Gate>>,
     behavior: AtomicU8,
-    /// The gate of hanging answers, opened when the behaviour changes.
+    /// The gate of hanging answers, opened when the behavior changes.
     hang_gate: Mutex<Gate>,
 }
 
-/// The path segment in requests of servers.
+/// The first path segment in requests of servers. In requests of a worker it is the worker's
+/// number.
 const SERVER: &str = "server";
 /// The range of answer times, in milliseconds. Conversations change while their summaries are made.
-const TAKES: std::ops::Range<u64> = 20..400;
+const ANSWER_TIME_MS: std::ops::Range<u64> = 20..400;
 
 impl RecordingModel {
-    /// Starts a model that answers.
+    /// Starts the model with [`ModelBehavior::Normal`].
     pub async fn start() -> Self {
         let shared = Arc::<Shared>::default();
         let model = ScriptedModel::start({
@@ -109,7 +110,7 @@ impl RecordingModel {
         )
     }
 
-    /// Changes the behaviour.
+    /// Changes the behavior. Answers that hang are sent then.
     pub fn set_behavior(&self, behavior: ModelBehavior) {
         let code = BEHAVIORS
             .iter()
@@ -141,14 +142,14 @@ impl RecordingModel {
         lock(&self.shared.calls).len()
     }
 
-    /// Whether a process is among the callers after the first `calls` calls.
+    /// Whether a process has called the model since it had recorded `calls` calls.
     pub(super) fn has_asked_since(&self, process: u32, calls: usize) -> bool {
         lock(&self.shared.calls)[calls..]
             .iter()
-            .any(|shown| shown.process == process)
+            .any(|call| call.process == process)
     }
 
-    /// The call that wrote this summary; None if no call did.
+    /// The call that wrote this summary. None if no call did.
     pub(super) fn find_call(&self, summary: &str) -> Option<RecordedCall> {
         let number = number_in(summary)?;
         lock(&self.shared.calls).get(number).cloned()
@@ -159,7 +160,7 @@ impl Shared {
     fn answer(&self, asked: &ModelRequest) -> Script {
         let who = asked.path.split('/').nth(1).unwrap_or_default();
         let process = who.parse().unwrap_or_default();
-        let says = match who {
+        let normal = match who {
             SERVER => Script::says(
                 asked,
                 [Say::text(&answer_to(
@@ -170,13 +171,13 @@ impl Shared {
                 asked,
                 &format!(
                     "They asked for things and got {}.",
-                    words(self.record_call(process, asked))
+                    number_as_words(self.record_call(process, asked))
                 ),
             ),
         };
         let script =
             match BEHAVIORS[usize::from(self.behavior.load(Ordering::SeqCst)) % BEHAVIORS.len()] {
-                ModelBehavior::Normal => says,
+                ModelBehavior::Normal => normal,
                 ModelBehavior::RateLimited => Script::status(
                     429,
                     &[("retry-after", "1")],
@@ -185,7 +186,7 @@ impl Shared {
                 ModelBehavior::Failing => {
                     Script::status(500, &[], "{\"error\":{\"message\":\"it broke\"}}")
                 }
-                ModelBehavior::Hanging => return says.after(&lock(&self.hang_gate)),
+                ModelBehavior::Hanging => return normal.after(&lock(&self.hang_gate)),
                 ModelBehavior::Nonsense => Script::raw(b"\0\xff this is not HTTP \r\n\r\n"),
             };
         let gate = lock(&self.held_answers).get(&process).cloned();
@@ -208,17 +209,17 @@ impl Shared {
 fn delayed_gate() -> Gate {
     let gate = Gate::default();
     let opening = gate.clone();
-    let takes = Duration::from_millis(fastrand::u64(TAKES));
+    let takes = Duration::from_millis(fastrand::u64(ANSWER_TIME_MS));
     tokio::spawn(async move {
-        // tidy: allow(sleep): a model takes its time
+        // tidy: allow(sleep): the delay simulates a slow model
         tokio::time::sleep(takes).await;
         opening.open_for_ever();
     });
     gate
 }
 
-/// The first and the last message that the prompt's lines name. None if one between them is
-/// missing.
+/// The first and the last message that the lines of the prompt name. None if a message between them
+/// is missing.
 fn messages_in(asked: &ModelRequest) -> Option<(i64, i64)> {
     let texts = asked.texts();
     let lines = texts
@@ -244,15 +245,18 @@ fn messages_in(asked: &ModelRequest) -> Option<(i64, i64)> {
     Some((first, last))
 }
 
-/// First letters of the four words that encode a number, one word per digit.
+/// First letters of the four words that encode a number. There is one word of three letters per
+/// digit, the lowest digit first.
 const BEGINNINGS: [char; 4] = ['b', 'd', 'g', 'k'];
+/// Second letters. The second and third letter together encode the digit.
 const MIDDLES: [char; 4] = ['a', 'e', 'i', 'o'];
+/// Third letters.
 const ENDS: [char; 4] = ['x', 'z', 'q', 'v'];
 const BASE: usize = MIDDLES.len() * ENDS.len();
 
-/// Encodes a number below 65,536 as four short words. A plain number would be refused as a fact
-/// that the sources do not contain.
-fn words(number: usize) -> String {
+/// Encodes a number below 65,536 as four short words. A summary with a plain number would be
+/// refused, because its sources do not contain that number.
+fn number_as_words(number: usize) -> String {
     let digit = |place: usize| (number / BASE.pow(place as u32)) % BASE;
     let word = |place: usize| -> String {
         let digit = digit(place);
@@ -270,7 +274,7 @@ fn words(number: usize) -> String {
         .join(" ")
 }
 
-/// Decodes the number in a summary.
+/// Decodes the number in a summary. None if there is none.
 fn number_in(text: &str) -> Option<usize> {
     let after = text.split("and got ").nth(1)?;
     let words: Vec<&str> = after.split(['.', '\n']).next()?.split(' ').collect();
@@ -295,11 +299,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_read_from_its_words() {
+    fn a_number_in_a_summary_is_decoded_from_its_words() {
         for number in [0, 1, 15, 16, 4_711, 65_535] {
             let summary = format!(
                 "They asked for things and got {}.\n\nIdentifiers: x",
-                words(number)
+                number_as_words(number)
             );
             assert_eq!(number_in(&summary), Some(number), "{summary}");
         }

@@ -1,4 +1,5 @@
-//! Jobs whose worker was killed: when they run again, and what happens to jobs that kill every
+//! Campaigns about jobs that lost their worker or its connections: when the jobs of killed workers
+//! run again, whether jobs end although all connections stall, and how a job ends that kills every
 //! worker.
 
 use std::{
@@ -27,22 +28,23 @@ use super::{
 };
 use crate::{eventually, pb};
 
-/// Conversations whose jobs are running when workers are killed.
+/// Number of conversations whose jobs are running when workers are killed or connections stall.
 const CONVERSATIONS: usize = 40;
 
 /// A job's kind and conversation.
 type Job = (i16, Uuid);
 
-/// When the jobs of killed workers ran again.
+/// The outcome of [`run_with_killed_workers`].
 pub struct Orphans {
-    /// Times since the kill, shortest first.
+    /// For each job of a killed worker, the time from the kill until it ran again, shortest first.
     pub after: Vec<Duration>,
     /// The report of the campaign.
     pub report: Report,
 }
 
-/// Kills all workers but one while all of them are in the middle of summaries.
-pub async fn orphan_jobs(campaign: &Campaign, cluster: &mut Cluster) -> Orphans {
+/// Runs a campaign that kills all workers but one while all of them are in the middle of summaries,
+/// and measures when their jobs run again.
+pub async fn run_with_killed_workers(campaign: &Campaign, cluster: &mut Cluster) -> Orphans {
     let mut running = RunningCampaign::start(campaign, cluster, Arc::<Findings>::default()).await;
     let injector = &mut running.injector;
     let numbers: Vec<u32> = injector
@@ -63,8 +65,9 @@ pub async fn orphan_jobs(campaign: &Campaign, cluster: &mut Cluster) -> Orphans 
     let mut db = try_connect(&injector.database.direct_url())
         .await
         .expect("no fault is active");
+    // Waiting jobs (state 0), and counting jobs (kind 1).
     let free = "select count(*) from ai_job where state = 0 or kind = 1";
-    eventually("all jobs but counts are under way", async || {
+    eventually("all summary jobs are running", async || {
         sqlx::query_scalar::<_, i64>(free)
             .fetch_one(&mut db)
             .await
@@ -82,10 +85,10 @@ pub async fn orphan_jobs(campaign: &Campaign, cluster: &mut Cluster) -> Orphans 
     }
     let mut left = orphaned;
     let mut after = Vec::new();
-    let mut looks = interval(Duration::from_millis(25));
+    let mut ticks = interval(Duration::from_millis(25));
     while !left.is_empty() && killed.elapsed() < Duration::from_mins(1) {
-        looks.tick().await;
-        let still = waiting_for_others(&mut db, &dead).await;
+        ticks.tick().await;
+        let still = jobs_not_run_again(&mut db, &dead).await;
         let ran = left.extract_if(|job| !still.contains(job)).count();
         after.extend(std::iter::repeat_n(killed.elapsed(), ran));
     }
@@ -93,7 +96,7 @@ pub async fn orphan_jobs(campaign: &Campaign, cluster: &mut Cluster) -> Orphans 
         .state
         .findings
         .demand(left.is_empty(), "leases", || {
-            format!("{} orphans have not run again", left.len())
+            format!("{} jobs of killed workers have not run again", left.len())
         });
     Orphans {
         after,
@@ -111,8 +114,8 @@ async fn jobs_held_by(db: &mut PgConnection, workers: &[String]) -> HashSet<Job>
     held.into_iter().collect()
 }
 
-/// Jobs that dead workers still hold, and freed jobs that no worker has started yet.
-async fn waiting_for_others(db: &mut PgConnection, dead: &[String]) -> HashSet<Job> {
+/// Jobs that the killed workers still hold, and freed jobs that no worker has started yet.
+async fn jobs_not_run_again(db: &mut PgConnection, dead: &[String]) -> HashSet<Job> {
     let waiting = "select kind, conversation_id from ai_job
         where state = 1 and worker = any ($1) or state = 0 and last_error = 'lease expired'";
     let waiting: Vec<Job> = sqlx::query_as(waiting)
@@ -123,9 +126,9 @@ async fn waiting_for_others(db: &mut PgConnection, dead: &[String]) -> HashSet<J
     waiting.into_iter().collect()
 }
 
-/// Stalls connections while the results of many jobs are in flight, without closing them. All jobs
-/// must end nevertheless.
-pub async fn silence_connections(campaign: &Campaign, cluster: &mut Cluster) -> Report {
+/// Runs a campaign that stalls all connections to PostgreSQL, without closing them, while workers
+/// store the results of many jobs. All jobs must end nevertheless.
+pub async fn run_with_silent_connections(campaign: &Campaign, cluster: &mut Cluster) -> Report {
     let mut running = RunningCampaign::start(campaign, cluster, Arc::<Findings>::default()).await;
     let injector = &mut running.injector;
     injector.model.set_behavior(ModelBehavior::Hanging);
@@ -140,7 +143,7 @@ pub async fn silence_connections(campaign: &Campaign, cluster: &mut Cluster) -> 
         .await
         .expect("no fault is active");
     let running_jobs = "select count(*) from ai_job where state = 1 and kind <> 1";
-    eventually("summaries are under way", async || {
+    eventually("20 summary jobs are running", async || {
         sqlx::query_scalar::<_, i64>(running_jobs)
             .fetch_one(&mut db)
             .await
@@ -157,19 +160,20 @@ pub async fn silence_connections(campaign: &Campaign, cluster: &mut Cluster) -> 
     running.finish().await
 }
 
-/// The outcome of a job that kills every worker.
+/// The outcome of [`run_poison_job`].
 pub struct Poison {
-    /// Workers that were killed.
+    /// Number of workers that were killed.
     pub killed: u32,
-    /// The number of starts that an operator sees once the job is dead; None if it never was.
+    /// The number of starts that ListJobs shows for the dead job. None if the job never became a
+    /// dead one.
     pub starts: Option<u32>,
-    /// The report of the campaign, including another conversation's jobs that ended after the job
-    /// was dead.
+    /// The report of the campaign, without the finding about this dead job.
     pub report: Report,
 }
 
-/// Kills every worker that begins to summarise one conversation, until none does. The leases of the
-/// dead workers are ended at once; otherwise this would take five minutes.
+/// Runs a campaign that kills every worker that begins to summarize one conversation, until the job
+/// is given up. Jobs of other conversations must end. The leases of the killed workers are ended at
+/// once; otherwise this would take five minutes.
 pub async fn run_poison_job(campaign: &Campaign, cluster: &mut Cluster) -> Poison {
     let mut running = RunningCampaign::start(campaign, cluster, Arc::<Findings>::default()).await;
     let injector = &mut running.injector;
@@ -185,17 +189,17 @@ pub async fn run_poison_job(campaign: &Campaign, cluster: &mut Cluster) -> Poiso
     let mut db = try_connect(&injector.database.direct_url())
         .await
         .expect("no fault is active");
-    let mut looks = interval(Duration::from_millis(20));
+    let mut ticks = interval(Duration::from_millis(20));
     let (mut killed, mut starts) = (0, None);
     let began = Instant::now();
     while starts.is_none() && began.elapsed() < Duration::from_secs(150) {
-        looks.tick().await;
+        ticks.tick().await;
         if kill_holder(injector, &mut db, conversation).await {
             killed += 1;
         }
         starts = find_given_up_job(&injector.state, conversation).await;
     }
-    // From now on workers survive. They must process the other jobs.
+    // From now on workers are not killed. They must run the jobs of another conversation.
     injector.model.set_behavior(ModelBehavior::Normal);
     client
         .create_due_conversation()
@@ -240,6 +244,7 @@ async fn find_given_up_job(state: &CampaignState, conversation: Uuid) -> Option<
 }
 
 /// Kills the worker that holds the conversation's checkpoint job, if any, and starts another.
+/// Returns whether a worker was killed.
 async fn kill_holder(
     injector: &mut FaultInjector<'_>,
     db: &mut PgConnection,
@@ -259,9 +264,9 @@ async fn kill_holder(
         .await
         .into_iter()
         .collect();
-    // The worker's other jobs do not kill workers and are removed.
-    let free = "delete from ai_job where kind <> 2 and worker = any ($1)";
-    sqlx::query(free)
+    // The worker's other jobs are removed, so that they do not wait for their leases to end.
+    let others = "delete from ai_job where kind <> 2 and worker = any ($1)";
+    sqlx::query(others)
         .bind(&dead)
         .execute(&mut *db)
         .await

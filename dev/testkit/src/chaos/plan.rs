@@ -17,7 +17,8 @@ pub enum Fault {
     KillServer,
     /// A worker is killed with SIGKILL and started again.
     KillWorker,
-    /// A worker is stopped in the middle of a summary, past its lease, and continues.
+    /// A worker is suspended in the middle of a summary until it has lost its lease, and is
+    /// resumed.
     StallWorker,
     /// Connections to PostgreSQL stall: they stay open, but no byte passes.
     FallSilent,
@@ -25,7 +26,8 @@ pub enum Fault {
     Storm,
     /// All connections of PostgreSQL are taken.
     TakeConnections,
-    /// The rows of all conversations are locked until every pooled connection waits for them.
+    /// The rows of all conversations are locked for a while, so that pooled connections wait for
+    /// them.
     HoldRows,
     /// A snapshot is kept open.
     HoldSnapshot,
@@ -57,7 +59,7 @@ impl Fault {
         Self::JumpClocks,
     ];
 
-    /// The name under which it is counted.
+    /// The name under which the fault is counted.
     pub const fn name(self) -> &'static str {
         match self {
             Self::StopDatabase => "immediate stops",
@@ -86,7 +88,7 @@ pub struct Step {
     pub after: u64,
     /// The fault.
     pub fault: Fault,
-    /// A number from which the fault chooses its process, session or model behaviour.
+    /// A number from which the fault chooses its process, session or model behavior.
     pub choice: u32,
 }
 
@@ -100,7 +102,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A plan with each of these faults this many times. Order and times follow from the seed.
+    /// A plan with each of these faults as often as given. The order and the numbers of appends
+    /// between them follow from the seed.
     pub fn of(seed: u64, faults: &[(Fault, usize)]) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut all: Vec<Fault> = faults
@@ -126,7 +129,7 @@ impl Plan {
 }
 
 impl Plan {
-    /// This plan with `times` as many appends between its steps, so that long operations can
+    /// This plan with `times` times as many appends between its steps, so that long operations can
     /// complete between two crashes.
     #[must_use]
     pub fn slower(mut self, times: u64) -> Self {
@@ -155,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_gives_one_plan_with_each_fault_as_often_as_asked() {
+    fn a_seed_always_gives_the_same_plan_with_each_fault_as_often_as_asked() {
         let ask = [(Fault::StopDatabase, 10), (Fault::KillServer, 3)];
         let plan = Plan::of(7, &ask);
         assert_eq!(plan, Plan::of(7, &ask));

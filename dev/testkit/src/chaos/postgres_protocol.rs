@@ -1,5 +1,5 @@
-//! The part of PostgreSQL's protocol that the proxy needs: where a message ends, and which message
-//! commits.
+//! The part of PostgreSQL's protocol that the proxies need: where a message ends, which message
+//! commits, and the text of a statement.
 
 use std::{collections::HashMap, io};
 
@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 /// Request codes of encryption negotiation, which the server answers with one byte.
 const ENCRYPTION: [u32; 2] = [80_877_103, 80_877_104];
 
-/// A message: its type, its length, its body.
+/// A message as bytes: its type (one byte), its length (four), its body.
 pub(crate) struct Frame(Vec<u8>);
 
 impl Frame {
@@ -27,12 +27,12 @@ impl Frame {
         &self.0
     }
 
-    /// Whether it binds parameters to a statement.
+    /// Whether this is Bind, which binds parameters to a statement.
     pub(crate) fn binds(&self) -> bool {
         self.kind() == b'B'
     }
 
-    /// The end of a message sequence without a commit: the server sends the answers so far.
+    /// Flush: the server sends the answers so far and, unlike after Sync, does not commit.
     pub(super) fn flush() -> Self {
         Self::of(b'H', b"")
     }
@@ -42,17 +42,17 @@ impl Frame {
         Self::of(b'Z', b"I")
     }
 
-    /// For CommandComplete: true.
+    /// Whether this is CommandComplete.
     pub(super) fn completes(&self) -> bool {
         self.kind() == b'C'
     }
 
-    /// The statement that it prepares.
+    /// The text of the statement that this message prepares. None if this is not Parse.
     pub(super) fn statement(&self) -> Option<String> {
         self.strings().nth(1).filter(|_| self.kind() == b'P')
     }
 
-    /// The same message with another statement: name, parameters and their types stay.
+    /// This Parse message with another statement. Name and types of parameters stay.
     pub(super) fn with_statement(&self, text: &str) -> Self {
         let mut parts = self.0[5..].splitn(3, |byte| *byte == 0);
         let (name, _, types) = (parts.next(), parts.next(), parts.next());
@@ -71,7 +71,8 @@ impl Frame {
         self.0[0]
     }
 
-    /// The strings at the start of its body.
+    /// The strings in the body, each ended by a zero byte. After the last one the items are
+    /// meaningless.
     fn strings(&self) -> impl Iterator<Item = String> {
         self.0[5..]
             .split(|byte| *byte == 0)
@@ -84,8 +85,8 @@ impl Frame {
     }
 }
 
-/// Reads the first message of a connection, which has no type. The flag says that the server
-/// answers with one byte and another startup message follows.
+/// Reads the first message of a connection, which has no type. The flag says whether the message
+/// asks for encryption: the server answers with one byte, and another startup message follows.
 pub(crate) async fn read_startup_message(
     from: &mut (impl AsyncRead + Unpin),
 ) -> io::Result<(Vec<u8>, bool)> {
@@ -107,19 +108,20 @@ pub(super) enum Effect {
     Append,
 }
 
-/// The messages of a client's session that tell which message commits a write.
+/// What the messages of a client's session so far say about which later message commits a write.
 #[derive(Default)]
 pub(super) struct Session {
     /// The effect of each prepared statement, by name.
     effects: HashMap<String, Effect>,
-    /// The most that statements do which were bound since the last Sync.
+    /// The highest effect among the statements that were bound since the last Sync.
     bound: Effect,
 }
 
 impl Session {
-    /// The effect that the server commits because of this message. `idle`: no transaction is open.
-    /// A `commit` counts as the same effect whatever its transaction has done.
-    pub(super) fn commits(&mut self, frame: &Frame, idle: bool) -> Effect {
+    /// Records the client's next message. Returns the effect that the server commits because of it.
+    /// `idle`: no transaction is open. The statement `commit` counts as a write, whatever its
+    /// transaction has done.
+    pub(super) fn observe(&mut self, frame: &Frame, idle: bool) -> Effect {
         let mut strings = frame.strings();
         match frame.kind() {
             b'Q' => match strings.next() {
@@ -148,7 +150,7 @@ impl Session {
     }
 }
 
-/// The project's statements are written in lower case.
+/// The effect of a statement. It is recognized by its words, which anneal writes in lower case.
 fn effect(text: &str) -> Effect {
     if text.contains("insert into ai_message ") {
         Effect::Append
@@ -173,12 +175,12 @@ mod tests {
         let mut session = Session::default();
         messages
             .iter()
-            .map(|(kind, body)| session.commits(&Frame::of(*kind, body), idle))
+            .map(|(kind, body)| session.observe(&Frame::of(*kind, body), idle))
             .collect()
     }
 
     #[test]
-    fn a_statement_that_writes_by_itself_commits_with_the_end_of_its_messages() {
+    fn a_write_outside_a_transaction_commits_at_the_sync() {
         let messages: [(u8, &[u8]); 5] = [
             (b'P', b"one\0insert into t values ($1)\0\0\0"),
             (b'B', b"\0one\0"),
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_within_a_transaction_commits_nothing_and_its_end_does() {
+    fn a_write_within_a_transaction_commits_at_the_commit_statement() {
         let messages: [(u8, &[u8]); 4] = [
             (b'P', b"one\0update t set a = 1\0\0\0"),
             (b'B', b"\0one\0"),
@@ -213,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn the_statement_of_an_append_is_told_from_others() {
+    fn the_statement_of_an_append_is_recognized() {
         let messages: [(u8, &[u8]); 3] = [
             (
                 b'P',

@@ -1,5 +1,5 @@
-//! The servers and workers of a campaign: killed, stopped, continued, started. Each start of a
-//! worker has a number, by which the model tells the processes apart.
+//! Starts, kills and stops the servers and workers of a campaign. Each start of a worker has a
+//! number, by which the model tells the processes apart.
 
 use std::{
     sync::Arc,
@@ -14,18 +14,19 @@ use crate::{AnnealBinary, Folder, Process, TcpProxy};
 /// A running worker.
 pub(super) struct Worker {
     pub(super) process: Process,
-    /// The number of its start.
+    /// The number of this start of a worker.
     pub(super) number: u32,
-    /// Its name in the queue.
+    /// The worker's name in the queue.
     pub(super) name: String,
 }
 
-/// A period in which a worker was stopped for so long that others took its jobs.
+/// A period in which a worker was suspended for so long that it lost its leases.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stall {
+    /// The worker's number.
     pub(super) process: u32,
     pub(super) from: SystemTime,
-    /// The time at which all its leases had been lost.
+    /// A time at which the worker had lost all its leases.
     pub(super) lost: SystemTime,
 }
 
@@ -33,20 +34,22 @@ pub(super) struct Stall {
 pub(super) struct Processes {
     anneal: AnnealBinary,
     folder: Folder,
+    /// In front of each server, so that its address stays the same.
     proxies: Vec<TcpProxy>,
     servers: Vec<Option<Process>>,
     workers: Vec<Option<Worker>>,
+    /// Concurrent summaries of a worker.
     jobs: u32,
+    /// Number of starts of workers so far.
     starts: u32,
     findings: Arc<Findings>,
-    /// Their clocks; None: the system's clock.
+    /// The clocks of the processes. None: they use the system's clock.
     pub(super) clocks: Option<Arc<Clocks>>,
 }
 
 impl Processes {
-    /// This many servers and workers of this binary on this database, with the variables of
-    /// this sabotage if any.
-    /// None of them runs yet.
+    /// This many servers and workers of this binary on this database, with the environment
+    /// variables of this sabotage, if any. None of them runs yet.
     pub(super) async fn new(
         binary: &'static str,
         url: &str,
@@ -82,7 +85,7 @@ impl Processes {
         }
     }
 
-    /// Tells the processes that each transaction may use another session.
+    /// Configures the processes for a pooler that gives each transaction another session.
     pub(super) fn use_transaction_pooling(&mut self) {
         self.anneal = self
             .anneal
@@ -120,7 +123,7 @@ impl Processes {
         }
     }
 
-    /// The binary for this process, with its clock if it has one.
+    /// The binary for the server or worker with this index, with its clock if it has one.
     fn binary_for(&self, what: &str, place: usize) -> AnnealBinary {
         let variables = self
             .clocks
@@ -131,8 +134,8 @@ impl Processes {
         })
     }
 
-    /// Sets each clock an hour ahead, an hour back, or right, at random. Returns whether there are
-    /// clocks.
+    /// Sets each clock an hour ahead, an hour back, or to the right time, at random. Returns
+    /// whether the campaign has clocks.
     pub(super) fn jump_clocks(&self, choice: usize) -> bool {
         let Some(clocks) = &self.clocks else {
             return false;
@@ -140,7 +143,10 @@ impl Processes {
         let mut random = fastrand::Rng::with_seed(choice as u64);
         for (what, places) in [("server", self.servers()), ("worker", self.workers())] {
             for place in 0..places {
-                clocks.set(&format!("{what}-{place}"), HOUR * random.i64(-1..=1));
+                clocks.set(
+                    &format!("{what}-{place}"),
+                    HOUR_SECONDS * random.i64(-1..=1),
+                );
             }
         }
         true
@@ -171,6 +177,7 @@ impl Processes {
         }
     }
 
+    /// Starts a worker unless it runs. Retries while the database is down, as a supervisor would.
     pub(super) async fn start_worker(&mut self, place: usize, model: &RecordingModel) {
         if self.workers[place].is_some() {
             return;
@@ -287,10 +294,8 @@ impl Processes {
 
 /// The settings file of the servers.
 const SERVERS: &str = "servers.toml";
-/// Concurrent summaries of a worker: more than there are conversations, so that none waits for
-/// another.
+/// Concurrent summaries of a worker, so many that jobs do not wait for each other.
 const JOBS: u32 = 16;
-/// Seconds of an hour.
-const HOUR: i64 = 3_600;
+const HOUR_SECONDS: i64 = 3_600;
 /// How long a process may take to start while the database is down.
 const START_TIMEOUT: Duration = Duration::from_mins(1);

@@ -1,7 +1,7 @@
-//! The proxy between anneal and PostgreSQL. It forwards everything, recognises the messages that
-//! commit, and can cut a connection before such a message arrives, or after it was executed and
-//! before its answer is delivered. It can also stall open connections, and does to statements what a
-//! sabotage asks for.
+//! The proxy between anneal and PostgreSQL. It forwards everything and recognizes the messages that
+//! commit. It can close the connection before such a message arrives, or after it was executed and
+//! before its answer is delivered. It can also stall open connections, and change statements for a
+//! sabotage.
 
 use std::{
     io,
@@ -28,11 +28,11 @@ use super::{
     sabotage::Sabotage,
 };
 
-/// The unit of the shares of commits.
+/// The numbers of cut and delayed commits are per this many.
 const THOUSAND: u32 = 1_000;
-/// The delay of a slow commit.
+/// The delay of a commit that is delayed.
 const SLOW: Duration = Duration::from_millis(40);
-/// How long an append is answered before it is committed.
+/// The time from the answer to an append until its commit, if a sabotage answers early.
 const EARLY: Duration = Duration::from_millis(50);
 
 /// The proxy. Dropping it closes its connections.
@@ -44,8 +44,9 @@ pub struct Proxy {
 
 struct Shared {
     target: AtomicU16,
-    /// Commits per thousand that are cut, and that are delayed.
+    /// Commits per thousand at which the connection is closed.
     cut: AtomicU32,
+    /// Commits per thousand that are delayed.
     slow: AtomicU32,
     random: Mutex<fastrand::Rng>,
     faults: watch::Sender<ConnectionFault>,
@@ -56,8 +57,8 @@ struct Shared {
 #[derive(Default)]
 struct Counts {
     commits: AtomicU64,
-    before: AtomicU64,
-    after: AtomicU64,
+    cut_before: AtomicU64,
+    cut_after: AtomicU64,
 }
 
 /// Counts of commits.
@@ -120,16 +121,18 @@ impl Proxy {
         self.shared.target.store(target, Ordering::SeqCst);
     }
 
-    /// Sets how many commits per thousand are cut and delayed.
+    /// Sets at how many commits per thousand the connection is closed (`cut`), and how many are
+    /// delayed (`slow`).
     pub fn disturb(&self, cut: u32, slow: u32) {
         self.shared.cut.store(cut, Ordering::SeqCst);
         self.shared.slow.store(slow, Ordering::SeqCst);
     }
 
-    /// Breaks a promise on purpose, from the next statement to its end.
+    /// Applies this sabotage's changes of statements, from the next statement on, for as long as
+    /// the proxy runs.
     pub(super) fn sabotage(&self, sabotage: &'static Sabotage) {
         let set = self.shared.sabotage.set(sabotage);
-        assert!(set.is_ok(), "a proxy breaks one promise");
+        assert!(set.is_ok(), "a proxy has at most one sabotage");
     }
 
     /// Stalls the open connections: they stay open, but no byte passes. New connections work.
@@ -147,8 +150,8 @@ impl Proxy {
         let counts = &self.shared.counts;
         Commits {
             seen: counts.commits.load(Ordering::SeqCst),
-            cut_before: counts.before.load(Ordering::SeqCst),
-            cut_after: counts.after.load(Ordering::SeqCst),
+            cut_before: counts.cut_before.load(Ordering::SeqCst),
+            cut_after: counts.cut_after.load(Ordering::SeqCst),
         }
     }
 }
@@ -161,7 +164,7 @@ impl Drop for Proxy {
 }
 
 impl Shared {
-    /// The message as the sabotage wants it.
+    /// The message with the sabotage's change, if it has one for this statement.
     fn rewrite(&self, frame: Frame) -> Frame {
         let rewritten = self.sabotage.get().and_then(|sabotage| {
             let text = sabotage.rewrite(&frame.statement()?)?;
@@ -185,11 +188,11 @@ impl Shared {
         );
         match random.u32(0..THOUSAND) {
             drawn if drawn < cut && random.bool() => {
-                self.counts.before.fetch_add(1, Ordering::SeqCst);
+                self.counts.cut_before.fetch_add(1, Ordering::SeqCst);
                 CommitFault::CutBefore
             }
             drawn if drawn < cut => {
-                self.counts.after.fetch_add(1, Ordering::SeqCst);
+                self.counts.cut_after.fetch_add(1, Ordering::SeqCst);
                 CommitFault::CutAfter
             }
             drawn if drawn < cut + slow => CommitFault::Delay,
@@ -219,7 +222,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
             };
             tokio::select! {
                 _ = connection.forward(&shared) => {}
-                // Both sockets of a stalled connection stay open until it is cut.
+                // Both sockets of a stalled connection stay open until the proxy closes it.
                 _ = faults.changed() => { let _ = faults.wait_for(|end| *end == ConnectionFault::Cut).await; }
             }
         });
@@ -239,19 +242,19 @@ struct ProxiedConnection {
     server: (Reader, Writer),
 }
 
-/// State shared by both directions of a connection.
+/// What the two directions of a connection tell each other.
 #[derive(Default)]
 struct SharedProgress {
-    /// No transaction is open.
+    /// Whether no transaction is open.
     idle: AtomicBool,
-    /// The server's messages are no longer delivered.
+    /// Whether the server's messages are no longer delivered.
     severed: AtomicBool,
-    /// The end of the next statement is answered as if it had been committed.
+    /// Whether the end of the next statement is answered as if it had been committed.
     answers_early: AtomicBool,
 }
 
 impl ProxiedConnection {
-    /// Forwards until one side closes or the connection is to be cut.
+    /// Forwards until one side closes or the connection is to be closed at a commit.
     async fn forward(&mut self, shared: &Shared) -> io::Result<()> {
         loop {
             let (bytes, is_answered) =
@@ -273,7 +276,7 @@ impl ProxiedConnection {
     }
 }
 
-/// Forwards the client's messages. Returns where the connection is to be cut before a commit.
+/// Forwards the client's messages. Returns before a commit at which the connection is to be closed.
 async fn forward_requests(
     from: &mut Reader,
     to: &mut Writer,
@@ -283,17 +286,17 @@ async fn forward_requests(
     let mut session = Session::default();
     loop {
         let frame = shared.rewrite(Frame::read(from).await?);
-        let effect = session.commits(&frame, progress.idle.load(Ordering::SeqCst));
+        let effect = session.observe(&frame, progress.idle.load(Ordering::SeqCst));
         if effect != Effect::None {
             match shared.draw_commit_fault() {
                 CommitFault::None if effect == Effect::Append && shared.answers_early() => {
                     progress.answers_early.store(true, Ordering::SeqCst);
                     send(to, Frame::flush().bytes(), true).await?;
-                    // tidy: allow(sleep): this is how long the append is answered and not committed
+                    // tidy: allow(sleep): the append is answered, and stays uncommitted this long
                     sleep(EARLY).await;
                 }
                 CommitFault::None => {}
-                // tidy: allow(sleep): a slow network is what is made here
+                // tidy: allow(sleep): the delay simulates a slow network
                 CommitFault::Delay => sleep(SLOW).await,
                 CommitFault::CutBefore => return Ok(()),
                 CommitFault::CutAfter => progress.severed.store(true, Ordering::SeqCst),
@@ -309,7 +312,8 @@ async fn send(to: &mut Writer, bytes: &[u8], now: bool) -> io::Result<()> {
     if now { to.flush().await } else { Ok(()) }
 }
 
-/// Forwards the server's messages. Returns where the connection is to be cut after a commit.
+/// Forwards the server's messages. Returns after a commit at which the connection is to be closed,
+/// without forwarding its answer.
 async fn forward_answers(
     from: &mut Reader,
     to: &mut Writer,

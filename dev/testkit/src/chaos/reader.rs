@@ -1,6 +1,6 @@
-//! Clients that read. Each continues after the last message that it saw, and sometimes reads
-//! everything again. A reader must never see a new message before one that it has seen, never miss
-//! an acknowledged message, and never see another tenant's data.
+//! Clients that read. Each continues after the last message that it saw, and sometimes reads all
+//! messages again. A reader must never see a new message before one that it has seen, never miss an
+//! acknowledged message, and never see another tenant's data.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -47,14 +47,15 @@ impl Reader {
             };
             match self.random.u32(0..20) {
                 0 => self.read(&conversation, true).await,
-                1..4 => self.build(&conversation).await,
-                4 => self.read_other_tenant().await,
+                1..4 => self.check_context(&conversation).await,
+                4 => self.check_other_tenant().await,
                 _ => self.read(&conversation, false).await,
             }
         }
     }
 
-    /// Reads new messages, or all messages again.
+    /// Reads the messages that this reader has not seen, or (`again`) all messages, and checks
+    /// them.
     async fn read(&mut self, conversation: &RecordedConversation, again: bool) {
         let first = self.random.usize(0..64);
         let newest = conversation.newest();
@@ -119,7 +120,7 @@ impl Reader {
         let id = message.message_id;
         self.state.findings.demand(id == expected, "order", || {
             format!(
-                "{}: message {id} came where {expected} was to be",
+                "{}: message {id} was returned instead of {expected}",
                 conversation.id
             )
         });
@@ -137,7 +138,7 @@ impl Reader {
                 .findings
                 .demand(*before == content, "prefix", || {
                     format!(
-                        "{}: message {id} is another one than before",
+                        "{}: message {id} differs from what was read before",
                         conversation.id
                     )
                 }),
@@ -146,7 +147,7 @@ impl Reader {
     }
 
     /// Builds a context and checks that its manifest covers every message once.
-    async fn build(&mut self, conversation: &RecordedConversation) {
+    async fn check_context(&mut self, conversation: &RecordedConversation) {
         let first = self.random.usize(0..64);
         let newest = conversation.newest();
         let ask = pb::BuildContextRequest {
@@ -177,7 +178,10 @@ impl Reader {
                 }
                 whole &= next == context.last_message_id + 1;
                 self.state.findings.demand(whole, "coverage", || {
-                    format!("{}: {:?}", conversation.id, context.manifest)
+                    format!(
+                        "the manifest of a context of {} has gaps: {:?}",
+                        conversation.id, context.manifest
+                    )
                 });
                 self.state
                     .findings
@@ -193,6 +197,8 @@ impl Reader {
         }
     }
 
+    /// Reports a final refusal as a finding, except for NOT_FOUND if the conversation is being
+    /// deleted.
     fn report_refusal(
         &self,
         conversation: &RecordedConversation,
@@ -205,8 +211,8 @@ impl Reader {
         });
     }
 
-    /// Checks that another tenant's conversation is not found.
-    async fn read_other_tenant(&mut self) {
+    /// Checks that another tenant's conversation is not found: neither read nor appended to.
+    async fn check_other_tenant(&mut self) {
         let first = self.random.usize(0..64);
         let foreign = &self.state.foreign;
         let get = |channel: Channel| {
@@ -275,7 +281,7 @@ impl Reader {
             let hidden = outcome
                 .is_none_or(|outcome| outcome.is_err_and(|status| status.code() == Code::NotFound));
             self.state.findings.demand(hidden, "tenants", || {
-                format!("{foreign} is another tenant's, and was shown")
+                format!("{foreign} belongs to another tenant, but was not NOT_FOUND")
             });
         }
     }

@@ -1,7 +1,7 @@
-//! Promises that are broken on purpose, each as a naive implementation would break it, so that the
-//! campaigns prove that they notice. The product has no part in it: the binary is the one that
-//! ships. What is broken is the database (`dev/testkit/sabotage/<name>.sql`) and the text of statements on
-//! their way to it, which [`super::Proxy`] replaces.
+//! Breaks promises of docs/reliability.md on purpose, each as a naive implementation would, to
+//! prove that the campaigns notice it. The product does not take part: the binary is the one that
+//! ships. A sabotage changes the database (`dev/testkit/sabotage/<name>.sql`), or the text of
+//! statements on their way to it, by [`super::Proxy`].
 
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
@@ -9,9 +9,10 @@ use Means::{AnswerEarly, Change, Database, Replace, Variable};
 
 /// One way to break a promise.
 pub struct Sabotage {
-    /// Its name.
+    /// The sabotage's name, and that of its SQL file.
     pub name: &'static str,
-    /// The promises that it breaks. A campaign must find one of these broken before any other.
+    /// The names of the promises that it breaks. A campaign must find one of these broken before
+    /// any other.
     pub promises: &'static [&'static str],
     means: &'static [Means],
 }
@@ -24,16 +25,16 @@ enum Means {
     Variable(&'static str, &'static str),
     /// PostgreSQL gets the store's statement with other words.
     Change {
-        /// Text that tells the statement from all others: the whole of it, or a part.
+        /// The statement, or a part of it that no other statement has.
         statement: &'static str,
         /// Words of the statement.
         from: &'static str,
         /// The words that replace each occurrence of `from`.
         to: &'static str,
     },
-    /// PostgreSQL gets another statement, with the parameters and columns of the store's.
+    /// PostgreSQL gets another statement, with the same parameters and columns.
     Replace {
-        /// As in [`Means::Change`].
+        /// The statement that is replaced, or a part of it that no other statement has.
         statement: &'static str,
         /// The other statement.
         by: &'static str,
@@ -55,22 +56,22 @@ const LOCK_CLAIMED_JOB: &str =
 const NEWEST_ID: &str =
     "select last_message_id from ai_conversation where tenant_id = $1 and conversation_id = $2";
 
-/// The promises that fail if an acknowledged append is lost: its row is missing, another message
-/// has its id, or its repetition is stored again.
-const LOST: &[&str] = &["durability", "prefix", "order", "one effect", "content"];
-/// The promises that fail if message ids have gaps: the conversation's row or a context disagrees
-/// with the ids, or messages that do not exist are uncounted.
-const DENSE: &[&str] = &["order", "coverage", "jobs"];
+/// Names of the promises that may be found broken if an acknowledged append is lost: its row is
+/// missing, another message has its id, or its repetition is stored again.
+const IF_APPENDS_ARE_LOST: &[&str] = &["durability", "prefix", "order", "one effect", "content"];
+/// Names of the promises that may be found broken if message ids have gaps: the conversation's row
+/// or a context disagrees with the ids, or messages that do not exist are never counted.
+const IF_IDS_HAVE_GAPS: &[&str] = &["order", "coverage", "jobs"];
 
-/// A file of `dev/testkit/sabotage/`.
+/// The SQL of `dev/testkit/sabotage/<name>.sql`.
 macro_rules! database {
     ($name:literal) => {
         Database(include_str!(concat!("../../sabotage/", $name, ".sql")))
     };
 }
 
-/// A repeated request id is recognized, and the answer is the ids of the first request, although
-/// the messages are others.
+/// A used request id is recognized, but its messages are not compared: an append of other messages
+/// is answered with the ids of the first append.
 const ANY_BODY: &[Means] = &[Change {
     statement: APPEND,
     from: "select place, before_id, turn, encoding from moved",
@@ -89,7 +90,7 @@ const ANY_BODY: &[Means] = &[Change {
           and first.request_digest <> new.request_digest",
 }];
 
-/// The worker that has claimed a job goes on without its row, and ends it.
+/// A claim deletes the job's row. The later statements about a claimed job succeed without it.
 const JOB_GONE_AT_CLAIM: &[Means] = &[
     database!("job_gone_at_claim"),
     Replace {
@@ -106,7 +107,7 @@ const JOB_GONE_AT_CLAIM: &[Means] = &[
     },
 ];
 
-/// Leases have no token: every worker that works on a job counts as its holder.
+/// Leases have no token: every worker that runs a job may extend its lease and end it.
 const NO_LEASE_TOKEN: &[Means] = &[
     Change {
         statement: HEARTBEAT_JOBS,
@@ -125,6 +126,8 @@ const NO_LEASE_TOKEN: &[Means] = &[
     },
 ];
 
+/// The check at the commit of a checkpoint does not see separators that were inserted since the
+/// claim.
 const NO_SEPARATOR: &[Means] = &[
     database!("no_separator"),
     Change {
@@ -134,7 +137,7 @@ const NO_SEPARATOR: &[Means] = &[
     },
 ];
 
-/// Two reads find a conversation by its id alone.
+/// GetConversation and ListMessages do not check the tenant.
 const NO_TENANT: &[Means] = &[
     database!("no_tenant"),
     Change {
@@ -159,7 +162,7 @@ impl Sabotage {
     pub const ALL: &[Self] = &[
         Self {
             name: "asynchronous_commit",
-            promises: LOST,
+            promises: IF_APPENDS_ARE_LOST,
             means: &[
                 database!("asynchronous_commit"),
                 Variable("ANNEAL_DATABASE_ALLOW_DATA_LOSS", "true"),
@@ -167,7 +170,7 @@ impl Sabotage {
         },
         Self {
             name: "early_answer",
-            promises: LOST,
+            promises: IF_APPENDS_ARE_LOST,
             means: &[AnswerEarly],
         },
         Self {
@@ -182,12 +185,12 @@ impl Sabotage {
         },
         Self {
             name: "ids_from_sequence",
-            promises: DENSE,
+            promises: IF_IDS_HAVE_GAPS,
             means: &[database!("ids_from_sequence")],
         },
         Self {
             name: "gaps",
-            promises: DENSE,
+            promises: IF_IDS_HAVE_GAPS,
             means: &[database!("gaps")],
         },
         Self {
@@ -242,15 +245,16 @@ impl Sabotage {
         },
     ];
 
-    /// One tenant's failures count against the model for all tenants: what the campaign of one
-    /// tenant against another must notice.
+    /// The failures of one tenant's calls open the model's breaker for all tenants. The campaign of
+    /// one tenant against another must notice it.
     pub const ANYBODYS_BREAKER: &Self = &Self {
         name: "anybodys_breaker",
         promises: &["calls"],
         means: &[database!("anybodys_breaker")],
     };
 
-    /// Executes its SQL in the migrated database of this URL, whose tables the URL's user owns.
+    /// Executes the sabotage's SQL in the migrated database of this URL. The URL's user owns the
+    /// tables.
     pub(super) async fn apply(&self, url: &str) {
         let mut db = PgConnection::connect(url)
             .await
@@ -260,7 +264,7 @@ impl Sabotage {
             let done = sqlx::raw_sql(AssertSqlSafe(*sql)).execute(&mut db).await;
             done.unwrap_or_else(|error| {
                 panic!(
-                    "dev/testkit/sabotage/{}.sql does not fit the schema; change it so that it breaks its promise again: {error}",
+                    "dev/testkit/sabotage/{}.sql does not fit the schema any more; change it so that it breaks its promise: {error}",
                     self.name
                 )
             });
@@ -276,7 +280,8 @@ impl Sabotage {
         })
     }
 
-    /// The statement that PostgreSQL gets instead of this one. None: this one.
+    /// The statement that PostgreSQL gets instead of `text`. None if the sabotage does not change
+    /// it.
     pub(super) fn rewrite(&self, text: &str) -> Option<String> {
         self.means.iter().find_map(|means| match means {
             Change {
@@ -294,7 +299,7 @@ impl Sabotage {
         self.means.iter().any(|means| matches!(means, AnswerEarly))
     }
 
-    /// Whether the proxy takes part. Where there is none, the sabotage would break nothing.
+    /// Whether the sabotage has no effect without the proxy.
     pub(super) fn needs_proxy(&self) -> bool {
         self.means
             .iter()
@@ -333,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn every_statement_that_is_changed_is_one_of_the_stores_and_has_the_words() {
+    fn every_changed_statement_exists_in_the_store_and_has_the_words_that_are_replaced() {
         let store = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../store");
         let sources = [texts(&store.join("src")), texts(&store.join("sql"))].concat();
         for sabotage in all() {
@@ -348,18 +353,18 @@ mod tests {
                 let name = sabotage.name;
                 assert!(
                     sources.iter().any(|text| text.contains(statement.trim())),
-                    "{name}: the store has no statement with {statement:?}; dev/testkit/src/chaos/sabotage.rs changes another one"
+                    "{name}: the store has no statement with {statement:?} any more; change dev/testkit/src/chaos/sabotage.rs"
                 );
                 assert!(
                     statement.contains(from),
-                    "{name}: the statement has no {from:?}; dev/testkit/src/chaos/sabotage.rs changes other words of it: {statement}"
+                    "{name}: the statement has no {from:?} any more; change dev/testkit/src/chaos/sabotage.rs: {statement}"
                 );
             }
         }
     }
 
     #[test]
-    fn every_file_of_sql_belongs_to_the_sabotage_of_its_name() {
+    fn every_sql_file_belongs_to_the_sabotage_with_its_name() {
         let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("sabotage");
         let files: BTreeSet<(String, String)> = fs::read_dir(folder)
             .expect("the folder exists")
@@ -380,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_that_nothing_changes_is_left_alone() {
+    fn a_sabotage_changes_its_own_statements_only() {
         let any_body = Sabotage::ALL
             .iter()
             .find(|sabotage| sabotage.name == "any_body")

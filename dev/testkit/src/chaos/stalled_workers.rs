@@ -1,4 +1,5 @@
-//! Workers that are stopped for longer than their leases, repeatedly, and then continue.
+//! A campaign in which workers are suspended (SIGSTOP) until they have lost their leases, and are
+//! then resumed, many times.
 
 use std::{
     sync::Arc,
@@ -18,17 +19,22 @@ use super::{
     processes::Stall,
 };
 
-/// Workers that are stopped at the same time. The others take their jobs.
+/// Number of workers that are suspended at the same time. The others take their jobs.
 const AT_ONCE: usize = 3;
-/// How long to wait for further workers after the first one is in the middle of a summary.
+/// How long to wait until further workers call the model after the first one.
 const MORE_WITHIN: Duration = Duration::from_millis(500);
-/// The time limit of a step of a round.
+/// The time limit of a wait within a round.
 const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Stops workers in the middle of summaries and continues them when others have their jobs, until
-/// `times` workers were stopped. The leases of stopped workers are ended at once; waiting fifteen
-/// seconds for each would take half an hour. The queue frees them like any expired lease.
-pub async fn stall_workers(campaign: &Campaign, cluster: &mut Cluster, times: usize) -> Report {
+/// Runs a campaign that suspends workers in the middle of summaries and resumes them when they have
+/// lost their leases, until `times` workers have lost one. The leases of suspended workers are
+/// ended at once; waiting fifteen seconds for each would take half an hour. The queue frees them
+/// like any expired lease.
+pub async fn run_with_suspended_workers(
+    campaign: &Campaign,
+    cluster: &mut Cluster,
+    times: usize,
+) -> Report {
     let mut running = RunningCampaign::start(campaign, cluster, Arc::<Findings>::default()).await;
     let injector = &mut running.injector;
     let mut client = Client::new(Arc::clone(&injector.state), 1_000, campaign.plan.seed);
@@ -37,7 +43,7 @@ pub async fn stall_workers(campaign: &Campaign, cluster: &mut Cluster, times: us
         .expect("no fault is active");
     let mut stalled = 0;
     while stalled < times {
-        match stall_some(injector, &mut client, &mut db).await {
+        match run_round(injector, &mut client, &mut db).await {
             0 => break,
             some => stalled += some,
         }
@@ -46,26 +52,29 @@ pub async fn stall_workers(campaign: &Campaign, cluster: &mut Cluster, times: us
         .state
         .findings
         .demand(stalled >= times, "jobs", || {
-            format!("only {stalled} workers had something to lose")
+            format!(
+                "only {stalled} of {times} workers were suspended while they held a summary job"
+            )
         });
     running.finish().await
 }
 
-/// A stopped worker.
-struct Zombie {
+/// A suspended worker.
+struct SuspendedWorker {
     pid: u32,
     number: u32,
     name: String,
     from: SystemTime,
 }
 
-/// One round. Returns how many workers were stopped in the middle of a summary and lost it.
-async fn stall_some(
+/// Runs one round. Returns the number of workers that lost the lease of a summary job while they
+/// were suspended.
+async fn run_round(
     injector: &mut FaultInjector<'_>,
     client: &mut Client,
     db: &mut PgConnection,
 ) -> usize {
-    let asked_before = injector.model.calls();
+    let calls_before = injector.model.calls();
     let running: Vec<(u32, u32, String)> = injector
         .processes
         .running()
@@ -79,8 +88,8 @@ async fn stall_some(
             return 0;
         }
     }
-    // Each chosen worker has called its model and holds a lease.
-    let (mut ticks, began) = (looks(), Instant::now());
+    // Chooses workers that have called the model and hold a lease.
+    let (mut ticks, began) = (poll_interval(), Instant::now());
     let mut chosen = Vec::new();
     while chosen.len() < AT_ONCE
         && (chosen.is_empty() || began.elapsed() < MORE_WITHIN)
@@ -89,7 +98,7 @@ async fn stall_some(
         ticks.tick().await;
         chosen.clear();
         for worker in &running {
-            if injector.model.has_asked_since(worker.1, asked_before)
+            if injector.model.has_asked_since(worker.1, calls_before)
                 && count_leases(db, &worker.2).await > 0
             {
                 chosen.push(worker.clone());
@@ -97,11 +106,11 @@ async fn stall_some(
         }
     }
     chosen.truncate(AT_ONCE);
-    let mut zombies = Vec::new();
+    let mut suspended = Vec::new();
     for (pid, number, name) in chosen {
         let from = SystemTime::now();
         signal(pid, "STOP").await;
-        zombies.push(Zombie {
+        suspended.push(SuspendedWorker {
             pid,
             number,
             name,
@@ -109,37 +118,40 @@ async fn stall_some(
         });
     }
     let mut lost = Vec::new();
-    for zombie in &zombies {
-        // Its model answers while it is stopped.
-        injector.model.release_answers(zombie.number);
-        lost.push(expire_leases(db, &zombie.name).await);
+    for worker in &suspended {
+        // The model answers the worker while it is suspended.
+        injector.model.release_answers(worker.number);
+        lost.push(expire_leases(db, &worker.name).await);
     }
     for (_, number, _) in &running {
         injector.model.release_answers(*number);
     }
-    let (mut ticks, began) = (looks(), Instant::now());
+    let (mut ticks, began) = (poll_interval(), Instant::now());
     while began.elapsed() < STEP_TIMEOUT {
         ticks.tick().await;
         let mut left = 0;
-        for zombie in &zombies {
-            left += count_leases(db, &zombie.name).await;
+        for worker in &suspended {
+            left += count_leases(db, &worker.name).await;
         }
         if left == 0 {
             break;
         }
     }
     let mut counted = 0;
-    for (zombie, lost_jobs) in zombies.iter().zip(lost) {
-        let left = count_leases(db, &zombie.name).await;
+    for (worker, lost_jobs) in suspended.iter().zip(lost) {
+        let left = count_leases(db, &worker.name).await;
         injector.state.findings.demand(left == 0, "leases", || {
-            format!("{} keeps {left} leases that ended", zombie.name)
+            format!(
+                "{} still holds {left} jobs whose leases have ended",
+                worker.name
+            )
         });
         lock(&injector.stalls).push(Stall {
-            process: zombie.number,
-            from: zombie.from,
+            process: worker.number,
+            from: worker.from,
             lost: SystemTime::now(),
         });
-        signal(zombie.pid, "CONT").await;
+        signal(worker.pid, "CONT").await;
         if lost_jobs > 0 {
             counted += 1;
             injector.state.tally.increment(Fault::StallWorker.name());
@@ -148,10 +160,10 @@ async fn stall_some(
     counted
 }
 
-fn looks() -> tokio::time::Interval {
-    let mut looks = interval(Duration::from_millis(25));
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    looks
+fn poll_interval() -> tokio::time::Interval {
+    let mut ticks = interval(Duration::from_millis(25));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
 }
 
 /// The number of summary and checkpoint jobs that a worker holds.
@@ -164,9 +176,9 @@ async fn count_leases(db: &mut PgConnection, worker: &str) -> i64 {
         .expect("the database answers")
 }
 
-/// Ends a worker's leases now. Returns the number of summaries and checkpoints among them. The lost
-/// start is not counted: after twelve lost starts within minutes the queue would give a job up, as
-/// it should for a job that kills workers.
+/// Makes a worker's leases end a second ago, so that the queue frees its jobs. Returns the number
+/// of summary and checkpoint jobs among them. Subtracts the lost start from the job's attempts:
+/// otherwise the queue would give up a job that loses twelve workers within minutes.
 async fn expire_leases(db: &mut PgConnection, worker: &str) -> i64 {
     // Locks the jobs in the usual order, because a heartbeat may be running.
     let ends = "with theirs as (

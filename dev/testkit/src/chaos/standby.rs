@@ -1,6 +1,6 @@
-//! A standby that takes over while the old primary still runs.
+//! A campaign in which a standby takes over while the old primary still runs.
 
-use std::{path::PathBuf, process::Stdio, sync::Arc, time::Duration};
+use std::{process::Stdio, sync::Arc, time::Duration};
 
 use anneal_local_postgres::Settings;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
@@ -15,21 +15,20 @@ use crate::{Folder, eventually, postgres_binaries};
 
 impl Cluster {
     /// Starts a synchronous standby of this cluster. From then on every commit waits for it.
-    async fn standby(&self) -> Self {
+    async fn start_standby(&self) -> Self {
         let folder = Folder::new();
         let mut settings = Settings::new(folder.path().join("postgres"), postgres_binaries());
         settings.extra = self.extra();
         let data = settings.folder.join("data");
         std::fs::create_dir_all(&settings.folder).expect("a folder of its own");
-        let url = PathBuf::from(self.url("postgres"));
-        let url = url.to_str().expect("a URL");
+        let url = self.url("postgres");
         let backup = settings.binaries.program("pg_basebackup");
         run(Command::new(backup)
-            .args(["-R", "-X", "stream", "-c", "fast", "-d", url, "-D"])
+            .args(["-R", "-X", "stream", "-c", "fast", "-d", &url, "-D"])
             .arg(&data))
         .await;
-        // The files next to the data directory mark the folder's owner; the port file is not
-        // copied.
+        // Copies the files next to the data directory, by which local-postgres recognizes its
+        // folder. The port file and the log are the primary's own, and are not copied.
         for entry in std::fs::read_dir(self.folder())
             .expect("the primary's folder")
             .flatten()
@@ -87,10 +86,11 @@ async fn run(command: &mut Command) {
     );
 }
 
-/// Promotes a standby under load. The old primary keeps running, with its connections.
-pub async fn promote_standby(campaign: &Campaign, primary: &mut Cluster) -> Report {
+/// Runs a campaign in which a standby is promoted under load. The old primary keeps running, with
+/// its connections.
+pub async fn run_with_promoted_standby(campaign: &Campaign, primary: &mut Cluster) -> Report {
     let mut running = RunningCampaign::start(campaign, primary, Arc::<Findings>::default()).await;
-    let standby = running.injector.cluster.standby().await;
+    let standby = running.injector.cluster.start_standby().await;
     running.injector.wait_for_appends(100).await;
     let mut db = PgConnection::connect(&standby.url("postgres"))
         .await
@@ -102,12 +102,13 @@ pub async fn promote_standby(campaign: &Campaign, primary: &mut Cluster) -> Repo
     running.injector.state.tally.increment("takeovers");
     running.injector.database.follow(&standby);
     *lock(&running.injector.url) = running.injector.database.direct_url();
-    // Each connection to the old primary is detected by one call, at its deadline.
+    // Each write on a connection to the old primary waits for the standby until its deadline. Then
+    // the connection is given up.
     running
         .injector
         .wait_for_appends_within(Duration::from_mins(3), 100)
         .await;
-    // Connections that only read would otherwise stay on the old primary.
+    // Closes the connections that only read. They would stay on the old primary.
     running.injector.database.proxy.cut_all();
     running.finish().await
 }

@@ -1,4 +1,5 @@
--- The summaries of a conversation ($1): of messages (first = last = the message), and of checkpoints.
+-- The summaries of a conversation ($1) that a model wrote: of checkpoints, and of messages (first
+-- and last are then the message).
 select true as checkpoint, source_first_message_id as first, last_message_id as last, summary,
     (extract(epoch from created_ts) * 1000)::bigint as stored_ms
 from ai_conversation_checkpoint

@@ -1,4 +1,5 @@
--- The work of a conversation ($1) that is due and not done, although no job for it waits, runs or is dead.
+-- Which work of a conversation ($1) is due but not done: counts, a checkpoint, summaries of
+-- messages. No row if the conversation has a job, waiting, running or dead.
 select c.counted_message_id < c.last_message_id as uncounted,
     coalesce((c.policy ->> 'max_message_count')::bigint, 0) between 1 and t.messages
         and c.stalled_message_id < c.last_message_id as uncompacted,

@@ -1,4 +1,4 @@
-//! A model's answer, read to its end.
+//! Calls a model and reads its answer to the end.
 
 use anneal_core::{message::Part, tokens::Tokens};
 use anneal_llm::provider::{AnswerStream, Call, CallFailure, End, Model, Piece};
@@ -38,13 +38,13 @@ pub async fn read_rest(mut pieces: AnswerStream) -> Result<ModelAnswer, CallFail
     let (mut text, mut thoughts, mut parts) = (String::new(), String::new(), Vec::new());
     let mut end = None;
     while let Some(piece) = pieces.next().await {
-        assert_eq!(end, None, "the end is the last piece");
+        assert_eq!(end, None, "a piece follows the end");
         match piece? {
             Piece::Text(more) => text.push_str(&more),
             Piece::Thought(more) => thoughts.push_str(&more),
             Piece::Reasoning(part) => parts.push(part),
             Piece::ToolUse { id, name, input } => parts.push(Part::ToolUse { id, name, input }),
-            Piece::End(said) => end = Some(said),
+            Piece::End(last) => end = Some(last),
         }
     }
     Ok(ModelAnswer {

@@ -28,7 +28,7 @@ async fn serve(socket: TcpStream, shared: Arc<Shared>) {
         .set_nodelay(true)
         .expect("a fresh socket takes the option");
     let (mut reader, mut writer) = socket.into_split();
-    let Some(mut asked) = request(&mut reader).await else {
+    let Some(mut asked) = read_request(&mut reader).await else {
         return;
     };
     let script = {
@@ -42,7 +42,7 @@ async fn serve(socket: TcpStream, shared: Arc<Shared>) {
         }
         (shared.respond)(&asked)
     };
-    let _open = Open::new(&shared);
+    let _open = OpenCall::new(&shared);
     let mut byte = [0];
     tokio::select! {
         played = play(&mut writer, script.steps) => {
@@ -57,9 +57,9 @@ async fn serve(socket: TcpStream, shared: Arc<Shared>) {
 }
 
 /// Counts a call as open while it lives.
-struct Open<'a>(&'a Shared);
+struct OpenCall<'a>(&'a Shared);
 
-impl<'a> Open<'a> {
+impl<'a> OpenCall<'a> {
     fn new(shared: &'a Shared) -> Self {
         shared.counts.send_modify(|counts| {
             counts.arrived += 1;
@@ -70,50 +70,52 @@ impl<'a> Open<'a> {
     }
 }
 
-impl Drop for Open<'_> {
+impl Drop for OpenCall<'_> {
     fn drop(&mut self) {
         self.0.counts.send_modify(|counts| counts.open -= 1);
     }
 }
 
+/// Performs the steps of a script. An error means that the client has closed the connection.
 async fn play(writer: &mut OwnedWriteHalf, steps: Vec<Step>) -> std::io::Result<()> {
     for step in steps {
         match step {
             Step::Raw(bytes) => writer.write_all(&bytes).await?,
-            Step::Chunk(bytes) => writer.write_all(&chunk(&bytes)).await?,
+            Step::Chunk(bytes) => writer.write_all(&encode_chunk(&bytes)).await?,
             Step::Flood(bytes) => {
-                let nonsense = vec![b'x'; 64 * 1024];
-                for start in (0..bytes).step_by(nonsense.len()) {
+                let filler = vec![b'x'; 64 * 1024];
+                for start in (0..bytes).step_by(filler.len()) {
                     writer
-                        .write_all(&nonsense[..nonsense.len().min(bytes - start)])
+                        .write_all(&filler[..filler.len().min(bytes - start)])
                         .await?;
                 }
             }
             Step::Wait(gate) => gate.pass().await,
             Step::Hang => std::future::pending().await,
             Step::Endless(bytes) => loop {
-                writer.write_all(&chunk(&bytes)).await?;
+                writer.write_all(&encode_chunk(&bytes)).await?;
             },
         }
     }
     writer.shutdown().await
 }
 
-fn chunk(bytes: &[u8]) -> Vec<u8> {
+/// Encodes a chunk of a chunked body.
+fn encode_chunk(bytes: &[u8]) -> Vec<u8> {
     let mut framed = format!("{:x}\r\n", bytes.len()).into_bytes();
     framed.extend_from_slice(bytes);
     framed.extend_from_slice(b"\r\n");
     framed
 }
 
-/// Reads the request; None if the client leaves before it is complete.
-async fn request(reader: &mut OwnedReadHalf) -> Option<ModelRequest> {
+/// Reads a request. None if the client closes the connection before it is complete.
+async fn read_request(reader: &mut OwnedReadHalf) -> Option<ModelRequest> {
     let mut bytes = Vec::new();
     let head = loop {
         if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
             break end;
         }
-        more(reader, &mut bytes).await?;
+        read_more(reader, &mut bytes).await?;
     };
     let text = String::from_utf8_lossy(&bytes[..head]).into_owned();
     let mut lines = text.split("\r\n");
@@ -126,7 +128,7 @@ async fn request(reader: &mut OwnedReadHalf) -> Option<ModelRequest> {
         .get("content-length")
         .map_or(Some(0), |length| length.parse().ok())?;
     while bytes.len() < head + 4 + length {
-        more(reader, &mut bytes).await?;
+        read_more(reader, &mut bytes).await?;
     }
     let raw = String::from_utf8_lossy(&bytes[head + 4..]).into_owned();
     let body = serde_json::from_str(&raw).unwrap_or_default();
@@ -139,7 +141,8 @@ async fn request(reader: &mut OwnedReadHalf) -> Option<ModelRequest> {
     })
 }
 
-async fn more(reader: &mut OwnedReadHalf, bytes: &mut Vec<u8>) -> Option<()> {
+/// Reads further bytes from the socket. None if the client has closed the connection.
+async fn read_more(reader: &mut OwnedReadHalf, bytes: &mut Vec<u8>) -> Option<()> {
     let read = reader.read_buf(bytes).await.ok()?;
     (read > 0).then_some(())
 }

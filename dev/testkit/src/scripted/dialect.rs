@@ -1,4 +1,4 @@
-//! A model's output, written as the events of each provider's protocol.
+//! Writes a model's output as the events of each provider's protocol.
 
 use anneal_llm::provider::Api;
 use serde_json::{Value, json};
@@ -16,13 +16,13 @@ pub enum Say {
     Signature(String),
     /// Reasoning that the provider hides, as ciphertext. Only Anthropic's protocol has it.
     Redacted(String),
-    /// A tool call. Its input is sent in two fragments where the protocol has fragments.
+    /// A tool call. Its input is sent in two fragments if the protocol has fragments.
     ToolUse {
         /// The id of the call; empty: no id.
         id: String,
         /// The tool's name.
         name: String,
-        /// Its input, as JSON text.
+        /// The tool's input, as JSON text.
         input: String,
     },
     /// The model stops at its output limit.
@@ -80,7 +80,7 @@ pub struct ReportedUsage {
 }
 
 impl ReportedUsage {
-    /// One token per four bytes, nothing cached.
+    /// The default usage of an answer: one token per four bytes, nothing cached.
     pub(super) fn of(asked: &ModelRequest, says: &[Say]) -> Self {
         let output: usize = says.iter().map(|say| say.content().len()).sum();
         Self {
@@ -104,25 +104,27 @@ pub(super) fn events(api: Api, says: &[Say], counted: ReportedUsage) -> Vec<Stri
     }
 }
 
-fn data(value: &Value) -> String {
+/// A server-sent event with this data.
+fn data_event(value: &Value) -> String {
     format!("data: {value}\n\n")
 }
 
-fn named(value: &Value) -> String {
+/// A server-sent event with this data, whose name is the data's `type`.
+fn named_event(value: &Value) -> String {
     format!(
         "event: {}\ndata: {value}\n\n",
         value["type"].as_str().unwrap_or_default()
     )
 }
 
-fn calls(says: &[Say]) -> bool {
+fn has_tool_call(says: &[Say]) -> bool {
     says.iter().any(|say| matches!(say, Say::ToolUse { .. }))
 }
 
 fn openai(says: &[Say], counted: ReportedUsage) -> Vec<String> {
     let chunk = |delta: Value, stop: Option<&str>| {
         let choice = json!({"index": 0, "delta": delta, "finish_reason": stop});
-        data(
+        data_event(
             &json!({"id": "c1", "object": "chat.completion.chunk", "model": "m", "choices": [choice]}),
         )
     };
@@ -153,7 +155,11 @@ fn openai(says: &[Say], counted: ReportedUsage) -> Vec<String> {
     };
     events.push(chunk(
         json!({}),
-        Some(if calls(says) { "tool_calls" } else { stop }),
+        Some(if has_tool_call(says) {
+            "tool_calls"
+        } else {
+            stop
+        }),
     ));
     let usage = json!({
         "prompt_tokens": counted.input,
@@ -161,7 +167,7 @@ fn openai(says: &[Say], counted: ReportedUsage) -> Vec<String> {
         "total_tokens": counted.input + counted.output,
         "prompt_tokens_details": {"cached_tokens": counted.cached},
     });
-    events.push(data(
+    events.push(data_event(
         &json!({"id": "c1", "object": "chat.completion.chunk", "choices": [], "usage": usage}),
     ));
     events.push("data: [DONE]\n\n".to_owned());
@@ -181,11 +187,13 @@ fn anthropic(says: &[Say], counted: ReportedUsage) -> Vec<String> {
     });
     let message =
         json!({"id": "m1", "type": "message", "role": "assistant", "content": [], "usage": usage});
-    let mut events = vec![named(&json!({"type": "message_start", "message": message}))];
-    events.push(named(&json!({"type": "ping"})));
+    let mut events = vec![named_event(
+        &json!({"type": "message_start", "message": message}),
+    )];
+    events.push(named_event(&json!({"type": "ping"})));
     let mut blocks = Blocks::default();
     for say in says {
-        blocks.say(say);
+        blocks.add(say);
     }
     blocks.close();
     events.append(&mut blocks.events);
@@ -194,46 +202,52 @@ fn anthropic(says: &[Say], counted: ReportedUsage) -> Vec<String> {
     } else {
         "end_turn"
     };
-    let stop = if calls(says) { "tool_use" } else { stop };
+    let stop = if has_tool_call(says) {
+        "tool_use"
+    } else {
+        stop
+    };
     let delta = json!({"stop_reason": stop, "stop_sequence": null});
-    events.push(named(&json!({"type": "message_delta", "delta": delta, "usage": {"output_tokens": counted.output}})));
-    events.push(named(&json!({"type": "message_stop"})));
+    events.push(named_event(&json!({"type": "message_delta", "delta": delta, "usage": {"output_tokens": counted.output}})));
+    events.push(named_event(&json!({"type": "message_stop"})));
     events
 }
 
-/// Content blocks in progress. Consecutive pieces of one kind share a block.
+/// Writes Anthropic's content blocks. Consecutive pieces of one kind share a block.
 #[derive(Default)]
 struct Blocks {
     events: Vec<String>,
+    /// The index of the open block, or of the next one.
     index: usize,
+    /// The kind of the open block.
     open: Option<&'static str>,
 }
 
 impl Blocks {
-    fn say(&mut self, say: &Say) {
+    fn add(&mut self, say: &Say) {
         match say {
             Say::Text(text) => {
-                self.within("text", &json!({"type": "text", "text": ""}));
-                self.delta(&json!({"type": "text_delta", "text": text}));
+                self.open_block("text", &json!({"type": "text", "text": ""}));
+                self.add_delta(&json!({"type": "text_delta", "text": text}));
             }
             Say::Thought(text) => {
-                self.within(
+                self.open_block(
                     "thinking",
                     &json!({"type": "thinking", "thinking": "", "signature": ""}),
                 );
-                self.delta(&json!({"type": "thinking_delta", "thinking": text}));
+                self.add_delta(&json!({"type": "thinking_delta", "thinking": text}));
             }
             Say::Signature(signature) => {
-                self.within(
+                self.open_block(
                     "thinking",
                     &json!({"type": "thinking", "thinking": "", "signature": ""}),
                 );
-                self.delta(&json!({"type": "signature_delta", "signature": signature}));
+                self.add_delta(&json!({"type": "signature_delta", "signature": signature}));
                 self.close();
             }
             Say::Redacted(cipher) => {
                 self.close();
-                self.within(
+                self.open_block(
                     "redacted",
                     &json!({"type": "redacted_thinking", "data": cipher}),
                 );
@@ -241,38 +255,41 @@ impl Blocks {
             }
             Say::ToolUse { id, name, input } => {
                 self.close();
-                self.within(
+                self.open_block(
                     "tool",
                     &json!({"type": "tool_use", "id": id, "name": name, "input": {}}),
                 );
                 let (first, rest) = halves(input);
-                self.delta(&json!({"type": "input_json_delta", "partial_json": first}));
-                self.delta(&json!({"type": "input_json_delta", "partial_json": rest}));
+                self.add_delta(&json!({"type": "input_json_delta", "partial_json": first}));
+                self.add_delta(&json!({"type": "input_json_delta", "partial_json": rest}));
                 self.close();
             }
             Say::OutputLimit => {}
         }
     }
 
-    fn within(&mut self, kind: &'static str, block: &Value) {
+    /// Opens a block of this kind, unless one is open.
+    fn open_block(&mut self, kind: &'static str, block: &Value) {
         if self.open != Some(kind) {
             self.close();
             let start =
                 json!({"type": "content_block_start", "index": self.index, "content_block": block});
-            self.events.push(named(&start));
+            self.events.push(named_event(&start));
             self.open = Some(kind);
         }
     }
 
-    fn delta(&mut self, delta: &Value) {
-        self.events.push(named(
+    /// Adds a delta to the open block.
+    fn add_delta(&mut self, delta: &Value) {
+        self.events.push(named_event(
             &json!({"type": "content_block_delta", "index": self.index, "delta": delta}),
         ));
     }
 
+    /// Closes the open block, if there is one.
     fn close(&mut self) {
         if self.open.take().is_some() {
-            self.events.push(named(
+            self.events.push(named_event(
                 &json!({"type": "content_block_stop", "index": self.index}),
             ));
             self.index += 1;

@@ -1,9 +1,10 @@
-//! A model provider on a loopback port. A script decides its answers and their timing; it records
-//! its requests.
+//! A model provider on a loopback port. The test's scripts decide what it answers and when. The
+//! provider records its requests, unless the test does without.
 //!
-//! `dialect` writes answers in the protocols of the providers, `script` holds the steps of one
-//! answer, `connection` plays them, `answer` reads an answer back, `summaries` writes valid
-//! summaries.
+//! - `script`: the steps of one answer. `connection`: performs them.
+//! - `dialect`: writes answers in the protocols of the providers. `summaries`: writes valid
+//!   summaries.
+//! - `answer`: calls a model and reads its answer.
 
 mod answer;
 mod connection;
@@ -35,15 +36,15 @@ const WINDOW: u32 = 8_192;
 /// A received request.
 #[derive(Debug, Clone)]
 pub struct ModelRequest {
-    /// Its path, with the query.
+    /// The path, with the query.
     pub path: String,
-    /// Its headers, names in lower case.
+    /// The headers, names in lower case.
     pub headers: HashMap<String, String>,
-    /// Its body as JSON; null if it is not JSON.
+    /// The body as JSON. Null if it is not JSON.
     pub body: Value,
-    /// Its body as text.
+    /// The body as text.
     pub raw: String,
-    /// The number of earlier requests.
+    /// The number of earlier requests. Always 0 if the provider does not record requests.
     pub nth: usize,
 }
 
@@ -89,9 +90,13 @@ fn collect_texts(value: &Value, texts: &mut Vec<String>) {
 /// Counters of calls.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counts {
+    /// All calls so far.
     arrived: usize,
+    /// Calls in progress.
     open: usize,
+    /// The highest number of calls that were in progress at the same time.
     most_open: usize,
+    /// Calls whose connection the client closed before they were answered.
     closed_by_client: usize,
 }
 
@@ -114,17 +119,18 @@ pub struct ScriptedModel {
 impl ScriptedModel {
     /// A provider that answers each request with the script that `respond` returns.
     pub async fn start(respond: impl Fn(&ModelRequest) -> Script + Send + Sync + 'static) -> Self {
-        Self::start_keeping(respond, true).await
+        Self::start_with(respond, true).await
     }
 
-    /// A provider that does not record requests: [`Self::requests`] is empty, and `nth` is always 0.
+    /// A provider that does not record requests: [`Self::requests`] is empty, and `nth` is always
+    /// 0.
     pub async fn start_without_requests(
         respond: impl Fn(&ModelRequest) -> Script + Send + Sync + 'static,
     ) -> Self {
-        Self::start_keeping(respond, false).await
+        Self::start_with(respond, false).await
     }
 
-    async fn start_keeping(
+    async fn start_with(
         respond: impl Fn(&ModelRequest) -> Script + Send + Sync + 'static,
         keeps_requests: bool,
     ) -> Self {
@@ -153,7 +159,7 @@ impl ScriptedModel {
         Self::start(move |asked| Script::says(asked, [Say::text(&text)])).await
     }
 
-    /// The base URL of its APIs: `http://127.0.0.1:PORT/v1`.
+    /// The base URL of the provider's APIs: `http://127.0.0.1:PORT/v1`.
     pub fn url(&self) -> String {
         format!("http://{}/v1", self.address)
     }
@@ -173,12 +179,12 @@ impl ScriptedModel {
             .map(|name| ((*name).to_owned(), model.clone()))
             .collect();
         (
-            serde_json::from_value(provider).expect("these are settings of a provider"),
-            serde_json::from_value(models.into()).expect("these are settings of models"),
+            serde_json::from_value(provider).expect("the settings are valid"),
+            serde_json::from_value(models.into()).expect("the settings are valid"),
         )
     }
 
-    /// A settings file with which a server calls [`MODEL`] here.
+    /// The text of a settings file with which a server calls [`MODEL`] at this provider.
     pub fn server_settings(&self) -> String {
         let (model, url) = (MODEL, self.url());
         format!(
@@ -187,7 +193,7 @@ impl ScriptedModel {
         )
     }
 
-    /// These models, ready to be called.
+    /// Models with these names at this provider, ready to be called by this protocol.
     pub fn callable(&self, api: Api, models: &[&str]) -> CallableModels {
         let (providers, models) = self.settings_of(api, models);
         CallableModels::new(&providers, &models).expect("the settings are valid")

@@ -10,7 +10,7 @@ use super::{
     dialect::{self, ReportedUsage, Say},
 };
 
-/// A gate that answers wait for until the test opens it. Clones are the same gate.
+/// A gate at which answers wait until the test opens it. All clones are one gate.
 #[derive(Clone)]
 pub struct Gate(Arc<Semaphore>);
 
@@ -26,11 +26,12 @@ impl Gate {
         self.0.add_permits(pieces);
     }
 
-    /// Lets everything pass from now on.
+    /// Lets all pieces pass from now on.
     pub fn open_for_ever(&self) {
         self.0.close();
     }
 
+    /// Waits until the gate lets one piece pass.
     pub(super) async fn pass(&self) {
         // A closed semaphore means that the gate is open for ever.
         if let Ok(permit) = self.0.acquire().await {
@@ -39,6 +40,7 @@ impl Gate {
     }
 }
 
+/// A step of an answer.
 pub(super) enum Step {
     /// Sends raw bytes.
     Raw(Vec<u8>),
@@ -59,17 +61,19 @@ pub struct Script {
     pub(super) steps: Vec<Step>,
 }
 
+/// The end of a chunked body.
 const END: &[u8] = b"0\r\n\r\n";
 
 impl Script {
-    /// A streamed answer in the protocol of the request. Its usage is one token per four bytes.
+    /// A streamed answer in the protocol of the request. It reports a usage of one token per four
+    /// bytes.
     pub fn says(asked: &ModelRequest, says: impl IntoIterator<Item = Say>) -> Self {
         let says: Vec<Say> = says.into_iter().collect();
         let counted = ReportedUsage::of(asked, &says);
         Self::says_counted(asked.api(), &says, counted)
     }
 
-    /// A streamed answer in this protocol with this usage.
+    /// A streamed answer in this protocol that reports this usage.
     pub fn says_counted(api: Api, says: &[Say], counted: ReportedUsage) -> Self {
         Self::events(dialect::events(api, says, counted))
     }
@@ -159,7 +163,7 @@ impl Script {
         Self::events(Vec::<String>::new()).then_endless(event)
     }
 
-    /// Sends the head of this script, then the chunk repeatedly until the client is gone.
+    /// Sends the head of this script, then this chunk repeatedly until the client is gone.
     #[must_use]
     pub fn then_endless(self, chunk: &str) -> Self {
         let mut endless = self.cut_after(0);
@@ -182,7 +186,7 @@ impl Script {
         cut
     }
 
-    /// This script, of which each piece and the end wait for the gate. The head is sent at once.
+    /// This script, but each piece and the end wait at the gate. The head is sent at once.
     #[must_use]
     pub fn gated(self, gate: &Gate) -> Self {
         let mut steps = Vec::new();
@@ -195,14 +199,14 @@ impl Script {
         Self { steps }
     }
 
-    /// This script, of which the whole answer, including its head, waits for the gate once.
+    /// This script, but the whole answer, including its head, waits at the gate once.
     #[must_use]
     pub fn after(mut self, gate: &Gate) -> Self {
         self.steps.insert(0, Step::Wait(gate.clone()));
         self
     }
 
-    /// This script with its bytes in chunks of `bytes`.
+    /// This script with its body split into chunks of at most `bytes`.
     #[must_use]
     pub fn in_chunks_of(self, bytes: usize) -> Self {
         let resized = |step| match step {
@@ -218,6 +222,7 @@ impl Script {
     }
 }
 
+/// The head of an answer: status line and headers.
 fn head(status: u16, headers: &[(&str, &str)]) -> Step {
     let mut lines = vec![
         format!("HTTP/1.1 {status} Said"),

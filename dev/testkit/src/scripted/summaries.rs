@@ -1,25 +1,26 @@
-//! Summaries of the scripted model that pass every check.
+//! Answers of the scripted model that are valid summaries: they pass every check of anneal-llm.
 
 use serde_json::{Value, json};
 
 use super::{ModelRequest, ReportedUsage, Say, Script};
 
 impl Script {
-    /// A valid summary: short, in its own words, with every string that must be kept.
+    /// A valid summary: short, in its own words, with every string that the prompt says must be
+    /// kept.
     pub fn summarizes(asked: &ModelRequest) -> Self {
         Self::summarizes_as(asked, SUMMARY)
     }
 
     /// A valid summary with this text.
     pub fn summarizes_as(asked: &ModelRequest, summary: &str) -> Self {
-        Self::says(asked, [Say::text(&good_summary(asked, summary))])
+        Self::says(asked, [Say::text(&summary_json(asked, summary))])
     }
 
-    /// A valid summary with this reported usage.
+    /// A valid summary whose answer reports this usage.
     pub fn summarizes_counted(asked: &ModelRequest, counted: ReportedUsage) -> Self {
         Self::says_counted(
             asked.api(),
-            &[Say::text(&good_summary(asked, SUMMARY))],
+            &[Say::text(&summary_json(asked, SUMMARY))],
             counted,
         )
     }
@@ -27,7 +28,7 @@ impl Script {
 
 const SUMMARY: &str = "Several things were asked about, and each of them was answered.";
 
-fn good_summary(asked: &ModelRequest, summary: &str) -> String {
+fn summary_json(asked: &ModelRequest, summary: &str) -> String {
     json!({
         "summary": summary,
         "decisions": [],

@@ -21,30 +21,31 @@ use run::Plan;
 const TARGETS: &str = "dev/fuzz/fuzz_targets";
 /// The initial inputs of each target, in a folder with its name.
 const CORPUS: &str = "dev/fuzz/corpus";
-/// Inputs that longer runs have found in addition, and inputs that made a target fail. Below the
-/// root; ignored by git.
+/// The folder below the root for new inputs that longer runs have found, and for inputs that made a
+/// target fail. Git ignores it.
 const FOUND: &str = "target/fuzz";
-/// The compiler for our own crates.
+/// The script that compiles our own crates with instrumentation.
 const COMPILER: &str = "scripts/instrumented_rustc.sh";
 
 /// Seconds for which `make nightly` runs each target.
 const SHORT_SECONDS: u64 = 4;
 
-/// Crates whose code runs very often. They would be slow as compiled for the tests. So would the
-/// server, but optimising its futures takes longer than running them.
-const OPTIMISED: [&str; 3] = ["anneal-fuzz", "anneal-proto", "anneal-shapes"];
+/// Crates that are optimized, because their code runs very often. The server would also be faster,
+/// but optimizing its futures takes longer than it saves.
+const OPTIMIZED: [&str; 3] = ["anneal-fuzz", "anneal-proto", "anneal-shapes"];
 
+// The arguments of `cargo xtask fuzz`.
 #[derive(Args)]
 pub(crate) struct Ask {
-    /// Minutes in all, shared by the targets, two of which run at a time; without them, a few
-    /// seconds for each.
+    /// Total minutes, shared by the targets, two of which run at a time. Without this, each target
+    /// runs for 4 seconds.
     #[arg(long)]
     minutes: Option<u64>,
-    /// Only these targets; may be repeated.
+    /// Runs only this target; may be repeated.
     #[arg(long = "target", value_name = "TARGET")]
     targets: Vec<String>,
-    /// Afterwards keeps what reaches new code in dev/fuzz/corpus/, and nothing there that reaches
-    /// nothing else.
+    /// Afterwards replaces dev/fuzz/corpus/ by the fewest inputs, old and new, that together reach
+    /// the same code. If these are more than 100 for a target, only the 100 smallest are kept.
     #[arg(long)]
     keep: bool,
 }
@@ -79,13 +80,13 @@ pub(crate) fn run(root: &Path, ask: &Ask) -> Result<ExitCode> {
     for report in &reports {
         println!("{report}");
     }
-    if let Some(broken) = reports.iter().find(|report| report.input.is_some()) {
-        eprintln!("{}", broken.advice());
+    if let Some(failed) = reports.iter().find(|report| report.input.is_some()) {
+        eprintln!("{}", failed.advice());
         return Ok(ExitCode::FAILURE);
     }
     if ask.keep {
         for target in &targets {
-            run::minimise_corpus(&plan, target)?;
+            run::minimize_corpus(&plan, target)?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -112,16 +113,16 @@ fn choose_targets(known: &[String], asked: &[String]) -> Result<Vec<String>> {
     if asked.is_empty() {
         return Ok(known.to_vec());
     }
-    if let Some(stranger) = asked.iter().find(|asked| !known.contains(asked)) {
+    if let Some(unknown) = asked.iter().find(|asked| !known.contains(asked)) {
         bail!(
-            "there is no target {stranger}; there are {}",
+            "there is no target {unknown}; there are {}",
             known.join(", ")
         );
     }
     Ok(asked.to_vec())
 }
 
-/// Builds the targets next to the program that runs this; returns the folder.
+/// Builds the targets into the folder of this program. Returns the folder.
 ///
 /// The whole workspace is selected, so that dependencies get the same features as in tests.
 fn build(root: &Path, targets: &[String]) -> Result<PathBuf> {
@@ -134,7 +135,7 @@ fn build(root: &Path, targets: &[String]) -> Result<PathBuf> {
         "--all-features",
     ]);
     build.args(targets.iter().flat_map(|target| ["--bin", target]));
-    for package in OPTIMISED {
+    for package in OPTIMIZED {
         build
             .arg("--config")
             .arg(format!("profile.dev.package.{package}.opt-level=1"));
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn every_target_has_its_corpus() {
+    fn every_target_has_a_corpus_of_allowed_size() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"))
             .ancestors()
             .nth(2)
@@ -175,7 +176,7 @@ mod tests {
         for target in all_targets(root).unwrap() {
             let corpus = std::fs::read_dir(root.join(CORPUS).join(&target)).map(Iterator::count);
             assert!(
-                corpus.is_ok_and(|inputs| (1..=run::INPUTS).contains(&inputs)),
+                corpus.is_ok_and(|inputs| (1..=run::MAX_INPUTS).contains(&inputs)),
                 "{target}"
             );
         }

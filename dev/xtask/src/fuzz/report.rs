@@ -13,30 +13,30 @@ pub(super) struct Report {
     pub(super) target: String,
     /// Number of inputs that were run.
     pub(super) executions: u64,
-    /// Number of inputs per second.
-    pub(super) a_second: u64,
-    /// Edges of the instrumented code that were covered by any input.
+    /// Number of executions per second.
+    pub(super) per_second: u64,
+    /// Number of edges (jumps in the instrumented code) that any input covered.
     pub(super) edges: u64,
-    /// Edges, how often they were taken, and the values that were compared.
+    /// libFuzzer's finer measure of coverage: edges, how often each was taken, and compared values.
     pub(super) features: u64,
     /// Number of inputs in the corpus, each of which covers something that no other does.
     pub(super) inputs: u64,
-    /// The input that made the target fail.
+    /// The file with the input that made the target fail, if any did.
     pub(super) input: Option<PathBuf>,
 }
 
 impl Report {
     /// Parses the standard error of a run.
-    pub(super) fn read(target: &str, said: &str, input: Option<PathBuf>) -> Self {
+    pub(super) fn parse(target: &str, output: &str, input: Option<PathBuf>) -> Self {
         let figure = |name: &str| {
-            let line = said
+            let line = output
                 .lines()
                 .rev()
                 .find_map(|line| line.strip_prefix("stat::")?.strip_prefix(name));
             line.and_then(|rest| rest.trim_start_matches(':').trim().parse().ok())
                 .unwrap_or(0)
         };
-        let last = said
+        let last = output
             .lines()
             .rev()
             .find(|line| line.starts_with('#') && line.contains(" cov: "))
@@ -49,7 +49,7 @@ impl Report {
         Self {
             target: target.to_owned(),
             executions: figure("number_of_executed_units"),
-            a_second: figure("average_exec_per_sec"),
+            per_second: figure("average_exec_per_sec"),
             edges: column("cov:"),
             features: column("ft:"),
             inputs: column("corp:"),
@@ -57,13 +57,13 @@ impl Report {
         }
     }
 
-    /// Tells the developer to fix the code, to add a test and to keep the input.
+    /// Says which input made the target fail, and what the developer should do about it.
     pub(super) fn advice(&self) -> String {
         let input = self.input.as_deref().unwrap_or(Path::new("…")).display();
         let Self { target, .. } = self;
         format!(
-            "fuzz: {target} has found {input}\n\
-             fuzz: mend the code, name a test after it, and keep the input: mv {input} dev/fuzz/corpus/{target}/"
+            "fuzz: {target} fails on {input}\n\
+             fuzz: fix the code, add a test for this case, and keep the input: mv {input} dev/fuzz/corpus/{target}/"
         )
     }
 }
@@ -73,7 +73,7 @@ impl fmt::Display for Report {
         let Self {
             target,
             executions,
-            a_second,
+            per_second,
             edges,
             features,
             inputs,
@@ -81,7 +81,7 @@ impl fmt::Display for Report {
         } = self;
         write!(
             out,
-            "{target:<16} {executions:>12} {a_second:>10} {edges:>10} {features:>10} {inputs:>10}"
+            "{target:<16} {executions:>12} {per_second:>10} {edges:>10} {features:>10} {inputs:>10}"
         )?;
         if input.is_some() {
             write!(out, "   FOUND")
@@ -97,13 +97,13 @@ mod tests {
 
     #[test]
     fn a_report_is_parsed_from_libfuzzers_output() {
-        let said = "INFO: Seed: 1\n#2\tINITED cov: 12 ft: 13 corp: 1/1b exec/s: 0 rss: 40Mb\n\
+        let output = "INFO: Seed: 1\n#2\tINITED cov: 12 ft: 13 corp: 1/1b exec/s: 0 rss: 40Mb\n\
                     #524288\tpulse  cov: 96 ft: 320 corp: 31/1219b lim: 4096 exec/s: 104857 rss: 500Mb\n\
                     #600000\tDONE   cov: 97 ft: 321 corp: 32/1220b lim: 4096 exec/s: 100000 rss: 501Mb\n\
                     Done 600000 runs in 6 second(s)\nstat::number_of_executed_units: 600000\n\
                     stat::average_exec_per_sec:     100000\n";
-        let report = Report::read("tokens", said, None);
-        assert_eq!((report.executions, report.a_second), (600_000, 100_000));
+        let report = Report::parse("tokens", output, None);
+        assert_eq!((report.executions, report.per_second), (600_000, 100_000));
         assert_eq!(
             (report.edges, report.features, report.inputs),
             (97, 321, 32)
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_failing_input_is_shown_with_advice() {
-        let report = Report::read("tokens", "", Some("target/fuzz/tokens/crash-1".into()));
+        let report = Report::parse("tokens", "", Some("target/fuzz/tokens/crash-1".into()));
         assert!(report.to_string().ends_with("FOUND"));
         assert!(
             report

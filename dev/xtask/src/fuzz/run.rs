@@ -12,15 +12,15 @@ use super::{CORPUS, FOUND};
 /// Number of targets that run concurrently.
 pub(super) const AT_ONCE: u64 = 2;
 /// Maximum number of inputs in a corpus.
-pub(super) const INPUTS: usize = 100;
+pub(super) const MAX_INPUTS: usize = 100;
 
 /// Maximum bytes of an input. Longer inputs reach nothing that shorter ones do not.
-const INPUT_BYTES: u32 = 4_096;
+const MAX_INPUT_BYTES: u32 = 4_096;
 /// Maximum seconds for one input. The slowest input takes a hundredth of this.
-const INPUT_SECONDS: u32 = 10;
+const MAX_INPUT_SECONDS: u32 = 10;
 /// Maximum memory of a target in megabytes.
-const MEMORY: u32 = 2_048;
-/// The seed of the random choices.
+const MAX_MEMORY_MB: u32 = 2_048;
+/// The seed of libFuzzer's random choices. It is constant, so that every run starts alike.
 const SEED: u32 = 1;
 
 /// How targets are run.
@@ -28,9 +28,10 @@ pub(super) struct Plan {
     pub(super) root: PathBuf,
     /// The folder with the targets' programs.
     pub(super) programs: PathBuf,
-    /// How long each target runs.
+    /// How long each target runs, in seconds.
     pub(super) seconds: u64,
-    /// Whether new inputs are kept for later runs.
+    /// Whether inputs that reach new code are kept for later runs, in [`FOUND`]. Inputs that make
+    /// the target fail are always kept.
     pub(super) grows: bool,
 }
 
@@ -39,10 +40,13 @@ impl Plan {
         let mut program = Command::new(self.programs.join(target));
         program.current_dir(&self.root).stdin(Stdio::null());
         program.args([
-            format!("-max_len={INPUT_BYTES}"),
-            format!("-timeout={INPUT_SECONDS}"),
+            format!("-max_len={MAX_INPUT_BYTES}"),
+            format!("-timeout={MAX_INPUT_SECONDS}"),
         ]);
-        program.args([format!("-rss_limit_mb={MEMORY}"), format!("-seed={SEED}")]);
+        program.args([
+            format!("-rss_limit_mb={MAX_MEMORY_MB}"),
+            format!("-seed={SEED}"),
+        ]);
         let words = self.root.join("dev/fuzz/words").join(target);
         if words.is_file() {
             program.arg(format!("-dict={}", words.display()));
@@ -54,6 +58,8 @@ impl Plan {
         self.root.join(CORPUS).join(target)
     }
 
+    /// The target's folder below [`FOUND`]: `corpus/` for new inputs, `broken/` for those that made
+    /// the target fail.
     fn found(&self, target: &str) -> PathBuf {
         self.root.join(FOUND).join(target)
     }
@@ -61,11 +67,11 @@ impl Plan {
 
 /// Runs all targets and returns their reports in the same order.
 pub(super) fn run_all(plan: &Plan, targets: &[String]) -> Result<Vec<Report>> {
-    let left = Mutex::new(targets.iter().enumerate().collect::<Vec<_>>());
+    let waiting = Mutex::new(targets.iter().enumerate().collect::<Vec<_>>());
     let reports = Mutex::new(Vec::new());
     let work = || -> Result<()> {
         loop {
-            let next = left
+            let next = waiting
                 .lock()
                 .expect("no thread panics while holding the lock")
                 .pop();
@@ -93,16 +99,17 @@ pub(super) fn run_all(plan: &Plan, targets: &[String]) -> Result<Vec<Report>> {
     Ok(reports.into_iter().map(|(_, report)| report).collect())
 }
 
-/// Runs one target on its corpus and on the inputs that earlier runs have found.
+/// Runs one target on its corpus. If new inputs are kept ([`Plan::grows`]), runs it also on those
+/// that earlier runs have found. The report names the input that made the target fail, if any did.
 fn run_one(plan: &Plan, target: &str) -> Result<Report> {
     let found = plan.found(target);
-    let passing = tempfile::tempdir().context("could not make a temporary folder")?;
-    let growing = if plan.grows {
+    let discarded = tempfile::tempdir().context("could not make a temporary folder")?;
+    let new_inputs = if plan.grows {
         found.join("corpus")
     } else {
-        passing.path().to_owned()
+        discarded.path().to_owned()
     };
-    std::fs::create_dir_all(&growing).with_context(|| growing.display().to_string())?;
+    std::fs::create_dir_all(&new_inputs).with_context(|| new_inputs.display().to_string())?;
     let broken = found.join("broken");
     std::fs::create_dir_all(&broken).with_context(|| broken.display().to_string())?;
     let before = names(&broken)?;
@@ -113,19 +120,19 @@ fn run_one(plan: &Plan, target: &str) -> Result<Report> {
     ]);
     program
         .arg(format!("-artifact_prefix={}/", broken.display()))
-        .arg(growing)
+        .arg(new_inputs)
         .arg(plan.corpus(target));
     let ended = program.output().context("could not run it")?;
-    let said = String::from_utf8_lossy(&ended.stderr);
+    let output = String::from_utf8_lossy(&ended.stderr);
     if ended.status.success() {
-        return Ok(Report::read(target, &said, None));
+        return Ok(Report::parse(target, &output, None));
     }
-    eprintln!("{said}");
+    eprintln!("{output}");
     match names(&broken)?
         .into_iter()
         .find(|name| !before.contains(name))
     {
-        Some(input) => Ok(Report::read(target, &said, Some(broken.join(input)))),
+        Some(input) => Ok(Report::parse(target, &output, Some(broken.join(input)))),
         None => bail!("it ended with {}", ended.status),
     }
 }
@@ -139,15 +146,16 @@ fn names(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Reduces the corpus and the newly found inputs to the fewest inputs that together have the same
-/// coverage.
-pub(super) fn minimise_corpus(plan: &Plan, target: &str) -> Result<()> {
+/// Replaces the corpus by the fewest inputs that reach the same code as the corpus and the inputs
+/// found by earlier runs together. If these are more than [`MAX_INPUTS`], only the smallest are
+/// kept, and some code is no longer reached.
+pub(super) fn minimize_corpus(plan: &Plan, target: &str) -> Result<()> {
     let (corpus, found) = (plan.corpus(target), plan.found(target).join("corpus"));
-    let new = tempfile::tempdir().context("could not make a temporary folder")?;
+    let merged = tempfile::tempdir().context("could not make a temporary folder")?;
     let mut program = plan.program(target);
     program
         .arg("-set_cover_merge=1")
-        .arg(new.path())
+        .arg(merged.path())
         .args([&corpus, &found]);
     let ended = program.output().context("could not run it")?;
     ensure!(
@@ -155,17 +163,17 @@ pub(super) fn minimise_corpus(plan: &Plan, target: &str) -> Result<()> {
         "{target}: {}",
         String::from_utf8_lossy(&ended.stderr)
     );
-    let kept = smallest(new.path())?;
+    let kept = smallest(merged.path())?;
     std::fs::remove_dir_all(&corpus).with_context(|| corpus.display().to_string())?;
     std::fs::create_dir_all(&corpus).with_context(|| corpus.display().to_string())?;
     for name in &kept {
-        std::fs::copy(new.path().join(name), corpus.join(name)).with_context(|| name.clone())?;
+        std::fs::copy(merged.path().join(name), corpus.join(name)).with_context(|| name.clone())?;
     }
-    eprintln!("fuzz: {target} keeps {} inputs", kept.len());
+    eprintln!("fuzz: the corpus of {target} has {} inputs now", kept.len());
     Ok(())
 }
 
-/// The smallest inputs of a folder, up to the maximum size of a corpus.
+/// The names of the [`MAX_INPUTS`] smallest inputs in a folder.
 fn smallest(folder: &Path) -> Result<Vec<String>> {
     let sized = names(folder)?
         .into_iter()
@@ -174,7 +182,7 @@ fn smallest(folder: &Path) -> Result<Vec<String>> {
     sized.sort();
     Ok(sized
         .into_iter()
-        .take(INPUTS)
+        .take(MAX_INPUTS)
         .map(|(_, name)| name)
         .collect())
 }

@@ -1,4 +1,4 @@
-//! The recorded counts: a file that is read in reviews but only written by the tool.
+//! The recorded counts: a file that people read in reviews and only `--write` writes.
 
 use std::fmt;
 
@@ -6,8 +6,9 @@ use anyhow::{Context, Result};
 use toml::{Table, Value};
 
 const HEADING: &str = "\
-# Instructions of what every append and every context runs, as callgrind counts them. `cargo xtask instructions` fails where
-# one grows by more than 5 %; `cargo xtask instructions --write` writes this file. What is run: dev/instructions/src/main.rs.
+# Numbers of instructions, counted by callgrind, of the code that every append and every context runs
+# (dev/instructions/src/main.rs). `cargo xtask instructions` fails if one grows by more than 5 %.
+# `cargo xtask instructions --write` writes this file.
 ";
 
 /// The tools that the counts depend on, besides the code.
@@ -28,11 +29,11 @@ impl fmt::Display for Toolchain {
 /// One count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Measurement {
-    /// Its name.
+    /// The measurement's name.
     pub(super) name: String,
     /// A description of the measured function.
     pub(super) says: String,
-    /// The count.
+    /// The number of instructions.
     pub(super) instructions: u64,
 }
 
@@ -52,7 +53,7 @@ impl Baseline {
         let measurements = table
             .get("measurement")
             .and_then(Value::as_array)
-            .context("it holds no measurement")?;
+            .context("it has no measurement")?;
         Ok(Self {
             toolchain: Toolchain {
                 rustc: word(&table, "rustc")?,
@@ -67,7 +68,7 @@ impl Baseline {
 }
 
 fn measurement(value: &Value) -> Result<Measurement> {
-    let table = value.as_table().context("a measurement is no table")?;
+    let table = value.as_table().context("a measurement is not a table")?;
     let name = word(table, "name")?;
     let count = table.get("instructions").and_then(Value::as_integer);
     let instructions = count
@@ -81,6 +82,7 @@ fn measurement(value: &Value) -> Result<Measurement> {
     })
 }
 
+/// The string under a key.
 fn word(table: &Table, key: &str) -> Result<String> {
     table
         .get(key)
@@ -107,12 +109,12 @@ impl fmt::Display for Baseline {
 }
 
 /// Formats a number with a separator between its thousands.
-pub(super) fn grouped(number: u64, mark: char) -> String {
+pub(super) fn grouped(number: u64, separator: char) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {
         if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(mark);
+            text.push(separator);
         }
         text.push(digit);
     }

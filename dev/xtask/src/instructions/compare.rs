@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::baseline::{Measurement, grouped};
 
-/// A share, in hundredths.
+/// A share, in per cent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Percent(pub(super) u64);
 
@@ -22,7 +22,7 @@ pub(super) struct Change {
     before: Option<u64>,
     /// The new count, if it is still measured.
     now: Option<u64>,
-    /// The change that is tolerated.
+    /// The growth that is tolerated.
     tolerated: Percent,
 }
 
@@ -31,10 +31,10 @@ pub(super) struct Change {
 pub(super) enum Verdict {
     /// The change is within the tolerance.
     Same,
-    /// Grew by more than is tolerated.
+    /// Grew by more than the tolerance.
     Grown,
-    /// Shrank so much that the baseline should be recorded again; otherwise the gain could be lost
-    /// unnoticed.
+    /// Shrank by more than the tolerance. The baseline should be recorded again, because otherwise
+    /// a later growth up to the old count would not be noticed.
     Shrunk,
     /// Measured, but not recorded.
     New,
@@ -52,7 +52,7 @@ impl Verdict {
         match self {
             Self::Same => "",
             Self::Grown => "  GROWN",
-            Self::Shrunk => "  less: worth a new baseline (--write)",
+            Self::Shrunk => "  shrunk: record a new baseline (--write)",
             Self::New => "  NOT RECORDED",
             Self::Gone => "  NO LONGER MEASURED",
         }
@@ -66,19 +66,19 @@ pub(super) fn compare(
     counted: &[Measurement],
     tolerated: Percent,
 ) -> Vec<Change> {
-    let of = |all: &[Measurement], name: &str| {
+    let count_of = |all: &[Measurement], name: &str| {
         all.iter()
             .find(|one| one.name == name)
             .map(|one| one.instructions)
     };
     let gone = recorded
         .iter()
-        .filter(|one| of(counted, &one.name).is_none());
+        .filter(|one| count_of(counted, &one.name).is_none());
     let names = counted.iter().chain(gone).map(|one| one.name.clone());
     names
         .map(|name| Change {
-            before: of(recorded, &name),
-            now: of(counted, &name),
+            before: count_of(recorded, &name),
+            now: count_of(counted, &name),
             name,
             tolerated,
         })
@@ -99,6 +99,7 @@ impl Change {
     }
 }
 
+/// The growth in per cent.
 fn percent(before: u64, now: u64) -> f64 {
     (now as f64 / before as f64 - 1.0) * 100.0
 }

@@ -19,12 +19,12 @@ const BASELINE: &str = "dev/instructions/baseline.toml";
 /// The program whose instructions are counted. `dev/instructions/src/measure.rs` marks where
 /// counting starts and ends.
 const BINARY: &str = "anneal-instructions";
+/// The function whose instructions callgrind counts.
 const COUNTED: &str = "anneal_instructions::measure::count_instructions";
 
-/// Optimisation levels of the measured crates. Everything else is compiled as for the tests, and
-/// therefore only once: the counts of dependencies are those of `opt-level = 1`. Of the server only
-/// the parsing is measured; fully optimising its futures would take longer than everything else
-/// here.
+/// Optimization levels of our own crates. Dependencies are compiled as for the tests, with
+/// `opt-level = 1`, and therefore only once. The server is not measured; to optimize its futures
+/// fully would take longer than everything else here.
 const OPT_LEVELS: [(&str, u8); 5] = [
     ("anneal-core", 3),
     ("anneal-proto", 3),
@@ -33,17 +33,19 @@ const OPT_LEVELS: [(&str, u8); 5] = [
     ("anneal-instructions", 3),
 ];
 
-/// Switches off the allocator's adaptation: by default glibc changes the size from which on it
-/// requests memory directly from the system.
+/// Settings of glibc's allocator. By default glibc adapts the size from which on it requests memory
+/// directly from the system, which changes the counts. Here this size is 32 MiB, and glibc requests
+/// 64 MiB at a time.
 const ALLOCATOR: &str = "glibc.malloc.mmap_threshold=33554432:glibc.malloc.top_pad=67108864";
 
-/// Growth that is tolerated. Runs of the same program differ by less than a tenth of it, because of
-/// the random seeds of hash maps.
+/// Growth that is tolerated. Runs of the same program differ by less than a tenth of this, because
+/// hash maps have random seeds.
 const TOLERATED: Percent = Percent(5);
 /// Growth that is tolerated with a compiler other than the recorded one, which may inline
 /// differently.
-const TOLERATED_OF_ANOTHER: Percent = Percent(25);
+const TOLERATED_WITH_OTHER_COMPILER: Percent = Percent(25);
 
+// The arguments of `cargo xtask instructions`.
 #[derive(Args)]
 pub(crate) struct Ask {
     /// Records the counts as the new baseline, instead of comparing them with it.
@@ -51,8 +53,8 @@ pub(crate) struct Ask {
     pub(crate) write: bool,
 }
 
-/// Counts the instructions. Fails if a count is clearly higher than in the baseline, or writes a
-/// new baseline.
+/// Counts the instructions and compares them with the baseline, or writes a new baseline. Fails if
+/// a count has grown by more than is tolerated, or if a measurement is new or missing.
 pub(crate) fn run(root: &Path, ask: &Ask) -> Result<ExitCode> {
     let path = root.join(BASELINE);
     let toolchain = toolchain()?;
@@ -74,7 +76,7 @@ pub(crate) fn run(root: &Path, ask: &Ask) -> Result<ExitCode> {
     let recorded = Baseline::parse(&text).with_context(|| format!("could not read {BASELINE}"))?;
     if recorded.toolchain.host != toolchain.host {
         eprintln!(
-            "instructions: recorded with {}, this is {toolchain}: not compared",
+            "instructions: not compared, because the baseline was recorded with {} and this is {toolchain}",
             recorded.toolchain
         );
         return Ok(ExitCode::SUCCESS);
@@ -82,11 +84,11 @@ pub(crate) fn run(root: &Path, ask: &Ask) -> Result<ExitCode> {
     let tolerated = if recorded.toolchain == toolchain {
         TOLERATED
     } else {
-        TOLERATED_OF_ANOTHER
+        TOLERATED_WITH_OTHER_COMPILER
     };
     if recorded.toolchain != toolchain {
         eprintln!(
-            "instructions: recorded with {}, this is {toolchain}: {tolerated} are tolerated",
+            "instructions: the baseline was recorded with {}, this is {toolchain}: {tolerated} growth is tolerated",
             recorded.toolchain
         );
     }
@@ -98,32 +100,33 @@ pub(crate) fn run(root: &Path, ask: &Ask) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     eprintln!(
-        "instructions: mend what has grown, or accept it with `cargo xtask instructions --write` and commit {BASELINE}"
+        "instructions: reduce the counts that have grown, or accept them: run `cargo xtask instructions --write` and commit {BASELINE}"
     );
     Ok(ExitCode::FAILURE)
 }
 
 fn toolchain() -> Result<Toolchain> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let said = Command::new(rustc)
+    let output = Command::new(rustc)
         .arg("--version")
         .arg("--verbose")
         .output()
         .context("could not run rustc")?;
-    let said = String::from_utf8(said.stdout).context("rustc's version is no text")?;
+    let output = String::from_utf8(output.stdout).context("rustc's output is not UTF-8")?;
     let line = |key: &str| {
-        said.lines()
+        output
+            .lines()
             .find_map(|line| line.strip_prefix(key))
             .map(|value| value.trim().to_owned())
     };
-    let rustc = said
+    let rustc = output
         .lines()
         .next()
         .map(str::to_owned)
-        .context("rustc says no version")?;
+        .context("rustc printed no version")?;
     Ok(Toolchain {
         rustc,
-        host: line("host:").context("rustc says no host")?,
+        host: line("host:").context("rustc printed no host")?,
     })
 }
 
@@ -154,16 +157,16 @@ fn count(root: &Path) -> Result<Vec<Measurement>> {
         ran.status
     );
     let names = String::from_utf8(ran.stdout)
-        .with_context(|| format!("what {BINARY} prints is no text"))?;
+        .with_context(|| format!("the output of {BINARY} is not UTF-8"))?;
     names
         .lines()
         .zip(1..)
-        .map(|(line, place)| measurement(line, &numbered(&counts, place)))
+        .map(|(line, place)| measurement(line, &counts_file(&counts, place)))
         .collect()
 }
 
-/// The file with the n-th measurement.
-fn numbered(counts: &Path, place: usize) -> PathBuf {
+/// The file into which callgrind writes the counts of measurement number `place`.
+fn counts_file(counts: &Path, place: usize) -> PathBuf {
     counts.with_extension(place.to_string())
 }
 
@@ -189,7 +192,8 @@ fn measurement(line: &str, counts: &Path) -> Result<Measurement> {
     })
 }
 
-/// Builds the measured program, next to the one that runs this and with the same profile.
+/// Builds the measured program into the folder of this program, with the same profile. Returns its
+/// path.
 ///
 /// Each crate is compiled as one unit and not incrementally, so that inlining depends on the code
 /// alone. The whole workspace is selected, so that dependencies get the same features as in tests.

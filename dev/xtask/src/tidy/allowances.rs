@@ -1,9 +1,10 @@
-//! Waives rules in the source: `// tidy: allow(rule): reason`, on the line of the finding or in the
-//! comment above it; for a file's length, anywhere in the file.
+//! Waives rules in the source, by `// tidy: allow(rule): reason` on the line of the finding or in
+//! the comment above it. For the rule about a file's length, it may be anywhere in the file.
 
 use super::Finding;
 use super::tree::{Tree, finding};
 
+/// The beginning of an allowance.
 const MARK: &str = "// tidy: allow(";
 
 /// Rules that can be waived in the source. All others can only be changed in their own tables.
@@ -27,34 +28,40 @@ pub(super) fn apply(tree: &Tree, findings: Vec<Finding>) -> Vec<Finding> {
         .files("", "rs")
         .flat_map(|(path, text)| parse(path, text))
         .collect();
-    let own = allowances
+    let about_allowances = allowances
         .iter()
         .filter_map(|allowance| judge(allowance, &findings));
-    let own: Vec<Finding> = own.collect();
+    let about_allowances: Vec<Finding> = about_allowances.collect();
     let mut left: Vec<Finding> = findings
         .into_iter()
         .filter(|found| !allowances.iter().any(|allowance| covers(allowance, found)))
         .collect();
-    left.extend(own);
+    left.extend(about_allowances);
     left
 }
 
+/// Whether the allowance waives this finding.
 fn covers(allowance: &Allowance, found: &Finding) -> bool {
-    let is_place = allowance.rule == LONG_FILE
+    let is_in_reach = allowance.rule == LONG_FILE
         || found.line == allowance.line
         || found.line == allowance.below;
     allowance.has_reason
         && allowance.path == found.path
         && allowance.rule == found.rule
         && WAIVABLE.contains(&found.rule)
-        && is_place
+        && is_in_reach
 }
 
+/// The finding about an allowance itself: its rule cannot be waived, it has no reason, or it waives
+/// nothing.
 fn judge(allowance: &Allowance, findings: &[Finding]) -> Option<Finding> {
     let sentence = if !WAIVABLE.contains(&allowance.rule.as_str()) {
-        format!("the rule `{}` cannot be allowed in place", allowance.rule)
+        format!(
+            "the rule `{}` cannot be waived by a comment",
+            allowance.rule
+        )
     } else if !allowance.has_reason {
-        "an allowance says why: `// tidy: allow(rule): reason`".to_owned()
+        "an allowance needs a reason: `// tidy: allow(rule): reason`".to_owned()
     } else if !findings.iter().any(|found| covers(allowance, found)) {
         format!(
             "nothing here breaks the rule `{}` any more; remove the comment",
@@ -147,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_file_is_allowed_from_anywhere_in_it() {
+    fn the_length_of_a_file_may_be_waived_anywhere_in_it() {
         let long = format!("{}// tidy: allow(long-file): a table\n", "//\n".repeat(700));
         assert_eq!(rules(&long), [""; 0]);
     }

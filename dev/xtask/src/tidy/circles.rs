@@ -1,5 +1,4 @@
-//! No module of a crate imports, directly or through others, a module beside it that imports it in
-//! turn.
+//! Modules with the same parent must not import each other in a circle, directly or through others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +6,7 @@ use super::Finding;
 use super::imports::{Edges, edges_by_parent, source_folder};
 use super::tree::{Tree, finding};
 
-/// Every circle of imports between modules beside each other, in every crate.
+/// Returns every circle of imports between modules with the same parent, in every crate.
 pub(super) fn absent(tree: &Tree) -> Vec<Finding> {
     let sources: BTreeSet<&str> = tree.paths().filter_map(source_folder).collect();
     let mut findings = Vec::new();
@@ -42,7 +41,7 @@ fn describe(source: &str, parent: &[String], circle: &[String], edges: &Edges) -
     finding(file, line, "circle", sentence)
 }
 
-/// Groups of modules of which each reaches each other one, sorted.
+/// Groups of modules in which each module reaches every other one, sorted.
 fn circles(edges: &Edges) -> Vec<Vec<String>> {
     let reach = |start: &String| {
         let mut reached = BTreeSet::new();
@@ -116,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_looked_for_where_it_comes_from() {
+    fn an_import_through_a_re_export_counts_as_an_import_of_the_module_that_has_the_name() {
         let files = [
             ("core/src/lib.rs", "pub use b::B;"),
             ("core/src/a.rs", "use crate::B;"),
@@ -126,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn parents_tests_and_one_way_imports_make_no_circle() {
+    fn imports_of_parents_and_in_tests_and_in_one_direction_are_no_circle() {
         let found = findings(&[
             ("core/src/lib.rs", ""),
             ("core/src/a/mod.rs", "mod deep; use deep::X; use crate::b;"),

@@ -1,5 +1,5 @@
-//! Which of our crates may depend on which. Everything that is not in the table is forbidden.
-//! `deny.toml` says who may use sqlx, tonic, prost and fail.
+//! Which of our crates may depend on which. A dependency that is not in the table is forbidden.
+//! `deny.toml` says which crates may use sqlx, tonic, prost and fail.
 
 use toml::{Table, Value};
 
@@ -11,7 +11,8 @@ const PREFIX: &str = "anneal-";
 /// The folder of crates that do not ship.
 const DEV: &str = "dev/";
 
-/// Which of our crates each crate may use: (folder, in its code, additionally in its tests).
+/// For each crate: its folder, the crates that it may use, and the crates that its tests may use in
+/// addition.
 const CRATES: [(&str, &[&str], &[&str]); 19] = [
     ("core", &[], &["shapes"]),
     ("formats", &["core"], &[]),
@@ -94,8 +95,8 @@ const CRATES: [(&str, &[&str], &[&str]); 19] = [
     ("xtask", &["local-postgres"], &[]),
 ];
 
-/// A crate that the core must not use, nor one whose name continues it after a dash, so that it
-/// stays pure.
+/// The core must have no async code and no I/O, so it may use neither this crate nor those whose
+/// names begin with it and a dash (`tokio-util`).
 const IMPURE: &str = "tokio";
 
 struct Dependency {
@@ -111,7 +112,8 @@ struct Manifest<'a> {
     dependencies: Vec<Dependency>,
 }
 
-/// Our crates depend on each other only as [`CRATES`] allows, and the core on nothing impure.
+/// Finds dependencies between our crates that [`CRATES`] does not allow, and uses of [`IMPURE`] in
+/// the core.
 pub(super) fn crates(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for manifest in manifests(tree) {
@@ -238,7 +240,7 @@ fn line_of(text: &str, name: &str, kind: &str) -> usize {
 mod tests {
     use super::*;
 
-    fn said(findings: &[Finding]) -> Vec<String> {
+    fn texts(findings: &[Finding]) -> Vec<String> {
         findings.iter().map(ToString::to_string).collect()
     }
 
@@ -259,7 +261,7 @@ mod tests {
             ),
         ]);
         assert_eq!(
-            said(&crates(&tree)),
+            texts(&crates(&tree)),
             [
                 "core/Cargo.toml:2: dependency: core may not depend on anneal-store",
                 "server/Cargo.toml:3: dependency: server may not depend on anneal-worker",
@@ -291,13 +293,13 @@ mod tests {
     }
 
     #[test]
-    fn the_core_is_pure() {
+    fn the_core_may_not_use_tokio_or_its_companions() {
         let tree = Tree::of(&[(
             "core/Cargo.toml",
             "[dependencies]\nserde = \"1\"\ntokio-util = \"0.7\"\n",
         )]);
         assert_eq!(
-            said(&crates(&tree)),
+            texts(&crates(&tree)),
             ["core/Cargo.toml:3: dependency: core may not depend on tokio-util"]
         );
     }

@@ -1,10 +1,10 @@
-//! Forbids code that ships with the product to reduce the database's durability.
+//! Statements of the store and of the migrations must not reduce the database's durability.
 
 use super::Finding;
 use super::rust::strings;
 use super::tree::{Tree, finding};
 
-/// The file that may mention the settings: it only queries them.
+/// The file that may name the settings, because it only queries them.
 const MAY_NAME: &str = "store/src/durability.rs";
 
 /// Settings that must not be changed, and table options that lose data in a crash.
@@ -15,15 +15,16 @@ const WORDS: [&str; 4] = [
     "unlogged",
 ];
 
-/// No statement of the store or of a migration contains one of [`WORDS`].
-pub(super) fn kept(tree: &Tree) -> Vec<Finding> {
+/// Finds statements of the store and of the migrations that contain one of [`WORDS`]. No other code
+/// is read.
+pub(super) fn unreduced(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree
         .files("store", "rs")
         .filter(|(path, _)| *path != MAY_NAME)
     {
         for (literal, line) in strings(text) {
-            findings.extend(named(&literal).map(|word| said(path, line, word)));
+            findings.extend(words_in(&literal).map(|word| word_finding(path, line, word)));
         }
     }
     for (path, text) in tree
@@ -34,23 +35,23 @@ pub(super) fn kept(tree: &Tree) -> Vec<Finding> {
             let statement = line
                 .split_once("--")
                 .map_or(line, |(statement, _)| statement);
-            findings.extend(named(statement).map(|word| said(path, index + 1, word)));
+            findings.extend(words_in(statement).map(|word| word_finding(path, index + 1, word)));
         }
     }
     findings
 }
 
-fn named(text: &str) -> impl Iterator<Item = &'static str> {
+fn words_in(text: &str) -> impl Iterator<Item = &'static str> {
     let text = text.to_lowercase();
     WORDS.into_iter().filter(move |word| text.contains(word))
 }
 
-fn said(path: &str, line: usize, word: &str) -> Finding {
+fn word_finding(path: &str, line: usize, word: &str) -> Finding {
     finding(
         path,
         line,
         "durability",
-        format!("`{word}` weakens what an acknowledgement means"),
+        format!("`{word}` can make a crash lose acknowledged data"),
     )
 }
 
@@ -78,7 +79,7 @@ mod tests {
                 "-- Fast.\ncreate UNLOGGED table a ();\n",
             ),
         ]);
-        let found: Vec<_> = kept(&tree)
+        let found: Vec<_> = unreduced(&tree)
             .into_iter()
             .map(|found| (found.path, found.line))
             .collect();

@@ -6,10 +6,10 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use super::tree::Tree;
 
-/// Most re-exports that one name is followed through.
-const RE_EXPORTS: usize = 8;
+/// Maximum number of re-exports through which a name is followed.
+const MAX_RE_EXPORTS: usize = 8;
 
-/// A module by its names from the crate's root, which is empty.
+/// The path of a module: its names from the crate's root. The root's path is empty.
 pub(super) type Path = Vec<String>;
 
 struct Module<'a> {
@@ -23,11 +23,11 @@ struct Module<'a> {
 /// The modules of a crate by their paths.
 type Modules<'a> = BTreeMap<Path, Module<'a>>;
 
-/// Edges between modules that stand beside each other: (from, to), with the file and line of one
-/// import.
+/// Which modules with the same parent import which: (importing, imported), with the file and line
+/// of one import.
 pub(super) type Edges<'a> = BTreeMap<(String, String), (&'a str, usize)>;
 
-/// `server/src` of `server/src/http/chat.rs`.
+/// The source folder of a Rust file: `server/src` for `server/src/http/chat.rs`.
 pub(super) fn source_folder(path: &str) -> Option<&str> {
     let end = path.find("/src/")? + "/src".len();
     let extension = std::path::Path::new(path).extension();
@@ -53,15 +53,15 @@ fn modules<'a>(tree: &'a Tree, source: &'a str) -> Modules<'a> {
             imports: BTreeMap::new(),
         };
         if let Ok(tokens) = text.parse::<TokenStream>() {
-            read(tokens, &mut module);
+            collect_paths(tokens, &mut module);
         }
         modules.insert(path, module);
     }
     modules
 }
 
-/// Collects the paths that a run of tokens names.
-fn read(tokens: TokenStream, module: &mut Module) {
+/// Collects the paths that these tokens name.
+fn collect_paths(tokens: TokenStream, module: &mut Module) {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     let mut index = 0;
     while index < tokens.len() {
@@ -82,7 +82,7 @@ fn read(tokens: TokenStream, module: &mut Module) {
             }
             TokenTree::Group(group) => {
                 if !is_of_tests(&tokens[..index]) {
-                    read(group.stream(), module);
+                    collect_paths(group.stream(), module);
                 }
                 index += 1;
             }
@@ -103,7 +103,7 @@ fn is_semicolon(token: &TokenTree) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == ';')
 }
 
-/// The path that begins the tokens, and how many tokens it takes.
+/// The path at the start of the tokens, and the number of its tokens.
 fn path_at(tokens: &[TokenTree]) -> (Path, usize) {
     let mut path = Path::new();
     let mut index = 0;
@@ -155,7 +155,7 @@ fn import(tokens: &[TokenTree], prefix: &[String], line: usize, module: &mut Mod
     }
 }
 
-/// For each module below a source folder that has modules below it: which of these import which.
+/// For each parent module below a source folder: which of its child modules import which.
 pub(super) fn edges_by_parent<'a>(tree: &'a Tree, source: &'a str) -> BTreeMap<Path, Edges<'a>> {
     let modules = modules(tree, source);
     let mut all: BTreeMap<Path, Edges> = BTreeMap::new();
@@ -164,7 +164,7 @@ pub(super) fn edges_by_parent<'a>(tree: &'a Tree, source: &'a str) -> BTreeMap<P
             let Some(to) = absolute(&modules, from, written) else {
                 continue;
             };
-            let to = owner(&modules, &to, RE_EXPORTS);
+            let to = owner(&modules, &to, MAX_RE_EXPORTS);
             let common = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
             if let (Some(one), Some(other)) = (from.get(common), to.get(common)) {
                 let edges = all.entry(from[..common].to_vec()).or_default();
@@ -176,7 +176,8 @@ pub(super) fn edges_by_parent<'a>(tree: &'a Tree, source: &'a str) -> BTreeMap<P
     all
 }
 
-/// A path from the crate's root; None where it leads out of the crate.
+/// The path from the crate's root of a path that is written in module `from`. None if it leads out
+/// of the crate.
 fn absolute(modules: &Modules, from: &[String], written: &[String]) -> Option<Path> {
     let (first, rest) = written.split_first()?;
     let mut base = from.to_vec();
@@ -207,7 +208,7 @@ fn absolute(modules: &Modules, from: &[String], written: &[String]) -> Option<Pa
     Some(base)
 }
 
-/// The module that holds what a path names, found through re-exports.
+/// The module that defines what a path names. Follows re-exports.
 fn owner(modules: &Modules, path: &[String], re_exports: usize) -> Path {
     let is_module = |length: &usize| modules.contains_key(&path[..*length]);
     let length = (1..=path.len()).take_while(is_module).last().unwrap_or(0);

@@ -4,7 +4,7 @@ use super::rust::variants;
 use super::tree::{Tree, finding};
 use super::{Finding, snake_case};
 
-/// Each variant of `enum JobKind` in core/src has `worker/src/jobs/<name>/mod.rs`.
+/// Finds variants of `enum JobKind` in core/src without a file `worker/src/jobs/<name>/mod.rs`.
 pub(super) fn complete(tree: &Tree) -> Vec<Finding> {
     if !tree.has("worker") {
         return Vec::new();
@@ -37,12 +37,13 @@ mod tests {
 
     #[test]
     fn a_kind_without_a_file_is_found() {
-        let said: Vec<_> = complete(&Tree::of(&[JOB, ("worker/src/jobs/checkpoint/mod.rs", "")]))
-            .iter()
-            .map(ToString::to_string)
-            .collect();
+        let printed: Vec<_> =
+            complete(&Tree::of(&[JOB, ("worker/src/jobs/checkpoint/mod.rs", "")]))
+                .iter()
+                .map(ToString::to_string)
+                .collect();
         assert_eq!(
-            said,
+            printed,
             ["core/src/job.rs:2: job: CountTokens has no file worker/src/jobs/count_tokens/mod.rs"]
         );
     }

@@ -1,5 +1,5 @@
 //! Where a file belongs. One table names the folders of the repository, the other one the modules
-//! of each crate that ships, layer by layer. A file beside them needs a decision: a line here.
+//! of each crate that ships, layer by layer. A new folder or module needs a line here.
 
 use std::collections::BTreeMap;
 
@@ -153,8 +153,8 @@ const CRATES: &[CrateLayers] = &[
     ),
 ];
 
-/// Every folder of the root and every module of a crate that ships is in the tables, the tables
-/// name nothing else, and no module imports one of a layer above its own.
+/// Finds folders of the root and modules of crates that ship which are missing in the tables,
+/// modules in the tables that do not exist, and imports of modules of a higher layer.
 pub(super) fn respected(tree: &Tree) -> Vec<Finding> {
     let mut findings = find_unknown_folders(tree, FOLDERS);
     for (name, layers) in CRATES {
@@ -190,7 +190,7 @@ fn check_crate(tree: &Tree, name: &str, layers: &[&str]) -> Vec<Finding> {
         .filter(|(module, _)| layer(layers, module).is_none())
         .map(|(module, path)| {
             let sentence = format!(
-                "`{module}` stands beside the layers of {name}; move it into a module, or give it a layer in {TABLES}"
+                "`{module}` has no layer in {name}; move it into a module, or give it a layer in {TABLES}"
             );
             finding(path, 1, RULE, sentence)
         })
@@ -233,7 +233,7 @@ fn modules<'a>(tree: &'a Tree, source: &'a str) -> BTreeMap<&'a str, &'a str> {
     modules
 }
 
-/// The position of the layer that has this name in it, from the top.
+/// The position, from the top, of the layer that contains this name.
 fn layer(layers: &[&str], name: &str) -> Option<usize> {
     layers
         .iter()
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn imports_of_lower_layers_and_of_the_same_layer_are_right() {
+    fn imports_of_lower_layers_and_of_the_same_layer_are_allowed() {
         assert_eq!(findings(&[]), [""; 0]);
         assert_eq!(
             findings(&[("server/src/state_tests.rs", "use crate::usecases::append;")]),
@@ -289,18 +289,20 @@ mod tests {
     }
 
     #[test]
-    fn a_module_beside_the_layers_is_found() {
+    fn a_module_without_a_layer_is_found() {
         let found = findings(&[
             ("server/src/helpers_of_mine.rs", ""),
             ("server/src/extra/deep/mod.rs", ""),
         ]);
         assert_eq!(found.len(), 2, "{found:?}");
-        assert!(found[0].starts_with("server/src/extra/deep/mod.rs:1: layer: `extra` stands"));
+        assert!(
+            found[0].starts_with("server/src/extra/deep/mod.rs:1: layer: `extra` has no layer")
+        );
         assert!(found[1].starts_with("server/src/helpers_of_mine.rs:1: layer: "));
     }
 
     #[test]
-    fn a_layer_that_has_a_module_too_many_is_found() {
+    fn a_listed_module_that_does_not_exist_is_found() {
         let tree = Tree::of(&SERVER);
         let found = check_crate(&tree, "server", &["grpc http", "usecases", "state limits"]);
         assert_eq!(found.len(), 1, "{found:?}");
@@ -311,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn an_import_of_a_layer_above_is_found_also_by_a_name_that_the_root_re_exports() {
+    fn an_import_of_a_higher_layer_is_found_also_through_a_re_export_of_the_root() {
         let import = |text| {
             let tree = [&SERVER[..4], &[("server/src/limits.rs", text)]].concat();
             check_crate(&Tree::of(&tree), "server", LAYERS)
@@ -327,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn every_crate_of_the_root_has_its_layers_except_the_tests() {
+    fn every_crate_that_ships_has_its_layers() {
         let crates = FOLDERS[0].split(' ');
         let listed: Vec<_> = crates
             .filter(|name| !CRATES.iter().any(|(own, _)| own == name))

@@ -9,7 +9,7 @@ const FILE_LINES: usize = 600;
 /// Maximum lines of a function, from `fn` to its closing brace.
 const FUNCTION_LINES: usize = 120;
 
-/// No Rust file is longer than [`FILE_LINES`].
+/// Finds Rust files longer than [`FILE_LINES`].
 pub(super) fn files(tree: &Tree) -> Vec<Finding> {
     let counted = tree
         .files("", "rs")
@@ -20,13 +20,13 @@ pub(super) fn files(tree: &Tree) -> Vec<Finding> {
             path,
             1,
             "long-file",
-            format!("{lines} lines, at most {FILE_LINES}; part it by what it is about"),
+            format!("{lines} lines, at most {FILE_LINES}; split it by subject"),
         )
     })
     .collect()
 }
 
-/// No function is longer than [`FUNCTION_LINES`].
+/// Finds functions longer than [`FUNCTION_LINES`].
 pub(super) fn functions(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.files("", "rs") {

@@ -5,7 +5,7 @@ use toml::{Table, Value};
 use super::Finding;
 use super::tree::{Tree, finding};
 
-/// Each crate's manifest has `[lints] workspace = true`.
+/// Finds manifests of crates without `[lints] workspace = true`.
 pub(super) fn inherited(tree: &Tree) -> Vec<Finding> {
     let manifests = tree
         .files("", "toml")
@@ -17,7 +17,7 @@ pub(super) fn inherited(tree: &Tree) -> Vec<Finding> {
                 path,
                 1,
                 "lints",
-                "lints are not inherited: `[lints] workspace = true`",
+                "the crate does not inherit the workspace's lints: add `[lints] workspace = true`",
             )
         })
         .collect()

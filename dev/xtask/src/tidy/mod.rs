@@ -2,21 +2,24 @@
 //! it failing.
 //!
 //! Crates and modules:
-//! - `dependencies`: which crates may use which. `lints`: each inherits the workspace's lints.
+//! - `dependencies`: which crates may use which. `lints`: each crate inherits the workspace's
+//!   lints.
 //! - `layers`: where a file belongs, and which modules may import which. `circles`: no modules
 //!   import each other. `imports`: reads the imports for both.
-//! - `module_lists`: lists of modules are complete. `paths`: paths in the pages for developers exist.
-//! - `lengths`, `names`, `verbs`: how long files and functions may be, and how they are named.
+//! - `module_lists`: lists of modules are complete. `paths`: paths in the pages for developers
+//!   exist.
+//! - `lengths`: how long files and functions may be. `names`, `verbs`: how they may be named.
 //!
 //! Code and its tests or documents:
-//! - `rpcs`, `job_kinds`: each RPC and each kind of job has its file; an RPC has a test.
-//! - `reasons`: error reasons are documented. `rows`: each adopted behaviour has a test.
-//! - `test_folders`, `sleeps`: tests are compiled into their binary, and do not sleep.
+//! - `rpcs`: each RPC has its file and a test. `job_kinds`: each kind of job has its file.
+//! - `reasons`: error reasons are documented. `rows`: each row of docs/rows.md has a test.
+//! - `test_folders`: test files are compiled into the binary of their folder. `sleeps`: tests do
+//!   not sleep.
 //!
 //! SQL:
 //! - `sql_style`: where SQL is, and its style. `schema`: columns and indexes have comments.
-//! - `tenants`: statements name the tenant. `durability`: none weakens a commit. `sabotage`: nothing
-//!   that ships takes part in breaking promises on purpose.
+//! - `tenants`: statements name the tenant. `durability`: none lets a crash lose acknowledged data.
+//!   `sabotage`: only tests break the promises of docs/reliability.md on purpose.
 //!
 //! Shared: `tree` reads the files, `rust` parses them, `allowances` waives rules in the source.
 
@@ -72,7 +75,9 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A rule: returns the violations in a tree. A rule whose folder does not exist returns none.
+/// A rule: returns the violations in a tree, or none if the folder that it is about does not exist.
+/// Most rules are named after what must hold (`circles::absent`, `reasons::documented`), although
+/// they return the places where it does not.
 type Rule = fn(&Tree) -> Vec<Finding>;
 
 const RULES: [Rule; 21] = [
@@ -84,7 +89,7 @@ const RULES: [Rule; 21] = [
     lints::inherited,
     lengths::files,
     lengths::functions,
-    names::forbidden,
+    names::specific,
     sleeps::in_tests,
     test_folders::complete,
     rpcs::complete,
@@ -93,7 +98,7 @@ const RULES: [Rule; 21] = [
     rows::shown,
     paths::exist,
     sql_style::tidy,
-    durability::kept,
+    durability::unreduced,
     sabotage::absent,
     tenants::named,
     schema::commented,
@@ -142,12 +147,14 @@ mod tests {
     }
 
     #[test]
-    fn a_finding_reads_path_line_rule_sentence() {
+    fn a_finding_is_printed_as_path_line_rule_and_sentence() {
         let findings = check(&Tree::of(&[("dev/bench/src/utils.rs", "//! Bad.\n")]));
-        let said: Vec<String> = findings.iter().map(ToString::to_string).collect();
+        let printed: Vec<String> = findings.iter().map(ToString::to_string).collect();
         assert_eq!(
-            said,
-            ["dev/bench/src/utils.rs:1: name: `utils` says nothing; name it after what it holds"]
+            printed,
+            [
+                "dev/bench/src/utils.rs:1: name: the name `utils` is too general; name it after its contents"
+            ]
         );
     }
 

@@ -1,15 +1,16 @@
-//! Every `lib.rs`, `main.rs` and `mod.rs` with more than three modules says what each is for.
+//! The doc of every `lib.rs`, `main.rs` and `mod.rs` with more than three modules says what each
+//! module is for.
 
 use std::collections::BTreeSet;
 
 use super::Finding;
 use super::tree::{Tree, finding};
 
-/// Most modules that need no list.
-const OBVIOUS: usize = 3;
+/// A file with at most this many modules needs no list.
+const MAX_WITHOUT_LIST: usize = 3;
 
-/// The doc of each such file names each of its modules in backticks: `name`, `name.rs` or `name/`.
-/// Modules with tests of the file need no line.
+/// Finds modules that the doc of such a file does not name in backticks: `name`, `name.rs` or
+/// `name/`. Modules with `#[cfg(test)]` need not be named.
 pub(super) fn complete(tree: &Tree) -> Vec<Finding> {
     let is_list = |path: &str| {
         let name = path.rsplit('/').next().unwrap_or(path);
@@ -23,7 +24,7 @@ pub(super) fn complete(tree: &Tree) -> Vec<Finding> {
 
 fn find_unlisted(path: &str, text: &str) -> Vec<Finding> {
     let modules = modules(text);
-    if modules.len() <= OBVIOUS {
+    if modules.len() <= MAX_WITHOUT_LIST {
         return Vec::new();
     }
     let listed = listed(text);
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn full_lists_other_files_and_short_folders_are_right() {
+    fn full_lists_other_files_and_up_to_three_modules_are_accepted() {
         let full = "//! `a`, [`b`], `c`, `d`.";
         assert_eq!(findings("core/src/lib.rs", full), [""; 0]);
         assert_eq!(findings("core/src/cut.rs", "//! Cuts."), [""; 0]);

@@ -10,14 +10,14 @@ const FORBIDDEN: [&str; 8] = [
     "util", "utils", "helper", "helpers", "common", "misc", "manager", "managers",
 ];
 
-/// No file, folder or module has one of the forbidden names.
-pub(super) fn forbidden(tree: &Tree) -> Vec<Finding> {
+/// Finds files, folders and modules with one of the [`FORBIDDEN`] names.
+pub(super) fn specific(tree: &Tree) -> Vec<Finding> {
     let mut findings = BTreeMap::new();
     for path in tree.paths() {
         for part in path.split('/') {
             let stem = part.split('.').next().unwrap_or(part);
             if FORBIDDEN.contains(&stem) {
-                findings.insert((path, 1), said(path, 1, stem));
+                findings.insert((path, 1), too_general(path, 1, stem));
             }
         }
     }
@@ -26,18 +26,21 @@ pub(super) fn forbidden(tree: &Tree) -> Vec<Finding> {
             .into_iter()
             .filter(|module| FORBIDDEN.contains(&module.name.as_str()))
         {
-            findings.insert((path, module.line), said(path, module.line, &module.name));
+            findings.insert(
+                (path, module.line),
+                too_general(path, module.line, &module.name),
+            );
         }
     }
     findings.into_values().collect()
 }
 
-fn said(path: &str, line: usize, name: &str) -> Finding {
+fn too_general(path: &str, line: usize, name: &str) -> Finding {
     finding(
         path,
         line,
         "name",
-        format!("`{name}` says nothing; name it after what it holds"),
+        format!("the name `{name}` is too general; name it after its contents"),
     )
 }
 
@@ -56,7 +59,7 @@ mod tests {
             ),
             ("server/src/commons.rs", "// mod util;\nlet manager = 1;\n"),
         ]);
-        let found: Vec<_> = forbidden(&tree)
+        let found: Vec<_> = specific(&tree)
             .into_iter()
             .map(|found| (found.path, found.line))
             .collect();

@@ -1,18 +1,18 @@
-//! Pages that describe the source tree only mention existing paths.
+//! The pages for developers mention only paths that exist.
 
 use super::Finding;
 use super::tree::{Tree, finding};
 
 const PAGES: [&str; 2] = ["ARCHITECTURE.md", "CONTRIBUTING.md"];
 
-/// Extensions by which a name without a slash is recognised as a file name.
+/// Extensions by which a name without a slash is recognized as a file name.
 const EXTENSIONS: [&str; 8] = ["rs", "sql", "proto", "toml", "md", "yml", "sh", "jsonl"];
 
 /// First halves of media types, which are not paths.
 const MEDIA: [&str; 5] = ["application", "text", "image", "audio", "video"];
 
-/// Every path in backticks exists: relative to the root, or as the end of another path
-/// (`rpc/append_messages.rs`).
+/// Finds paths in backticks that do not exist. A path may be relative to the root, or the end of
+/// another path (`rpc/append_messages.rs`).
 pub(super) fn exist(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for page in PAGES {
@@ -63,22 +63,22 @@ fn looks_like_a_path(span: &str) -> bool {
         && !MEDIA.contains(&first)
 }
 
-/// Whether the path exists. For a path with a placeholder (`worker/src/jobs/<kind>.rs`,
-/// `store/sql/*.sql`), the folder before the placeholder must exist.
+/// Whether the path exists, or is one that git ignores. For a path with a placeholder
+/// (`worker/src/jobs/<kind>.rs`, `store/sql/*.sql`), the folder before the placeholder must exist.
 fn exists(tree: &Tree, span: &str) -> bool {
     let parts = span
         .trim_start_matches("./")
         .trim_end_matches('/')
         .split('/');
-    let sure: Vec<&str> = parts
+    let literal: Vec<&str> = parts
         .take_while(|part| !part.contains(['<', '*']))
         .collect();
-    let sure = sure.join("/");
-    let is_left_by_tools = is_ignored(tree, &sure);
-    let inner = format!("/{sure}");
-    sure.is_empty()
+    let literal = literal.join("/");
+    let is_left_by_tools = is_ignored(tree, &literal);
+    let inner = format!("/{literal}");
+    literal.is_empty()
         || is_left_by_tools
-        || tree.has(&sure)
+        || tree.has(&literal)
         || tree
             .paths()
             .any(|path| path.ends_with(&inner) || path.contains(&format!("{inner}/")))
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_may_be_short_and_have_placeholders() {
+    fn ends_of_paths_and_paths_with_placeholders_are_accepted() {
         assert_eq!(
             missing(
                 "`server/`, `rpc/append_messages.rs`, `append_messages.rs`, `server/src/grpc/rpc/<rpc>.rs`"

@@ -8,8 +8,8 @@ use super::{Finding, snake_case};
 
 const PAGE: &str = "docs/errors.md";
 
-/// The variants of the server's `enum Reason` and the headings ``### `REASON` `` of docs/errors.md
-/// are the same.
+/// Finds variants of the server's `enum Reason` without a heading ``### `REASON` `` in
+/// docs/errors.md, and such headings without a variant.
 pub(super) fn documented(tree: &Tree) -> Vec<Finding> {
     let reasons: BTreeMap<String, (&str, usize)> = tree
         .files("server/src", "rs")
@@ -72,12 +72,12 @@ mod tests {
     #[test]
     fn reasons_and_headings_are_compared_both_ways() {
         let page = "# Errors\n\n### `NOT_FOUND`\n\n### `GONE`\n";
-        let said: Vec<_> = documented(&Tree::of(&[STATUS, (PAGE, page)]))
+        let printed: Vec<_> = documented(&Tree::of(&[STATUS, (PAGE, page)]))
             .iter()
             .map(ToString::to_string)
             .collect();
         assert_eq!(
-            said,
+            printed,
             [
                 "server/src/grpc/status.rs:3: reason: REQUEST_ID_REUSED has no heading in docs/errors.md",
                 "docs/errors.md:5: reason: no answer of the server has the reason GONE",

@@ -1,4 +1,5 @@
-//! Every behaviour that anneal adopts has a test that is named after it.
+//! Every row of docs/rows.md, a behavior that anneal adopts from another system, has a test that is
+//! named after the row.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +9,8 @@ use super::tree::{Tree, finding};
 
 const PAGE: &str = "docs/rows.md";
 
-/// Each row of the table in docs/rows.md is the beginning of the name of a test in tests/
-/// (`row_Z1_…`), and no test refers to a row that does not exist.
+/// Finds rows of the table in docs/rows.md after which no test in tests/ is named (`row_Z1_…`), and
+/// tests named after rows that do not exist.
 pub(super) fn shown(tree: &Tree) -> Vec<Finding> {
     let Some(page) = tree.text(PAGE) else {
         return Vec::new();
@@ -42,7 +43,7 @@ pub(super) fn shown(tree: &Tree) -> Vec<Finding> {
     let unknown = shown
         .iter()
         .filter(|(row, ..)| rows.iter().all(|(known, _)| known != row))
-        .map(|(row, path, line)| finding(path, *line, "row", format!("{row} is no row of {PAGE}")));
+        .map(|(row, path, line)| finding(path, *line, "row", format!("{PAGE} has no row {row}")));
     missing.chain(unknown).collect()
 }
 
@@ -71,15 +72,15 @@ mod tests {
             "tests/tests/jobs/a.rs",
             "fn row_Z1_is_shown() {}\nfn row_D20_is_made_up() {}\nfn rows() {}\n",
         );
-        let said: Vec<_> = shown(&Tree::of(&[TABLE, tests]))
+        let printed: Vec<_> = shown(&Tree::of(&[TABLE, tests]))
             .iter()
             .map(ToString::to_string)
             .collect();
         assert_eq!(
-            said,
+            printed,
             [
                 "docs/rows.md:4: row: D2 has no test row_D2_… in tests/",
-                "tests/tests/jobs/a.rs:2: row: D20 is no row of docs/rows.md",
+                "tests/tests/jobs/a.rs:2: row: docs/rows.md has no row D20",
             ]
         );
     }

@@ -10,10 +10,11 @@ use super::{Finding, snake_case};
 
 const PROTO: &str = "proto/anneal/v1";
 
-/// Each `rpc` of the protocol has `server/src/grpc/rpc/<name>.rs`, and the tests or their
-/// harness contain a function whose name includes the RPC's, or a call of the method named after it.
+/// Finds RPCs of the protocol without a file `server/src/grpc/rpc/<name>.rs`, and RPCs without a
+/// test: neither the tests nor their harness contain a function whose name includes the RPC's name,
+/// or a call of a method with this name.
 pub(super) fn complete(tree: &Tree) -> Vec<Finding> {
-    let tested = tested(tree);
+    let traces = find_traces(tree);
     let mut findings = Vec::new();
     for (path, text) in tree.files(PROTO, "proto") {
         for (rpc, line) in declared(text) {
@@ -27,7 +28,7 @@ pub(super) fn complete(tree: &Tree) -> Vec<Finding> {
                     format!("{rpc} has no file {file}"),
                 ));
             }
-            if tree.has("tests") && !tested.iter().any(|trace| trace.covers(&name)) {
+            if tree.has("tests") && !traces.iter().any(|trace| trace.covers(&name)) {
                 findings.push(finding(
                     path,
                     line,
@@ -40,7 +41,8 @@ pub(super) fn complete(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// A name by which a test of an RPC is recognised.
+/// A name in the tests by which a test of an RPC is recognized: of a called method, or of a
+/// function.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Trace {
     Method(String),
@@ -56,7 +58,7 @@ impl Trace {
     }
 }
 
-fn tested(tree: &Tree) -> BTreeSet<Trace> {
+fn find_traces(tree: &Tree) -> BTreeSet<Trace> {
     let mut traces = BTreeSet::new();
     let files = ["tests", "dev/testkit"]
         .into_iter()
@@ -108,9 +110,9 @@ mod tests {
                 "fn compact_moves_the_boundary() {}",
             ),
         ]);
-        let said: Vec<_> = complete(&tree).iter().map(ToString::to_string).collect();
+        let printed: Vec<_> = complete(&tree).iter().map(ToString::to_string).collect();
         assert_eq!(
-            said,
+            printed,
             [
                 "proto/anneal/v1/context.proto:3: rpc: BuildContext has no file server/src/grpc/rpc/build_context.rs",
                 "proto/anneal/v1/context.proto:3: rpc: BuildContext has no test that names build_context",

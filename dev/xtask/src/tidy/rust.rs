@@ -26,7 +26,7 @@ pub(super) struct Item {
     pub(super) name: String,
     /// Line of the keyword, from 1.
     pub(super) line: usize,
-    /// Line of the closing brace; of the keyword if the item has no body.
+    /// Line of the closing brace, or of the keyword if the item has no body.
     pub(super) end: usize,
     body: Option<Group>,
 }
@@ -94,7 +94,8 @@ pub(super) fn variants(source: &str, name: &str) -> Option<Vec<(String, usize)>>
 }
 
 /// Lines that contain the given identifiers and punctuation consecutively, as in `["sqlx", ":",
-/// ":", "query"]`. A last entry ending in `*` matches any identifier with that prefix.
+/// ":", "query"]`. An entry ending in `*` matches any identifier with that prefix, `(` matches a
+/// group in parentheses.
 pub(super) fn lines_with(source: &str, pattern: &[&str]) -> Vec<usize> {
     let mut lines = Vec::new();
     walk(source, &mut |tokens| {
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_leave_doc_comments_out() {
+    fn doc_comments_are_not_among_the_strings() {
         assert_eq!(
             strings("/// \"doc\"\nfn f() { g(\"text\", 1, 'c'); }"),
             [("\"text\"".to_owned(), 2)]

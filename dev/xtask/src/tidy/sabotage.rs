@@ -1,4 +1,5 @@
-//! Code that ships takes no part in breaking promises: tests break them from outside
+//! Code that ships must not help to break the promises of docs/reliability.md on purpose. Tests
+//! break them from outside, to show that a broken promise is noticed
 //! (`dev/testkit/src/chaos/sabotage.rs`).
 
 use super::Finding;
@@ -20,12 +21,12 @@ const SHIPPED: [&str; 12] = [
     "worker",
 ];
 
-/// Extensions of files with code or features.
+/// Extensions of files with code, or with features of Cargo.
 const EXTENSIONS: [&str; 4] = ["rs", "toml", "proto", "sql"];
 
 const WORD: &str = "sabotage";
 
-/// No file that ships contains the word, in any case, not even in a comment.
+/// Finds lines of files that ship with [`WORD`] in them, in upper or lower case, even in a comment.
 pub(super) fn absent(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for folder in SHIPPED {
@@ -47,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn features_variables_and_modules_that_break_promises_are_found_in_what_ships() {
+    fn the_word_is_found_in_manifests_and_code_that_ship() {
         let tree = Tree::of(&[
             ("store/Cargo.toml", "[features]\nsabotage = []\n"),
             (

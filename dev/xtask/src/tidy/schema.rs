@@ -1,11 +1,11 @@
-//! The migrations are the documentation of the schema: each column states meaning and unit, each
-//! index the query that it is for.
+//! The migrations are the documentation of the schema. The comment of each column states its
+//! meaning and unit, the comment of each index the query that it serves.
 
 use super::Finding;
 use super::sql_style::without_comments;
 use super::tree::{Tree, finding};
 
-/// The first words of items of `create table` that are not columns.
+/// The first words of those items of `create table` that are not columns.
 const CONSTRAINTS: [&str; 7] = [
     "constraint",
     "primary",
@@ -16,7 +16,7 @@ const CONSTRAINTS: [&str; 7] = [
     "like",
 ];
 
-/// Columns of `create table` and `add column`, and every `create index`, have a comment in
+/// Finds columns of `create table` and `add column`, and every `create index`, without a comment in
 /// migrations/.
 pub(super) fn commented(tree: &Tree) -> Vec<Finding> {
     tree.files("migrations", "sql")
@@ -58,7 +58,7 @@ fn uncommented(path: &str, text: &str) -> Vec<Finding> {
         if words.starts_with(&["create", "table"])
             || words.starts_with(&["create", "unlogged", "table"])
         {
-            findings.extend(columns(path, &lines, index, ends));
+            findings.extend(find_uncommented_columns(path, &lines, index, ends));
             index = ends;
         } else if words.starts_with(&["create", "index"])
             || words.starts_with(&["create", "unique", "index"])
@@ -70,14 +70,14 @@ fn uncommented(path: &str, text: &str) -> Vec<Finding> {
                     path,
                     index + 1,
                     "schema",
-                    "an index names the query that it serves: `-- …`",
+                    "this index has no comment that names the query that it serves: `-- …`",
                 ));
             }
             index = ends;
         } else if words.windows(2).any(|pair| pair == ["add", "column"])
             && !lines.has_comment(index)
         {
-            findings.push(no_comment(path, index, added_column(&words)));
+            findings.push(column_finding(path, index, added_column(&words)));
         }
         index += 1;
     }
@@ -98,14 +98,20 @@ struct Item {
     last: usize,
 }
 
-fn columns(path: &str, lines: &Lines<'_>, start: usize, end: usize) -> Vec<Finding> {
+fn find_uncommented_columns(
+    path: &str,
+    lines: &Lines<'_>,
+    start: usize,
+    end: usize,
+) -> Vec<Finding> {
     let items = items(lines, start, end);
     let columns = items
         .iter()
         .filter(|item| !CONSTRAINTS.contains(&item.word.as_str()));
-    let bare =
+    let without =
         columns.filter(|column| !(column.first..=column.last).any(|line| lines.has_comment(line)));
-    bare.map(|column| no_comment(path, column.first, &column.word))
+    without
+        .map(|column| column_finding(path, column.first, &column.word))
         .collect()
 }
 
@@ -160,12 +166,12 @@ fn added_column<'a>(words: &[&'a str]) -> &'a str {
         .unwrap_or_default()
 }
 
-fn no_comment(path: &str, index: usize, column: &str) -> Finding {
+fn column_finding(path: &str, index: usize, column: &str) -> Finding {
     finding(
         path,
         index + 1,
         "schema",
-        format!("column {column} says its meaning and unit on its line: `-- …`"),
+        format!("column {column} has no comment with its meaning and unit on its line: `-- …`"),
     )
 }
 
@@ -173,7 +179,7 @@ fn no_comment(path: &str, index: usize, column: &str) -> Finding {
 mod tests {
     use super::*;
 
-    fn said(text: &str) -> Vec<String> {
+    fn printed(text: &str) -> Vec<String> {
         let found = commented(&Tree::of(&[("migrations/0001_a.sql", text)]));
         found
             .into_iter()
@@ -185,10 +191,10 @@ mod tests {
     fn a_column_without_a_comment_is_found() {
         let text = "create table job (\n    id uuid not null, -- made by us\n    cost numeric(10, 2) default 0,\n    primary key (id, cost),\n    kind text -- which\n        check (kind in ('a', 'b')),\n    note text\n);\n";
         assert_eq!(
-            said(text),
+            printed(text),
             [
-                "3: column cost says its meaning and unit on its line: `-- …`",
-                "7: column note says its meaning and unit on its line: `-- …`",
+                "3: column cost has no comment with its meaning and unit on its line: `-- …`",
+                "7: column note has no comment with its meaning and unit on its line: `-- …`",
             ]
         );
     }
@@ -196,13 +202,13 @@ mod tests {
     #[test]
     fn parentheses_commas_and_semicolons_in_comments_and_strings_do_not_count() {
         let text = "create table job (\n    id uuid, -- ours (v7), unique; never reused\n    mark text default '),;' -- what\n);\n";
-        assert_eq!(said(text), [""; 0]);
+        assert_eq!(printed(text), [""; 0]);
     }
 
     #[test]
     fn a_partition_has_no_columns_of_its_own() {
         assert_eq!(
-            said("create table a_1 partition of a for values from (1) to (2);\n"),
+            printed("create table a_1 partition of a for values from (1) to (2);\n"),
             [""; 0]
         );
     }
@@ -210,23 +216,23 @@ mod tests {
     #[test]
     fn an_added_column_is_commented_too() {
         assert_eq!(
-            said(
+            printed(
                 "alter table a\n    add column if not exists b int, -- tokens\n    add column c int;\n"
             ),
-            ["3: column c says its meaning and unit on its line: `-- …`"]
+            ["3: column c has no comment with its meaning and unit on its line: `-- …`"]
         );
     }
 
     #[test]
     fn an_index_has_a_comment_above_beside_or_inside() {
-        assert_eq!(said("create index a on b (c);\n").len(), 1);
+        assert_eq!(printed("create index a on b (c);\n").len(), 1);
         assert_eq!(
-            said("-- due_jobs\ncreate unique index a on b (c);\n"),
+            printed("-- due_jobs\ncreate unique index a on b (c);\n"),
             [""; 0]
         );
-        assert_eq!(said("create index a on b (c); -- due_jobs\n"), [""; 0]);
+        assert_eq!(printed("create index a on b (c); -- due_jobs\n"), [""; 0]);
         assert_eq!(
-            said("create index a\n    on b (c) -- due_jobs\n    where d;\n"),
+            printed("create index a\n    on b (c) -- due_jobs\n    where d;\n"),
             [""; 0]
         );
     }

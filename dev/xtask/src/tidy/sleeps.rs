@@ -4,7 +4,7 @@ use super::Finding;
 use super::rust::lines_with;
 use super::tree::{Tree, finding};
 
-/// No call of a `sleep` in tests and their harness.
+/// Finds calls of a function named `sleep` in tests and their harness.
 pub(super) fn in_tests(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     let files = ["tests", "dev/testkit"]

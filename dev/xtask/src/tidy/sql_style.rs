@@ -7,9 +7,10 @@ use super::tree::{Tree, finding};
 /// Folders whose Rust code may call sqlx: tests inspect the database.
 const CALLERS: [&str; 3] = ["store", "tests", "dev/testkit"];
 
-/// Folders with .sql files. Those of the benchmark are scripts for pgbench.
+/// Folders that may have .sql files. Those in dev/bench are scripts for pgbench.
 const FOLDERS: [&str; 5] = ["store", "migrations", "dev/testkit", "dev/bench", "docker"];
 
+/// Keywords that must be in lower case. Others are not checked.
 const KEYWORDS: [&str; 36] = [
     "ADD",
     "ALTER",
@@ -49,13 +50,13 @@ const KEYWORDS: [&str; 36] = [
     "WITH",
 ];
 
-/// The beginnings by which a Rust string is recognised as a statement.
+/// The beginnings by which a Rust string is recognized as a statement.
 const STATEMENTS: [&str; 5] = ["select ", "insert ", "update ", "delete ", "with "];
 
-/// SQL only in its folders, keywords in lower case, no `select *`, and a first line that says what
-/// the statement does and why.
+/// Finds SQL outside of [`CALLERS`] and [`FOLDERS`], keywords in upper case, `select *` and
+/// `returning *`, and files in store/sql/ that do not begin with a comment.
 pub(super) fn tidy(tree: &Tree) -> Vec<Finding> {
-    let mut findings = misplaced(tree);
+    let mut findings = find_misplaced(tree);
     for (path, text) in tree.files("", "sql") {
         if path.starts_with("store/sql/") && !text.starts_with("--") {
             findings.push(finding(
@@ -65,7 +66,7 @@ pub(super) fn tidy(tree: &Tree) -> Vec<Finding> {
                 "the first line says what the statement does and why: `-- …`",
             ));
         }
-        findings.extend(words(path, text, 1));
+        findings.extend(check_words(path, text, 1));
     }
     for (path, text) in tree.files("store", "rs") {
         for (literal, line) in strings(text) {
@@ -76,14 +77,14 @@ pub(super) fn tidy(tree: &Tree) -> Vec<Finding> {
                 .iter()
                 .any(|statement| start.starts_with(statement))
             {
-                findings.extend(words(path, &literal, line));
+                findings.extend(check_words(path, &literal, line));
             }
         }
     }
     findings
 }
 
-fn misplaced(tree: &Tree) -> Vec<Finding> {
+fn find_misplaced(tree: &Tree) -> Vec<Finding> {
     let is_in = |path: &str, folders: &[&str]| {
         folders.iter().any(|folder| {
             let rest = path.strip_prefix(folder);
@@ -113,7 +114,8 @@ fn misplaced(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-fn words(path: &str, text: &str, first_line: usize) -> Vec<Finding> {
+/// Checks the keywords and stars of a statement that starts on this line of the file.
+fn check_words(path: &str, text: &str, first_line: usize) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, line) in without_comments(text).lines().enumerate() {
         let line_number = first_line + index;
@@ -128,12 +130,12 @@ fn words(path: &str, text: &str, first_line: usize) -> Vec<Finding> {
                 format!("{word} is written in lower case"),
             ));
         }
-        let squeezed = line
+        let single_spaced = line
             .to_lowercase()
             .split_whitespace()
             .collect::<Vec<_>>()
             .join(" ");
-        if squeezed.contains("select *") || squeezed.contains("returning *") {
+        if single_spaced.contains("select *") || single_spaced.contains("returning *") {
             findings.push(finding(
                 path,
                 line_number,
@@ -192,7 +194,7 @@ pub(super) fn without_comments(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn said(files: &[(&str, &str)]) -> Vec<String> {
+    fn printed(files: &[(&str, &str)]) -> Vec<String> {
         tidy(&Tree::of(files))
             .iter()
             .map(ToString::to_string)
@@ -203,11 +205,11 @@ mod tests {
     fn sqlx_is_called_in_the_store_and_in_tests_only() {
         let source = "fn f() {\nsqlx::query_as!(Row, \"select id from t\"); }";
         assert_eq!(
-            said(&[("server/src/a.rs", source)]),
+            printed(&[("server/src/a.rs", source)]),
             ["server/src/a.rs:2: sql: statements belong to the store"]
         );
         assert_eq!(
-            said(&[
+            printed(&[
                 ("store/src/a.rs", source),
                 ("tests/tests/jobs/a.rs", source)
             ]),
@@ -217,14 +219,14 @@ mod tests {
 
     #[test]
     fn sql_files_are_only_allowed_in_their_folders() {
-        assert_eq!(said(&[("server/sql/a.sql", "-- A.\n")]).len(), 1);
+        assert_eq!(printed(&[("server/sql/a.sql", "-- A.\n")]).len(), 1);
     }
 
     #[test]
     fn keywords_are_lower_case_outside_comments_and_strings() {
         let text = "-- SELECT in a comment\nSELECT id /* FROM */\nfrom t where state = 'NOT NULL' and a_SET = 1\n";
         assert_eq!(
-            said(&[("store/sql/a.sql", text)]),
+            printed(&[("store/sql/a.sql", text)]),
             ["store/sql/a.sql:2: sql: SELECT is written in lower case"]
         );
     }
@@ -232,23 +234,23 @@ mod tests {
     #[test]
     fn stars_are_found_in_files_and_in_the_stores_strings() {
         assert_eq!(
-            said(&[("store/sql/a.sql", "-- A.\nselect  * from t\n")]).len(),
+            printed(&[("store/sql/a.sql", "-- A.\nselect  * from t\n")]).len(),
             1
         );
         assert_eq!(
-            said(&[("store/sql/a.sql", "-- A.\nselect count(*) from t\n")]),
+            printed(&[("store/sql/a.sql", "-- A.\nselect count(*) from t\n")]),
             [""; 0]
         );
         let source = "fn f() {\ng(\"select * from t\");\ng(\"a SELECT * in prose\"); }";
         assert_eq!(
-            said(&[("store/src/a.rs", source)]),
+            printed(&[("store/src/a.rs", source)]),
             ["store/src/a.rs:2: sql: columns are named, never `*`"]
         );
     }
 
     #[test]
     fn a_statements_file_starts_with_a_description() {
-        assert_eq!(said(&[("store/sql/a.sql", "select 1\n")]).len(), 1);
-        assert_eq!(said(&[("migrations/1_a.sql", "select 1\n")]), [""; 0]);
+        assert_eq!(printed(&[("store/sql/a.sql", "select 1\n")]).len(), 1);
+        assert_eq!(printed(&[("migrations/1_a.sql", "select 1\n")]), [""; 0]);
     }
 }

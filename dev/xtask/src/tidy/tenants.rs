@@ -5,15 +5,16 @@ use super::Finding;
 use super::rust::strings;
 use super::tree::{Tree, finding};
 
-/// Prefix of the tables with tenants' rows; one table with this prefix is exempt.
+/// Prefix of the tables with rows of tenants.
 const TABLES: &str = "ai_";
+/// The table with this prefix whose rows belong to no tenant.
 const OF_ALL: &str = "ai_model_breaker";
 
 /// Words that precede the name of a table that is read or written.
 const BEFORE_TABLES: [&str; 4] = ["from", "join", "into", "update"];
 
-/// Names that identify the tenant in a condition or among the columns of a new row, and the key of
-/// a job that only its worker knows.
+/// What a statement must contain: the tenant in a condition or among the columns of a new row, or
+/// the lease of a job, which only the worker that has claimed the job knows.
 const KEYS: [&str; 4] = [
     "tenant_id = ",
     "(tenant_id, ",
@@ -21,21 +22,21 @@ const KEYS: [&str; 4] = [
     "and lease = ",
 ];
 
-/// Statements of the job queue, which serves all tenants: selecting the next job, statistics, the
-/// queue's clock, and dead jobs.
+/// The beginnings of the texts of those statements of the job queue that serve all tenants: they
+/// claim and free jobs, count them, repair their times, and delete parts of summaries.
 const OF_THE_QUEUE: [&str; 5] = [
     "-- Claims up to $2 due jobs of a kind",
     "-- Frees up to $2 jobs of a kind",
-    "-- The length of the queue of each kind",
-    "-- Repairs times that a clock set while it was ahead",
+    "-- For each kind of job: the number of jobs that wait",
+    "-- Repairs times that were stored before the clock was set back",
     "delete from ai_summary_part where (conversation_id, kind, part_digest) in (",
 ];
 
-/// Code that migrates the rows of all tenants at once.
-const FOREIGN: [&str; 2] = ["store/sql/legacy_", "store/src/legacy/"];
+/// Code that migrates the tables of older systems, for all tenants at once.
+const LEGACY: [&str; 2] = ["store/sql/legacy_", "store/src/legacy/"];
 
-/// Every statement of the store that accesses tenants' tables contains one of [`KEYS`], unless it
-/// is in [`OF_THE_QUEUE`].
+/// Finds statements of the store that access tenants' tables without one of [`KEYS`]. Statements of
+/// the queue and of [`LEGACY`] code may.
 pub(super) fn named(tree: &Tree) -> Vec<Finding> {
     let files = tree
         .files("store/sql", "sql")
@@ -47,7 +48,7 @@ pub(super) fn named(tree: &Tree) -> Vec<Finding> {
     });
     files
         .chain(inline)
-        .filter(|(path, ..)| !FOREIGN.iter().any(|place| path.starts_with(place)))
+        .filter(|(path, ..)| !LEGACY.iter().any(|place| path.starts_with(place)))
         .filter(|(_, text, _)| !OF_THE_QUEUE.iter().any(|start| text.starts_with(start)))
         .filter(|(_, text, _)| {
             let statement = statement(text);
@@ -58,7 +59,7 @@ pub(super) fn named(tree: &Tree) -> Vec<Finding> {
                 path,
                 line,
                 "tenant",
-                "reads or writes rows of tenants and says nowhere whose",
+                "the statement reads or writes rows of tenants, but does not name the tenant",
             )
         })
         .collect()
@@ -123,7 +124,7 @@ mod tests {
             ),
             (
                 "store/sql/figures.sql",
-                "-- The length of the queue of each kind.\nselect count(*) from ai_job\n",
+                "-- For each kind of job: the number of jobs that wait.\nselect count(*) from ai_job\n",
             ),
         ]);
         let found: Vec<_> = named(&tree)

@@ -1,4 +1,4 @@
-//! Tests that stand where they are compiled, and not each in a binary of its own.
+//! Every test file is compiled into the binary of its folder, and none is a binary of its own.
 
 use super::Finding;
 use super::rust::items;
@@ -6,8 +6,8 @@ use super::tree::{Tree, finding};
 
 const TESTS: &str = "tests/tests";
 
-/// Every file below `tests/tests/<binary>/` is a module that the `main.rs` or `mod.rs` beside it
-/// names, and so is every folder; no file stands outside a folder.
+/// Finds files and folders below `tests/tests/<binary>/` that the `main.rs` or `mod.rs` beside them
+/// does not name as modules, and files directly in `tests/tests/`.
 pub(super) fn complete(tree: &Tree) -> Vec<Finding> {
     tree.files(TESTS, "rs")
         .filter_map(|(path, _)| find_unnamed(tree, path))
@@ -18,7 +18,7 @@ fn find_unnamed(tree: &Tree, path: &str) -> Option<Finding> {
     let (folder, file) = path.rsplit_once('/')?;
     if folder == TESTS {
         let sentence = format!(
-            "a file alone is linked into a binary of its own; move it into a folder of {TESTS}/"
+            "this file would be linked into a binary of its own; move it into a folder of {TESTS}/"
         );
         return Some(finding(path, 1, "test-folder", sentence));
     }
@@ -37,7 +37,7 @@ fn find_unnamed(tree: &Tree, path: &str) -> Option<Finding> {
     }
     let present = root.iter().find(|root| tree.text(root).is_some());
     let root = present.unwrap_or(&root[0]);
-    let sentence = format!("never runs: {root} has no `mod {name};`");
+    let sentence = format!("the tests of this file never run: {root} has no `mod {name};`");
     Some(finding(path, 1, "test-folder", sentence))
 }
 
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_its_root_does_not_name_is_found() {
+    fn a_file_that_no_main_or_mod_file_names_is_found() {
         let main = ("tests/tests/api/main.rs", "//! API.\n\nmod http;\n");
         let folder = (
             "tests/tests/api/http/mod.rs",
@@ -67,13 +67,13 @@ mod tests {
                 ("tests/tests/api/http/events.rs", ""),
             ]),
             [
-                "tests/tests/api/http/events.rs:1: test-folder: never runs: tests/tests/api/http/mod.rs has no `mod events;`"
+                "tests/tests/api/http/events.rs:1: test-folder: the tests of this file never run: tests/tests/api/http/mod.rs has no `mod events;`"
             ]
         );
         assert_eq!(
             findings(&[main, ("tests/tests/api/jobs/mod.rs", "")]),
             [
-                "tests/tests/api/jobs/mod.rs:1: test-folder: never runs: tests/tests/api/main.rs has no `mod jobs;`"
+                "tests/tests/api/jobs/mod.rs:1: test-folder: the tests of this file never run: tests/tests/api/main.rs has no `mod jobs;`"
             ]
         );
     }

@@ -9,10 +9,10 @@ use walkdir::{DirEntry, WalkDir};
 
 use super::Finding;
 
-/// Extensions of files whose text is read by some rule; of other files only the path is stored.
+/// Extensions of files whose text some rule reads. Of other files only the path is stored.
 const READ: [&str; 5] = ["rs", "toml", "proto", "sql", "md"];
 
-/// The file that lists the results of tools. It is read as well, although it has no extension.
+/// The file that lists what git ignores. It is read as well, although it has no extension.
 const IGNORED: &str = ".gitignore";
 
 /// Folders that are never part of the sources: version control, and the results of builds and
@@ -32,7 +32,7 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Reads the tree below `root`, except ignored and generated folders.
+    /// Reads the tree below `root`, except [`SKIPPED`] folders and folders marked as caches.
     pub(super) fn load(root: &Path) -> Result<Self> {
         let mut files = BTreeMap::new();
         for entry in WalkDir::new(root)
@@ -98,7 +98,7 @@ impl Tree {
     }
 }
 
-/// A finding in a file; the line is counted from 1.
+/// A finding in a file. Lines are counted from 1.
 pub(super) fn finding(
     path: &str,
     line: usize,

@@ -6,13 +6,13 @@ use super::Finding;
 use super::rust::walk;
 use super::tree::{Tree, finding};
 
-/// Words that end like participles and are none.
+/// Imperatives that end in -ed.
 const VERBS: [&str; 7] = [
     "embed", "exceed", "feed", "need", "proceed", "seed", "succeed",
 ];
 
-/// The last word of an async function's name does not end in -ed. Tests are named as claims and
-/// may.
+/// Finds async functions whose last word ends in -ed and is not one of [`VERBS`]. Tests are left
+/// out, because they are named as claims.
 pub(super) fn imperative(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.files("", "rs") {
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_participle_is_found_wherever_it_stands() {
+    fn a_participle_is_found_in_an_impl_and_with_a_visibility() {
         assert_eq!(
             findings("impl A {\n    pub(crate) async fn stored(&self) {}\n}\n"),
             ["store/src/a.rs:2: verb: `stored` does something; name it with an imperative verb"]
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn imperatives_pure_functions_and_tests_may_be_named_so() {
+    fn imperatives_functions_that_are_not_async_and_tests_are_accepted() {
         let source = "async fn store_all() {}\nasync fn feed() {}\nfn is_allowed() {}\n\
             #[tokio::test(flavor = \"multi_thread\")]\nasync fn a_bad_call_is_refused() {}\n";
         assert_eq!(findings(source), [""; 0]);

@@ -7,17 +7,19 @@ use super::{
     word_hashes::{shingles, word_hashes},
 };
 
-/// Words of a run; a run that stands in the source counts as copied.
+/// Words in a run. A run that also occurs in the source counts as copied.
 const RUN_WORDS: usize = 8;
 
-/// Shorter texts pass: one or two sentences may be a quotation.
+/// Texts with fewer runs pass: one or two sentences may be a quotation.
 const MIN_RUNS: usize = 24;
 
-/// Shorter sources pass: the text may be most of their content.
+/// A text passes if its source is less than this many times as long: the text may then be most of
+/// the source's content.
 const MIN_SOURCE_RATIO: usize = 4;
 
-/// Percent of a text's runs that make it a copy. Separate whole sentences of 20 words reach 65,
-/// because the runs across their seams are new.
+/// Percentage of copied runs that makes a text a copy. A text of whole sentences of 20 words,
+/// copied from different places, reaches only 65, because the runs that cross from one sentence to
+/// the next are new.
 const COPIED_PERCENT: usize = 90;
 
 /// Whether nearly all of the text is copied from original messages. Copies from summaries are

@@ -6,23 +6,23 @@ use crate::extractive::{text, work};
 
 use super::super::{chunks::Chunk, items::Kind};
 
-/// Letters at the beginning of a word that are compared: endings differ between a source and its
-/// summary.
+/// Letters of a stem: only this many letters at the beginning of a word are compared, because
+/// endings differ between a source and its summary.
 const STEM_LETTERS: usize = 5;
 
 /// Texts with fewer different stems pass.
 const MIN_STEMS: usize = 8;
 
-/// Percent of the different long words that must stand in the source. Free summaries of dialogue
-/// reach 40; inventions and descriptions of the prompt stay below 20.
+/// Percentage of the different long words that must occur in the source. Freely worded summaries of
+/// dialogue reach 40. Inventions and descriptions of the prompt stay below 20.
 const MIN_GROUNDED_PERCENT: usize = 25;
 
 /// The word with which small models describe the source's format instead of its content.
 const FORMAT_NAME: &str = "json";
 
 /// Whether the text names the format of the source lines (JSON), although no source text is or
-/// names JSON. Passes where a source may be JSON: output of tools, digests, and texts with lines
-/// that begin like JSON.
+/// names JSON. Calls and results of tools, cached summaries, and texts with a line that begins like
+/// JSON may be JSON: if the source has one of these, every text passes.
 pub(super) fn describes_format(text: &str, chunk: &Chunk<'_>) -> bool {
     let names_format = |text: &str| stems(text).any(|word| word == FORMAT_NAME);
     let is_json = |text: &str| {
@@ -31,17 +31,18 @@ pub(super) fn describes_format(text: &str, chunk: &Chunk<'_>) -> bool {
     };
     names_format(text)
         && !chunk.slices.iter().any(|slice| {
-            let may_be_json = !slice.item.kind.is_dialogue() || slice.item.kind == Kind::Digest;
+            let may_be_json =
+                !slice.item.kind.is_dialogue() || slice.item.kind == Kind::CachedSummary;
             may_be_json
                 || is_json(slice.text())
                 || names_format(slice.text())
-                || names_format(&slice.item.mark)
+                || names_format(&slice.item.lead)
         })
 }
 
-/// Whether most long words of the text stand nowhere in its source. Passes where most of the source
-/// is output of tools, or is in another kind of script than the text: then even a good summary uses
-/// other words.
+/// Whether too few long words of the text occur in its source. The text passes if most of the
+/// source is text of tools, or if only one of the two, text or source, is in a script with spaces
+/// between words: then even a good summary uses other words.
 pub(super) fn is_ungrounded(text: &str, chunk: &Chunk<'_>) -> bool {
     let mut missing: FxHashSet<String> = stems(text).filter(|stem| is_long(stem)).collect();
     let all = missing.len();
@@ -66,16 +67,18 @@ pub(super) fn is_ungrounded(text: &str, chunk: &Chunk<'_>) -> bool {
     comparable * 2 > total && (all - missing.len()) * 100 < all * MIN_GROUNDED_PERCENT
 }
 
-/// Whether the stem is of a long word; short words stand in every text.
+/// Whether the stem is that of a long word, or a pair of characters of a script without spaces.
+/// Short words occur in every text.
 fn is_long(stem: &str) -> bool {
     stem.chars().count() == STEM_LETTERS || stem.chars().all(is_wide)
 }
 
+/// Whether the character is of a script without spaces between words.
 fn is_wide(c: char) -> bool {
     text::is_cjk(c) || text::is_southeast_asian(c)
 }
 
-/// The lower-case stems of words; in scripts without spaces, each pair of neighbouring characters.
+/// The lower-case stems of words; in scripts without spaces, each pair of adjacent characters.
 fn stems(text: &str) -> impl Iterator<Item = String> {
     work::tick(text.len());
     let mut chars = text.chars().peekable();

@@ -1,5 +1,5 @@
-//! The identifiers that a summary must hold: strings that are named repeatedly and cannot be
-//! guessed.
+//! The identifiers that a summary must keep letter by letter: strings that the dialogue names
+//! repeatedly and that a reader could not guess.
 
 use anneal_core::message::{Part, Role};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -15,14 +15,16 @@ use super::super::chunks::Chunk;
 const MAX_STRINGS: usize = 5;
 /// Length of such a string, in bytes.
 const STRING_BYTES: std::ops::RangeInclusive<usize> = 4..=80;
-/// An identifier is required if it is named in so many texts, or `MIN_TIMES` times in all.
+/// An identifier is required if at least `MIN_TEXTS` texts name it, or if it is named at least
+/// `MIN_TIMES` times in all.
 const MIN_TEXTS: u32 = 2;
 const MIN_TIMES: u32 = 3;
-/// Fewest digits of a number that is an order, an account or a ticket, not a count.
+/// A number with at least this many digits is taken for an order, an account or a ticket, not for a
+/// count.
 const MIN_NUMBER_DIGITS: usize = 6;
 
-/// The identifiers that people or models have named. Others, from tools and fetched pages, are
-/// never required: otherwise a page could force a string into the summary.
+/// The identifiers that people or models have named. Identifiers that only tools or fetched pages
+/// name are never required: otherwise a page could force a string into the summary.
 pub(in super::super) struct DialogueIdentifiers<'a>(FxHashSet<&'a str>);
 
 impl<'a> DialogueIdentifiers<'a> {
@@ -33,9 +35,9 @@ impl<'a> DialogueIdentifiers<'a> {
             .iter()
             .filter(|source| matches!(source.role, Role::User | Role::Assistant));
         let dialogue = dialogue.flat_map(|source| {
-            let (parts, digest) = match &source.body {
+            let (parts, cached_summary) = match &source.body {
                 SourceBody::Original(parts) => (parts.as_slice(), None),
-                SourceBody::Digest(text) => (&[][..], Some(text.as_str())),
+                SourceBody::CachedSummary(text) => (&[][..], Some(text.as_str())),
             };
             let of_part = |part: &'a Part| {
                 if let Part::Text { text } = part {
@@ -44,7 +46,7 @@ impl<'a> DialogueIdentifiers<'a> {
                     None
                 }
             };
-            parts.iter().filter_map(of_part).chain(digest)
+            parts.iter().filter_map(of_part).chain(cached_summary)
         });
         let before = ask
             .previous
@@ -56,14 +58,18 @@ impl<'a> DialogueIdentifiers<'a> {
 
 /// The occurrences of a string.
 struct Occurrences {
+    /// The number of its first occurrence, counted over the occurrences of all identifiers.
     first: usize,
     times: u32,
+    /// The number of texts that name it.
     texts: u32,
+    /// The index of the last text that names it.
     last_text: usize,
 }
 
-/// The strings that a text about this chunk must hold: at most five, at most `budget` tokens
-/// together, from the dialogue only, those named in most texts first. Linear in the chunk.
+/// The strings that a text about this chunk must hold: at most [`MAX_STRINGS`] with together at
+/// most `budget` tokens, all from the dialogue. Those that the most texts name come first. Linear
+/// in the chunk.
 pub(in super::super) fn must_keep(
     chunk: &Chunk<'_>,
     dialogue: &DialogueIdentifiers<'_>,
@@ -94,6 +100,7 @@ pub(in super::super) fn must_keep(
     let mut left = budget;
     let mut kept = Vec::new();
     for (word, _) in ranked.into_iter().take(2 * MAX_STRINGS) {
+        // Two tokens for the quotes around it in the prompt.
         let tokens = counter.count(word) + 2;
         if tokens <= left && kept.len() < MAX_STRINGS {
             left -= tokens;
@@ -139,8 +146,8 @@ fn is_url(word: &str) -> bool {
     })
 }
 
-/// Two or more names between slashes; the last has a file extension, or the path begins at the
-/// root.
+/// Two or more names between slashes; the last has a file extension, or the path begins with `/` or
+/// `~/`.
 fn is_path(word: &str) -> bool {
     let is_name = |name: &str| {
         !name.is_empty()

@@ -1,16 +1,17 @@
-//! Gates: checks of a model's text against the source of its call. Every gate is linear in text and
-//! source.
+//! Gates: checks that compare a model's text with the source of its call. The time of every gate is
+//! linear in text and source.
 //!
-//! A wrong refusal costs one more call, and then an extractive summary. A wrong text that passes
-//! stays in every later context. So a gate refuses only what is clearly wrong.
+//! If a gate refuses a good text, the cost is one more call, and perhaps an extractive summary
+//! instead. If a gate passes a wrong text, the text stays in every later context. A gate
+//! refuses only what is clearly wrong.
 //!
-//! - `role_markers`: the text continues the conversation, or holds its marks.
-//! - `no_content`: it refuses, or is too short for a long source.
-//! - `repetition`: it repeats itself.
-//! - `scripts`: it is in another script than its source.
-//! - `copied_text`: it is a passage of its source.
-//! - `grounded`: it describes the format of its source, or is about something else.
-//! - `identifiers`: the strings that it must hold.
+//! - `role_markers`: the text continues the conversation, or holds role markers such as `User:`.
+//! - `no_content`: the text is a refusal, or too short for a long source.
+//! - `repetition`: the text repeats itself.
+//! - `scripts`: the text is in another script than its source.
+//! - `copied_text`: the text is a passage of its source.
+//! - `grounded`: the text describes the format of its source, or is about something else.
+//! - `identifiers`: chooses the strings that the text must hold.
 //! - `word_hashes`: words as numbers, for the other gates.
 
 mod copied_text;
@@ -28,8 +29,10 @@ use super::{chunks::Chunk, prompt::Task};
 
 pub(super) use identifiers::{DialogueIdentifiers, must_keep};
 
-/// The reason of the first gate that refuses the text; None if it passes all. The quoted words
-/// after the text count only for the strings that the summary must hold.
+/// The reason of the first gate that refuses the text; None if the text passes all gates. `quote`
+/// is the quoted words after the text: only the last gate reads it, because a string that the quote
+/// holds need not be in the text. `boundary` is the random string in the prompt's BEGIN and END
+/// lines.
 pub(super) fn first_rejection(
     text: &str,
     quote: &str,

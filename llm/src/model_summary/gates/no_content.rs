@@ -1,10 +1,10 @@
-//! Gate: the text is a few words for a long source, or the model refuses.
+//! Gate: the text is only a few words about a long source, or says that the model will not do it.
 
 use crate::extractive::{text, work};
 
 use super::super::chunks::Chunk;
 
-/// A source with more tokens has more content than one sentence holds.
+/// A source with more tokens than this has more content than one sentence can hold.
 const LONG_SOURCE_TOKENS: u64 = 1_000;
 
 /// Fewest points of a text about a long source: eight words, or twenty characters of a script
@@ -13,7 +13,7 @@ const MIN_POINTS: u64 = 40;
 const WORD_POINTS: u64 = 5;
 const WIDE_CHAR_POINTS: u64 = 2;
 
-/// Most words of a refusal; a longer text that begins like one is a report.
+/// Most words of a refusal. A longer text that begins like one is a report.
 const MAX_REFUSAL_WORDS: usize = 40;
 
 /// Beginnings of refusals.
@@ -32,8 +32,8 @@ const REFUSALS: [&str; 12] = [
     "sorry, ",
 ];
 
-/// Whether the text has almost no content for a long source, or is a refusal. With a `target` below
-/// 40 tokens it needs fewer points.
+/// Whether the text has almost no content although its source is long, or is a refusal. If
+/// `target`, in tokens, is below [`MIN_POINTS`], that number of points is enough.
 pub(super) fn has_no_content(text: &str, chunk: &Chunk<'_>, target: u64) -> bool {
     (chunk.tokens > LONG_SOURCE_TOKENS && content_points(text) < MIN_POINTS.min(target))
         || refuses(text)
@@ -45,13 +45,13 @@ fn content_points(text: &str) -> u64 {
     let mut in_word = false;
     for c in text.chars() {
         let is_wide = text::is_cjk(c) || text::is_southeast_asian(c);
-        let is_letter = c.is_alphanumeric() || text::is_indic_mark(c);
+        let is_word_char = c.is_alphanumeric() || text::is_indic_mark(c);
         if is_wide {
             sum += WIDE_CHAR_POINTS;
-        } else if is_letter && !in_word {
+        } else if is_word_char && !in_word {
             sum += WORD_POINTS;
         }
-        in_word = is_letter && !is_wide;
+        in_word = is_word_char && !is_wide;
         if sum >= MIN_POINTS {
             break;
         }
@@ -59,6 +59,7 @@ fn content_points(text: &str) -> u64 {
     sum
 }
 
+/// Whether the text is a refusal.
 fn refuses(text: &str) -> bool {
     work::tick(text.len());
     let start: String = text

@@ -6,26 +6,27 @@ use crate::extractive::text;
 
 use super::word_hashes::{shingles, word_hashes};
 
-/// A line or sentence of at least `MIN_LINE_CHARS` characters may occur `MAX_LINE_REPEATS` times.
-/// Shorter ones recur in any list ("Done.").
+/// A line or sentence of at least `MIN_LINE_CHARS` characters may occur at most `MAX_LINE_REPEATS`
+/// times. Shorter ones, such as "Done.", recur in any list.
 const MIN_LINE_CHARS: usize = 16;
 const MAX_LINE_REPEATS: usize = 3;
 
-/// Most percent of the runs of four words that may repeat an earlier one. Reports of similar events
-/// reach 30; a loop of two rounds exceeds 50.
+/// Largest percentage of the runs of four words that may repeat an earlier run. Reports of similar
+/// events reach 30; a loop of two rounds exceeds 50.
 const MAX_REPEATED_PERCENT: usize = 50;
 
-/// Texts with fewer runs pass.
+/// Texts with fewer runs of four words pass.
 const MIN_RUNS: usize = 24;
 
 /// A cycle of up to `MAX_CYCLE_WORDS` words is a loop when `CYCLE_REPEATS` rounds follow the first.
 const MAX_CYCLE_WORDS: usize = 8;
 const CYCLE_REPEATS: usize = 3;
-/// Fewest repeated words of a cycle: a list of figures may hold one word several times.
+/// Fewest words that repeat the first round of a loop: a list of figures may hold one word several
+/// times in a row.
 const MIN_CYCLE_RUN: usize = 6;
 
-/// A run of so many characters that repeats its first few is a loop, if at least a quarter are
-/// letters.
+/// A run of characters is a loop if at least this many of them repeat the characters one period
+/// before, and at least a quarter of them are letters.
 const MIN_RUN_CHARS: usize = 48;
 
 /// Longest period of such a run, in characters.
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_rulers_and_long_numbers_are_not_loops() {
+    fn lists_separator_lines_and_long_numbers_are_not_loops() {
         let list: Vec<String> = (0..40)
             .map(|i| format!("- llm/src/part{i}.rs: moved to core/src/part{i}.rs, tests pass\n"))
             .collect();

@@ -1,6 +1,6 @@
 //! Gate: the text holds markers of a conversation, so a reader would take it for one.
 
-/// Names of speakers; one of them before a colon at the start of a line is a marker.
+/// Names of speakers, in lower case. Such a name before a colon at the start of a line is a marker.
 const SPEAKERS: [&str; 13] = [
     "user",
     "assistant",
@@ -17,8 +17,8 @@ const SPEAKERS: [&str; 13] = [
     "사용자",
 ];
 
-/// Names that are also markers in the entries of a list. Others are not, as in `System: Linux` and
-/// `AI: two models`.
+/// Names that are markers even in an entry of a list. The other names occur there in reports, such
+/// as `- System: Linux` and `- AI: two models`.
 const LIST_SPEAKERS: [&str; 9] = [
     "user",
     "assistant",
@@ -47,7 +47,7 @@ const TURN_OPENERS: [&str; 12] = [
     "### response",
 ];
 
-/// Tokens of templates, which some servers obey anywhere in a text.
+/// Tokens of models' templates. Some servers obey them anywhere in a text.
 const TEMPLATE_TOKENS: [&str; 5] = [
     "<start_of_turn>",
     "<end_of_turn>",
@@ -62,8 +62,8 @@ const TOKEN_BRACKETS: [(&str, &str); 2] = [("<|", "|>"), ("<｜", "｜>")];
 /// Longest name of such a token, in characters.
 const MAX_TOKEN_CHARS: usize = 40;
 
-/// Whether a line begins like a speaker's, or the text holds a template token, the prompt's marks,
-/// or a line of the prompt's data.
+/// Whether a line begins like a speaker's, or the text holds a template token, a line of the
+/// prompt's data, or `boundary`, the random string in the prompt's BEGIN and END lines.
 pub(super) fn has_role_markers(text: &str, boundary: &str) -> bool {
     let lower = text.to_lowercase();
     lower.contains(boundary)
@@ -74,8 +74,8 @@ pub(super) fn has_role_markers(text: &str, boundary: &str) -> bool {
         || lower.lines().any(opens_turn)
 }
 
-/// Whether a name stands between these brackets. Operators of programming languages have blanks
-/// between them.
+/// Whether a name stands between these brackets, without blanks. Operators of programming languages
+/// that look like the brackets have blanks between them.
 fn has_token(text: &str, open: &str, close: &str) -> bool {
     text.match_indices(open).any(|(at, _)| {
         let rest = &text[at + open.len()..];
@@ -105,7 +105,7 @@ fn opens_turn(line: &str) -> bool {
         || TURN_OPENERS.iter().any(|opener| line.starts_with(opener))
 }
 
-/// Whether the line is one of the prompt's data, or part of a reformatted copy.
+/// Whether the line is a data line of the prompt, or part of one that the model has reformatted.
 fn is_data_line(line: &str) -> bool {
     let fields = line.trim_start_matches(['{', '[', ',', ' ']);
     [

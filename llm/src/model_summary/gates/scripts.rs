@@ -1,29 +1,30 @@
-//! Gate: the text is in another script than its source.
+//! Gate: the text is in another script (Latin, Cyrillic, Chinese and so on) than its source.
 
 use crate::extractive::work;
 
 use super::super::chunks::Chunk;
 
-/// The text is written in a script that has this percent of its letters.
+/// The text counts as written in a script that has at least this percentage of its letters.
 const TEXT_SCRIPT_PERCENT: u64 = 40;
-/// A script with a smaller percent of the source's letters counts as absent.
+/// A script with a smaller percentage of the source's letters counts as absent from the source.
 const MIN_PRESENT_PERCENT: u64 = 10;
-/// The source is written in a script that has this percent of its letters; the text must then have
-/// `MIN_SHARED_PERCENT` of it.
+/// If a script has at least `SOURCE_SCRIPT_PERCENT` of the source's letters, it must have at least
+/// `MIN_SHARED_PERCENT` of the text's letters.
 const SOURCE_SCRIPT_PERCENT: u64 = 60;
 const MIN_SHARED_PERCENT: u64 = 20;
 
 /// Texts and sources with fewer letters pass: they may be names and abbreviations.
 const MIN_LETTERS: u64 = 40;
 
-/// Letters of an alphabet that a character of these scripts counts for: it is about a syllable or a
-/// word.
+/// Letters of an alphabet that one Chinese, Japanese or Korean character counts for: it is about a
+/// syllable or a word.
 const WIDE_CHAR_LETTERS: u64 = 3;
 
-/// Letters by script.
+/// The number of letters in each script.
 #[derive(Debug, Clone, Copy, Default)]
 struct Letters([u64; SCRIPTS]);
 
+/// Scripts that are told apart. `script` gives their indexes.
 const SCRIPTS: usize = 16;
 const LATIN: usize = 0;
 
@@ -64,13 +65,13 @@ impl Letters {
         self.0.iter().sum()
     }
 
-    /// Whether the script has at least this percent of all letters.
+    /// Whether the script has at least this percentage of all letters.
     fn has(&self, script: usize, percent: u64) -> bool {
         self.0[script] * 100 >= self.total() * percent && self.0[script] > 0
     }
 }
 
-/// The script of a letter beyond ASCII, and the letters that it counts for.
+/// The index of the script of a letter beyond ASCII, and the letters that this letter counts for.
 fn script(c: char) -> Option<(usize, u64)> {
     Some(match c {
         '\u{c0}'..='\u{24f}' | '\u{1e00}'..='\u{1eff}' | '\u{ff21}'..='\u{ff5a}' => (LATIN, 1),
@@ -100,9 +101,9 @@ fn script(c: char) -> Option<(usize, u64)> {
 /// source.
 ///
 /// A Chinese request above ten pages of an English log asks for a Chinese summary. So a script also
-/// counts as present when one message of a person or a model is in it. A Chinese dialogue about
-/// much code has more Latin letters than Chinese ones. So only a missing script other than Latin is
-/// judged by percent of the source.
+/// counts as present if one message of a person or a model is in it. A Chinese dialogue about much
+/// code has more Latin letters than Chinese ones, and its summary may lack Latin letters. So a text
+/// is never refused because it lacks Latin letters.
 pub(super) fn is_wrong_script(text: &str, chunk: &Chunk<'_>) -> bool {
     let written = Letters::of(text);
     if written.total() < MIN_LETTERS {

@@ -38,7 +38,7 @@ impl Harness {
         test_settings(self.base.path().join(name))
     }
 
-    /// For tests that crash the server and then look for data committed just before.
+    /// Settings for tests that crash the server and then look for data committed just before.
     pub(crate) fn durable(&self) -> Settings {
         Settings {
             durability: Durability::Durable,
@@ -54,12 +54,12 @@ impl Harness {
         LocalPostgres::start(settings).await.unwrap().stop_on_drop()
     }
 
-    /// The single value that a query returns.
+    /// Runs a query and returns its single value.
     pub(crate) fn sql(&self, server: &LocalPostgres, sql: &str) -> String {
         self.psql(&server.url("postgres"), sql).unwrap()
     }
 
-    /// The single value that a query returns, or the error of `psql`.
+    /// Runs a query and returns its single value, or the error of `psql`.
     pub(crate) fn psql(&self, address: &str, sql: &str) -> Result<String, String> {
         let output = Command::new(self.binaries.program("psql"))
             .args(["-XAtq", "-c", sql, address])
@@ -73,8 +73,8 @@ impl Harness {
         }
     }
 
-    /// A process that is not PostgreSQL and belongs to the user that runs PostgreSQL.
-    pub(crate) fn sleeper(&self, server: &LocalPostgres) -> Child {
+    /// Starts a process that is not PostgreSQL and belongs to the user that runs PostgreSQL.
+    pub(crate) fn spawn_sleep(&self, server: &LocalPostgres) -> Child {
         let data = fs::metadata(server.folder().join("data")).unwrap();
         let mut command = Command::new("sleep");
         command.arg("120").current_dir("/");
@@ -105,7 +105,7 @@ pub(crate) fn postmaster_pid(server: &LocalPostgres) -> i32 {
 
 /// Sends SIGKILL to a server that the test started.
 pub(crate) fn kill(pid: i32) {
-    assert!(is_postgres(pid), "{pid} is no server of ours");
+    assert!(is_postgres(pid), "{pid} is not a server of these tests");
     kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
 }
 

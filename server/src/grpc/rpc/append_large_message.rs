@@ -34,7 +34,7 @@ pub(crate) async fn append_large_message(
     let expected = parse::expected_last(header.expected_last_message_id)?;
     let mut message = message_without_text(header)?;
     let (pieces, content_bytes) = read_pieces(&mut frames).await?;
-    // The JSON and the statement are copies of the text, so they are reserved before they are made.
+    // Reserves memory before the text is copied: into the JSON, and into the statement.
     let reservation = Some(
         state
             .content_budget
@@ -71,7 +71,8 @@ fn message_without_text(header: Header) -> Result<Message, Failure> {
     Ok(message)
 }
 
-/// The empty text that the stream fills: of the first text, tool_result or tool_use part.
+/// The text that the stream fills: that of the first text, tool_result or tool_use part. Fails if
+/// there is no such part, or if its text is not empty.
 fn empty_text_part(parts: &mut [Part]) -> Result<&mut String, Failure> {
     let field = "header.message.parts";
     let text = parts.iter_mut().find_map(|part| match part {
@@ -117,7 +118,7 @@ async fn read_pieces(
             Some(last) if last.len() + chunk.len() <= CHUNK_BYTES => last.extend_from_slice(&chunk),
             _ => pieces.push(chunk),
         }
-        // Yields, because a run of buffered chunks would otherwise be measured in one poll.
+        // Yields after each chunk, because one poll would else measure all buffered chunks.
         tokio::task::yield_now().await;
     }
     Ok((pieces, content_bytes))
@@ -132,8 +133,8 @@ fn join_pieces(pieces: Vec<Vec<u8>>) -> Result<String, Failure> {
     String::from_utf8(bytes).map_err(|_| Failure::invalid("chunk", "the whole text must be UTF-8"))
 }
 
-/// Bytes that JSON needs for each byte of a text: six for a control character, two for a control
-/// character with a short form, a quote or a backslash, else one.
+/// Bytes that JSON needs for each byte of a text: two for a quote, a backslash and a control
+/// character with a short form (such as `\n`), six for another control character, else one.
 const JSON_BYTES: [u8; 256] = {
     let mut bytes = [1; 256];
     let mut control = 0;
@@ -185,7 +186,7 @@ mod tests {
             .filter_map(char::from_u32)
             .chain("😀\u{2028}".chars())
             .collect();
-        let json = serde_json::to_string(&text).expect("a text can be serialised");
+        let json = serde_json::to_string(&text).expect("a text can be serialized");
         assert_eq!(
             json_bytes(text.as_bytes()),
             json.len() - 2,

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Builds the context of a conversation: summary, tail and current input, within a budget and in a
-/// provider's format.
+/// provider's format. With pressure `compact` it also queues a checkpoint, unless it is a dry run.
 pub(crate) async fn build_context(
     state: &ServerState,
     caller: Caller,
@@ -62,7 +62,8 @@ pub(crate) async fn build_context(
         .await
 }
 
-/// The checkpoint that the policy of a preview would make now.
+/// The checkpoint that would be due now if the conversation had the request's policy. None: no
+/// checkpoint would be due.
 async fn preview_due_checkpoint(
     state: &ServerState,
     caller: Caller,

@@ -36,11 +36,11 @@ pub(crate) async fn chat(
     let is_long = cpu_pool::is_long(ask.encoded_len(), 0);
     // A panic fails this call alone. Unwinding further would close the connection, and with it
     // other calls.
-    let parsed =
+    let parse_or_fail =
         move || catch_unwind(AssertUnwindSafe(|| parse(ask))).unwrap_or(Err(Failure::Panicked));
     let parsed = state
         .cpu
-        .run_if(is_long, call.caller.tenant(), parsed)
+        .run_if(is_long, call.caller.tenant(), parse_or_fail)
         .instrument(call.span())
         .await;
     match parsed.and_then(|turn| turn) {
@@ -78,7 +78,8 @@ fn parse(ask: pb::ChatRequest) -> Result<TurnRequest, Failure> {
     })
 }
 
-/// The prompt: no message of the assistant, and at the end one to answer (user or tool).
+/// Parses the prompt. It may hold no message of the assistant, and must end with a message of the
+/// user or of a tool.
 fn messages(messages: Vec<pb::NewMessage>) -> Result<Vec<Message>, Failure> {
     let messages = message::parse_at_least_one("messages", messages)?;
     if let Some(index) = messages
@@ -146,7 +147,7 @@ fn tool(index: usize, new: pb::Tool) -> Result<Tool, Failure> {
 /// The input schema of a tool that gives none.
 const ANY_OBJECT_SCHEMA: &str = r#"{"type":"object"}"#;
 
-/// Estimated tokens of the tools' descriptions.
+/// Estimated tokens of the tools' names, descriptions and schemas.
 fn tools_tokens(tools: &[pb::Tool]) -> Tokens {
     let encoding = Encoding::default();
     let tool = |tool: &pb::Tool| {
@@ -164,11 +165,11 @@ const fn bytes(tool: &pb::Tool) -> usize {
     tool.name.len() + tool.description.len() + tool.input_schema.len()
 }
 
-fn temperature(asked: Option<f32>) -> Result<Option<f32>, Failure> {
-    match asked {
-        Some(degree) if !(0.0..=2.0).contains(&degree) => {
+fn temperature(requested: Option<f32>) -> Result<Option<f32>, Failure> {
+    match requested {
+        Some(value) if !(0.0..=2.0).contains(&value) => {
             Err(Failure::invalid("temperature", "must be 0 to 2"))
         }
-        asked => Ok(asked),
+        valid => Ok(valid),
     }
 }

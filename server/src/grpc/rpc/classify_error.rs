@@ -14,7 +14,8 @@ use anneal_proto::{convert::parse, v1 as pb};
 
 use crate::{failure::Failure, state::ServerState, usecases::model_calibration};
 
-/// Classifies a provider's answer: whether it is a context overflow, and of which kind.
+/// Classifies a provider's answer: whether it is a context overflow, and of which kind. If the
+/// answer names the model's window and the caller may append, the window is stored.
 pub(crate) async fn classify_error(
     state: &ServerState,
     caller: Caller,
@@ -43,8 +44,8 @@ pub(crate) async fn classify_error(
         sent_tokens: ask.sent_tokens,
     };
     let verdict = classify(&answer);
-    // A caller with the verb read alone must not store the window: it bounds the contexts of the
-    // whole tenant.
+    // A caller with the verb read alone must not store the window, because a stored window bounds
+    // the contexts of the whole tenant.
     let may_store_window = !ask.model.is_empty() && caller.may(Verb::Append);
     if let Some(window) = verdict.limit_tokens.filter(|_| may_store_window) {
         model_calibration::store_window(state, caller, &ask.model, Tokens::new(window)).await;

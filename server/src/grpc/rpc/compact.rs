@@ -24,8 +24,8 @@ use crate::{failure::Failure, reply, state::ServerState};
 /// model, seconds with one.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Requests a checkpoint regardless of the thresholds, and waits for it if asked to. With `dry_run`
-/// returns the checkpoint that it would make.
+/// Requests a checkpoint regardless of the thresholds, and waits for it if the caller asks to.
+/// With `dry_run` it makes none, and returns a preview of the checkpoint.
 pub(crate) async fn compact(
     state: &ServerState,
     caller: Caller,
@@ -58,6 +58,7 @@ pub(crate) async fn compact(
         keep: None,
     };
     match state.store.request_compaction(caller, id, &manual).await? {
+        // An earlier call with this request id has made the checkpoint.
         Ok(done) => Ok(created_reply(caller, id, done)),
         Err(before) => {
             state.job_notifier.notify(&[JobKind::Checkpoint]);
@@ -114,7 +115,8 @@ fn outcome_only(outcome: pb::CompactOutcome) -> pb::CompactResponse {
     }
 }
 
-/// Polls until the compaction has ended or the wait is over.
+/// Polls until the compaction has ended or the wait is over. `before` is the boundary of the newest
+/// valid checkpoint before the compaction.
 async fn wait_for_outcome(
     state: &ServerState,
     caller: Caller,
@@ -151,6 +153,7 @@ fn created_reply(
     checkpoint: anneal_store::Checkpoint,
 ) -> pb::CompactResponse {
     let mut checkpoint = reply::checkpoint(id, checkpoint);
+    // A caller who may not read conversations gets no content.
     if !caller.may(Verb::Read) {
         checkpoint.summary.clear();
     }
@@ -165,16 +168,16 @@ pub(crate) fn requested_wait(ask: &pb::CompactRequest) -> Duration {
     wait(ask.wait).unwrap_or_default()
 }
 
-fn wait(asked: Option<prost_types::Duration>) -> Result<Duration, Failure> {
-    let Some(asked) = asked else {
+fn wait(requested: Option<prost_types::Duration>) -> Result<Duration, Failure> {
+    let Some(requested) = requested else {
         return Ok(Duration::ZERO);
     };
     let negative = || Failure::invalid("wait", "must not be negative");
     // Signs are checked first, because prost's conversion overflows on the most negative values.
-    if asked.seconds < 0 || asked.nanos < 0 {
+    if requested.seconds < 0 || requested.nanos < 0 {
         return Err(negative());
     }
-    let wait = Duration::try_from(asked).map_err(|_| negative())?;
+    let wait = Duration::try_from(requested).map_err(|_| negative())?;
     if wait > Duration::from_secs(COMPACT_WAIT_SECONDS) {
         return Err(Failure::limit(
             "wait",

@@ -5,7 +5,7 @@ use anneal_proto::{convert::parse, v1 as pb};
 
 use crate::{failure::Failure, state::ServerState};
 
-/// Deletes a separator. The boundary before it is in force again.
+/// Deletes a separator. Contexts then start at the newest boundary that is left.
 pub(crate) async fn delete_separator(
     state: &ServerState,
     caller: Caller,

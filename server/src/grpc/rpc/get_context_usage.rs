@@ -13,15 +13,18 @@ use anneal_proto::{
 
 use crate::{failure::Failure, reply, state::ServerState};
 
-/// Tokens of the context by segment, and the limits that they are compared with.
+/// Returns the tokens of the context by segment, and the limits that they are compared with.
 pub(crate) async fn get_context_usage(
     state: &ServerState,
     caller: Caller,
     ask: pb::GetContextUsageRequest,
 ) -> Result<pb::GetContextUsageResponse, Failure> {
     let id = parse::conversation_id(&ask.conversation_id)?;
-    let preview = policy::parse(ask.policy, state.store.session(), Tokens::ZERO)?;
-    let usage = state.store.read_context_usage(caller, id, &preview).await?;
+    let overrides = policy::parse(ask.policy, state.store.session(), Tokens::ZERO)?;
+    let usage = state
+        .store
+        .read_context_usage(caller, id, &overrides)
+        .await?;
     let economics = if ask.economics {
         let calls = state
             .store
@@ -38,8 +41,8 @@ pub(crate) async fn get_context_usage(
         None
     };
     let framing = FRAMING_PER_MESSAGE.get();
-    let tail = usage.state.figures;
-    let one = |segment: pb::Segment, tokens: Tokens| pb::SegmentUsage {
+    let figures = usage.state.figures;
+    let single_message = |segment: pb::Segment, tokens: Tokens| pb::SegmentUsage {
         segment: segment.into(),
         tokens: if tokens == Tokens::ZERO {
             0
@@ -54,23 +57,25 @@ pub(crate) async fn get_context_usage(
         }
         Boundary::Separator(_) | Boundary::Start => Tokens::ZERO,
     };
-    let around: Tokens = usage
+    // A message that is sent as its summary also has a mark, and its tool calls and results.
+    let swap_overhead: Tokens = usage
         .swapped
         .iter()
         .map(|swapped| swapped.overhead_tokens(usage.encoding))
         .sum();
     let segments = vec![
-        one(pb::Segment::SystemPrompt, usage.system_prompt),
-        one(pb::Segment::CheckpointSummary, summary),
+        single_message(pb::Segment::SystemPrompt, usage.system_prompt),
+        single_message(pb::Segment::CheckpointSummary, summary),
         pb::SegmentUsage {
             segment: pb::Segment::Tail.into(),
-            tokens: (usage.sent + around).get() + tail.messages * framing,
-            messages: tail.messages as i64,
+            tokens: (usage.sent + swap_overhead).get() + figures.messages * framing,
+            messages: figures.messages as i64,
         },
     ];
     let total_tokens = segments.iter().map(|segment| segment.tokens).sum();
     let policy = usage.state.policy;
-    let threshold = policy.threshold(&tail).get();
+    let threshold = policy.threshold(&figures).get();
+    // 0: the caller names no window. The threshold stands in for a window that is not known.
     let window_tokens = match ask.window_tokens {
         0 if policy.window_known => policy.window.get(),
         0 => threshold,
@@ -84,11 +89,11 @@ pub(crate) async fn get_context_usage(
         swapped_messages: usage.swapped.len() as i64,
         saved_tokens: usage.saved.get(),
         estimated: usage.estimated > 0,
-        tail_tokens: tail.tail.get(),
+        tail_tokens: figures.tail.get(),
         token_threshold: threshold,
-        tail_messages: tail.messages as i64,
+        tail_messages: figures.messages as i64,
         max_message_count: policy.max_message_count,
-        pending_saved_tokens: usage.sent.less(tail.tail).get(),
+        pending_saved_tokens: usage.sent.less(figures.tail).get(),
         model_window_tokens: if policy.window_known {
             policy.window.get()
         } else {

@@ -5,7 +5,7 @@ use anneal_proto::{convert::parse, v1 as pb};
 
 use crate::{failure::Failure, reply, state::ServerState};
 
-/// One conversation.
+/// Returns one conversation.
 pub(crate) async fn get_conversation(
     state: &ServerState,
     caller: Caller,

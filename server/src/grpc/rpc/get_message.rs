@@ -5,7 +5,7 @@ use anneal_proto::{convert::parse, v1 as pb};
 
 use crate::{failure::Failure, limits::content_budget::WithReservation, reply, state::ServerState};
 
-/// One message, whole or a byte range of its text.
+/// Returns one message: the whole message, or a byte range of its text.
 pub(crate) async fn get_message(
     state: &ServerState,
     caller: Caller,
@@ -48,7 +48,7 @@ pub(crate) async fn get_message(
     }))
 }
 
-/// Offset and length of a range in bytes; a length of 0 means the maximum.
+/// Parses offset and length of a range, in bytes. A length of 0 means the maximum.
 fn parse_range(range: pb::ByteRange) -> Result<(u64, u64), Failure> {
     let offset = u64::try_from(range.offset)
         .map_err(|_| Failure::invalid("range.offset", "must not be negative"))?;

@@ -5,7 +5,7 @@ use anneal_proto::v1 as pb;
 
 use crate::{failure::Failure, state::ServerState};
 
-/// Figures of today's model calls, and the state of the circuit breakers.
+/// Returns the figures of today's model calls, and the state of the circuit breakers.
 pub(crate) async fn get_model_stats(
     state: &ServerState,
     caller: Caller,

@@ -5,7 +5,7 @@ use anneal_proto::v1 as pb;
 
 use crate::{failure::Failure, state::ServerState};
 
-/// Numbers of jobs by kind and state, and the age of the oldest job that is due.
+/// Returns the numbers of jobs by kind and state, and for how long the oldest due job has waited.
 pub(crate) async fn get_queue_stats(
     state: &ServerState,
     _: Caller,

@@ -34,15 +34,15 @@ pub(crate) async fn import_checkpoint(
         cpu_pool::is_long_count(encoding, text.len(), 0),
         text.to_owned(),
     );
-    let counted = move || {
+    let count = move || {
         (
             encoding.counter().count(&text),
             encoding.estimate(&text),
             text,
         )
     };
-    let (tokens, estimate, text) = state.cpu.run_if(is_long, caller.tenant(), counted).await?;
-    let foreign = ImportedSummary {
+    let (tokens, estimate, text) = state.cpu.run_if(is_long, caller.tenant(), count).await?;
+    let imported = ImportedSummary {
         last,
         text,
         tokens,
@@ -53,7 +53,7 @@ pub(crate) async fn import_checkpoint(
     };
     let checkpoint = state
         .store
-        .import_checkpoint(caller, id, request_id, &foreign)
+        .import_checkpoint(caller, id, request_id, &imported)
         .await?;
     Ok(reply::checkpoint(id, checkpoint))
 }

@@ -16,10 +16,10 @@ use crate::{
     state::ServerState,
 };
 
-/// Most bytes of summaries in one page.
+/// Most bytes of summaries in one page, which may exceed [`PAGE_CONTENT_BYTES`] by one summary.
 const PAGE_BYTES: u64 = PAGE_CONTENT_BYTES as u64 + SUMMARY_BYTES as u64;
 
-/// Checkpoints, newest boundary first.
+/// Returns a page of checkpoints, newest boundary first.
 pub(crate) async fn list_checkpoints(
     state: &ServerState,
     caller: Caller,

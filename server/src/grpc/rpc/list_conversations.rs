@@ -18,7 +18,7 @@ use crate::{
 /// not overflow the database's arithmetic.
 const VALID_TIMES: std::ops::Range<i64> = 0..253_402_300_800_000_000;
 
-/// Conversations, newest activity first.
+/// Returns a page of conversations, newest activity first.
 pub(crate) async fn list_conversations(
     state: &ServerState,
     caller: Caller,
@@ -40,15 +40,15 @@ pub(crate) async fn list_conversations(
     if after.is_some_and(|(activity, _)| !VALID_TIMES.contains(&activity)) {
         return Err(paging::invalid_token());
     }
-    let given = |field: &str, text: String, most| -> Result<Option<String>, Failure> {
+    let non_empty = |field: &str, text: String, most| -> Result<Option<String>, Failure> {
         parse::bounded_text(field, &text, most)?;
         Ok((!text.is_empty()).then_some(text))
     };
     let filter = ConversationFilter {
-        agent_id: given("agent_id", ask.agent_id, ID_BYTES)?,
-        user_id: given("user_id", ask.user_id, ID_BYTES)?,
+        agent_id: non_empty("agent_id", ask.agent_id, ID_BYTES)?,
+        user_id: non_empty("user_id", ask.user_id, ID_BYTES)?,
         status: status_filter(ask.status)?,
-        title_prefix: given("title_prefix", ask.title_prefix, TITLE_BYTES)?,
+        title_prefix: non_empty("title_prefix", ask.title_prefix, TITLE_BYTES)?,
         after: after.map(|(activity, id)| (Micros(activity), ConversationId(id))),
         limit,
     };

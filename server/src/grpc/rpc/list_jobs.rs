@@ -17,7 +17,7 @@ use crate::{
     state::ServerState,
 };
 
-/// Jobs by state, kind and conversation.
+/// Returns a page of jobs, ordered by state, kind and conversation.
 pub(crate) async fn list_jobs(
     state: &ServerState,
     caller: Caller,
@@ -30,7 +30,7 @@ pub(crate) async fn list_jobs(
         &["jobs", &kind, &job_state_number, &ask.conversation_id],
     );
     let position = scope.parse::<(i16, i16, uuid::Uuid)>(&ask.page_token)?;
-    let known = |(code, kind, id)| {
+    let parse_position = |(code, kind, id)| {
         let known = || {
             Some((
                 JobState::from_code(code)?,
@@ -40,7 +40,7 @@ pub(crate) async fn list_jobs(
         };
         known().ok_or_else(paging::invalid_token)
     };
-    let after = position.map(known).transpose()?;
+    let after = position.map(parse_position).transpose()?;
     let conversation = match ask.conversation_id.as_str() {
         "" => None,
         id => Some(parse::conversation_id(id)?),

@@ -12,7 +12,7 @@ use crate::{
     state::ServerState,
 };
 
-/// Messages by id, ascending or descending.
+/// Returns a page of messages by id, ascending or descending, and the separators among them.
 pub(crate) async fn list_messages(
     state: &ServerState,
     caller: Caller,
@@ -28,6 +28,7 @@ pub(crate) async fn list_messages(
     };
     let scope = TokenScope::of(caller, &["messages", &id.to_string(), direction]);
     let position = scope.parse::<i64>(&ask.page_token)?.map(MessageId);
+    // `after_message_id` has no effect on a list that begins with the newest message.
     let from = position.or((start > MessageId::NONE && !ask.newest_first).then_some(start));
     let page = PageAsk {
         from,

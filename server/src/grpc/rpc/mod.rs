@@ -9,7 +9,7 @@
 //!   `classify_error` (whether a provider's error means that a context is too long), `chat`.
 //! - Checkpoints: `compact`, `list_checkpoints`, `import_checkpoint`.
 //! - Operators: `list_jobs`, `requeue_job`, `discard_job`, `get_queue_stats`, `get_model_stats`,
-//!   `verify_conversation` (checks the promises on its stored rows).
+//!   `verify_conversation` (checks stored rows against the promises of docs/reliability.md).
 
 pub(crate) mod append_large_message;
 pub(crate) mod append_messages;

@@ -62,7 +62,7 @@ fn usage(ask: &pb::ReportUsageRequest) -> Result<Usage, Failure> {
     if ask.cached_tokens + ask.written_tokens > ask.input_tokens {
         return Err(Failure::invalid(
             "input_tokens",
-            "must include the cached and the written ones",
+            "must include the cached and the written tokens",
         ));
     }
     Ok(Usage {
@@ -75,5 +75,5 @@ fn usage(ask: &pb::ReportUsageRequest) -> Result<Usage, Failure> {
     })
 }
 
-/// Most tokens of one call: far above every window, and small enough that sums do not overflow.
+/// Most tokens of one call. This is far above every model's window, and sums of it do not overflow.
 const MAX_TOKENS: u64 = 1_000_000_000;

@@ -8,7 +8,8 @@ use anneal_proto::{
 
 use crate::{failure::Failure, state::ServerState, usecases::session};
 
-/// The session of a scope with its active conversation. Creates both if they do not exist.
+/// Returns the session of a scope (a thread, a group or a person in a channel), with its active
+/// conversation. Creates both if they do not exist.
 pub(crate) async fn resolve_session(
     state: &ServerState,
     caller: Caller,

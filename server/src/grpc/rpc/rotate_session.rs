@@ -9,8 +9,8 @@ use anneal_store::{Rotation, RotationStart};
 
 use crate::{failure::Failure, state::ServerState, usecases::session};
 
-/// Starts a new conversation for a scope and archives the previous one. Calls with the same request
-/// id return the same conversation.
+/// Starts a new conversation for a scope (a thread, a group or a person in a channel) and archives
+/// the previous one. Calls with the same request id return the same conversation.
 pub(crate) async fn rotate_session(
     state: &ServerState,
     caller: Caller,
@@ -18,14 +18,17 @@ pub(crate) async fn rotate_session(
 ) -> Result<pb::Session, Failure> {
     let request_id = parse::request_id(&ask.request_id)?;
     let scope = parse_scope(ask.scope)?;
-    let given = ask.defaults.is_some();
+    let names_defaults = ask.defaults.is_some();
     let planned = session::plan_conversation(state, caller, &scope, ask.defaults).await?;
-    let (asked, start) = if given {
+    let (request_digest, start) = if names_defaults {
         (
             planned.request_digest,
             RotationStart::As(planned.conversation),
         )
     } else {
+        // The new conversation gets the attributes of the previous one. The planned ones apply only
+        // if there is none. The digest differs from that of empty defaults, so that a request id
+        // used with the one is refused with the other.
         (
             digest::of_fields([b"as before".as_slice()]),
             RotationStart::AsBefore(planned.conversation),
@@ -34,7 +37,7 @@ pub(crate) async fn rotate_session(
     let rotation = Rotation {
         key: &scope.resolved.key,
         request_id,
-        asked,
+        request_digest,
         start,
     };
     let rotated = state.store.rotate_session(caller, &rotation).await?;

@@ -35,8 +35,8 @@ pub(crate) async fn stream_context(
         .map(pieces))
 }
 
-/// The pieces of a context. Each is copied when it is sent: all at once would be another copy of
-/// the context.
+/// The pieces of a context. Each piece is copied only when it is sent: to copy all of them at once
+/// would double the memory.
 fn pieces(context: Bytes) -> Pieces {
     let next = |mut rest: Bytes| async move {
         let piece = rest.split_to(rest.len().min(CONTEXT_PIECE_BYTES)).to_vec();

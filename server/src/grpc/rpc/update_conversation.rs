@@ -61,15 +61,15 @@ pub(crate) async fn update_conversation(
             change.policy = Some(policy::parse(new.policy, state.store.session(), tokens)?);
         }
     }
-    let wanted = format!("{paths:?}{change:?}");
-    let digest = digest::of_fields([wanted.as_bytes()]);
+    let request_text = format!("{paths:?}{change:?}");
+    let request_digest = digest::of_fields([request_text.as_bytes()]);
     let changed = state
         .store
         .update_conversation(
             caller,
             id,
             request_id.as_deref(),
-            digest,
+            request_digest,
             &change,
             prompt_tokens,
         )
@@ -85,6 +85,7 @@ pub(crate) async fn update_conversation(
     Ok(reply::conversation_for(caller, changed, &given))
 }
 
+/// Sets the field of the change that `path` names to its value in `new`.
 fn apply(
     change: &mut ConversationChange,
     path: &str,

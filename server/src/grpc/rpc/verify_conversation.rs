@@ -5,7 +5,7 @@ use anneal_proto::{convert::parse, v1 as pb};
 
 use crate::{failure::Failure, state::ServerState};
 
-/// Checks the stored rows of one conversation against the promises.
+/// Checks the stored rows of one conversation against the promises of docs/reliability.md.
 pub(crate) async fn verify_conversation(
     state: &ServerState,
     caller: Caller,

@@ -7,7 +7,7 @@ use crate::{
     failure::Failure,
     rpc_call::RpcCall,
     state::ServerState,
-    usecases::watch::{self, Ask, Changes, Start},
+    usecases::watch::{self, Ask, EventStream, Start},
 };
 
 /// Streams the events of a conversation.
@@ -15,7 +15,7 @@ pub(crate) fn watch_conversation(
     state: &ServerState,
     call: RpcCall,
     ask: pb::WatchConversationRequest,
-) -> Result<Response<Changes>, Status> {
+) -> Result<Response<EventStream>, Status> {
     match parse(ask) {
         Ok(ask) => Ok(watch::begin(state, call, ask)),
         Err(failure) => {

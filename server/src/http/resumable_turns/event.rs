@@ -35,7 +35,8 @@ pub(in crate::http) struct TurnStarted {
     pub(super) session_id: String,
     /// Ids of the stored messages.
     pub(super) message_ids: Vec<i64>,
-    /// Repeats this turn: the id of the request, or one that was generated.
+    /// The id of the request, or one that the server generated. A request with this id repeats the
+    /// turn.
     pub(super) request_id: String,
 }
 
@@ -50,7 +51,9 @@ pub(in crate::http) struct Delta {
 pub(in crate::http) struct AttemptBegun {
     /// The attempt that answers now: 0 for the first model call, 1 for the second, and so on.
     pub(super) number: i32,
-    /// overflow, over_learnt_window, retry_smaller or answered_anew.
+    /// Why: overflow (the provider refused the context as too long), over_learnt_window (the
+    /// context exceeds the window that the provider named before), retry_smaller (the context was
+    /// cut once more) or answered_anew (the turn was run again while its reader was away).
     pub(super) reason: String,
 }
 
@@ -59,19 +62,20 @@ pub(in crate::http) struct AttemptBegun {
 #[serde(rename_all = "camelCase")]
 pub(in crate::http) struct TurnDone {
     session_id: String,
-    /// Tokens of all messages of the session; an estimate until they are counted.
+    /// Tokens of all messages of the session: exact for counted ones, estimated for the rest.
     token_estimate: u64,
     /// Ids of the user's message and of the answer.
     message_ids: Vec<i64>,
     /// The answer's id; 0: nothing of the answer is stored.
     answer_message_id: i64,
-    /// Tokens of the model call; absent in a replay without recorded figures.
+    /// Tokens of the model call. Absent in a replay if no figures of the call were recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Usage>,
-    /// done, tool_use, output_limit or filtered; absent in such a replay.
+    /// done, tool_use, output_limit or filtered. Absent in a replay if no figures of the call were
+    /// recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     stop_reason: Option<String>,
-    /// The model that answered; empty in such a replay.
+    /// The model that answered. Empty in a replay if no figures of the call were recorded.
     model: String,
     /// Whether a stored answer was sent again.
     pub(super) replayed: bool,
@@ -82,9 +86,11 @@ pub(in crate::http) struct TurnDone {
 #[serde(rename_all = "camelCase")]
 #[expect(clippy::struct_field_names, reason = "these are the names on the wire")]
 struct Usage {
+    /// All input tokens, the cached and the written ones included.
     input_tokens: u64,
-    /// Of the input tokens: read from the provider's cache, and written to it.
+    /// Input tokens that were read from the provider's cache.
     cached_tokens: u64,
+    /// Input tokens that were written to the provider's cache.
     written_tokens: u64,
     output_tokens: u64,
 }
@@ -96,7 +102,7 @@ pub(in crate::http) struct TurnFailed {
 }
 
 impl AttemptBegun {
-    /// For a turn that was answered anew while its reader was away.
+    /// The attempt of a turn that was run again while its reader was away.
     pub(super) fn answered_anew(number: i32) -> Self {
         Self {
             number,

@@ -14,8 +14,9 @@ use anneal_core::caller::TenantId;
 pub(in crate::http) struct LogBudget(Arc<Inner>);
 
 struct Inner {
-    /// Most bytes of all logs together, and of one tenant's.
+    /// Most bytes of all logs together.
     max: u64,
+    /// Most bytes of the logs of one tenant.
     share: u64,
     usage: Mutex<Usage>,
 }
@@ -23,6 +24,7 @@ struct Inner {
 #[derive(Default)]
 struct Usage {
     bytes: u64,
+    /// The number that was last given to a log.
     last_number: u64,
     tenants: HashMap<TenantId, TenantUsage>,
 }
@@ -48,7 +50,7 @@ struct LogUsage {
 
 /// A log whose memory the budget limits.
 pub(super) trait DiscardableLog: Send + Sync {
-    /// Discards the content: its memory is needed.
+    /// Discards the content, because its memory is needed.
     fn discard(&self);
 }
 
@@ -104,8 +106,8 @@ impl Usage {
         self.last_number
     }
 
-    /// Takes the bytes off the tenant's log that is discarded first, and returns that log. None: no
-    /// log of it has bytes.
+    /// Uncounts the bytes of the tenant's log that is to be discarded next, and returns that log.
+    /// None: no log of the tenant has bytes.
     fn evict_next(&mut self, tenant: TenantId) -> Option<Weak<dyn DiscardableLog>> {
         let tenant_usage = self.tenants.get_mut(&tenant)?;
         let log = tenant_usage.logs.values_mut().find(|log| log.bytes > 0)?;
@@ -128,9 +130,9 @@ impl LogAllocation {
         self.rank.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds bytes. Returns the logs that must discard their content for it: logs of this tenant
-    /// above its share, logs of the largest tenant above the limit of all. This log may be among
-    /// them.
+    /// Counts more bytes of this log. Returns the logs that the caller must discard: logs of this
+    /// tenant if it exceeds its share, logs of the tenants with the most bytes if all logs together
+    /// exceed the limit. This log may be among them.
     pub(super) fn charge(&self, bytes: u64) -> Vec<Arc<dyn DiscardableLog>> {
         let Inner { max, share, .. } = &*self.budget.0;
         let rank = self.rank();
@@ -259,11 +261,15 @@ mod tests {
         let first = logs[2].allocation().charge(10);
         assert!(
             first.len() == 1 && is_same(&first[0], &logs[1]),
-            "the one whose turn has ended"
+            "the log whose turn has ended"
         );
         let next = logs[2].allocation().charge(30);
         assert!(next.len() == 2 && is_same(&next[0], &logs[0]) && is_same(&next[1], &logs[2]));
-        assert_eq!(bytes_and_logs(&budget), (50, 4), "anna's stays");
+        assert_eq!(
+            bytes_and_logs(&budget),
+            (50, 4),
+            "anna's log keeps its bytes"
+        );
         drop((logs, first, next, anna));
         assert_eq!(bytes_and_logs(&budget), (0, 0));
     }

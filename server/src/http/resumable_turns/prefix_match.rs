@@ -1,25 +1,28 @@
-//! Whether a log begins with what a reader has received before. Each byte of the log is compared
-//! once.
+//! Decides whether a log begins with the part of the answer that a reader has received before. Each
+//! byte of the log is compared once.
 
 use super::{
     resume_point::{DeliveredPrefix, HashedPrefix},
     turn_log::TurnEnd,
 };
 
-/// How much of each kind is skipped: bytes of text and reasoning, and tool calls.
+/// How much of a log a reader skips, because it was delivered before.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Skip {
+    /// Bytes of text.
     pub(super) text: u64,
+    /// Bytes of reasoning.
     pub(super) reasoning: u64,
+    /// Number of tool calls.
     pub(super) calls: u64,
 }
 
-/// Whether a log continues what was delivered.
+/// Whether a log continues the answer that was delivered in part.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum MatchOutcome {
-    /// It does. This much of the log is skipped.
+    /// The log has the same answer. The reader skips this much of it.
     Continues(Skip),
-    /// It is another answer.
+    /// The log has another answer.
     Differs,
     /// The log is too short to tell.
     Unknown,
@@ -30,14 +33,15 @@ pub(super) enum MatchOutcome {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PrefixMatch {
     delivered: DeliveredPrefix,
-    /// The prefix of the log: of each kind as much as was delivered, or as the log has.
+    /// The prefix of the log. Of each kind it has as much as was delivered, or less if the log has
+    /// less.
     log_prefix: DeliveredPrefix,
-    /// Amounts in the log, by kind: bytes of text, bytes of reasoning, tool calls.
+    /// Amounts in the log so far: bytes of text, bytes of reasoning, tool calls.
     seen: [u64; 3],
 }
 
 impl PrefixMatch {
-    /// Nothing of the log is compared yet.
+    /// A match that has compared nothing of the log yet.
     pub(super) fn new(delivered: DeliveredPrefix) -> Self {
         Self {
             delivered,
@@ -75,10 +79,10 @@ impl PrefixMatch {
         }
     }
 
-    /// The result, once everything in the log was pushed. A stored answer may lack its reasoning:
-    /// if its text and calls match, the delivered reasoning stays valid. An answer that is
-    /// generated now differs as soon as its reasoning does, so the reader need not wait for its
-    /// end.
+    /// The result, once everything in the log was pushed. `is_live`: a model is generating the
+    /// answer now. Such an answer differs as soon as its reasoning does, so the reader need not
+    /// wait for its end. A stored answer may lack its reasoning: if its text and calls match, the
+    /// delivered reasoning stays valid.
     pub(super) fn outcome(&self, end: Option<&TurnEnd>, is_live: bool) -> MatchOutcome {
         let Self {
             delivered,
@@ -121,8 +125,8 @@ impl PrefixMatch {
         }
     }
 
-    /// Whether the log has more of one kind than was delivered and less of another. The same answer
-    /// would have passed through exactly what was delivered.
+    /// Whether the log has more of one kind than was delivered and less of another. Then it has
+    /// another answer: a log of the same answer holds, at one moment, exactly what was delivered.
     fn has_diverged(&self) -> bool {
         let counts = |prefix: &DeliveredPrefix| [prefix.text.0, prefix.reasoning.0, prefix.calls.0];
         let delivered = counts(&self.delivered);
@@ -182,7 +186,7 @@ mod tests {
         assert_eq!(
             prefix_match.outcome(None, true),
             MatchOutcome::Differs,
-            "more text without the reasoning"
+            "the log has more text than was delivered, but not the reasoning"
         );
         assert_eq!(
             prefix_match.outcome(None, false),

@@ -1,5 +1,5 @@
-//! One reader of a log. It starts at the beginning or at its resume point, and delivers each thing
-//! once. `http/chat.rs` reads the resume point from the header `Last-Event-ID`.
+//! One reader of a log. It starts at the beginning or at its resume point, and delivers each part
+//! of the answer once. `http/chat.rs` reads the resume point from the header `Last-Event-ID`.
 
 use std::sync::Arc;
 
@@ -26,13 +26,13 @@ pub(in crate::http) struct TurnReader {
     prefix_match: Option<PrefixMatch>,
     has_sent_start: bool,
     attempt: i32,
-    /// How many of the log's attempts the reader knows of.
+    /// How many of the log's further attempts the reader has announced to the client.
     attempts_seen: u64,
     /// The prefix of this attempt's answer that was delivered.
     delivered: DeliveredPrefix,
     /// The part of the log that is still to be skipped, because it was delivered before.
     skip: Skip,
-    /// Index of the next piece, and the bytes of it that were read.
+    /// Index of the next piece, and how many bytes of that piece were read.
     next: (usize, usize),
     has_ended: bool,
 }
@@ -64,8 +64,8 @@ impl TurnReader {
     ) -> Self {
         let (attempt, attempts_seen) = {
             let state = log.state();
-            // A resume point comes from the client. If it names another attempt than the current
-            // one, the reader starts again.
+            // The resume point may be of another log or of an attempt that is not the current one,
+            // or it may be forged. Then the client does not know of any attempt of this log.
             let is_here = |resume_point: &&ResumePoint| {
                 resume_point.log_id == log.id && resume_point.attempt == state.attempt_number()
             };
@@ -119,7 +119,7 @@ impl TurnReader {
                 NextItem::Event(id, event) => return Some((id, event)),
                 NextItem::Piece(piece) => match self.deliver(piece) {
                     Some(event) => return Some((self.event_id(), event)),
-                    // Yield, because much of the log may have been delivered before.
+                    // Yield, because many pieces may be skipped in a row.
                     None => tokio::task::yield_now().await,
                 },
                 NextItem::Nothing if self.has_ended => return None,
@@ -183,6 +183,7 @@ impl TurnReader {
         self.end_event(state)
     }
 
+    /// Begins again at the start of the current attempt. Returns the event that says so.
     fn restart(&mut self, state: &LogState, attempt: AttemptBegun) -> NextItem {
         (self.attempt, self.attempts_seen) = (state.attempt_number(), state.attempts_begun);
         (self.prefix_match, self.delivered, self.skip, self.next) =
@@ -190,7 +191,8 @@ impl TurnReader {
         NextItem::Event(self.event_id(), TurnEvent::Attempt(attempt))
     }
 
-    /// A copy of what was not read yet, at most one piece. None: everything was read.
+    /// A copy of the unread part of the current piece, or of the next piece. None: everything was
+    /// read.
     fn next_piece(&mut self, state: &LogState) -> Option<NewPiece> {
         loop {
             let (index, from) = self.next;
@@ -308,11 +310,12 @@ fn delta(text: String) -> Option<Delta> {
     (!text.is_empty()).then_some(Delta { text })
 }
 
-/// The rest of a text after the part that was delivered.
+/// Cuts off the beginning of a text that was delivered before. `skip` is how many bytes are still
+/// to be skipped.
 fn skip_delivered(mut text: String, skip: &mut u64) -> String {
-    let skip_delivered = usize::try_from(*skip).unwrap_or(usize::MAX).min(text.len());
-    *skip -= skip_delivered as u64;
+    let skipped = usize::try_from(*skip).unwrap_or(usize::MAX).min(text.len());
+    *skip -= skipped as u64;
     // Only a forged resume point can be inside a character.
-    text.drain(..text.ceil_char_boundary(skip_delivered));
+    text.drain(..text.ceil_char_boundary(skipped));
     text
 }

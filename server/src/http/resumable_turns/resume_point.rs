@@ -1,6 +1,6 @@
-//! How much of a turn a reader has received. The id of an event encodes it. This file only encodes
-//! and parses ids: `http/chat.rs` parses the one that a client sends; `reader.rs` continues there,
-//! and `prefix_match.rs` decides how much is skipped.
+//! A resume point says how much of a turn a reader has received. It is encoded as the id of an
+//! event. This file only encodes and decodes ids: `http/chat.rs` takes the id that a client sends,
+//! `reader.rs` continues there, and `prefix_match.rs` decides how much is skipped.
 
 use anneal_core::limits::ID_BYTES;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -15,14 +15,14 @@ const MAX_DELIVERED: u64 = 1 << 40;
 pub(in crate::http) struct HashedPrefix(pub(super) u64, u64);
 
 impl Default for HashedPrefix {
-    /// Nothing delivered.
+    /// Nothing delivered: the hash is the offset basis of FNV-1a.
     fn default() -> Self {
         Self(0, 0xcbf2_9ce4_8422_2325)
     }
 }
 
 impl HashedPrefix {
-    /// Adds bytes. The hash (FNV-1a) does not depend on how they are split.
+    /// Adds bytes. The hash (FNV-1a) does not depend on how they are split over calls.
     pub(super) fn push_bytes(&mut self, bytes: &[u8]) {
         self.0 += bytes.len() as u64;
         self.1 = fnv1a(self.1, bytes);
@@ -46,11 +46,11 @@ fn fnv1a(state: u64, bytes: &[u8]) -> u64 {
 /// The prefix of an answer that was delivered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::http) struct DeliveredPrefix {
-    /// Bytes of text.
+    /// Text. The amount is in bytes.
     pub(super) text: HashedPrefix,
-    /// Bytes of readable reasoning.
+    /// Readable reasoning. The amount is in bytes.
     pub(super) reasoning: HashedPrefix,
-    /// Number of tool calls.
+    /// Tool calls. The amount is their number.
     pub(super) calls: HashedPrefix,
 }
 
@@ -96,11 +96,11 @@ impl ResumePoint {
         let has_possible_counts = [text, reasoning, calls]
             .iter()
             .all(|prefix| prefix.0 <= MAX_DELIVERED);
-        let is_request = (1..=ID_BYTES).contains(&self.request.len());
-        is_request && self.message > 0 && self.attempt >= 0 && has_possible_counts
+        let has_request_id = (1..=ID_BYTES).contains(&self.request.len());
+        has_request_id && self.message > 0 && self.attempt >= 0 && has_possible_counts
     }
 
-    /// Decodes the id of an event. None: it is not one of this server.
+    /// Decodes the id of an event. None: no event of a turn can have this id.
     pub(in crate::http) fn parse(id: &[u8]) -> Option<Self> {
         let text = URL_SAFE_NO_PAD.decode(id).ok()?;
         let (session, request, message, log_id, attempt, delivered, is_end) =

@@ -1,5 +1,5 @@
-//! The running turns of this process. A task of its own relays each turn into its log, so that no
-//! reader slows it down or ends it.
+//! The running turns of this process. For each turn, a separate task relays the events into the
+//! turn's log, so that no reader slows the turn down or ends it.
 
 use std::{
     collections::HashMap,
@@ -51,22 +51,23 @@ struct RunningTurn {
     log: Arc<TurnLog>,
 }
 
-/// Whether a turn's session existed before.
+/// Whether a turn's session existed before the turn.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::http) enum SessionOrigin {
-    /// It existed before.
+    /// The session existed before.
     Existing,
-    /// It was created for this turn. If the turn is refused before anything is stored, the session
-    /// is deleted.
+    /// The session was created for this turn. If the turn is refused before anything is stored, the
+    /// session is deleted.
     Created,
 }
 
-/// The treatment of a turn that is sent while another one runs in its session.
+/// What happens to a request whose session is busy with another turn.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::http) enum WhenBusy {
-    /// It is refused.
+    /// The request is refused.
     Refuse,
-    /// It waits: the other turn may be the one that the reader comes back to, on another server.
+    /// The request waits. The other turn may be the one that the reader comes back to, and may run
+    /// on another server.
     Wait,
 }
 
@@ -85,7 +86,7 @@ const BUSY_RETRY_INTERVAL: Duration = Duration::from_millis(250);
 const LOG_TTL: Duration = Duration::from_secs(CHAT_DEADLINE_SECONDS);
 
 impl RunningTurns {
-    /// No turns yet. Their logs will share this budget.
+    /// A registry without turns. The logs of its turns will share this budget.
     pub(in crate::http) fn new(budget: LogBudget) -> Self {
         Self {
             turns: Mutex::default(),
@@ -99,7 +100,7 @@ impl RunningTurns {
     }
 
     /// Joins a running turn as a reader, or starts the turn.
-    pub(in crate::http) fn join(
+    pub(in crate::http) fn join_or_start(
         self: &Arc<Self>,
         http_caller: HttpCaller,
         turn_request: TurnRequest,
@@ -138,8 +139,8 @@ impl RunningTurns {
         TurnReader::new(log, changes, (session, request), resume_point.as_ref())
     }
 
-    /// The log of this turn, and whether it is new. A turn with the same key but another message
-    /// gets a log of its own; the RPC refuses it.
+    /// The log of this turn, its change notifications, and whether the log is new. A request with
+    /// the same key but another message gets a log of its own, and the RPC then refuses it.
     fn find_or_insert(
         &self,
         key: &TurnKey,
@@ -217,6 +218,7 @@ impl TurnRelay {
         }
     }
 
+    /// Relays the turn. If the session is busy and the request waits, tries again until it is not.
     async fn relay_until_not_busy(&mut self) -> Result<(), Problem> {
         let until = Instant::now() + Duration::from_secs(CHAT_DEADLINE_SECONDS);
         let mut is_waiting = false;
@@ -229,7 +231,7 @@ impl TurnRelay {
             if !may_wait || !problem.is(Reason::TurnInProgress) || self.log.is_discarded() {
                 return Err(problem);
             }
-            // The log pays for the message while the turn waits.
+            // While the request waits, its message counts as bytes of the log.
             if !is_waiting {
                 self.log.charge(self.ask.encoded_len() as u64);
                 is_waiting = true;
@@ -242,6 +244,7 @@ impl TurnRelay {
         }
     }
 
+    /// Calls the RPC, and records its events in the log.
     async fn relay_once(&mut self) -> Result<(), Problem> {
         let ask = match self.when_busy {
             WhenBusy::Refuse => std::mem::take(&mut self.ask),
@@ -266,14 +269,15 @@ impl TurnRelay {
                 return Ok(());
             }
             if self.log.is_discarded() {
-                // Readers that come back start a replay from the store: at once, or when the turn
-                // has ended.
+                // Readers that come back get a replay from the store: at once if the answer is
+                // stored, else when the turn has ended.
                 self.turns.remove(&self.key, &self.log);
                 if !self.log.state().is_live {
                     return Ok(());
                 }
             }
         }
+        // A stream without an error ends with `Done`, unless its task has panicked.
         Err(Failure::Panicked.into())
     }
 
@@ -287,7 +291,7 @@ impl TurnRelay {
             .delete_empty_conversation(self.http_caller.caller, id)
             .await
         {
-            warn!(conversation.id = %id, "could not take back the session of a refused turn: {error}");
+            warn!(conversation.id = %id, "could not delete the session that was created for a refused turn: {error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The log of one turn. It holds the current attempt only: at most the size of one answer.
+//! The log of one turn. It holds only the current attempt, so at most one answer.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -12,9 +12,9 @@ use super::{
 };
 use crate::http::problem::Problem;
 
-/// Size of a piece: the most that a reader gets at a time.
+/// Most bytes of a piece. A reader copies one piece at a time.
 const PIECE_BYTES: usize = 64 * 1024;
-/// Memory of a piece beside its bytes.
+/// Bytes of memory that a piece takes beside its content.
 const PIECE_OVERHEAD: u64 = 64;
 
 /// The log of a turn.
@@ -33,7 +33,8 @@ pub(super) struct LogState {
     pub(super) started: Option<Vec<i64>>,
     /// The current attempt; None: the first.
     pub(super) attempt: Option<AttemptBegun>,
-    /// How many further attempts have begun. Each makes positions in `pieces` invalid.
+    /// How many attempts have begun after the first. Each empties `pieces`, so that positions of
+    /// readers in it become invalid.
     pub(super) attempts_begun: u64,
     /// The answer of the current attempt.
     pub(super) pieces: Vec<Piece>,
@@ -54,7 +55,8 @@ pub(super) enum Piece {
 pub(super) enum TurnEnd {
     Done(TurnDone),
     Failed(Problem),
-    /// The log has expired, or its memory was needed. What is stored can be replayed.
+    /// The content was discarded, because the log has expired or its memory was needed. A stored
+    /// answer can be replayed.
     Discarded,
 }
 

@@ -1,4 +1,4 @@
-//! Builds and renders a context from its rows; long ones on the CPU pool.
+//! Builds and renders a context from its rows, on the CPU pool if that takes long.
 
 use std::sync::Arc;
 
@@ -23,9 +23,9 @@ use crate::{
     },
 };
 
-/// Builds the context. Under [`Pressure::Compact`] the older half of the tail is summarised first.
-/// `ratio`: the model's tokens per token counted here, if the caller knows a better one than the
-/// stored.
+/// Builds the context. Under [`Pressure::Compact`] the older half of the tail is first replaced by
+/// an extract. `ratio`: the model's tokens per token counted here, if the caller knows a better
+/// ratio than the stored one.
 pub(crate) async fn assemble(
     state: &ServerState,
     caller: Caller,
@@ -44,14 +44,14 @@ pub(crate) async fn assemble(
         .map(part_bytes)
         .sum();
     let bytes = input + rows.bytes() + ask.system_prompt.as_ref().map_or(0, String::len);
-    let messages = rows.messages()
+    let items = rows.messages()
         + ask
             .current_input
             .iter()
             .map(|message| message.parts.len())
             .sum::<usize>();
     let is_long = ask.pressure == Pressure::Compact
-        || cpu_pool::is_long_count(rows.encoding()?, bytes, messages);
+        || cpu_pool::is_long_count(rows.encoding()?, bytes, items);
     // The work outlives a call that ends early, so it takes the reservation with it.
     state
         .cpu
@@ -61,6 +61,7 @@ pub(crate) async fn assemble(
         .await?
 }
 
+/// Builds the context on this thread, and reduces the reservation to the content that is kept.
 fn assemble_here(
     rows: ContextRows,
     mut ask: Ask,

@@ -31,7 +31,7 @@ pub(crate) struct ContextRequest {
     pub(crate) ask: Ask,
     /// Overrides of the conversation's policy.
     pub(crate) overrides: PolicyOverrides,
-    /// Nothing is recorded.
+    /// If true, nothing is recorded.
     pub(crate) dry_run: bool,
     /// The model's tokens per token counted here, if the caller knows a better ratio than the
     /// stored one.
@@ -39,26 +39,26 @@ pub(crate) struct ContextRequest {
 }
 
 impl ContextRequest {
-    /// Whether a new prefix may become the conversation's. A caller with the verb read alone must
-    /// not record a prefix with a system prompt of its own: it would change the prefix of every
-    /// later context.
+    /// Whether a new prefix may be recorded. A caller with the verb read alone must not record a
+    /// prefix with its own system prompt, because that would change the prefix of every later
+    /// context.
     fn may_record_prefix(&self, caller: Caller) -> bool {
         !self.dry_run && (caller.may(Verb::Append) || self.ask.system_prompt.is_none())
     }
 }
 
-/// A context, and what is known of its model.
+/// A context, and what is known about its model.
 pub(crate) struct BuiltContext {
     pub(crate) context: Context,
     /// The rendered request, if a provider's format was asked for.
     pub(crate) rendered: Option<String>,
-    /// The policy that it was built under.
+    /// The policy that the context was built under.
     pub(crate) policy: Policy,
     /// The model's tokens per token counted here; None: unknown.
     pub(crate) ratio: Option<f64>,
     /// The window that the model's provider has named in an error.
     pub(crate) learnt_window: Option<Tokens>,
-    /// The reservation for the content that it was built from.
+    /// The reservation for the context's content.
     pub(crate) reservation: Arc<Reservation>,
 }
 
@@ -69,7 +69,8 @@ impl BuiltContext {
     }
 }
 
-/// Builds a context within this budget of content, and records its prefix if it is new.
+/// Builds a context, and records its prefix if it is new. `budget` limits the stored content that
+/// calls hold in memory.
 pub(crate) async fn build(
     state: &ServerState,
     budget: &ContentBudget,
@@ -81,8 +82,8 @@ pub(crate) async fn build(
         .map_err(|failure| in_requested_tokens(failure, request))
 }
 
-/// Builds the context and records its prefix if it is new. If another call records one first, that
-/// one is in force, and the context is built again on it.
+/// Builds the context and records its prefix if it is new. If another call has recorded a new
+/// prefix first, builds the context again on that prefix.
 async fn build_and_record(
     state: &ServerState,
     budget: &ContentBudget,
@@ -90,18 +91,20 @@ async fn build_and_record(
     request: &ContextRequest,
 ) -> Result<BuiltContext, Failure> {
     let roles = || request.ask.current_input.iter().map(|message| message.role);
-    let ahead = InputTurns {
+    // How many turns the current input starts. Which number applies depends on the newest stored
+    // message.
+    let input_turns = InputTurns {
         after_user: turn::after(0, Some(Role::User), roles()),
         otherwise: turn::after(0, None, roles()),
     };
-    let mut tries = MAX_BUILDS;
+    let mut builds_left = MAX_BUILDS;
     loop {
         let read = |read_budget| {
             let (store, id, overrides) =
                 (state.store.clone(), request.id, request.overrides.clone());
             async move {
                 store
-                    .read_context_material(caller, id, ahead, &overrides, &read_budget)
+                    .read_context_material(caller, id, input_turns, &overrides, &read_budget)
                     .await
             }
         };
@@ -113,13 +116,13 @@ async fn build_and_record(
         state.context_sizes.record(caller, request.id, bytes);
         let built =
             assemble::assemble(state, caller, rows, request.ask.clone(), request.ratio).await?;
-        tries -= 1;
+        builds_left -= 1;
         let new = built
             .context
             .prefix
             .new_version
             .as_ref()
-            .filter(|_| request.may_record_prefix(caller) && tries > 0);
+            .filter(|_| request.may_record_prefix(caller) && builds_left > 0);
         let recorded = match new {
             Some(new) => state.store.record_prefix(caller, request.id, new).await,
             None => Ok(true),
@@ -147,12 +150,12 @@ fn in_requested_tokens(failure: Failure, request: &ContextRequest) -> Failure {
     }
 }
 
-/// Most builds for one answer while other calls record prefixes. The last one is answered
-/// unrecorded.
+/// Most builds for one answer while other calls record prefixes. The prefix of the last build is
+/// not recorded.
 const MAX_BUILDS: usize = 4;
 
-/// Converts a budget from the model's tokens to tokens counted here. Never increases it: a ratio
-/// below 1 is not relied on.
+/// Converts a budget from the model's tokens to tokens counted here. Never increases the budget: a
+/// ratio below 1 is not relied on.
 pub(crate) fn budget_in_own_tokens(budget: Tokens, ratio: Option<f64>) -> Tokens {
     Tokens::new((budget.get() as f64 / ratio.unwrap_or(1.0).max(1.0)) as u64)
 }

@@ -1,5 +1,5 @@
-//! Receives the answer of one model call: sends its pieces to the caller as they arrive, and collects
-//! them into the parts of one message.
+//! Receives the answer of one model call. Sends its pieces to the caller as they arrive, and
+//! collects them into the parts of one message.
 
 use std::time::{Duration, Instant};
 
@@ -19,9 +19,10 @@ use crate::failure::Failure;
 /// If the caller has stalled the stream for this long, the provider is not blamed for closing it.
 const READER_STALL: Duration = Duration::from_secs(1);
 
-/// The model's answer, parts in order. No parts: the output limit or a filter left none.
+/// The model's answer.
 #[derive(Debug)]
 pub(super) struct Answer {
+    /// In the order of the stream. Empty: the output limit or a filter left no content.
     pub(super) parts: Vec<Part>,
     pub(super) end: End,
     /// Whether the provider has reported its usage. Otherwise it is estimated.
@@ -49,7 +50,8 @@ pub(super) async fn receive(
     let mut stalled = Duration::ZERO;
     while let Some(piece) = stream.next().await {
         let piece = match piece {
-            // The provider's timeout runs while the caller reads slowly.
+            // The provider's timeout runs while the caller reads slowly, so the provider may have
+            // closed the stream for the caller's slowness.
             Err(CallFailure::Unavailable { .. }) if stalled >= READER_STALL => {
                 return Err(Failure::SlowReader.into());
             }
@@ -79,6 +81,7 @@ pub(super) async fn receive(
 #[derive(Debug, Default)]
 struct Draft {
     parts: Vec<Part>,
+    /// Bytes of the parts' texts, for [`MESSAGE_BYTES`].
     bytes: usize,
 }
 
@@ -93,7 +96,7 @@ enum DraftStep {
 }
 
 impl Draft {
-    /// Adds a piece. Fails on what an append would refuse.
+    /// Adds a piece. Fails if an append would refuse the message, or if the answer is empty.
     fn take(&mut self, piece: Piece) -> Result<DraftStep, CallFailure> {
         match piece {
             Piece::Text(text) => {
@@ -104,6 +107,7 @@ impl Draft {
                 }
                 Ok(DraftStep::Shown(Event::TextDelta(text)))
             }
+            // Not stored: the complete reasoning comes as `Piece::Reasoning`.
             Piece::Thought(text) => Ok(DraftStep::Shown(Event::ReasoningDelta(text))),
             Piece::Reasoning(part) => {
                 self.grow(part_text(&part).len())?;
@@ -112,9 +116,7 @@ impl Draft {
             }
             Piece::ToolUse { id, name, input } => {
                 if ![&id, &name].into_iter().all(|text| is_valid_id(text)) {
-                    return Err(CallFailure::Broken(
-                        "a tool call has an id or a name that cannot be",
-                    ));
+                    return Err(CallFailure::Broken("a tool call has an invalid id or name"));
                 }
                 self.grow(input.len())?;
                 self.push(Part::ToolUse {
@@ -136,6 +138,7 @@ impl Draft {
         }
     }
 
+    /// Counts bytes of the message. Fails if there are too many.
     fn grow(&mut self, bytes: usize) -> Result<(), CallFailure> {
         self.bytes += bytes;
         if self.bytes > MESSAGE_BYTES {
@@ -145,6 +148,7 @@ impl Draft {
         }
     }
 
+    /// Adds a part. Fails if there are too many.
     fn push(&mut self, part: Part) -> Result<(), CallFailure> {
         if self.parts.len() == PARTS_PER_MESSAGE {
             return Err(CallFailure::Broken("the answer has too many parts"));
@@ -224,7 +228,7 @@ mod tests {
             draft.take(piece).expect("taken");
         }
         let Ok(DraftStep::Finished(answer)) = draft.take(end()) else {
-            panic!("the end finishes it")
+            panic!("the last piece finishes the answer")
         };
         let text = |text: &str| Part::Text { text: text.into() };
         let tool = Part::ToolUse {
@@ -271,7 +275,7 @@ mod tests {
             usage: CallUsage::default(),
         });
         let Ok(DraftStep::Finished(answer)) = draft.take(filtered) else {
-            panic!("another try would end the same")
+            panic!("a filtered answer without content is no failure")
         };
         assert!(answer.parts.is_empty());
     }

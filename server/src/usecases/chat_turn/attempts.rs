@@ -30,7 +30,7 @@ use crate::{
     },
 };
 
-/// Most that an estimate exceeds a count, as a factor.
+/// An estimate of tokens is at most this many times the exact count.
 const MAX_OVERCOUNT: f64 = 1.3;
 
 /// An answer, and the figures of its context.
@@ -43,7 +43,7 @@ pub(super) struct ModelAnswer {
 }
 
 impl TurnRun {
-    /// The state before the first attempt.
+    /// The overflow guard before the first attempt.
     pub(super) fn overflow_guard(&self, model: &Model) -> OverflowGuard {
         OverflowGuard::new(
             model.window(),
@@ -53,7 +53,8 @@ impl TurnRun {
         )
     }
 
-    /// Builds the context of an attempt from the stored conversation.
+    /// Builds the context of an attempt from the stored conversation. If the attempt compacts, also
+    /// queues the checkpoint that makes the compaction permanent.
     pub(super) async fn build_context(
         &self,
         calls: &ProviderCalls<'_>,
@@ -70,7 +71,7 @@ impl TurnRun {
             Err(Failure::Budget(_)) => return Err(overflow(calls, guard).into()),
             built => built?,
         };
-        // Released before the call: the model may take minutes.
+        // Release the slot before the model is called, because the model may take minutes.
         built.reservation.release_large_slot();
         if guard.pressure() == Pressure::Compact {
             self.queue_compaction(&built).await;
@@ -82,6 +83,7 @@ impl TurnRun {
     }
 
     /// Calls the model with this context. Returns its answer, or why the context is too long.
+    /// Stores the window and the token count that the provider's refusal names.
     pub(super) async fn call_model(
         &self,
         calls: &mut ProviderCalls<'_>,
@@ -184,7 +186,7 @@ impl TurnRun {
                 ..PolicyOverrides::default()
             },
             dry_run: false,
-            ratio: guard.measured(),
+            ratio: guard.refusal_ratio(),
         }
     }
 
@@ -242,9 +244,8 @@ fn overflow(calls: &ProviderCalls<'_>, guard: &OverflowGuard) -> Overflow {
 
 /// The least number of tokens that the provider must have read, to detect a prompt that it
 /// truncated silently. Media are left out, because their count is a guess. The rest is divided by
-/// the most that an estimate exceeds a count. A stored ratio is applied only if it lowers the
-/// number: a wrong ratio would have every answer reported as truncated and so would never be
-/// corrected.
+/// [`MAX_OVERCOUNT`]. A stored ratio is applied only if it lowers the number: with a wrong ratio
+/// every answer would be reported as truncated, so the ratio would never be corrected.
 fn least_sent_tokens(built: &BuiltContext) -> Tokens {
     let text = built.context.total.less(media_tokens(&built.context)).get() as f64;
     Tokens::new((text * built.ratio.unwrap_or(1.0).min(1.0) / MAX_OVERCOUNT) as u64)

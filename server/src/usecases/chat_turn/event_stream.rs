@@ -1,4 +1,5 @@
-//! The channel of a turn's events to its caller. It is bounded: a slow reader slows the turn down.
+//! The channel of a turn's events to its caller. It holds few events: the turn waits for a slow
+//! reader.
 
 use std::pin::Pin;
 
@@ -17,18 +18,19 @@ pub(crate) type Events = Pin<Box<dyn Stream<Item = Result<pb::ChatResponse, Stat
 /// Most events that wait for a slow reader.
 const MAX_WAITING_EVENTS: usize = 16;
 
-/// The sending half.
+/// The turn's half of the channel.
 pub(super) struct EventSender(mpsc::Sender<pb::ChatResponse>);
 
 /// The caller has disconnected.
 #[derive(Debug)]
 pub(super) struct CallerGone;
 
-/// Sends the last event of a turn, or its failure. A channel of its own, so that the end of a turn
-/// never waits for a slow reader.
+/// Sends the last event of a turn, or its failure. It is a separate channel, so that the end of a
+/// turn never waits for a slow reader.
 pub(super) type FinalEventSender = oneshot::Sender<Result<pb::ChatResponse, Status>>;
 
-/// Creates the channel of one turn. The stream owns `kept_alive` until it has been read or dropped.
+/// Creates the channel of one turn. The stream owns `kept_alive` until all events have been read or
+/// the stream is dropped.
 pub(super) fn channel(kept_alive: impl Send + 'static) -> (EventSender, FinalEventSender, Events) {
     let (sender, events) = mpsc::channel(MAX_WAITING_EVENTS);
     let (final_event_sender, final_event_receiver) = oneshot::channel();

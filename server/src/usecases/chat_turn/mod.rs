@@ -1,13 +1,14 @@
 //! Turns that the server runs: store the prompt, build a context, call the model, store the answer.
-//! The steps are in this file. Each turn runs in a task of its own. When its caller disconnects, a
-//! turn stops before its answer is stored or finishes storing it.
+//! The steps are in this file. Each turn runs in a task of its own. If its caller disconnects, the
+//! turn stops. Once the model has answered, the turn still stores the answer.
 //!
-//! - `model.rs`: which model answers; admission of the call
-//! - `attempts.rs`: one context and one call; `overflow.rs`: what is tried if it is too long
-//! - `answer.rs`: the answer's stream, sent to the caller and collected as one message
+//! - `model.rs`: chooses the model, and has the call admitted
+//! - `attempts.rs`: builds one context and calls the model once
+//! - `overflow.rs`: decides what is tried next if a context is too long
+//! - `answer.rs`: sends the answer's stream to the caller, and collects it as one message
 //! - `store_answer.rs`: stores the answer and its usage
-//! - `replay.rs`: a turn that was answered before
-//! - `event_stream.rs`: the caller's events
+//! - `replay.rs`: sends the stored answer of a turn that was answered before
+//! - `event_stream.rs`: the channel of events to the caller
 
 mod answer;
 mod attempts;
@@ -59,12 +60,13 @@ pub(crate) struct TurnRequest {
     pub(crate) is_repeatable: bool,
     /// The prompt.
     pub(crate) messages: Arc<[Message]>,
+    /// The turn is refused unless this is the newest message. None: not checked.
     pub(crate) expected: Option<MessageId>,
     /// The model that the caller names.
     pub(crate) model: Option<String>,
     pub(crate) system_prompt: Option<String>,
     pub(crate) tools: Vec<Tool>,
-    /// Estimated tokens of the tools' descriptions.
+    /// Estimated tokens of the tools' names, descriptions and schemas.
     pub(crate) tools_tokens: Tokens,
     pub(crate) temperature: Option<f32>,
     /// Most tokens of the answer.
@@ -72,8 +74,8 @@ pub(crate) struct TurnRequest {
 }
 
 impl TurnRequest {
-    /// The append of the prompt. Its digest covers the messages alone: a turn whose model failed
-    /// may be repeated with another model.
+    /// The append of the prompt. Its digest covers only the messages, so that a turn whose model
+    /// failed may be repeated with another model.
     async fn prompt_append(&self, state: &ServerState, caller: Caller) -> Result<Append, Failure> {
         let prompt = AppendRequest {
             id: self.id,
@@ -87,15 +89,15 @@ impl TurnRequest {
             .for_chat_turn(Role::User))
     }
 
-    /// The request id of the answer's append. Longer than any that a caller can give, so that they
-    /// cannot collide.
+    /// The request id of the answer's append. It is longer than any that a caller can give, so that
+    /// the two cannot be equal.
     fn answer_id(&self) -> String {
         format!("{:-<ID_BYTES$}{}", "answer to ", self.request_id)
     }
 }
 
-/// The stored prompt of a turn, if it is this one message under this request id; None if there is
-/// none.
+/// The id of a turn's stored prompt, if the prompt has this request id and is this one message.
+/// None: no such prompt is stored. Fails if another prompt is stored with the request id.
 pub(crate) async fn find_prompt(
     state: &ServerState,
     caller: Caller,
@@ -191,7 +193,7 @@ pub(crate) fn begin(state: &ServerState, call: RpcCall, turn: TurnRequest) -> Ev
     events
 }
 
-/// How an admitted turn ended.
+/// How an admitted turn ended, if it did not fail.
 enum TurnOutcome {
     /// An earlier call with this request id had been answered.
     Replayed(Replay),
@@ -199,7 +201,7 @@ enum TurnOutcome {
     Answered(CompletedTurn),
 }
 
-/// How a turn stands before its answer is stored.
+/// How far an admitted turn has come before its answer is stored.
 enum PromptOutcome {
     /// An earlier call with this request id had been answered.
     AlreadyAnswered(Replay),
@@ -208,7 +210,8 @@ enum PromptOutcome {
 }
 
 impl TurnRun {
-    /// Runs the turn. A turn that is not admitted stores nothing; once it is, the prompt is stored.
+    /// Runs the turn. If its model call is not admitted (`model.rs`), it stores nothing. Otherwise
+    /// it stores its prompt before the model is called.
     async fn run_to_end(&self) -> Result<Done, TurnError> {
         let prompt = self
             .unless_interrupted(self.turn.prompt_append(&self.state, self.caller))
@@ -278,8 +281,8 @@ impl TurnRun {
             PromptOutcome::AlreadyAnswered(replay) => Ok(TurnOutcome::Replayed(replay)),
             PromptOutcome::Answered(ids, answer) => {
                 let completed = self.store_answer(lease, model, ids, answer).await?;
-                // Before the lease ends: the next turn relies on what this report says of the
-                // model.
+                // Report before the lease ends, because the next turn relies on what this report
+                // says about the model.
                 self.report(&completed).await;
                 Ok(TurnOutcome::Answered(completed))
             }
@@ -305,8 +308,8 @@ impl TurnRun {
         }
     }
 
-    /// Stores the prompt. If the conversation keeps no tool messages, and the rest of the prompt
-    /// does not end with a message of the user, nothing is stored: there is nothing to answer.
+    /// Stores the prompt. Fails, and stores nothing, if the conversation keeps no tool messages and
+    /// the rest of the prompt does not end with a message of the user: there is nothing to answer.
     async fn store_prompt(&self, prompt: &Append) -> Result<Appended, Failure> {
         self.state
             .storage_quota

@@ -12,8 +12,8 @@ use super::{TurnRun, store_answer::DB_DEADLINE};
 use crate::failure::Failure;
 
 impl TurnRun {
-    /// The model that the caller names; else the one of the conversation's policy, if it is
-    /// configured; else the server's.
+    /// The model that the caller names. Without one, the model of the conversation's policy, if it
+    /// is configured, else the server's default.
     pub(super) async fn choose_model(&self) -> Result<Arc<Model>, Failure> {
         let find = |name: &str| self.state.models.models.find(name).cloned();
         let conversation = self
@@ -21,8 +21,8 @@ impl TurnRun {
             .store
             .get_conversation(self.caller, self.turn.id)
             .await?;
-        if let Some(asked) = &self.turn.model {
-            return find(asked).ok_or_else(|| Failure::model_not_configured(asked.as_str()));
+        if let Some(name) = &self.turn.model {
+            return find(name).ok_or_else(|| Failure::model_not_configured(name.as_str()));
         }
         let policy_model = self
             .state
@@ -40,8 +40,8 @@ impl TurnRun {
             })
     }
 
-    /// Refuses a prompt with a media address that the model's provider would fetch and may not
-    /// know. Such media in stored messages are replaced by a description.
+    /// Refuses a prompt with a media address that the model's provider would fetch and that may not
+    /// be sent to it. In stored messages such media are replaced by a description.
     pub(super) fn check_media(&self, model: &Model) -> Result<(), Failure> {
         let messages = self.turn.messages.iter().enumerate();
         let mut blocked_media = messages.filter_map(|(index, message)| {
@@ -62,8 +62,8 @@ impl TurnRun {
         })
     }
 
-    /// Admits the call: gets the lease on the conversation's turn and on the tokens that the call
-    /// may take.
+    /// Has the call admitted. The call then holds the lease on the conversation's turn, and has
+    /// reserved the tokens that it may take.
     pub(super) async fn admit<'a>(&'a self, model: &'a Model) -> Result<AdmittedCall<'a>, Failure> {
         let tokens = self.estimate_reservation(model).await?;
         let gateway = ModelGateway::new(
@@ -81,6 +81,7 @@ impl TurnRun {
         })
     }
 
+    /// Estimates the tokens of the context and of the answer.
     async fn estimate_reservation(&self, model: &Model) -> Result<Tokens, Failure> {
         let overrides = PolicyOverrides {
             model: Some(model.name().to_owned()),

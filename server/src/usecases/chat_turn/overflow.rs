@@ -1,56 +1,61 @@
 //! Decides what is tried next when a context is too long for its model. Pure: no I/O.
 //!
-//! Steps: the whole context; tool results truncated; compacted to the window; compacted to three
-//! quarters of it, if a refusal has brought new information.
+//! A turn makes at most four attempts:
+//! 1. with the whole context;
+//! 2. with tool results truncated;
+//! 3. compacted to 95 % of what the answer leaves of the window;
+//! 4. compacted to 75 % of that, if a refusal has brought new information.
 
 use anneal_core::{context::Pressure, tokens::Tokens};
 
 use crate::usecases::model_calibration::MIN_WINDOW;
 
-/// Least tokens for the answer where the window seems full: the provider's count differs from ours.
+/// Least tokens for the answer where the window seems full. The provider's count may be lower than
+/// ours.
 const MIN_ANSWER_TOKENS: Tokens = Tokens::new(256);
 
-/// Percent of the window, less the answer, that a context may take. An estimate is at most 5 %
-/// below the count.
+/// The part of the window, less the answer, that a compacted context may take, in percent. An
+/// estimate is at most 5 % below the count.
 const FITTING_PERCENT: u64 = 95;
-/// Percent of the window that a context may take after a refusal has shown that our count is too low.
+/// The same part after a refusal has shown that our count is too low, in percent.
 const SMALLER_PERCENT: u64 = 75;
 
-/// The steps, in order.
+/// The attempts, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Whole,
     TruncatedResults,
-    /// Compacted and clipped to the window.
+    /// Compacted to [`FITTING_PERCENT`].
     Compacted,
-    /// Clipped to [`SMALLER_PERCENT`] of the window.
+    /// Compacted to [`SMALLER_PERCENT`].
     Smaller,
 }
 
-/// The state of a turn's attempts. Tokens are the model's unless stated otherwise.
+/// The state of a turn's attempts. Tokens are those that the model's provider counts, unless a
+/// comment says that they are counted here.
 #[derive(Debug, Clone)]
 pub(super) struct OverflowGuard {
     stage: Stage,
     /// The configured window.
     window: Tokens,
     /// The window that the provider has named in an error.
-    provider_window: Option<Tokens>,
+    learnt_window: Option<Tokens>,
     /// The stored ratio: the model's tokens per token counted here.
     ratio: Option<f64>,
     /// The ratio that an error of this turn has shown.
-    measured: Option<f64>,
+    refusal_ratio: Option<f64>,
     /// Most tokens that the model writes.
     output: Tokens,
     /// Most tokens of the answer that the caller asks for.
     requested_output: Option<Tokens>,
     /// Tokens of the tools' descriptions, counted here.
     tools: Tokens,
-    /// Tokens that the newest context sends, with the tools' descriptions; zero before the first.
+    /// Tokens of the newest context and the tools' descriptions; zero before the first context.
     context: Tokens,
 }
 
 impl OverflowGuard {
-    /// The state before the first attempt.
+    /// The guard before the first attempt.
     pub(super) const fn new(
         window: Tokens,
         output: Tokens,
@@ -60,9 +65,9 @@ impl OverflowGuard {
         Self {
             stage: Stage::Whole,
             window,
-            provider_window: None,
+            learnt_window: None,
             ratio: None,
-            measured: None,
+            refusal_ratio: None,
             output,
             requested_output,
             tools,
@@ -70,20 +75,16 @@ impl OverflowGuard {
         }
     }
 
-    /// Applies what is stored of the model: the policy's window, the window that its provider has
-    /// named, the ratio.
+    /// Applies what is stored about the model: the policy's window, the window that its provider
+    /// has named, and the ratio.
     pub(super) fn apply_stored_limits(
         &mut self,
         window: Option<Tokens>,
-        provider_window: Option<Tokens>,
+        learnt_window: Option<Tokens>,
         ratio: Option<f64>,
     ) {
         self.window = self.window.min(window.unwrap_or(self.window));
-        self.provider_window = self
-            .provider_window
-            .into_iter()
-            .chain(provider_window)
-            .min();
+        self.learnt_window = self.learnt_window.into_iter().chain(learnt_window).min();
         self.ratio = ratio;
     }
 
@@ -92,7 +93,7 @@ impl OverflowGuard {
         self.context = self.sent(own);
     }
 
-    /// Tokens that the newest context sends, with the tools' descriptions; zero before the first.
+    /// Tokens of the newest context and the tools' descriptions; zero before the first context.
     pub(super) const fn context(&self) -> Tokens {
         self.context
     }
@@ -100,13 +101,13 @@ impl OverflowGuard {
     /// Applies what an overflow error says: the window and the ratio.
     pub(super) fn apply_refusal(&mut self, window: Option<Tokens>, ratio: Option<f64>) {
         let window = window.filter(|window| *window >= MIN_WINDOW);
-        self.provider_window = self.provider_window.into_iter().chain(window).min();
-        self.measured = ratio.or(self.measured);
+        self.learnt_window = self.learnt_window.into_iter().chain(window).min();
+        self.refusal_ratio = ratio.or(self.refusal_ratio);
     }
 
     /// The ratio for the next context; None: the stored one.
-    pub(super) const fn measured(&self) -> Option<f64> {
-        self.measured
+    pub(super) const fn refusal_ratio(&self) -> Option<f64> {
+        self.refusal_ratio
     }
 
     /// The pressure on the next context.
@@ -118,44 +119,45 @@ impl OverflowGuard {
         }
     }
 
-    /// Most tokens of the next context; None: unlimited. Only the last steps have a budget, so that
-    /// the first ones leave out as little as possible.
+    /// Most tokens of the next context; None: unlimited. Only the compacted attempts have a budget,
+    /// so that the first ones leave out as little as possible.
     pub(super) fn budget(&self) -> Option<Tokens> {
         let percent = match self.stage {
             Stage::Whole | Stage::TruncatedResults => return None,
             Stage::Compacted => FITTING_PERCENT,
             Stage::Smaller => SMALLER_PERCENT,
         };
-        Some(self.left(percent).less(self.counted(self.tools)))
+        Some(self.left(percent).less(self.model_tokens(self.tools)))
     }
 
-    /// This percentage of the window less the answer.
+    /// This percentage of what the answer leaves of the window.
     fn left(&self, percent: u64) -> Tokens {
         Tokens::new(self.window().less(self.answer_tokens()).get() * percent / 100)
     }
 
-    /// Tokens that a context of `own` tokens (counted here) sends, with the tools' descriptions.
+    /// Tokens of a call: a context of `own` tokens (counted here) and the tools' descriptions.
     fn sent(&self, own: Tokens) -> Tokens {
-        self.counted(own) + self.counted(self.tools)
+        self.model_tokens(own) + self.model_tokens(self.tools)
     }
 
-    /// Tokens sent, counted here.
+    /// Tokens of a call, counted here: a context of `own` tokens and the tools' descriptions.
     pub(super) fn own_tokens(&self, own: Tokens) -> Tokens {
         own + self.tools
     }
 
-    /// Whether the provider is known to refuse a context of this size. A configured window does not
-    /// prove that; a window that the provider has named does.
+    /// Whether to skip a call of this size, because the provider is known to refuse it. A
+    /// configured window does not prove that; a window that the provider has named does. Calls with
+    /// a compacted context are never skipped.
     pub(super) fn will_be_refused(&self, sent: Tokens) -> bool {
-        let proven = matches!(self.stage, Stage::Whole | Stage::TruncatedResults);
-        proven
+        let may_skip = matches!(self.stage, Stage::Whole | Stage::TruncatedResults);
+        may_skip
             && self
-                .provider_window
+                .learnt_window
                 .is_some_and(|window| sent + self.answer_tokens() > window)
     }
 
     /// Tokens reserved for the answer: what the caller asks for, else a quarter of the window. At
-    /// most what the model writes, and half of the window.
+    /// most what the model can write, and half of the window, so that half is left for the context.
     pub(super) fn answer_tokens(&self) -> Tokens {
         let window = self.window().get();
         let most = self
@@ -173,15 +175,14 @@ impl OverflowGuard {
 
     /// The smaller of the configured window and the one that the provider has named.
     pub(super) fn window(&self) -> Tokens {
-        self.provider_window.map_or(self.window, |provider_window| {
-            provider_window.min(self.window)
-        })
+        self.learnt_window
+            .map_or(self.window, |learnt_window| learnt_window.min(self.window))
     }
 
-    /// Moves to the next step after a context of `own` tokens was refused. False if no step is
-    /// left.
+    /// Moves to the next attempt after a context of `own` tokens (counted here) was too long. False
+    /// if no attempt is left.
     pub(super) fn advance(&mut self, own: Tokens) -> bool {
-        let ratio = self.measured.or(self.ratio);
+        let ratio = self.refusal_ratio.or(self.ratio);
         let sent = Self {
             ratio,
             ..self.clone()
@@ -190,8 +191,8 @@ impl OverflowGuard {
         self.stage = match self.stage {
             Stage::Whole => Stage::TruncatedResults,
             Stage::TruncatedResults => Stage::Compacted,
-            // The refused context fitted what was known then, so a smaller one is tried only if the
-            // refusal brought new information.
+            // The refused context fitted the window and the ratio that were known then. A smaller
+            // one is tried only if the refusal has changed them.
             Stage::Compacted if sent > self.left(FITTING_PERCENT) => Stage::Smaller,
             Stage::Compacted | Stage::Smaller => return false,
         };
@@ -213,7 +214,8 @@ impl OverflowGuard {
         matches!(self.stage, Stage::Smaller)
     }
 
-    fn counted(&self, own: Tokens) -> Tokens {
+    /// Converts tokens counted here to the model's.
+    fn model_tokens(&self, own: Tokens) -> Tokens {
         Tokens::new((own.get() as f64 * self.ratio.unwrap_or(1.0)).ceil() as u64)
     }
 }
@@ -263,7 +265,7 @@ mod tests {
             "three quarters of what the answer leaves"
         );
         guard.apply_refusal(Some(tokens(1_000)), None);
-        assert!(!guard.advance(tokens(2_250)), "and no other");
+        assert!(!guard.advance(tokens(2_250)), "no attempt is left");
     }
 
     #[test]
@@ -271,7 +273,7 @@ mod tests {
         let mut guard = guard(8_000);
         assert!(guard.advance(tokens(9_000)) && guard.advance(tokens(9_000)));
         guard.apply_refusal(None, Some(1.5));
-        assert_eq!(guard.measured(), Some(1.5));
+        assert_eq!(guard.refusal_ratio(), Some(1.5));
         assert!(guard.advance(tokens(6_000)));
     }
 

@@ -17,7 +17,7 @@ pub(super) struct Replay {
 }
 
 impl TurnRun {
-    /// The prompt and the answer stored under this request id; None if it has no answer yet.
+    /// The prompt and the answer that are stored under this request id. None: there is no answer.
     pub(super) async fn find_replay(&self, prompt: &Append) -> Result<Option<Replay>, Failure> {
         let Some(stored) = self.state.store.find_append(self.caller, prompt).await? else {
             return Ok(None);
@@ -28,7 +28,7 @@ impl TurnRun {
             .map(|answer| Replay { stored, answer }))
     }
 
-    /// The answer stored under this request id.
+    /// The answer that is stored under this request id. None: there is none.
     pub(super) async fn find_answer(
         &self,
     ) -> Result<Option<WithReservation<StoredAnswer>>, Failure> {
@@ -60,7 +60,7 @@ impl TurnRun {
         }))
     }
 
-    /// Sends the stored answer's events.
+    /// Sends the events of the stored answer, and returns the last one.
     pub(super) async fn replay(
         &self,
         Replay { stored, answer }: Replay,
@@ -100,7 +100,7 @@ impl TurnRun {
     }
 }
 
-/// The event that the caller saw for a part; None for parts that are not sent.
+/// The event for a part of the answer. None: such a part is not sent.
 fn event(part: Part) -> Option<Event> {
     match part {
         Part::Text { text } => Some(Event::TextDelta(text)),

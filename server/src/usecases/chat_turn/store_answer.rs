@@ -31,7 +31,7 @@ pub(super) const DB_DEADLINE: Duration = Duration::from_secs(5);
 pub(super) struct CompletedTurn {
     model: String,
     message_ids: Vec<i64>,
-    /// 0: the conversation keeps nothing of the answer.
+    /// The id of the answer's message. 0: the conversation keeps nothing of the answer.
     answer: i64,
     stop: StopReason,
     usage: CallUsage,
@@ -40,7 +40,7 @@ pub(super) struct CompletedTurn {
 }
 
 impl TurnRun {
-    /// Stores the answer if the turn still holds its lease: after a lost lease another turn may
+    /// Stores the answer. Fails if the turn no longer holds its lease, because another turn may
     /// have begun.
     pub(super) async fn store_answer(
         &self,
@@ -115,6 +115,7 @@ impl TurnRun {
         }
     }
 
+    /// Renews the lease and stores the answer. None: the conversation keeps nothing of it.
     async fn store_once(
         &self,
         lease: CallLease<'_>,
@@ -135,7 +136,7 @@ impl TurnRun {
         Ok(stored.messages.first().map(|message| message.id.0))
     }
 
-    /// The store for the queries at the end of a turn.
+    /// The store with the deadline of queries at the end of a turn.
     fn store_after_answer(&self) -> Store {
         self.state.store.clone().with_deadline(DB_DEADLINE)
     }
@@ -164,13 +165,14 @@ impl TurnRun {
     /// Reports the usage of the answer's call, as ReportUsage does. A failure is only logged.
     pub(super) async fn report(&self, completed: &CompletedTurn) {
         let usage = &completed.usage;
-        // A repeated call finds the answer's usage under this id. A call without a stored answer
-        // gets an id of its own.
+        // A repeated turn finds the usage under the answer's id. A turn without a stored answer has
+        // no such id, so its report gets a random one.
         let request_id = if completed.answer > 0 {
             self.turn.answer_id()
         } else {
             uuid::Uuid::new_v4().to_string()
         };
+        // The digest of the answer's id is enough: each answer has one call to report.
         let report = UsageReport {
             request_id,
             digest: digest::of_fields([completed.answer.to_be_bytes().as_slice()]),

@@ -16,22 +16,23 @@ use tokio::{sync::Notify, time::timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::{Code, Response, Status};
 
-use super::Changes;
+use super::EventStream;
 use crate::{failure::Failure, watch_registry::BudgetPermit};
 
 /// Most events that wait for their reader.
 const MAX_WAITING_EVENTS: usize = 16;
-/// How long a reader may take nothing after its watch has ended.
+/// How long a reader may take no event after its watch has ended.
 const DRAIN_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The watcher's half.
+/// The watcher's half of the channel.
 pub(super) struct EventSender {
     channel: Arc<EventChannel>,
+    /// How long the reader may take no event.
     stall: Duration,
     disconnected: CancellationToken,
 }
 
-/// The reader's half.
+/// The reader's half of the channel.
 struct Reader {
     channel: Arc<EventChannel>,
     _disconnected: DropGuard,
@@ -54,8 +55,9 @@ struct ChannelState {
     permits: Vec<BudgetPermit>,
     /// The position of the last event that the reader took.
     position: String,
-    /// How the watch ended; None after the reader has taken it.
+    /// Why the watch has ended. None before the end, and after the reader has taken the status.
     end: Option<Status>,
+    /// Whether the watch has ended.
     is_over: bool,
     reader: Option<Waker>,
 }
@@ -71,22 +73,22 @@ struct Waiting {
 pub(super) struct ReaderTooSlow;
 
 /// Creates the channel of one watch.
-pub(super) fn channel(stall: Duration) -> (EventSender, Response<Changes>) {
+pub(super) fn channel(stall: Duration) -> (EventSender, Response<EventStream>) {
     let (channel, disconnected) = (Arc::<EventChannel>::default(), CancellationToken::new());
     let reader = Reader {
         channel: Arc::clone(&channel),
         _disconnected: disconnected.clone().drop_guard(),
     };
-    let mut changes = Response::new(Box::pin(reader) as Changes);
+    let mut stream = Response::new(Box::pin(reader) as EventStream);
     // `split_body` finds the channel in the response.
-    changes.extensions_mut().insert(Arc::clone(&channel));
+    stream.extensions_mut().insert(Arc::clone(&channel));
     (
         EventSender {
             channel,
             stall,
             disconnected,
         },
-        changes,
+        stream,
     )
 }
 
@@ -95,8 +97,8 @@ impl EventChannel {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The first piece of an encoded event; keeps the rest. Pieces are copies: a slice would keep
-    /// the whole event in memory.
+    /// Takes the first piece of an encoded event, of at most `most` bytes, and keeps the rest. A
+    /// piece is a copy: a slice would keep the whole event in memory.
     pub(super) fn first_piece(&self, whole: Bytes, most: usize) -> Bytes {
         if whole.len() <= most {
             return whole;
@@ -105,7 +107,7 @@ impl EventChannel {
         self.next_piece(most).unwrap_or_default()
     }
 
-    /// The next piece; None if the whole event is in the connection.
+    /// Takes the next piece of the event. None: the whole event was taken.
     pub(super) fn next_piece(&self, most: usize) -> Option<Bytes> {
         let mut state = self.state();
         if state.rest.is_empty() {
@@ -137,7 +139,7 @@ impl ChannelState {
 }
 
 impl EventSender {
-    /// Sends an event and its permit; waits while [`MAX_WAITING_EVENTS`] wait already.
+    /// Sends an event and its permit. Waits while [`MAX_WAITING_EVENTS`] events wait already.
     pub(super) async fn send(
         &self,
         event: pb::ConversationEvent,
@@ -171,7 +173,8 @@ impl EventSender {
         self.channel.state().position.clone()
     }
 
-    /// Ends the watch after the events that wait. Events for a reader that is too slow are dropped.
+    /// Ends the watch with this failure, and returns its status code. The reader still gets the
+    /// waiting events, unless the failure is that the reader is too slow.
     pub(super) fn end(&self, failure: Failure) -> Code {
         let mut state = self.channel.state();
         if matches!(failure, Failure::WatcherTooSlow { .. }) {

@@ -1,11 +1,13 @@
-//! Watches of conversations. Nothing is written or pushed for a watch: one poll per server process
-//! reads the heads of all watched conversations, and each watcher whose conversation has changed
-//! reads what is new after its own position. `watch_registry/` holds the watched conversations, the
-//! poll, and the budget of bytes that all watchers hold.
+//! Watches of conversations. Nothing is written or pushed for a watch. One poll per server process
+//! reads the heads of all watched conversations. A head says how far a conversation has got: its
+//! newest message, last counted message, last change and dead jobs. If a head has changed, each
+//! watcher of the conversation reads what is new after its own position. `watch_registry/` holds
+//! the watched conversations, the poll, and the budget of bytes that all watchers hold.
 //!
 //! - `watcher.rs`: one watch; reads and sends what is new
 //! - `position.rs`: where a watch can resume
-//! - `event_channel.rs`: the reader's events; `split_body.rs`: their bytes in the connection
+//! - `event_channel.rs`: the channel of events to the reader
+//! - `split_body.rs`: splits encoded events into pieces for the connection
 
 mod event_channel;
 mod position;
@@ -33,7 +35,8 @@ use crate::{
 };
 
 /// The stream of events that the reader reads.
-pub(crate) type Changes = Pin<Box<dyn Stream<Item = Result<pb::ConversationEvent, Status>> + Send>>;
+pub(crate) type EventStream =
+    Pin<Box<dyn Stream<Item = Result<pb::ConversationEvent, Status>> + Send>>;
 
 /// The parsed request of a watch.
 pub(crate) struct Ask {
@@ -45,17 +48,17 @@ pub(crate) struct Ask {
 
 /// Where a watch starts.
 pub(crate) enum Start {
-    /// At the current head.
+    /// At the current head: only new events are sent.
     Now,
-    /// After this message, with what has happened to later messages.
+    /// After this message. Earlier events of later messages are sent first.
     After(MessageId),
     /// After the event with this position.
     Position(String),
 }
 
 /// Starts a watch in a task of its own. Returns its events.
-pub(crate) fn begin(state: &ServerState, call: RpcCall, ask: Ask) -> Response<Changes> {
-    let (events, changes) = event_channel::channel(state.watch_registry.stall());
+pub(crate) fn begin(state: &ServerState, call: RpcCall, ask: Ask) -> Response<EventStream> {
+    let (events, stream) = event_channel::channel(state.watch_registry.stall());
     let span = call.span();
     let state = state.clone();
     let work = async move {
@@ -77,5 +80,5 @@ pub(crate) fn begin(state: &ServerState, call: RpcCall, ask: Ask) -> Response<Ch
         PollWatchdog::for_task("watch"),
         work.instrument(span),
     ));
-    changes
+    stream
 }

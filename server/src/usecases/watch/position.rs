@@ -1,5 +1,5 @@
-//! The position of a watch. As text it is opaque, bound to one conversation, and strictly checked,
-//! because clients send it back.
+//! The position of a watch: which events it has sent. Clients get it as an opaque text and send it
+//! back to resume. The text is valid only for its conversation, and is strictly checked.
 
 use std::collections::BTreeMap;
 
@@ -15,17 +15,17 @@ use crate::failure::Failure;
 
 /// The version of the format.
 const VERSION: u8 = 1;
-/// Bytes of the seal before the payload.
+/// Bytes of the seal, which stands before the payload.
 const SEAL_BYTES: usize = 8;
 /// Bytes of a payload without dead jobs: the version and five numbers.
 const FIXED_BYTES: usize = 1 + 5 * 8;
 /// Bytes of one dead job: its kind and the time of its death.
 const DEAD_JOB_BYTES: usize = 1 + 8;
-/// Most kinds of jobs in a position, so that its text stays within 128 characters.
+/// Most kinds of jobs in a position. It keeps the text within 128 characters.
 const MAX_KINDS: usize = 5;
 
-/// The scope in which a position is valid: a tenant's conversation and its creation time, because an
-/// id may be used again.
+/// The scope in which a position is valid: one conversation of one tenant. It includes the time of
+/// creation, because a conversation id may be used again.
 pub(crate) struct PositionScope(Vec<u8>);
 
 impl PositionScope {
@@ -49,20 +49,22 @@ impl PositionScope {
     }
 }
 
-/// Everything up to here has been sent.
+/// The position of a watch: everything up to here has been sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Position {
     /// The last message that was sent.
     pub(super) last: MessageId,
-    /// The last message whose count was sent.
+    /// The last message whose token count was sent.
     pub(super) counted: MessageId,
     /// The last change that was sent.
     pub(super) change: i64,
-    /// Changes up to this one precede the watch; they are sent only for messages after `beyond`.
+    /// The last change before the watch began. Changes up to this one are sent only for messages
+    /// after `beyond`.
     pub(super) replayed: i64,
-    /// See `replayed`.
+    /// The message that the watch was started after. [`MessageId::NONE`]: no earlier events are
+    /// sent.
     pub(super) beyond: MessageId,
-    /// The last death that was sent, by kind of job.
+    /// By kind of job: when the dead job that was sent last was given up.
     pub(super) dead: BTreeMap<i16, Micros>,
 }
 
@@ -79,7 +81,7 @@ impl Position {
         }
     }
 
-    /// The position after a message: what has happened to later messages is still to be sent.
+    /// The position after a message: the earlier events of later messages are still to be sent.
     pub(super) fn after(head: &ConversationHead, message: MessageId) -> Result<Self, Failure> {
         if message > head.last {
             return Err(Failure::invalid(
@@ -112,7 +114,7 @@ impl Position {
         if scope.seal(payload) != seal {
             return Err(invalid_position());
         }
-        let position = Self::read(payload).ok_or_else(invalid_position)?;
+        let position = Self::decode(payload).ok_or_else(invalid_position)?;
         let is_reached = position.last <= head.last
             && position.counted <= head.counted
             && position.change <= head.change;
@@ -123,7 +125,8 @@ impl Position {
         }
     }
 
-    fn read(payload: &[u8]) -> Option<Self> {
+    /// Decodes a payload. None: it does not have the form of one.
+    fn decode(payload: &[u8]) -> Option<Self> {
         let (fixed, dead) = payload.split_at_checked(FIXED_BYTES)?;
         let (version, numbers) = fixed.split_first()?;
         let (dead, rest) = dead.as_chunks::<DEAD_JOB_BYTES>();
@@ -207,39 +210,39 @@ mod tests {
     }
 
     #[test]
-    fn a_position_survives_its_text_and_the_text_is_short() {
+    fn a_position_is_the_same_after_it_was_encoded_and_its_text_is_short() {
         let head = head();
         let scope = scope(1, &head);
         let replaying = Position {
             change: 3,
             dead: head.dead.clone(),
-            ..Position::after(&head, MessageId(9)).expect("there")
+            ..Position::after(&head, MessageId(9)).expect("the message exists")
         };
         for position in [Position::now(&head), replaying] {
             let text = position.text(&scope);
             assert!(text.len() <= 128, "{} characters", text.len());
             assert_eq!(
-                Position::parse(&text, &scope, &head).expect("ours"),
+                Position::parse(&text, &scope, &head).expect("is a position"),
                 position
             );
         }
     }
 
     #[test]
-    fn a_position_is_good_only_for_its_own_conversation() {
+    fn a_position_is_valid_only_for_its_own_conversation() {
         let head = head();
         let text = Position::now(&head).text(&scope(1, &head));
         assert!(
             Position::parse(&text, &scope(2, &head), &head).is_err(),
             "another conversation"
         );
-        let anew = ConversationHead {
+        let created_later = ConversationHead {
             created: Micros(8),
             ..head.clone()
         };
         assert!(
-            Position::parse(&text, &scope(1, &anew), &anew).is_err(),
-            "one made anew under the same id"
+            Position::parse(&text, &scope(1, &created_later), &created_later).is_err(),
+            "a later conversation with the same id"
         );
         let behind = ConversationHead {
             last: MessageId(1),
@@ -247,7 +250,7 @@ mod tests {
         };
         assert!(
             Position::parse(&text, &scope(1, &head), &behind).is_err(),
-            "it has not come so far"
+            "the conversation's newest message is before the position"
         );
     }
 
@@ -256,7 +259,7 @@ mod tests {
         let head = head();
         let scope = scope(1, &head);
         let text = Position::now(&head).text(&scope);
-        let bytes = URL_SAFE_NO_PAD.decode(&text).expect("ours");
+        let bytes = URL_SAFE_NO_PAD.decode(&text).expect("is base64");
         for index in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[index] ^= 1;

@@ -1,6 +1,6 @@
-//! Splits the body of a watch's response into the pieces in which every answer is sent
-//! ([`traffic`](crate::traffic)). It does so here, so that the pieces that a reader does not take
-//! can be dropped while the watch goes on.
+//! Splits the body of a watch's response into pieces of the size in which every answer is sent
+//! ([`traffic`](crate::traffic)). The pieces wait in the watch's event channel, which can drop
+//! those that a reader does not take.
 
 use std::{
     pin::Pin,
@@ -22,7 +22,8 @@ struct SplitBodyFrames {
     channel: Arc<EventChannel>,
 }
 
-/// Splits the body of a response that carries the channel of a watch; returns others unchanged.
+/// Splits the body of a response that carries the channel of a watch. Other responses are returned
+/// unchanged.
 pub(crate) fn split_body(mut response: Response<Body>) -> Response<Body> {
     match response.extensions_mut().remove::<Arc<EventChannel>>() {
         Some(channel) => response.map(|body| Body::new(SplitBodyFrames { body, channel })),

@@ -26,9 +26,10 @@ use crate::{
     watch_registry::{BudgetPermit, HEADS_TIMEOUT, HeadUpdate, PAGE_TIMEOUT},
 };
 
-/// Messages, or changes, of one page.
+/// Most messages, or changes, of one page.
 const PAGE_MESSAGES: i64 = PAGE_DEFAULT;
 
+/// One watch under way.
 pub(super) struct Watcher<'a> {
     state: &'a ServerState,
     /// The store that pages are read from.
@@ -74,7 +75,7 @@ impl<'a> Watcher<'a> {
     async fn follow(&self) -> Result<Infallible, Failure> {
         // Subscribed before the head is read, so that no change between the two is missed.
         let mut updates = self.state.watch_registry.subscribe(self.caller, self.id);
-        let mut head = self.head().await?;
+        let mut head = self.read_head().await?;
         let scope = PositionScope::of(self.caller, self.id, &head);
         let position = match &self.ask.start {
             Start::Now => Position::now(&head),
@@ -163,15 +164,15 @@ impl<'a> Watcher<'a> {
         Ok(())
     }
 
-    /// Reads a page of messages; a long one on a blocking thread.
+    /// Reads a page of messages, on a blocking thread if it has more than [`LONG_QUERY_BYTES`].
     async fn read_messages(&self, page: PageAsk) -> Result<Vec<StoredMessage>, Failure> {
-        let (caller, id, short) = (
+        let (caller, id, read_budget) = (
             self.caller,
             self.id,
             ReadBudget::unreserved(LONG_QUERY_BYTES),
         );
         if let ContentRead::Read { value, .. } = self
-            .read(|store| store.list_messages_after(caller, id, page, &short))
+            .read(|store| store.list_messages_after(caller, id, page, &read_budget))
             .await?
         {
             return Ok(value);
@@ -190,8 +191,8 @@ impl<'a> Watcher<'a> {
         }
     }
 
-    /// Sends the next page of changes up to this head. Later changes may refer to messages that
-    /// have not been sent.
+    /// Sends the next page of changes, at most up to this head: later changes may refer to messages
+    /// that have not been sent.
     async fn send_changes(
         &self,
         head: &ConversationHead,
@@ -212,12 +213,14 @@ impl<'a> Watcher<'a> {
             cursor.position.change = change.id;
             cursor.send(change_event(change)).await?;
         }
+        // Skips the changes that this watch does not get.
         if is_last {
             cursor.position.change = head.change;
         }
         Ok(())
     }
 
+    /// Sends the jobs that were given up since the position.
     async fn send_job_deaths(&self, cursor: &mut Cursor<'_>) -> Result<(), Failure> {
         for job in self
             .read(|store| store.read_dead_jobs(self.caller, self.id))
@@ -231,7 +234,7 @@ impl<'a> Watcher<'a> {
         Ok(())
     }
 
-    async fn head(&self) -> Result<ConversationHead, Failure> {
+    async fn read_head(&self) -> Result<ConversationHead, Failure> {
         let key = (self.caller.tenant(), self.id);
         self.store
             .clone()
@@ -242,13 +245,14 @@ impl<'a> Watcher<'a> {
             .ok_or_else(not_found)
     }
 
-    async fn read<'s, T, R>(&'s self, ask: impl Fn(&'s Store) -> R) -> Result<T, Failure>
+    /// Runs a query under the watchers' limit of concurrent reads.
+    async fn read<'s, T, R>(&'s self, query: impl Fn(&'s Store) -> R) -> Result<T, Failure>
     where
         R: Future<Output = Result<T, StoreError>>,
     {
         self.state
             .watch_registry
-            .read(self.caller.tenant(), || ask(&self.store))
+            .read(self.caller.tenant(), || query(&self.store))
             .await
     }
 }
@@ -283,6 +287,7 @@ impl Cursor<'_> {
             .map_err(|_| self.too_slow())
     }
 
+    /// The failure of a watch whose reader is too slow. Counts it in the metrics.
     fn too_slow(&self) -> Failure {
         metrics::counter!("watchers_dropped_total").increment(1);
         Failure::WatcherTooSlow {
@@ -291,7 +296,7 @@ impl Cursor<'_> {
     }
 }
 
-/// Whether a job has died since this position.
+/// Whether a job was given up since this position.
 fn has_new_death(head: &ConversationHead, position: &Position) -> bool {
     head.dead
         .iter()

@@ -1,6 +1,6 @@
-//! One append by itself: in one statement that waits for nothing, or under the lock of its
-//! conversation. Only under the lock it is certain what the conversation keeps of the append, and
-//! why it is refused. Finds an earlier append with the same request id.
+//! Stores one append by itself: in one statement that does not wait for locks, or under its
+//! conversation's lock. Only under the lock it is certain which messages the conversation keeps,
+//! and why the append is refused. Also finds an earlier append with the same request id.
 
 use anneal_core::{caller::Caller, message::MessageId};
 
@@ -17,8 +17,8 @@ use crate::{
     rows::tokens,
 };
 
-/// Stores one append in one statement. None: nothing was stored, because another transaction holds
-/// the conversation or because the append is refused.
+/// Stores one append in one statement. Returns None if nothing was stored, because another
+/// transaction holds the conversation or because the append is refused.
 pub(super) async fn store_alone(
     db: &mut PooledConnection,
     caller: Caller,
@@ -45,8 +45,8 @@ pub(super) async fn store_alone(
     }
 }
 
-/// Stores one append under its conversation's lock, for which it waits. Stores `rest` instead if
-/// the conversation keeps no tool messages.
+/// Waits for the lock of the append's conversation and stores the append. If the conversation keeps
+/// no tool messages, stores `rest` instead: the append without them.
 pub(super) async fn store_under_lock(
     db: &mut PooledConnection,
     caller: Caller,
@@ -74,7 +74,7 @@ pub(super) async fn store_under_lock(
     } else {
         check_newest(append, head.last_message_id)?;
         if kept.message_count() > 0 {
-            // Nothing else can have refused it.
+            // Every other reason for a refusal was checked above.
             return Err(StoreError::NotFound(Entity::Conversation));
         }
         record_empty(&mut tx, caller, append).await?
@@ -91,9 +91,9 @@ fn check_newest(append: &Append, actual: MessageId) -> Result<(), StoreError> {
     }
 }
 
-/// Records the request id of an append of which no message is kept, so that repetitions have the
-/// same effect. Chat turns are not recorded: a repeated turn may be stored after all, because the
-/// model answers something else or because the conversation has come to keep tool messages.
+/// Records the request id of an append of which no message is kept, so that a repetition has the
+/// same effect. Does not record chat turns: a repeated turn can be stored, if the model answers
+/// something else or if the conversation keeps tool messages by then.
 async fn record_empty(
     db: &mut BoundedConnection,
     caller: Caller,
@@ -122,7 +122,7 @@ async fn insert_one(
     Ok(done.into_iter().next().unwrap_or(AppendOutcome::LockBusy))
 }
 
-/// Stores one append in the caller's transaction, to a conversation that nothing else can see yet.
+/// Stores one append in the caller's transaction, which has created the conversation.
 pub(crate) async fn append_in_transaction(
     db: &mut BoundedConnection,
     caller: Caller,

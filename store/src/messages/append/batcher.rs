@@ -1,6 +1,7 @@
-//! Batches appends: appends that wait at the same time share a statement. A worker takes all
-//! appends that are waiting, never waits for more, and answers after their commit. An append that
-//! cannot be stored with the others goes back to its caller, which stores it alone.
+//! Batches appends: appends that wait at the same time share a statement. Batch workers, which are
+//! tasks of this process, do this. A batch worker takes the appends that are waiting, does not wait
+//! for more, and answers after the commit. An append that cannot be stored with the others goes
+//! back to its caller, which stores it alone.
 
 use std::{io, num::NonZeroU32, sync::Arc, time::Duration};
 
@@ -31,33 +32,36 @@ use crate::{
     policy_defaults::PolicyDefaults,
 };
 
-/// How often an append is skipped because another transaction holds its conversation. After that
-/// its caller stores it alone, and waits for the lock.
+/// How often a batch skips an append because another transaction holds its conversation. After that
+/// the caller stores the append alone, and waits for the lock.
 const MAX_SKIPS: u8 = 4;
 
 /// How long a batch may take, in seconds: as long as callers without a deadline of their own wait.
-/// Nothing else notices that a connection is dead.
+/// Without this limit, a batch worker would wait for ever on a dead connection.
 const BATCH_SECONDS: u64 = DEADLINE_DEFAULT_SECONDS;
 
-/// Kibibytes of content that may wait for workers. Appends of callers that have gone away stay
-/// until a worker takes them: while the database does not answer, they must not fill the memory.
+/// Most kibibytes of content that may wait for batch workers. An append waits until a batch worker
+/// takes it, even if its caller has disconnected. So without a limit, appends could fill the memory
+/// while the database does not answer.
 const PENDING_KIB: u32 = 64 * 1024;
 
-/// The workers that batch a store's appends.
+/// The batch workers of a store.
 pub(crate) struct AppendBatcher {
     senders: Vec<UnboundedSender<PendingAppend>>,
+    /// One permit per kibibyte of content that may wait.
     memory: Arc<Semaphore>,
 }
 
 impl AppendBatcher {
-    /// Starts `count` workers, each with at most one connection at a time. They end with the store.
+    /// Starts `count` batch workers, each with at most one connection at a time. They end when the
+    /// store is dropped.
     pub(super) fn start(
         count: NonZeroU32,
         writes: &Pool,
         policy_defaults: &Arc<PolicyDefaults>,
     ) -> Self {
         let worker = |_| {
-            // The memory permits bound the channel.
+            // The channel needs no bound of its own: the memory permits limit what it holds.
             let (sender, incoming) = mpsc::unbounded_channel();
             let worker = BatchWorker {
                 incoming,
@@ -76,7 +80,7 @@ impl AppendBatcher {
         }
     }
 
-    /// Appends in a batch. All appends of one conversation go to the same worker, which never
+    /// Appends in a batch. All appends of one conversation go to the same batch worker, which never
     /// stores two of them at once.
     pub(super) async fn append(&self, caller: Caller, append: &Append) -> BatchAnswer {
         let kibibytes = append.content_bytes().div_ceil(1024) as u32 + 1;
@@ -92,11 +96,13 @@ impl AppendBatcher {
             _memory: memory,
         };
         let worker = self.worker_of(append.conversation);
-        // A worker that has ended, or panicked while it stored, does not know the outcome.
         if worker.send(waiting).is_err() {
             return BatchAnswer::StoreAlone;
         }
-        answered.await.unwrap_or_else(|_| outcome_unknown(append))
+        // No answer comes if the batch worker panicked, perhaps while it stored this append.
+        answered
+            .await
+            .unwrap_or_else(|_| answer_to_unknown_outcome(append))
     }
 
     fn worker_of(&self, id: ConversationId) -> &UnboundedSender<PendingAppend> {
@@ -104,8 +110,9 @@ impl AppendBatcher {
     }
 }
 
-/// The answer if it is unknown whether an append was stored. With a request id it can be repeated.
-fn outcome_unknown(append: &Append) -> BatchAnswer {
+/// The answer if it is unknown whether an append was stored. An append with a request id can be
+/// repeated, because it is stored only once.
+fn answer_to_unknown_outcome(append: &Append) -> BatchAnswer {
     if append.request_id.is_some() {
         return BatchAnswer::StoreAlone;
     }
@@ -141,11 +148,12 @@ impl BatchWorker {
             match connection {
                 Ok(_) if batch.is_empty() => {}
                 Ok(connection) => self.store(connection, batch).await,
-                Err(error) => refuse(batch, &error),
+                Err(error) => fail_batch(batch, &error),
             }
         }
     }
 
+    /// Stores a batch and answers its callers.
     async fn store(&mut self, connection: UnscopedConnection, batch: Vec<PendingAppend>) {
         let appends: Vec<_> = batch
             .iter()
@@ -170,8 +178,8 @@ impl BatchWorker {
                     batch.len()
                 );
                 for waiting in batch {
-                    let answer = outcome_unknown(&waiting.append);
-                    // The caller may have gone away.
+                    let answer = answer_to_unknown_outcome(&waiting.append);
+                    // Fails if the caller has disconnected.
                     let _ = waiting.answer.send(answer);
                 }
             }
@@ -184,6 +192,7 @@ impl BatchWorker {
         }
     }
 
+    /// Answers the callers of a batch. Appends to locked conversations wait for the next batch.
     fn answer(&mut self, batch: Vec<PendingAppend>, done: Vec<AppendOutcome>) {
         let mut again = Vec::new();
         for (mut waiting, done) in batch.into_iter().zip(done) {
@@ -213,16 +222,16 @@ async fn store_together(
     Ok(done)
 }
 
-/// Answers all appends of a batch with the error of a missing connection.
-fn refuse(batch: Vec<PendingAppend>, error: &StoreError) {
+/// Answers all appends of a batch with an error, because no connection could be taken.
+fn fail_batch(batch: Vec<PendingAppend>, error: &StoreError) {
     debug!("no connection for {} appends: {error}", batch.len());
     for waiting in batch {
-        let refusal = match error {
+        let failure = match error {
             StoreError::Busy => StoreError::Busy,
             other => {
                 StoreError::Unavailable(sqlx::Error::Io(io::Error::other(other.to_string())).into())
             }
         };
-        let _ = waiting.answer.send(BatchAnswer::Ended(Err(refusal)));
+        let _ = waiting.answer.send(BatchAnswer::Ended(Err(failure)));
     }
 }

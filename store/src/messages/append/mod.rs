@@ -1,12 +1,11 @@
 //! Appends messages. One statement, and so one transaction, gives dense ids under the
-//! conversations' row locks, stores the rows and commits the counting jobs with them. Appends of
+//! conversations' row locks, stores the messages and enqueues the counting jobs. Appends to
 //! different conversations that wait at the same time share a statement.
 //!
-//! - `prepare`: everything about an append that can be computed before the row lock.
-//! - `batcher`: which waiting appends share a statement, and what is left to be done alone.
+//! - `prepare`: computes everything about an append that needs no row lock.
+//! - `batcher`: stores waiting appends together, and decides which ones are stored alone.
 //! - `pending`: the order in which waiting appends are taken, fair among tenants.
-//! - `append_one`: one append by itself: what a conversation keeps of it, why it is refused, and its
-//!   replay by request id.
+//! - `append_one`: stores one append by itself, and finds an earlier append with its request id.
 //! - `statement`: the arguments and outcomes of `sql/append.sql`.
 
 mod append_one;
@@ -36,7 +35,7 @@ use pending::BatchAnswer;
 pub struct AppendSettings {
     /// Whether appends of different conversations share a transaction.
     pub grouping: Grouping,
-    /// Transactions of batched appends that may run at once.
+    /// Most transactions of batched appends that run at once.
     pub lanes: NonZeroU32,
 }
 
@@ -44,10 +43,10 @@ pub struct AppendSettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Grouping {
-    /// Appends that wait at the same time share one.
+    /// Appends that wait at the same time share a transaction.
     On,
-    /// Each append has its own: for engines in which a transaction must stay within one
-    /// conversation.
+    /// Each append has its own transaction. For databases in which a transaction must stay within
+    /// one conversation.
     Off,
 }
 
@@ -60,7 +59,8 @@ impl Default for AppendSettings {
     }
 }
 
-/// Bytes of content above which an append is not batched: it would make the others wait.
+/// An append with more bytes of content is not batched, because the other appends of the batch
+/// would wait for it.
 const SHARED_BYTES: usize = 64 * 1024;
 
 /// Result of an append.
@@ -68,12 +68,12 @@ const SHARED_BYTES: usize = 64 * 1024;
 pub struct Appended {
     /// The stored messages, in the order of the request; their ids are contiguous.
     pub messages: Vec<AppendedMessage>,
-    /// Indexes in the request of the messages that were not stored, because the conversation keeps
-    /// no tool messages.
+    /// The messages that were not stored, because the conversation keeps no tool messages: their
+    /// indexes in the request.
     pub skipped: Vec<usize>,
     /// Bytes of content that this call has stored; 0 if it is a repetition.
     pub content_bytes: u64,
-    /// Whether an earlier append with this `request_id` had stored them.
+    /// Whether the messages were stored by an earlier append with the same request id.
     pub replayed: bool,
 }
 
@@ -101,7 +101,8 @@ impl Store {
                     .batcher()
                     .append(caller, append)
                     .map(Ok::<_, StoreError>);
-                // The batch has a deadline of its own: it may wait behind others, and is shared.
+                // This deadline limits the wait of this caller. The batch, which serves several
+                // callers, has a deadline of its own.
                 match self.writes.deadline().bound(batched).await? {
                     BatchAnswer::Ended(outcome) => return outcome,
                     BatchAnswer::StoreAlone => Ok(None),
@@ -116,7 +117,9 @@ impl Store {
         };
         match outcome {
             Err(StoreError::Conflict(_)) => self.append_under_lock(caller, append).await,
-            Err(StoreError::Unavailable(_)) if append.request_id.is_some() => {
+            Err(StoreError::Unavailable(_) | StoreError::Unresponsive)
+                if append.request_id.is_some() =>
+            {
                 self.append_under_lock(caller, append).await
             }
             outcome => outcome,
@@ -160,7 +163,7 @@ impl Store {
         caller: Caller,
         append: &Append,
     ) -> Result<Appended, StoreError> {
-        // Before the lock, which others wait for.
+        // Before the lock is taken, because others wait for the lock.
         let rest = append.without_tools().await?;
         let bases = self.policy_defaults.bases();
         let mut db = self.writes.checkout(caller).await?;

@@ -10,18 +10,18 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use super::{Append, Appended};
 use crate::error::StoreError;
 
-/// Most appends of one statement.
+/// Most appends in one batch.
 pub(super) const BATCH_APPENDS: usize = 128;
 
-/// No append is added once a statement has this many bytes of content.
+/// No append is added to a batch that has this many bytes of content or more.
 const BATCH_BYTES: usize = 1024 * 1024;
 
 /// The batcher's answer to an append.
 pub(super) enum BatchAnswer {
-    /// The append is stored, or was refused for good.
+    /// The append is stored, or has failed.
     Ended(Result<Appended, StoreError>),
-    /// The caller has to store the append alone, where it can wait for the lock and learn why it is
-    /// refused.
+    /// The caller has to store the append alone. Then it can wait for the lock, and learns why the
+    /// append is refused.
     StoreAlone,
 }
 
@@ -30,13 +30,13 @@ pub(super) struct PendingAppend {
     pub(super) caller: Caller,
     pub(super) append: Append,
     pub(super) answer: oneshot::Sender<BatchAnswer>,
-    /// How often it was skipped because another transaction held its conversation.
+    /// How often the append was skipped because another transaction held its conversation.
     pub(super) skips: u8,
-    /// Its part of the memory for waiting appends.
+    /// The append's part of the memory for waiting appends.
     pub(super) _memory: OwnedSemaphorePermit,
 }
 
-/// The appends that wait for one worker.
+/// The appends that wait for one batch worker.
 #[derive(Default)]
 pub(super) struct PendingAppends {
     tenants: HashMap<TenantId, VecDeque<PendingAppend>>,
@@ -51,26 +51,28 @@ impl PendingAppends {
 
     /// Adds an append behind the others of its tenant.
     pub(super) fn push(&mut self, waiting: PendingAppend) {
-        self.of(waiting.caller.tenant()).push_back(waiting);
+        self.queue_of(waiting.caller.tenant()).push_back(waiting);
     }
 
     /// Puts back appends that were skipped, oldest first, in front of later appends of the same
     /// tenants.
     pub(super) fn put_back(&mut self, batch: Vec<PendingAppend>) {
         for waiting in batch.into_iter().rev() {
-            self.of(waiting.caller.tenant()).push_front(waiting);
+            self.queue_of(waiting.caller.tenant()).push_front(waiting);
         }
     }
 
-    fn of(&mut self, tenant: TenantId) -> &mut VecDeque<PendingAppend> {
-        let line = self.tenants.entry(tenant).or_default();
-        if line.is_empty() {
+    /// The queue of a tenant, to which the caller adds an append: an empty queue gets the tenant a
+    /// place in `tenant_order`.
+    fn queue_of(&mut self, tenant: TenantId) -> &mut VecDeque<PendingAppend> {
+        let queue = self.tenants.entry(tenant).or_default();
+        if queue.is_empty() {
             self.tenant_order.push_back(tenant);
         }
-        line
+        queue
     }
 
-    /// Takes the appends of the next statement. Appends whose callers have gone away are dropped.
+    /// Takes the appends of the next batch. Drops appends whose callers have disconnected.
     pub(super) fn take(&mut self) -> Vec<PendingAppend> {
         let (mut batch, mut later, mut bytes) = (Vec::new(), Vec::new(), 0);
         let mut conversations = HashSet::new();
@@ -78,21 +80,21 @@ impl PendingAppends {
             let Some(tenant) = self.tenant_order.pop_front() else {
                 break;
             };
-            let Some(mut line) = self.tenants.remove(&tenant) else {
+            let Some(mut queue) = self.tenants.remove(&tenant) else {
                 continue;
             };
-            let Some(waiting) = line.pop_front() else {
+            let Some(waiting) = queue.pop_front() else {
                 continue;
             };
-            if !line.is_empty() {
-                self.tenants.insert(tenant, line);
+            if !queue.is_empty() {
+                self.tenants.insert(tenant, queue);
                 self.tenant_order.push_back(tenant);
             }
             if waiting.answer.is_closed() {
                 continue;
             }
-            // With the tenant: another tenant may name the same conversation id, which is not this
-            // conversation.
+            // The key includes the tenant: another tenant may send the same conversation id, but
+            // cannot reach this conversation with it.
             if conversations.insert((tenant, waiting.append.conversation)) {
                 bytes += waiting.append.content_bytes();
                 batch.push(waiting);
@@ -148,6 +150,7 @@ mod tests {
         )
     }
 
+    /// The request ids of a batch's appends.
     fn names(batch: &[PendingAppend]) -> Vec<&str> {
         batch
             .iter()
@@ -207,7 +210,7 @@ mod tests {
         assert_eq!(
             names(&pending.take()),
             ["second"],
-            "what is put back goes first"
+            "an append that was put back is taken first"
         );
         assert_eq!(names(&pending.take()), ["third"]);
     }
@@ -223,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn appends_of_callers_that_have_gone_away_are_dropped() {
+    fn appends_of_callers_that_have_disconnected_are_dropped() {
         let mut pending = PendingAppends::default();
         let (gone, answered) = waiting(1, 1, "gone");
         drop(answered);

@@ -1,5 +1,5 @@
-//! Everything about an append that can be computed before the row lock: JSON, digests, estimates,
-//! turn starts.
+//! Computes everything about an append that needs no row lock: JSON, digests, estimates, turn
+//! starts.
 
 use std::{any::Any, sync::Arc};
 
@@ -19,7 +19,7 @@ use crate::{
     rows::{column, json, labels, large_json, parts},
 };
 
-/// Messages to append, with everything that can be computed before the row lock. Cheap to clone.
+/// Messages to append, with everything about them that needs no row lock. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Append {
     pub(super) conversation: ConversationId,
@@ -29,22 +29,22 @@ pub struct Append {
     pub(super) roles: Vec<Role>,
     /// Whether any message has tool calls or results.
     pub(super) tools: bool,
-    /// Indexes of the messages of which a conversation without tool messages keeps nothing.
+    /// Indexes of the messages that are not stored if the conversation keeps no tool messages.
     pub(super) tool_messages: Vec<usize>,
     /// The role that [`Append::for_chat_turn`] was given.
     pub(super) turn_role: Option<Role>,
     /// The title that the conversation gets if it has none.
     pub(super) title: Option<String>,
     pub(super) rows: Arc<AppendRows>,
-    /// Dropped when the content is no longer in memory.
+    /// The reservation of the content's memory. Kept as long as the content is in memory.
     pub(super) reservation: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-/// The columns of the messages.
+/// The columns of the messages. Each vector has one entry per message.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AppendRows {
-    /// Estimated tokens, per encoding: o200k_base, cl100k_base. The row lock decides which encoding
-    /// applies.
+    /// Estimated tokens in each encoding: o200k_base, then cl100k_base. Which one the conversation
+    /// has is known only under the row lock.
     pub(super) estimates: [Vec<i64>; 2],
     pub(super) text_bytes: Vec<i64>,
     pub(super) contents: Vec<String>,
@@ -134,9 +134,10 @@ impl Append {
         self.conversation
     }
 
-    /// Marks the append as the prompt (role user) or the answer (assistant) of a chat turn: an
-    /// append of another kind with the same request id is a different request. A conversation
-    /// without tool messages stores the rest of it only if that ends with a message of this role.
+    /// Marks the append as the prompt (role user) or the answer (role assistant) of a chat turn.
+    /// Its digest then differs from that of an append with the same messages that is no chat turn.
+    /// If the conversation keeps no tool messages, the other messages are stored only if the last
+    /// of them has this role.
     #[must_use]
     pub fn for_chat_turn(self, role: Role) -> Self {
         Self {
@@ -146,8 +147,8 @@ impl Append {
         }
     }
 
-    /// The part of the request that a conversation without tool messages stores; it may have no
-    /// messages. A long one is prepared on a blocking thread, which keeps the reservation.
+    /// The append without its tool messages, for a conversation that keeps none. It may have no
+    /// messages. A long append is prepared on a blocking thread, which keeps the reservation.
     pub(super) async fn without_tools(&self) -> Result<Self, StoreError> {
         let whole = self.clone();
         if !self.tools {
@@ -161,7 +162,8 @@ impl Append {
             .map_err(|_| StoreError::Unreadable("content"))?
     }
 
-    /// Parses the JSON of the kept messages: their callers need not keep the messages beside it.
+    /// Prepares the append again without its tool messages. Parses the other messages from their
+    /// JSON, so that nothing else needs to keep them in memory.
     fn remove_tools(&self) -> Result<Self, StoreError> {
         let kept = (0..self.message_count()).filter(|index| !self.tool_messages.contains(index));
         let messages = kept.map(|index| {
@@ -192,7 +194,7 @@ impl Append {
         })
     }
 
-    /// The indexes of the messages that were not kept, if `stored` messages were.
+    /// The indexes of the messages that were not stored. `stored` is how many were.
     pub(super) fn skipped(&self, stored: usize) -> Vec<usize> {
         if stored < self.message_count() {
             self.tool_messages.clone()
@@ -201,7 +203,7 @@ impl Append {
         }
     }
 
-    /// The entry by which the request is found again if it stored no message.
+    /// The record by which a repetition is recognized if the append stored no message.
     pub(super) fn request(&self) -> IdempotentRequest<'_> {
         IdempotentRequest {
             method: "append_messages",
@@ -210,8 +212,8 @@ impl Append {
         }
     }
 
-    /// How many turns start within the append: if the message before it is a user's, and if it is
-    /// not.
+    /// How many turns start within the append: first the number if the message before the append is
+    /// a user's, then the number if it is not.
     pub(super) fn starts(&self) -> (i32, i32) {
         let roles = || self.roles.iter().copied();
         (

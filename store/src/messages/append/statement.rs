@@ -1,4 +1,4 @@
-//! The statement that appends, for one append or for many of different conversations.
+//! Executes `sql/append.sql`, for one append or for many to different conversations.
 
 use anneal_core::{caller::Caller, job::JobKind, message::MessageId, tokens::Encoding};
 
@@ -12,15 +12,16 @@ use crate::{
 /// The statement's result for one append.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AppendOutcome {
-    /// Stored.
+    /// The append is stored.
     Stored(Appended),
     /// The conversation was locked, and a condition of the append does not hold.
     Refused,
-    /// The conversation is not the caller's, or another transaction holds it.
+    /// The conversation was not locked: it is not the caller's, or another transaction holds it.
     LockBusy,
 }
 
-/// The arguments of the statement: first the columns of appends, then those of their messages.
+/// The arguments of `sql/append.sql`, as it describes them: first the columns with one entry per
+/// append, then, from `message_appends` on, those with one entry per message.
 #[derive(Default)]
 struct Columns<'a> {
     tenants: Vec<uuid::Uuid>,
@@ -113,15 +114,19 @@ impl<'a> Columns<'a> {
     }
 }
 
+/// A row of the result. An append that was locked has a row without the last three columns. If it
+/// was stored, it has a second row with them.
 struct OutcomeRow {
+    /// The position of the append among the arguments, from 1 on.
     place: i64,
+    /// The newest message before the append.
     before_id: Option<i64>,
     turn: Option<i32>,
     encoding: Option<i16>,
 }
 
-/// Stores appends of different conversations, and returns the outcome of each, in their order. An
-/// error concerns all of them: none is stored or, if the connection broke, perhaps all are.
+/// Stores appends to different conversations, and returns their outcomes in the same order. After
+/// an error none of them is stored; if the connection broke, perhaps all are.
 pub(super) async fn execute(
     db: &mut BoundedConnection,
     appends: &[(Caller, &Append)],
@@ -166,7 +171,7 @@ pub(super) async fn execute(
     Ok(outcomes_by_append(appends, outcomes))
 }
 
-/// The outcome of each append.
+/// The outcome of each append, in the order of the appends.
 fn outcomes_by_append(
     appends: &[(Caller, &Append)],
     outcomes: Vec<OutcomeRow>,
@@ -186,8 +191,8 @@ fn outcomes_by_append(
     done
 }
 
-/// The result of an append that was just stored after the message `before_id`; its last message is
-/// in `turn`.
+/// The result of an append that was just stored after the message `before_id`. `turn` is the turn
+/// of its last message.
 fn appended(append: &Append, before_id: i64, turn: i32, encoding: i16) -> Appended {
     let estimates =
         &append.rows.estimates[usize::from(encoding != encoding_code(Encoding::O200kBase))];

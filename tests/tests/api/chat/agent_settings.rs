@@ -1,4 +1,5 @@
-//! Settings of agents: defaults of their conversations, and settings that are refused.
+//! Settings of agents: they are the defaults of the agent's new conversations, and invalid ones are
+//! refused at the start.
 
 use anneal_core::policy::Profile;
 use anneal_server::{AgentSettings, Agents};
@@ -25,7 +26,7 @@ fn create_request() -> pb::CreateConversationRequest {
     }
 }
 
-/// Profile, model, system prompt and encoding.
+/// The profile, model, system prompt and encoding of a new conversation.
 fn starting_settings(conversation: Option<pb::Conversation>) -> (String, String, String, String) {
     let conversation = conversation.expect("a conversation");
     let policy = conversation.policy.unwrap_or_default();
@@ -37,6 +38,7 @@ fn starting_settings(conversation: Option<pb::Conversation>) -> (String, String,
     )
 }
 
+/// The same four settings, from texts.
 fn owned_settings(parts: [&str; 4]) -> (String, String, String, String) {
     let [profile, model, prompt, encoding] = parts.map(str::to_owned);
     (profile, model, prompt, encoding)
@@ -58,7 +60,7 @@ async fn new_conversations_take_the_settings_of_their_agent() {
             .messages
             .len(),
         0,
-        "zeroclaw keeps no tools"
+        "the profile zeroclaw keeps no tool messages"
     );
     let session = app.resolve(&direct_scope("anna")).await.expect("resolves");
     assert_eq!(starting_settings(session.conversation), by_settings);
@@ -87,7 +89,7 @@ async fn new_conversations_take_the_settings_of_their_agent() {
 }
 
 #[tokio::test]
-async fn fields_of_the_request_override_the_agents_settings() {
+async fn fields_of_a_create_request_override_the_agents_settings() {
     let app = TestApp::with_agents(main_agent(Profile::Zeroclaw, "You cook.", "gpt-4")).await;
     let explicit = pb::CreateConversationRequest {
         system_prompt: "You guide.".into(),
@@ -108,21 +110,22 @@ async fn fields_of_the_request_override_the_agents_settings() {
         hot_zone_radius: Some(9),
         ..Default::default()
     };
-    let part = app
+    let partial = app
         .conversation_with(pb::CreateConversationRequest {
             policy: Some(policy),
             ..create_request()
         })
         .await;
-    let part = part.conversation().await;
+    let partial = partial.conversation().await;
     assert_eq!(
-        part.policy
+        partial
+            .policy
             .as_ref()
             .and_then(|policy| policy.hot_zone_radius),
         Some(9)
     );
     assert_eq!(
-        starting_settings(Some(part)),
+        starting_settings(Some(partial)),
         owned_settings(["zeroclaw", "gpt-4", "You cook.", "cl100k_base"])
     );
     // A rotation without defaults takes the settings of the previous conversation, not those of the
@@ -150,7 +153,7 @@ async fn fields_of_the_request_override_the_agents_settings() {
 }
 
 #[tokio::test]
-async fn a_changed_setting_does_not_change_the_answer_to_a_repeated_request() {
+async fn a_repeated_create_request_gets_its_first_answer_although_the_settings_have_changed() {
     let app = TestApp::with_agents(main_agent(Profile::Zeroclaw, "You cook.", "gpt-4")).await;
     let later = app
         .second_server_with_agents(main_agent(Profile::Claw0, "You bake.", "gpt-4o"))

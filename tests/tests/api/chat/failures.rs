@@ -1,5 +1,5 @@
-//! Chat when the model does not answer: each failure has its own reason, and the prompt stays
-//! stored.
+//! Chat turns whose model call fails or is not admitted: which reason the error has, whether the
+//! client may retry, and whether the prompt is stored.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tonic::Code;
 use tonic_types::StatusExt as _;
 
 #[tokio::test]
-async fn each_model_failure_has_its_reason_and_keeps_the_question() {
+async fn each_failure_of_a_model_has_its_reason_and_the_prompt_stays_stored() {
     type Fails = fn() -> Script;
     let unavailable = (Code::Unavailable, "MODEL_UNAVAILABLE", true);
     let refused = (Code::FailedPrecondition, "MODEL_REFUSED", false);
@@ -104,7 +104,7 @@ async fn an_unreachable_provider_is_reported_as_unavailable() {
 #[tokio::test]
 async fn an_unconfigured_model_is_named_in_the_error_and_nothing_is_stored() {
     let model = ScriptedModel::saying("never").await;
-    let named = |outcome: TurnOutcome, name: &str| {
+    let assert_not_configured = |outcome: TurnOutcome, name: &str| {
         let status = outcome.end.expect_err("the model is not configured");
         assert_refused(
             Err::<(), _>(status.clone()),
@@ -123,12 +123,12 @@ async fn an_unconfigured_model_is_named_in_the_error_and_nothing_is_stored() {
     };
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
-    named(conversation.chat("hello").await, "");
+    assert_not_configured(conversation.chat("hello").await, "");
     let policy = pb::Policy {
         model: "gpt-4o".into(),
         ..Default::default()
     };
-    named(
+    assert_not_configured(
         app.conversation_with_policy(policy)
             .await
             .chat("hello")
@@ -138,7 +138,7 @@ async fn an_unconfigured_model_is_named_in_the_error_and_nothing_is_stored() {
     assert!(conversation.messages().await.is_empty());
     let calling = TestApp::with_scripted_model(&model).await;
     let conversation = calling.conversation().await;
-    named(
+    assert_not_configured(
         conversation.chat("hello").with_model("another").await,
         "another",
     );
@@ -207,12 +207,14 @@ async fn an_open_tenant_breaker_refuses_turns_and_stores_nothing() {
 }
 
 #[tokio::test]
-async fn unusable_answers_do_not_open_the_models_breaker_for_other_tenants() {
+async fn turns_are_still_tried_after_many_unusable_answers() {
     let model = ScriptedModel::start(|request| match request.nth {
         0..=5 => Script::openai(&[], ReportedUsage::default()),
         _ => Script::says(request, [Say::text("fine")]),
     })
     .await;
+    // Two failures open a conversation's breaker, or a tenant's breaker for a model. An unusable
+    // answer counts as a failure of its conversation only.
     let breaker = BreakerSettings {
         failures: 2,
         model_failures: 2,
@@ -277,7 +279,7 @@ async fn a_model_at_its_call_limit_is_busy() {
 }
 
 #[tokio::test]
-async fn a_tenant_over_its_daily_tokens_learns_when_to_retry() {
+async fn a_tenant_that_has_spent_its_daily_tokens_is_refused_and_may_retry_later() {
     let counted = ReportedUsage {
         input: 4_000,
         output: 900,

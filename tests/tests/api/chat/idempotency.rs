@@ -10,7 +10,7 @@ use pb::chat_response::Event;
 use sqlx::Connection as _;
 use tonic::Code;
 
-/// The future's output. Panics after 30 seconds.
+/// Waits for the future's output. Panics after 30 seconds.
 async fn within_half_a_minute<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(30), what)
         .await
@@ -47,7 +47,7 @@ async fn a_repeated_turn_is_replayed_without_calling_the_model() {
     let app = TestApp::with_scripted_model_without_timeouts(&model).await;
     let conversation = app.conversation().await;
     let first = conversation.chat("Say it once.").request_id("turn-1").await;
-    // The model and the tools may differ: a request id is bound to the messages only.
+    // The model and the tools may differ: the messages alone must be the same.
     let again = conversation
         .chat("Say it once.")
         .request_id("turn-1")
@@ -55,11 +55,14 @@ async fn a_repeated_turn_is_replayed_without_calling_the_model() {
         .with_tool("look")
         .await;
     assert_eq!(model.requests().len(), 1);
-    let told_again = pb::chat_response::Started {
+    let replayed_start = pb::chat_response::Started {
         replayed: true,
         ..first.started().clone()
     };
-    assert_eq!((again.text(), again.started()), (first.text(), &told_again));
+    assert_eq!(
+        (again.text(), again.started()),
+        (first.text(), &replayed_start)
+    );
     let replayed = pb::chat_response::Done {
         replayed: true,
         attempts: 0,
@@ -104,7 +107,7 @@ async fn retrying_a_failed_turn_stores_its_prompt_once() {
     assert_eq!(
         conversation.texts_by_role().await,
         [(pb::Role::User, "Now?".to_owned())],
-        "the prompt stays"
+        "the prompt stays stored"
     );
     let outcome = request.await;
     assert_eq!(
@@ -144,7 +147,7 @@ async fn a_question_answered_together_with_the_next_one_is_not_answered_again() 
     assert_eq!(
         conversation.chat("The third?").await.text(),
         "Both.",
-        "the conversation is free"
+        "the conversation accepts another turn"
     );
 }
 
@@ -172,26 +175,30 @@ async fn a_question_before_a_separator_is_not_answered_after_it() {
     conversation
         .delete_separator(separator.after_message_id)
         .await;
-    assert_eq!(first.await.text(), "Yes.", "the separator is deleted");
+    assert_eq!(
+        first.await.text(),
+        "Yes.",
+        "the question is answered once the separator is deleted"
+    );
 }
 
 #[tokio::test]
-async fn a_request_id_belongs_to_one_request() {
+async fn a_request_id_of_another_request_is_refused() {
     let model = ScriptedModel::saying("Yes.").await;
     let app = TestApp::with_scripted_model_without_timeouts(&model).await;
     let conversation = app.conversation().await;
     conversation.append("Appended.").request_id("append").await;
     conversation.chat("Asked.").request_id("chat").await.done();
-    let reused = |outcome: TurnOutcome| {
+    let assert_reused = |outcome: TurnOutcome| {
         assert_refused(outcome.end, Code::AlreadyExists, "REQUEST_ID_REUSED", "");
     };
-    reused(
+    assert_reused(
         conversation
             .chat("Asked otherwise.")
             .request_id("chat")
             .await,
     );
-    reused(conversation.chat("Appended.").request_id("append").await);
+    assert_reused(conversation.chat("Appended.").request_id("append").await);
     let appended = conversation
         .append("Asked.")
         .request_id("chat")
@@ -301,7 +308,7 @@ async fn a_disconnect_ends_the_model_call_and_stores_no_partial_answer() {
     within_half_a_minute(model.wait_for_closed_calls(1)).await;
     assert_eq!(conversation.messages().await.len(), 1);
     eventually(
-        "the conversation is free again",
+        "the turn is no longer in progress",
         async || match conversation.chat("go").request_id("r").await.end {
             Ok(done) => done.message_ids == [1, 2],
             Err(status) => status_details(&status).reason != "TURN_IN_PROGRESS",
@@ -346,17 +353,17 @@ async fn a_stopping_server_lets_its_turns_finish() {
     let ask = pb::GetConversationRequest {
         conversation_id: id,
     };
-    let kept = other
+    let stored = other
         .conversations()
         .get_conversation(ask)
         .await
         .expect("is there")
         .into_inner();
-    assert_eq!(kept.message_count, 2);
+    assert_eq!(stored.message_count, 2);
 }
 
 #[tokio::test]
-async fn an_expired_lease_frees_the_conversation_of_a_crashed_server() {
+async fn a_turn_whose_lease_has_expired_does_not_block_the_next_turn() {
     let model = ScriptedModel::start(|request| match request.nth {
         0 => Script::hang(),
         _ => Script::says(request, [Say::text("alive")]),
@@ -438,7 +445,7 @@ async fn a_complete_answer_is_stored_although_its_caller_disconnects() {
         let waiting: i64 = sqlx::query_scalar(waiting)
             .fetch_one(&mut app.db().await)
             .await
-            .expect("looks");
+            .expect("reads");
         waiting > 0
     })
     .await;
@@ -448,7 +455,7 @@ async fn a_complete_answer_is_stored_although_its_caller_disconnects() {
         conversation.messages().await.len() == 2
     })
     .await;
-    eventually("its cost is recorded", async || {
+    eventually("the cost of the turn is recorded", async || {
         let outcome = conversation.chat("go").request_id("r").await;
         outcome.done().replayed && outcome.done().usage.is_some()
     })

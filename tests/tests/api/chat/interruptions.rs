@@ -1,4 +1,5 @@
-//! Turns during a server stop, a database outage, a deadline, or with a reader that stalls.
+//! Turns while the server stops or the database is down, turns that reach their deadline, and turns
+//! whose caller does not read.
 
 use std::time::Duration;
 
@@ -41,6 +42,7 @@ async fn begin_turn(app: &TestApp, port: u16) -> Streaming<pb::ChatResponse> {
     stream
 }
 
+/// Counts the leases of model calls. A running turn has one.
 async fn count_leases(app: &TestApp) -> i64 {
     let leases = "select count(*) from ai_model_lease";
     sqlx::query_scalar(leases)
@@ -49,12 +51,13 @@ async fn count_leases(app: &TestApp) -> i64 {
         .expect("counts")
 }
 
-async fn count_model_failures(app: &TestApp) -> i32 {
+/// Reads how many failures the model's breaker has counted.
+async fn read_model_failures(app: &TestApp) -> i32 {
     let failures = "select failures from ai_model_breaker";
     sqlx::query_scalar(failures)
         .fetch_one(&mut app.db().await)
         .await
-        .expect("looks")
+        .expect("reads")
 }
 
 #[tokio::test]
@@ -84,7 +87,7 @@ async fn a_stopping_server_cancels_unfinished_turns_and_frees_their_conversation
         (
             ended,
             count_leases(&app).await,
-            count_model_failures(&app).await
+            read_model_failures(&app).await
         ),
         (Some(0), 0, 0)
     );
@@ -135,9 +138,8 @@ async fn an_answer_is_stored_after_a_short_database_outage() {
         (outcome.text().as_str(), &outcome.done().message_ids),
         ("Still here.", &vec![1, 2])
     );
-    // The first call on a connection that was used just before the outage may fail, so this
-    // retries.
-    eventually("both messages are there", async || {
+    // The first call on a connection from before the outage may fail, so the list is read again.
+    eventually("both messages are stored", async || {
         let ask = pb::ListMessagesRequest {
             conversation_id: conversation.id.clone(),
             page_size: 10,
@@ -152,7 +154,7 @@ async fn an_answer_is_stored_after_a_short_database_outage() {
 }
 
 #[tokio::test]
-async fn a_deadline_ends_a_turn_whose_caller_does_not_read() {
+async fn a_turn_whose_caller_does_not_read_ends_at_its_deadline() {
     let delta =
         serde_json::json!({"choices": [{"index": 0, "delta": {"content": "x".repeat(64 * 1024)}}]});
     let model = ScriptedModel::start(move |_| Script::endless(&format!("data: {delta}\n\n"))).await;
@@ -165,7 +167,7 @@ async fn a_deadline_ends_a_turn_whose_caller_does_not_read() {
         .await
         .expect("begins");
     model.wait_for_closed_calls(1).await;
-    eventually("its conversation is free", async || {
+    eventually("the turn's lease has ended", async || {
         count_leases(&app).await == 0
     })
     .await;
@@ -173,7 +175,8 @@ async fn a_deadline_ends_a_turn_whose_caller_does_not_read() {
 }
 
 #[tokio::test]
-async fn a_call_delayed_by_its_reader_does_not_count_as_a_model_failure() {
+async fn a_call_delayed_by_a_caller_that_does_not_read_does_not_count_as_a_model_failure() {
+    // 12 MiB, more than the buffers between the model and the caller hold.
     let piece = "x".repeat(64 * 1024);
     let model = ScriptedModel::start(move |request| {
         Script::says(request, Say::texts(&[piece.as_str(); 192])).hanging_after(192)
@@ -186,13 +189,15 @@ async fn a_call_delayed_by_its_reader_does_not_count_as_a_model_failure() {
     let app = TestApp::with_models((providers, models), MODEL).await;
     let conversation = app.conversation().await;
     let turn = conversation.chat("go").open().await.expect("begins");
-    let hung_up =
-        tokio::time::timeout(Duration::from_secs(9), model.wait_for_closed_calls(1)).await;
-    assert!(hung_up.is_err(), "the call waits for its reader");
+    let closed = tokio::time::timeout(Duration::from_secs(9), model.wait_for_closed_calls(1)).await;
+    assert!(
+        closed.is_err(),
+        "the model call waits for its caller, longer than its time limit"
+    );
     let status = TurnOutcome::read(turn)
         .await
         .end
-        .expect_err("its deadline has passed");
+        .expect_err("the call's time limit has passed");
     let details = status_details(&status);
     assert_eq!(
         (details.code, details.reason.as_str(), details.retry),
@@ -203,7 +208,7 @@ async fn a_call_delayed_by_its_reader_does_not_count_as_a_model_failure() {
         "the answer was cut off while its caller did not read"
     );
     assert_eq!(
-        (count_leases(&app).await, count_model_failures(&app).await),
+        (count_leases(&app).await, read_model_failures(&app).await),
         (0, 0)
     );
 }
@@ -217,25 +222,26 @@ async fn an_answer_is_stored_although_all_database_connections_died_during_the_c
     })
     .await;
     let app = TestApp::start().await;
-    let (line, url) = TcpProxy::to_database(&app.url).await;
+    let (proxy, url) = TcpProxy::to_database(&app.url).await;
     let remote =
         TestApp::with_models_on(url, model.settings(&[MODEL]), MODEL, ModelAccess::default()).await;
     let conversation = app.conversation().await;
-    let there = TestConversation {
+    // The same conversation, at a server whose database connections go through the proxy.
+    let behind_proxy = TestConversation {
         app: &remote,
         id: conversation.id.clone(),
     };
-    let stream = there
+    let stream = behind_proxy
         .chat("Is anybody there?")
         .open()
         .await
         .expect("begins");
     model.wait_for_calls(1).await;
-    line.stall();
+    proxy.stall();
     gate.open_for_ever();
     let outcome = tokio::time::timeout(Duration::from_mins(1), TurnOutcome::read(stream))
         .await
-        .expect("a turn ends");
+        .expect("the turn ends");
     assert_eq!(
         (outcome.text().as_str(), &outcome.done().message_ids[..]),
         ("Late.", &[1, 2][..])

@@ -1,12 +1,12 @@
-//! Turns that the server runs.
+//! Chat turns: the server stores the prompt, calls the model and stores the answer.
 //!
 //! - `turns`: prompts, answers, tool calls, reasoning, parameters
-//! - `refusals`: invalid requests
+//! - `refusals`: invalid requests, which store nothing
 //! - `idempotency`: repeated, abandoned and concurrent turns have one effect
 //! - `interruptions`: stopping servers, database outages, deadlines, readers that do not read
-//! - `failures`: failures of the model, and their reasons
+//! - `failures`: model calls that fail or are not admitted, and the reasons that callers get
 //! - `overflow`: contexts that the model refuses as too long
-//! - `agent_settings`: defaults of an agent's conversations
+//! - `agent_settings`: the defaults of an agent's new conversations
 //! - `real_model`: chat with a real model
 //! - `python_client`: the Python examples
 

@@ -1,7 +1,7 @@
 //! The overflow guard of Chat: if a model refuses a context as too long, a shorter one is sent, and
 //! the window named in the refusal is stored.
 
-#![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
+#![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 
 use anneal_core::tokens::Encoding;
 use anneal_testkit::{
@@ -13,6 +13,7 @@ use serde_json::json;
 use tonic::Code;
 use tonic_types::StatusExt as _;
 
+// Attempts, as their events describe them: number, what shortened the context, why.
 const TRUNCATED: (i32, Pressure, AttemptReason) =
     (1, Pressure::TruncateToolResults, AttemptReason::Overflow);
 const COMPACTED: (i32, Pressure, AttemptReason) = (2, Pressure::Compact, AttemptReason::Overflow);
@@ -25,6 +26,7 @@ fn overflow(message: &str) -> Script {
     Script::status(400, &[], &error.to_string())
 }
 
+/// OpenAI's overflow error that names the window and the tokens of the request.
 fn too_long(window: u64, sent: u64) -> Script {
     overflow(&format!(
         "This model's maximum context length is {window} tokens. However, your messages resulted in {sent} tokens. \
@@ -106,6 +108,7 @@ async fn a_model_that_refuses_every_context_is_called_three_times_and_the_questi
         ),
         (8_192, 2_048, 3)
     );
+    // 95 % of the window without the output: of 8,192 - 2,048 tokens.
     assert!((1..=5_836).contains(&fact("context_tokens")));
     assert_eq!(
         (model.requests().len(), conversation.messages().await.len()),
@@ -125,6 +128,7 @@ async fn a_window_named_in_a_refusal_applies_at_once_and_in_later_turns() {
     .await;
     let app = TestApp::with_scripted_model(&model).await;
     let conversation = app.conversation_with_tools().await;
+    // The second attempt: the context still exceeds the learned window, so it is compacted at once.
     let skipped = (2, Pressure::Compact, AttemptReason::OverLearntWindow);
     let first = conversation.chat("And the thirteenth?").await;
     assert_eq!(first.attempts(), [TRUNCATED, skipped]);
@@ -176,7 +180,7 @@ async fn an_overflow_within_an_answer_discards_the_partial_answer() {
 }
 
 #[tokio::test]
-async fn a_refusal_that_counts_more_tokens_than_anneal_is_retried_smaller() {
+async fn a_context_that_the_provider_counts_as_too_long_is_retried_smaller() {
     // The provider counts about twice as many tokens as anneal.
     let model = ScriptedModel::start(|request| match request.raw.len() as u64 / 2 {
         counted @ 8_193.. => too_long(8_192, counted),
@@ -204,10 +208,10 @@ async fn a_refusal_that_counts_more_tokens_than_anneal_is_retried_smaller() {
         .expect("learns the window");
     let big = prose(900, 220);
     let outcome = conversation.chat(&big).await;
-    let learnt = AttemptReason::OverLearntWindow;
+    let learned = AttemptReason::OverLearntWindow;
     let attempts = [
-        (1, Pressure::TruncateToolResults, learnt),
-        (2, Pressure::Compact, learnt),
+        (1, Pressure::TruncateToolResults, learned),
+        (2, Pressure::Compact, learned),
         (3, Pressure::Compact, AttemptReason::RetrySmaller),
     ];
     assert_eq!(outcome.attempts(), attempts);
@@ -247,7 +251,7 @@ async fn a_system_prompt_above_the_window_is_reported_as_an_overflow() {
 }
 
 #[tokio::test]
-async fn a_wrong_calibration_ratio_does_not_make_answers_look_truncated() {
+async fn a_wrong_token_ratio_does_not_make_a_provider_seem_to_truncate_prompts() {
     let model = ScriptedModel::start(|request| {
         let count = |text: &String| Encoding::default().counter().count(text).get();
         let counted = ReportedUsage {
@@ -267,13 +271,13 @@ async fn a_wrong_calibration_ratio_does_not_make_answers_look_truncated() {
         context_tokens: 1_000,
         ..Default::default()
     };
-    let learnt = app
+    let learned = app
         .contexts()
         .report_usage(report)
         .await
         .expect("accepts the report")
         .into_inner();
-    assert!((learnt.tokens_ratio - 1.6).abs() < 0.01, "{learnt:?}");
+    assert!((learned.tokens_ratio - 1.6).abs() < 0.01, "{learned:?}");
     let outcome = conversation.chat(&prose(0, 120)).await;
     assert_eq!(
         (outcome.attempts(), outcome.done().attempts),

@@ -1,4 +1,4 @@
-//! The Python examples run against a real server with a client generated from proto/.
+//! The Python examples run against a real server, with a client generated from `proto/`.
 
 use std::{ffi::OsString, path::Path};
 
@@ -33,7 +33,7 @@ async fn run_example(
     out.into_owned()
 }
 
-/// A model that gives the same answer as a stream and as a whole.
+/// Starts a model that gives the same answer to streaming and other requests.
 async fn start_model() -> ScriptedModel {
     ScriptedModel::start(|request| {
         if request.body["stream"] == true {
@@ -93,16 +93,16 @@ async fn every_python_example_runs_and_prints_the_expected_output() {
     let conversation = last
         .rsplit(' ')
         .next()
-        .expect("it ends with the conversation")
+        .expect("the output ends with the conversation's id")
         .trim();
-    let proof = run_example(&app, &model, &path, "operators.py", &[conversation]).await;
+    let output = run_example(&app, &model, &path, "operators.py", &[conversation]).await;
     assert!(
-        proof.contains("2 messages checked, 0 violations"),
-        "{proof}"
+        output.contains("2 messages checked, 0 violations"),
+        "{output}"
     );
     assert!(
-        proof.contains("scripted-model: 1 calls today, 0 failed"),
-        "{proof}"
+        output.contains("scripted-model: 1 calls today, 0 failed"),
+        "{output}"
     );
     stop.cancel();
     working.await.expect("the worker stops");

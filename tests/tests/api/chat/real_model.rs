@@ -1,5 +1,5 @@
-//! Chat with a real model behind a real server: streamed answers, and real overflows that are
-//! answered after all.
+//! Chat with a real model: its answers are streamed, and turns whose context exceeds its window are
+//! answered with a shorter context.
 
 use anneal_core::model::Models;
 use anneal_llm::provider::Providers;
@@ -10,12 +10,14 @@ use anneal_testkit::{
 use pb::{AttemptReason, Pressure, chat_response::Event};
 use serde_json::json;
 
+/// The model's name in the settings.
 const MODEL: &str = "smollm2";
-/// Output limit in tokens. Low, because a small model on a busy processor is slow.
+/// Output limit in tokens. It is low because the model is slow on a busy processor.
 const OUTPUT: u64 = 24;
 
-/// An app whose settings give the model a window of 8,192 tokens, whatever its real window is.
-async fn app_with(llm: &Llm) -> TestApp {
+/// Starts an app whose settings give the model a window of 8,192 tokens, whatever its real window
+/// is.
+async fn start_app(llm: &Llm) -> TestApp {
     let provider =
         json!({"local": {"api": "openai", "url": llm.url, "first_byte_timeout_ms": 300_000}});
     let providers: Providers = serde_json::from_value(provider).expect("settings");
@@ -34,8 +36,8 @@ async fn create_conversation(app: &TestApp) -> TestConversation<'_> {
     app.conversation_with_policy(policy).await
 }
 
-/// The model's window in tokens, as reported with the conversation's contexts.
-async fn known_window(conversation: &TestConversation<'_>) -> u64 {
+/// Reads the model's window in tokens, as GetContextUsage reports it.
+async fn read_model_window(conversation: &TestConversation<'_>) -> u64 {
     let ask = pb::GetContextUsageRequest {
         conversation_id: conversation.id.clone(),
         ..Default::default()
@@ -53,9 +55,9 @@ async fn known_window(conversation: &TestConversation<'_>) -> u64 {
 #[tokio::test]
 async fn a_real_model_streams_its_answer_through_chat() {
     let Some(llm) = start_llm(8_192) else { return };
-    let app = app_with(&llm).await;
+    let app = start_app(&llm).await;
     let conversation = create_conversation(&app).await;
-    let outcome = conversation.chat("Name three colours.").await;
+    let outcome = conversation.chat("Name three colors.").await;
     let deltas = outcome
         .events
         .iter()
@@ -75,7 +77,7 @@ async fn a_real_model_streams_its_answer_through_chat() {
 #[tokio::test]
 async fn a_conversation_above_a_real_window_is_truncated_compacted_and_answered() {
     let Some(llm) = start_llm(512) else { return };
-    let app = app_with(&llm).await;
+    let app = start_app(&llm).await;
     let conversation = create_conversation(&app).await;
     for n in 0..6 {
         let id = format!("c{n}");
@@ -98,11 +100,12 @@ async fn a_conversation_above_a_real_window_is_truncated_compacted_and_answered(
         (1, Pressure::TruncateToolResults, AttemptReason::Overflow)
     );
     assert_eq!((attempts[1].0, attempts[1].1), (2, Pressure::Compact));
+    // The answer follows the question and 24 messages.
     assert!(!outcome.text().is_empty() && outcome.done().answer_message_id == 26);
     assert_eq!(
-        known_window(&conversation).await,
+        read_model_window(&conversation).await,
         512,
-        "the refusal has named the window"
+        "the window is the one that the refusal named"
     );
     let next = conversation.chat("Again.").await;
     println!("{:?}, {:?}: {:?}", next.attempts(), next.end, next.text());
@@ -115,16 +118,16 @@ async fn a_conversation_above_a_real_window_is_truncated_compacted_and_answered(
 }
 
 #[tokio::test]
-async fn a_session_that_overflowed_in_its_own_agent_continues() {
-    let (Some(data), Some(llm)) = (TranscriptFolder::find(), start_llm(2_048)) else {
+async fn a_real_session_that_overflowed_in_pi_continues() {
+    let (Some(folder), Some(llm)) = (TranscriptFolder::find(), start_llm(2_048)) else {
         return;
     };
-    let session = data
+    let session = folder
         .pi_sessions()
         .into_iter()
         .find(|chat| chat.name == "pi-0")
         .expect("the session is there");
-    let app = app_with(&llm).await;
+    let app = start_app(&llm).await;
     let policy = pb::Policy {
         model: MODEL.into(),
         ..Default::default()
@@ -144,5 +147,5 @@ async fn a_session_that_overflowed_in_its_own_agent_continues() {
         !outcome.text().is_empty() && outcome.done().attempts > 1,
         "the turn overflows and is answered"
     );
-    assert_eq!(known_window(conversation).await, 2_048);
+    assert_eq!(read_model_window(conversation).await, 2_048);
 }

@@ -133,12 +133,12 @@ async fn tool_calls_are_stored_byte_for_byte_and_their_results_are_sent_back() {
         (again.tool_calls(), again.done().stop_reason()),
         (vec![call], StopReason::ToolUse)
     );
-    let went_on = conversation
+    let continued = conversation
         .chat_all(vec![result("call_1", "09:00")])
         .with_tool("look")
         .await;
     assert_eq!(
-        (went_on.text().as_str(), &went_on.done().message_ids),
+        (continued.text().as_str(), &continued.done().message_ids),
         ("It is nine.", &vec![3, 4])
     );
     let sent = &model.requests()[1];
@@ -171,7 +171,7 @@ async fn signed_reasoning_is_stored_in_order_and_sent_back() {
     let conversation = app.conversation().await;
     let request = conversation.chat("When?").request_id("r");
     for outcome in [request.clone().await, request.await] {
-        let thoughts: String = outcome
+        let reasoning: String = outcome
             .events
             .iter()
             .filter_map(|event| {
@@ -183,16 +183,16 @@ async fn signed_reasoning_is_stored_in_order_and_sent_back() {
             })
             .collect();
         assert_eq!(
-            (thoughts.as_str(), outcome.text().as_str()),
+            (reasoning.as_str(), outcome.text().as_str()),
             ("Ferries, hm.", "At nine.")
         );
     }
     let answer = &conversation.messages().await[1];
-    let Some(Part::Reasoning(thoughts)) = &answer.parts[0].part else {
+    let Some(Part::Reasoning(reasoning)) = &answer.parts[0].part else {
         panic!("reasoning comes first: {answer:?}")
     };
     assert_eq!(
-        (thoughts.text.as_str(), thoughts.signature.as_str()),
+        (reasoning.text.as_str(), reasoning.signature.as_str()),
         ("Ferries, hm.", "c2ln")
     );
     conversation.chat("And back?").await.done();
@@ -217,12 +217,12 @@ async fn an_unanswered_question_is_sent_with_the_next_one() {
     assert_eq!(
         conversation.messages().await.len(),
         3,
-        "stored unchanged and in order"
+        "the questions are stored separately"
     );
 }
 
 #[tokio::test]
-async fn a_turn_uses_the_named_model_else_the_policys_else_the_servers() {
+async fn a_turn_uses_the_requested_model_or_else_the_policys_or_else_the_servers_default() {
     let model = ScriptedModel::saying("Here.").await;
     let app = TestApp::with_models(model.settings(&["one", "two", "three"]), "one").await;
     let plain = app.conversation().await;
@@ -247,13 +247,13 @@ async fn a_turn_uses_the_named_model_else_the_policys_else_the_servers() {
     assert_eq!(
         foreign.chat("who?").await.done().model,
         "one",
-        "a model without a provider"
+        "a policy's model without a provider is not used"
     );
     assert_eq!(model.requests()[2].body["model"], "three");
 }
 
 #[tokio::test]
-async fn parameters_of_a_chat_reach_the_provider_and_the_system_role_holds_only_the_prompt() {
+async fn parameters_of_a_chat_reach_the_provider_and_only_the_system_prompt_has_the_system_role() {
     let model = ScriptedModel::saying("Noted.").await;
     let app = TestApp::with_scripted_model(&model).await;
     let conversation = app.conversation().await;
@@ -364,7 +364,7 @@ async fn images_are_sent_to_the_model() {
 }
 
 #[tokio::test]
-async fn a_long_answer_is_streamed_and_replayed_in_pieces_below_client_limits() {
+async fn a_long_answer_is_streamed_and_replayed_in_pieces_of_at_most_1_mib() {
     let text = "é".repeat(700 * 1024);
     let model = ScriptedModel::saying(&text).await;
     let app = TestApp::with_scripted_model(&model).await;
@@ -376,7 +376,7 @@ async fn a_long_answer_is_streamed_and_replayed_in_pieces_below_client_limits() 
             (outcome.done().replayed, outcome.text().len()),
             (is_replayed, text.len())
         );
-        assert!(outcome.text() == text, "byte for byte");
+        assert!(outcome.text() == text, "the text is the same byte for byte");
         let fits =
             |event: &Event| !matches!(event, Event::TextDelta(text) if text.len() > 1024 * 1024);
         assert!(outcome.events.iter().all(fits));
@@ -416,16 +416,21 @@ async fn a_conversation_without_tools_stores_only_the_text_of_an_answer_and_refu
     assert_eq!(conversation.texts_by_role().await[1].1, "Let me see.");
     let results = conversation.chat_all(vec![result("c1", "nothing")]).await;
     assert_refused(results.end, Code::FailedPrecondition, "TOOLS_NOT_KEPT", "");
-    let ruled = conversation
+    let with_system_message = conversation
         .chat_all(vec![
             text(pb::Role::System, "Be brief."),
             result("c1", "nothing"),
         ])
         .await;
-    assert_refused(ruled.end, Code::FailedPrecondition, "TOOLS_NOT_KEPT", "");
+    assert_refused(
+        with_system_message.end,
+        Code::FailedPrecondition,
+        "TOOLS_NOT_KEPT",
+        "",
+    );
     assert_eq!(conversation.messages().await.len(), 2, "nothing is stored");
-    let silent = conversation.chat("again").request_id("r").with_tool("look");
-    let outcome = silent.clone().await;
+    let tool_call_only = conversation.chat("again").request_id("r").with_tool("look");
+    let outcome = tool_call_only.clone().await;
     assert_eq!(
         (
             &outcome.done().message_ids,
@@ -434,7 +439,7 @@ async fn a_conversation_without_tools_stores_only_the_text_of_an_answer_and_refu
         (&vec![3], 0)
     );
     assert_eq!(
-        silent.await.done().message_ids,
+        tool_call_only.await.done().message_ids,
         [3],
         "the answer is not stored, so a repeated request calls the model again"
     );
@@ -444,17 +449,18 @@ async fn a_conversation_without_tools_stores_only_the_text_of_an_answer_and_refu
     assert_eq!(
         mixed.done().message_ids,
         [4],
-        "the rest ends with a message of the user, so it is answered"
+        "without the result, the prompt ends with a user message, so it is answered"
     );
 }
 
 #[tokio::test]
-async fn a_prompt_of_tool_results_can_be_repeated_once_they_are_kept() {
+async fn a_refused_prompt_of_tool_results_is_accepted_once_the_conversation_keeps_them() {
     let model = ScriptedModel::saying("I see.").await;
     let app = TestApp::with_scripted_model(&model).await;
     let conversation = app.conversation().await;
-    let asked = vec![user("look"), call("c1", "{}")];
-    conversation.append_all(asked).await;
+    let question_and_call = vec![user("look"), call("c1", "{}")];
+    conversation.append_all(question_and_call).await;
+    // `hold_lock` runs the update, and `commit` stores it.
     let keep_none = "update ai_conversation set policy = '{\"store_tool_messages\": false}'
         where conversation_id = $1";
     let keep_all = "update ai_conversation set policy = '{}' where conversation_id = $1";
@@ -469,7 +475,7 @@ async fn a_prompt_of_tool_results_can_be_repeated_once_they_are_kept() {
 }
 
 #[tokio::test]
-async fn a_truncated_or_filtered_answer_is_marked_so_also_in_its_replay() {
+async fn an_answer_cut_at_the_output_limit_says_so_also_when_it_is_replayed() {
     let model = ScriptedModel::start(|request| {
         Script::says(request, [Say::text("It was a dark and"), Say::OutputLimit])
     })

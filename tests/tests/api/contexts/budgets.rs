@@ -7,7 +7,9 @@ use anneal_testkit::{
 use pb::{Representation, Role, Segment, part::Part};
 use tonic::Code;
 
+/// The system prompt.
 const PROMPT: &str = "Answer in one sentence.";
+/// The newest user message.
 const NEWEST: &str = "The newest question: which team filed report 48?";
 
 /// A JSON tool result of some thousand bytes.
@@ -18,7 +20,8 @@ fn json_result(n: usize) -> String {
     format!("{{\"rows\": [{}]}}", rows.join(", "))
 }
 
-/// A checkpoint, then eight turns with tool results (prose and JSON), then a question.
+/// Creates a conversation with a checkpoint, eight turns with tool results (prose and JSON), and
+/// the question [`NEWEST`].
 async fn conversation_with_tools(app: &TestApp) -> TestConversation<'_> {
     let policy = pb::Policy {
         max_message_count: Some(60),
@@ -74,16 +77,16 @@ async fn every_budget_is_kept_with_the_newest_user_message_and_the_system_prompt
     let last = conversation.conversation().await.message_count;
     let whole = conversation.context().await;
     let mut budget = whole.0.total_tokens + 1;
-    let (mut refused_below, mut steps) = (0, Vec::new());
+    let (mut largest_refused, mut representations) = (0, Vec::new());
     while budget > 1 {
         match conversation.context_within(budget).await {
             Ok(built) => {
                 assert_eq!(
-                    refused_below, 0,
-                    "a smaller budget of {budget} fits and {refused_below} did not"
+                    largest_refused, 0,
+                    "a budget of {budget} is enough, but {largest_refused} was refused"
                 );
                 assert_within_budget(&built, budget, last);
-                steps.extend(
+                representations.extend(
                     built
                         .0
                         .manifest
@@ -96,9 +99,10 @@ async fn every_budget_is_kept_with_the_newest_user_message_and_the_system_prompt
             }
             Err(status) => {
                 assert_eq!(status.code(), Code::ResourceExhausted);
-                refused_below = refused_below.max(budget);
+                largest_refused = largest_refused.max(budget);
             }
         }
+        // The whole context plus one token, the whole context, then 8 % less each time.
         budget = if budget == whole.0.total_tokens + 1 {
             budget - 1
         } else {
@@ -106,18 +110,23 @@ async fn every_budget_is_kept_with_the_newest_user_message_and_the_system_prompt
         };
     }
     assert!(
-        refused_below < 250,
-        "a budget of {refused_below} is enough for prompt, question and a short summary"
+        largest_refused < 250,
+        "a budget of {largest_refused} is enough for prompt, question and a short summary"
     );
-    for step in [
+    for representation in [
         Representation::Original,
         Representation::Clipped,
         Representation::Dropped,
     ] {
-        assert!(steps.contains(&step), "no budget needed {step:?}");
+        assert!(
+            representations.contains(&representation),
+            "no budget needed {representation:?}"
+        );
     }
 }
 
+/// Asserts that a context keeps its budget and all rules for clipped and dropped content. `last` is
+/// the newest message.
 fn assert_within_budget(built: &Built, budget: u64, last: i64) {
     assert!(
         built.0.total_tokens <= budget,
@@ -143,7 +152,7 @@ fn assert_within_budget(built: &Built, budget: u64, last: i64) {
         texts[1].1.starts_with("[Summary of the conversation")
     );
     for text in tool_results(built).filter(|text| text.starts_with('{')) {
-        serde_json::from_str::<serde_json::Value>(text).expect("clipped JSON is whole or not sent");
+        serde_json::from_str::<serde_json::Value>(text).expect("clipped JSON is still JSON");
     }
     for entry in built
         .0
@@ -203,6 +212,7 @@ async fn text_removed_by_a_clip_can_be_fetched() {
     }
 }
 
+/// The index of the context's message that has the content of message `id`.
 fn position_of(built: &Built, id: i64) -> usize {
     built
         .0
@@ -213,7 +223,7 @@ fn position_of(built: &Built, id: i64) -> usize {
 }
 
 #[tokio::test]
-async fn a_newest_message_above_the_budget_is_clipped_in_the_middle() {
+async fn a_newest_message_that_exceeds_the_budget_is_clipped_in_the_middle() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
     conversation.turn("Hello", "Hello!").await;
@@ -282,8 +292,11 @@ async fn a_budget_below_the_system_prompt_is_refused_with_the_sizes() {
     );
 }
 
-/// One turn of 62 messages. Its last tool call has no result yet.
-async fn long_turn(app: &TestApp, max_message_count: u32) -> TestConversation<'_> {
+/// Creates a conversation of one turn with 62 messages. Its last tool call has no result yet.
+async fn conversation_with_long_turn(
+    app: &TestApp,
+    max_message_count: u32,
+) -> TestConversation<'_> {
     let policy = pb::Policy {
         max_message_count: Some(max_message_count),
         ..Default::default()
@@ -312,11 +325,12 @@ async fn long_turn(app: &TestApp, max_message_count: u32) -> TestConversation<'_
 }
 
 #[tokio::test]
-async fn a_turn_longer_than_the_budget_keeps_its_question_and_whole_exchanges() {
+async fn a_turn_longer_than_the_budget_keeps_its_question_and_no_call_without_its_result() {
     let app = TestApp::start().await;
-    let conversation = long_turn(&app, 0).await;
+    let conversation = conversation_with_long_turn(&app, 0).await;
     let whole = conversation.context().await.0.total_tokens;
     for divisor in 1..=40 {
+        // 100 tokens are enough for the question.
         let budget = (whole / divisor).max(100);
         let built = conversation.context_within(budget).await.expect("fits");
         assert!(
@@ -337,15 +351,16 @@ async fn a_turn_longer_than_the_budget_keeps_its_question_and_whole_exchanges() 
 }
 
 #[tokio::test]
-async fn a_question_that_only_the_checkpoint_quotes_survives_every_budget() {
+async fn a_question_that_only_the_checkpoint_quotes_is_kept_at_every_budget() {
     let app = TestApp::start().await;
-    let conversation = long_turn(&app, 50).await;
+    let conversation = conversation_with_long_turn(&app, 50).await;
     assert!(
         conversation.checkpoints().await[0].summary.contains(NEWEST),
-        "the checkpoint splits the turn"
+        "the checkpoint ends within the turn and quotes its question"
     );
     let whole = conversation.context().await.0.total_tokens;
     for divisor in 1..=60 {
+        // 200 tokens are enough for a summary that quotes the question.
         let budget = (whole / divisor).max(200);
         let built = conversation.context_within(budget).await.expect("fits");
         assert!(

@@ -1,6 +1,7 @@
-//! Parts of a context, their order, and repairs when it is rendered.
+//! Which parts a context has and in which order, how its messages are repaired for providers, and
+//! how it is rendered.
 
-#![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
+#![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 
 use anneal_testkit::{
     Built, TestApp, TestConversation, assert_refused, assistant, call, message, pb, prose, result,
@@ -10,7 +11,7 @@ use pb::{Reason, RepairKind, Representation, Role, Segment};
 use prost::Message as _;
 use tonic::Code;
 
-/// A conversation with this system prompt and a checkpoint at 10 messages.
+/// Creates a conversation with this system prompt, whose checkpoints are due at 10 messages.
 async fn conversation_with_prompt<'a>(
     app: &'a TestApp,
     system_prompt: &str,
@@ -28,6 +29,7 @@ async fn conversation_with_prompt<'a>(
     .await
 }
 
+/// Appends turns and runs the jobs that they queue.
 async fn append_turns(conversation: &TestConversation<'_>, turns: usize) {
     for n in 0..turns {
         conversation
@@ -157,7 +159,7 @@ async fn a_context_of_an_empty_conversation_holds_its_system_prompt_and_input() 
 }
 
 #[tokio::test]
-async fn one_message_is_a_context() {
+async fn a_single_message_makes_a_context() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
     conversation.append("Hello").await;
@@ -180,7 +182,7 @@ async fn one_message_is_a_context() {
 }
 
 #[tokio::test]
-async fn row_Z5_orphan_user_messages_are_folded_into_the_next_one_and_stored_separately() {
+async fn row_Z5_unanswered_user_messages_are_merged_with_the_next_one_and_stored_separately() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
     conversation.append("First try").await;
@@ -290,7 +292,7 @@ async fn an_empty_assistant_message_is_left_out() {
 }
 
 #[tokio::test]
-async fn parts_of_two_merged_assistant_messages_keep_their_calls_answered() {
+async fn a_tool_call_in_merged_assistant_messages_keeps_its_result() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
     conversation
@@ -319,7 +321,7 @@ async fn parts_of_two_merged_assistant_messages_keep_their_calls_answered() {
 }
 
 #[tokio::test]
-async fn usage_equals_the_context_segment_by_segment() {
+async fn the_reported_context_usage_equals_the_built_context_in_each_segment() {
     let app = TestApp::start().await;
     let policy = pb::Policy {
         max_message_count: Some(60),
@@ -336,14 +338,14 @@ async fn usage_equals_the_context_segment_by_segment() {
     let conversation = app.conversation_with(ask).await;
     let mut swaps = 0;
     for turn in 0..20 {
-        let asked = if turn % 3 == 0 {
+        let question = if turn % 3 == 0 {
             prose(turn * 10, 30)
         } else {
             sentence(turn)
         };
         conversation
             .append_all(vec![
-                user(&asked),
+                user(&question),
                 call("c", "{\"n\": 1}"),
                 result("c", &prose(turn, 20)),
                 assistant("Done."),
@@ -371,7 +373,7 @@ async fn usage_equals_the_context_segment_by_segment() {
     }
     assert!(
         !conversation.checkpoints().await.is_empty() && swaps > 0,
-        "all segments were seen"
+        "there were checkpoints and swapped messages"
     );
 }
 
@@ -401,7 +403,7 @@ async fn an_image_and_a_system_message_are_sent_in_order() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
     let note = anneal_testkit::text(Role::System, "The user is on a train.");
-    let thought = pb::part::Part::Reasoning(pb::ReasoningPart {
+    let reasoning = pb::part::Part::Reasoning(pb::ReasoningPart {
         text: "hm".into(),
         signature: "s1g".into(),
         ..Default::default()
@@ -412,7 +414,7 @@ async fn an_image_and_a_system_message_are_sent_in_order() {
     let content = vec![
         anneal_testkit::media("https://x.test/a.png"),
         note,
-        message(Role::Assistant, vec![thought, answer]),
+        message(Role::Assistant, vec![reasoning, answer]),
     ];
     conversation.append_all(content.clone()).await;
     let built = conversation.context().await;
@@ -459,11 +461,11 @@ async fn a_provider_gets_one_json_object_that_is_ready_to_send() {
             "{rendered}"
         );
         assert!(built.0.messages.is_empty());
-        let asked = built.repairs().contains(&(RepairKind::UserAdded, 0));
+        let user_added = built.repairs().contains(&(RepairKind::UserAdded, 0));
         assert_eq!(
-            asked,
+            user_added,
             format != pb::Format::OpenaiChat,
-            "the last message is the user's in formats that require it"
+            "a user message is added at the end if the format requires one"
         );
     }
     assert_eq!(conversation.context().await.0.rendered, None);
@@ -480,7 +482,7 @@ async fn a_provider_gets_one_json_object_that_is_ready_to_send() {
         let refused = conversation
             .build(ask)
             .await
-            .expect_err("there is no such number");
+            .expect_err("no format and no pressure has this number");
         assert_eq!(refused.code(), tonic::Code::InvalidArgument);
     }
 }
@@ -500,6 +502,7 @@ async fn a_streamed_context_equals_the_unary_one() {
         ..Default::default()
     };
     let whole = conversation.build(ask.clone()).await.expect("builds");
+    // The client accepts messages of up to 2 MiB, which is less than the whole context.
     let mut pieces = app
         .contexts()
         .max_decoding_message_size(2 << 20)

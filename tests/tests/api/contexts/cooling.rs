@@ -1,7 +1,7 @@
-//! A large message is sent in the original while it is hot and as its summary once it is cool. The
-//! original stays stored.
+//! Cooling: a large message is sent in the original while it is hot (recent) and as its summary
+//! once it is cool. The original stays stored.
 
-#![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
+#![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 
 use anneal_testkit::{Built, TestApp, TestConversation, assistant, message, pb, prose, user};
 use pb::{Reason, Representation, part::Part};
@@ -15,13 +15,14 @@ fn policy() -> pb::Policy {
     }
 }
 
-/// A conversation whose first message is large and has an answer.
+/// Creates a conversation whose first message is large and has an answer.
 async fn conversation_with_large_first_message(app: &TestApp) -> TestConversation<'_> {
     let conversation = app.conversation_with_policy(policy()).await;
     conversation.turn(&prose(0, 60), "I have read it.").await;
     conversation
 }
 
+/// Whether message 1 is sent as its summary.
 fn is_swapped(built: &Built) -> bool {
     built.representation(1) == (Representation::Summary, Reason::Cool)
 }
@@ -57,7 +58,7 @@ async fn row_D4_a_large_message_five_turns_old_is_hot_and_six_turns_old_is_cool(
 }
 
 #[tokio::test]
-async fn current_input_cools_messages_by_the_turn_that_it_starts() {
+async fn current_input_that_starts_a_turn_makes_messages_cool() {
     let app = TestApp::start().await;
     let conversation = conversation_with_large_first_message(&app).await;
     conversation.turns(5).await;
@@ -76,7 +77,7 @@ async fn current_input_cools_messages_by_the_turn_that_it_starts() {
     assert_eq!(
         conversation.context().await.representation(1),
         (Representation::Original, Reason::Hot),
-        "nothing was stored"
+        "the current input was not stored"
     );
 }
 
@@ -87,11 +88,11 @@ async fn current_input_after_a_user_message_starts_no_turn() {
     conversation.turns(4).await;
     conversation.append("sixth turn, no answer").await;
     app.run_jobs_until_idle().await;
-    let folded = conversation
+    let merged = conversation
         .context_with(vec![user("are you there?")])
         .await;
     assert_eq!(
-        (folded.0.current_turn, folded.representation(1)),
+        (merged.0.current_turn, merged.representation(1)),
         (6, (Representation::Original, Reason::Hot))
     );
     let more = conversation
@@ -197,7 +198,8 @@ async fn swapped_calls_and_results_keep_their_ids_and_positions() {
     );
     assert!(built.0.repairs.is_empty(), "{:?}", built.0.repairs);
     built.assert_tools_paired();
-    let marks: Vec<(String, bool)> = built.0.messages[1..3]
+    // The id and name of each call; the id of each result, and whether it is an error.
+    let calls_and_results: Vec<(String, bool)> = built.0.messages[1..3]
         .iter()
         .flat_map(|message| &message.parts)
         .filter_map(|part| match part.part.as_ref()? {
@@ -213,8 +215,8 @@ async fn swapped_calls_and_results_keep_their_ids_and_positions() {
         ("call-b", true),
     ];
     assert_eq!(
-        marks,
-        expected.map(|(mark, error)| (mark.to_owned(), error))
+        calls_and_results,
+        expected.map(|(ids, is_error)| (ids.to_owned(), is_error))
     );
     assert!(
         built.text().contains("[Summary of message 2;")
@@ -249,15 +251,16 @@ async fn get_message_returns_the_original_of_a_swapped_message_byte_for_byte() {
     let whole = conversation.message(1).await;
     let [
         pb::Part {
-            part: Some(Part::Text(said)),
+            part: Some(Part::Text(stored)),
         },
     ] = &whole.parts[..]
     else {
         panic!("one text: {:?}", whole.parts)
     };
-    assert_eq!(said.text, original);
+    assert_eq!(stored.text, original);
     assert_eq!(whole.text_bytes as usize, original.len());
     let mut joined = String::new();
+    // Ranges of 101 bytes begin and end within characters.
     while joined.len() < original.len() {
         let (piece, range) = conversation.range(1, joined.len() as i64, 101).await;
         assert_eq!(
@@ -279,6 +282,7 @@ async fn the_original_of_a_swapped_message_is_not_read() {
     let before = conversation.context().await;
     assert!(is_swapped(&before));
     let mut db = app.db().await;
+    // Content that cannot be read.
     let spoil = "update ai_message set content = '{\"unreadable\": \"MARKER\"}' where conversation_id = $1 and message_id = $2";
     let id: uuid::Uuid = conversation.id.parse().expect("an id");
     sqlx::query(spoil)
@@ -286,7 +290,7 @@ async fn the_original_of_a_swapped_message_is_not_read() {
         .bind(1_i64)
         .execute(&mut db)
         .await
-        .expect("spoils");
+        .expect("overwrites");
     assert_eq!(
         conversation.context().await,
         before,
@@ -297,7 +301,7 @@ async fn the_original_of_a_swapped_message_is_not_read() {
         .bind(2_i64)
         .execute(&mut db)
         .await
-        .expect("spoils");
+        .expect("overwrites");
     conversation
         .build(pb::BuildContextRequest::default())
         .await
@@ -305,9 +309,10 @@ async fn the_original_of_a_swapped_message_is_not_read() {
 }
 
 #[tokio::test]
-async fn each_large_message_is_swapped_from_exactly_the_turn_in_which_it_is_cool() {
+async fn each_large_message_is_swapped_from_the_first_turn_in_which_it_is_cool() {
     let app = TestApp::start().await;
     let conversation = app.conversation_with_policy(policy()).await;
+    // The id of each swapped message, and the turn in which it was swapped first.
     let mut swapped_at: Vec<(i64, i32)> = Vec::new();
     for turn in 1..=14 {
         let question = if [3, 5].contains(&turn) {
@@ -335,9 +340,10 @@ async fn each_large_message_is_swapped_from_exactly_the_turn_in_which_it_is_cool
         assert_eq!(
             conversation.usage().await.swapped_messages,
             swapped_at.len() as i64,
-            "no swap was undone"
+            "no swapped message is sent in the original again"
         );
     }
+    // The questions of turns 3 and 5, six turns later.
     assert_eq!(swapped_at, [(5, 9), (9, 11)]);
     conversation.verify().await;
 }

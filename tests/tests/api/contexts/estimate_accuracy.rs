@@ -1,5 +1,5 @@
-//! Token estimates of every message of the real conversations undercount by at most 5 %. An append
-//! returns the estimate until the worker has counted.
+//! The token estimate of each message of the real conversations is at most 5 % below the count.
+//! Until a worker has counted a message, the estimate stands for the count.
 
 use anneal_core::tokens::{Encoding, count_message};
 use anneal_testkit::{TranscriptFolder, parsed};
@@ -7,7 +7,9 @@ use anneal_testkit::{TranscriptFolder, parsed};
 /// Estimate and exact count of one message, in tokens.
 #[derive(Clone, Default)]
 struct EstimateAndCount {
-    at: String,
+    /// The conversation, and the message's number in it.
+    place: String,
+    /// The beginning of the message.
     text: String,
     exact: u64,
     estimated: u64,
@@ -19,12 +21,13 @@ impl EstimateAndCount {
     }
 
     /// Whether the estimate is more than 5 % below the count, computed in integers.
-    fn is_short(&self) -> bool {
+    fn is_too_low(&self) -> bool {
         self.estimated * 100 < self.exact * 95
     }
 }
 
-/// All messages of the family with at least one token.
+/// The estimates and counts of all messages of the family (the conversations of one source) that
+/// have at least one token.
 fn estimates_and_counts(
     family: &anneal_testkit::Family,
     encoding: Encoding,
@@ -42,22 +45,22 @@ fn estimates_and_counts(
             .collect::<Vec<_>>()
             .join(" | ");
         EstimateAndCount {
-            at: format!("{}, message {}", chat.name, index + 1),
+            place: format!("{}, message {}", chat.name, index + 1),
             text: text.chars().take(80).collect(),
             exact: count_message(encoding, &message).get(),
             estimated: encoding.estimate_message(&message).get(),
         }
     });
-    all.filter(|beside| beside.exact > 0).collect()
+    all.filter(|one| one.exact > 0).collect()
 }
 
 #[test]
 fn estimates_never_undercount_by_more_than_5_percent_on_any_real_message() {
-    let Some(data) = TranscriptFolder::find() else {
+    let Some(folder) = TranscriptFolder::find() else {
         return;
     };
-    let mut short = 0;
-    for family in data.all() {
+    let mut too_low = 0;
+    for family in folder.all() {
         for encoding in Encoding::ALL {
             let all = estimates_and_counts(&family, encoding);
             let by_ratio =
@@ -77,20 +80,20 @@ fn estimates_never_undercount_by_more_than_5_percent_on_any_real_message() {
                 lowest.ratio(),
                 lowest.estimated,
                 lowest.exact,
-                lowest.at,
+                lowest.place,
                 highest.ratio(),
                 highest.estimated,
                 highest.exact,
-                highest.at,
+                highest.place,
             );
-            for one in all.iter().filter(|one| one.is_short()) {
-                short += 1;
+            for one in all.iter().filter(|one| one.is_too_low()) {
+                too_low += 1;
                 println!(
-                    "    short: {} for {} at {}: {:?}",
-                    one.estimated, one.exact, one.at, one.text
+                    "    too low: {} for {} at {}: {:?}",
+                    one.estimated, one.exact, one.place, one.text
                 );
             }
         }
     }
-    assert_eq!(short, 0, "messages whose estimate is more than 5 % short");
+    assert_eq!(too_low, 0, "messages whose estimate is too low");
 }

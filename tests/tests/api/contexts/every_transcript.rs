@@ -1,67 +1,71 @@
-//! Contexts of every real conversation with every profile, budget and format. Each obeys the
-//! provider's rules, is not empty, fits its budget and has a complete manifest.
+//! Builds contexts of every real conversation with every profile, budget and format. Each context
+//! must obey the provider's rules (`dev/shapes/` checks them), have content, fit its budget and
+//! have a complete manifest.
 
 use std::collections::BTreeMap;
 
 use anneal_testkit::{
-    AppendedChat, Built, Chat, Recount, Rendered, TestApp, TranscriptFolder, pb, status_details,
-    user,
+    AppendedChat, Built, Chat, Recount, Rendered, TestApp, TranscriptFolder, gate_or_nightly, pb,
+    status_details, user,
 };
 use futures::StreamExt as _;
 use pb::{Format, part::Part};
 
 use crate::contexts::FORMATS;
 
+/// Budgets in tokens. `None` is no budget.
 const BUDGETS: [Option<u64>; 5] = [None, Some(128_000), Some(16_000), Some(4_000), Some(2_048)];
 const PROFILES: [&str; 6] = [
     "default", "agents", "zeroclaw", "claw0", "ai-panel", "openclaw",
 ];
 
-/// Current input that is not stored.
+/// The current input of contexts that have one.
 const CURRENT_INPUT: &str = "And what would you do next?";
-/// Tokens around a text: the framing of a message, the mark of a clip or of a checkpoint.
+/// Tokens that a context needs beside the system prompt: 4 for the framing of a message, 64 for the
+/// mark of a clip or of a checkpoint.
 const MIN_TOKENS_BESIDE_PROMPT: u64 = 4 + 64;
 /// Conversations whose contexts are built at the same time.
 const CONCURRENT_CONVERSATIONS: usize = 4;
-/// Faults that are printed. Further ones are only counted.
-const MAX_PRINTED_FAULTS: usize = 12;
+/// Violations that are printed. Further ones are only counted.
+const MAX_PRINTED_VIOLATIONS: usize = 12;
 
-/// Counts of checked contexts, and their faults.
+/// How many contexts were checked, and which rules they violate.
 #[derive(Default)]
 struct Tally {
     checked: BTreeMap<&'static str, usize>,
     too_small: usize,
     clipped: usize,
-    summarised: usize,
+    summarized: usize,
     checkpointed: usize,
-    faults: Vec<String>,
+    violations: Vec<String>,
     recount: Recount,
 }
 
 impl Tally {
-    fn print_summary(&self, family: &str) {
+    /// Prints the counts. Asserts that contexts were checked and violate no rule.
+    fn print_and_assert(&self, family: &str) {
         let all: usize = self.checked.values().sum();
         println!(
             "{family}: {all} contexts ({:?}), of them {} after a checkpoint, {} with summaries, {} with clips; \
-             {} refused because the system prompt alone is too large; {} faults",
+             {} refused because the system prompt alone is too large; {} violations",
             self.checked,
             self.checkpointed,
-            self.summarised,
+            self.summarized,
             self.clipped,
             self.too_small,
-            self.faults.len()
+            self.violations.len()
         );
         let printed = self
-            .faults
+            .violations
             .iter()
-            .take(MAX_PRINTED_FAULTS)
+            .take(MAX_PRINTED_VIOLATIONS)
             .cloned()
             .collect::<Vec<_>>()
             .join("\n");
         assert!(
-            self.faults.is_empty(),
-            "{} faults in {family}:\n{printed}",
-            self.faults.len()
+            self.violations.is_empty(),
+            "{} violations in {family}:\n{printed}",
+            self.violations.len()
         );
         assert!(all > 0, "nothing was checked");
     }
@@ -123,8 +127,8 @@ fn policy_with_profile(profile: &str) -> pb::Policy {
     }
 }
 
-/// All cases of a conversation with this profile: each budget in each format, one format of each
-/// budget twice.
+/// All cases of a conversation with this profile: each budget in each format. With each budget, the
+/// context of one format is built twice.
 fn all_cases(profile: &'static str, with_input: bool) -> Vec<ContextCase> {
     let inputs: &[Option<&'static str>] = if with_input {
         &[None, Some(CURRENT_INPUT)]
@@ -156,9 +160,9 @@ fn sampling_interval() -> usize {
     })
 }
 
-/// Cases of the nth small conversation: every profile in every format, each with one budget.
-/// Budgets rotate, so that five neighbouring conversations cover all of them. Every `nth`
-/// conversation gets all cases, with and without input.
+/// Cases of the small conversation with number `n`: every profile in every format, each with one
+/// budget. Budgets rotate, so that five conversations in a row cover all of them. Each conversation
+/// whose number is a multiple of `nth` gets all cases, with and without input.
 fn sampled_cases(n: usize, nth: usize) -> Vec<ContextCase> {
     let mut cases = Vec::new();
     for (p, profile) in PROFILES.into_iter().enumerate() {
@@ -188,9 +192,9 @@ fn sampled_cases(n: usize, nth: usize) -> Vec<ContextCase> {
         .collect()
 }
 
-/// Appends each conversation once per profile and checks its contexts. Every `nth` one is also
-/// built with current input.
-async fn append_under_every_profile(family: &str, chats: &[Chat], nth: usize) {
+/// Appends each conversation once per profile and checks its contexts. Those of every `nth`
+/// conversation are also built with current input.
+async fn append_and_check_every_profile(family: &str, chats: &[Chat], nth: usize) {
     let app = TestApp::start().await;
     let mut tally = Tally::default();
     for profile in PROFILES {
@@ -201,18 +205,24 @@ async fn append_under_every_profile(family: &str, chats: &[Chat], nth: usize) {
             .map(|(n, conversation)| (conversation, all_cases(profile, n % nth == 0)));
         check_contexts(asks.collect(), &mut tally).await;
     }
-    tally.print_summary(family);
+    tally.print_and_assert(family);
 }
 
-/// Appends each conversation once and checks dry-run contexts with every profile.
+/// Appends each conversation once and checks dry-run contexts with every profile. The gate takes
+/// every fourth conversation: with five budgets that rotate, each is still taken.
 async fn preview_every_profile(family: &str, chats: &[Chat]) {
+    let chats: Vec<Chat> = chats
+        .iter()
+        .step_by(gate_or_nightly(4, 1))
+        .cloned()
+        .collect();
     if chats.is_empty() {
         return;
     }
     let app = TestApp::start().await;
     let mut tally = Tally::default();
     let appended = app
-        .append_chats(chats, &policy_with_profile("default"))
+        .append_chats(&chats, &policy_with_profile("default"))
         .await;
     let nth = sampling_interval();
     check_contexts(
@@ -224,9 +234,10 @@ async fn preview_every_profile(family: &str, chats: &[Chat]) {
         &mut tally,
     )
     .await;
-    tally.print_summary(family);
+    tally.print_and_assert(family);
 }
 
+/// Builds the context of each case and checks it.
 async fn check_contexts(asks: Vec<(&AppendedChat<'_>, Vec<ContextCase>)>, tally: &mut Tally) {
     let building = asks.into_iter().map(async |(chat, cases)| {
         let mut built = Vec::with_capacity(cases.len());
@@ -263,20 +274,20 @@ fn check_context(
         (Err(first), Err(again)) => first.message() == again.message(),
         _ => false,
     });
-    let mut faults = match first {
+    let mut violations = match first {
         Ok(built) => {
             tally.count(&built, case.format);
-            faults_of(chat, case, &built, &mut tally.recount)
+            find_violations(chat, case, &built, &mut tally.recount)
         }
         Err(status) => tally.check_refusal(chat, case, &status),
     };
     if !same {
-        faults.push("a second context differs".into());
+        violations.push("a second context differs".into());
     }
-    tally.faults.extend(
-        faults
+    tally.violations.extend(
+        violations
             .into_iter()
-            .map(|fault| format!("{} {case}: {fault}", chat.name)),
+            .map(|violation| format!("{} {case}: {violation}", chat.name)),
     );
 }
 
@@ -294,12 +305,12 @@ impl Tally {
                 .any(|entry| entry.representation() == representation)
         };
         self.checkpointed += usize::from(shows(pb::Representation::Checkpoint));
-        self.summarised += usize::from(shows(pb::Representation::Summary));
+        self.summarized += usize::from(shows(pb::Representation::Summary));
         self.clipped += usize::from(shows(pb::Representation::Clipped));
     }
 
     /// A budget may be refused only if the system prompt leaves fewer than
-    /// [`MIN_TOKENS_BESIDE_PROMPT`] tokens. Returns a fault otherwise.
+    /// [`MIN_TOKENS_BESIDE_PROMPT`] tokens. Returns a violation otherwise.
     fn check_refusal(
         &mut self,
         chat: &AppendedChat<'_>,
@@ -321,8 +332,8 @@ impl Tally {
     }
 }
 
-/// The faults of a context.
-fn faults_of(
+/// The rules that a context violates.
+fn find_violations(
     chat: &AppendedChat<'_>,
     case: &ContextCase,
     built: &Built,
@@ -330,12 +341,12 @@ fn faults_of(
 ) -> Vec<String> {
     let rendered = match Rendered::read(built, case.format) {
         Ok(rendered) => rendered,
-        Err(fault) => return vec![fault],
+        Err(violation) => return vec![violation],
     };
-    let mut faults = rendered.refusals();
-    let mut must = |holds: bool, fault: String| {
+    let mut violations = rendered.refusals();
+    let mut must = |holds: bool, violation: String| {
         if !holds {
-            faults.push(fault);
+            violations.push(violation);
         }
     };
     let total = built.0.total_tokens;
@@ -346,11 +357,11 @@ fn faults_of(
     let counted = recount.tokens(&rendered);
     must(
         counted <= total,
-        format!("{counted} tokens where {total} are told of"),
+        format!("the context has {counted} tokens and reports {total}"),
     );
     must(
         rendered.messages > 0 && !rendered.texts.iter().all(String::is_empty),
-        "it is empty".into(),
+        "the context has no text".into(),
     );
     must(
         rendered.format != Format::Unspecified || is_well_formed(built),
@@ -372,7 +383,7 @@ fn faults_of(
     );
     built.assert_covers(chat.kept.len() as i64);
     built.assert_tools_paired();
-    faults
+    violations
 }
 
 fn is_well_formed(built: &Built) -> bool {
@@ -383,13 +394,13 @@ fn is_well_formed(built: &Built) -> bool {
         && built.0.total_tokens == messages.iter().map(|message| message.tokens).sum::<u64>()
 }
 
-/// The newest text with the role user.
+/// The newest text of a user message.
 fn newest_user_text(kept: &[pb::NewMessage]) -> Option<String> {
-    let asked = kept
+    let user_messages = kept
         .iter()
         .rev()
         .filter(|message| message.role() == pb::Role::User);
-    asked
+    user_messages
         .flat_map(|message| message.parts.iter().rev())
         .find_map(|part| match part.part.as_ref()? {
             Part::Text(part) if !part.text.trim().is_empty() => Some(part.text.clone()),
@@ -399,77 +410,77 @@ fn newest_user_text(kept: &[pb::NewMessage]) -> Option<String> {
 
 #[tokio::test]
 async fn no_provider_refuses_a_session_of_pi() {
-    let Some(data) = TranscriptFolder::find() else {
+    let Some(folder) = TranscriptFolder::find() else {
         return;
     };
-    append_under_every_profile("pi", &data.pi_sessions(), 2).await;
+    append_and_check_every_profile("pi", &folder.pi_sessions(), 2).await;
 }
 
 #[tokio::test]
 async fn no_provider_refuses_a_run_of_mini_swe_agent() {
-    let Some(data) = TranscriptFolder::find() else {
+    let Some(folder) = TranscriptFolder::find() else {
         return;
     };
-    append_under_every_profile("mini-swe-agent", &data.mini_swe_agent(), 5).await;
+    append_and_check_every_profile("mini-swe-agent", &folder.mini_swe_agent(), 5).await;
 }
 
 #[tokio::test]
 async fn no_provider_refuses_a_run_of_swe_agent() {
-    let Some(data) = TranscriptFolder::find() else {
+    let Some(folder) = TranscriptFolder::find() else {
         return;
     };
-    append_under_every_profile("SWE-agent", &data.swe_agent(), 4).await;
+    append_and_check_every_profile("SWE-agent", &folder.swe_agent(), 4).await;
 }
 
 #[tokio::test]
 async fn no_provider_refuses_a_run_of_tau_bench() {
-    let Some(data) = TranscriptFolder::find() else {
+    let Some(folder) = TranscriptFolder::find() else {
         return;
     };
-    append_under_every_profile("tau-bench", &data.tau_bench(), 10).await;
+    append_and_check_every_profile("tau-bench", &folder.tau_bench(), 10).await;
 }
 
 #[tokio::test]
 async fn no_provider_refuses_a_dialogue_of_locomo() {
-    let Some(data) = TranscriptFolder::find() else {
+    let Some(folder) = TranscriptFolder::find() else {
         return;
     };
-    append_under_every_profile("LoCoMo", &data.locomo(), 4).await;
+    append_and_check_every_profile("LoCoMo", &folder.locomo(), 4).await;
 }
 
 #[tokio::test]
 async fn no_provider_refuses_a_dialogue_of_crosswoz() {
-    let Some(data) = TranscriptFolder::find() else {
+    let Some(folder) = TranscriptFolder::find() else {
         return;
     };
-    preview_every_profile("CrossWOZ", &data.crosswoz(usize::MAX)).await;
+    preview_every_profile("CrossWOZ", &folder.crosswoz(usize::MAX)).await;
 }
 
 #[tokio::test]
 async fn no_provider_refuses_a_dialogue_of_kdconv() {
-    let Some(data) = TranscriptFolder::find() else {
+    let Some(folder) = TranscriptFolder::find() else {
         return;
     };
-    preview_every_profile("KdConv", &data.kdconv(usize::MAX)).await;
+    preview_every_profile("KdConv", &folder.kdconv(usize::MAX)).await;
 }
 
 #[tokio::test]
 async fn no_provider_refuses_a_dialogue_of_xpersona() {
-    let Some(data) = TranscriptFolder::find() else {
+    let Some(folder) = TranscriptFolder::find() else {
         return;
     };
-    preview_every_profile("XPersona", &data.xpersona()).await;
+    preview_every_profile("XPersona", &folder.xpersona()).await;
 }
 
 #[tokio::test]
 async fn no_provider_refuses_small_dialogues_joined_into_one() {
-    let Some(data) = TranscriptFolder::find() else {
+    let Some(folder) = TranscriptFolder::find() else {
         return;
     };
     let families = [
-        ("CrossWOZ", data.crosswoz(60)),
-        ("KdConv", data.kdconv(60)),
-        ("XPersona", data.xpersona()),
+        ("CrossWOZ", folder.crosswoz(60)),
+        ("KdConv", folder.kdconv(60)),
+        ("XPersona", folder.xpersona()),
     ];
     let long = families.map(|(name, chats)| {
         // At most 60 dialogues, spread over all languages.
@@ -480,5 +491,5 @@ async fn no_provider_refuses_small_dialogues_joined_into_one() {
             .collect();
         Chat::joined(name, &some)
     });
-    append_under_every_profile("small dialogues as one", &long, 3).await;
+    append_and_check_every_profile("small dialogues as one", &long, 3).await;
 }

@@ -1,18 +1,19 @@
-//! Contexts sent to a model, of made-up and of real conversations.
+//! Contexts: the part of a conversation that is sent to a model. The conversations are invented or
+//! real.
 //!
-//! - `composition`: parts and their order, repairs, usage, streaming
-//! - `budgets`: every budget is kept; what is clipped or dropped
+//! - `composition`: parts of a context and their order, repairs, usage, streaming
+//! - `budgets`: a context fits its budget; what is clipped or dropped for it
 //! - `cooling`: large messages are replaced by their summaries when cool
 //! - `stepped`: stepped cooling and lazy summaries
 //! - `pressure`: contexts after a model refused one as too long
 //! - `profiles`: thresholds and rules of each profile
 //! - `previews`: contexts and compactions under other settings, without effect
 //! - `report_usage`: usage reports calibrate counts and show cold caches
-//! - `replaced_systems`: behaviours of docs/rows.md without another test
+//! - `replaced_systems`: rows of docs/rows.md that no other file tests
 //! - `estimate_accuracy`: token estimates of real messages
-//! - `real_conversations`: promises hold on real conversations
+//! - `real_conversations`: what must hold for every conversation, on real ones
 //! - `every_transcript`: every real conversation, profile, budget and format
-//! - `stuck_session`: a session that overflowed in its own agent
+//! - `stuck_session`: a real session that no longer fitted its agent's model
 //! - `walking_skeleton`: one conversation from append to context
 
 mod budgets;
@@ -41,7 +42,7 @@ const FORMATS: [Format; 4] = [
     Format::GeminiContents,
 ];
 
-/// An empty conversation with this profile.
+/// Creates a conversation with this profile.
 async fn conversation_with_profile<'a>(app: &'a TestApp, profile: &str) -> TestConversation<'a> {
     app.conversation_with_policy(pb::Policy {
         profile: profile.into(),

@@ -1,11 +1,12 @@
-//! BuildContext under pressure, which means that a model has refused a context as too long: tool
-//! results are clipped or older turns summarised at once, and a checkpoint follows.
+//! BuildContext under pressure. A caller asks for it when a model has refused a context as too
+//! long: tool results are clipped, or the older messages are summarized at once and a checkpoint
+//! follows.
 
 use anneal_testkit::{TestApp, TestConversation, assert_refused, pb};
 use pb::{Pressure, Reason, Representation};
 use tonic::Code;
 
-async fn build_under(
+async fn build_under_pressure(
     conversation: &TestConversation<'_>,
     pressure: Pressure,
 ) -> anneal_testkit::Built {
@@ -21,7 +22,7 @@ async fn truncating_clips_every_oversized_tool_result_without_a_budget() {
     let app = TestApp::start().await;
     let conversation = app.conversation_with_tools().await;
     let plain = conversation.context().await;
-    let clipped = build_under(&conversation, Pressure::TruncateToolResults).await;
+    let clipped = build_under_pressure(&conversation, Pressure::TruncateToolResults).await;
     for n in 0..12 {
         let id = 4 * n + 3;
         assert_eq!(
@@ -43,14 +44,18 @@ async fn truncating_clips_every_oversized_tool_result_without_a_budget() {
     assert!(clipped.0.total_tokens < plain.0.total_tokens / 2);
     clipped.assert_covers(48);
     clipped.assert_tools_paired();
-    assert_eq!(conversation.context().await, plain, "only if requested");
+    assert_eq!(
+        conversation.context().await,
+        plain,
+        "without pressure nothing is clipped"
+    );
 }
 
 #[tokio::test]
-async fn compacting_summarises_the_older_half_at_once_and_a_checkpoint_follows() {
+async fn compacting_summarizes_the_older_half_at_once_and_a_checkpoint_follows() {
     let app = TestApp::start().await;
     let conversation = app.conversation_with_tools().await;
-    let compacted = build_under(&conversation, Pressure::Compact).await;
+    let compacted = build_under_pressure(&conversation, Pressure::Compact).await;
     assert_eq!(
         compacted.0.boundary_message_id, 24,
         "the newest half is kept"
@@ -66,7 +71,7 @@ async fn compacting_summarises_the_older_half_at_once_and_a_checkpoint_follows()
     );
     compacted.assert_covers(48);
     compacted.assert_tools_paired();
-    let again = build_under(&conversation, Pressure::Compact).await;
+    let again = build_under_pressure(&conversation, Pressure::Compact).await;
     assert_eq!(
         again, compacted,
         "the context is the same until something changes"
@@ -111,13 +116,13 @@ async fn a_preview_under_pressure_queues_nothing() {
 }
 
 #[tokio::test]
-async fn short_and_empty_conversations_can_be_built_under_pressure() {
+async fn contexts_of_short_and_empty_conversations_can_be_built_under_pressure() {
     let app = TestApp::start().await;
     for turns in 0..3 {
         let conversation = app.conversation().await;
         conversation.turns(turns).await;
         for pressure in [Pressure::TruncateToolResults, Pressure::Compact] {
-            build_under(&conversation, pressure)
+            build_under_pressure(&conversation, pressure)
                 .await
                 .assert_covers(2 * turns as i64);
         }
@@ -133,7 +138,7 @@ async fn short_and_empty_conversations_can_be_built_under_pressure() {
 async fn unknown_formats_and_pressures_are_refused_and_name_their_field() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
-    let refused = async |ask: pb::BuildContextRequest, field: &str| {
+    let assert_field_refused = async |ask: pb::BuildContextRequest, field: &str| {
         assert_refused(
             conversation.build(ask).await,
             Code::InvalidArgument,
@@ -141,7 +146,7 @@ async fn unknown_formats_and_pressures_are_refused_and_name_their_field() {
             field,
         );
     };
-    refused(
+    assert_field_refused(
         pb::BuildContextRequest {
             format: 9,
             ..Default::default()
@@ -149,7 +154,7 @@ async fn unknown_formats_and_pressures_are_refused_and_name_their_field() {
         "format",
     )
     .await;
-    refused(
+    assert_field_refused(
         pb::BuildContextRequest {
             pressure: -1,
             ..Default::default()
@@ -157,7 +162,7 @@ async fn unknown_formats_and_pressures_are_refused_and_name_their_field() {
         "pressure",
     )
     .await;
-    refused(
+    assert_field_refused(
         pb::BuildContextRequest {
             budget_tokens: Some(0),
             ..Default::default()
@@ -169,7 +174,7 @@ async fn unknown_formats_and_pressures_are_refused_and_name_their_field() {
         profile: "none".into(),
         ..Default::default()
     };
-    refused(
+    assert_field_refused(
         pb::BuildContextRequest {
             dry_run: true,
             policy: Some(profile),
@@ -187,7 +192,7 @@ async fn unknown_formats_and_pressures_are_refused_and_name_their_field() {
         policy: Some(negative),
         ..Default::default()
     };
-    refused(ask, "policy.hot_zone_radius").await;
+    assert_field_refused(ask, "policy.hot_zone_radius").await;
     let long = pb::BuildContextRequest {
         model: "m".repeat(129),
         ..Default::default()
@@ -205,13 +210,15 @@ async fn the_checkpoint_stored_after_pressure_breaks_the_whole_prefix() {
     let app = TestApp::start().await;
     let conversation = app.conversation_with_tools().await;
     conversation.context().await;
-    let compacted = build_under(&conversation, Pressure::Compact).await.0;
+    let compacted = build_under_pressure(&conversation, Pressure::Compact)
+        .await
+        .0;
     app.run_jobs_until_idle().await;
     let after = conversation.context().await.0;
     assert_eq!(after.boundary_message_id, compacted.boundary_message_id);
     assert_ne!(
         after.prefix_hash, compacted.prefix_hash,
-        "a summary by a model differs from the one sent at once"
+        "the hash tells the summary for one call from the stored checkpoint's summary"
     );
     let broken = after.cache_break.expect("a break");
     assert_eq!(
@@ -236,7 +243,7 @@ async fn pressure_does_not_replace_a_requested_compaction() {
         ..Default::default()
     };
     app.contexts().compact(ask).await.expect("queues");
-    build_under(&conversation, Pressure::Compact).await;
+    build_under_pressure(&conversation, Pressure::Compact).await;
     app.run_jobs_until_idle().await;
     let checkpoints = conversation.checkpoints().await;
     assert_eq!(

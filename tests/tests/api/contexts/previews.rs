@@ -1,4 +1,5 @@
-//! Dry runs: contexts and compactions under other settings, and the costs of a conversation.
+//! Dry runs show contexts and compactions under other settings and change nothing. GetContextUsage
+//! shows what a conversation costs.
 
 use anneal_testkit::{TestApp, TestConversation, assert_refused, call, pb, prose, result, user};
 use pb::{CompactOutcome, Reason, Representation};
@@ -6,7 +7,8 @@ use sqlx::AssertSqlSafe;
 use tonic::Code;
 use uuid::Uuid;
 
-async fn long_conversation(app: &TestApp) -> TestConversation<'_> {
+/// Creates a conversation of 12 turns. Its first message is long, and no checkpoint is due.
+async fn create_long_conversation(app: &TestApp) -> TestConversation<'_> {
     let conversation = app
         .conversation_with_policy(pb::Policy {
             max_message_count: Some(0),
@@ -26,7 +28,7 @@ async fn long_conversation(app: &TestApp) -> TestConversation<'_> {
 #[tokio::test]
 async fn a_preview_shows_the_effect_of_other_settings_and_changes_nothing() {
     let app = TestApp::start().await;
-    let conversation = long_conversation(&app).await;
+    let conversation = create_long_conversation(&app).await;
     let plain = conversation.context().await;
     assert_eq!(
         plain.representation(1),
@@ -46,9 +48,13 @@ async fn a_preview_shows_the_effect_of_other_settings_and_changes_nothing() {
     assert_eq!(
         previewed.representation(1),
         (Representation::Original, Reason::SummaryPending),
-        "the message would be summarised"
+        "the message would be summarized"
     );
-    let due = previewed.0.due.as_ref().expect("24 of 20 messages");
+    let due = previewed
+        .0
+        .due
+        .as_ref()
+        .expect("a checkpoint is due: 24 messages, at a threshold of 20");
     assert_eq!(due.trigger(), pb::CheckpointTrigger::Messages);
     assert_eq!(
         (
@@ -62,20 +68,20 @@ async fn a_preview_shows_the_effect_of_other_settings_and_changes_nothing() {
     app.run_jobs_until_idle().await;
     assert_eq!(conversation.context().await, plain);
     assert!(conversation.checkpoints().await.is_empty() && conversation.jobs().await.is_empty());
-    let loud = conversation
+    let not_dry = conversation
         .build(pb::BuildContextRequest {
             dry_run: false,
             ..ask
         })
         .await;
-    assert_refused(loud, Code::InvalidArgument, "INVALID_FIELD", "policy");
+    assert_refused(not_dry, Code::InvalidArgument, "INVALID_FIELD", "policy");
 }
 
 #[tokio::test]
 async fn a_compaction_preview_equals_the_compaction_that_follows() {
     let app = TestApp::start().await;
-    let conversation = long_conversation(&app).await;
-    let look = async |policy| {
+    let conversation = create_long_conversation(&app).await;
+    let preview_compaction = async |policy| {
         let ask = pb::CompactRequest {
             conversation_id: conversation.id.clone(),
             dry_run: true,
@@ -85,10 +91,10 @@ async fn a_compaction_preview_equals_the_compaction_that_follows() {
         app.contexts()
             .compact(ask)
             .await
-            .expect("looks")
+            .expect("previews")
             .into_inner()
     };
-    let other = look(Some(pb::Policy {
+    let other = preview_compaction(Some(pb::Policy {
         keep_recent_turns: Some(2),
         ..Default::default()
     }))
@@ -100,11 +106,11 @@ async fn a_compaction_preview_equals_the_compaction_that_follows() {
         ),
         (CompactOutcome::WouldCreate, 20)
     );
-    let own = look(None).await.preview.expect("a cut");
+    let own = preview_compaction(None).await.preview.expect("a cut");
     assert!(conversation.jobs().await.is_empty());
     let done = conversation.compact("k1", "").await;
     assert_eq!(done.outcome(), CompactOutcome::Created);
-    let checkpoint = done.checkpoint.expect("made");
+    let checkpoint = done.checkpoint.expect("a checkpoint");
     assert_eq!(checkpoint.last_message_id, own.last_message_id);
     assert_eq!(checkpoint.tokens_before, own.tokens_before);
     let empty = app.conversation().await;
@@ -117,14 +123,14 @@ async fn a_compaction_preview_equals_the_compaction_that_follows() {
         .contexts()
         .compact(ask)
         .await
-        .expect("looks")
+        .expect("previews")
         .into_inner();
     assert_eq!(nothing.outcome(), CompactOutcome::NoProgress);
 }
 
-/// [`TestApp`] checks that no call keeps an async thread for more than 100 ms.
+/// [`TestApp`] asserts that no call keeps an async thread busy for more than 100 ms.
 #[tokio::test]
-async fn previews_of_a_long_tail_leave_the_async_threads_to_other_calls() {
+async fn previews_of_a_long_tail_do_not_block_the_async_threads() {
     const MESSAGES: u32 = 100_000;
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
@@ -147,13 +153,13 @@ async fn previews_of_a_long_tail_leave_the_async_threads_to_other_calls() {
         dry_run: true,
         ..Default::default()
     };
-    let looked = app
+    let answer = app
         .contexts()
         .compact(ask)
         .await
-        .expect("looks")
+        .expect("previews")
         .into_inner();
-    let preview = looked.preview.expect("a cut");
+    let preview = answer.preview.expect("a cut");
     assert_eq!(
         preview.summarized_messages + preview.kept_messages,
         i64::from(MESSAGES)
@@ -171,7 +177,7 @@ async fn previews_of_a_long_tail_leave_the_async_threads_to_other_calls() {
 }
 
 #[tokio::test]
-async fn usage_reports_what_a_step_would_save() {
+async fn context_usage_reports_the_tokens_that_a_cooling_step_would_save() {
     let app = TestApp::start().await;
     let policy = pb::Policy {
         profile: "agents".into(),
@@ -195,7 +201,7 @@ async fn usage_reports_what_a_step_would_save() {
     let built = conversation.context().await;
     assert_eq!(
         usage.total_tokens, built.0.total_tokens,
-        "the context as it is sent"
+        "the usage is that of the context as it is sent"
     );
     let pending: u64 = built
         .0
@@ -211,7 +217,7 @@ async fn usage_reports_what_a_step_would_save() {
 }
 
 #[tokio::test]
-async fn economics_compare_three_cooling_variants() {
+async fn the_economics_compare_three_cooling_variants() {
     let app = TestApp::start().await;
     let policy = pb::Policy {
         profile: "agents".into(),
@@ -236,7 +242,7 @@ async fn economics_compare_three_cooling_variants() {
         .contexts()
         .get_context_usage(ask)
         .await
-        .expect("says")
+        .expect("answers")
         .into_inner()
         .economics;
     let economics = economics.expect("asked for");
@@ -249,7 +255,7 @@ async fn economics_compare_three_cooling_variants() {
     assert_eq!(none.cache_breaks, 0);
     assert_eq!(
         strict.sent_tokens, none.sent_tokens,
-        "no turn passes in a tool run"
+        "strict cooling goes by turns, and the tool calls are all in one turn"
     );
     assert!(
         stepped.billed_units < none.billed_units * 0.9,
@@ -259,18 +265,18 @@ async fn economics_compare_three_cooling_variants() {
     let spend = economics.summarizer.expect("some");
     assert!(
         spend.summaries > 0 && spend.model_read_tokens == 0,
-        "the built-in summariser costs nothing: {spend:?}"
+        "the built-in summarizer uses no model: {spend:?}"
     );
     assert!(
         conversation.usage().await.economics.is_none(),
-        "only if requested"
+        "economics are computed only if they are requested"
     );
 }
 
 #[tokio::test]
 async fn a_preview_with_current_input_changes_nothing() {
     let app = TestApp::start().await;
-    let conversation = long_conversation(&app).await;
+    let conversation = create_long_conversation(&app).await;
     let ask = pb::BuildContextRequest {
         dry_run: true,
         current_input: vec![user("and now?")],

@@ -1,7 +1,7 @@
-//! Profiles and their rules: thresholds from the window, halving, cuts before the last user
-//! message, tools that are not kept.
+//! Profiles and their rules: thresholds derived from the model's window, checkpoints that keep half
+//! of the messages or end before the last user message, tool messages that are not stored.
 
-#![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
+#![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 
 use anneal_core::{
     model::Models,
@@ -23,7 +23,7 @@ async fn append_turn(conversation: &TestConversation<'_>, n: usize) {
 }
 
 #[tokio::test]
-async fn every_profile_serves_a_conversation_and_shows_its_thresholds() {
+async fn every_profile_has_its_thresholds() {
     let app = TestApp::start().await;
     let expected = [
         ("default", 2_000_000, 50),
@@ -59,7 +59,7 @@ async fn every_profile_serves_a_conversation_and_shows_its_thresholds() {
     let auto = conversation.usage().await.token_threshold;
     assert!(
         (30_000..128_000).contains(&auto),
-        "the threshold with the lowest costs of checkpoints and cache: {auto}"
+        "the threshold at which checkpoints and cache cost least: {auto}"
     );
 }
 
@@ -150,12 +150,12 @@ async fn row_Z6_zeroclaw_keeps_only_text_and_cuts_before_the_last_user_message()
     let checkpoints = conversation.checkpoints().await;
     assert_eq!(
         checkpoints[0].last_message_id, 39,
-        "of 41 messages those from the last user message on are kept"
+        "of the 41 messages, those from the last user message on are kept"
     );
     conversation.verify().await;
 
-    let nobody = conversation_with_profile(&app, "zeroclaw").await;
-    nobody
+    let without_user = conversation_with_profile(&app, "zeroclaw").await;
+    without_user
         .append_all(
             (0..60)
                 .map(|n| assistant(&format!("Still here, {n}.")))
@@ -164,10 +164,10 @@ async fn row_Z6_zeroclaw_keeps_only_text_and_cuts_before_the_last_user_message()
         .await;
     app.run_jobs_until_idle().await;
     assert!(
-        nobody.checkpoints().await.is_empty(),
-        "without a user message there is no cut"
+        without_user.checkpoints().await.is_empty(),
+        "without a user message there is no place to cut"
     );
-    nobody.verify().await;
+    without_user.verify().await;
 }
 
 #[tokio::test]
@@ -197,7 +197,7 @@ async fn a_long_append_is_stored_without_its_tool_messages() {
 }
 
 #[tokio::test]
-async fn row_C4_claw0_halves_the_messages() {
+async fn row_C4_a_checkpoint_of_claw0_keeps_half_of_the_messages() {
     let app = TestApp::start().await;
     let policy = pb::Policy {
         profile: "claw0".into(),
@@ -218,7 +218,7 @@ async fn row_C4_claw0_halves_the_messages() {
 }
 
 #[tokio::test]
-async fn openclaw_compacts_within_its_reserve_of_the_window() {
+async fn the_token_threshold_of_openclaw_is_at_least_a_quarter_of_the_window() {
     let app = TestApp::start().await;
     let policy = pb::Policy {
         profile: "openclaw".into(),
@@ -232,7 +232,7 @@ async fn openclaw_compacts_within_its_reserve_of_the_window() {
     app.run_jobs_until_idle().await;
     assert!(
         conversation.checkpoints().await.is_empty(),
-        "a quarter of the window is never too much"
+        "the threshold is at least a quarter of the window"
     );
     assert_eq!(conversation.usage().await.token_threshold, 5_000);
     let known = pb::Policy {
@@ -261,7 +261,7 @@ async fn the_servers_profile_and_models_apply_to_conversations_without_their_own
     assert_eq!(
         (usage.token_threshold, usage.model_window_tokens),
         (80_000, 64_000),
-        "no profile names a model"
+        "the model is the server's, because profiles name none"
     );
 }
 
@@ -392,6 +392,6 @@ async fn a_changed_profile_changes_which_messages_are_cool() {
     assert_eq!(
         conversation.context().await.representation(1),
         (Representation::Original, Reason::StepPending),
-        "1,100 tokens wait for a step"
+        "the message is large now and waits for a cooling step"
     );
 }

@@ -1,4 +1,5 @@
-//! anneal keeps its promises for real conversations with low thresholds.
+//! Real conversations with low thresholds: messages are stored unchanged, checkpoints and summaries
+//! are valid, and contexts are complete and within their budgets.
 
 use anneal_testkit::{Chat, TestApp, TestConversation, TranscriptFolder, assistant, pb, user};
 use pb::{Reason, Representation};
@@ -15,22 +16,29 @@ fn low_thresholds() -> pb::Policy {
 }
 
 /// Appends a conversation in batches of ten messages and runs the jobs after each batch.
-async fn import<'a>(app: &'a TestApp, chat: &Chat, policy: pb::Policy) -> TestConversation<'a> {
+async fn append_in_batches<'a>(
+    app: &'a TestApp,
+    chat: &Chat,
+    policy: pb::Policy,
+) -> TestConversation<'a> {
     let ask = pb::CreateConversationRequest {
         system_prompt: chat.system_prompt.clone(),
         policy: Some(policy),
         ..Default::default()
     };
     let conversation = app.conversation_with(ask).await;
-    for some in chat.messages.chunks(10) {
-        conversation.append_all(some.to_vec()).await;
+    for batch in chat.messages.chunks(10) {
+        conversation.append_all(batch.to_vec()).await;
         app.run_jobs_until_idle().await;
     }
     conversation
 }
 
-/// Asserts the promises that hold for every conversation when its jobs are done.
-async fn assert_promises_hold(conversation: &TestConversation<'_>, appended: &[pb::NewMessage]) {
+/// Asserts what must hold for every conversation when its jobs are done.
+async fn assert_complete_and_within_budgets(
+    conversation: &TestConversation<'_>,
+    appended: &[pb::NewMessage],
+) {
     let stored = conversation.messages().await;
     assert_eq!(stored.len(), appended.len());
     for (stored, appended) in stored.iter().zip(appended) {
@@ -48,6 +56,7 @@ async fn assert_promises_hold(conversation: &TestConversation<'_>, appended: &[p
     whole.assert_covers(appended.len() as i64);
     whole.assert_tools_paired();
     for share in [1, 2, 4, 8] {
+        // 2,500 tokens are enough for the longest system prompt and question.
         let budget = (whole.0.total_tokens / share).max(2_500);
         let built = conversation.context_within(budget).await.expect("fits");
         assert!(
@@ -61,15 +70,15 @@ async fn assert_promises_hold(conversation: &TestConversation<'_>, appended: &[p
 }
 
 #[tokio::test]
-async fn promises_hold_for_two_people_over_many_sessions_of_locomo() {
-    let Some(data) = TranscriptFolder::find() else {
+async fn a_long_dialogue_of_locomo_is_checkpointed_and_complete() {
+    let Some(folder) = TranscriptFolder::find() else {
         return;
     };
     let app = TestApp::start().await;
-    let chat = data.locomo_26();
+    let chat = folder.locomo_26();
     assert_eq!(chat.messages.len(), 419);
-    let conversation = import(&app, &chat, low_thresholds()).await;
-    assert_promises_hold(&conversation, &chat.messages).await;
+    let conversation = append_in_batches(&app, &chat, low_thresholds()).await;
+    assert_complete_and_within_budgets(&conversation, &chat.messages).await;
     let checkpoints = conversation.checkpoints().await;
     assert!(checkpoints.len() >= 5, "{}", checkpoints.len());
     let generations: Vec<i32> = checkpoints
@@ -78,11 +87,11 @@ async fn promises_hold_for_two_people_over_many_sessions_of_locomo() {
         .map(|checkpoint| checkpoint.generation)
         .collect();
     let expected: Vec<i32> = (0..checkpoints.len() as i32)
-        .map(|place| place % 5 + 1)
+        .map(|index| index % 5 + 1)
         .collect();
     assert_eq!(
         generations, expected,
-        "one chain, rewritten from the messages after five generations"
+        "after five generations a summary is written from the messages again"
     );
     let whole = conversation.context().await;
     let stored = conversation
@@ -99,23 +108,23 @@ async fn promises_hold_for_two_people_over_many_sessions_of_locomo() {
 }
 
 #[tokio::test]
-async fn promises_hold_for_agents_with_tools_of_tau_bench() {
-    let Some(data) = TranscriptFolder::find() else {
+async fn runs_of_tau_bench_with_tools_are_checkpointed_and_complete() {
+    let Some(folder) = TranscriptFolder::find() else {
         return;
     };
     let app = TestApp::start().await;
-    let runs = data.json("tau-bench/airline-tasks-0-24.json");
+    let runs = folder.json("tau-bench/airline-tasks-0-24.json");
     let mut checkpointed = 0;
     for run in runs.as_array().expect("a list").iter().take(20) {
         let chat = TranscriptFolder::openai(&run["traj"]);
-        let conversation = import(&app, &chat, low_thresholds()).await;
-        assert_promises_hold(&conversation, &chat.messages).await;
+        let conversation = append_in_batches(&app, &chat, low_thresholds()).await;
+        assert_complete_and_within_budgets(&conversation, &chat.messages).await;
         let built = conversation.context().await;
         assert_eq!(built.texts_by_role()[0].1, chat.system_prompt);
         let lost = |repair: &pb::Repair| repair.kind() == pb::RepairKind::ResultDropped;
         assert!(
             !built.0.repairs.iter().any(lost),
-            "no checkpoint parts a call from its result"
+            "no checkpoint ends between a call and its result"
         );
         checkpointed += usize::from(!conversation.checkpoints().await.is_empty());
     }
@@ -123,39 +132,39 @@ async fn promises_hold_for_agents_with_tools_of_tau_bench() {
 }
 
 #[tokio::test]
-async fn promises_hold_for_chinese_dialogues_of_crosswoz() {
-    let Some(data) = TranscriptFolder::find() else {
+async fn chinese_dialogues_of_crosswoz_are_complete_and_have_chinese_summaries() {
+    let Some(folder) = TranscriptFolder::find() else {
         return;
     };
-    chinese(data.crosswoz(20)).await;
+    check_chinese_dialogues(folder.crosswoz(20)).await;
 }
 
 #[tokio::test]
-async fn promises_hold_for_chinese_dialogues_of_kdconv() {
-    let Some(data) = TranscriptFolder::find() else {
+async fn chinese_dialogues_of_kdconv_are_complete_and_have_chinese_summaries() {
+    let Some(folder) = TranscriptFolder::find() else {
         return;
     };
-    chinese(data.kdconv(20)).await;
+    check_chinese_dialogues(folder.kdconv(20)).await;
 }
 
 /// Checks each dialogue by itself and all of them as one long conversation, whose summaries must be
 /// Chinese.
-async fn chinese(chats: Vec<Chat>) {
+async fn check_chinese_dialogues(chats: Vec<Chat>) {
     if chats.is_empty() {
         return;
     }
     let app = TestApp::start().await;
     for chat in &chats {
-        let conversation = import(&app, chat, low_thresholds()).await;
-        assert_promises_hold(&conversation, &chat.messages).await;
+        let conversation = append_in_batches(&app, chat, low_thresholds()).await;
+        assert_complete_and_within_budgets(&conversation, &chat.messages).await;
     }
     let messages = chats.into_iter().flat_map(|chat| chat.messages).collect();
     let all = Chat {
         messages,
         ..Default::default()
     };
-    let conversation = import(&app, &all, low_thresholds()).await;
-    assert_promises_hold(&conversation, &all.messages).await;
+    let conversation = append_in_batches(&app, &all, low_thresholds()).await;
+    assert_complete_and_within_budgets(&conversation, &all.messages).await;
     let checkpoints = conversation.checkpoints().await;
     assert!(checkpoints.len() >= 4, "{}", checkpoints.len());
     for checkpoint in checkpoints {
@@ -176,7 +185,7 @@ async fn chinese(chats: Vec<Chat>) {
     }
 }
 
-/// The text of the huge message in the agent's run.
+/// The text of a message that is one text part.
 fn text_of(message: &pb::NewMessage) -> &str {
     match message.parts.first().and_then(|part| part.part.as_ref()) {
         Some(pb::part::Part::Text(part)) => &part.text,
@@ -184,8 +193,9 @@ fn text_of(message: &pb::NewMessage) -> &str {
     }
 }
 
-fn requests_1142(data: &TranscriptFolder) -> Chat {
-    let run = data.json("mini-swe-agent/psf__requests-1142.traj.json");
+/// The agent run `psf__requests-1142`. Its last message has 868,167 characters.
+fn read_requests_1142(folder: &TranscriptFolder) -> Chat {
+    let run = folder.json("mini-swe-agent/psf__requests-1142.traj.json");
     let chat = TranscriptFolder::openai(&run["messages"]);
     assert_eq!(
         text_of(chat.messages.last().expect("messages"))
@@ -198,23 +208,23 @@ fn requests_1142(data: &TranscriptFolder) -> Chat {
 
 #[tokio::test]
 async fn a_conversation_whose_last_message_is_huge_is_checkpointed_and_continues() {
-    let Some(data) = TranscriptFolder::find() else {
+    let Some(folder) = TranscriptFolder::find() else {
         return;
     };
     let app = TestApp::start().await;
-    let mut chat = requests_1142(&data);
+    let mut chat = read_requests_1142(&folder);
     let huge = chat.messages.pop().expect("messages");
-    let conversation = import(&app, &chat, low_thresholds()).await;
+    let conversation = append_in_batches(&app, &chat, low_thresholds()).await;
     let before = conversation.checkpoints().await.len();
     assert!(before >= 3, "{before} checkpoints");
     let id = conversation.stream(pb::Role::User, text_of(&huge)).await;
     app.run_jobs_until_idle().await;
     chat.messages.push(huge.clone());
-    assert_promises_hold(&conversation, &chat.messages).await;
+    assert_complete_and_within_budgets(&conversation, &chat.messages).await;
     let stored = conversation.message(id).await;
     assert!(
         stored.summary.is_some_and(|summary| summary.tokens < 4_000),
-        "a hot large message is summarised"
+        "a large message is summarized while it is hot"
     );
     let hot = conversation.context().await;
     assert_eq!(
@@ -240,7 +250,7 @@ async fn a_conversation_whose_last_message_is_huge_is_checkpointed_and_continues
     conversation.append_all(more.clone()).await;
     app.run_jobs_until_idle().await;
     chat.messages.extend(more);
-    assert_promises_hold(&conversation, &chat.messages).await;
+    assert_complete_and_within_budgets(&conversation, &chat.messages).await;
     let built = conversation.context().await;
     assert_eq!(
         built.representation(id).0,
@@ -251,16 +261,16 @@ async fn a_conversation_whose_last_message_is_huge_is_checkpointed_and_continues
 }
 
 #[tokio::test]
-async fn the_huge_message_is_swapped_from_exactly_the_turn_in_which_it_is_cool() {
-    let Some(data) = TranscriptFolder::find() else {
+async fn the_huge_message_is_swapped_from_the_first_turn_in_which_it_is_cool() {
+    let Some(folder) = TranscriptFolder::find() else {
         return;
     };
     let app = TestApp::start().await;
-    let mut chat = requests_1142(&data);
+    let mut chat = read_requests_1142(&folder);
     let huge = chat.messages.pop().expect("messages");
-    // The default token threshold: with 8,000 a checkpoint would cover the message before it is
-    // cool.
-    let conversation = import(
+    // This uses the default token threshold. At 8,000 tokens a checkpoint would cover the message
+    // before it is cool.
+    let conversation = append_in_batches(
         &app,
         &chat,
         pb::Policy {
@@ -272,22 +282,22 @@ async fn the_huge_message_is_swapped_from_exactly_the_turn_in_which_it_is_cool()
     let id = conversation.stream(pb::Role::User, text_of(&huge)).await;
     chat.messages.push(huge);
     let turn = conversation.message(id).await.turn;
-    let mut fates = Vec::new();
+    let mut representations = Vec::new();
     for _ in 0..=7 {
         let more = vec![assistant("I have looked at it."), user("Look again.")];
         chat.messages.extend(more.clone());
         conversation.append_all(more).await;
         app.run_jobs_until_idle().await;
         let built = conversation.context().await;
-        fates.push((built.0.current_turn - turn, built.representation(id)));
+        representations.push((built.0.current_turn - turn, built.representation(id)));
     }
-    for (age, fate) in fates {
+    for (age, representation) in representations {
         let expected = if age > 5 {
             (Representation::Summary, Reason::Cool)
         } else {
             (Representation::Original, Reason::Hot)
         };
-        assert_eq!(fate, expected, "{age} turns old");
+        assert_eq!(representation, expected, "{age} turns old");
     }
     let usage = conversation.usage().await;
     assert_eq!(usage.swapped_messages, 1);
@@ -295,5 +305,5 @@ async fn the_huge_message_is_swapped_from_exactly_the_turn_in_which_it_is_cool()
         usage.saved_tokens > 100_000 && conversation.context().await.0.total_tokens < 20_000,
         "{usage:?}"
     );
-    assert_promises_hold(&conversation, &chat.messages).await;
+    assert_complete_and_within_budgets(&conversation, &chat.messages).await;
 }

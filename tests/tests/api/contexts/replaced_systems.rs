@@ -1,6 +1,7 @@
-//! Behaviours of the replaced systems (docs/rows.md) that no other test covers.
+//! Behaviors that anneal takes over from older systems. Each test is named after a row of
+//! docs/rows.md that no other file tests.
 
-#![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
+#![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 
 use anneal_testkit::{
     AnnealBinary, Folder, Rendered, Script, ScriptedModel, TestApp, TestConversation, assistant,
@@ -84,7 +85,7 @@ async fn row_Z4_messages_of_one_role_are_merged_and_each_entry_keeps_its_message
 }
 
 #[tokio::test]
-async fn row_Z7_tokens_overflow_and_requests_trigger_compaction() {
+async fn row_Z7_compaction_follows_a_token_threshold_an_overflow_or_a_request() {
     let app = TestApp::start().await;
     let by_tokens = app
         .conversation_with_policy(pb::Policy {
@@ -149,8 +150,8 @@ async fn row_Z8_forty_messages_make_a_checkpoint_and_thirty_nine_do_not() {
 
 #[tokio::test]
 async fn row_Z10_a_context_holds_only_its_own_conversation_and_no_system_event_is_stored() {
-    let model = ScriptedModel::start(|asked| {
-        if asked.nth == 0 {
+    let model = ScriptedModel::start(|request| {
+        if request.nth == 0 {
             Script::status(500, &[], "{}")
         } else {
             Script::hang()
@@ -185,7 +186,7 @@ async fn row_Z10_a_context_holds_only_its_own_conversation_and_no_system_event_i
     assert_eq!(
         messages.len(),
         9,
-        "only eight messages and the question, without summaries, marks or errors"
+        "eight messages and the question; no summary, separator or error is stored as a message"
     );
     assert!(
         messages
@@ -205,7 +206,7 @@ async fn row_Z10_a_context_holds_only_its_own_conversation_and_no_system_event_i
 }
 
 #[tokio::test]
-async fn row_C2_history_is_rebuilt_to_anthropics_alternation_with_tool_blocks_in_place() {
+async fn row_C2_a_context_for_anthropic_alternates_roles_and_keeps_tool_blocks_in_place() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
     let look = |id: &str, input: &str| {
@@ -276,7 +277,7 @@ async fn row_C2_history_is_rebuilt_to_anthropics_alternation_with_tool_blocks_in
     );
 }
 
-/// A conversation with the profile `ai-panel` and 46 turns of about 1,800 tokens.
+/// Creates a conversation with the profile `ai-panel` and 46 turns of about 1,800 tokens.
 async fn conversation_with_ai_panel_profile(app: &TestApp) -> TestConversation<'_> {
     let conversation = conversation_with_profile(app, "ai-panel").await;
     for n in 0..46 {
@@ -289,7 +290,7 @@ async fn conversation_with_ai_panel_profile(app: &TestApp) -> TestConversation<'
 }
 
 #[tokio::test]
-async fn row_P5_above_80_000_tokens_a_compaction_keeps_20_turns_and_reports_its_saving() {
+async fn row_P5_above_80_000_tokens_a_compaction_keeps_20_turns_and_reports_both_sizes() {
     let app = TestApp::start().await;
     let conversation = conversation_with_ai_panel_profile(&app).await;
     let [compaction] = &conversation.checkpoints().await[..] else {
@@ -368,12 +369,12 @@ async fn row_D1_checkpoints_have_their_own_indexed_table_and_are_never_messages(
     assert_eq!(
         (messages, separators),
         (16, 1),
-        "the appended messages and the user's separator"
+        "no checkpoint is stored as a message or a separator"
     );
 }
 
 #[tokio::test]
-async fn row_D3_a_large_message_is_summarised_asynchronously_without_a_checkpoint() {
+async fn row_D3_a_large_message_is_summarized_asynchronously_without_a_checkpoint() {
     let app = TestApp::start().await;
     let policy = pb::Policy {
         large_message_threshold: Some(200),

@@ -1,11 +1,13 @@
-//! ReportUsage: the usage that providers billed calibrates counts per model, shows cold caches and
-//! is summed per conversation.
+//! ReportUsage: callers report the tokens that a provider has billed. The reports calibrate the
+//! token counts of their model, show cold caches, and are summed per conversation.
 
 use anneal_testkit::{TestApp, TestConversation, assert_refused, pb, prose};
 use tonic::{Code, Status};
 
+/// A model that anneal does not know.
 const MODEL: &str = "made-up-1";
 
+/// Reports the usage of a call in this conversation.
 async fn report(
     conversation: &TestConversation<'_>,
     ask: pb::ReportUsageRequest,
@@ -22,6 +24,7 @@ async fn report(
         .into_inner())
 }
 
+/// The report of a call with this many input tokens, `cached` of them from the provider's cache.
 fn usage(input: u64, cached: u64) -> pb::ReportUsageRequest {
     pb::ReportUsageRequest {
         model: MODEL.into(),
@@ -69,7 +72,7 @@ async fn usage_reports_calibrate_the_tokens_of_their_model_and_its_budgets() {
         .expect("accepts the report");
     assert!(
         (calibrated.tokens_ratio - 1.4).abs() < 0.01,
-        "a moving mean: {calibrated:?}"
+        "the ratio is a moving average, to which a report contributes a fifth: {calibrated:?}"
     );
     let after = conversation.build(ask.clone()).await.expect("builds").0;
     assert_eq!(after.total_tokens, counted);
@@ -101,7 +104,7 @@ async fn usage_reports_calibrate_the_tokens_of_their_model_and_its_budgets() {
 }
 
 #[tokio::test]
-async fn a_cold_cache_without_a_break_of_ours_is_reported() {
+async fn a_cold_cache_that_no_change_of_the_context_explains_is_reported() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
     for n in 0..6 {
@@ -124,6 +127,7 @@ async fn a_cold_cache_without_a_break_of_ours_is_reported() {
             .cache_state()
     };
     assert_eq!(state(expected).await, pb::CacheState::Warm);
+    // Less than half of what was expected.
     assert_eq!(state(expected / 2 - 1).await, pb::CacheState::Cold);
     let nothing = pb::ReportUsageRequest {
         expected_cached_tokens: 0,
@@ -145,7 +149,7 @@ async fn a_cold_cache_without_a_break_of_ours_is_reported() {
         .contexts()
         .get_context_usage(ask)
         .await
-        .expect("says")
+        .expect("answers")
         .into_inner()
         .economics;
     let reported = economics.expect("asked for").reported.expect("some");
@@ -154,7 +158,7 @@ async fn a_cold_cache_without_a_break_of_ours_is_reported() {
 }
 
 #[tokio::test]
-async fn a_report_with_a_known_request_id_counts_once() {
+async fn a_repeated_usage_report_counts_once() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
     let ask = pb::ReportUsageRequest {
@@ -214,12 +218,12 @@ async fn invalid_usage_reports_are_refused() {
             field,
         );
     }
-    let nobody = TestConversation {
+    let missing = TestConversation {
         id: uuid::Uuid::new_v4().to_string(),
         ..conversation.clone()
     };
     assert_refused(
-        report(&nobody, usage(5, 0)).await,
+        report(&missing, usage(5, 0)).await,
         Code::NotFound,
         "CONVERSATION_NOT_FOUND",
         "",
@@ -241,7 +245,7 @@ async fn a_window_named_by_a_provider_bounds_the_thresholds_of_its_model() {
     assert_eq!(
         (before.model_window_tokens, before.token_threshold),
         (0, 128_000 - 16_384),
-        "assumed"
+        "an unknown window is assumed to be 128,000 tokens"
     );
     let body = r#"{"error":{"message":"This model's maximum context length is 40000 tokens. However, your messages resulted in 50000 tokens.","type":"invalid_request_error","code":"context_length_exceeded"}}"#;
     let ask = pb::ClassifyErrorRequest {
@@ -250,14 +254,14 @@ async fn a_window_named_by_a_provider_bounds_the_thresholds_of_its_model() {
         model: MODEL.into(),
         ..Default::default()
     };
-    let verdict = app
+    let classified = app
         .contexts()
         .classify_error(ask)
         .await
         .expect("classifies")
         .into_inner();
     assert_eq!(
-        (verdict.is_overflow, verdict.limit_tokens),
+        (classified.is_overflow, classified.limit_tokens),
         (true, Some(40_000))
     );
     let after = conversation.usage().await;
@@ -268,7 +272,7 @@ async fn a_window_named_by_a_provider_bounds_the_thresholds_of_its_model() {
 }
 
 #[tokio::test]
-async fn a_window_of_zero_tokens_is_not_learnt_but_the_error_is_classified() {
+async fn an_implausible_window_is_not_learned_but_its_error_is_classified() {
     let app = TestApp::start().await;
     let policy = pb::Policy {
         profile: "openclaw".into(),

@@ -1,5 +1,7 @@
-//! Stepped cooling and lazy summaries. Swaps wait until waiting has cost half of what swapping
-//! costs. Then all cool messages are swapped together and stay swapped.
+//! Stepped cooling and lazy summaries. Cool messages are not swapped for their summaries one by
+//! one, because each swap breaks the provider's cache. They wait until sending the originals has
+//! cost half of what swapping costs. Then all of them are swapped together (a step) and stay
+//! swapped.
 
 use anneal_testkit::{Built, TestApp, TestConversation, call, pb, prose, result, user};
 use pb::{BreakReason, Reason, Representation};
@@ -14,7 +16,7 @@ fn agents_policy() -> pb::Policy {
     }
 }
 
-/// A conversation of one turn: a question, then `calls` tool calls with large results.
+/// Creates a conversation of one turn: a question, then `calls` tool calls with large results.
 async fn conversation_with_tool_run(
     app: &TestApp,
     policy: pb::Policy,
@@ -37,6 +39,7 @@ async fn append_exchange(conversation: &TestConversation<'_>, n: usize) {
     conversation.app.run_jobs_until_idle().await;
 }
 
+/// Ids of the messages that are sent as their summaries.
 fn swapped_ids(built: &Built) -> Vec<i64> {
     let summaries = built
         .0
@@ -46,6 +49,7 @@ fn swapped_ids(built: &Built) -> Vec<i64> {
     summaries.map(|entry| entry.first_message_id).collect()
 }
 
+/// Builds a context as a dry run.
 async fn preview(conversation: &TestConversation<'_>) -> Built {
     conversation
         .build(pb::BuildContextRequest {
@@ -56,6 +60,7 @@ async fn preview(conversation: &TestConversation<'_>) -> Built {
         .expect("builds")
 }
 
+/// Counts the recorded versions of the conversation's beginning.
 async fn count_prefix_versions(app: &TestApp) -> i64 {
     let mut db = app.db().await;
     sqlx::query_scalar("select count(*) from ai_context_prefix")
@@ -99,13 +104,15 @@ async fn a_step_swaps_all_cool_messages_together_and_they_stay_swapped() {
         assert_eq!(
             broken.at_message_id,
             now[then.len()],
-            "the oldest message that is newly swapped"
+            "the cache breaks at the oldest message that is newly swapped"
         );
         assert_eq!(built.0.prefix_stable_until, broken.at_message_id - 1);
         assert!(broken.saved_tokens_per_call >= 3_000 && broken.rewritten_tokens > 0);
-        let paid = (11.5 * broken.rewritten_tokens as f64 / broken.saved_tokens_per_call as f64)
+        // A rewritten token costs 1.25 (written to the cache) instead of 0.1 (read from it). A
+        // saved token saves 0.1 per call. (1.25 - 0.1) / 0.1 = 11.5.
+        let calls = (11.5 * broken.rewritten_tokens as f64 / broken.saved_tokens_per_call as f64)
             .ceil() as u64;
-        assert_eq!(broken.pays_back_after_calls, paid);
+        assert_eq!(broken.pays_back_after_calls, calls);
         before = built;
     }
     assert!((2..8).contains(&steps), "{steps} steps in 40 calls");
@@ -175,7 +182,7 @@ async fn cool_messages_waiting_for_a_step_are_marked_and_a_preview_changes_nothi
 }
 
 #[tokio::test]
-async fn a_cold_cache_makes_the_step_free() {
+async fn a_step_is_taken_when_the_providers_cache_is_cold() {
     let app = TestApp::start().await;
     let conversation = conversation_with_tool_run(&app, agents_policy(), 2).await;
     conversation.context().await;
@@ -187,6 +194,7 @@ async fn a_cold_cache_makes_the_step_free() {
         Vec::<i64>::new()
     );
     let mut db = app.db().await;
+    // A provider keeps its cache for 300 seconds after the last call.
     let older = "update ai_message set created_ts = created_ts - interval '301 seconds'";
     sqlx::query(older)
         .execute(&mut db)
@@ -206,7 +214,7 @@ async fn a_cold_cache_makes_the_step_free() {
 }
 
 #[tokio::test]
-async fn a_budget_forces_the_swap_before_it_clips() {
+async fn cool_messages_are_swapped_for_a_budget_before_anything_is_clipped() {
     let app = TestApp::start().await;
     let conversation = conversation_with_tool_run(&app, agents_policy(), 2).await;
     conversation.context().await;
@@ -217,13 +225,13 @@ async fn a_budget_forces_the_swap_before_it_clips() {
     let built = conversation.context_within(whole - 1).await.expect("fits");
     assert_eq!(swapped_ids(&built), [3, 5]);
     assert!(built.0.total_tokens < whole);
-    let cut = [Representation::Clipped, Representation::Dropped];
+    let shortened = [Representation::Clipped, Representation::Dropped];
     assert!(
         built
             .0
             .manifest
             .iter()
-            .all(|entry| !cut.contains(&entry.representation()))
+            .all(|entry| !shortened.contains(&entry.representation()))
     );
 }
 
@@ -260,25 +268,26 @@ async fn a_late_summary_waits_for_the_next_step() {
     let app = TestApp::start().await;
     let conversation = conversation_with_tool_run(&app, agents_policy(), 16).await;
     let mut db = app.db().await;
+    // Message 5 loses its summary.
     let lost =
         "update ai_message set summary_cache = null, summary_tokens = null, summary_kind = null, summary_ts = null
                 where message_id = 5 returning content::text";
     sqlx::query(lost)
         .execute(&mut db)
         .await
-        .expect("one has no summary yet");
+        .expect("removes the summary");
     let first = conversation.context().await;
     assert_eq!(
         swapped_ids(&first),
         [3, 7, 9, 11],
-        "the first context has no cache to break, so summarised messages are swapped"
+        "the first context has no cache to break, so messages with summaries are swapped"
     );
     append_exchange(&conversation, 16).await;
     let later = conversation.context().await;
     assert_eq!(
         later.representation(5),
         (Representation::Original, Reason::StepPending),
-        "below the watermark, and not swapped"
+        "it is older than swapped messages and still waits for the next step"
     );
     assert_eq!(later.0.prefix_hash, first.0.prefix_hash);
 }
@@ -298,7 +307,7 @@ async fn lazy_summaries_are_written_when_a_message_is_nearly_cool() {
     assert_eq!(
         count_summaries().await,
         0,
-        "an age of eight calls is not near ten"
+        "a message becomes cool after ten calls; eight are not nearly ten"
     );
     append_exchange(&conversation, 8).await;
     assert_eq!(count_summaries().await, 0);
@@ -347,7 +356,7 @@ async fn lazy_summaries_are_written_when_the_tail_is_half_full() {
             .await
             .iter()
             .any(|message| message.summary.is_some()),
-        "3,300 of 6,000"
+        "the tail has 3,300 tokens of the threshold's 6,000"
     );
 }
 
@@ -403,7 +412,7 @@ async fn checkpoints_and_separators_are_reported_as_cache_breaks() {
     );
     assert!(
         conversation.context().await.0.cache_break.is_none(),
-        "reported once"
+        "a break is reported once"
     );
     conversation.insert_separator().await;
     let separated = conversation.context().await;
@@ -413,12 +422,19 @@ async fn checkpoints_and_separators_are_reported_as_cache_breaks() {
     );
     let after = conversation.conversation().await.message_count;
     conversation.delete_separator(after).await;
-    let joined = conversation.context().await;
+    let without_separator = conversation.context().await;
     assert_eq!(
-        joined.0.cache_break.as_ref().map(pb::CacheBreak::reason),
+        without_separator
+            .0
+            .cache_break
+            .as_ref()
+            .map(pb::CacheBreak::reason),
         Some(BreakReason::Separator)
     );
-    assert_eq!(joined, built, "the older checkpoint holds again");
+    assert_eq!(
+        without_separator, built,
+        "the older checkpoint is valid again"
+    );
 }
 
 #[tokio::test]
@@ -427,12 +443,16 @@ async fn pressure_and_budgets_keep_swapped_messages_swapped() {
     let conversation = conversation_with_tool_run(&app, agents_policy(), 16).await;
     let free = conversation.context().await;
     assert_eq!(swapped_ids(&free), [3, 5, 7, 9, 11]);
-    let pressed = pb::BuildContextRequest {
+    let under_pressure = pb::BuildContextRequest {
         pressure: pb::Pressure::TruncateToolResults.into(),
         ..Default::default()
     };
-    conversation.build(pressed).await.expect("builds");
-    assert_eq!(conversation.context().await, free, "no swap was undone");
+    conversation.build(under_pressure).await.expect("builds");
+    assert_eq!(
+        conversation.context().await,
+        free,
+        "swapped messages stay swapped"
+    );
     conversation.context_within(3_000).await.expect("fits");
     let after = conversation.context().await;
     assert_eq!(after, free);

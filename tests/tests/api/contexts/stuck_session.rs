@@ -1,5 +1,5 @@
-//! A session whose own agent failed after one oversized message: every later prompt was refused. In
-//! anneal the next prompt fits the same window.
+//! A real session of the agent pi, which failed after one oversized message: the model refused
+//! every later prompt. With anneal's contexts the next prompt fits the same window.
 
 use anneal_testkit::{
     Chat, Recount, Rendered, TestApp, TranscriptFolder, assistant, pb, prose, user,
@@ -7,12 +7,13 @@ use anneal_testkit::{
 
 use crate::contexts::FORMATS;
 
-/// The model's window, and the part of it that is reserved for the answer, in tokens.
+/// The model's window in tokens.
 const WINDOW: u64 = 2_048;
+/// Tokens of the window that are reserved for the answer.
 const RESERVE: u64 = 256;
 
-/// Asserts that the session's last prompt fits the window in every format, both stored and as
-/// current input.
+/// Asserts that the session's last prompt fits the window in every format, whether it is stored or
+/// is current input.
 async fn assert_last_prompt_fits(chat: &Chat, prompt: &str) {
     let app = TestApp::start().await;
     let before = chat
@@ -31,7 +32,7 @@ async fn assert_last_prompt_fits(chat: &Chat, prompt: &str) {
         let whole = conversation.context_with(input.clone()).await;
         assert!(
             whole.0.total_tokens > WINDOW,
-            "the {} tokens of the session fit unchanged",
+            "the whole session must exceed the window; it has {} tokens",
             whole.0.total_tokens
         );
         let mut recount = Recount::default();
@@ -63,10 +64,10 @@ async fn assert_last_prompt_fits(chat: &Chat, prompt: &str) {
 
 #[tokio::test]
 async fn a_two_word_prompt_after_an_oversized_message_fits_the_window_again() {
-    let Some(data) = TranscriptFolder::find() else {
+    let Some(folder) = TranscriptFolder::find() else {
         return;
     };
-    let session = data
+    let session = folder
         .pi_sessions()
         .into_iter()
         .find(|chat| chat.name == "pi-0")

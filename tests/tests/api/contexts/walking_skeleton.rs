@@ -1,4 +1,5 @@
-//! One conversation from append over count, checkpoint and cooling to a context.
+//! One conversation through all steps: messages are appended and counted, a checkpoint is written,
+//! and a context is built.
 
 use anneal_testkit::{TestApp, assistant, pb, user};
 

@@ -1,7 +1,7 @@
-//! Append: dense ids, turns, estimates, repeated requests, expectations, and the job that is
-//! committed with the messages.
+//! Appends: ids without gaps, turns, token estimates, repeated requests, the expected last message,
+//! and the job that is committed with the messages.
 
-#![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
+#![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 
 use anneal_core::tokens::Encoding;
 use anneal_testkit::{
@@ -20,7 +20,7 @@ fn ids(appended: &pb::AppendMessagesResponse) -> Vec<i64> {
 }
 
 #[tokio::test]
-async fn ids_are_dense_and_a_batch_is_contiguous() {
+async fn message_ids_have_no_gaps_and_messages_of_one_append_stay_together() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
     let mut next = 1;
@@ -137,7 +137,7 @@ async fn an_estimate_undercounts_by_at_most_5_percent() {
 }
 
 #[tokio::test]
-async fn a_token_count_equals_the_vocabularys_count() {
+async fn a_token_count_is_the_count_in_the_conversations_encoding() {
     let app = TestApp::start().await;
     for (name, encoding) in [
         ("o200k_base", Encoding::O200kBase),
@@ -176,7 +176,11 @@ async fn a_repeated_request_returns_the_first_answer() {
     conversation.turns(60).await;
     app.run_jobs_until_idle().await;
     conversation.insert_separator().await;
-    assert_eq!(content().await, again, "also after further appends");
+    assert_eq!(
+        content().await,
+        again,
+        "the answer is the same after further appends"
+    );
     assert_eq!(conversation.messages().await.len(), 123);
     conversation.verify().await;
 }
@@ -186,7 +190,7 @@ async fn a_request_id_with_another_body_is_refused() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
     conversation.append("a").request_id("r1").await;
-    let labelled = || {
+    let labeled = || {
         let mut new = user("a");
         new.metadata.insert("k".into(), "v".into());
         new
@@ -195,7 +199,7 @@ async fn a_request_id_with_another_body_is_refused() {
         vec![user("b")],
         vec![user("a"), user("a")],
         vec![assistant("a")],
-        vec![labelled()],
+        vec![labeled()],
     ];
     for body in bodies {
         let reused = conversation.append_all(body).request_id("r1").send().await;
@@ -205,12 +209,12 @@ async fn a_request_id_with_another_body_is_refused() {
     let other = app.conversation().await;
     assert!(
         !other.append("b").request_id("r1").await.replayed,
-        "another conversation has its own ids"
+        "a request id is known only in its own conversation"
     );
 }
 
 #[tokio::test]
-async fn a_failed_expectation_names_the_newest_message() {
+async fn an_append_that_expects_another_last_message_is_refused_and_names_the_last_one() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
     conversation.append("a").expecting(0).await;
@@ -221,7 +225,7 @@ async fn a_failed_expectation_names_the_newest_message() {
             .expecting(expected)
             .send()
             .await
-            .expect_err("the newest message has changed");
+            .expect_err("another message is the last one");
         let info = status
             .get_error_details()
             .error_info()
@@ -243,14 +247,14 @@ async fn a_failed_expectation_names_the_newest_message() {
     let replayed = conversation.append("b").expecting(1).request_id("r1").await;
     assert!(
         replayed.replayed,
-        "a repeated request ignores its expectation"
+        "a repeated request is answered although its expectation no longer holds"
     );
     assert_eq!(ids(&replayed), [2]);
     assert_eq!(conversation.messages().await.len(), 2);
 }
 
 #[tokio::test]
-async fn the_totals_of_a_conversation_equal_its_rows() {
+async fn the_totals_of_a_conversation_equal_the_sums_over_its_messages() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
     for n in 0..20 {
@@ -338,6 +342,7 @@ async fn a_message_of_20_mib_comes_back_and_is_counted() {
             message: Some(user("")),
             ..Default::default()
         };
+        // Chunks of this size end within characters.
         let chunks = content
             .as_bytes()
             .chunks(1_000_001)

@@ -43,8 +43,8 @@ fn append_request(
     }
 }
 
-/// The runtime has one thread, so all appends are queued before the batcher runs for the first
-/// time.
+/// The runtime has one thread. Therefore all appends wait in the queue before the batcher takes the
+/// first of them.
 #[tokio::test]
 async fn simultaneous_appends_share_a_few_transactions() {
     let postgres = OwnPostgres::start().await;
@@ -60,7 +60,7 @@ async fn simultaneous_appends_share_a_few_transactions() {
     for _ in 0..64 {
         ids.push(ConversationId(app.conversation().await.uuid()));
     }
-    // Appends with tools are batched like others where tools are kept.
+    // Appends of tool calls are batched too, because these conversations keep tool messages.
     let call = Message {
         role: Role::Assistant,
         parts: vec![Part::ToolUse {
@@ -90,6 +90,7 @@ async fn simultaneous_appends_share_a_few_transactions() {
     if append_grouping() == Grouping::Off {
         assert_eq!(statements, 64 * rounds);
     } else {
+        // On average, at least four appends share a statement.
         assert!(statements <= 64 * rounds / 4, "{statements} statements");
     }
 }
@@ -98,10 +99,10 @@ async fn simultaneous_appends_share_a_few_transactions() {
 async fn each_append_of_a_batch_gets_its_own_answer() {
     let app = TestApp::start().await;
     let (channel, mut calls) = (app.channel(), Vec::new());
-    let fine: Vec<String> =
+    let accepted: Vec<String> =
         join_all((0..8).map(async |_| app.conversation().await.id.clone())).await;
-    let [repeated, reused, moved] = [0, 1, 2].map(|_| app.conversation());
-    let (repeated, reused, moved) = (repeated.await, reused.await, moved.await);
+    let [repeated, reused, outdated] = [0, 1, 2].map(|_| app.conversation());
+    let (repeated, reused, outdated) = (repeated.await, reused.await, outdated.await);
     append(
         &app.channel(),
         append_request(&repeated.id, "r", "said before"),
@@ -116,17 +117,17 @@ async fn each_append_of_a_batch_gets_its_own_answer() {
     .expect("is stored");
     append(
         &app.channel(),
-        append_request(&moved.id, "r", "said before"),
+        append_request(&outdated.id, "r", "said before"),
     )
     .await
     .expect("is stored");
     let missing = Uuid::now_v7().to_string();
-    calls.extend(fine.iter().map(|id| append_request(id, "r", "hello")));
+    calls.extend(accepted.iter().map(|id| append_request(id, "r", "hello")));
     calls.push(append_request(&repeated.id, "r", "said before"));
     calls.push(append_request(&reused.id, "r", "something else"));
     calls.push(pb::AppendMessagesRequest {
         expected_last_message_id: Some(7),
-        ..append_request(&moved.id, "s", "hello")
+        ..append_request(&outdated.id, "s", "hello")
     });
     calls.push(append_request(&missing, "r", "hello"));
     for _ in 0..20 {
@@ -154,7 +155,7 @@ async fn each_append_of_a_batch_gets_its_own_answer() {
             ]
         );
     }
-    for id in &fine {
+    for id in &accepted {
         let ask = pb::ListMessagesRequest {
             conversation_id: id.clone(),
             page_size: 10,
@@ -224,7 +225,9 @@ async fn a_locked_conversation_delays_only_its_own_appends() {
 #[tokio::test]
 async fn appends_to_one_locked_conversation_do_not_exhaust_the_pool() {
     if append_grouping() == Grouping::Off {
-        eprintln!("skipped: without groups every append has a connection of the same pool");
+        eprintln!(
+            "skipped: without grouping, waiting appends hold the connections that other appends need"
+        );
         return;
     }
     let app = TestApp::start().await;
@@ -277,7 +280,7 @@ async fn appends_to_one_locked_conversation_do_not_exhaust_the_pool() {
         assert_eq!(
             refused.code(),
             Code::Unavailable,
-            "the others are refused as retryable: {refused}"
+            "the client may retry the others: {refused}"
         );
     }
 }
@@ -320,7 +323,7 @@ async fn a_failing_append_does_not_fail_the_rest_of_its_batch() {
     let app = TestApp::start().await;
     let (broken, conversation) = (app.conversation().await, app.conversation().await);
     let mut db = app.db().await;
-    // A row with the next id makes the insert fail. Nothing else can break this statement.
+    // A stored row that already has the next message id makes the insert fail.
     sqlx::query(
         "insert into ai_message (tenant_id, conversation_id, message_id, role, turn, token_estimate, text_bytes, content,
              content_digest)

@@ -1,5 +1,5 @@
-//! Byte ranges of messages. The database cuts them, and each equals the same slice of the whole
-//! text.
+//! Byte ranges of messages. The database cuts a range out of the text; it must equal the same slice
+//! of the whole text.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -46,6 +46,7 @@ const PIECES: [&str; 24] = [
     "null",
 ];
 
+/// Texts made of [`PIECES`], and of NUL characters if `nul` is set.
 fn text(nul: bool) -> impl Strategy<Value = String> {
     let pieces = if nul {
         [&PIECES[..], &["\0"]].concat()
@@ -121,6 +122,7 @@ async fn a_range_equals_the_slice_of_the_whole_text() {
             .expect("is stored");
         let id = stored.messages[0].id.0;
         for _ in 0..20 {
+            // Up to five bytes beyond the end of the text.
             let range = (0..whole.len() as i64 + 6, 0..whole.len() as i64 + 6);
             let (offset, length) = range
                 .new_tree(&mut runner)
@@ -159,7 +161,7 @@ async fn a_range_equals_the_slice_of_the_whole_text() {
 }
 
 #[tokio::test]
-async fn the_limits_of_offset_and_length_are_answered_or_refused() {
+async fn a_range_beyond_the_text_is_cut_and_an_invalid_range_is_refused() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
     conversation.append("a冷b").await;
@@ -215,32 +217,33 @@ async fn a_range_above_the_content_budget_is_measured_and_not_read() {
         .await;
     let caller = Caller::of(TenantId::DEFAULT);
     let id = ConversationId(conversation.uuid());
-    let room = |bytes| ReadBudget::new(bytes, Arc::new(()));
+    let budget = |bytes| ReadBudget::new(bytes, Arc::new(()));
     let needed = match app
         .store
-        .get_message(caller, id, MessageId(1), &room(100_000))
+        .get_message(caller, id, MessageId(1), &budget(100_000))
         .await
         .expect("is measured")
     {
         ContentRead::TooLarge { bytes } => bytes,
-        ContentRead::Read { .. } => panic!("it has more than its text"),
+        ContentRead::Read { .. } => panic!("the stored content is larger than its text"),
     };
     assert!((100_000..102_000).contains(&needed), "{needed}");
     let read = app
         .store
-        .get_message(caller, id, MessageId(1), &room(needed))
+        .get_message(caller, id, MessageId(1), &budget(needed))
         .await
         .expect("reads");
     assert!(matches!(read, ContentRead::Read { bytes, .. } if bytes == needed));
+    // One byte, at offset 7.
     let range = app
         .store
-        .get_message_range(caller, id, MessageId(1), (7, 1), &room(1_000))
+        .get_message_range(caller, id, MessageId(1), (7, 1), &budget(1_000))
         .await
         .expect("is measured");
     assert_eq!(range, ContentRead::TooLarge { bytes: needed });
     let range = app
         .store
-        .get_message_range(caller, id, MessageId(1), (7, 1), &room(needed))
+        .get_message_range(caller, id, MessageId(1), (7, 1), &budget(needed))
         .await
         .expect("reads");
     assert!(

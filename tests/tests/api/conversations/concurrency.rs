@@ -8,14 +8,17 @@ use std::{
 use anneal_testkit::{TestApp, TestConversation, assistant, pb, user};
 use futures::future::join_all;
 
+/// Tasks that append at the same time.
 const WRITERS: usize = 16;
+/// Appends of each writer.
 const APPENDS: usize = 25;
 
+/// Appends as one writer. Returns the message ids of each append.
 async fn append_batches(conversation: &TestConversation<'_>, writer: usize) -> Vec<Vec<i64>> {
     let mut appended = Vec::new();
     for n in 0..APPENDS {
         let batch = (0..=n % 3)
-            .map(|place| user(&format!("writer {writer}, append {n}, message {place}")))
+            .map(|index| user(&format!("writer {writer}, append {n}, message {index}")))
             .collect();
         let done = conversation
             .append_all(batch)
@@ -31,14 +34,15 @@ async fn append_batches(conversation: &TestConversation<'_>, writer: usize) -> V
     appended
 }
 
-/// Reads new messages until all writers are done. Asserts that ids come in order without gaps.
+/// Reads new messages until all writers are done, and returns their ids. Asserts that the ids come
+/// in order and without gaps.
 async fn read_new_messages(
     conversation: &TestConversation<'_>,
     all_written: &AtomicBool,
 ) -> Vec<i64> {
     let mut seen: Vec<i64> = Vec::new();
     loop {
-        let last_look = all_written.load(Ordering::SeqCst);
+        let is_last_read = all_written.load(Ordering::SeqCst);
         let ask = pb::ListMessagesRequest {
             conversation_id: conversation.id.clone(),
             after_message_id: seen.last().copied().unwrap_or(0),
@@ -56,11 +60,11 @@ async fn read_new_messages(
             assert_eq!(
                 message.message_id,
                 seen.len() as i64 + 1,
-                "a reader sees a prefix"
+                "a reader sees no message before those with lower ids"
             );
             seen.push(message.message_id);
         }
-        if last_look && page.messages.is_empty() {
+        if is_last_read && page.messages.is_empty() {
             return seen;
         }
         tokio::task::yield_now().await;
@@ -68,11 +72,11 @@ async fn read_new_messages(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sixteen_writers_give_dense_ids_and_readers_see_a_prefix() {
+async fn ids_of_sixteen_writers_have_no_gaps_and_readers_see_none() {
     let app = TestApp::start().await;
     let second = app.second_server().await;
     let conversation = app.conversation().await;
-    let talk_beside = TestConversation {
+    let at_second_server = TestConversation {
         app: &second,
         id: conversation.id.clone(),
     };
@@ -82,7 +86,7 @@ async fn sixteen_writers_give_dense_ids_and_readers_see_a_prefix() {
             let conversation = if writer % 2 == 0 {
                 &conversation
             } else {
-                &talk_beside
+                &at_second_server
             };
             append_batches(conversation, writer)
         }));
@@ -95,7 +99,7 @@ async fn sixteen_writers_give_dense_ids_and_readers_see_a_prefix() {
             if reader % 2 == 0 {
                 &conversation
             } else {
-                &talk_beside
+                &at_second_server
             },
             &all_written,
         )
@@ -107,7 +111,7 @@ async fn sixteen_writers_give_dense_ids_and_readers_see_a_prefix() {
         for append in appends {
             assert!(
                 append.windows(2).all(|pair| pair[1] == pair[0] + 1),
-                "a batch is contiguous: {append:?}"
+                "the messages of one append stay together: {append:?}"
             );
             assert!(
                 append[0] > newest,
@@ -118,7 +122,11 @@ async fn sixteen_writers_give_dense_ids_and_readers_see_a_prefix() {
         }
     }
     let count = ids.len() as i64;
-    assert_eq!(ids, (1..=count).collect(), "ids are dense and unique");
+    assert_eq!(
+        ids,
+        (1..=count).collect(),
+        "ids are unique and without gaps"
+    );
     for seen in read {
         assert_eq!(seen.len() as i64, count);
     }
@@ -166,7 +174,7 @@ async fn one_request_id_from_16_callers_on_two_servers_stores_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_of_16_appends_with_the_same_expectation_succeeds() {
+async fn of_16_appends_that_expect_the_same_last_message_one_succeeds() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
     for round in 0..10 {
@@ -176,12 +184,12 @@ async fn one_of_16_appends_with_the_same_expectation_succeeds() {
                 .expecting(round)
                 .send()
         });
-        let won = join_all(calls)
+        let succeeded = join_all(calls)
             .await
             .iter()
             .filter(|outcome| outcome.is_ok())
             .count();
-        assert_eq!(won, 1);
+        assert_eq!(succeeded, 1);
     }
     assert_eq!(conversation.messages().await.len(), 10);
 }

@@ -1,6 +1,6 @@
-//! Lists of conversations: figures, order and pages.
+//! Lists of conversations: the totals that they show, their order and their pages.
 
-#![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
+#![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 
 use anneal_core::caller::{Caller, TenantId};
 use anneal_proto::convert::time;
@@ -11,10 +11,11 @@ use anneal_testkit::{
 use sqlx::Row as _;
 use uuid::Uuid;
 
-/// Pseudo-random numbers, the same in every run.
+/// Pseudo-random numbers of a linear congruential generator, the same in every run.
 struct SeededRandom(u64);
 
 impl SeededRandom {
+    /// A number from 0 to `most - 1`.
     fn below(&mut self, most: u64) -> u64 {
         self.0 = self
             .0
@@ -24,11 +25,11 @@ impl SeededRandom {
     }
 }
 
-/// Figures of a conversation in a list: id, messages, tokens, estimated messages, microseconds of
-/// the last activity, title.
-type ListFigures = (String, i64, u64, i64, i64, String);
+/// What a list shows of a conversation: id, number of messages, tokens, number of messages whose
+/// tokens are estimated, time of the last activity in microseconds, title.
+type ListedConversation = (String, i64, u64, i64, i64, String);
 
-fn figures_in_list(row: &pb::Conversation) -> ListFigures {
+fn listed_conversation(row: &pb::Conversation) -> ListedConversation {
     let total = row.token_total.expect("a total");
     let last = time::micros(row.last_activity_time.expect("a time"));
     (
@@ -41,8 +42,12 @@ fn figures_in_list(row: &pb::Conversation) -> ListFigures {
     )
 }
 
-/// Computes the figures of a list from the messages. The titles are those that the test has recorded.
-async fn recount(app: &TestApp, titles: &[(String, String)]) -> Vec<ListFigures> {
+/// Computes from the stored messages what a list must show. The titles are those that the test has
+/// recorded.
+async fn compute_expected_list(
+    app: &TestApp,
+    titles: &[(String, String)],
+) -> Vec<ListedConversation> {
     let rows = sqlx::query(
         "select c.conversation_id, count(m.message_id) as messages,
                 coalesce(sum(coalesce(m.token_count, m.token_estimate)), 0)::bigint as tokens,
@@ -53,7 +58,7 @@ async fn recount(app: &TestApp, titles: &[(String, String)]) -> Vec<ListFigures>
     )
     .fetch_all(&mut app.db().await)
     .await
-    .expect("recounts");
+    .expect("computes");
     let figures = rows.iter().map(|row| {
         let id = row.get::<Uuid, _>("conversation_id").to_string();
         let title = titles
@@ -112,13 +117,14 @@ async fn rename(conversation: &TestConversation<'_>, title: &str) {
         .expect("renames");
 }
 
-/// Applies one random change to a conversation. Returns its new title if the change may set one.
+/// Applies one random change to a conversation. Returns the new title if the change is a
+/// rename.
 async fn apply_random_change(
     conversation: &TestConversation<'_>,
-    dice: &mut SeededRandom,
+    random: &mut SeededRandom,
     step: usize,
 ) -> Option<String> {
-    let (kind, text) = (dice.below(11), format!("{step} {}", sentence(step)));
+    let (kind, text) = (random.below(11), format!("{step} {}", sentence(step)));
     let request_id = format!("r{step}");
     match kind {
         0 | 1 => {
@@ -181,7 +187,7 @@ async fn apply_random_change(
 }
 
 #[tokio::test]
-async fn row_P4_the_figures_in_lists_always_equal_the_rows() {
+async fn row_P4_listed_totals_and_titles_always_equal_the_stored_messages() {
     let app = TestApp::start().await;
     let no_tools = pb::Policy {
         store_tool_messages: Some(false),
@@ -192,23 +198,23 @@ async fn row_P4_the_figures_in_lists_always_equal_the_rows() {
         app.conversation_with_policy(no_tools).await,
     ];
     let mut titles: Vec<(String, String)> = Vec::new();
-    let mut dice = SeededRandom(20_261_121);
+    let mut random = SeededRandom(20_261_121);
     for step in 0..160 {
-        let place = dice.below(conversations.len() as u64 + 1) as usize;
+        let index = random.below(conversations.len() as u64 + 1) as usize;
         if step % 40 == 39 {
-            let gone = conversations.remove(0).id;
+            let deleted = conversations.remove(0).id;
             let ask = pb::DeleteConversationRequest {
-                conversation_id: gone.clone(),
+                conversation_id: deleted.clone(),
                 ..Default::default()
             };
             app.conversations()
                 .delete_conversation(ask)
                 .await
                 .expect("deletes");
-            titles.retain(|(of, _)| *of != gone);
+            titles.retain(|(of, _)| *of != deleted);
             continue;
         }
-        if place == conversations.len() {
+        if index == conversations.len() {
             // Each rotation creates a conversation, so a few are enough.
             if conversations.len() < 6 {
                 let session = app
@@ -219,18 +225,20 @@ async fn row_P4_the_figures_in_lists_always_equal_the_rows() {
             }
             continue;
         }
-        let set = apply_random_change(&conversations[place], &mut dice, step).await;
-        let id = conversations[place].id.clone();
-        if let Some(title) = set {
+        let new_title = apply_random_change(&conversations[index], &mut random, step).await;
+        let id = conversations[index].id.clone();
+        if let Some(title) = new_title {
             titles.retain(|(of, _)| *of != id);
             titles.push((id, title));
         } else if titles.iter().all(|(of, _)| *of != id)
-            && let Some(first_question) = conversations[place]
+            && let Some(first_question) = conversations[index]
                 .texts_by_role()
                 .await
                 .into_iter()
                 .find(|(role, _)| *role == pb::Role::User)
         {
+            // Without a title of its own, a conversation has the first 30 characters of its first
+            // question.
             let title = first_question.1.chars().take(30).collect::<String>();
             titles.push((id, title.trim_end().to_owned()));
         }
@@ -240,8 +248,12 @@ async fn row_P4_the_figures_in_lists_always_equal_the_rows() {
                 ..Default::default()
             })
             .await;
-        let shown: Vec<_> = shown.iter().map(figures_in_list).collect();
-        assert_eq!(shown, recount(&app, &titles).await, "after step {step}");
+        let shown: Vec<_> = shown.iter().map(listed_conversation).collect();
+        assert_eq!(
+            shown,
+            compute_expected_list(&app, &titles).await,
+            "after step {step}"
+        );
     }
     assert!(titles.len() >= 5, "most conversations have messages");
     app.run_jobs_until_idle().await;
@@ -259,7 +271,7 @@ async fn row_P4_the_figures_in_lists_always_equal_the_rows() {
 }
 
 #[tokio::test]
-async fn row_C6_each_agent_has_its_own_list_and_each_user_in_it() {
+async fn row_C6_conversations_are_listed_by_agent_and_by_user() {
     let app = TestApp::start().await;
     for (agent, user) in [
         ("cook", "anna"),
@@ -329,7 +341,7 @@ async fn row_C6_each_agent_has_its_own_list_and_each_user_in_it() {
 }
 
 #[tokio::test]
-async fn lists_of_another_tenant_hold_nothing_of_this_one() {
+async fn lists_show_no_conversation_of_another_tenant() {
     let app = TestApp::start().await;
     let ask = pb::CreateConversationRequest {
         agent_id: "a".into(),
@@ -367,13 +379,14 @@ async fn lists_of_another_tenant_hold_nothing_of_this_one() {
 }
 
 #[tokio::test]
-async fn pages_form_the_whole_ordered_list_although_the_sort_column_lags() {
+async fn pages_are_in_order_of_activity_although_the_sort_column_lags_behind() {
     let app = TestApp::start().await;
     let mut db = app.db().await;
     for _ in 0..120 {
         app.conversation().await;
     }
-    // `listed_ts` lags by up to 20 seconds, as after appends. Several rows share a timestamp.
+    // The indexed sort column `listed_ts` is up to 20 seconds older than the last activity, as it
+    // is after appends. Three rows share each `last_activity_ts`.
     sqlx::query(
         "update ai_conversation as c
          set last_activity_ts = now() - (n / 3) * interval '1 second',
@@ -447,7 +460,7 @@ async fn a_clock_set_back_hides_no_conversation() {
             break;
         }
     }
-    let expected = [2, 4, 3, 1, 0].map(|place: usize| conversations[place].id.clone());
+    let expected = [2, 4, 3, 1, 0].map(|index: usize| conversations[index].id.clone());
     assert_eq!(found, expected, "each conversation once, in order");
 }
 

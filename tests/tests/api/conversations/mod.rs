@@ -1,18 +1,19 @@
-//! Stored conversations. Hostile input is tested in `tests/security/hostile/`.
+//! Stored conversations. Hostile input is tested in `tests/tests/security/hostile/`.
 //!
-//! - `append`: ids, turns, estimates, repeated requests, expectations
+//! - `append`: ids, turns, estimates, repeated requests, the expected last message
 //! - `append_batching`: simultaneous appends share a transaction and do not affect each other
 //! - `concurrency`: many writers, readers and workers
 //! - `rpc_messages`: list and get messages; insert and delete separators
 //! - `byte_ranges`: ranges of a message's text
-//! - `read_limits`: bytes that one call or job reads
+//! - `read_limits`: how many bytes one call or job may read
 //! - `rpc_conversations`: create, get, list, update, delete
-//! - `lists`: figures, order and pages of conversation lists
+//! - `lists`: totals, order and pages of conversation lists
 //! - `titles`: titles taken from the first user message
-//! - `separators`: where a context starts
-//! - `sessions`: resolve and rotate; `session_races`: at the same time; `session_refusals`: invalid
-//!   requests
-//! - `pgbench_baseline`: the benchmark's SQL stores the rows of an append
+//! - `separators`: a context starts after the newest separator
+//! - `sessions`: resolving and rotating sessions
+//! - `session_races`: concurrent calls on one session
+//! - `session_refusals`: invalid requests for sessions
+//! - `pgbench_baseline`: the SQL of the append benchmark stores the same rows as an append
 
 mod append;
 mod append_batching;

@@ -10,13 +10,15 @@ use serde_json::Value;
 use sqlx::{Connection as _, PgConnection};
 use uuid::Uuid;
 
-const CONVERSATION: &str = include_str!("../../../../dev/bench/sql/pgbench_talks.sql");
-const TRANSACTION: &str = include_str!("../../../../dev/bench/sql/append.pgbench.sql");
+/// The SQL that creates the conversations.
+const CREATE_CONVERSATIONS: &str = include_str!("../../../../dev/bench/sql/pgbench_talks.sql");
+/// The SQL of one append.
+const APPEND: &str = include_str!("../../../../dev/bench/sql/append.pgbench.sql");
 /// The conversation that pgbench appends to.
 const PGBENCH_CONVERSATION: &str = "00000000-0000-7000-8000-000000000000";
-/// Tables to which an append writes, and their columns that differ by conversation, request or
-/// time.
-const ROWS: [(&str, &[&str]); 3] = [
+/// The tables to which an append writes. With each, the columns that are not compared, because they
+/// differ by conversation, request or time.
+const COMPARED_TABLES: [(&str, &[&str]); 3] = [
     (
         "ai_conversation",
         &[
@@ -37,12 +39,12 @@ const ROWS: [(&str, &[&str]); 3] = [
 async fn append_with_pgbench(db: &mut PgConnection, times: usize) {
     // pgbench's variables: `:talks` is how many conversations there are; `:talk` is which one an
     // append goes to, from 0.
-    let created = CONVERSATION.replace(":talks", "1");
+    let created = CREATE_CONVERSATIONS.replace(":talks", "1");
     sqlx::raw_sql(sqlx::AssertSqlSafe(created))
         .execute(&mut *db)
         .await
-        .expect("makes the conversation");
-    let statement: Vec<&str> = TRANSACTION
+        .expect("creates the conversation");
+    let statement: Vec<&str> = APPEND
         .lines()
         .filter(|line| !line.starts_with('\\')) // pgbench's `\set`
         .collect();
@@ -71,6 +73,7 @@ async fn append_over_grpc(app: &TestApp, times: usize) -> String {
         .expect("creates");
     let conversation_id = created.into_inner().conversation_id;
     for _ in 0..times {
+        // The text of 400 bytes is the same as in pgbench's SQL.
         let ask = pb::AppendMessagesRequest {
             conversation_id: conversation_id.clone(),
             request_id: Uuid::new_v4().to_string(),
@@ -87,8 +90,9 @@ async fn append_over_grpc(app: &TestApp, times: usize) -> String {
     conversation_id
 }
 
-/// The rows of a conversation in a table without these columns, each with its size in bytes.
-async fn rows(
+/// Reads a conversation's rows in a table: each as JSON without the columns `without`, and its size
+/// in bytes.
+async fn read_rows(
     db: &mut PgConnection,
     table: &str,
     without: &[&str],
@@ -110,10 +114,10 @@ async fn the_pgbench_append_stores_the_same_rows_as_an_append_over_grpc() {
     let mut db = PgConnection::connect(&app.url).await.expect("connects");
     let grpc_conversation = append_over_grpc(&app, 3).await;
     append_with_pgbench(&mut db, 3).await;
-    for (table, without) in ROWS {
+    for (table, without) in COMPARED_TABLES {
         let (grpc_rows, pgbench_rows) = (
-            rows(&mut db, table, without, &grpc_conversation).await,
-            rows(&mut db, table, without, PGBENCH_CONVERSATION).await,
+            read_rows(&mut db, table, without, &grpc_conversation).await,
+            read_rows(&mut db, table, without, PGBENCH_CONVERSATION).await,
         );
         assert_eq!(
             grpc_rows.len(),
@@ -127,5 +131,5 @@ async fn the_pgbench_append_stores_the_same_rows_as_an_append_over_grpc() {
         .fetch_all(&mut db)
         .await
         .expect("answers");
-    assert_eq!(lengths, [36], "request ids are alike");
+    assert_eq!(lengths, [36], "all request ids have the same length");
 }

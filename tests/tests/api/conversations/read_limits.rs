@@ -1,5 +1,5 @@
 //! Limits on the bytes that one call or job reads. Pages, contexts and checkpoints are bounded by
-//! the uncompressed bytes of their content, images as `data:` URIs included.
+//! the uncompressed bytes of their content. Images as `data:` URIs count too.
 
 use anneal_testkit::{
     Built, TestApp, TestConversation, assistant, call, media, pb, prose, result, user,
@@ -9,10 +9,12 @@ use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
 const MIB: usize = 1024 * 1024;
+/// The store's statement that reads messages to count.
 const UNCOUNTED_MESSAGES: &str = include_str!("../../../../store/sql/uncounted_messages.sql");
+/// The store's statement that reads what a checkpoint is planned with.
 const CHECKPOINT_MATERIAL: &str = include_str!("../../../../store/sql/checkpoint_material.sql");
 
-/// A conversation whose thresholds are never reached.
+/// Creates a conversation whose thresholds are never reached.
 async fn conversation_without_triggers(app: &TestApp) -> TestConversation<'_> {
     let policy = pb::Policy {
         max_message_count: Some(0),
@@ -27,6 +29,7 @@ fn compressible_image(bytes: usize) -> pb::NewMessage {
     media(&format!("data:image/png;base64,{}", "A".repeat(bytes)))
 }
 
+/// Runs a statement whose `$1` is the conversation's id.
 async fn execute(app: &TestApp, sql: &str, id: &str) {
     let id: Uuid = id.parse().expect("an id");
     let sql = AssertSqlSafe(sql.to_owned());
@@ -37,7 +40,7 @@ async fn execute(app: &TestApp, sql: &str, id: &str) {
         .expect("changes");
 }
 
-/// Resets the messages to the state of rows written before migration 0014.
+/// Removes the stored content sizes, as in rows written before migration 0014.
 async fn clear_measured_bytes(conversation: &TestConversation<'_>) {
     execute(
         conversation.app,
@@ -47,8 +50,8 @@ async fn clear_measured_bytes(conversation: &TestConversation<'_>) {
     .await;
 }
 
-/// The number of messages on each page.
-async fn page_sizes(conversation: &TestConversation<'_>, newest_first: bool) -> Vec<usize> {
+/// Lists all messages. Returns the number of messages on each page.
+async fn list_page_sizes(conversation: &TestConversation<'_>, newest_first: bool) -> Vec<usize> {
     let (mut pages, mut page_token) = (Vec::new(), String::new());
     loop {
         let ask = pb::ListMessagesRequest {
@@ -73,7 +76,7 @@ async fn page_sizes(conversation: &TestConversation<'_>, newest_first: bool) -> 
 }
 
 #[tokio::test]
-async fn a_page_of_images_ends_as_early_as_a_page_of_text() {
+async fn the_byte_limit_of_a_page_applies_to_images_too() {
     let app = TestApp::start().await;
     let conversation = conversation_without_triggers(&app).await;
     for _ in 0..4 {
@@ -87,16 +90,16 @@ async fn a_page_of_images_ends_as_early_as_a_page_of_text() {
         }
         for newest_first in [false, true] {
             assert_eq!(
-                page_sizes(&conversation, newest_first).await,
+                list_page_sizes(&conversation, newest_first).await,
                 [2, 2],
-                "{measured} {newest_first}"
+                "sizes stored: {measured}, newest first: {newest_first}"
             );
         }
     }
 }
 
 #[tokio::test]
-async fn a_page_without_content_is_bounded_by_its_summaries() {
+async fn the_byte_limit_of_a_page_without_content_applies_to_its_summaries() {
     let app = TestApp::start().await;
     let conversation = conversation_without_triggers(&app).await;
     conversation.turns(3).await;
@@ -114,7 +117,11 @@ async fn a_page_without_content_is_bounded_by_its_summaries() {
         .await
         .expect("lists")
         .into_inner();
-    assert_eq!(page.messages.len(), 2, "of six with 1.5 MB each");
+    assert_eq!(
+        page.messages.len(),
+        2,
+        "two of the six summaries of 1.5 MB each"
+    );
     assert!(!page.next_page_token.is_empty());
 }
 
@@ -141,7 +148,7 @@ async fn stored_content_bytes_equal_the_bytes_of_the_content_as_text() {
 }
 
 #[tokio::test]
-async fn one_counting_batch_reads_no_more_image_bytes_than_text_bytes() {
+async fn the_byte_limit_of_a_counting_batch_applies_to_images_too() {
     let app = TestApp::start().await;
     let conversation = conversation_without_triggers(&app).await;
     for _ in 0..4 {
@@ -153,6 +160,7 @@ async fn one_counting_batch_reads_no_more_image_bytes_than_text_bytes() {
         if !measured {
             clear_measured_bytes(&conversation).await;
         }
+        // At most 500 messages with at most 8 MiB of content, also of conversations that have more.
         let read = sqlx::query(UNCOUNTED_MESSAGES)
             .bind([default_tenant(&app).await])
             .bind([conversation.id.parse::<Uuid>().expect("an id")])
@@ -162,7 +170,7 @@ async fn one_counting_batch_reads_no_more_image_bytes_than_text_bytes() {
             .fetch_all(&mut app.db().await)
             .await
             .expect("reads");
-        assert_eq!(read.len(), 2, "of four with 3 MiB each");
+        assert_eq!(read.len(), 2, "two of the four images of 3 MiB each");
     }
 }
 
@@ -175,7 +183,7 @@ async fn default_tenant(app: &TestApp) -> Uuid {
 }
 
 #[tokio::test]
-async fn a_checkpoint_is_planned_by_the_bytes_that_it_reads_of_images() {
+async fn the_plan_of_a_checkpoint_counts_the_bytes_of_images() {
     let app = TestApp::start().await;
     let conversation = conversation_without_triggers(&app).await;
     conversation
@@ -193,6 +201,8 @@ async fn a_checkpoint_is_planned_by_the_bytes_that_it_reads_of_images() {
             .fetch_all(&mut app.db().await)
             .await
             .expect("reads");
+        // Column 0 is the message id, or 0 for the row about the conversation. Column 4 has the
+        // bytes.
         let bytes: i64 = rows
             .iter()
             .filter(|row| row.get::<i64, _>(0) > 0)
@@ -240,7 +250,7 @@ async fn a_page_of_checkpoints_ends_early_when_summaries_are_long() {
     assert_eq!(pages, [vec![7, 6], vec![5, 4], vec![3, 2], vec![1]]);
 }
 
-/// Sets the stored size of these messages to 30 MiB each. One context reads at most 128 MiB.
+/// Sets the stored content size of these messages to 30 MiB each. A context reads at most 128 MiB.
 async fn set_large_content_bytes(
     conversation: &TestConversation<'_>,
     messages: std::ops::RangeInclusive<i64>,
@@ -254,16 +264,16 @@ async fn set_large_content_bytes(
 }
 
 fn omitted_messages(built: &Built) -> Vec<i64> {
-    let dropped = built
+    let omitted = built
         .0
         .manifest
         .iter()
         .filter(|entry| entry.reason() == Reason::ContentLimit);
-    dropped.map(|entry| entry.first_message_id).collect()
+    omitted.map(|entry| entry.first_message_id).collect()
 }
 
 #[tokio::test]
-async fn a_context_reads_the_newest_messages_within_its_limit_and_lists_omitted_ones() {
+async fn a_context_reads_the_newest_messages_up_to_its_byte_limit_and_reports_the_omitted_ones() {
     let app = TestApp::start().await;
     let conversation = conversation_without_triggers(&app).await;
     for n in 0..4 {
@@ -278,7 +288,7 @@ async fn a_context_reads_the_newest_messages_within_its_limit_and_lists_omitted_
     assert_eq!(
         omitted_messages(&built),
         [1, 2, 3, 4],
-        "four messages of 30 MiB fit, which are whole turns"
+        "four messages of 30 MiB fit; they are two whole turns"
     );
     assert_eq!(
         built.representation(1),

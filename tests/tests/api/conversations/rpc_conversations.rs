@@ -1,4 +1,4 @@
-//! ConversationService: create, get, list, update, delete.
+//! ConversationService: creating, getting, listing, updating and deleting conversations.
 
 use std::collections::HashMap;
 
@@ -110,6 +110,7 @@ async fn the_model_chooses_the_encoding_unless_the_request_names_one() {
     }
 }
 
+/// Lists conversations page by page. Returns their titles.
 async fn list_titles(app: &TestApp, ask: pb::ListConversationsRequest) -> Vec<String> {
     let mut titles = Vec::new();
     let mut page_token = String::new();
@@ -134,7 +135,7 @@ async fn list_titles(app: &TestApp, ask: pb::ListConversationsRequest) -> Vec<St
 }
 
 #[tokio::test]
-async fn lists_show_the_newest_activity_first_and_filter() {
+async fn lists_are_ordered_by_newest_activity_and_filtered_by_the_requests_fields() {
     let app = TestApp::start().await;
     let mut conversations = Vec::new();
     for n in 0..7 {
@@ -238,11 +239,11 @@ async fn lists_show_the_newest_activity_first_and_filter() {
     };
     assert_eq!(list_titles(&app, by_status(Archived)).await, ["old% 2"]);
     assert_eq!(list_titles(&app, by_status(Active)).await.len(), 6);
-    let odd = pb::ListConversationsRequest {
+    let unknown_status = pb::ListConversationsRequest {
         status: 99,
         ..ask()
     };
-    let refused = app.conversations().list_conversations(odd).await;
+    let refused = app.conversations().list_conversations(unknown_status).await;
     assert_refused(refused, Code::InvalidArgument, "INVALID_FIELD", "status");
 }
 
@@ -389,13 +390,13 @@ async fn deleting_a_conversation_deletes_its_request_ids() {
         .expect("deletes");
     let again = app.conversations().delete_conversation(ask()).await;
     assert_refused(again, Code::NotFound, "CONVERSATION_NOT_FOUND", "");
-    assert_eq!(app.run_jobs_until_idle().await, 0, "its jobs are gone");
+    assert_eq!(app.run_jobs_until_idle().await, 0, "its jobs are deleted");
     let created = app.conversation_with(full_create_request()).await;
     assert_eq!(created.conversation().await.message_count, 0);
     assert!(!created.append("a").request_id("r1").await.replayed);
 }
 
-/// Database sessions of this app that are idle in a transaction.
+/// Counts this app's database sessions that are idle in a transaction.
 async fn count_idle_transactions(app: &TestApp) -> i64 {
     let sql = "select count(*) from pg_stat_activity
         where datname = current_database() and state like 'idle in transaction%'";
@@ -434,18 +435,18 @@ async fn a_refused_change_releases_its_lock_before_it_is_answered() {
             .await
             .map(|_| ())
     };
-    let held = async |name: &str, refused: Result<(), tonic::Status>| {
+    let assert_released = async |name: &str, refused: Result<(), tonic::Status>| {
         refused.expect_err(name);
         assert_eq!(count_idle_transactions(&app).await, 0, "{name}");
     };
-    held("an etag", update("7").await).await;
+    assert_released("an outdated etag", update("7").await).await;
     let ask = pb::DeleteSeparatorRequest {
         conversation_id: conversation.id.clone(),
         after_message_id: 9,
         ..Default::default()
     };
-    held(
-        "a separator",
+    assert_released(
+        "a missing separator",
         app.messages().delete_separator(ask).await.map(|_| ()),
     )
     .await;
@@ -455,13 +456,13 @@ async fn a_refused_change_releases_its_lock_before_it_is_answered() {
         summary: "so far".into(),
         ..Default::default()
     };
-    held(
-        "a checkpoint",
+    assert_released(
+        "a checkpoint beyond the newest message",
         app.contexts().import_checkpoint(ask).await.map(|_| ()),
     )
     .await;
-    held(
-        "a body",
+    assert_released(
+        "a used request id with another body",
         conversation
             .append("else")
             .request_id("r")
@@ -470,8 +471,8 @@ async fn a_refused_change_releases_its_lock_before_it_is_answered() {
             .map(|_| ()),
     )
     .await;
-    held(
-        "a place",
+    assert_released(
+        "another expected last message",
         conversation
             .append("else")
             .expecting(7)

@@ -1,9 +1,10 @@
-//! MessageService: list_messages, get_message, insert_separator, delete_separator. Other files test
-//! append_messages and append_large_message.
+//! MessageService: listing and getting messages, inserting and deleting separators. `append.rs`
+//! tests appends.
 
 use anneal_testkit::{TestApp, assert_refused, assistant, call, pb, result, user};
 use tonic::Code;
 
+/// Lists all messages. Returns the message ids of each page.
 async fn list_pages(app: &TestApp, ask: pb::ListMessagesRequest) -> Vec<Vec<i64>> {
     let mut pages = Vec::new();
     let mut page_token = String::new();
@@ -80,11 +81,11 @@ async fn messages_are_listed_in_both_directions_page_by_page() {
         second.messages[0].message_id, 4,
         "concurrent appends do not shift pages"
     );
-    let crossed = pb::ListMessagesRequest {
+    let other_direction = pb::ListMessagesRequest {
         page_token: first.next_page_token,
         ..ask.clone()
     };
-    let refused = app.messages().list_messages(crossed).await;
+    let refused = app.messages().list_messages(other_direction).await;
     assert_refused(
         refused,
         Code::InvalidArgument,
@@ -148,7 +149,7 @@ async fn a_page_ends_early_when_its_content_is_large() {
     assert_eq!(
         bare.len(),
         1,
-        "without content pages are not bounded by bytes"
+        "a page without content is not bounded by bytes"
     );
 }
 
@@ -238,7 +239,7 @@ async fn separators_are_inserted_listed_and_deleted() {
         "LAST_MESSAGE_MISMATCH",
         "",
     );
-    let first = insert("s1", Some(2)).await.expect("separates");
+    let first = insert("s1", Some(2)).await.expect("inserts");
     assert_eq!(
         (first.after_message_id, &first.conversation_id),
         (2, &conversation.id)
@@ -254,10 +255,7 @@ async fn separators_are_inserted_listed_and_deleted() {
         2
     );
     assert_eq!(
-        insert("s2", None)
-            .await
-            .expect("separates")
-            .after_message_id,
+        insert("s2", None).await.expect("inserts").after_message_id,
         4
     );
     assert_eq!(
@@ -292,7 +290,7 @@ async fn separators_are_inserted_listed_and_deleted() {
         [2, 4]
     );
     assert_eq!(page.messages.len(), 5, "a separator is not a message");
-    assert_eq!(delete(4, "d1").await.expect("joins"), 2);
+    assert_eq!(delete(4, "d1").await.expect("deletes"), 2);
     assert_eq!(delete(4, "d1").await.expect("repeats"), 2);
     assert_refused(
         delete(4, "").await,
@@ -300,7 +298,7 @@ async fn separators_are_inserted_listed_and_deleted() {
         "SEPARATOR_NOT_FOUND",
         "",
     );
-    assert_eq!(delete(2, "").await.expect("joins"), 0);
+    assert_eq!(delete(2, "").await.expect("deletes"), 0);
     assert_eq!(conversation.context().await.0.boundary_message_id, 0);
     conversation.verify().await;
 }

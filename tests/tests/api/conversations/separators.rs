@@ -1,13 +1,13 @@
-//! Separators of the user. The context starts after the newest one. Deleting it restores the
-//! previous boundary.
+//! Separators, which users insert. A context starts after the newest separator. Deleting that
+//! separator restores the boundary that was in force before it.
 
-#![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
+#![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 
 use anneal_testkit::{TestApp, TestConversation, assistant, pb, sentence, status_details, user};
 use pb::{BoundaryKind, Reason, Representation};
 use tonic::Code;
 
-/// A checkpoint at 10 messages that keeps one turn.
+/// A policy that writes a checkpoint at 10 messages and keeps one turn.
 fn policy() -> pb::Policy {
     pb::Policy {
         max_message_count: Some(10),
@@ -29,15 +29,16 @@ async fn append_turns(conversation: &TestConversation<'_>, from: usize, turns: u
     conversation.app.run_jobs_until_idle().await;
 }
 
-/// Verifies the conversation and its context. Returns where the context starts.
-async fn boundary(conversation: &TestConversation<'_>) -> (BoundaryKind, i64) {
+/// Verifies the conversation and its context. Returns the kind of the boundary and the last message
+/// before the context starts.
+async fn verify_and_read_boundary(conversation: &TestConversation<'_>) -> (BoundaryKind, i64) {
     let built = conversation.context().await;
     built.assert_covers(conversation.conversation().await.message_count);
     conversation.verify().await;
     (built.0.boundary_kind(), built.0.boundary_message_id)
 }
 
-async fn insert(
+async fn insert_separator(
     conversation: &TestConversation<'_>,
     request_id: &str,
     expected: Option<i64>,
@@ -55,7 +56,7 @@ async fn insert(
         .into_inner())
 }
 
-async fn delete(
+async fn delete_separator(
     conversation: &TestConversation<'_>,
     request_id: &str,
     after_message_id: i64,
@@ -80,7 +81,10 @@ async fn the_context_starts_after_a_separator() {
     let conversation = app.conversation_with_policy(policy()).await;
     append_turns(&conversation, 0, 3).await;
     assert_eq!(conversation.insert_separator().await.after_message_id, 6);
-    assert_eq!(boundary(&conversation).await, (BoundaryKind::Separator, 6));
+    assert_eq!(
+        verify_and_read_boundary(&conversation).await,
+        (BoundaryKind::Separator, 6)
+    );
     assert!(
         conversation.context().await.0.messages.is_empty(),
         "no message follows"
@@ -108,7 +112,7 @@ async fn the_context_starts_after_a_separator() {
         8,
         "a separator is not a message"
     );
-    boundary(&conversation).await;
+    verify_and_read_boundary(&conversation).await;
 }
 
 #[tokio::test]
@@ -136,7 +140,7 @@ async fn a_checkpoint_covers_messages_after_the_separator() {
     );
     assert!(!checkpoints[0].summary.contains(&sentence(0)));
     assert_eq!(
-        boundary(&conversation).await,
+        verify_and_read_boundary(&conversation).await,
         (BoundaryKind::Checkpoint, 16)
     );
     let built = conversation.context().await;
@@ -151,17 +155,23 @@ async fn a_checkpoint_covers_messages_after_the_separator() {
 }
 
 #[tokio::test]
-async fn row_D5_a_separator_after_a_checkpoint_discards_it_and_deleting_the_separator_revives_it() {
+async fn row_D5_a_separator_invalidates_the_checkpoint_before_it_until_it_is_deleted() {
     let app = TestApp::start().await;
     let conversation = app.conversation_with_policy(policy()).await;
     append_turns(&conversation, 0, 5).await;
-    assert_eq!(boundary(&conversation).await, (BoundaryKind::Checkpoint, 8));
+    assert_eq!(
+        verify_and_read_boundary(&conversation).await,
+        (BoundaryKind::Checkpoint, 8)
+    );
     let before = conversation.context().await;
     conversation.insert_separator().await;
-    assert_eq!(boundary(&conversation).await, (BoundaryKind::Separator, 10));
+    assert_eq!(
+        verify_and_read_boundary(&conversation).await,
+        (BoundaryKind::Separator, 10)
+    );
     assert!(
         !conversation.checkpoints().await[0].valid,
-        "the checkpoint is discarded"
+        "the checkpoint before the separator is invalid"
     );
     append_turns(&conversation, 5, 1).await;
     let separated = conversation.context().await;
@@ -174,33 +184,36 @@ async fn row_D5_a_separator_after_a_checkpoint_discards_it_and_deleting_the_sepa
     assert_eq!(
         conversation.delete_separator(10).await,
         8,
-        "contexts now start at the separator"
+        "contexts start after the checkpoint again"
     );
     app.run_jobs_until_idle().await;
-    assert_eq!(boundary(&conversation).await, (BoundaryKind::Checkpoint, 8));
+    assert_eq!(
+        verify_and_read_boundary(&conversation).await,
+        (BoundaryKind::Checkpoint, 8)
+    );
     assert!(conversation.checkpoints().await[0].valid);
     let after = conversation.context().await;
     assert_eq!(
         after.0.messages[..before.0.messages.len()],
         before.0.messages[..],
-        "the previous context and two more messages"
+        "the context is the previous one and two more messages"
     );
 }
 
 #[tokio::test]
-async fn a_checkpoint_after_a_separator_is_invalid_without_it() {
+async fn a_checkpoint_after_a_separator_is_invalid_once_the_separator_is_deleted() {
     let app = TestApp::start().await;
     let conversation = app.conversation_with_policy(policy()).await;
     append_turns(&conversation, 0, 2).await;
     conversation.insert_separator().await;
     append_turns(&conversation, 2, 5).await;
     assert_eq!(
-        boundary(&conversation).await,
+        verify_and_read_boundary(&conversation).await,
         (BoundaryKind::Checkpoint, 12)
     );
     conversation.delete_separator(4).await;
     assert_eq!(
-        boundary(&conversation).await,
+        verify_and_read_boundary(&conversation).await,
         (BoundaryKind::Unspecified, 0),
         "the checkpoint does not cover message 1"
     );
@@ -213,7 +226,7 @@ async fn a_checkpoint_after_a_separator_is_invalid_without_it() {
     assert!(!conversation.checkpoints().await[0].valid);
     app.run_jobs_until_idle().await;
     assert_eq!(
-        boundary(&conversation).await,
+        verify_and_read_boundary(&conversation).await,
         (BoundaryKind::Checkpoint, 12),
         "fourteen messages exceed the threshold"
     );
@@ -221,7 +234,7 @@ async fn a_checkpoint_after_a_separator_is_invalid_without_it() {
     assert_eq!(
         checkpoints.len(),
         2,
-        "the boundary is the same, the start differs"
+        "both checkpoints end at message 12; the new one starts at message 1"
     );
     let valid: Vec<_> = checkpoints
         .iter()
@@ -239,18 +252,27 @@ async fn the_newest_separator_is_the_boundary_and_older_ones_may_be_deleted() {
         append_turns(&conversation, turn, 1).await;
         conversation.insert_separator().await;
     }
-    assert_eq!(boundary(&conversation).await, (BoundaryKind::Separator, 6));
+    assert_eq!(
+        verify_and_read_boundary(&conversation).await,
+        (BoundaryKind::Separator, 6)
+    );
     assert_eq!(
         conversation.delete_separator(4).await,
         6,
         "deleting an older separator does not move the boundary"
     );
-    assert_eq!(boundary(&conversation).await, (BoundaryKind::Separator, 6));
+    assert_eq!(
+        verify_and_read_boundary(&conversation).await,
+        (BoundaryKind::Separator, 6)
+    );
     assert_eq!(conversation.delete_separator(6).await, 2);
-    assert_eq!(boundary(&conversation).await, (BoundaryKind::Separator, 2));
+    assert_eq!(
+        verify_and_read_boundary(&conversation).await,
+        (BoundaryKind::Separator, 2)
+    );
     assert_eq!(conversation.delete_separator(2).await, 0);
     assert_eq!(
-        boundary(&conversation).await,
+        verify_and_read_boundary(&conversation).await,
         (BoundaryKind::Unspecified, 0)
     );
 }
@@ -263,10 +285,10 @@ async fn an_empty_conversation_accepts_a_separator() {
     conversation.context().await.assert_covers(0);
     conversation.verify().await;
     append_turns(&conversation, 0, 2).await;
-    assert_eq!(boundary(&conversation).await.1, 0);
+    assert_eq!(verify_and_read_boundary(&conversation).await.1, 0);
     assert_eq!(conversation.context().await.0.messages.len(), 4);
     assert_eq!(conversation.delete_separator(0).await, 0);
-    boundary(&conversation).await;
+    verify_and_read_boundary(&conversation).await;
 }
 
 #[tokio::test]
@@ -278,7 +300,7 @@ async fn a_second_separator_at_one_position_returns_the_first() {
     assert_eq!(
         conversation.insert_separator().await,
         first,
-        "position and time of the separator"
+        "no second separator is stored"
     );
     assert_eq!(
         conversation.delete_separator(2).await,
@@ -286,7 +308,12 @@ async fn a_second_separator_at_one_position_returns_the_first() {
         "the separator was deleted"
     );
     assert_eq!(
-        status_details(&delete(&conversation, "", 2).await.expect_err("gone")).code,
+        status_details(
+            &delete_separator(&conversation, "", 2)
+                .await
+                .expect_err("is deleted")
+        )
+        .code,
         Code::NotFound
     );
 }
@@ -296,21 +323,25 @@ async fn a_repeated_insert_returns_the_first_answer() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
     append_turns(&conversation, 0, 1).await;
-    let first = insert(&conversation, "r1", None).await.expect("separates");
+    let first = insert_separator(&conversation, "r1", None)
+        .await
+        .expect("inserts");
     append_turns(&conversation, 1, 1).await;
     assert_eq!(
-        insert(&conversation, "r1", None).await.expect("replays"),
+        insert_separator(&conversation, "r1", None)
+            .await
+            .expect("replays"),
         first
     );
     assert_eq!(
-        boundary(&conversation).await,
+        verify_and_read_boundary(&conversation).await,
         (BoundaryKind::Separator, 2),
-        "no second separator at 4"
+        "the repeated call inserts no separator after message 4"
     );
     assert_eq!(
-        insert(&conversation, "r2", None)
+        insert_separator(&conversation, "r2", None)
             .await
-            .expect("separates")
+            .expect("inserts")
             .after_message_id,
         4
     );
@@ -322,17 +353,29 @@ async fn a_repeated_delete_deletes_once() {
     let conversation = app.conversation().await;
     append_turns(&conversation, 0, 1).await;
     conversation.insert_separator().await;
-    assert_eq!(delete(&conversation, "d1", 2).await.expect("joins"), 0);
-    assert_eq!(delete(&conversation, "d1", 2).await.expect("replays"), 0);
-    conversation.insert_separator().await;
-    delete(&conversation, "d1", 2).await.expect("replays");
     assert_eq!(
-        boundary(&conversation).await,
+        delete_separator(&conversation, "d1", 2)
+            .await
+            .expect("deletes"),
+        0
+    );
+    assert_eq!(
+        delete_separator(&conversation, "d1", 2)
+            .await
+            .expect("replays"),
+        0
+    );
+    conversation.insert_separator().await;
+    delete_separator(&conversation, "d1", 2)
+        .await
+        .expect("replays");
+    assert_eq!(
+        verify_and_read_boundary(&conversation).await,
         (BoundaryKind::Separator, 2),
         "the new separator stays"
     );
     let reused = status_details(
-        &delete(&conversation, "d1", 0)
+        &delete_separator(&conversation, "d1", 0)
             .await
             .expect_err("another request"),
     );
@@ -340,24 +383,24 @@ async fn a_repeated_delete_deletes_once() {
 }
 
 #[tokio::test]
-async fn a_separator_is_refused_when_newer_messages_exist_than_the_caller_expects() {
+async fn a_separator_is_refused_if_another_message_is_the_last_than_the_caller_expects() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
     append_turns(&conversation, 0, 2).await;
     let refused = status_details(
-        &insert(&conversation, "", Some(3))
+        &insert_separator(&conversation, "", Some(3))
             .await
             .expect_err("4 is the newest"),
     );
     assert_eq!(refused.code, Code::Aborted);
     assert_eq!(
-        boundary(&conversation).await,
+        verify_and_read_boundary(&conversation).await,
         (BoundaryKind::Unspecified, 0)
     );
     assert_eq!(
-        insert(&conversation, "", Some(4))
+        insert_separator(&conversation, "", Some(4))
             .await
-            .expect("separates")
+            .expect("inserts")
             .after_message_id,
         4
     );
@@ -369,7 +412,7 @@ async fn a_missing_separator_and_a_missing_conversation_are_not_found() {
     let conversation = app.conversation().await;
     append_turns(&conversation, 0, 1).await;
     let missing = status_details(
-        &delete(&conversation, "", 1)
+        &delete_separator(&conversation, "", 1)
             .await
             .expect_err("no separator is there"),
     );
@@ -385,7 +428,7 @@ async fn a_missing_separator_and_a_missing_conversation_are_not_found() {
         &app.messages()
             .insert_separator(ask)
             .await
-            .expect_err("nobody's"),
+            .expect_err("is missing"),
     );
     assert_eq!(
         (missing.code, missing.reason.as_str()),
@@ -420,7 +463,7 @@ async fn lists_of_messages_show_the_separators_within_a_page() {
     assert_eq!(list_separators(&empty, 2, false).await, [vec![0]]);
 }
 
-/// Positions of the separators, page by page.
+/// Lists all messages. Returns the separators of each page, as the message ids that they follow.
 async fn list_separators(
     conversation: &TestConversation<'_>,
     page_size: i32,

@@ -1,4 +1,4 @@
-//! Concurrent calls on one session, and the number of statements that resolving takes.
+//! Concurrent calls on one session, and how many statements resolving a session takes.
 
 use std::collections::HashSet;
 
@@ -8,9 +8,10 @@ use sqlx::{Connection as _, PgConnection};
 
 use crate::conversations::sessions::conversation_id;
 
+/// Calls at the same time.
 const CALLERS: usize = 32;
 
-/// The number of conversations and the number of sessions.
+/// Counts the conversations and the sessions.
 async fn count_rows(db: &mut PgConnection) -> (i64, i64) {
     sqlx::query_as(
         "select (select count(*) from ai_conversation), (select count(*) from ai_session)",
@@ -21,7 +22,7 @@ async fn count_rows(db: &mut PgConnection) -> (i64, i64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn thirty_two_first_messages_at_two_servers_create_one_conversation() {
+async fn thirty_two_first_resolves_of_a_session_at_two_servers_create_one_conversation() {
     let app = TestApp::start().await;
     let second = app.second_server().await;
     let mut db = app.db().await;
@@ -38,12 +39,12 @@ async fn thirty_two_first_messages_at_two_servers_create_one_conversation() {
         assert_eq!(
             sessions.iter().filter(|session| session.created).count(),
             1,
-            "one call created it"
+            "one call created the conversation"
         );
         assert_eq!(
             count_rows(&mut db).await,
             (before.0 + 1, before.1 + 1),
-            "no conversation is left over"
+            "no other conversation or session is created"
         );
     }
 }
@@ -53,9 +54,9 @@ async fn a_rotation_repeated_by_thirty_two_callers_happens_once() {
     let app = TestApp::start().await;
     let second = app.second_server().await;
     let mut db = app.db().await;
-    for (round, begun) in [false, true].into_iter().enumerate() {
+    for (round, session_exists) in [false, true].into_iter().enumerate() {
         let scope = direct_scope(&format!("person {round}"));
-        if begun {
+        if session_exists {
             app.resolve(&scope).await.expect("resolves");
         }
         let before = count_rows(&mut db).await;
@@ -68,7 +69,7 @@ async fn a_rotation_repeated_by_thirty_two_callers_happens_once() {
         assert_eq!(ids.len(), 1);
         assert_eq!(
             count_rows(&mut db).await,
-            (before.0 + 1, before.1 + i64::from(!begun))
+            (before.0 + 1, before.1 + i64::from(!session_exists))
         );
     }
 }
@@ -117,7 +118,7 @@ async fn concurrent_rotations_appends_and_deletions_leave_one_active_conversatio
 }
 
 #[tokio::test]
-async fn finding_a_session_takes_one_statement() {
+async fn resolving_an_existing_session_takes_one_statement() {
     let postgres = OwnPostgres::start().await;
     let mut db = PgConnection::connect(&postgres.url)
         .await
@@ -130,8 +131,8 @@ async fn finding_a_session_takes_one_statement() {
     db.close().await.expect("closes");
     let app = TestApp::on_database(&postgres.url).await;
     let scope = direct_scope("anna");
-    let first = app.resolve(&scope).await.expect("makes it");
-    let about = |statement: &String| {
+    let first = app.resolve(&scope).await.expect("creates the session");
+    let is_of_the_call = |statement: &String| {
         let statement = statement.to_lowercase();
         ["ai_", "begin", "commit", "rollback"]
             .iter()
@@ -141,20 +142,20 @@ async fn finding_a_session_takes_one_statement() {
         postgres
             .statements()
             .into_iter()
-            .filter(about)
+            .filter(is_of_the_call)
             .collect::<Vec<_>>()
     };
     let before = ran().len();
     assert!(before > 0, "statements are logged");
     for _ in 0..10 {
         assert_eq!(
-            conversation_id(&app.resolve(&scope).await.expect("finds it")),
+            conversation_id(&app.resolve(&scope).await.expect("finds the session")),
             conversation_id(&first)
         );
     }
     let ran = ran().split_off(before);
     println!(
-        "10 resolves of a session that is there ran {} statements",
+        "resolving an existing session 10 times ran {} statements",
         ran.len()
     );
     assert_eq!(ran.len(), 10, "{ran:#?}");

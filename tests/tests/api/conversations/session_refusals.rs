@@ -1,15 +1,16 @@
-//! Sessions whose scope or defaults are invalid.
+//! Requests for sessions are refused if their scope or their defaults are invalid.
 
 use anneal_testkit::{TestApp, assert_refused, direct_scope, pb};
 use tonic::Code;
 
 use crate::conversations::sessions::group_scope;
 
+// Reasons of refusals.
 const FIELD: &str = "INVALID_FIELD";
 const LIMIT: &str = "LIMIT_EXCEEDED";
 
-/// Scopes, each with the reason of its refusal and the field that the refusal names. `long` is
-/// above the limit of every field.
+/// Invalid scopes. With each, the reason of its refusal and the field that the refusal names.
+/// `long` is longer than any field may be.
 fn invalid_scopes(long: &str) -> [(pb::SessionScope, &'static str, &'static str); 16] {
     [
         (
@@ -104,18 +105,18 @@ fn invalid_scopes(long: &str) -> [(pb::SessionScope, &'static str, &'static str)
 #[tokio::test]
 async fn invalid_scopes_are_refused_and_name_their_field() {
     let app = TestApp::start().await;
-    for (scope, reason, blamed) in invalid_scopes(&"a".repeat(129)) {
+    for (scope, reason, field) in invalid_scopes(&"a".repeat(129)) {
         assert_refused(
             app.resolve(&scope).await,
             Code::InvalidArgument,
             reason,
-            blamed,
+            field,
         );
         assert_refused(
             app.rotate(&scope, "").await,
             Code::InvalidArgument,
             reason,
-            blamed,
+            field,
         );
     }
     let none = app
@@ -139,7 +140,7 @@ async fn invalid_defaults_are_refused_and_name_their_field() {
         keep_recent_turns: Some(0),
         ..Default::default()
     };
-    for (ask, reason, blamed) in [
+    for (ask, reason, field) in [
         (
             pb::CreateConversationRequest {
                 request_id: "r".into(),
@@ -174,7 +175,7 @@ async fn invalid_defaults_are_refused_and_name_their_field() {
         ),
     ] {
         let refused = app.conversations().resolve_session(defaults(ask)).await;
-        assert_refused(refused, Code::InvalidArgument, reason, blamed);
+        assert_refused(refused, Code::InvalidArgument, reason, field);
     }
     assert_no_conversations(&app).await;
     let named = pb::CreateConversationRequest {
@@ -194,7 +195,6 @@ async fn invalid_defaults_are_refused_and_name_their_field() {
     );
 }
 
-/// A refused request creates nothing.
 async fn assert_no_conversations(app: &TestApp) {
     let all = app.list(pb::ListConversationsRequest::default()).await;
     assert_eq!(all.len(), 0, "a refused request creates nothing");

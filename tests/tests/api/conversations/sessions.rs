@@ -1,6 +1,7 @@
-//! Sessions: a chat resolves to its conversation, and a rotation gives it a new one.
+//! Sessions. A scope says who writes where; it resolves to a session key and the conversation that
+//! is active under it. A rotation makes a new conversation the active one.
 
-#![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
+#![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 
 use std::collections::HashMap;
 
@@ -180,7 +181,7 @@ async fn row_Z2_rotating_gives_a_new_conversation_under_the_same_key() {
             &before.policy,
             &before.encoding
         ),
-        "it starts with the settings of the previous conversation"
+        "the new conversation starts with the settings of the previous one"
     );
     assert_eq!(
         (fresh.title.as_str(), fresh.message_count, fresh.pinned),
@@ -269,7 +270,7 @@ async fn row_Z11_every_conversation_of_a_session_stays_listed_with_status_title_
 async fn a_repeated_rotation_returns_the_same_conversation_until_it_is_deleted() {
     let app = TestApp::start().await;
     let scope = direct_scope("anna");
-    let first = app.rotate(&scope, "r1").await.expect("makes the first");
+    let first = app.rotate(&scope, "r1").await.expect("creates the session");
     assert!(first.rotated_time.is_none(), "no conversation was archived");
     assert_eq!(app.rotate(&scope, "r1").await.expect("repeats"), first);
     let second = app.rotate(&scope, "r2").await.expect("rotates");
@@ -282,7 +283,7 @@ async fn a_repeated_rotation_returns_the_same_conversation_until_it_is_deleted()
     assert_eq!(
         conversation_id(&app.resolve(&scope).await.expect("resolves")),
         conversation_id(&second),
-        "the repeated rotation does not reactivate it"
+        "the repeated rotation does not make the first conversation active again"
     );
     let ask = |title: &str| pb::RotateSessionRequest {
         scope: Some(scope.clone()),
@@ -346,7 +347,7 @@ async fn resolving_after_deletion_creates_a_new_conversation() {
 }
 
 #[tokio::test]
-async fn a_session_key_of_another_tenant_is_not_visible() {
+async fn one_session_key_of_two_tenants_names_two_sessions() {
     let app = TestApp::start().await;
     let mine = app.resolve(&direct_scope("anna")).await.expect("resolves");
     let tenant = uuid::Uuid::now_v7();
@@ -362,7 +363,7 @@ async fn a_session_key_of_another_tenant_is_not_visible() {
         sender: "anna".into(),
         ..SessionScope::default()
     };
-    let key = scope.resolve().expect("a place").key;
+    let key = scope.resolve().expect("a valid scope").key;
     assert_eq!(key.as_str(), mine.session_key);
     let new = NewConversation::default().counted();
     let theirs = app
@@ -374,7 +375,7 @@ async fn a_session_key_of_another_tenant_is_not_visible() {
     let rotation = Rotation {
         key: &key,
         request_id: Some("r1"),
-        asked: NewConversation::default().digest(),
+        request_digest: NewConversation::default().digest(),
         start: RotationStart::AsBefore(new.clone()),
     };
     let rotated = app
@@ -390,11 +391,11 @@ async fn a_session_key_of_another_tenant_is_not_visible() {
         ),
         rotated.conversation.id.to_string()
     );
-    let gone = app
+    let hidden = app
         .store
         .get_conversation(Caller::of(TenantId::DEFAULT), rotated.conversation.id)
         .await;
-    assert!(matches!(gone, Err(StoreError::NotFound(_))));
+    assert!(matches!(hidden, Err(StoreError::NotFound(_))));
 }
 
 #[tokio::test]

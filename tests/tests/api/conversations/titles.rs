@@ -1,6 +1,6 @@
-//! Titles: taken from the first user message unless a caller has set one.
+//! A conversation's title is taken from its first user message unless a caller has set one.
 
-#![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
+#![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 
 use std::{path::Path, time::Duration};
 
@@ -9,7 +9,7 @@ use anneal_testkit::{TestApp, TestConversation, assistant, empty_database, media
 use pb::append_large_message_request::{Frame, Header};
 use sqlx::{Connection as _, PgConnection, migrate::Migrator};
 
-async fn title(conversation: &TestConversation<'_>) -> String {
+async fn read_title(conversation: &TestConversation<'_>) -> String {
     conversation.conversation().await.title
 }
 
@@ -38,7 +38,7 @@ async fn set_title(conversation: &TestConversation<'_>, title: &str) {
 async fn row_P8_a_title_is_the_first_thirty_characters_of_the_first_question() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
-    assert_eq!(title(&conversation).await, "");
+    assert_eq!(read_title(&conversation).await, "");
     conversation
         .append_all(vec![
             assistant("Welcome!"),
@@ -46,7 +46,11 @@ async fn row_P8_a_title_is_the_first_thirty_characters_of_the_first_question() {
             user(" \n "),
         ])
         .await;
-    assert_eq!(title(&conversation).await, "", "no message yet");
+    assert_eq!(
+        read_title(&conversation).await,
+        "",
+        "there is no user message with text yet"
+    );
     let etag = conversation.conversation().await.etag;
     conversation
         .append_all(vec![
@@ -56,17 +60,17 @@ async fn row_P8_a_title_is_the_first_thirty_characters_of_the_first_question() {
         ])
         .await;
     assert_eq!(
-        title(&conversation).await,
+        read_title(&conversation).await,
         "How do I keep 🇨🇭 flags in one p"
     );
     assert_eq!(
         conversation.conversation().await.etag,
         etag,
-        "deriving a title is not an update"
+        "a title taken from a message does not change the etag"
     );
     conversation.append("Another question").await;
     assert_eq!(
-        title(&conversation).await,
+        read_title(&conversation).await,
         "How do I keep 🇨🇭 flags in one p"
     );
     assert_eq!(
@@ -80,7 +84,7 @@ async fn row_P8_a_title_is_the_first_thirty_characters_of_the_first_question() {
             ..Default::default()
         })
         .await;
-    assert_eq!(named.len(), 1, "lists find it by its title");
+    assert_eq!(named.len(), 1, "lists find the conversation by its title");
 }
 
 #[tokio::test]
@@ -93,19 +97,23 @@ async fn a_title_set_by_the_user_is_kept_even_if_empty() {
         })
         .await;
     given.append("a question").await;
-    assert_eq!(title(&given).await, "Mine");
+    assert_eq!(read_title(&given).await, "Mine");
     set_title(&given, "").await;
     given.append("a second question").await;
-    assert_eq!(title(&given).await, "", "an explicitly empty title stays");
+    assert_eq!(
+        read_title(&given).await,
+        "",
+        "an explicitly empty title stays"
+    );
     let renamed = app.conversation().await;
     renamed.append("a question").await;
     set_title(&renamed, "Renamed").await;
     renamed.append("more").await;
-    assert_eq!(title(&renamed).await, "Renamed");
+    assert_eq!(read_title(&renamed).await, "Renamed");
     let emptied = app.conversation().await;
     set_title(&emptied, "").await;
     emptied.append("a question").await;
-    assert_eq!(title(&emptied).await, "");
+    assert_eq!(read_title(&emptied).await, "");
 }
 
 #[tokio::test]
@@ -118,7 +126,7 @@ async fn a_repeated_or_refused_append_sets_no_title() {
         .send()
         .await;
     assert!(refused.is_err());
-    assert_eq!(title(&conversation).await, "");
+    assert_eq!(read_title(&conversation).await, "");
     conversation.append("first").request_id("r1").await;
     assert!(
         conversation
@@ -131,7 +139,7 @@ async fn a_repeated_or_refused_append_sets_no_title() {
     assert!(conversation.append("first").request_id("r1").await.replayed);
     assert_eq!(
         (
-            title(&conversation).await,
+            read_title(&conversation).await,
             conversation.conversation().await.message_count
         ),
         ("first".into(), 1)
@@ -139,7 +147,7 @@ async fn a_repeated_or_refused_append_sets_no_title() {
 }
 
 #[tokio::test]
-async fn streamed_and_hostile_messages_set_titles() {
+async fn titles_of_streamed_messages_and_of_many_combining_characters_are_cut() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
     let header = Header {
@@ -156,13 +164,16 @@ async fn streamed_and_hostile_messages_set_titles() {
         .append_large_message(futures::stream::iter(frames))
         .await
         .expect("appends");
-    assert_eq!(title(&conversation).await, "Large words Large words Large");
+    assert_eq!(
+        read_title(&conversation).await,
+        "Large words Large words Large"
+    );
 
     let zalgo = app.conversation().await;
     zalgo
         .append(&format!("\0\u{202e}Z{}", "\u{301}".repeat(50_000)))
         .await;
-    let derived = title(&zalgo).await;
+    let derived = read_title(&zalgo).await;
     assert!(
         derived.starts_with('Z') && derived.len() <= 512,
         "{} bytes",
@@ -171,14 +182,15 @@ async fn streamed_and_hostile_messages_set_titles() {
     zalgo.verify().await;
 }
 
-/// A database from before titles were derived: one conversation with a title, one with a message,
-/// one with neither.
-async fn database_before_titles() -> String {
+/// Creates a database with the schema from before titles were taken from messages. It has a
+/// conversation with a title, one with a message, and one with neither.
+async fn create_database_before_titles() -> String {
     let url = empty_database().await;
     let mut db = PgConnection::connect(&url).await.expect("connects");
     let all = Migrator::new(Path::new("../migrations"))
         .await
         .expect("there are migrations");
+    // Since migration 6, titles are taken from messages.
     let old = all
         .iter()
         .filter(|migration| migration.version <= 5)
@@ -202,9 +214,10 @@ async fn database_before_titles() -> String {
 }
 
 #[tokio::test]
-async fn older_conversations_get_a_title_only_if_they_were_empty() {
-    let url = database_before_titles().await;
+async fn older_conversations_get_a_title_only_if_they_had_neither_title_nor_message() {
+    let url = create_database_before_titles().await;
     let mut db = PgConnection::connect(&url).await.expect("connects");
+    // `xmin` changes when a row is rewritten.
     let versions = "select xmin::text from ai_conversation where last_message_id > 0 or title <> '' order by 1";
     let before: Vec<String> = sqlx::query_scalar(versions)
         .fetch_all(&mut db)
@@ -237,9 +250,13 @@ async fn older_conversations_get_a_title_only_if_they_were_empty() {
             id: format!("00000000-0000-7000-9000-00000000000{number}"),
         };
         conversation.append("a question").await;
-        assert_eq!(title(&conversation).await, named, "of {number}");
+        assert_eq!(
+            read_title(&conversation).await,
+            named,
+            "conversation {number}"
+        );
     }
     let new = app.conversation().await;
     new.append("another question").await;
-    assert_eq!(title(&new).await, "another question");
+    assert_eq!(read_title(&new).await, "another question");
 }

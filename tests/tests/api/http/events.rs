@@ -1,4 +1,4 @@
-//! A watch of a session over HTTP as server-sent events.
+//! Watching a session over HTTP, as server-sent events.
 
 use anneal_core::job::JobKind;
 use anneal_testkit::{SseEvent, SseStream, TestApp, TestConversation, eventually, pb, prose};
@@ -16,6 +16,7 @@ fn events_path(conversation: &TestConversation<'_>, query: &str) -> String {
     format!("/api/agents/a/sessions/{}/events{query}", conversation.id)
 }
 
+/// Opens a watch. `after` is the id of the last event that was received, or empty.
 async fn open_watch(conversation: &TestConversation<'_>, query: &str, after: &str) -> SseStream {
     let request = conversation
         .app
@@ -83,7 +84,7 @@ async fn messages_counts_and_checkpoints_are_streamed_as_they_happen() {
         json!([{"type": "text", "text": "go on"}])
     );
     assert_eq!(
-        received.last().expect("told").data["lastMessageId"],
+        received.last().expect("an event arrived").data["lastMessageId"],
         json!(conversation.checkpoints().await[0].last_message_id)
     );
     assert!(
@@ -104,7 +105,12 @@ async fn a_watch_resumes_after_the_last_received_event() {
     }
     drop(events);
     conversation.turn("and", "more").await;
-    let mut events = open_watch(&conversation, "", &received.last().expect("told").id).await;
+    let mut events = open_watch(
+        &conversation,
+        "",
+        &received.last().expect("an event arrived").id,
+    )
+    .await;
     while appended_ids(&received).last() != Some(&12) {
         received.extend(events.take(1).await);
     }
@@ -140,7 +146,7 @@ async fn summaries_and_dead_jobs_are_streamed_and_a_second_server_resumes_the_wa
     conversation.append(&prose(0, 40)).await;
     app.run_jobs_until_idle().await;
     let received = read_until(&mut events, "summary_ready").await;
-    let ready = received.last().expect("told");
+    let ready = received.last().expect("an event arrived");
     let stored = conversation.message(1).await;
     let (summary, tokens) = (
         stored.summary.expect("has one").tokens,
@@ -162,7 +168,7 @@ async fn summaries_and_dead_jobs_are_streamed_and_a_second_server_resumes_the_wa
         [2],
         "earlier events are not repeated"
     );
-    let dead = &received.last().expect("told").data;
+    let dead = &received.last().expect("an event arrived").data;
     let error = "it cannot be done";
     assert_eq!(
         *dead,

@@ -13,7 +13,8 @@ use tokio::{
     process::Command,
 };
 
-/// A command that runs the script against this address. `None` if curl is not installed.
+/// A command that runs the script against the server at this address. `None` if curl is not
+/// installed.
 async fn script_command(address: SocketAddr, script: &str, arguments: &[&str]) -> Option<Command> {
     if Command::new("curl")
         .arg("--version")
@@ -21,7 +22,7 @@ async fn script_command(address: SocketAddr, script: &str, arguments: &[&str]) -
         .await
         .is_err()
     {
-        println!("skipped: there is no curl here");
+        println!("skipped: curl is not installed");
         return None;
     }
     let script = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -37,7 +38,7 @@ async fn script_command(address: SocketAddr, script: &str, arguments: &[&str]) -
     Some(command)
 }
 
-/// Runs a script against the app. `None` if curl is not installed.
+/// Runs a script against the app's server. `None` if curl is not installed.
 async fn run_script(app: &TestApp, script: &str, arguments: &[&str]) -> Option<Output> {
     Some(
         script_command(app.addresses.http, script, arguments)
@@ -57,7 +58,7 @@ fn json_lines(output: &Output) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn the_scripts_chat_list_rename_and_delete() {
+async fn the_scripts_chat_and_list_read_rename_and_delete_sessions() {
     let model = ScriptedModel::saying("A race is …").await;
     let app = TestApp::with_scripted_model(&model).await;
     let Some(chat) = run_script(&app, "chat.sh", &["What is a \"race\"?\nSay."]).await else {
@@ -65,7 +66,7 @@ async fn the_scripts_chat_list_rename_and_delete() {
     };
     assert!(chat.status.success(), "{chat:?}");
     let received = json_lines(&chat);
-    assert_eq!(received.last().expect("told")["type"], "done");
+    assert_eq!(received.last().expect("an event arrived")["type"], "done");
     let session = received[0]["sessionId"]
         .as_str()
         .expect("`started` names the session");
@@ -83,14 +84,17 @@ async fn the_scripts_chat_list_rename_and_delete() {
     }
     assert_eq!(
         repeated[0][0], repeated[1][0],
-        "one question in one session: {repeated:?}"
+        "a repeated request id stays in one session: {repeated:?}"
     );
-    assert_eq!(repeated[1].last().expect("told")["replayed"], true);
+    assert_eq!(
+        repeated[1].last().expect("an event arrived")["replayed"],
+        true
+    );
     let again = run_script(&app, "chat.sh", &["And now?", session])
         .await
         .expect("curl is installed");
     assert_eq!(
-        json_lines(&again).last().expect("told")["messageIds"],
+        json_lines(&again).last().expect("an event arrived")["messageIds"],
         json!([3, 4])
     );
     let listed = run_script(&app, "sessions.sh", &[])
@@ -133,9 +137,9 @@ async fn the_watch_script_resumes_after_a_lost_connection() {
         ..Default::default()
     };
     let conversation = app.conversation_with(ask).await;
-    let line = TcpProxy::to_port(app.addresses.http.port()).await;
+    let proxy = TcpProxy::to_port(app.addresses.http.port()).await;
     let Some(mut watch) = script_command(
-        SocketAddr::from(([127, 0, 0, 1], line.port())),
+        SocketAddr::from(([127, 0, 0, 1], proxy.port())),
         "watch.sh",
         &[&conversation.id],
     )
@@ -163,12 +167,12 @@ async fn the_watch_script_resumes_after_a_lost_connection() {
             }
         }
         if id % 2 == 0 {
-            line.close_connections();
+            proxy.close_connections();
         }
     }
     assert_eq!(
         appended,
         [1, 2, 3, 4, 5, 6],
-        "each event once in spite of the lost connection"
+        "each event arrives once although connections are lost"
     );
 }

@@ -1,4 +1,5 @@
-//! The first turn of a session: whose session it is, and refusals that leave none.
+//! The first turn of a session creates the session: for which agent and user, and not at all if the
+//! turn is refused.
 
 use anneal_core::caller::{Caller, ConversationId, TenantId};
 use anneal_store::StoreError;
@@ -99,6 +100,7 @@ async fn a_refused_first_turn_leaves_no_session() {
     let web = app.http_client();
     let mut busy = web.open_chat("busy", &json!({"message": "one"})).await;
     busy.take(1).await;
+    // Longer than an image's address may be.
     let long = format!("https://cdn.example/{}.png", "x".repeat(9_000));
     for (body, status, reason, field) in [
         (
@@ -150,7 +152,7 @@ async fn a_refused_first_turn_leaves_no_session() {
     assert_eq!(
         existing.conversation().await.message_count,
         0,
-        "a session given by the caller is kept"
+        "a session that the caller named is not deleted"
     );
     gate.open_for_ever();
     busy.rest().await;
@@ -192,6 +194,7 @@ async fn deleting_an_empty_session_never_deletes_a_message_or_a_turn() {
     let other = Caller::of(TenantId(uuid::Uuid::new_v4()));
     let hidden = app.store.delete_empty_conversation(other, id).await;
     assert!(matches!(hidden, Err(StoreError::NotFound(_))), "{hidden:?}");
+    // The lease of a turn's model call.
     let lease =
         "insert into ai_model_lease values ($1, $2, $2, 'm', true, 0, now() + interval '1 minute')";
     sqlx::query(lease)
@@ -199,7 +202,7 @@ async fn deleting_an_empty_session_never_deletes_a_message_or_a_turn() {
         .bind(id.0)
         .execute(&mut app.db().await)
         .await
-        .expect("puts");
+        .expect("inserts");
     assert!(
         !app.store
             .delete_empty_conversation(caller, id)
@@ -210,7 +213,7 @@ async fn deleting_an_empty_session_never_deletes_a_message_or_a_turn() {
     sqlx::query("delete from ai_model_lease")
         .execute(&mut app.db().await)
         .await
-        .expect("ends");
+        .expect("deletes");
     assert!(
         app.store
             .delete_empty_conversation(caller, id)

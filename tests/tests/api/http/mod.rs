@@ -1,13 +1,13 @@
 //! The HTTP API.
 //!
-//! - `turns`: the events of a turn, repeated requests, readers, failures
-//! - `first_turns`: sessions that a first turn creates, and refusals that leave none
-//! - `resume`: a reader that was cut off gets the rest of its turn
+//! - `turns`: the events of a turn, repeated requests, several readers, failures
+//! - `first_turns`: a first turn creates its session, unless it is refused
+//! - `resume`: a reader that lost its connection gets the rest of the turn
 //! - `sessions`: list, read, rename, delete and compact sessions
 //! - `events`: a watch of a session as server-sent events
 //! - `problems`: refusals as problem documents, security headers, hosts and origins
-//! - `openapi`: the description matches the routes
-//! - `examples`: the scripts in `examples/http/` run
+//! - `openapi`: the OpenAPI description matches the routes
+//! - `examples`: the scripts in `examples/http/`
 
 mod events;
 mod examples;
@@ -24,10 +24,10 @@ use serde_json::Value;
 /// The binary `anneal`.
 const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
 
-/// The path of an agent's turns.
+/// The path to which clients post the turns of agent `a`.
 const CHAT: &str = "/api/agents/a/chat";
 
-/// The session that the first event of a turn names.
+/// The id of the session, as a turn's first event names it.
 fn session_of(received: &[SseEvent]) -> String {
     received[0].data["sessionId"]
         .as_str()
@@ -35,7 +35,7 @@ fn session_of(received: &[SseEvent]) -> String {
         .to_owned()
 }
 
-/// The sessions of an agent, as the list shows them.
+/// Lists the sessions of an agent.
 async fn list_sessions(web: &HttpClient, agent: &str) -> Value {
     web.get(&format!("/api/agents/{agent}/sessions"))
         .await

@@ -4,7 +4,7 @@ use anneal_testkit::{HttpResponse, TestApp};
 use serde_json::{Value, json};
 
 #[tokio::test]
-async fn every_described_path_answers_to_exactly_the_described_methods() {
+async fn every_path_allows_exactly_the_methods_that_are_described() {
     let app = TestApp::start().await;
     let web = app.http_client();
     let described = web.get("/openapi.json").await;

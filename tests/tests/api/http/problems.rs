@@ -1,5 +1,5 @@
-//! Refusals over HTTP: each is a problem document with a reason. Security headers, hosts and
-//! origins.
+//! Refusals over HTTP are problem documents (RFC 9457) with a reason. Security headers, and which
+//! hosts and origins are allowed.
 
 use anneal_testkit::{AnnealBinary, Folder, HttpClient, HttpResponse, ScriptedModel, TestApp};
 use serde_json::json;
@@ -10,6 +10,7 @@ use tokio::{
 
 use crate::http::{BINARY, CHAT};
 
+/// The path of a session that does not exist.
 const MISSING: &str = "/api/agents/a/sessions/00000000-0000-4000-8000-000000000000";
 const JSON: &str = "application/json";
 
@@ -110,6 +111,7 @@ async fn a_body_above_the_limit_is_refused_with_or_without_a_content_length() {
         "POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {JSON}\r\nTransfer-Encoding: chunked\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).await.expect("asks");
+    // Five chunks of 1 MiB; a body may have 4 MiB.
     let chunk = format!("100000\r\n{}\r\n", "x".repeat(0x10_0000));
     for _ in 0..5 {
         // The server may have closed the connection before everything was sent.
@@ -123,7 +125,7 @@ async fn a_body_above_the_limit_is_refused_with_or_without_a_content_length() {
 }
 
 #[tokio::test]
-async fn a_host_name_that_is_not_allowed_is_refused_against_dns_rebinding() {
+async fn host_names_that_are_not_allowed_are_refused_to_prevent_dns_rebinding() {
     let app = TestApp::start().await;
     let web = app.http_client();
     let sessions = "/api/agents/a/sessions";
@@ -157,7 +159,7 @@ async fn a_host_name_that_is_not_allowed_is_refused_against_dns_rebinding() {
 }
 
 #[tokio::test]
-async fn cross_origin_requests_are_refused_by_default() {
+async fn by_default_no_answer_lets_a_page_of_another_origin_read_it() {
     let app = TestApp::start().await;
     let web = app.http_client();
     let request = web
@@ -184,7 +186,10 @@ async fn configured_origins_are_allowed_and_invalid_origins_stop_the_start() {
     let (folder, app) = (Folder::new(), TestApp::start().await);
     let anneal = AnnealBinary::new(BINARY, &folder, &app.url);
     for (origins, says) in [
-        (r#"["*", "https://panel.example"]"#, "stands alone"),
+        (
+            r#"["*", "https://panel.example"]"#,
+            "must be the only entry",
+        ),
         (r#"["panel.example"]"#, "is no origin"),
         (r#"["https://panel.example/"]"#, "is no origin"),
     ] {
@@ -240,25 +245,25 @@ async fn configured_origins_are_allowed_and_invalid_origins_stop_the_start() {
         let missing =
             HttpResponse::send(web.request("GET", "/nothing").header("origin", origin)).await;
         missing.assert_problem(404, "MALFORMED_REQUEST", "");
-        let renamed = web
+        let other_host = web
             .request("GET", MISSING)
             .header("origin", origin)
             .header("host", "evil.example");
-        let renamed = HttpResponse::send(renamed).await;
-        renamed.assert_problem(421, "MALFORMED_REQUEST", "");
-        for refused in [missing, renamed] {
+        let other_host = HttpResponse::send(other_host).await;
+        other_host.assert_problem(421, "MALFORMED_REQUEST", "");
+        for refused in [missing, other_host] {
             assert_eq!(
                 refused.header("access-control-allow-origin"),
                 allowed,
                 "{origin}: {refused:?}"
             );
         }
-        let figures =
+        let metrics =
             HttpResponse::send(web.request("GET", "/metrics").header("origin", origin)).await;
         assert_eq!(
-            figures.header("access-control-allow-origin"),
+            metrics.header("access-control-allow-origin"),
             "",
-            "pages may not read metrics"
+            "web pages may not read metrics"
         );
     }
     server.terminate().await;

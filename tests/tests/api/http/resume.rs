@@ -1,5 +1,5 @@
-//! Resuming a turn over HTTP: wherever the stream was cut off, the reader loses nothing and gets
-//! nothing twice.
+//! Resuming a turn over HTTP: after whichever event the connection was lost, the reader misses no
+//! event and gets none twice.
 
 use anneal_testkit::{
     Gate, HttpResponse, Say, Script, ScriptedModel, SseEvent, TestApp, TestConversation, call,
@@ -8,7 +8,7 @@ use anneal_testkit::{
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
-/// The events that a reader received, joined: text, reasoning and tool calls, and the numbers of
+/// What a reader received: the text and the reasoning, each joined, the tool calls, and how many
 /// `started` and `done` events.
 #[derive(Debug, Default, PartialEq, Eq, Clone)]
 struct ReceivedAnswer {
@@ -21,20 +21,20 @@ struct ReceivedAnswer {
 
 impl ReceivedAnswer {
     fn of<'t>(received: impl IntoIterator<Item = &'t SseEvent>) -> Self {
-        let mut had = Self::default();
+        let mut answer = Self::default();
         for event in received {
             let text = || event.data["text"].as_str().unwrap_or_default();
             match event.kind() {
-                "started" => had.started += 1,
-                "text" => had.text.push_str(text()),
-                "reasoning" => had.reasoning.push_str(text()),
-                "tool_call" => had.calls.push(event.data["input"].to_string()),
-                "attempt" => (had.text, had.reasoning, had.calls) = Default::default(),
-                "done" => had.done += 1,
+                "started" => answer.started += 1,
+                "text" => answer.text.push_str(text()),
+                "reasoning" => answer.reasoning.push_str(text()),
+                "tool_call" => answer.calls.push(event.data["input"].to_string()),
+                "attempt" => (answer.text, answer.reasoning, answer.calls) = Default::default(),
+                "done" => answer.done += 1,
                 other => panic!("an event {other}: {event:?}"),
             }
         }
-        had
+        answer
     }
 }
 
@@ -58,8 +58,8 @@ fn mixed_answer() -> Vec<Say> {
     says
 }
 
-/// A model that sends three words, each after the gate has been opened for it.
-async fn gated_three_words() -> (Gate, ScriptedModel) {
+/// Starts a model that answers with three words, and sends each when the gate is opened for it.
+async fn start_model_with_gated_words() -> (Gate, ScriptedModel) {
     let gate = Gate::default();
     let model = ScriptedModel::start({
         let gate = gate.clone();
@@ -71,6 +71,7 @@ async fn gated_three_words() -> (Gate, ScriptedModel) {
     (gate, model)
 }
 
+/// The user's message of every turn.
 const MESSAGE: &str = "Tell me.";
 
 fn request_body() -> Value {
@@ -104,27 +105,28 @@ async fn a_reader_cut_off_at_any_event_gets_exactly_the_rest_at_both_servers() {
         "{received:?}"
     );
     for cut in 0..received.len() - 1 {
-        for (web, place) in [
-            (app.http_client(), "here"),
-            (second_server.http_client(), "elsewhere"),
+        for (web, server) in [
+            (app.http_client(), "first server"),
+            (second_server.http_client(), "second server"),
         ] {
+            // Every second reader sends the message again. The others send no body.
             let given = request_body();
             let given = (cut % 2 == 0).then_some(&given);
             let rest = web.resume("a", &received[cut].id, given).await.rest().await;
             assert!(
                 rest.iter().all(|event| event.kind() != "attempt"),
-                "it is the same answer: {rest:?}"
+                "no event declares the answer void: {rest:?}"
             );
-            let had = ReceivedAnswer::of(received[..=cut].iter().chain(&rest));
+            let answer = ReceivedAnswer::of(received[..=cut].iter().chain(&rest));
             // Reasoning without a provider's signature is not stored and cannot be replayed.
-            let kept = ReceivedAnswer {
-                reasoning: had.reasoning.clone(),
+            let expected = ReceivedAnswer {
+                reasoning: answer.reasoning.clone(),
                 ..whole.clone()
             };
-            assert_eq!(had, kept, "{place}, cut off after {cut}");
+            assert_eq!(answer, expected, "{server}, cut off after {cut}");
             assert!(
-                whole.reasoning.starts_with(&had.reasoning),
-                "{place}, cut off after {cut}: {had:?}"
+                whole.reasoning.starts_with(&answer.reasoning),
+                "{server}, cut off after {cut}: {answer:?}"
             );
         }
     }
@@ -142,7 +144,7 @@ async fn a_reader_cut_off_at_any_event_gets_exactly_the_rest_at_both_servers() {
 
 #[tokio::test]
 async fn resuming_a_running_turn_streams_the_rest_as_it_arrives() {
-    let (gate, model) = gated_three_words().await;
+    let (gate, model) = start_model_with_gated_words().await;
     let app = TestApp::with_scripted_model_without_timeouts(&model).await;
     let mut events = app.http_client().open_chat("a", &request_body()).await;
     let mut received = events.take(1).await;
@@ -168,9 +170,9 @@ async fn resuming_a_running_turn_streams_the_rest_as_it_arrives() {
     assert_eq!(first[0].kind(), "text", "{first:?}");
     received.extend(first);
     received.extend(back.rest().await);
-    let had = ReceivedAnswer::of(&received);
+    let answer = ReceivedAnswer::of(&received);
     assert_eq!(
-        (had.text.as_str(), had.started, had.done),
+        (answer.text.as_str(), answer.started, answer.done),
         ("one two three", 1, 1)
     );
     let other = readers.remove(0).rest().await;
@@ -183,8 +185,8 @@ async fn resuming_a_running_turn_streams_the_rest_as_it_arrives() {
 }
 
 #[tokio::test]
-async fn resuming_at_another_process_waits_for_the_end_of_the_turn() {
-    let (gate, model) = gated_three_words().await;
+async fn a_reader_that_resumes_at_another_process_gets_the_rest_when_the_turn_has_ended() {
+    let (gate, model) = start_model_with_gated_words().await;
     let app = TestApp::with_scripted_model_without_timeouts(&model).await;
     let second_server = app.second_server().await;
     let mut events = app.http_client().open_chat("a", &request_body()).await;
@@ -200,12 +202,12 @@ async fn resuming_at_another_process_waits_for_the_end_of_the_turn() {
         .await;
     gate.open_for_ever();
     received.extend(back.rest().await);
-    let had = ReceivedAnswer::of(&received);
+    let answer = ReceivedAnswer::of(&received);
     assert_eq!(
         (
-            had.text.as_str(),
-            had.started,
-            had.done,
+            answer.text.as_str(),
+            answer.started,
+            answer.done,
             model.requests().len()
         ),
         ("one two three", 1, 1, 1)
@@ -213,7 +215,7 @@ async fn resuming_at_another_process_waits_for_the_end_of_the_turn() {
 }
 
 #[tokio::test]
-async fn reasoning_that_is_not_stored_stays_valid_when_resuming_at_another_process() {
+async fn reasoning_that_is_not_stored_is_not_declared_void_at_another_process() {
     let gate = Gate::default();
     let model = ScriptedModel::start({
         let gate = gate.clone();
@@ -254,15 +256,15 @@ async fn reasoning_that_is_not_stored_stays_valid_when_resuming_at_another_proce
     let rest = back.rest().await;
     assert!(
         rest.iter().all(|event| event.kind() != "attempt"),
-        "it is the same answer: {rest:?}"
+        "no event declares the answer void: {rest:?}"
     );
     received.extend(rest);
-    let had = ReceivedAnswer::of(&received);
+    let answer = ReceivedAnswer::of(&received);
     assert_eq!(
-        (had.text.as_str(), had.done, model.requests().len()),
+        (answer.text.as_str(), answer.done, model.requests().len()),
         ("one two", 1, 1)
     );
-    assert!(had.reasoning.starts_with("Let me "), "{had:?}");
+    assert!(answer.reasoning.starts_with("Let me "), "{answer:?}");
 }
 
 #[tokio::test]
@@ -291,20 +293,21 @@ async fn a_regenerated_answer_declares_the_earlier_events_void() {
         ("attempt", &json!("answered_anew"))
     );
     received.extend(rest);
-    let had = ReceivedAnswer::of(&received);
+    let answer = ReceivedAnswer::of(&received);
     assert_eq!(
-        (had.text.as_str(), had.started, had.done),
+        (answer.text.as_str(), answer.started, answer.done),
         ("Quite another one.", 1, 1)
     );
 }
 
 #[tokio::test]
-async fn forged_event_ids_are_refused_or_harmless() {
+async fn forged_event_ids_and_ids_of_other_sessions_are_refused() {
     let model = ScriptedModel::saying("Yes.").await;
     let app = TestApp::with_scripted_model(&model).await;
     let received = app.http_client().chat("a", &request_body()).await;
     let path = "/api/agents/a/chat";
     let long = "A".repeat(4_000);
+    // `W10` is the encoding of `[]`.
     for forged in [
         "",
         "1",
@@ -340,7 +343,7 @@ async fn forged_event_ids_are_refused_or_harmless() {
     assert_eq!(model.requests().len(), 1);
 }
 
-/// The event id with another request id and message id.
+/// Forges an event id: `id` with another request id and message id.
 fn forge_id(id: &str, request: &Value, message: i64) -> String {
     let text = URL_SAFE_NO_PAD.decode(id).expect("an id is base64");
     let mut fields: Value = serde_json::from_slice(&text).expect("of JSON");
@@ -492,7 +495,7 @@ async fn a_regenerated_answer_with_other_reasoning_is_streamed_as_it_arrives() {
             "{error:?}"
         );
         let mut back = app.http_client().resume("a", &error.id, None).await;
-        // All but the last piece.
+        // The model sends all pieces but the last.
         gate.open(4);
         let mut rest = back.take(1).await;
         assert_eq!(
@@ -509,16 +512,16 @@ async fn a_regenerated_answer_with_other_reasoning_is_streamed_as_it_arrives() {
         gate.open_for_ever();
         rest.extend(back.rest().await);
         received.extend(rest);
-        let had = ReceivedAnswer::of(&received);
+        let answer = ReceivedAnswer::of(&received);
         assert_eq!(
-            (had.text.as_str(), had.reasoning, had.done),
+            (answer.text.as_str(), answer.reasoning, answer.done),
             ("so it is", format!("{}Or not. ", again[0]), 1)
         );
     }
 }
 
 #[tokio::test]
-async fn a_stopping_server_finishes_the_streams_of_its_readers() {
+async fn a_stopping_server_streams_running_turns_to_their_end() {
     let gate = Gate::default();
     let model = ScriptedModel::start({
         let gate = gate.clone();
@@ -548,6 +551,6 @@ async fn a_stopping_server_finishes_the_streams_of_its_readers() {
         ),
         ("still here", "done")
     );
-    let gone = || async { web.request("GET", "/healthz").send().await.is_err() };
-    eventually("the port is closed", async || gone().await).await;
+    let is_closed = || async { web.request("GET", "/healthz").send().await.is_err() };
+    eventually("the port is closed", async || is_closed().await).await;
 }

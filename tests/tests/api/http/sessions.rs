@@ -1,6 +1,6 @@
 //! Sessions over HTTP: list, read, rename, delete, compact.
 
-#![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
+#![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 
 use anneal_proto::convert::time;
 use anneal_testkit::{
@@ -57,16 +57,16 @@ async fn row_P3_sessions_are_listed_read_renamed_and_deleted() {
         (renamed.status, &renamed.json()["title"]),
         (200, &json!("Payments"))
     );
-    let put_away =
+    let archived =
         json!({"status": "archived", "metadata": {"team": "billing"}, "somethingElse": 1});
-    let put_away = HttpResponse::send(web.json("PATCH", &session_path(&conversation), &put_away))
+    let archived = HttpResponse::send(web.json("PATCH", &session_path(&conversation), &archived))
         .await
         .json();
     let fields = (
-        &put_away["title"],
-        &put_away["status"],
-        &put_away["pinned"],
-        &put_away["metadata"]["team"],
+        &archived["title"],
+        &archived["status"],
+        &archived["pinned"],
+        &archived["metadata"]["team"],
     );
     assert_eq!(
         fields,
@@ -93,13 +93,13 @@ async fn row_P3_sessions_are_listed_read_renamed_and_deleted() {
 }
 
 #[tokio::test]
-async fn row_P4_the_session_index_always_equals_the_rows() {
+async fn row_P4_listed_sessions_always_equal_the_stored_rows() {
     let app = TestApp::start().await;
     let (web, conversation) = (app.http_client(), create_session(&app, "a").await);
     for round in 0..3 {
         conversation
             .turn(
-                &format!("Analyse the concurrency of payment.py, round {round}"),
+                &format!("Analyze the concurrency of payment.py, round {round}"),
                 "Done.",
             )
             .await;
@@ -118,8 +118,8 @@ async fn row_P4_the_session_index_always_equals_the_rows() {
         assert_eq!(
             (&listed["title"], row.title.as_str()),
             (
-                &json!("Analyse the concurrency of pay"),
-                "Analyse the concurrency of pay"
+                &json!("Analyze the concurrency of pay"),
+                "Analyze the concurrency of pay"
             )
         );
         assert_eq!(
@@ -241,7 +241,7 @@ async fn every_kind_of_content_comes_back_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn a_long_history_is_one_document_or_a_requested_part() {
+async fn a_long_history_is_read_whole_or_in_requested_parts() {
     let app = TestApp::start().await;
     let (web, conversation) = (app.http_client(), create_session(&app, "a").await);
     for hundred in 0..12 {
@@ -349,7 +349,7 @@ async fn lists_are_paged_without_gaps() {
 }
 
 #[tokio::test]
-async fn a_stale_etag_refuses_a_change() {
+async fn a_change_with_an_outdated_etag_is_refused() {
     let app = TestApp::start().await;
     let (web, conversation) = (app.http_client(), create_session(&app, "a").await);
     let etag = web
@@ -432,7 +432,7 @@ async fn a_session_created_over_http_continues_over_grpc() {
             .to_owned(),
     };
     conversation.chat("Over gRPC.").await.done();
-    eventually("all four are there", async || {
+    eventually("all four messages are listed", async || {
         app.http_client()
             .get(&session_path(&conversation))
             .await

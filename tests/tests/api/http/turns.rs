@@ -1,7 +1,7 @@
 //! Turns over HTTP: their events, repeated requests, readers that stall or disconnect, failures and
 //! refusals.
 
-#![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
+#![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 
 use anneal_testkit::{
     AnnealBinary, Folder, Gate, HttpClient, HttpResponse, Say, Script, ScriptedModel, SseEvent,
@@ -26,7 +26,7 @@ async fn get_conversation(app: &TestApp, id: &str) -> pb::Conversation {
         .into_inner()
 }
 
-async fn texts_of(app: &TestApp, id: &str) -> Vec<(pb::Role, String)> {
+async fn read_texts(app: &TestApp, id: &str) -> Vec<(pb::Role, String)> {
     TestConversation {
         app,
         id: id.to_owned(),
@@ -48,7 +48,7 @@ async fn row_P1_a_client_sends_message_and_session_id_only_and_the_server_owns_t
     assert_eq!(
         get_conversation(&app, &session).await.agent_id,
         "reviewer",
-        "without an id a session of this agent is created"
+        "without a session id, a session of this agent is created"
     );
     let second = app
         .http_client()
@@ -68,7 +68,7 @@ async fn row_P1_a_client_sends_message_and_session_id_only_and_the_server_owns_t
 }
 
 #[tokio::test]
-async fn row_P2_a_turn_streams_events_and_ends_with_done_session_and_estimate() {
+async fn row_P2_a_turn_streams_events_and_ends_with_done_which_has_session_id_and_token_estimate() {
     let says = [
         Say::text("Let me "),
         Say::text("look."),
@@ -121,7 +121,7 @@ async fn row_P2_a_turn_streams_events_and_ends_with_done_session_and_estimate() 
 }
 
 #[tokio::test]
-async fn text_context_and_images_become_one_message_byte_for_byte() {
+async fn message_context_and_images_of_a_request_become_the_parts_of_one_message() {
     let model = ScriptedModel::saying("Seen.").await;
     let app = TestApp::with_scripted_model_and_media(&model).await;
     let picture = "data:image/png;base64,iVBORw0KGgo=";
@@ -258,6 +258,7 @@ async fn a_turn_read_to_its_end_leaves_no_task() {
     for _ in 0..20 {
         app.http_client().chat("a", &json!({"message": "x"})).await;
     }
+    // If the tasks of the 20 turns stayed, there would be at least 20 more.
     eventually("the turns' tasks have ended", async || {
         tasks() < before + 10
     })
@@ -286,7 +287,7 @@ async fn an_answer_is_stored_after_its_reader_disconnects() {
         (pb::Role::Assistant, "half and half".to_owned()),
     ];
     eventually("the answer is stored", async || {
-        texts_of(&app, &session).await == whole
+        read_texts(&app, &session).await == whole
     })
     .await;
 }
@@ -306,14 +307,15 @@ async fn a_stalled_reader_does_not_slow_its_turn() {
         .await;
     let started = events.take(1).await;
     let session = session_of(&started);
-    eventually("8 MiB are stored unread", async || {
-        get_conversation(&app, &session).await.message_count == 2
-    })
+    eventually(
+        "the answer of 8 MiB is stored although nobody reads it",
+        async || get_conversation(&app, &session).await.message_count == 2,
+    )
     .await;
     assert_eq!(
         text_of(&events.rest().await).len(),
         128 * 64 * 1024,
-        "a later reader gets all of them"
+        "the reader gets the whole answer later"
     );
 }
 
@@ -338,7 +340,7 @@ async fn a_model_failure_keeps_the_question_and_sends_an_error_event() {
     assert!(problem["retryAfterMs"].is_u64(), "{problem}");
     let session = session_of(&received);
     assert_eq!(
-        texts_of(&app, &session).await,
+        read_texts(&app, &session).await,
         [(pb::Role::User, "Now?".to_owned())]
     );
     let again = app
@@ -351,7 +353,7 @@ async fn a_model_failure_keeps_the_question_and_sends_an_error_event() {
         (event_kinds(&again), text_of(&again)),
         (vec!["text", "done"], "Now.".to_owned())
     );
-    assert_eq!(texts_of(&app, &session).await.len(), 2);
+    assert_eq!(read_texts(&app, &session).await.len(), 2);
 }
 
 #[tokio::test]
@@ -382,11 +384,11 @@ async fn a_refusal_before_the_stream_begins_is_a_plain_response() {
         ),
         ("1", &json!(1_000))
     );
-    let unserved = json!({"message": "x", "model": "no-such-model"});
+    let unknown_model = json!({"message": "x", "model": "no-such-model"});
     let refused = HttpResponse::send(app.http_client().json(
         "POST",
         "/api/agents/a/chat",
-        &unserved,
+        &unknown_model,
     ))
     .await;
     refused.assert_problem(422, "MODEL_NOT_CONFIGURED", "");

@@ -11,7 +11,8 @@ use sqlx::{Connection as _, PgConnection};
 use tonic::Code;
 use uuid::Uuid;
 
-/// Inserts a future job for each of `tenants` tenants and a due job for a last one.
+/// Inserts one job for each of `tenants` tenants. The job of the last tenant is due, the others are
+/// due in an hour.
 async fn insert_future_jobs_and_one_due_job(db: &mut PgConnection, tenants: i32, kind: JobKind) {
     let waiting = "insert into ai_job (tenant_id, kind, conversation_id, due_ts)
         select ('00000000-0000-7000-a000-' || lpad(n::text, 12, '0'))::uuid, $1, gen_random_uuid(),
@@ -30,23 +31,24 @@ async fn tenants_with_only_future_jobs_do_not_hide_the_due_jobs_of_others() {
     let app = TestApp::start().await;
     let kind = JobKind::SummarizeMessages;
     insert_future_jobs_and_one_due_job(&mut app.db().await, 2_500, kind).await;
-    let (mut cursor, mut looks) = (TenantId(Uuid::nil()), Vec::new());
+    let (mut cursor, mut claimed) = (TenantId(Uuid::nil()), Vec::new());
     loop {
+        // At most four jobs, two of one tenant, of tenants after the cursor.
         let claim = app
             .store
             .claim_jobs(kind, 4, 2, cursor, "by hand", &[])
             .await
             .expect("claims");
-        looks.push(claim.jobs.len());
+        claimed.push(claim.jobs.len());
         match claim.more_after {
             Some(after) => cursor = after,
             None => break,
         }
     }
     assert_eq!(
-        looks,
+        claimed,
         [0, 0, 1],
-        "a claim reads a thousand tenants and reports that more follow"
+        "a claim examines a thousand tenants, so only the third reaches the due job"
     );
 }
 
@@ -58,7 +60,7 @@ async fn a_worker_reaches_a_due_job_behind_many_tenants() {
     assert_eq!(
         app.run_jobs_until_idle().await,
         1,
-        "the job ran; its conversation is gone, and so is its work"
+        "the due job runs; it has nothing to do, because its conversation does not exist"
     );
 }
 
@@ -66,6 +68,8 @@ async fn a_worker_reaches_a_due_job_behind_many_tenants() {
 async fn a_requested_compaction_is_claimed_first_and_claims_are_shared_fairly() {
     let app = TestApp::start().await;
     let mut db = app.db().await;
+    // A conversation's id ends with the numbers of its tenant and its job. Job 1 is the oldest; job
+    // 5 is the newest, a requested compaction (priority -1).
     let fill = "insert into ai_job (tenant_id, kind, conversation_id, priority, due_ts)
         select ('00000000-0000-7000-a000-' || lpad(tenant::text, 12, '0'))::uuid, $1,
             ('00000000-0000-7000-b000-' || lpad((100 * tenant + n)::text, 12, '0'))::uuid,
@@ -76,24 +80,24 @@ async fn a_requested_compaction_is_claimed_first_and_claims_are_shared_fairly() 
         .execute(&mut db)
         .await
         .expect("fills");
-    let nobody = TenantId(Uuid::nil());
+    let from_start = TenantId(Uuid::nil());
     let claim = app
         .store
-        .claim_jobs(JobKind::Checkpoint, 8, 2, nobody, "by hand", &[])
+        .claim_jobs(JobKind::Checkpoint, 8, 2, from_start, "by hand", &[])
         .await
         .expect("claims");
-    let mut places: Vec<String> = claim
+    let mut conversations: Vec<String> = claim
         .jobs
         .iter()
         .map(|job| job.conversation.to_string())
         .collect();
-    places.sort_unstable();
-    let number = |place: &String| place[place.len() - 3..].to_owned();
-    let claimed: Vec<String> = places.iter().map(number).collect();
+    conversations.sort_unstable();
+    let last_digits = |id: &String| id[id.len() - 3..].to_owned();
+    let claimed: Vec<String> = conversations.iter().map(last_digits).collect();
     assert_eq!(
         claimed,
         ["101", "105", "201", "205", "301", "305"],
-        "of each tenant the requested compaction and the oldest job"
+        "of each tenant, the requested compaction and the oldest job are claimed"
     );
 }
 
@@ -109,10 +113,10 @@ async fn excluded_tenants_are_not_claimed_and_do_not_hide_others() {
             .bind(JobKind::Checkpoint.code());
         filled.execute(&mut app.db().await).await.expect("fills");
     }
-    let (nobody, skipped) = (TenantId(Uuid::nil()), [tenant(1), tenant(2)]);
+    let (from_start, skipped) = (TenantId(Uuid::nil()), [tenant(1), tenant(2)]);
     let claim = app
         .store
-        .claim_jobs(JobKind::Checkpoint, 2, 2, nobody, "by hand", &skipped)
+        .claim_jobs(JobKind::Checkpoint, 2, 2, from_start, "by hand", &skipped)
         .await
         .expect("claims");
     let claimed: Vec<TenantId> = claim.jobs.iter().map(|job| job.tenant).collect();
@@ -126,6 +130,8 @@ async fn one_tenant_gets_the_claim_slots_that_others_leave() {
     let fill = "insert into ai_job (tenant_id, kind, conversation_id)
         select ('00000000-0000-7000-a000-' || lpad(tenant::text, 12, '0'))::uuid, $1, gen_random_uuid()
         from generate_series(1, $2) as tenant, generate_series(1, case when tenant = 1 then 10 else 1 end) as n";
+    // Fills the queue for this many tenants and claims up to eight jobs. Returns how many jobs were
+    // claimed, and how many of them belong to the first tenant.
     let claim = async |tenants: i32| {
         sqlx::query("delete from ai_job")
             .execute(&mut app.db().await)
@@ -135,10 +141,10 @@ async fn one_tenant_gets_the_claim_slots_that_others_leave() {
             .bind(JobKind::CountTokens.code())
             .bind(tenants);
         filled.execute(&mut app.db().await).await.expect("fills");
-        let nobody = TenantId(Uuid::nil());
+        let from_start = TenantId(Uuid::nil());
         let claim = app
             .store
-            .claim_jobs(JobKind::CountTokens, 8, 8, nobody, "by hand", &[])
+            .claim_jobs(JobKind::CountTokens, 8, 8, from_start, "by hand", &[])
             .await
             .expect("claims");
         let of_the_first = claim
@@ -148,22 +154,35 @@ async fn one_tenant_gets_the_claim_slots_that_others_leave() {
         (claim.jobs.len(), of_the_first.count())
     };
     assert_eq!(claim(1).await, (8, 8), "no other tenant has due jobs");
-    assert_eq!(claim(2).await, (5, 4), "half");
-    assert_eq!(claim(7).await, (8, 2), "a quarter");
-    assert_eq!(claim(20).await, (8, 1), "one job of each tenant");
+    assert_eq!(
+        claim(2).await,
+        (5, 4),
+        "one other tenant: the first gets half of the eight slots"
+    );
+    assert_eq!(
+        claim(7).await,
+        (8, 2),
+        "six others: the first gets a quarter of the slots"
+    );
+    assert_eq!(
+        claim(20).await,
+        (8, 1),
+        "nineteen others: no tenant gets more than one slot"
+    );
 }
 
-/// A conversation whose counting job is dead.
-async fn conversation_with_dead_job(app: &TestApp) -> (String, ConversationId) {
+/// Creates a conversation whose counting job is dead. Returns its id, as text and as a typed id.
+async fn create_conversation_with_dead_job(app: &TestApp) -> (String, ConversationId) {
     let conversation = app.conversation().await;
     conversation.append("said").await;
-    let nobody = TenantId(Uuid::nil());
+    let from_start = TenantId(Uuid::nil());
     let claim = app
         .store
-        .claim_jobs(JobKind::CountTokens, 1, 1, nobody, "by hand", &[])
+        .claim_jobs(JobKind::CountTokens, 1, 1, from_start, "by hand", &[])
         .await
         .expect("claims");
     let job = claim.jobs.first().expect("it is due");
+    // A job may be started once, so its first failure makes it dead.
     let failed = app
         .store
         .fail_job(job, "it cannot be done", 0, 1)
@@ -173,15 +192,16 @@ async fn conversation_with_dead_job(app: &TestApp) -> (String, ConversationId) {
     (conversation.id.clone(), job.conversation)
 }
 
-const DELETED: [&str; 4] = [
+/// Statements that delete a conversation's rows; `$1` is its id.
+const DELETE_CONVERSATION: [&str; 4] = [
     "delete from ai_message where conversation_id = $1",
     "delete from ai_job where conversation_id = $1",
     "delete from ai_job_dead where conversation_id = $1",
     "delete from ai_conversation where conversation_id = $1",
 ];
 
-async fn delete(db: &mut PgConnection, id: ConversationId) {
-    for statement in DELETED {
+async fn delete_conversation(db: &mut PgConnection, id: ConversationId) {
+    for statement in DELETE_CONVERSATION {
         sqlx::query(statement)
             .bind(id.0)
             .execute(&mut *db)
@@ -190,6 +210,7 @@ async fn delete(db: &mut PgConnection, id: ConversationId) {
     }
 }
 
+/// Counts the jobs of a conversation, dead ones included.
 async fn count_jobs(db: &mut PgConnection, id: ConversationId) -> i64 {
     let count = "select (select count(*) from ai_job where conversation_id = $1)
         + (select count(*) from ai_job_dead where conversation_id = $1)";
@@ -203,8 +224,8 @@ async fn count_jobs(db: &mut PgConnection, id: ConversationId) -> i64 {
 #[tokio::test]
 async fn a_job_requeued_while_its_conversation_is_deleted_is_deleted_too() {
     let app = TestApp::start().await;
-    let (conversation_id, id) = conversation_with_dead_job(&app).await;
-    let (mut db, mut looking) = (app.db().await, app.db().await);
+    let (conversation_id, id) = create_conversation_with_dead_job(&app).await;
+    let (mut db, mut observer) = (app.db().await, app.db().await);
     let mut deleting = db.begin().await.expect("begins");
     let lock = "select from ai_conversation where conversation_id = $1 for update";
     sqlx::query(lock)
@@ -223,19 +244,19 @@ async fn a_job_requeued_while_its_conversation_is_deleted_is_deleted_too() {
         let waits = "select exists (select from pg_stat_activity
             where datname = current_database() and wait_event_type = 'Lock')";
         sqlx::query_scalar(waits)
-            .fetch_one(&mut looking)
+            .fetch_one(&mut observer)
             .await
             .expect("asks")
     })
     .await;
-    delete(&mut deleting, id).await;
+    delete_conversation(&mut deleting, id).await;
     deleting.commit().await.expect("deletes");
     let refused = requeued
         .await
         .expect("runs")
         .expect_err("no job is left to requeue");
     assert_eq!(refused.code(), Code::NotFound);
-    assert_eq!(count_jobs(&mut looking, id).await, 0);
+    assert_eq!(count_jobs(&mut observer, id).await, 0);
 }
 
 #[tokio::test]
@@ -243,10 +264,10 @@ async fn failing_a_job_does_not_wait_for_the_deletion_of_its_conversation() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
     conversation.append("said").await;
-    let nobody = TenantId(Uuid::nil());
+    let from_start = TenantId(Uuid::nil());
     let claim = app
         .store
-        .claim_jobs(JobKind::CountTokens, 1, 1, nobody, "by hand", &[])
+        .claim_jobs(JobKind::CountTokens, 1, 1, from_start, "by hand", &[])
         .await
         .expect("claims");
     let job = claim.jobs.first().expect("it is due");
@@ -258,14 +279,15 @@ async fn failing_a_job_does_not_wait_for_the_deletion_of_its_conversation() {
         .execute(&mut *deleting)
         .await
         .expect("locks");
-    // Waiting for the lock would deadlock: the deletion locks the job's row next.
+    // If `fail_job` waited for the conversation's lock, it would deadlock with the deletion, which
+    // locks the job's row next.
     let failed = app
         .store
         .fail_job(job, "it cannot be done", 0, 1)
         .await
         .expect("fails");
     assert_eq!(failed, FailOutcome::Dead);
-    delete(&mut deleting, job.conversation).await;
+    delete_conversation(&mut deleting, job.conversation).await;
     deleting.commit().await.expect("deletes");
     assert_eq!(count_jobs(&mut app.db().await, job.conversation).await, 0);
 }

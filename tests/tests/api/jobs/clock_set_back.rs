@@ -1,5 +1,5 @@
-//! The database's clock was ahead and is set back. Jobs and leases from that time do not wait until
-//! the clock reaches it again.
+//! The database's clock was ahead and is set back. Due times and leases that were written before do
+//! not stay in the future.
 
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 const HOUR: &str = "interval '1 hour'";
 
+/// Runs SQL on the app's database. Returns the number of affected rows.
 async fn execute(app: &TestApp, statement: &str) -> u64 {
     let statement = sqlx::AssertSqlSafe(statement.to_owned());
     sqlx::query(statement)
@@ -18,7 +19,7 @@ async fn execute(app: &TestApp, statement: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn a_starting_worker_runs_jobs_that_a_clock_ahead_put_off() {
+async fn a_starting_worker_runs_jobs_that_were_due_by_a_clock_ahead() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
     conversation.append("when does the ferry leave?").await;
@@ -26,13 +27,13 @@ async fn a_starting_worker_runs_jobs_that_a_clock_ahead_put_off() {
         execute(&app, &format!("update ai_job set due_ts = now() + {HOUR}")).await,
         1
     );
-    assert_eq!(app.run_jobs_until_idle().await, 0, "it is not due");
+    assert_eq!(app.run_jobs_until_idle().await, 0, "the job is not due");
     let stop = CancellationToken::new();
     let working = tokio::spawn({
         let (worker, stop) = (app.worker(), stop.clone());
         async move { worker.run(stop).await }
     });
-    eventually("it is counted", async || {
+    eventually("the message is counted", async || {
         conversation
             .conversation()
             .await
@@ -47,12 +48,12 @@ async fn a_starting_worker_runs_jobs_that_a_clock_ahead_put_off() {
 #[tokio::test]
 async fn leases_and_postponements_are_bounded_after_the_clock_is_set_back() {
     let app = TestApp::start().await;
-    let (held, failed, sound) = (
+    let (held, failed, unaffected) = (
         app.conversation().await,
         app.conversation().await,
         app.conversation().await,
     );
-    for conversation in [&held, &failed, &sound] {
+    for conversation in [&held, &failed, &unaffected] {
         conversation.append("when does the ferry leave?").await;
     }
     let held = &held.id;
@@ -61,17 +62,17 @@ async fn leases_and_postponements_are_bounded_after_the_clock_is_set_back() {
          where conversation_id = '{held}'"
     );
     assert_eq!(execute(&app, &leased).await, 1);
-    let put_off = |conversation: &str, wait: &str| {
+    let postpone = |conversation: &str, wait: &str| {
         format!(
             "update ai_job set last_error = 'limited', attempts = 1, due_ts = now() + {wait} where conversation_id = '{conversation}'"
         )
     };
     assert_eq!(
-        execute(&app, &put_off(&failed.id, "interval '65 minutes'")).await,
+        execute(&app, &postpone(&failed.id, "interval '65 minutes'")).await,
         1
     );
     assert_eq!(
-        execute(&app, &put_off(&sound.id, "interval '4 minutes'")).await,
+        execute(&app, &postpone(&unaffected.id, "interval '4 minutes'")).await,
         1
     );
     assert_eq!(
@@ -81,18 +82,26 @@ async fn leases_and_postponements_are_bounded_after_the_clock_is_set_back() {
             .expect("mends"),
         2
     );
-    let near = |conversation: &str, column: &str, seconds: u32| {
+    // This updates one row if the time in `column` is at most `seconds` ahead.
+    let touch_if_within = |conversation: &str, column: &str, seconds: u32| {
         format!(
             "update ai_job set priority = 0 where conversation_id = '{conversation}'
              and {column} between now() + interval '1 second' and now() + interval '{seconds} seconds'"
         )
     };
-    assert_eq!(execute(&app, &near(held, "lease_until_ts", 15)).await, 1);
-    assert_eq!(execute(&app, &near(&failed.id, "due_ts", 300)).await, 1);
+    // A lease lasts 15 seconds, and `mend_times` was told that no job waits more than 5 minutes.
     assert_eq!(
-        execute(&app, &near(&sound.id, "due_ts", 240)).await,
+        execute(&app, &touch_if_within(held, "lease_until_ts", 15)).await,
+        1
+    );
+    assert_eq!(
+        execute(&app, &touch_if_within(&failed.id, "due_ts", 300)).await,
+        1
+    );
+    assert_eq!(
+        execute(&app, &touch_if_within(&unaffected.id, "due_ts", 240)).await,
         1,
-        "its due time is unchanged"
+        "a due time within the five minutes is unchanged"
     );
     assert_eq!(
         app.store

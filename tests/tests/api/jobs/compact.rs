@@ -1,11 +1,12 @@
 //! Compact: a checkpoint on request.
 
-#![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
+#![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 
 use anneal_testkit::{TestApp, TestConversation, assistant, pb, sentence, user};
 use pb::{CheckpointTrigger, CompactOutcome};
 
-async fn conversation_with(app: &TestApp, messages: usize) -> TestConversation<'_> {
+/// Creates a conversation with this many counted messages, in alternating roles.
+async fn create_counted_conversation(app: &TestApp, messages: usize) -> TestConversation<'_> {
     let conversation = app.conversation().await;
     for n in 0..messages {
         conversation
@@ -21,10 +22,10 @@ async fn conversation_with(app: &TestApp, messages: usize) -> TestConversation<'
 }
 
 #[tokio::test]
-async fn row_C4_conversations_of_up_to_five_messages_are_compacted_where_a_cut_exists() {
+async fn row_C4_conversations_of_up_to_five_messages_are_compacted_if_they_can_be_cut() {
     let app = TestApp::start().await;
     for count in 0..=5_usize {
-        let conversation = conversation_with(&app, count).await;
+        let conversation = create_counted_conversation(&app, count).await;
         let done = conversation.compact("r1", "").await;
         let built = conversation.context().await;
         built.assert_covers(count as i64);
@@ -57,7 +58,7 @@ async fn row_C4_conversations_of_up_to_five_messages_are_compacted_where_a_cut_e
 #[tokio::test]
 async fn a_short_conversation_is_compacted_on_request() {
     let app = TestApp::start().await;
-    let conversation = conversation_with(&app, 14).await;
+    let conversation = create_counted_conversation(&app, 14).await;
     assert!(
         conversation.checkpoints().await.is_empty(),
         "no threshold is reached"
@@ -101,20 +102,20 @@ async fn a_summary_keeps_the_sentences_of_its_focus() {
 #[tokio::test]
 async fn a_repeated_request_gives_the_same_checkpoint() {
     let app = TestApp::start().await;
-    let conversation = conversation_with(&app, 14).await;
+    let conversation = create_counted_conversation(&app, 14).await;
     let first = conversation.compact("r1", "").await;
     assert_eq!(conversation.compact("r1", "").await, first);
     assert_eq!(
         conversation.start_compaction("r1").await,
         first,
-        "without waiting"
+        "a call that does not wait gets the same answer"
     );
     assert_eq!(conversation.checkpoints().await.len(), 1);
     let second = conversation.compact("r2", "").await;
     assert_eq!(
         second.outcome(),
         CompactOutcome::Created,
-        "another request compacts further"
+        "a request with another id compacts again"
     );
     assert_eq!(second.checkpoint.expect("with CREATED").generation, 2);
     conversation.context().await.assert_covers(14);
@@ -122,9 +123,9 @@ async fn a_repeated_request_gives_the_same_checkpoint() {
 }
 
 #[tokio::test]
-async fn without_waiting_the_compaction_is_pending_until_the_worker_has_run() {
+async fn a_compaction_that_is_not_waited_for_is_pending_until_the_worker_has_run() {
     let app = TestApp::start().await;
-    let conversation = conversation_with(&app, 14).await;
+    let conversation = create_counted_conversation(&app, 14).await;
     assert_eq!(
         conversation.start_compaction("r1").await.outcome(),
         CompactOutcome::Pending
@@ -151,7 +152,7 @@ async fn without_waiting_the_compaction_is_pending_until_the_worker_has_run() {
 #[tokio::test]
 async fn a_single_message_cannot_be_compacted() {
     let app = TestApp::start().await;
-    let conversation = conversation_with(&app, 1).await;
+    let conversation = create_counted_conversation(&app, 1).await;
     for request in ["r1", "r1", "r2"] {
         assert_eq!(
             conversation.compact(request, "").await.outcome(),

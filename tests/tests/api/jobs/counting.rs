@@ -1,12 +1,13 @@
-//! Many conversations are counted in one transaction. None of them can delay or fail the others.
+//! The messages of many conversations are counted in one transaction. No conversation can delay the
+//! counts of the others or make them fail.
 
 use anneal_testkit::{OwnPostgres, TestApp, TestConversation, assistant, eventually, pb, user};
 use sqlx::{Connection as _, PgConnection, Row as _};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-/// Conversations with four short messages each.
-pub(crate) async fn uncounted_conversations(
+/// Creates conversations with four short messages each. Their counting jobs have not run.
+pub(crate) async fn create_uncounted_conversations(
     app: &TestApp,
     count: usize,
 ) -> Vec<TestConversation<'_>> {
@@ -29,6 +30,7 @@ pub(crate) async fn append_four_messages(conversation: &TestConversation<'_>) {
         .await;
 }
 
+/// Whether all messages of the conversation are counted.
 async fn has_exact_total(conversation: &TestConversation<'_>) -> bool {
     conversation
         .conversation()
@@ -61,6 +63,7 @@ pub(crate) async fn list_jobs(app: &TestApp) -> Vec<pb::Job> {
         .jobs
 }
 
+/// Runs a statement whose `$1` is the conversation's id. Returns the number of affected rows.
 async fn execute(
     db: &mut PgConnection,
     text: &'static str,
@@ -89,8 +92,8 @@ async fn wait_for_blocked_statement(app: &TestApp) {
     .await;
 }
 
-/// Runs the counting jobs of `conversations` conversations. Returns the numbers of claims and of
-/// other statements, of which exactly one is a commit.
+/// Runs the counting jobs of `conversations` conversations, and asserts that they share one commit.
+/// Returns the number of claims and the number of other statements.
 async fn count_statements_of_counting(
     postgres: &OwnPostgres,
     app: &TestApp,
@@ -135,9 +138,9 @@ async fn sixty_four_conversations_are_counted_in_one_transaction() {
         .await
         .expect("logs");
     let app = TestApp::on_database(&postgres.url).await;
-    let conversations = uncounted_conversations(&app, 64).await;
-    // Other statements: read, begin, lock, counts, tails and trigger bounds, end of the jobs,
-    // commit. Claims: three kinds of jobs, twice.
+    let conversations = create_uncounted_conversations(&app, 64).await;
+    // Six claims: three kinds of jobs, twice. Eight other statements: read messages, begin, lock
+    // conversations, write counts, read tails, write trigger bounds, end jobs, commit.
     assert_eq!(
         count_statements_of_counting(&postgres, &app, 64).await,
         (6, 8)
@@ -145,7 +148,7 @@ async fn sixty_four_conversations_are_counted_in_one_transaction() {
     for conversation in &conversations {
         conversation.append("one more").await;
     }
-    // The trigger bounds hold, so no tails are read.
+    // No trigger bound is reached, so no tail is read and no bound is written.
     assert_eq!(
         count_statements_of_counting(&postgres, &app, 64).await,
         (6, 6)
@@ -157,9 +160,9 @@ async fn sixty_four_conversations_are_counted_in_one_transaction() {
 }
 
 #[tokio::test]
-async fn a_lease_lost_in_a_batch_loses_that_job_alone() {
+async fn a_lost_lease_discards_only_its_own_counts_of_the_batch() {
     let app = TestApp::start().await;
-    let conversations = uncounted_conversations(&app, 8).await;
+    let conversations = create_uncounted_conversations(&app, 8).await;
     let (mut slow, mut thief) = (app.db().await, app.db().await);
     let mut held = slow.begin().await.expect("begins");
     assert_eq!(
@@ -178,13 +181,13 @@ async fn a_lease_lost_in_a_batch_loses_that_job_alone() {
     let steal =
         "update ai_job set lease = gen_random_uuid() where conversation_id = $1 and state = 1";
     assert_eq!(execute(&mut thief, steal, &conversations[5]).await, 1);
-    held.rollback().await.expect("lets go");
+    held.rollback().await.expect("releases the lock");
     assert_eq!(running.await.expect("runs"), 8);
-    for (place, conversation) in conversations.iter().enumerate() {
+    for (index, conversation) in conversations.iter().enumerate() {
         assert_eq!(
             has_exact_total(conversation).await,
-            place != 5,
-            "conversation {place}"
+            index != 5,
+            "conversation {index}"
         );
         conversation.verify().await;
     }
@@ -203,13 +206,16 @@ async fn a_lease_lost_in_a_batch_loses_that_job_alone() {
         .fetch_one(&mut thief)
         .await
         .expect("asks");
-    assert_eq!(counted, 0, "its counts were not written");
+    assert_eq!(
+        counted, 0,
+        "the counts of a job whose lease is lost are not written"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_locked_conversation_does_not_delay_the_others() {
     let app = TestApp::start().await;
-    let conversations = uncounted_conversations(&app, 8).await;
+    let conversations = create_uncounted_conversations(&app, 8).await;
     let mut slow = app.db().await;
     let mut held = slow.begin().await.expect("begins");
     assert_eq!(
@@ -226,7 +232,7 @@ async fn a_locked_conversation_does_not_delay_the_others() {
         let (worker, stop) = (app.worker(), stop.clone());
         async move { worker.run(stop).await }
     });
-    eventually("the others are counted", async || {
+    eventually("the other conversations are counted", async || {
         have_exact_totals(&conversations[..3]).await && have_exact_totals(&conversations[4..]).await
     })
     .await;
@@ -242,9 +248,9 @@ async fn a_locked_conversation_does_not_delay_the_others() {
     .await;
     assert!(
         !has_exact_total(&conversations[3]).await,
-        "the conversation is locked all the time"
+        "the locked conversation is not counted"
     );
-    held.rollback().await.expect("lets go");
+    held.rollback().await.expect("releases the lock");
     eventually("the unlocked conversation is counted", async || {
         has_exact_total(&conversations[3]).await
     })
@@ -257,7 +263,7 @@ async fn a_locked_conversation_does_not_delay_the_others() {
 #[tokio::test]
 async fn deleting_a_conversation_during_its_count_fails_no_job() {
     let app = TestApp::start().await;
-    let conversations = uncounted_conversations(&app, 8).await;
+    let conversations = create_uncounted_conversations(&app, 8).await;
     let mut slow = app.db().await;
     let mut held = slow.begin().await.expect("begins");
     assert_eq!(
@@ -293,23 +299,24 @@ async fn deleting_a_conversation_during_its_count_fails_no_job() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn messages_slow_to_count_do_not_delay_small_ones() {
+async fn messages_that_are_slow_to_count_do_not_delay_small_ones() {
     let app = TestApp::start().await;
+    // A text that is slow to tokenize.
     let hostile = format!("{}+", "-".repeat(1_000)).repeat(300);
     let mut slow = Vec::new();
-    // More conversations than threads that count.
+    // These are more conversations than there are threads that count.
     for _ in 0..16 {
         let conversation = app.conversation().await;
         conversation.append(&hostile).await;
         slow.push(conversation);
     }
-    let conversations = uncounted_conversations(&app, 8).await;
+    let conversations = create_uncounted_conversations(&app, 8).await;
     let stop = CancellationToken::new();
     let working = tokio::spawn({
         let (worker, stop) = (app.worker(), stop.clone());
         async move { worker.run(stop).await }
     });
-    eventually("the small ones are counted", async || {
+    eventually("the small messages are counted", async || {
         have_exact_totals(&conversations).await
     })
     .await;
@@ -322,9 +329,9 @@ async fn messages_slow_to_count_do_not_delay_small_ones() {
     .await;
     assert!(
         !have_exact_totals(&slow).await,
-        "the hostile ones take longer"
+        "the hostile messages take longer"
     );
-    eventually("the hostile ones are counted in the end", async || {
+    eventually("the hostile messages are counted too", async || {
         have_exact_totals(&slow).await
     })
     .await;
@@ -335,7 +342,7 @@ async fn messages_slow_to_count_do_not_delay_small_ones() {
 #[tokio::test]
 async fn an_unreadable_message_fails_only_its_own_job() {
     let app = TestApp::start().await;
-    let conversations = uncounted_conversations(&app, 8).await;
+    let conversations = create_uncounted_conversations(&app, 8).await;
     let spoil = "update ai_message set content = '[{\"type\":\"unheard of\"}]' where conversation_id = $1 and message_id = 2";
     assert_eq!(
         execute(&mut app.db().await, spoil, &conversations[6]).await,
@@ -358,10 +365,11 @@ async fn an_unreadable_message_fails_only_its_own_job() {
     );
 }
 
-/// Pseudo-random numbers, the same in every run.
+/// Pseudo-random numbers of a linear congruential generator, the same in every run.
 struct SeededRandom(u64);
 
 impl SeededRandom {
+    /// A number from 0 to `most - 1`.
     fn below(&mut self, most: u64) -> u64 {
         self.0 = self
             .0
@@ -372,7 +380,7 @@ impl SeededRandom {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn totals_equal_a_recount_after_random_batches() {
+async fn token_totals_equal_the_sum_of_the_counts_after_random_appends() {
     let app = TestApp::start().await;
     let mut numbers = SeededRandom(20_261_121);
     let mut conversations = Vec::new();

@@ -1,4 +1,5 @@
-//! What one counting batch reads, writes and queues.
+//! A batch counts the messages of several conversations in one transaction: which messages it
+//! reads, which counts it writes, and which jobs it queues.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +8,13 @@ use anneal_store::{ClaimedJob, CountedMessages, StoreError};
 use anneal_testkit::{TestApp, TestConversation, media, pb};
 use uuid::Uuid;
 
-use crate::jobs::counting::{append_four_messages, list_jobs, uncounted_conversations};
+use crate::jobs::counting::{append_four_messages, create_uncounted_conversations, list_jobs};
 
 /// Claims the counting jobs of all conversations.
 async fn claim(app: &TestApp) -> Vec<ClaimedJob> {
-    let nobody = TenantId(Uuid::nil());
+    let from_start = TenantId(Uuid::nil());
     app.store
-        .claim_jobs(JobKind::CountTokens, 100, 100, nobody, "by hand", &[])
+        .claim_jobs(JobKind::CountTokens, 100, 100, from_start, "by hand", &[])
         .await
         .expect("claims")
         .jobs
@@ -22,7 +23,7 @@ async fn claim(app: &TestApp) -> Vec<ClaimedJob> {
 #[tokio::test]
 async fn a_batch_writes_no_count_for_deleted_or_already_counted_messages() {
     let app = TestApp::start().await;
-    let conversations = uncounted_conversations(&app, 4).await;
+    let conversations = create_uncounted_conversations(&app, 4).await;
     let claimed = claim(&app).await;
     let job = |conversation: &TestConversation<'_>| {
         let of_conversation = claimed
@@ -56,17 +57,19 @@ async fn a_batch_writes_no_count_for_deleted_or_already_counted_messages() {
     );
     append_four_messages(&conversations[2]).await;
     let counts: Vec<_> = (1..=4).map(|id| (MessageId(id), Tokens::new(10))).collect();
+    // Counts of all four jobs. `counted` says for each job up to which message all were counted
+    // before.
     let batch = |counted: [i64; 4]| -> Vec<CountedMessages<'_>> {
         let counted = claimed.iter().zip(counted);
         counted
-            .map(|(job, mark)| CountedMessages {
+            .map(|(job, counted_before)| CountedMessages {
                 job,
-                counted: MessageId(mark),
+                counted: MessageId(counted_before),
                 counts: counts.clone(),
             })
             .collect()
     };
-    // The fourth batch entry ends at another message than its job has read.
+    // The fourth job claims that messages 1 and 2 were counted before, which is false.
     let recorded = app
         .store
         .record_counts(&batch([0, 0, 0, 2]))
@@ -97,18 +100,18 @@ async fn a_batch_writes_no_count_for_deleted_or_already_counted_messages() {
     assert_eq!(
         total(&conversations[3]).await.estimated_messages,
         4,
-        "nothing of it was written"
+        "none of the fourth job's counts were written"
     );
     let again = app.store.record_counts(&batch([4, 0, 4, 2])).await;
     assert!(matches!(again, Err(StoreError::LeaseLost)), "{again:?}");
 }
 
 #[tokio::test]
-async fn media_stored_as_data_uris_do_not_enlarge_a_batch() {
+async fn a_message_with_a_large_data_uri_is_not_read_in_a_batch() {
     let app = TestApp::start().await;
-    let conversations = uncounted_conversations(&app, 2).await;
+    let conversations = create_uncounted_conversations(&app, 2).await;
     let picture = app.conversation().await;
-    // Incompressible data without text.
+    // Data that PostgreSQL cannot compress.
     let noise: Vec<u8> = (0..1_000_000_u64)
         .map(|n| (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8)
         .collect();
@@ -126,21 +129,21 @@ async fn media_stored_as_data_uris_do_not_enlarge_a_batch() {
         .read_uncounted_messages(&jobs.iter().collect::<Vec<_>>())
         .await
         .expect("reads");
-    let counted_among_others = |conversation: &TestConversation<'_>| {
+    let is_in_batch = |conversation: &TestConversation<'_>| {
         read.keys().any(|id| id.0.to_string() == conversation.id)
     };
-    assert!(conversations.iter().all(counted_among_others) && !counted_among_others(&picture));
+    assert!(conversations.iter().all(is_in_batch) && !is_in_batch(&picture));
 }
 
 #[tokio::test]
 async fn a_counting_batch_queues_the_jobs_that_its_triggers_call_for() {
     let app = TestApp::start().await;
     let mut conversations = Vec::new();
-    for place in 0..12 {
-        // Every second conversation reaches its threshold.
-        let most = if place % 2 == 0 { 8 } else { 9 };
+    for index in 0..12 {
+        // Each conversation gets eight messages. Every second one reaches its threshold.
+        let threshold = if index % 2 == 0 { 8 } else { 9 };
         let policy = pb::Policy {
-            max_message_count: Some(most),
+            max_message_count: Some(threshold),
             keep_recent_turns: Some(1),
             ..Default::default()
         };
@@ -198,23 +201,23 @@ async fn a_counting_batch_queues_the_jobs_that_its_triggers_call_for() {
         .into_iter()
         .map(|job| job.conversation_id)
         .collect();
-    for (place, conversation) in conversations.iter().enumerate() {
-        let full = place % 2 == 0;
+    for (index, conversation) in conversations.iter().enumerate() {
+        let reaches_threshold = index % 2 == 0;
         assert_eq!(
             caused[&conversation.id],
-            if full {
+            if reaches_threshold {
                 vec![JobKind::Checkpoint]
             } else {
                 Vec::new()
             }
         );
-        assert_eq!(waiting.contains(&conversation.id), full);
+        assert_eq!(waiting.contains(&conversation.id), reaches_threshold);
     }
     app.run_jobs_until_idle().await;
-    for (place, conversation) in conversations.iter().enumerate() {
+    for (index, conversation) in conversations.iter().enumerate() {
         assert_eq!(
             conversation.checkpoints().await.len(),
-            usize::from(place % 2 == 0)
+            usize::from(index % 2 == 0)
         );
         conversation.verify().await;
     }

@@ -1,4 +1,5 @@
-//! Running jobs during appends, separators, deletions, lost leases, panics and worker crashes.
+//! What happens to a running job when messages are appended, a separator is inserted, the
+//! conversation is deleted, the lease is lost, or the worker panics or crashes.
 
 use anneal_core::job::MAX_ATTEMPTS;
 use anneal_testkit::{
@@ -6,6 +7,7 @@ use anneal_testkit::{
 };
 use sqlx::Row as _;
 
+/// Creates a conversation with a checkpoint due at ten messages.
 async fn conversation_with_low_threshold(app: &TestApp) -> TestConversation<'_> {
     let policy = pb::Policy {
         max_message_count: Some(10),
@@ -54,33 +56,33 @@ async fn list_jobs(app: &TestApp, state: pb::JobState) -> Vec<pb::Job> {
 /// Starts a checkpoint job that has read its messages and then waits for the test.
 async fn pause_checkpoint_job<'a>(
     app: &'a TestApp,
-    waiting: &GatedSummarizer,
+    summarizer: &GatedSummarizer,
 ) -> (TestConversation<'a>, tokio::task::JoinHandle<usize>) {
     let conversation = conversation_with_low_threshold(app).await;
     append_turns(&conversation, 5).await;
-    let worker = app.worker_with(waiting.clone());
+    let worker = app.worker_with(summarizer.clone());
     let running = tokio::spawn(async move { worker.run_until_idle().await });
-    waiting.wait_until_begun().await;
+    summarizer.wait_until_begun().await;
     (conversation, running)
 }
 
 #[tokio::test]
 async fn an_append_during_a_checkpoint_is_neither_blocked_nor_lost() {
-    let (app, waiting) = (TestApp::start().await, GatedSummarizer::default());
-    let (conversation, running) = pause_checkpoint_job(&app, &waiting).await;
+    let (app, summarizer) = (TestApp::start().await, GatedSummarizer::default());
+    let (conversation, running) = pause_checkpoint_job(&app, &summarizer).await;
     append_turns(&conversation, 2).await;
     let open = "select count(*) from pg_stat_activity where state like 'idle in transaction%' and datname = current_database()";
     let open: i64 = sqlx::query_scalar(open)
         .fetch_one(&mut app.db().await)
         .await
         .expect("asks");
-    assert_eq!(open, 0, "no transaction is open while a summariser thinks");
+    assert_eq!(open, 0, "no transaction is open while a summarizer works");
     assert_eq!(
         conversation.context().await.0.messages.len(),
         14,
-        "contexts do not wait"
+        "a context is built meanwhile"
     );
-    waiting.release_one();
+    summarizer.release_one();
     running.await.expect("runs");
     let [checkpoint] = &conversation.checkpoints().await[..] else {
         panic!("one checkpoint")
@@ -97,10 +99,10 @@ async fn an_append_during_a_checkpoint_is_neither_blocked_nor_lost() {
 
 #[tokio::test]
 async fn a_separator_inserted_during_a_checkpoint_discards_it() {
-    let (app, waiting) = (TestApp::start().await, GatedSummarizer::default());
-    let (conversation, running) = pause_checkpoint_job(&app, &waiting).await;
+    let (app, summarizer) = (TestApp::start().await, GatedSummarizer::default());
+    let (conversation, running) = pause_checkpoint_job(&app, &summarizer).await;
     conversation.insert_separator().await;
-    waiting.release_one();
+    summarizer.release_one();
     running.await.expect("runs");
     assert_eq!(conversation.checkpoints().await, []);
     assert!(
@@ -119,8 +121,8 @@ async fn a_separator_inserted_during_a_checkpoint_discards_it() {
 
 #[tokio::test]
 async fn deleting_a_conversation_during_a_checkpoint_leaves_no_rows() {
-    let (app, waiting) = (TestApp::start().await, GatedSummarizer::default());
-    let (conversation, running) = pause_checkpoint_job(&app, &waiting).await;
+    let (app, summarizer) = (TestApp::start().await, GatedSummarizer::default());
+    let (conversation, running) = pause_checkpoint_job(&app, &summarizer).await;
     conversation.insert_separator().await;
     conversation.append("b").request_id("r").await;
     let ask = pb::DeleteConversationRequest {
@@ -131,7 +133,7 @@ async fn deleting_a_conversation_during_a_checkpoint_leaves_no_rows() {
         .delete_conversation(ask)
         .await
         .expect("deletes");
-    waiting.release_one();
+    summarizer.release_one();
     running.await.expect("runs");
     let mut db = app.db().await;
     let tables = "select format('select count(*) from %I where %I::text = $1', table_name, column_name)
@@ -140,7 +142,10 @@ async fn deleting_a_conversation_during_a_checkpoint_leaves_no_rows() {
         .fetch_all(&mut db)
         .await
         .expect("lists tables");
-    assert!(scans.len() >= 7, "{scans:?}");
+    assert!(
+        scans.len() >= 7,
+        "at least seven tables have rows of conversations: {scans:?}"
+    );
     for scan in scans {
         let scan = sqlx::query_scalar(sqlx::AssertSqlSafe(scan.clone())).bind(&conversation.id);
         let left: i64 = scan.fetch_one(&mut db).await.expect("counts");
@@ -149,7 +154,7 @@ async fn deleting_a_conversation_during_a_checkpoint_leaves_no_rows() {
 }
 
 #[tokio::test]
-async fn a_worker_without_its_lease_writes_nothing() {
+async fn a_worker_that_has_lost_its_lease_writes_nothing() {
     let (app, slow) = (TestApp::start().await, GatedSummarizer::default());
     let (conversation, late) = pause_checkpoint_job(&app, &slow).await;
     assert_eq!(
@@ -167,7 +172,7 @@ async fn a_worker_without_its_lease_writes_nothing() {
     assert_eq!(
         (freed.attempts, freed.last_error.as_str()),
         (1, "lease expired"),
-        "a rescue keeps attempts"
+        "a rescue does not reset attempts"
     );
     app.run_jobs_until_idle().await;
     let checkpoints = conversation.checkpoints().await;
@@ -184,7 +189,7 @@ async fn a_worker_without_its_lease_writes_nothing() {
 }
 
 #[tokio::test]
-async fn a_lease_of_another_worker_is_not_mistaken_for_our_own() {
+async fn a_worker_whose_job_another_worker_has_leased_writes_nothing() {
     let (app, first, second) = (
         TestApp::start().await,
         GatedSummarizer::default(),
@@ -205,7 +210,7 @@ async fn a_lease_of_another_worker_is_not_mistaken_for_our_own() {
     assert_eq!(
         conversation.checkpoints().await,
         [],
-        "the row is leased by another worker"
+        "the job is leased by another worker"
     );
     let [held] = &list_jobs(&app, pb::JobState::Running).await[..] else {
         panic!("one job")
@@ -219,8 +224,8 @@ async fn a_lease_of_another_worker_is_not_mistaken_for_our_own() {
 
 #[tokio::test]
 async fn a_running_job_is_not_claimed_again() {
-    let (app, waiting) = (TestApp::start().await, GatedSummarizer::default());
-    let (conversation, running) = pause_checkpoint_job(&app, &waiting).await;
+    let (app, summarizer) = (TestApp::start().await, GatedSummarizer::default());
+    let (conversation, running) = pause_checkpoint_job(&app, &summarizer).await;
     assert_eq!(app.run_jobs_until_idle().await, 0);
     append_turns(&conversation, 1).await;
     let ask = pb::CompactRequest {
@@ -228,11 +233,15 @@ async fn a_running_job_is_not_claimed_again() {
         ..Default::default()
     };
     app.contexts().compact(ask).await.expect("asks");
-    assert_eq!(app.run_jobs_until_idle().await, 1, "counting only");
-    waiting.release_one();
+    assert_eq!(
+        app.run_jobs_until_idle().await,
+        1,
+        "only the counting job runs"
+    );
+    summarizer.release_one();
     // The compaction that was requested during the job runs after it.
-    waiting.wait_until_begun().await;
-    waiting.release_one();
+    summarizer.wait_until_begun().await;
+    summarizer.release_one();
     running.await.expect("ends");
     let lasts: Vec<i64> = conversation
         .checkpoints()
@@ -245,7 +254,7 @@ async fn a_running_job_is_not_claimed_again() {
 }
 
 #[tokio::test]
-async fn a_panic_fails_only_its_own_job_until_that_is_dead() {
+async fn a_job_that_panics_each_time_becomes_dead_and_affects_no_other_job() {
     let (app, panicking) = (TestApp::start().await, PanickingSummarizer::default());
     app.postpone_failed_jobs().await;
     let bad = conversation_with_low_threshold(&app).await;
@@ -271,7 +280,11 @@ async fn a_panic_fails_only_its_own_job_until_that_is_dead() {
             assert_eq!(execute(&app, "update ai_job set due_ts = now()").await, 1);
         }
     }
-    assert_eq!(good.checkpoints().await.len(), 1, "the others go on");
+    assert_eq!(
+        good.checkpoints().await.len(),
+        1,
+        "the job of the other conversation succeeds"
+    );
     assert!(list_jobs(&app, pb::JobState::Waiting).await.is_empty());
     let [dead] = &list_jobs(&app, pb::JobState::Dead).await[..] else {
         panic!("one job is dead")
@@ -301,7 +314,7 @@ async fn a_panic_fails_only_its_own_job_until_that_is_dead() {
     assert_eq!(
         bad.checkpoints().await.len(),
         1,
-        "another summariser succeeds"
+        "a summarizer that does not panic succeeds"
     );
     let again = app
         .operators()
@@ -356,6 +369,7 @@ async fn rescue_marks_a_job_that_kills_its_workers_as_dead() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
     conversation.append("a").await;
+    // As after a crash of the worker: the job is running and its lease has ended.
     let lost = "update ai_job set state = 1, lease = gen_random_uuid(), lease_until_ts = now() - interval '1 s', attempts = attempts + 1";
     for _ in 1..MAX_ATTEMPTS {
         execute(&app, lost).await;
@@ -376,18 +390,18 @@ async fn rescue_marks_a_job_that_kills_its_workers_as_dead() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_background_worker_finds_work_and_stops_on_request() {
-    let (app, waiting) = (TestApp::start().await, GatedSummarizer::default());
+    let (app, summarizer) = (TestApp::start().await, GatedSummarizer::default());
     let stop = tokio_util::sync::CancellationToken::new();
-    let worker = app.worker_with(waiting.clone());
+    let worker = app.worker_with(summarizer.clone());
     let running = tokio::spawn({
         let stop = stop.clone();
         async move { worker.run(stop).await }
     });
     let conversation = conversation_with_low_threshold(&app).await;
     append_turns(&conversation, 5).await;
-    waiting.wait_until_begun().await;
+    summarizer.wait_until_begun().await;
     stop.cancel();
-    waiting.release_one();
+    summarizer.release_one();
     running.await.expect("stops");
     assert_eq!(
         conversation.checkpoints().await.len(),

@@ -1,14 +1,14 @@
-//! Background work.
+//! The jobs that workers run: counting, summaries, checkpoints.
 //!
 //! - `triggers`: when a checkpoint is written, where it cuts, what it records
 //! - `trigger_bounds`: a tail is read only if a trigger may have been reached
 //! - `compact`: checkpoints on request
-//! - `rpc_import_checkpoint`: checkpoints of other systems
-//! - `counting`: many conversations are counted in one transaction without affecting each other
-//! - `counting_batches`: reads, writes and jobs of one such batch
+//! - `rpc_import_checkpoint`: checkpoints made of other systems' summaries
+//! - `counting`: many conversations are counted in one transaction, and none affects the others
+//! - `counting_batches`: what such a transaction reads, writes and queues
 //! - `claims`: which due jobs a worker claims; failing and requeuing during a deletion
-//! - `leases`: running jobs during appends, separators, deletions, lost leases and panics
-//! - `clock_set_back`: leases and postponements after the database clock was ahead
+//! - `leases`: running jobs during appends, separators, deletions, lost leases, panics and crashes
+//! - `clock_set_back`: leases and due times when the database's clock was ahead and is set back
 
 mod claims;
 mod clock_set_back;

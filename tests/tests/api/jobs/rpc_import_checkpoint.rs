@@ -54,7 +54,7 @@ fn policy_without_triggers() -> pb::Policy {
 }
 
 #[tokio::test]
-async fn an_imported_checkpoint_stores_the_token_counts_of_its_source() {
+async fn an_imported_checkpoint_stores_the_token_counts_of_its_request() {
     let app = TestApp::start().await;
     let conversation = app
         .conversation_with_policy(policy_without_triggers())
@@ -79,7 +79,7 @@ async fn an_imported_checkpoint_stores_the_token_counts_of_its_source() {
     assert_eq!(
         (imported.tokens_before, imported.tokens_after),
         (0, i64::MAX as u64),
-        "capped at the column's maximum"
+        "larger numbers are stored as the column's maximum"
     );
     assert_eq!(import(&ask).await.expect("imports again"), imported);
     let other = pb::ImportCheckpointRequest {
@@ -158,7 +158,7 @@ async fn an_imported_summary_is_a_checkpoint_like_any_other() {
     assert_eq!(
         checkpoints.len(),
         2,
-        "the service's own checkpoint follows it"
+        "the service's own checkpoint follows the imported one"
     );
     assert_eq!(
         (
@@ -181,12 +181,21 @@ async fn an_imported_summary_is_a_checkpoint_like_any_other() {
     assert_eq!(changes.len(), 3);
     assert!(
         changes.is_sorted_by(|a, b| a < b),
-        "watchers see them in this order: {changes:?}"
+        "each checkpoint has a later change id than the one before: {changes:?}"
     );
 }
 
-/// The rule that an import breaks, as named in its refusal.
-async fn broken_rule(conversation: &TestConversation<'_>, last: i64, summary: &str) -> String {
+/// Tries an invalid import. Returns the API's name of the rule that it breaks:
+///
+/// - `beyond_newest`: the last covered message does not exist.
+/// - `parts_tool_call`: the checkpoint would end between a tool call and its result.
+/// - `not_shorter`: the summary is not shorter than the messages.
+/// - `not_newer`: the checkpoint would not end after the current boundary.
+async fn import_and_read_broken_rule(
+    conversation: &TestConversation<'_>,
+    last: i64,
+    summary: &str,
+) -> String {
     let refused = import(conversation, "", last, summary)
         .await
         .expect_err("is refused");
@@ -216,30 +225,36 @@ async fn an_invalid_checkpoint_import_is_refused_and_changes_nothing() {
         ])
         .await;
     assert_eq!(
-        broken_rule(&conversation, 7, SUMMARY).await,
+        import_and_read_broken_rule(&conversation, 7, SUMMARY).await,
         "beyond_newest"
     );
     assert_eq!(
-        broken_rule(&conversation, 3, SUMMARY).await,
+        import_and_read_broken_rule(&conversation, 3, SUMMARY).await,
         "parts_tool_call"
     );
     assert_eq!(
-        broken_rule(&conversation, 6, SUMMARY).await,
+        import_and_read_broken_rule(&conversation, 6, SUMMARY).await,
         "parts_tool_call",
-        "its result may still arrive"
+        "the result of the call may still arrive"
     );
     assert_eq!(
-        broken_rule(&conversation, 2, &prose(0, 101)).await,
+        import_and_read_broken_rule(&conversation, 2, &prose(0, 101)).await,
         "not_shorter"
     );
     import(&conversation, "", 4, SUMMARY)
         .await
-        .expect("is sound");
-    assert_eq!(broken_rule(&conversation, 4, "Short.").await, "not_newer");
-    assert_eq!(broken_rule(&conversation, 2, "Short.").await, "not_newer");
+        .expect("is valid");
+    assert_eq!(
+        import_and_read_broken_rule(&conversation, 4, "Short.").await,
+        "not_newer"
+    );
+    assert_eq!(
+        import_and_read_broken_rule(&conversation, 2, "Short.").await,
+        "not_newer"
+    );
     conversation.insert_separator().await;
     assert_eq!(
-        broken_rule(&conversation, 6, "Short.").await,
+        import_and_read_broken_rule(&conversation, 6, "Short.").await,
         "not_newer",
         "a separator is a boundary too"
     );
@@ -266,22 +281,22 @@ async fn an_invalid_summary_is_refused_and_names_its_field() {
             field,
         );
     }
-    let gone = TestConversation {
+    let unknown = TestConversation {
         id: "0190aaaa-0000-7000-8000-000000000000".into(),
         ..conversation.clone()
     };
     assert_refused(
-        import(&gone, "", 1, "a").await,
+        import(&unknown, "", 1, "a").await,
         Code::NotFound,
         "CONVERSATION_NOT_FOUND",
         "",
     );
-    let odd = TestConversation {
+    let malformed = TestConversation {
         id: "7".into(),
         ..conversation
     };
     assert_refused(
-        import(&odd, "", 1, "a").await,
+        import(&malformed, "", 1, "a").await,
         Code::InvalidArgument,
         "INVALID_FIELD",
         "conversation_id",
@@ -311,7 +326,7 @@ async fn an_imported_checkpoint_discards_one_that_is_being_written() {
     assert_eq!(
         checkpoints.last().expect("one").kind(),
         SummaryKind::Imported,
-        "the earlier draft is discarded"
+        "the checkpoint that was being written is discarded"
     );
     assert!(
         checkpoints

@@ -1,5 +1,6 @@
-//! A counting job reads a tail only if a trigger may have been reached, and never misses a trigger.
-//! The columns `quiet_*` store the bound.
+//! A counting job reads a conversation's tail only if a trigger may have been reached, and never
+//! misses a trigger. It decides by a bound: a token total below which no trigger is reached, stored
+//! in the columns `quiet_*`.
 
 use anneal_core::{
     caller::{Caller, ConversationId, TenantId},
@@ -41,7 +42,7 @@ async fn store_infinite_bound(conversation: &TestConversation<'_>) {
     );
 }
 
-/// A conversation with three counted messages and a bound that is never reached.
+/// Creates a conversation with three counted messages and a bound that is never reached.
 async fn conversation_with_infinite_bound(
     app: &TestApp,
     policy: pb::Policy,
@@ -55,13 +56,15 @@ async fn conversation_with_infinite_bound(
     conversation
 }
 
-/// Appends a message and counts it. Returns whether that read the tail and replaced the bound.
+/// Appends a message and counts it. Returns whether the count read the tail, which
+/// replaces the bound.
 async fn append_reads_tail(conversation: &TestConversation<'_>) -> bool {
     conversation.append("another").await;
     conversation.app.run_jobs_until_idle().await;
     stored_bound(conversation).await != Some(i64::MAX)
 }
 
+/// Updates the one field of the conversation that `path` names.
 async fn update(conversation: &TestConversation<'_>, path: &str, to: pb::Conversation) {
     let ask = pb::UpdateConversationRequest {
         conversation: Some(pb::Conversation {
@@ -201,7 +204,7 @@ async fn every_change_to_a_trigger_clears_the_bound() {
 }
 
 #[tokio::test]
-async fn a_learnt_window_clears_the_bounds_that_depend_on_it() {
+async fn a_window_learned_from_an_error_clears_the_bounds_that_depend_on_it() {
     let app = TestApp::start().await;
     let by_window = |model: &str| pb::Policy {
         profile: "openclaw".into(),
@@ -231,7 +234,10 @@ async fn a_learnt_window_clears_the_bounds_that_depend_on_it() {
         .await
         .expect("classifies");
     assert!(append_reads_tail(&own).await);
-    assert!(!append_reads_tail(&other).await, "that was another model");
+    assert!(
+        !append_reads_tail(&other).await,
+        "the error concerned another model"
+    );
     assert!(
         !append_reads_tail(&number).await,
         "a fixed token threshold does not depend on the window"
@@ -270,7 +276,7 @@ async fn a_worker_with_other_settings_ignores_the_stored_bound() {
 }
 
 #[tokio::test]
-async fn counts_before_the_tail_do_not_extend_the_bound() {
+async fn counts_of_messages_before_the_tail_do_not_raise_the_bound() {
     let app = TestApp::start().await;
     let policy = pb::Policy {
         token_threshold: Some(900),
@@ -278,7 +284,7 @@ async fn counts_before_the_tail_do_not_extend_the_bound() {
         ..Default::default()
     };
     let conversation = app.conversation_with_policy(policy).await;
-    // More messages than one batch counts. Their estimates are above their counts.
+    // One batch does not count so many messages. Their estimates are above their counts.
     for n in 0..11 {
         conversation
             .append_all((0..100).map(|m| user(&sentence(100 * n + m))).collect())
@@ -293,7 +299,7 @@ async fn counts_before_the_tail_do_not_extend_the_bound() {
     assert!(!conversation.checkpoints().await.is_empty());
 }
 
-/// Asserts that no trigger is due. Call it when no job waits.
+/// Asserts that the conversation has reached no trigger. Only valid while no job waits.
 async fn assert_no_trigger_is_due(store: &Store, conversation: &TestConversation<'_>) {
     let id = ConversationId(conversation.id.parse().expect("an id"));
     let usage = store
@@ -307,19 +313,22 @@ async fn assert_no_trigger_is_due(store: &Store, conversation: &TestConversation
     assert_eq!(trigger::due_jobs(&state), [], "{state:?}");
 }
 
-/// Pseudo-random numbers, the same in every run.
+/// Pseudo-random numbers of a linear congruential generator, the same in every run.
 struct SeededRandom(u64);
 
 impl SeededRandom {
-    fn below(&mut self, sides: u64) -> usize {
+    /// A number from 0 to `most - 1`.
+    fn below(&mut self, most: u64) -> usize {
         self.0 = self
             .0
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) % sides) as usize
+        ((self.0 >> 33) % most) as usize
     }
 }
 
+/// Low thresholds: a number of messages, a number of tokens, a number of tokens below the window,
+/// and the threshold that the profile `agents` computes.
 fn policies() -> [pb::Policy; 4] {
     let below_window = pb::Policy {
         profile: "openclaw".into(),
@@ -352,8 +361,8 @@ fn policies() -> [pb::Policy; 4] {
 }
 
 /// Applies one random change to a conversation.
-async fn apply_random_change(conversation: &TestConversation<'_>, dice: &mut SeededRandom) {
-    match dice.below(30) {
+async fn apply_random_change(conversation: &TestConversation<'_>, random: &mut SeededRandom) {
+    match random.below(30) {
         0 => drop(conversation.insert_separator().await),
         1 => {
             if let Some(after) = newest_separator(conversation).await {
@@ -361,7 +370,7 @@ async fn apply_random_change(conversation: &TestConversation<'_>, dice: &mut See
             }
         }
         2 => {
-            let system_prompt = prose(0, dice.below(9) + 1);
+            let system_prompt = prose(0, random.below(9) + 1);
             update(
                 conversation,
                 "system_prompt",
@@ -375,10 +384,14 @@ async fn apply_random_change(conversation: &TestConversation<'_>, dice: &mut See
         3 => compact(conversation).await,
         4 => drop(
             conversation
-                .append(&prose(dice.below(50), 20 + dice.below(200)))
+                .append(&prose(random.below(50), 20 + random.below(200)))
                 .await,
         ),
-        _ => drop(conversation.turn(&sentence(dice.below(90)), "noted").await),
+        _ => drop(
+            conversation
+                .turn(&sentence(random.below(90)), "noted")
+                .await,
+        ),
     }
 }
 
@@ -394,28 +407,30 @@ async fn newest_separator(conversation: &TestConversation<'_>) -> Option<i64> {
 }
 
 #[tokio::test]
-async fn with_no_waiting_job_no_trigger_is_reached_after_random_changes() {
+async fn after_random_changes_no_trigger_is_reached_unless_a_job_waits() {
     let app = TestApp::start().await;
     for (number, policy) in policies().into_iter().enumerate() {
-        let (mut quiet, mut checkpoints) = (0, 0);
+        let (mut bounds, mut checkpoints) = (0, 0);
         for seed in 0..3 {
-            let mut dice = SeededRandom(10 * number as u64 + seed);
+            let mut random = SeededRandom(10 * number as u64 + seed);
             let conversation = app.conversation_with_policy(policy.clone()).await;
             for step in 0..60 {
-                apply_random_change(&conversation, &mut dice).await;
+                apply_random_change(&conversation, &mut random).await;
                 if step % 3 != 0 {
                     app.run_jobs_until_idle().await;
                     assert_no_trigger_is_due(&app.store, &conversation).await;
-                    quiet += i32::from(stored_bound(&conversation).await.is_some());
+                    bounds += i32::from(stored_bound(&conversation).await.is_some());
                 }
             }
             checkpoints += conversation.checkpoints().await.len();
             conversation.verify().await;
         }
-        println!("policy {number}: {quiet} of 120 times quiet, {checkpoints} checkpoints");
+        println!(
+            "policy {number}: a bound is stored after {bounds} of 120 steps, {checkpoints} checkpoints"
+        );
         assert!(
-            quiet >= 20 && checkpoints >= 6,
-            "policy {number}: {quiet} bounds, {checkpoints} checkpoints"
+            bounds >= 20 && checkpoints >= 6,
+            "policy {number}: {bounds} bounds, {checkpoints} checkpoints"
         );
     }
 }

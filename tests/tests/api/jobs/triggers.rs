@@ -1,13 +1,13 @@
 //! When a checkpoint is written, where it cuts, and what it records about itself.
 
-#![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
+#![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 
 use anneal_testkit::{
     TestApp, TestConversation, assistant, call, pb, prose, result, sentence, user,
 };
 use pb::{CheckpointTrigger, Representation, Role};
 
-/// Appends `count` messages with alternating roles, at most a hundred per append.
+/// Appends `count` messages in alternating roles, at most a hundred per append, and runs all jobs.
 async fn append_messages(conversation: &TestConversation<'_>, from: usize, count: usize) {
     let messages: Vec<_> = (from..from + count)
         .map(|n| {
@@ -18,12 +18,13 @@ async fn append_messages(conversation: &TestConversation<'_>, from: usize, count
             }
         })
         .collect();
-    for some in messages.chunks(100) {
-        conversation.append_all(some.to_vec()).await;
+    for batch in messages.chunks(100) {
+        conversation.append_all(batch.to_vec()).await;
     }
     conversation.app.run_jobs_until_idle().await;
 }
 
+/// A policy whose only trigger is a token threshold.
 fn tokens_only(threshold: u64) -> pb::Policy {
     pb::Policy {
         token_threshold: Some(threshold),
@@ -48,7 +49,7 @@ async fn row_D2_a_checkpoint_is_written_at_the_token_threshold_but_not_one_token
     append_messages(&below, 0, 30).await;
     assert!(
         below.checkpoints().await.is_empty(),
-        "the tail is one token below"
+        "the tail is one token below the threshold"
     );
     let at = app.conversation_with_policy(tokens_only(total)).await;
     append_messages(&at, 0, 30).await;
@@ -102,14 +103,14 @@ async fn separators_are_not_counted_as_messages() {
     app.run_jobs_until_idle().await;
     assert!(
         conversation.checkpoints().await.is_empty(),
-        "49 messages, and one separator that was"
+        "49 messages; the deleted separator does not count"
     );
     append_messages(&conversation, 49, 1).await;
     assert_eq!(conversation.checkpoints().await.len(), 1);
 }
 
 #[tokio::test]
-async fn a_swapped_message_counts_with_the_size_of_its_summary() {
+async fn a_message_swapped_for_its_summary_counts_with_the_summarys_size() {
     let app = TestApp::start().await;
     let append_turns = async |conversation: &TestConversation<'_>| {
         conversation.turn(&prose(0, 120), "read").await;
@@ -148,14 +149,14 @@ async fn a_swapped_message_counts_with_the_size_of_its_summary() {
     let usage = conversation.usage().await;
     let saved = {
         let large = conversation.message(1).await;
-        large.tokens.expect("counted").tokens - large.summary.expect("summarised").tokens
+        large.tokens.expect("counted").tokens - large.summary.expect("summarized").tokens
     };
     assert_eq!((usage.swapped_messages, usage.saved_tokens), (1, saved));
     assert_eq!(usage.tail_tokens, all - saved);
 }
 
 #[tokio::test]
-async fn no_progress_is_not_retried_until_a_message_arrives() {
+async fn a_checkpoint_that_cannot_cut_is_not_retried_until_a_message_arrives() {
     let app = TestApp::start().await;
     let conversation = app.conversation_with_policy(tokens_only(500)).await;
     conversation.append(&prose(0, 300)).await;
@@ -200,12 +201,13 @@ fn long_turn(question: &str, count: usize) -> Vec<pb::NewMessage> {
 }
 
 #[tokio::test]
-async fn a_turn_longer_than_every_threshold_is_split_between_complete_exchanges() {
+async fn a_turn_longer_than_every_threshold_is_cut_between_a_result_and_the_next_call() {
     let app = TestApp::start().await;
     let question = "Find out which team filed report 4711-B, and do not stop before you know.";
-    for (threshold, count) in [(800, 20), (740, 0), (690, 0), (4_000, 23)] {
+    // The turn exceeds a threshold of each pair. A threshold of 0 messages is none.
+    for (threshold, max_messages) in [(800, 20), (740, 0), (690, 0), (4_000, 23)] {
         let policy = pb::Policy {
-            max_message_count: Some(count),
+            max_message_count: Some(max_messages),
             ..tokens_only(threshold)
         };
         let conversation = app.conversation_with_policy(policy).await;
@@ -230,7 +232,7 @@ async fn a_turn_longer_than_every_threshold_is_split_between_complete_exchanges(
         let usage = conversation.usage().await;
         assert!(usage.tail_tokens <= threshold / 2, "{usage:?}");
         assert!(
-            count == 0 || usage.tail_messages <= i64::from(count / 2),
+            max_messages == 0 || usage.tail_messages <= i64::from(max_messages / 2),
             "{usage:?}"
         );
         conversation.verify().await;
@@ -292,7 +294,7 @@ async fn several_calls_of_one_message_stay_with_all_their_results() {
 }
 
 #[tokio::test]
-async fn summaries_build_on_the_previous_one_and_keep_its_facts() {
+async fn each_summary_includes_the_facts_of_the_previous_one() {
     let app = TestApp::start().await;
     let policy = pb::Policy {
         max_message_count: Some(20),
@@ -378,12 +380,12 @@ async fn a_checkpoint_records_its_provenance() {
     assert_eq!(
         other.message(1).await.tokens.expect("counted").tokens,
         checkpoint.token_usage,
-        "counted, not estimated"
+        "the size of the summary is counted, not estimated"
     );
 }
 
 #[tokio::test]
-async fn conversations_of_up_to_five_messages_survive_the_lowest_thresholds() {
+async fn conversations_of_up_to_five_messages_stay_complete_at_the_lowest_thresholds() {
     let app = TestApp::start().await;
     let lowest = pb::Policy {
         token_threshold: Some(1),

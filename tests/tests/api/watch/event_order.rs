@@ -1,5 +1,5 @@
-//! Readers get each event once and in order, with many concurrent appends and reconnects between
-//! two servers.
+//! Watchers get each event once and in order, while many tasks append and the watchers reconnect to
+//! one server or another.
 
 use anneal_core::job::JobKind;
 use anneal_testkit::{TestApp, TestConversation, Watch, appended_ids, eventually, pb, prose, user};
@@ -7,10 +7,12 @@ use futures::future::join_all;
 use pb::conversation_event::Event;
 use tokio_util::sync::CancellationToken;
 
+/// Tasks that append at the same time.
 const APPENDERS: usize = 8;
+/// Appends of each task.
 const APPENDS: usize = 20;
 
-/// Pseudo-random numbers, the same in every run.
+/// Pseudo-random numbers of a linear congruential generator, the same in every run.
 struct SeededRandom(u64);
 
 impl SeededRandom {
@@ -24,8 +26,8 @@ impl SeededRandom {
     }
 }
 
-/// Appends one to three messages at a time, sometimes a large one, half of them through the second
-/// server.
+/// Makes [`APPENDS`] appends, each through a random one of the two servers. An append has one to
+/// three short messages, and sometimes a large one. Returns the number of messages.
 async fn append_at_both_servers(apps: [&TestApp; 2], id: &str, number: usize) -> usize {
     let mut chance = SeededRandom(number as u64);
     let mut messages = 0;
@@ -35,7 +37,7 @@ async fn append_at_both_servers(apps: [&TestApp; 2], id: &str, number: usize) ->
             id: id.to_owned(),
         };
         let mut batch: Vec<_> = (0..=chance.up_to(2))
-            .map(|place| user(&format!("{number} {round} {place}")))
+            .map(|index| user(&format!("{number} {round} {index}")))
             .collect();
         if chance.up_to(9) == 0 {
             batch.push(user(&prose(number * 100 + round, 40)));
@@ -46,7 +48,8 @@ async fn append_at_both_servers(apps: [&TestApp; 2], id: &str, number: usize) ->
     messages
 }
 
-/// Reads up to a `job dead` event, and reconnects to one of the two servers after every few events.
+/// Returns the events before the first `JobDead`. After every few events it reconnects to a random
+/// one of the two servers.
 async fn read_with_reconnects(apps: [&TestApp; 2], id: &str, seed: u64) -> Vec<Event> {
     let mut chance = SeededRandom(seed);
     let mut conversation = TestConversation {
@@ -68,9 +71,9 @@ async fn read_with_reconnects(apps: [&TestApp; 2], id: &str, seed: u64) -> Vec<E
     }
 }
 
-/// Ids of the summarised messages, and the last message ids of the checkpoints.
+/// Reads the ids of the summarized messages, and the last message ids of the checkpoints.
 async fn summaries_and_boundaries(conversation: &TestConversation<'_>) -> (Vec<i64>, Vec<i64>) {
-    let summarised = conversation
+    let summarized = conversation
         .messages()
         .await
         .into_iter()
@@ -83,7 +86,7 @@ async fn summaries_and_boundaries(conversation: &TestConversation<'_>) -> (Vec<i
         .collect();
     boundaries.sort_unstable();
     (
-        summarised.map(|message| message.message_id).collect(),
+        summarized.map(|message| message.message_id).collect(),
         boundaries,
     )
 }
@@ -91,7 +94,7 @@ async fn summaries_and_boundaries(conversation: &TestConversation<'_>) -> (Vec<i
 fn assert_each_event_once(
     events: &[Event],
     messages: i64,
-    (summarised, boundaries): &(Vec<i64>, Vec<i64>),
+    (expected_summaries, expected_checkpoints): &(Vec<i64>, Vec<i64>),
 ) {
     assert_eq!(
         appended_ids(events),
@@ -101,13 +104,16 @@ fn assert_each_event_once(
     let (mut newest, mut counted) = (0, 0);
     let (mut summaries, mut checkpoints) = (Vec::new(), Vec::new());
     for event in events {
-        let concerned = match event {
+        let about = match event {
             Event::MessageAppended(message) => {
                 newest = message.message_id;
                 continue;
             }
             Event::TokensCounted(now) => {
-                assert!(now.through_message_id > counted, "counting goes on");
+                assert!(
+                    now.through_message_id > counted,
+                    "each count reaches further than the one before"
+                );
                 counted = now.through_message_id;
                 counted
             }
@@ -121,12 +127,13 @@ fn assert_each_event_once(
             }
             other => panic!("unexpected event: {other:?}"),
         };
-        assert!(
-            concerned <= newest,
-            "{event:?} comes before message {concerned}"
-        );
+        assert!(about <= newest, "{event:?} comes before message {about}");
     }
-    assert_eq!(counted, messages - 1, "all counts except the last");
+    assert_eq!(
+        counted,
+        messages - 1,
+        "all messages except the last are counted"
+    );
     assert!(
         checkpoints.is_sorted(),
         "checkpoints in the order of their creation"
@@ -134,8 +141,8 @@ fn assert_each_event_once(
     summaries.sort_unstable();
     assert_eq!(
         (&summaries, &checkpoints),
-        (summarised, boundaries),
-        "each once"
+        (expected_summaries, expected_checkpoints),
+        "each summary and each checkpoint once"
     );
 }
 
@@ -186,7 +193,7 @@ async fn readers_that_reconnect_between_two_servers_get_each_event_once_in_order
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn summaries_and_checkpoints_are_numbered_without_gaps() {
+async fn change_ids_of_summaries_and_checkpoints_have_no_gaps() {
     let app = TestApp::start().await;
     let policy = pb::Policy {
         large_message_threshold: Some(200),
@@ -202,7 +209,7 @@ async fn summaries_and_checkpoints_are_numbered_without_gaps() {
     }
     let mut db = app.db().await;
     let summaries = "select summary_change_id from ai_message where summary_change_id is not null";
-    let mut numbers: Vec<i64> = sqlx::query_scalar(summaries)
+    let mut change_ids: Vec<i64> = sqlx::query_scalar(summaries)
         .fetch_all(&mut db)
         .await
         .expect("reads");
@@ -212,14 +219,14 @@ async fn summaries_and_checkpoints_are_numbered_without_gaps() {
         .await
         .expect("reads");
     assert!(
-        !numbers.is_empty() && checkpoints.len() > 1,
-        "{numbers:?} {checkpoints:?}"
+        !change_ids.is_empty() && checkpoints.len() > 1,
+        "{change_ids:?} {checkpoints:?}"
     );
-    numbers.extend(checkpoints);
-    numbers.sort_unstable();
+    change_ids.extend(checkpoints);
+    change_ids.sort_unstable();
     let last: i64 = sqlx::query_scalar("select change_id from ai_conversation")
         .fetch_one(&mut db)
         .await
         .expect("reads");
-    assert_eq!(numbers, (1..=last).collect::<Vec<_>>());
+    assert_eq!(change_ids, (1..=last).collect::<Vec<_>>());
 }

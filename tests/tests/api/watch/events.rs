@@ -1,4 +1,4 @@
-//! WatchConversation streams each event once and in order, also after a watch resumes.
+//! WatchConversation streams each event once and in order, also when a watch resumes at a position.
 
 use anneal_core::{
     caller::{Caller, ConversationId, TenantId},
@@ -112,7 +112,7 @@ async fn every_kind_of_event_is_streamed_as_it_happens() {
     assert_eq!(
         (appended_ids(&events), events.len()),
         (vec![24], 2),
-        "it died a second time"
+        "a job that dies again is reported again"
     );
 }
 
@@ -137,14 +137,14 @@ async fn a_watch_after_a_message_streams_all_later_events() {
     assert_eq!(appended_ids(&all), (1..=21).collect::<Vec<_>>());
     let created = format!("checkpoint at {checkpoint}");
     let dead = "CountTokens is dead".to_owned();
-    let told = [
+    let expected = [
         "counted 20".into(),
         "summary of 1".into(),
         "summary of 2".into(),
         created.clone(),
         dead.clone(),
     ];
-    assert_eq!(describe_other_events(&all), told);
+    assert_eq!(describe_other_events(&all), expected);
     let since = conversation.watch_after(1).await.until(to_the_end).await;
     assert_eq!(appended_ids(&since), (2..=21).collect::<Vec<_>>());
     assert_eq!(
@@ -176,7 +176,7 @@ async fn a_watch_after_a_message_streams_all_later_events() {
 }
 
 #[tokio::test]
-async fn a_replay_resumes_at_any_position() {
+async fn a_watch_resumes_after_any_of_its_events() {
     let app = TestApp::start().await;
     let conversation = app
         .conversation_with_policy(policy_with_low_thresholds())
@@ -202,7 +202,7 @@ async fn a_replay_resumes_at_any_position() {
     assert_eq!(
         appended_ids(&[watch.next().await]),
         [77],
-        "no event is left"
+        "no earlier event is left"
     );
 }
 
@@ -226,7 +226,7 @@ async fn parts_are_omitted_on_request() {
 }
 
 #[tokio::test]
-async fn deleting_a_conversation_ends_its_watches_and_recreating_it_starts_anew() {
+async fn deleting_a_conversation_ends_its_watches_and_makes_their_positions_invalid() {
     let app = TestApp::start().await;
     let ask = pb::CreateConversationRequest {
         request_id: "the same".into(),
@@ -237,12 +237,12 @@ async fn deleting_a_conversation_ends_its_watches_and_recreating_it_starts_anew(
     let mut watch = conversation.watch_after(0).await;
     watch.next().await;
     let position = watch.position.clone();
-    let gone = pb::DeleteConversationRequest {
+    let deletion = pb::DeleteConversationRequest {
         conversation_id: conversation.id.clone(),
         ..Default::default()
     };
     app.conversations()
-        .delete_conversation(gone)
+        .delete_conversation(deletion)
         .await
         .expect("deletes");
     assert_refused(
@@ -259,14 +259,14 @@ async fn deleting_a_conversation_ends_its_watches_and_recreating_it_starts_anew(
         .await;
     assert_refused(again, Code::NotFound, "CONVERSATION_NOT_FOUND", "");
 
-    let anew = app.conversation_with(ask).await;
-    assert_eq!(anew.id, conversation.id);
-    anew.append("hello again").await;
+    let recreated = app.conversation_with(ask).await;
+    assert_eq!(recreated.id, conversation.id);
+    recreated.append("hello again").await;
     let old = pb::WatchConversationRequest {
         position,
         ..Default::default()
     };
-    let refused = anew
+    let refused = recreated
         .open_watch(old)
         .await
         .expect("is accepted")
@@ -340,7 +340,7 @@ async fn watching_another_tenants_conversation_answers_like_a_missing_one() {
     assert_eq!(
         heads.keys().collect::<Vec<_>>(),
         [&key],
-        "polling finds it too"
+        "a poll finds it only with the tenant that owns it"
     );
 }
 

@@ -1,8 +1,8 @@
-//! WatchConversation.
+//! Watches: the RPC WatchConversation, which streams the events of a conversation.
 //!
 //! - `events`: which events are streamed, and where a watch resumes
 //! - `event_order`: each event once and in order, for readers that reconnect
-//! - `limits`: number, speed, memory and deadline of watches; stopping servers, database outages
+//! - `limits`: number, memory and deadlines of watches, slow readers, stopping servers, outages
 
 mod event_order;
 mod events;

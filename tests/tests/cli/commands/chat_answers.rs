@@ -1,6 +1,7 @@
-//! `anneal chat` at a terminal: streamed answers, interruptions, failures, and the typed input.
+//! `anneal chat` at a terminal: streamed answers, interruptions, failures, pasted text, the
+//! history, and colors.
 
-#![expect(non_snake_case, reason = "rows are named as the seeds name them")]
+#![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
@@ -15,8 +16,8 @@ use crate::commands::{
     chat_commands::{start_chat, start_chat_with_environment},
 };
 
-/// The app's conversations, newest first.
-async fn conversations(app: &TestApp) -> Vec<pb::Conversation> {
+/// Lists the app's conversations, newest first.
+async fn list_conversations(app: &TestApp) -> Vec<pb::Conversation> {
     let ask = pb::ListConversationsRequest::default();
     app.conversations()
         .list_conversations(ask)
@@ -26,9 +27,9 @@ async fn conversations(app: &TestApp) -> Vec<pb::Conversation> {
         .conversations
 }
 
-/// The messages of the app's only conversation.
-async fn stored_messages(app: &TestApp) -> Vec<(pb::Role, String)> {
-    let [only] = conversations(app)
+/// Reads the messages of the app's only conversation.
+async fn read_messages(app: &TestApp) -> Vec<(pb::Role, String)> {
+    let [only] = list_conversations(app)
         .await
         .try_into()
         .expect("one conversation");
@@ -79,7 +80,7 @@ async fn row_C5_an_answer_is_streamed_and_ends_with_its_usage() {
         screen.contains("[1,200 in (75 % cached), 7 out; ") && screen.contains(MODEL),
         "{screen}"
     );
-    let [conversation] = conversations(&app)
+    let [conversation] = list_conversations(&app)
         .await
         .try_into()
         .expect("one conversation");
@@ -97,14 +98,14 @@ async fn row_C5_an_answer_is_streamed_and_ends_with_its_usage() {
 }
 
 #[tokio::test]
-async fn reasoning_is_dimmed_and_on_lines_of_its_own() {
+async fn reasoning_is_printed_dimmed_and_on_lines_of_its_own() {
     let model = ScriptedModel::start(|asked| {
         Script::says(asked, [Say::thought("Ferries, hm."), Say::text("At nine.")])
     })
     .await;
     let app = TestApp::with_models(model.settings_of(Api::Anthropic, &[MODEL]), MODEL).await;
-    let terminal = start_chat(&app, &Folder::new(), &["--new", "thoughts"]);
-    terminal.wait_for_prompt("thoughts>").await;
+    let terminal = start_chat(&app, &Folder::new(), &["--new", "reasons"]);
+    terminal.wait_for_prompt("reasons>").await;
     terminal.enter("When?");
     terminal.wait_for_text("Ferries, hm.\nAt nine.").await;
     let bytes = String::from_utf8_lossy(&terminal.bytes()).into_owned();
@@ -115,7 +116,7 @@ async fn reasoning_is_dimmed_and_on_lines_of_its_own() {
 }
 
 #[tokio::test]
-async fn ctrl_c_stops_the_answer_and_retry_repeats_the_kept_question() {
+async fn ctrl_c_stops_the_answer_and_retry_asks_the_stored_question_again() {
     let model = ScriptedModel::start(|asked| match asked.nth {
         0 => Script::says(asked, Say::texts(&["Half of an", " answer"])).hanging_after(2),
         _ => Script::says(asked, [Say::text("A whole answer.")]),
@@ -131,26 +132,25 @@ async fn ctrl_c_stops_the_answer_and_retry_repeats_the_kept_question() {
     terminal.wait_for_text("Half of an").await;
     terminal.type_text("\u{3}");
     terminal
-        .wait_for_text("stopped: nothing of the answer is kept")
+        .wait_for_text("stopped: nothing of the answer is stored")
         .await;
     terminal.wait_for_prompt("stops>").await;
     model.wait_for_closed_calls(1).await;
-    assert_eq!(
-        stored_messages(&app).await,
-        [from_user("Tell me everything")]
-    );
+    assert_eq!(read_messages(&app).await, [from_user("Tell me everything")]);
     terminal.enter("/retry");
     terminal.wait_for_text("A whole answer.").await;
     terminal.wait_for_prompt("stops>").await;
     assert_eq!(
-        stored_messages(&app).await,
+        read_messages(&app).await,
         [
             from_user("Tell me everything"),
             from_model("A whole answer.")
         ]
     );
     terminal.enter("/retry");
-    terminal.wait_for_text("nothing waits for an answer").await;
+    terminal
+        .wait_for_text("no message waits for an answer")
+        .await;
 }
 
 #[tokio::test]
@@ -164,20 +164,20 @@ async fn a_failure_shows_its_reason_and_can_be_retried() {
     let terminal = start_chat(&app, &folder, &["--new", "again"]);
     terminal.wait_for_prompt("again>").await;
     terminal.enter("Anybody?");
-    let screen = terminal.wait_for_text("What you said is kept").await;
+    let screen = terminal.wait_for_text("Your message is stored").await;
     assert!(screen.contains("(MODEL_UNAVAILABLE)"), "{screen}");
     terminal.wait_for_prompt("again>").await;
     terminal.enter("/retry");
     terminal.wait_for_text("Back again.").await;
     terminal.wait_for_prompt("again>").await;
     assert_eq!(
-        stored_messages(&app).await,
+        read_messages(&app).await,
         [from_user("Anybody?"), from_model("Back again.")]
     );
 }
 
 #[tokio::test]
-async fn a_shorter_context_is_announced() {
+async fn the_terminal_says_when_a_shorter_context_is_tried() {
     let refusal = r#"{"error": {"message": "Your input exceeds the context window of this model.", "type": "invalid_request_error", "param": "messages", "code": "context_length_exceeded"}}"#;
     let model = ScriptedModel::start(move |asked| match asked.nth {
         0 => Script::status(400, &[], refusal),
@@ -196,7 +196,7 @@ async fn a_shorter_context_is_announced() {
 }
 
 #[tokio::test]
-async fn without_a_model_the_chat_names_the_settings_and_continues() {
+async fn without_a_configured_model_the_chat_names_the_settings_and_continues() {
     let (app, folder) = (TestApp::start().await, Folder::new());
     let terminal = start_chat(&app, &folder, &[]);
     terminal.wait_for_prompt("new>").await;
@@ -230,7 +230,7 @@ async fn a_conversation_whose_first_message_is_refused_is_reused_and_not_deleted
             .wait_for_text(&format!("{words}\nno model is configured"))
             .await;
         terminal.wait_for_prompt("shared>").await;
-        let [only] = conversations(&app)
+        let [only] = list_conversations(&app)
             .await
             .try_into()
             .expect("one conversation");
@@ -242,7 +242,7 @@ async fn a_conversation_whose_first_message_is_refused_is_reused_and_not_deleted
         .await;
     }
     assert_eq!(
-        stored_messages(&app).await,
+        read_messages(&app).await,
         [from_user("From elsewhere"), from_user("From elsewhere")]
     );
 }
@@ -250,7 +250,9 @@ async fn a_conversation_whose_first_message_is_refused_is_reused_and_not_deleted
 #[tokio::test]
 async fn the_terminal_mode_is_restored_when_a_signal_ends_the_chat() {
     let (app, folder) = (TestApp::start().await, Folder::new());
+    // The exit codes are 128 plus the signal's number.
     for (signal, code) in [("TERM", 143), ("HUP", 129)] {
+        // The mode of a terminal in which no line editor has run.
         let mut terminal = Terminal::start(BINARY, &folder, &["--version"], &[]);
         terminal.wait_for_exit().await;
         let before = terminal.modes();
@@ -329,14 +331,15 @@ async fn a_pasted_text_of_several_lines_is_one_message() {
     terminal.type_text("\r");
     terminal.wait_for_text("Read.").await;
     terminal.wait_for_prompt("pasted>").await;
+    // A backslash at the end of a line continues the message, and so does Alt+Enter.
     terminal.type_text("one\\\r");
     terminal.wait_for_text("one\\\n| ").await;
     terminal.type_text("two\u{1b}\rthree\r");
-    eventually("both are answered", async || {
-        stored_messages(&app).await.len() == 4
+    eventually("both messages are answered", async || {
+        read_messages(&app).await.len() == 4
     })
     .await;
-    let all = stored_messages(&app).await;
+    let all = read_messages(&app).await;
     assert_eq!(all[0], from_user("curl \\\n  -X GET\n\n/quit\n港口"));
     assert_eq!(all[2], from_user("one\ntwo\nthree"));
 }
@@ -368,10 +371,10 @@ async fn the_history_file_is_private_and_can_be_disabled() {
 }
 
 #[tokio::test]
-async fn no_color_is_respected() {
+async fn the_variable_no_color_turns_colors_off() {
     let model = ScriptedModel::saying("Yes.").await;
     let (app, folder) = (TestApp::with_scripted_model(&model).await, Folder::new());
-    let colours = async |environment: &[(&str, &str)]| {
+    let has_colors = async |environment: &[(&str, &str)]| {
         let terminal = start_chat_with_environment(&app, &folder, &["--new", "grey"], environment);
         terminal.wait_for_prompt("grey>").await;
         terminal.enter("Is it?");
@@ -382,6 +385,6 @@ async fn no_color_is_respected() {
         let bytes = String::from_utf8_lossy(&terminal.bytes()).into_owned();
         bytes.contains("\u{1b}[31m") || bytes.contains("\u{1b}[2m") || bytes.contains("\u{1b}[92m")
     };
-    assert!(colours(&[]).await);
-    assert!(!colours(&[("NO_COLOR", "1")]).await);
+    assert!(has_colors(&[]).await);
+    assert!(!has_colors(&[("NO_COLOR", "1")]).await);
 }

@@ -1,6 +1,6 @@
-//! `anneal chat` at a terminal: the `/` commands, typed, and the screen after them.
+//! `anneal chat` at a terminal: the commands that begin with `/`, and what they print.
 
-#![expect(non_snake_case, reason = "rows are named as the seeds name them")]
+#![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 
 use anneal_testkit::{Folder, MODEL, ScriptedModel, Terminal, TestApp, assistant, pb, prose, user};
 use tokio_util::sync::CancellationToken;
@@ -28,8 +28,8 @@ pub(crate) fn start_chat_with_environment(
     )
 }
 
-/// Titles of the conversations of an agent, newest first.
-async fn titles(app: &TestApp, agent: &str) -> Vec<String> {
+/// Lists the titles of an agent's conversations, newest first.
+async fn list_titles(app: &TestApp, agent: &str) -> Vec<String> {
     let ask = pb::ListConversationsRequest {
         agent_id: agent.into(),
         ..Default::default()
@@ -56,7 +56,7 @@ async fn row_C5_conversations_are_started_switched_listed_and_renamed() {
     terminal.enter("/new my-project");
     terminal.wait_for_prompt("my-project>").await;
     assert_eq!(
-        titles(&app, "").await,
+        list_titles(&app, "").await,
         [""; 0],
         "a conversation is created with its first message"
     );
@@ -68,7 +68,10 @@ async fn row_C5_conversations_are_started_switched_listed_and_renamed() {
     terminal.enter("What is two and two?");
     terminal.wait_for_text("What is two and two?").await;
     terminal.wait_for_prompt("港口的渡轮>").await;
-    assert_eq!(titles(&app, "terminal").await, ["港口的渡轮", "my-project"]);
+    assert_eq!(
+        list_titles(&app, "terminal").await,
+        ["港口的渡轮", "my-project"]
+    );
     terminal.enter("/list");
     terminal.wait_for_text("tok  ").await;
     let screen = terminal.wait_for_prompt("港口的渡轮>").await;
@@ -88,18 +91,18 @@ async fn row_C5_conversations_are_started_switched_listed_and_renamed() {
     let screen = terminal.wait_for_prompt("my-project>").await;
     assert!(
         screen.contains("you   | Tell me of generators\nmodel | Understood."),
-        "the last messages: {screen}"
+        "/switch shows the last messages: {screen}"
     );
     terminal.enter("/switch nothing");
     terminal
         .wait_for_text("no title and no id begins with \"nothing\"")
         .await;
     terminal.wait_for_prompt("my-project>").await;
-    terminal.enter("/rename The harbour");
-    terminal.wait_for_prompt("The harbour>").await;
+    terminal.enter("/rename The harbor");
+    terminal.wait_for_prompt("The harbor>").await;
     assert_eq!(
-        titles(&app, "terminal").await,
-        ["港口的渡轮", "The harbour"]
+        list_titles(&app, "terminal").await,
+        ["港口的渡轮", "The harbor"]
     );
     terminal.enter("/quit");
     assert_eq!(terminal.wait_for_exit().await, 0);
@@ -144,11 +147,11 @@ async fn row_C5_an_ambiguous_prefix_lists_its_conversations_and_an_id_is_accepte
     assert_eq!(ambiguous.wait_for_exit().await, 1);
 }
 
-/// There are 10,100 newer conversations, each a second newer than the one before.
+/// The two conversations with the searched titles are older than 10,100 others.
 #[tokio::test]
-async fn an_old_title_is_found_and_an_incomplete_search_is_reported() {
+async fn an_old_conversation_is_found_by_its_title_and_an_incomplete_search_is_reported() {
     let app = TestApp::start().await;
-    for title in ["The harbour", "the ferry"] {
+    for title in ["The harbor", "the ferry"] {
         let (agent_id, user_id) = ("terminal".into(), "tester".into());
         let ask = pb::CreateConversationRequest {
             agent_id,
@@ -163,20 +166,23 @@ async fn an_old_title_is_found_and_an_incomplete_search_is_reported() {
          select (jsonb_populate_record(c, jsonb_build_object(
             'conversation_id', gen_random_uuid(), 'title', 'The filler ' || n, 'last_activity_ts', now() + n * interval '1 second'
          ))).*
-         from ai_conversation as c, generate_series(1, 10100) as n where c.title = 'The harbour'",
+         from ai_conversation as c, generate_series(1, 10100) as n where c.title = 'The harbor'",
     )
     .execute(&mut app.db().await)
     .await
     .expect("inserts");
     let terminal = start_chat(&app, &Folder::new(), &["The har"]);
-    terminal.wait_for_prompt("The harbour>").await;
+    terminal.wait_for_prompt("The harbor>").await;
     terminal.enter("/switch THE FERRY");
     terminal
-        .wait_for_text("and none of the newest 10,000 in other letters or by its id")
+        .wait_for_text(
+            "of the newest 10,000 conversations, none begins with it in other case or by its id",
+        )
         .await;
-    terminal.wait_for_prompt("The harbour>").await;
+    terminal.wait_for_prompt("The harbor>").await;
     terminal.enter("/switch THE FILLER 77");
     terminal
+        // 770 to 779 and 7700 to 7799. Number 77 is not among the newest 10,000.
         .wait_for_text("110 conversations begin with \"THE FILLER 77\"")
         .await;
     terminal.enter("/switch the fer");
@@ -184,7 +190,7 @@ async fn an_old_title_is_found_and_an_incomplete_search_is_reported() {
 }
 
 #[tokio::test]
-async fn row_C5_context_draws_a_bar_and_compact_makes_a_checkpoint() {
+async fn row_C5_context_shows_how_full_the_context_is_and_compact_writes_a_checkpoint() {
     let app = TestApp::start().await;
     let conversation = app
         .conversation_with(pb::CreateConversationRequest {
@@ -219,7 +225,7 @@ async fn row_C5_context_draws_a_bar_and_compact_makes_a_checkpoint() {
         "tail",
         "hot",
         "cool",
-        "summarised",
+        "summarized",
     ] {
         assert!(
             screen
@@ -241,7 +247,7 @@ async fn row_C5_context_draws_a_bar_and_compact_makes_a_checkpoint() {
     terminal.wait_for_text("a separator after message 18").await;
     terminal.wait_for_prompt("long>").await;
     terminal.enter("/compact");
-    terminal.wait_for_text("nothing to summarise").await;
+    terminal.wait_for_text("nothing to summarize").await;
     terminal.wait_for_prompt("long>").await;
     assert_eq!(
         conversation.context().await.0.messages.len(),
@@ -252,7 +258,7 @@ async fn row_C5_context_draws_a_bar_and_compact_makes_a_checkpoint() {
 }
 
 #[tokio::test]
-async fn row_C5_show_prints_the_original_of_a_summarised_message_page_by_page() {
+async fn row_C5_show_prints_the_original_of_a_summarized_message_page_by_page() {
     let app = TestApp::start().await;
     let policy = pb::Policy {
         large_message_threshold: Some(200),
@@ -287,7 +293,7 @@ async fn row_C5_show_prints_the_original_of_a_summarised_message_page_by_page() 
     terminal.wait_for_prompt("large>").await;
     terminal.enter("/show 1");
     let screen = terminal
-        .wait_for_text("bytes more: Enter goes on, q ends --")
+        .wait_for_text("more bytes: Enter continues, q stops --")
         .await;
     assert!(
         screen.contains(&prose(0, 1)) && !screen.contains("the very end"),
@@ -301,7 +307,7 @@ async fn row_C5_show_prints_the_original_of_a_summarised_message_page_by_page() 
         .wait_for_text("message 1 is the user's, of turn 1")
         .await;
     terminal
-        .wait_for_text("bytes more: Enter goes on, q ends --")
+        .wait_for_text("more bytes: Enter continues, q stops --")
         .await;
     terminal.type_text("q");
     terminal.wait_for_prompt("large>").await;
@@ -310,7 +316,7 @@ async fn row_C5_show_prints_the_original_of_a_summarised_message_page_by_page() 
 }
 
 #[tokio::test]
-async fn row_C5_help_lists_the_commands_and_a_typo_gets_a_suggestion() {
+async fn row_C5_help_lists_the_commands_and_a_mistyped_command_gets_a_suggestion() {
     let model = ScriptedModel::saying("A file.").await;
     let (app, folder) = (TestApp::with_scripted_model(&model).await, Folder::new());
     let mut terminal = start_chat(&app, &folder, &["--new", "hosts"]);
@@ -333,7 +339,9 @@ async fn row_C5_help_lists_the_commands_and_a_typo_gets_a_suggestion() {
     terminal.wait_for_text("did you mean /list?").await;
     terminal.wait_for_prompt("hosts>").await;
     terminal.enter("/context");
-    terminal.wait_for_text("nothing was said here yet").await;
+    terminal
+        .wait_for_text("this conversation does not exist yet")
+        .await;
     terminal.wait_for_prompt("hosts>").await;
     terminal.enter("//etc/hosts is what?");
     terminal.wait_for_text("A file.").await;
@@ -355,7 +363,7 @@ async fn row_C5_help_lists_the_commands_and_a_typo_gets_a_suggestion() {
 }
 
 #[tokio::test]
-async fn row_C6_every_agent_and_user_has_an_index_of_sessions_and_continues_the_newest() {
+async fn row_C6_each_agent_and_user_has_its_own_list_of_sessions_and_continues_the_newest() {
     let model = ScriptedModel::saying("Noted.").await;
     let (app, folder) = (TestApp::with_scripted_model(&model).await, Folder::new());
     let sessions = [
@@ -375,7 +383,10 @@ async fn row_C6_every_agent_and_user_has_an_index_of_sessions_and_continues_the_
         terminal.wait_for_text("Noted.").await;
         terminal.wait_for_prompt(&format!("{title}>")).await;
     }
-    assert_eq!(titles(&app, "reader").await, ["third", "second", "first"]);
+    assert_eq!(
+        list_titles(&app, "reader").await,
+        ["third", "second", "first"]
+    );
     let terminal = start_chat(&app, &folder, &["--agent", "reader", "--user", "ann"]);
     terminal.wait_for_prompt("second>").await;
     terminal.enter("/list");
@@ -400,7 +411,7 @@ async fn row_C6_every_agent_and_user_has_an_index_of_sessions_and_continues_the_
     let last = requests.last().expect("five calls");
     assert!(
         last.texts().contains(&"This is the second".to_owned()),
-        "the conversation continued: {:?}",
+        "the newest conversation of the user is continued: {:?}",
         last.texts()
     );
     assert_eq!(last.body["model"], MODEL);

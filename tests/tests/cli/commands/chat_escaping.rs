@@ -1,5 +1,5 @@
-//! `anneal chat` passes no control sequences to the terminal, from pasted text, the history or an
-//! answer, and prints each line end once.
+//! `anneal chat` replaces control sequences in pasted text and in the history before they reach the
+//! terminal. It prints each line end once.
 
 use std::fs;
 
@@ -16,6 +16,7 @@ const ESCAPES: &str = "a\u{1b}]0;owned\u{7}b\u{1b}[2Jc\u{9b}31md\u{1b}]52;c;AAAA
 const ESCAPED: &str =
     "a\u{fffd}]0;owned\u{fffd}b\u{fffd}[2Jc\u{fffd}31md\u{fffd}]52;c;AAAA\u{fffd}e";
 
+/// Asserts that no control sequence of [`ESCAPES`] has reached the terminal.
 fn assert_no_controls(terminal: &Terminal) {
     let bytes = terminal.bytes();
     let text = String::from_utf8_lossy(&bytes);
@@ -49,9 +50,9 @@ async fn pasted_control_sequences_reach_neither_the_terminal_nor_the_conversatio
         TestConversation { app: &app, id }.texts_by_role().await[0].1,
         format!("{ESCAPED}\n\tnext")
     );
-    // The history has the escaped text too.
+    // The up arrow shows the history, in which the text is escaped too.
     terminal.type_text("\u{1b}[A");
-    eventually("the history shows it again", async || {
+    eventually("the text is shown again", async || {
         terminal.screen().matches("next").count() > 1
     })
     .await;
@@ -59,7 +60,7 @@ async fn pasted_control_sequences_reach_neither_the_terminal_nor_the_conversatio
 }
 
 #[tokio::test]
-async fn a_history_that_holds_control_sequences_is_shown_without_them() {
+async fn control_sequences_in_the_history_file_do_not_reach_the_terminal() {
     let app = TestApp::start().await;
     let folder = Folder::new();
     let history = folder.path().join(".local/state/anneal");

@@ -1,6 +1,6 @@
 //! `anneal chat` without a terminal: it reads lines from a pipe and writes answers to a pipe.
 
-#![expect(non_snake_case, reason = "rows are named as the seeds name them")]
+#![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 
 use anneal_testkit::{AnnealBinary, CommandOutput, Folder, ScriptedModel, TestApp, pb};
 
@@ -16,7 +16,7 @@ async fn run_chat(app: &TestApp, more: &[&str], input: &str) -> CommandOutput {
 }
 
 #[tokio::test]
-async fn row_C5_a_piped_line_is_answered_and_nothing_else_is_on_standard_output() {
+async fn row_C5_a_piped_line_is_answered_and_standard_output_has_the_answer_only() {
     let model = ScriptedModel::saying("Hello, piper.\u{1b}[2J").await;
     let app = TestApp::with_scripted_model(&model).await;
     let ran = run_chat(&app, &[], "hello\n").await;
@@ -39,7 +39,7 @@ async fn row_C5_a_piped_line_is_answered_and_nothing_else_is_on_standard_output(
 }
 
 #[tokio::test]
-async fn row_C5_commands_work_in_a_pipe() {
+async fn row_C5_commands_can_be_piped() {
     let model = ScriptedModel::saying("Yes.").await;
     let app = TestApp::with_scripted_model(&model).await;
     let lines = "/new one\nfirst\n\n/new two\nsecond\n/switch ONE\n/context\n/show 1\n/list\n/quit\nnever said\n";
@@ -66,7 +66,7 @@ async fn row_C5_commands_work_in_a_pipe() {
 }
 
 #[tokio::test]
-async fn the_first_failure_ends_a_pipe() {
+async fn the_first_failure_ends_a_chat_that_reads_a_pipe() {
     let app = TestApp::start().await;
     let ran = run_chat(&app, &["--agent", "pipes"], "hello\n/list\n").await;
     assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""), "{ran:?}");

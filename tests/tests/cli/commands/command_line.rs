@@ -1,4 +1,4 @@
-//! Settings, exit codes and error messages of the commands.
+//! The commands' settings, exit codes and error messages.
 
 use anneal_core::caller::Verb;
 use anneal_server::LimitSettings;
@@ -8,14 +8,14 @@ use anneal_testkit::{
 
 use crate::commands::BINARY;
 
-/// The standard output of a command that must succeed.
+/// The standard output of a command, which must have succeeded.
 pub(crate) fn stdout_of(ran: CommandOutput) -> String {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     ran.out
 }
 
 #[tokio::test]
-async fn migrate_may_run_concurrently_and_again() {
+async fn migrate_may_run_concurrently_and_repeatedly() {
     let folder = Folder::new();
     let anneal = AnnealBinary::new(BINARY, &folder, &empty_database().await);
     let check = anneal.run(&["migrate", "--check"]).await;
@@ -103,7 +103,7 @@ async fn server_and_worker_refuse_unusable_databases_and_open_addresses() {
 }
 
 #[tokio::test]
-async fn config_shows_settings_without_secrets_and_names_wrong_ones() {
+async fn config_shows_settings_without_secrets_and_names_invalid_ones() {
     let folder = Folder::new();
     let anneal = AnnealBinary::new(BINARY, &folder, "postgres://anneal:hunter2@db:5432/anneal");
     let shown = stdout_of(
@@ -153,11 +153,15 @@ async fn config_shows_settings_without_secrets_and_names_wrong_ones() {
         missing.code == Some(1) && missing.err.contains("nowhere.toml"),
         "{missing:?}"
     );
-    assert_eq!(anneal.run(&["cool"]).await.code, Some(2));
+    assert_eq!(
+        anneal.run(&["cool"]).await.code,
+        Some(2),
+        "there is no such command"
+    );
 }
 
 /// A conversation of this many turns in OpenAI's format, as JSON lines.
-fn sample(turns: usize) -> String {
+fn sample_chat(turns: usize) -> String {
     let mut lines = vec![serde_json::json!({"role": "system", "content": "Be brief."})];
     for n in 0..turns {
         lines.push(serde_json::json!({"role": "user", "content": format!("What is the capital of country {n}, and how many live there?")}));
@@ -175,7 +179,7 @@ async fn a_file_imported_twice_is_stored_once_and_can_be_inspected() {
     let (app, folder) = (TestApp::start().await, Folder::new());
     let anneal = AnnealBinary::new(BINARY, &folder, "");
     let address = format!("http://{}", app.addresses.grpc);
-    folder.file("talk.jsonl", &sample(30));
+    folder.file("talk.jsonl", &sample_chat(30));
     let import = [
         "import",
         "--address",
@@ -258,7 +262,7 @@ async fn a_file_imported_twice_is_stored_once_and_can_be_inspected() {
 }
 
 #[tokio::test]
-async fn commands_explain_an_error_in_a_sentence() {
+async fn commands_name_the_problem_in_their_errors() {
     let (app, folder) = (TestApp::start().await, Folder::new());
     let anneal = AnnealBinary::new(BINARY, &folder, "");
     let address = format!("http://{}", app.addresses.grpc);
@@ -271,7 +275,7 @@ async fn commands_explain_an_error_in_a_sentence() {
     let cases: [(&[&str], &str); 7] = [
         (
             &["import", "--address", &address, "--strict", "broken.jsonl"],
-            "line 2: it is no JSON",
+            "line 2: it is not JSON",
         ),
         (
             &["import", "--address", &address, "empty.json"],
@@ -314,7 +318,7 @@ async fn an_import_that_was_killed_continues_where_it_stopped() {
     let (app, folder) = (TestApp::start().await, Folder::new());
     let anneal = AnnealBinary::new(BINARY, &folder, "");
     let address = format!("http://{}", app.addresses.grpc);
-    folder.file("long.jsonl", &sample(1_500));
+    folder.file("long.jsonl", &sample_chat(1_500));
     let import = ["import", "--address", &address, "long.jsonl"];
     let killed = anneal.start(&import);
     let count = async || {
@@ -329,7 +333,7 @@ async fn an_import_that_was_killed_continues_where_it_stopped() {
             .first()
             .map_or(0, |row| row.message_count)
     };
-    eventually("a part is stored", async || count().await > 0).await;
+    eventually("some messages are stored", async || count().await > 0).await;
     killed.kill().await;
     let before = count().await;
     let rest = stdout_of(anneal.run(&import).await);
@@ -350,7 +354,7 @@ async fn an_import_that_was_killed_continues_where_it_stopped() {
 }
 
 #[tokio::test]
-async fn a_command_whose_output_is_closed_ends_silently() {
+async fn a_command_whose_standard_output_is_closed_ends_without_an_error_message() {
     let (app, folder) = (TestApp::start().await, Folder::new());
     let conversation = app.conversation().await;
     conversation.append("said").await;
@@ -369,13 +373,14 @@ async fn a_command_whose_output_is_closed_ends_silently() {
         &["context", "--address", &address, &conversation.id],
         &export,
     ] {
+        // 141 is 128 plus the number of SIGPIPE.
         let ran = anneal.run_with_closed_output(command).await;
         assert_eq!((ran.code, ran.err.as_str()), (Some(141), ""), "{command:?}");
     }
 }
 
 #[tokio::test]
-async fn jobs_lists_no_figures_of_all_tenants_for_a_tenants_key() {
+async fn the_command_jobs_shows_a_tenant_only_its_own_jobs() {
     let (app, folder) = (
         TestApp::with_keys_and_limits(LimitSettings::default()).await,
         Folder::new(),
@@ -390,7 +395,7 @@ async fn jobs_lists_no_figures_of_all_tenants_for_a_tenants_key() {
         stdout_of(anneal.run(&["jobs", "--address", &address]).await),
         "no jobs\n"
     );
-    folder.file("talk.jsonl", &sample(1));
+    folder.file("talk.jsonl", &sample_chat(1));
     stdout_of(
         anneal
             .run(&["import", "--address", &address, "talk.jsonl"])

@@ -10,10 +10,10 @@ use tokio::process::Command;
 
 use crate::commands::BINARY;
 
-/// Stops the PostgreSQL that a killed `anneal dev` leaves running.
-struct Cleanup<'a>(&'a Folder);
+/// Stops, when it is dropped, the PostgreSQL that a killed `anneal dev` leaves running.
+struct StopPostgres<'a>(&'a Folder);
 
-impl Drop for Cleanup<'_> {
+impl Drop for StopPostgres<'_> {
     fn drop(&mut self) {
         let settings = Settings::new(self.0.path().join(".anneal/postgres"), postgres_binaries());
         if let Ok(postgres) = LocalPostgres::start_blocking(&settings) {
@@ -25,7 +25,7 @@ impl Drop for Cleanup<'_> {
 #[tokio::test]
 async fn dev_once_imports_shows_a_checkpoint_verifies_and_exits() {
     let folder = Folder::new();
-    let _cleanup = Cleanup(&folder);
+    let _cleanup = StopPostgres(&folder);
     let lines: Vec<String> = (0..30)
         .map(|n| {
             let question = serde_json::json!({"role": "user", "content": format!("What is the capital of country {n}, and who lives there?")});
@@ -82,7 +82,7 @@ async fn start_dev(anneal: &AnnealBinary) -> (Process, String) {
 #[tokio::test]
 async fn dev_keeps_its_data_when_it_is_killed_and_started_again() {
     let folder = Folder::new();
-    let _cleanup = Cleanup(&folder);
+    let _cleanup = StopPostgres(&folder);
     let anneal = AnnealBinary::on_durable(BINARY, &folder, "");
     let (first, address) = start_dev(&anneal).await;
     let mut conversations = ConversationServiceClient::connect(address.clone())
@@ -123,6 +123,7 @@ async fn dev_keeps_its_data_when_it_is_killed_and_started_again() {
         .and_then(|(_, rest)| rest.split_once("  ("))
         .expect("a URL")
         .0;
+    // The URL is printed for a shell, which expands it.
     let expanded = Command::new("sh")
         .args(["-c", &format!("printf %s \"postgres://{url}\"")])
         .output()

@@ -1,12 +1,13 @@
-//! An `anneal.toml` that is discovered in the working directory. It may set what a process does,
-//! but not where secrets of the environment are sent.
+//! An `anneal.toml` that is found in the working directory, not named with `--config`. It may set
+//! what a process does, but not where the environment's secrets are sent.
 
 use anneal_server::AuthSettings;
 use anneal_testkit::{AnnealBinary, Folder, TestApp};
 
 use crate::commands::BINARY;
 
-/// An unreachable database. A process that tries to connect has accepted its settings.
+/// The URL of a database that cannot be reached. A process that tries to connect has accepted its
+/// settings.
 const UNREACHABLE: &str = "postgres://postgres@127.0.0.1:1/anneal";
 
 #[tokio::test]
@@ -77,7 +78,8 @@ async fn a_discovered_settings_file_does_not_decide_where_the_environments_passw
     }
     let reached = anneal.run(&["migrate"]).await;
     assert!(reached.err.contains("cannot reach"), "{reached:?}");
-    // It does not disable the certificate check for the environment's database either.
+    // The file cannot disable the certificate check of a database that the environment names
+    // either.
     folder.file("anneal.toml", "[database]\ninsecure = true\n");
     let refused = anneal
         .on_database("postgres://anneal@db.elsewhere.example/anneal")
@@ -90,7 +92,7 @@ async fn a_discovered_settings_file_does_not_decide_where_the_environments_passw
 }
 
 #[tokio::test]
-async fn commands_with_a_credential_take_no_address_from_a_discovered_file() {
+async fn commands_with_a_credential_ignore_the_address_in_a_discovered_file() {
     let auth = AuthSettings {
         api_keys: true,
         ..Default::default()

@@ -1,5 +1,5 @@
-//! The commands that show one conversation: `context` (as a request or explained), `usage` and
-//! `compact`.
+//! The commands for one conversation: `anneal context` (prints a context as a provider's request,
+//! or explains it), `anneal usage` and `anneal compact`.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::commands::BINARY;
 
-/// Runs commands against a test app.
+/// A test app and a folder in which the commands run.
 struct ConversationInspector {
     app: TestApp,
     folder: Folder,
@@ -32,7 +32,8 @@ impl ConversationInspector {
         AnnealBinary::new(BINARY, &self.folder, "").run(&all).await
     }
 
-    /// Returns the standard output. The command must succeed and print nothing on standard error.
+    /// Runs a command, which must succeed and print nothing on standard error. Returns its standard
+    /// output.
     async fn run_successfully(&self, command: &str, arguments: &[&str]) -> String {
         let ran = self.run(command, arguments).await;
         assert_eq!(
@@ -46,7 +47,7 @@ impl ConversationInspector {
 
     /// Creates an agent's conversation: short turns, tool results of about 1,100 tokens, two user
     /// messages in a row and a call without a result.
-    async fn conversation(&self) -> TestConversation<'_> {
+    async fn create_conversation(&self) -> TestConversation<'_> {
         let policy = pb::Policy {
             profile: "agents".into(),
             token_threshold: Some(10_000_000),
@@ -77,7 +78,7 @@ impl ConversationInspector {
         conversation
     }
 
-    /// Runs a command beside a worker.
+    /// Runs a command while a worker runs. Returns its standard output.
     async fn run_with_worker(&self, command: &str, arguments: &[&str]) -> String {
         let stop = CancellationToken::new();
         let worker = tokio::spawn({
@@ -91,7 +92,7 @@ impl ConversationInspector {
     }
 }
 
-/// Counts the prefixes and jobs, the rows that a context request can write.
+/// Counts the recorded prefixes and the jobs. A request for a context can write no other rows.
 async fn count_side_effects(app: &TestApp) -> (i64, i64) {
     let counts = "select (select count(*) from ai_context_prefix), (select count(*) from ai_job)";
     sqlx::query_as(counts)
@@ -100,7 +101,8 @@ async fn count_side_effects(app: &TestApp) -> (i64, i64) {
         .expect("counts")
 }
 
-/// The message ids at the beginnings of the page's manifest lines: `4` or `4-9`.
+/// The first and last message id of each line of the explanation's manifest. A line begins with one
+/// id (`4`) or two (`4-9`).
 fn manifest_ids(page: &str) -> Vec<(i64, i64)> {
     let manifest = page
         .lines()
@@ -117,6 +119,7 @@ fn manifest_ids(page: &str) -> Vec<(i64, i64)> {
         .collect()
 }
 
+/// Asserts that the explanation lists every message once, in lines of at most 100 characters.
 fn assert_covers(page: &str, last_message_id: i64) {
     let ids = manifest_ids(page);
     let next = ids.iter().fold(1, |next, (first, last)| {
@@ -134,7 +137,7 @@ fn assert_covers(page: &str, last_message_id: i64) {
 #[tokio::test]
 async fn a_providers_request_is_one_line_of_json_and_nothing_else() {
     let inspector = ConversationInspector::new().await;
-    let conversation = inspector.conversation().await;
+    let conversation = inspector.create_conversation().await;
     let cases = [
         ("openai", pb::Format::OpenaiChat, "messages"),
         ("anthropic", pb::Format::AnthropicMessages, "messages"),
@@ -194,9 +197,9 @@ async fn a_providers_request_is_one_line_of_json_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn an_explanation_lists_every_message_and_writes_nothing() {
+async fn an_explanation_lists_every_message_and_stores_nothing() {
     let inspector = ConversationInspector::new().await;
-    let conversation = inspector.conversation().await;
+    let conversation = inspector.create_conversation().await;
     conversation.context().await;
     let before = count_side_effects(&inspector.app).await;
     let page = inspector
@@ -208,14 +211,14 @@ async fn an_explanation_lists_every_message_and_writes_nothing() {
     assert_covers(&page, 32);
     for words in [
         "its summary",
-        "large, cool and summarised",
-        "large, too young to be swapped",
+        "large, cool and summarized",
+        "large, too recent to be swapped",
         "1-",
         "joined to the message before, which has the same role: 4",
         "a call without a result got a synthetic one: 31 (call lost)",
-        "a user message was put in where the provider wants one: once",
+        "a user message was added where the provider wants one: once",
         "the provider's cache should hold",
-        "the model has reported none of its own",
+        "unknown in the model's own tokens",
         "due\n  nothing\n",
     ] {
         assert!(page.contains(words), "{words:?} is not printed:\n{page}");
@@ -227,16 +230,17 @@ async fn an_explanation_lists_every_message_and_writes_nothing() {
         )
         .await;
     assert!(due.contains("for the number of messages: "), "{due}");
-    let refused = inspector
+    let under_pressure = inspector
         .run_successfully(
             "context",
             &["--explain", "--pressure", "compact", &conversation.id],
         )
         .await;
-    assert_covers(&refused, 32);
+    assert_covers(&under_pressure, 32);
     assert!(
-        refused.contains("in a summary") && refused.contains("because the model has refused more"),
-        "{refused}"
+        under_pressure.contains("in a summary")
+            && under_pressure.contains("because the model refused a longer context"),
+        "{under_pressure}"
     );
     assert_eq!(
         count_side_effects(&inspector.app).await,
@@ -246,9 +250,9 @@ async fn an_explanation_lists_every_message_and_writes_nothing() {
 }
 
 #[tokio::test]
-async fn the_explanation_prints_the_request_for_a_clipped_range() {
+async fn the_explanation_prints_the_request_that_fetches_a_clipped_range() {
     let inspector = ConversationInspector::new().await;
-    let conversation = inspector.conversation().await;
+    let conversation = inspector.create_conversation().await;
     let page = inspector
         .run_successfully(
             "context",
@@ -296,14 +300,14 @@ async fn the_explanation_prints_the_request_for_a_clipped_range() {
 #[tokio::test]
 async fn a_broken_cache_is_explained_with_its_cost() {
     let inspector = ConversationInspector::new().await;
-    let conversation = inspector.conversation().await;
+    let conversation = inspector.create_conversation().await;
     conversation.context().await;
     conversation.turn("And now?", "The same.").await;
     let whole = inspector
         .run_successfully("context", &["--explain", &conversation.id])
         .await;
     assert!(
-        !whole.contains("broken: ") && whole.contains("sent the same before up to message 33"),
+        !whole.contains("broken: ") && whole.contains("sent the same up to message 33"),
         "{whole}"
     );
     conversation.compact("by hand", "").await;
@@ -321,9 +325,9 @@ async fn a_broken_cache_is_explained_with_its_cost() {
 }
 
 #[tokio::test]
-async fn usage_shows_segments_thresholds_and_the_cost_of_each_cooling_mode() {
+async fn usage_shows_segments_thresholds_and_what_each_cooling_mode_costs() {
     let inspector = ConversationInspector::new().await;
-    let conversation = inspector.conversation().await;
+    let conversation = inspector.create_conversation().await;
     conversation.turns(8).await;
     inspector.app.run_jobs_until_idle().await;
     let ask = pb::ReportUsageRequest {
@@ -339,14 +343,14 @@ async fn usage_shows_segments_thresholds_and_the_cost_of_each_cooling_mode() {
         .contexts()
         .report_usage(ask)
         .await
-        .expect("records it");
+        .expect("accepts the report");
     let usage = inspector
         .run_successfully("usage", &[&conversation.id])
         .await;
     let figures = conversation.usage().await;
     for words in [
         format!("{} tokens to send", figures.total_tokens),
-        "the token threshold, for no window is known".into(),
+        "the token threshold, because no window is known".into(),
         "(48 messages)".into(),
         format!(
             "{} of 10000000 tokens, 48 messages (no threshold)",
@@ -421,7 +425,7 @@ async fn a_compaction_does_what_its_dry_run_printed() {
     let short = inspector
         .run_successfully("compact", &["--dry-run", &conversation.id])
         .await;
-    assert!(short.contains("nothing to summarise"), "{short}");
+    assert!(short.contains("nothing to summarize"), "{short}");
     for n in 0..8 {
         conversation
             .turn(&prose(n * 20, 10), &prose(n * 20 + 10, 10))
@@ -434,7 +438,7 @@ async fn a_compaction_does_what_its_dry_run_printed() {
         .await;
     assert!(
         dry.contains(
-            "a checkpoint at message 12: 12 messages would be summarised, 4 messages with"
+            "a checkpoint at message 12: 12 messages would be summarized, 4 messages with"
         ),
         "{dry}"
     );
@@ -460,7 +464,7 @@ async fn a_compaction_does_what_its_dry_run_printed() {
         )
         .await;
     assert!(
-        made.contains("a checkpoint at message 12: ") && made.contains("(picked by rules)"),
+        made.contains("a checkpoint at message 12: ") && made.contains("(selected by rules)"),
         "{made}"
     );
     assert_eq!(conversation.checkpoints().await[0].last_message_id, 12);
@@ -469,7 +473,7 @@ async fn a_compaction_does_what_its_dry_run_printed() {
         .await;
     assert!(
         dry.contains("a checkpoint at message 14: "),
-        "the last turn always stays: {dry}"
+        "the last turn is always kept: {dry}"
     );
     let queued = inspector
         .run_successfully("compact", &["--wait", "0", &conversation.id])
@@ -478,7 +482,7 @@ async fn a_compaction_does_what_its_dry_run_printed() {
 }
 
 #[tokio::test]
-async fn an_unknown_conversation_is_reported_in_a_sentence() {
+async fn an_unknown_conversation_is_reported_as_not_found() {
     let inspector = ConversationInspector::new().await;
     let unknown = "0190aaaa-0000-7000-8000-000000000000";
     let commands: [(&str, &[&str]); 5] = [

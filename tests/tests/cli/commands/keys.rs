@@ -1,4 +1,5 @@
-//! `anneal keys` and `anneal tenants`: a key is printed once and not stored.
+//! `anneal keys` and `anneal tenants`. A key is printed once, when it is created; only its digest
+//! is stored.
 
 use anneal_core::caller::Verb;
 use anneal_server::LimitSettings;
@@ -32,7 +33,7 @@ async fn a_key_is_printed_once_works_until_revoked_and_is_not_in_the_database() 
     let key = made.out.trim().to_owned();
     assert!(
         key.starts_with("anneal_") && key.lines().count() == 1,
-        "standard output has the key alone: {made:?}"
+        "standard output has only the key: {made:?}"
     );
     let id = made
         .err
@@ -55,7 +56,9 @@ async fn a_key_is_printed_once_works_until_revoked_and_is_not_in_the_database() 
 
     let listed = stdout_of(owner.run(&["keys", "list", "--tenant", "acme"]).await);
     assert!(
-        listed.starts_with(&id) && listed.contains("billing bot") && listed.contains("no end"),
+        listed.starts_with(&id)
+            && listed.contains("billing bot")
+            && listed.contains("never expires"),
         "{listed}"
     );
     assert!(!listed.contains(secret), "{listed}");
@@ -72,7 +75,7 @@ async fn a_key_is_printed_once_works_until_revoked_and_is_not_in_the_database() 
     stdout_of(owner.run(&["keys", "revoke", &id]).await);
     assert!(
         stdout_of(owner.run(&["keys", "list"]).await).contains("revoked 2"),
-        "the list still shows it"
+        "the list still shows the revoked key"
     );
     eventually("the server refuses the key", async || {
         let refused = bot.run(&["jobs", "--address", &address]).await;
@@ -123,7 +126,7 @@ async fn the_list_shows_when_a_key_was_last_used_and_which_have_expired() {
         .execute(&mut app.db().await)
         .await
         .expect("expires");
-    let listed = async |key: Uuid| {
+    let list_key = async |key: Uuid| {
         let listed = stdout_of(owner.run(&["keys", "list"]).await);
         listed
             .lines()
@@ -131,7 +134,11 @@ async fn the_list_shows_when_a_key_was_last_used_and_which_have_expired() {
             .expect("is listed")
             .to_owned()
     };
-    assert!(listed(used.id).await.ends_with("no end, never used"));
+    assert!(
+        list_key(used.id)
+            .await
+            .ends_with("never expires, never used")
+    );
     let address = format!("http://{}", app.addresses.grpc);
     let bot = AnnealBinary::new(BINARY, &folder, "").with_variable("ANNEAL_TOKEN", &used.text);
     stdout_of(bot.run(&["jobs", "--address", &address]).await);
@@ -140,11 +147,13 @@ async fn the_list_shows_when_a_key_was_last_used_and_which_have_expired() {
         .run(&["jobs", "--address", &address])
         .await;
     assert!(expired.err.contains("has expired"), "{expired:?}");
-    eventually("the use is recorded", async || {
-        listed(used.id).await.contains("last used in the hour of 2")
+    eventually("the use of the key is recorded", async || {
+        list_key(used.id)
+            .await
+            .contains("last used in the hour of 2")
     })
     .await;
-    let line = listed(unused.id).await;
+    let line = list_key(unused.id).await;
     assert!(
         line.contains(", expired 2") && line.ends_with("never used"),
         "{line}"

@@ -1,14 +1,15 @@
 //! The commands, except `import` and `export` of files.
 //!
 //! - `command_line.rs`: settings, exit codes and error messages of all commands.
-//! - `chat_commands.rs`: the `/` commands of `anneal chat` at a terminal.
+//! - `chat_commands.rs`: commands that begin with `/` in `anneal chat` at a terminal.
 //! - `chat_answers.rs`: answers, interruptions and failures in `anneal chat` at a terminal.
 //! - `chat_piped.rs`: `anneal chat` without a terminal.
-//! - `chat_escaping.rs`: `anneal chat` passes no control sequences to the terminal.
-//! - `output_escaping.rs`: no other command passes control characters to the terminal.
+//! - `chat_escaping.rs`: `anneal chat` replaces control sequences in pasted text and in its
+//!   history.
+//! - `output_escaping.rs`: the other commands escape control characters in their output.
 //! - `dev.rs`: `anneal dev`.
-//! - `discovered_settings.rs`: `anneal.toml` of the working directory may not redirect secrets.
-//! - `inspect.rs`: `context`, `usage` and `compact` of one conversation.
+//! - `discovered_settings.rs`: a discovered `anneal.toml` may not decide where secrets are sent.
+//! - `inspect.rs`: `anneal context`, `anneal usage` and `anneal compact`.
 //! - `keys.rs`: `anneal keys` and `anneal tenants`.
 
 mod chat_answers;

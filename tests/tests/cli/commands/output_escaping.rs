@@ -1,5 +1,5 @@
-//! No command passes control characters to the terminal, from a server, a stored row, a key's name
-//! or a file.
+//! The commands escape control characters in their output, whether these come from a server's
+//! answer, a stored row, a name, an argument or a file.
 
 use std::net::SocketAddr;
 
@@ -9,10 +9,11 @@ use tonic::{Status, service::Routes, transport::Server};
 
 use crate::commands::BINARY;
 
-/// Sets the window title, clears the screen, rings the bell, begins a C1 control sequence, reverses
-/// the text direction and deletes.
+/// A text that sets the window title, clears the screen, rings the bell, begins a C1 control
+/// sequence, reverses the text direction and deletes a character.
 const ESCAPES: &str = "a\u{1b}]0;owned\u{7}b\u{1b}[2Jc\u{9b}31md\u{202e}e\u{7f}";
 
+/// Asserts that the command has printed no control character but line ends and tabs.
 fn assert_no_controls(command: &str, ran: &CommandOutput) {
     for text in [&ran.out, &ran.err] {
         let raw = text
@@ -67,7 +68,7 @@ async fn every_command_escapes_the_servers_error_message() {
         assert_ne!(ran.code, Some(0), "{command:?}: {ran:?}");
         assert!(
             ran.err.contains("]0;owned") || ran.out.contains("]0;owned"),
-            "{command:?} prints the message: {ran:?}"
+            "{command:?} does not print the message: {ran:?}"
         );
         assert_no_controls(&command.join(" "), &ran);
     }
@@ -145,7 +146,7 @@ async fn commands_escape_names_arguments_and_file_content() {
         .bind(ESCAPES)
         .execute(&mut app.db().await)
         .await
-        .expect("makes a tenant");
+        .expect("stores a tenant");
     let broken = folder.file("broken.json", &format!("{{\"messages\": {ESCAPES}"));
     let broken = broken.display().to_string();
     folder.file(

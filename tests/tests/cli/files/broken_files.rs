@@ -1,5 +1,5 @@
-//! `anneal import` of files that are broken, oversized or no conversations: valid messages are
-//! stored, and every other line is reported.
+//! `anneal import` of files that are broken, have oversized messages or hold no conversation. Valid
+//! messages are stored, and every other line is reported.
 
 use anneal_testkit::{ImportFolder, TestApp, pi_compaction, pi_message, pi_session, prose};
 use serde_json::{Value, json};
@@ -10,13 +10,10 @@ fn user_record(text: &str) -> String {
     json!({"type": "user", "content": text, "ts": 1}).to_string()
 }
 
-/// The lines and fates that an import's report lists for this conversation, or for the file if the
-/// conversation is empty, in order of lines.
-fn reported_fates(
-    imports: &ImportFolder<'_>,
-    name: &str,
-    conversation: &str,
-) -> Vec<(u64, String)> {
+/// Reads the report `name` of an import. Returns what it says of this conversation, or of the whole
+/// file if `conversation` is empty: the line numbers in the imported file, in order, and the field
+/// `fate` of each line (`refused`, `changed` or `set aside`).
+fn read_report(imports: &ImportFolder<'_>, name: &str, conversation: &str) -> Vec<(u64, String)> {
     let text =
         std::fs::read_to_string(imports.folder.path().join(name)).expect("the report is there");
     let lines = text
@@ -77,10 +74,10 @@ async fn broken_lines_are_reported_by_number_and_all_others_are_stored() {
     let expected = [(2, "refused"), (4, "changed"), (6, "refused")]
         .map(|(line, fate)| (line, fate.to_owned()));
     assert_eq!(
-        reported_fates(&imports, "report.jsonl", &conversation.id),
+        read_report(&imports, "report.jsonl", &conversation.id),
         expected
     );
-    assert_eq!(reported_fates(&imports, "report.jsonl", ""), []);
+    assert_eq!(read_report(&imports, "report.jsonl", ""), []);
     let again = imports.import(&import).await;
     assert!(
         again.out.contains("0 messages stored, 4 there already"),
@@ -90,7 +87,7 @@ async fn broken_lines_are_reported_by_number_and_all_others_are_stored() {
 }
 
 #[tokio::test]
-async fn every_remark_names_its_conversation_and_line() {
+async fn the_report_names_conversation_and_line_of_everything_not_imported_as_it_is() {
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
     let message = |text: &str| json!({"role": "user", "content": text});
@@ -109,10 +106,10 @@ async fn every_remark_names_its_conversation_and_line() {
     let report = async |title: &str| {
         for conversation in imports.conversations(&ran) {
             if conversation.conversation().await.title == title {
-                return reported_fates(&imports, "report.jsonl", &conversation.id);
+                return read_report(&imports, "report.jsonl", &conversation.id);
             }
         }
-        reported_fates(&imports, "report.jsonl", "")
+        read_report(&imports, "report.jsonl", "")
     };
     let owned = |fates: &[(u64, &str)]| -> Vec<(u64, String)> {
         fates
@@ -127,7 +124,7 @@ async fn every_remark_names_its_conversation_and_line() {
     );
     assert_eq!(report("").await, owned(&[(3, "refused")]));
     assert_eq!(report("three").await, owned(&[(4, "refused")]));
-    // Its head is invalid, so that its title comes from its first message.
+    // The fields beside `messages` are invalid, so the title comes from the first message.
     assert_eq!(report("four").await, owned(&[(5, "refused")]));
     assert!(
         ran.out.contains("chats.jsonl line 4 entry 1 refused:"),
@@ -159,7 +156,7 @@ async fn a_strict_import_stores_all_of_a_file_or_nothing() {
 }
 
 #[tokio::test]
-async fn messages_that_no_append_accepts_are_reported_and_the_others_are_stored() {
+async fn messages_that_the_server_would_refuse_are_reported_and_the_others_are_stored() {
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
     let many = vec![json!({"type": "text", "text": "a"}); 257];
@@ -181,7 +178,7 @@ async fn messages_that_no_append_accepts_are_reported_and_the_others_are_stored(
     for remark in [
         "line 2 refused: a message of more than 256 parts",
         "line 4 changed:",
-        "message 4 refused: what it holds",
+        "message 4 refused: without its first text",
     ] {
         assert!(ran.out.contains(remark), "{remark}: {ran:?}");
     }
@@ -251,7 +248,7 @@ async fn a_summary_covers_its_messages_although_one_was_refused() {
 }
 
 #[tokio::test]
-async fn messages_above_the_unary_limit_are_streamed_and_exported() {
+async fn messages_too_large_for_one_request_are_imported_and_exported() {
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
     let long = "0123456789 冷\n".repeat(600_000);
@@ -284,7 +281,7 @@ async fn messages_above_the_unary_limit_are_streamed_and_exported() {
 }
 
 #[tokio::test]
-async fn files_without_a_conversation_are_refused_by_name() {
+async fn files_without_a_conversation_are_refused_and_named() {
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
     imports.folder.file("empty.json", "");

@@ -1,7 +1,7 @@
-//! `anneal export`: an exported conversation is the same when it is imported again, in every
-//! format.
+//! `anneal export`: in every format, an exported conversation is the same when it is imported
+//! again.
 
-#![expect(non_snake_case, reason = "rows are named as the seeds name them")]
+#![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 
 use anneal_testkit::{
     ImportFolder, TestApp, TestConversation, TranscriptFolder, assistant, claw0_session, pb, user,
@@ -92,20 +92,20 @@ async fn row_C1_a_claw0_session_is_imported_and_exported_without_loss() {
             "80 True",
             "{ran:?}"
         ),
-        Err(_) => println!("skipped: claw0's own reader needs python3"),
+        Err(_) => println!("skipped: claw0's reader needs python3"),
     }
 }
 
 #[tokio::test]
 async fn row_P7_real_files_are_imported_and_exported_without_loss() {
-    let Some(data) = TranscriptFolder::find() else {
+    let Some(transcripts) = TranscriptFolder::find() else {
         return;
     };
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
     let (mut conversations, mut messages) = (0, 0);
     for folder in ["pi-sessions", "swe-agent"] {
-        for entry in std::fs::read_dir(data.path(folder)).expect("the folder is there") {
+        for entry in std::fs::read_dir(transcripts.path(folder)).expect("the folder is there") {
             let path = entry.expect("an entry").path();
             if !path
                 .extension()
@@ -253,7 +253,7 @@ async fn an_existing_file_is_overwritten_only_with_force() {
 }
 
 #[tokio::test]
-async fn formats_with_several_conversations_a_file_export_them_together() {
+async fn formats_that_allow_several_conversations_in_a_file_export_them_into_one() {
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
     let (one, two) = (app.conversation().await, app.conversation().await);

@@ -1,7 +1,7 @@
-//! `anneal export --format pi`: checkpoints become compaction entries, and a reader that follows
-//! pi's documentation finds the same messages in the exported session.
+//! `anneal export --format pi`: checkpoints become compaction entries. A reader that follows pi's
+//! documentation finds the same messages in the exported session as in the imported one.
 
-#![expect(non_snake_case, reason = "rows are named as the seeds name them")]
+#![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 
 use std::collections::HashMap;
 
@@ -41,12 +41,12 @@ async fn row_P7_a_pi_session_is_imported_and_exported_without_loss() {
     );
     assert!(
         export_and_import(&imports, &conversation.id, "claw0").await == given,
-        "and through the format of another system"
+        "so does export to claw0's format and import"
     );
 }
 
 #[tokio::test]
-async fn row_P5_a_checkpoint_becomes_a_compaction_entry_that_names_what_it_keeps() {
+async fn row_P5_a_checkpoint_becomes_a_compaction_entry_that_names_the_first_kept_message() {
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
     let conversation = app
@@ -74,26 +74,26 @@ async fn row_P5_a_checkpoint_becomes_a_compaction_entry_that_names_what_it_keeps
         .lines()
         .map(|line| serde_json::from_str(line).expect("a line of JSON"))
         .collect();
-    let place = lines
+    let index = lines
         .iter()
         .position(|line| line["type"] == "compaction")
         .expect("a compaction entry");
-    let before = lines[..place]
+    let before = lines[..index]
         .iter()
         .filter(|line| line["type"] == "message")
         .count();
     assert_eq!(
         before, 8,
-        "the entry follows the messages that were stored when it was made"
+        "the entry follows the messages that were stored before the checkpoint"
     );
     let messages: Vec<&Value> = lines
         .iter()
         .filter(|line| line["type"] == "message")
         .collect();
-    assert_eq!(lines[place]["firstKeptEntryId"], messages[6]["id"]);
-    assert_eq!(lines[place]["tokensBefore"], checkpoint.tokens_before);
-    assert_eq!(lines[place]["tokensAfter"], checkpoint.tokens_after);
-    assert_eq!(lines[place]["summary"], checkpoint.summary);
+    assert_eq!(lines[index]["firstKeptEntryId"], messages[6]["id"]);
+    assert_eq!(lines[index]["tokensBefore"], checkpoint.tokens_before);
+    assert_eq!(lines[index]["tokensAfter"], checkpoint.tokens_after);
+    assert_eq!(lines[index]["summary"], checkpoint.summary);
 }
 
 #[tokio::test]
@@ -124,11 +124,11 @@ async fn row_P5_an_imported_compaction_keeps_its_token_counts() {
         .await
         .pop()
         .expect("one conversation");
-    let made = conversation.checkpoints().await;
-    let counts: Vec<(u64, u64)> = made
+    let checkpoints = conversation.checkpoints().await;
+    let counts: Vec<(u64, u64)> = checkpoints
         .iter()
         .rev()
-        .map(|made| (made.tokens_before, made.tokens_after))
+        .map(|checkpoint| (checkpoint.tokens_before, checkpoint.tokens_after))
         .collect();
     assert_eq!(
         (counts[0], counts[1].0, counts.len()),
@@ -212,7 +212,7 @@ async fn row_P6_after_an_import_the_context_has_the_summary_before_the_kept_mess
     }
 }
 
-/// The fields of a pi message that matter to a reader. A string as content becomes a list of one
+/// The fields of a pi message that a reader needs. Content that is a string becomes a list of one
 /// text block.
 fn relevant_fields(source: &Value) -> Value {
     let names = [
@@ -259,16 +259,16 @@ fn pi_context(file: &str) -> Vec<Value> {
     .collect();
     path.reverse();
     let compaction = path.iter().rposition(|entry| entry["type"] == "compaction");
-    let kept = compaction.map_or(0, |place| {
-        let first = &path[place]["firstKeptEntryId"];
-        path[..=place]
+    let first_kept = compaction.map_or(0, |index| {
+        let first = &path[index]["firstKeptEntryId"];
+        path[..=index]
             .iter()
             .position(|entry| entry["id"] == *first)
             .expect("the entry is on the path")
     });
     let summary =
-        compaction.map(|place| json!({"role": "summary", "content": path[place]["summary"]}));
-    let messages = path[kept..]
+        compaction.map(|index| json!({"role": "summary", "content": path[index]["summary"]}));
+    let messages = path[first_kept..]
         .iter()
         .filter(|entry| entry["type"] == "message")
         .map(|entry| relevant_fields(&entry["message"]));
@@ -277,12 +277,12 @@ fn pi_context(file: &str) -> Vec<Value> {
 
 #[tokio::test]
 async fn row_P7_an_independent_reader_finds_pis_own_context_in_the_exported_session() {
-    let Some(data) = TranscriptFolder::find() else {
+    let Some(transcripts) = TranscriptFolder::find() else {
         return;
     };
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
-    let path = data.path("pi-sessions/large-session.v3.jsonl");
+    let path = transcripts.path("pi-sessions/large-session.v3.jsonl");
     let original = pi_context(&std::fs::read_to_string(&path).expect("reads"));
     let conversation = imports
         .import_ok(&[path.to_str().expect("a path")])
@@ -290,7 +290,7 @@ async fn row_P7_an_independent_reader_finds_pis_own_context_in_the_exported_sess
         .pop()
         .expect("one conversation");
     let exported = pi_context(&imports.export(&[&conversation.id, "--format", "pi"]).await);
-    let sent = data.json("pi-sessions/large-session.v3.context.json");
+    let sent = transcripts.json("pi-sessions/large-session.v3.context.json");
     let sent = sent.as_array().expect("a list of messages");
     assert_eq!(
         (sent.len(), original.len(), exported.len()),
@@ -357,12 +357,12 @@ async fn row_P7_an_independent_reader_finds_summary_and_kept_messages_in_the_exp
 
 #[tokio::test]
 async fn compactions_that_cover_no_message_are_reported_and_skipped() {
-    let Some(data) = TranscriptFolder::find() else {
+    let Some(transcripts) = TranscriptFolder::find() else {
         return;
     };
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
-    let path = data.path("pi-sessions/pi-0.73.1-live-overflow.v3.jsonl");
+    let path = transcripts.path("pi-sessions/pi-0.73.1-live-overflow.v3.jsonl");
     let ran = imports
         .import(&[path.to_str().expect("a path"), "--report", "report.jsonl"])
         .await;
@@ -380,7 +380,7 @@ async fn compactions_that_cover_no_message_are_reported_and_skipped() {
     assert_eq!(checkpoints + summaries, 4, "{report}");
     assert_eq!(
         checkpoints, 0,
-        "each of them keeps every message, so that it covers none"
+        "each compaction keeps all messages, so it covers none"
     );
     conversation.verify().await;
 }

@@ -1,5 +1,5 @@
-//! `anneal export`: permissions, links and pipes of the output file, what an interrupted export
-//! leaves, and the order of the checkpoints in the file.
+//! `anneal export`: permissions of the output file, output to links and pipes, what an interrupted
+//! export leaves, and the order of the checkpoints in the file.
 
 use std::{
     fs::Permissions,
@@ -24,6 +24,7 @@ async fn export(imports: &ImportFolder<'_>, conversation: &TestConversation<'_>,
         .await;
 }
 
+/// The file's permission bits.
 fn mode(path: &Path) -> u32 {
     std::fs::metadata(path)
         .expect("exists")
@@ -60,7 +61,7 @@ async fn a_new_file_is_private_and_an_overwritten_one_keeps_its_permissions() {
 }
 
 #[tokio::test]
-async fn a_link_stays_a_link_and_a_pipe_stays_a_pipe() {
+async fn an_export_to_a_link_or_a_pipe_does_not_replace_it() {
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
     let conversation = app.conversation().await;
@@ -125,6 +126,7 @@ async fn an_export_that_is_stopped_leaves_no_file() {
             .map(|entry| entry.expect("an entry").file_name())
             .collect::<Vec<_>>()
     };
+    // Until the export ends, it writes to the file `whole` in a folder of its own.
     let has_begun = || {
         let folder = names()
             .pop()
@@ -133,7 +135,7 @@ async fn an_export_that_is_stopped_leaves_no_file() {
             .and_then(|whole| std::fs::metadata(whole).ok())
             .is_some_and(|whole| whole.len() > 0)
     };
-    eventually("the file is begun", async || has_begun()).await;
+    eventually("a part of the file is written", async || has_begun()).await;
     export.terminate().await;
     assert_eq!(export.wait_for_exit().await, Some(1));
     assert!(names().is_empty(), "{:?}", names());

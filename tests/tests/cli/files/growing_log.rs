@@ -1,13 +1,13 @@
-//! `anneal import` of a claw0 log that is still written. However often it is imported between two
-//! records, the conversation has the same parts in the end.
+//! `anneal import` of a claw0 log while it grows. The conversation ends with the same parts, after
+//! whichever records the log was imported in between.
 
 use anneal_testkit::{ImportFolder, TestApp, TestConversation, pb};
 use serde_json::{Value, json};
 
 use crate::files::BINARY;
 
-/// A log with every case in which records are joined to one message: two calls after an answer, two
-/// results, a call without text before it.
+/// The lines of a log with every case in which several records become one message: an answer and
+/// two calls; two results; two calls without an answer before them.
 fn log() -> Vec<String> {
     let text = |text: &str| json!([{"type": "text", "text": text}]);
     let call = |id: &str, ts: f64| json!({"type": "tool_use", "tool_use_id": id, "name": "look", "input": {"of": id}, "ts": ts});
@@ -30,7 +30,7 @@ fn log() -> Vec<String> {
     records.iter().map(|record| format!("{record}\n")).collect()
 }
 
-/// The parts of the conversation with their roles, whatever messages they are in.
+/// Reads the parts of all messages, each with its message's role.
 async fn list_parts(conversation: &TestConversation<'_>) -> Vec<(i32, pb::Part)> {
     let given = conversation.as_new_messages().await.into_iter();
     given
@@ -43,7 +43,8 @@ async fn list_parts(conversation: &TestConversation<'_>) -> Vec<(i32, pb::Part)>
         .collect()
 }
 
-/// Cuts between two parallel calls. After such a cut, contexts have the calls in two messages.
+/// Numbers of records after which the log ends between two parallel calls. If it is imported there,
+/// contexts have the calls in two messages.
 const CUTS_BETWEEN_CALLS: [usize; 2] = [3, 9];
 
 /// The blocks of a request to Anthropic, sorted.
@@ -72,7 +73,7 @@ async fn build_request(conversation: &TestConversation<'_>) -> Value {
     serde_json::from_str(&built.rendered.expect("is rendered")).expect("JSON")
 }
 
-/// The times of the records, read from the messages' metadata.
+/// Reads the times of the records from the messages' metadata.
 async fn list_times(conversation: &TestConversation<'_>) -> Vec<String> {
     let given = conversation.as_new_messages().await.into_iter();
     given
@@ -86,7 +87,7 @@ async fn list_times(conversation: &TestConversation<'_>) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_log_imported_in_two_steps_equals_one_imported_at_once() {
+async fn a_log_imported_in_two_steps_has_the_parts_of_one_imported_at_once() {
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
     let log = log();
@@ -136,7 +137,7 @@ async fn a_log_imported_in_two_steps_equals_one_imported_at_once() {
 }
 
 #[tokio::test]
-async fn a_log_imported_after_every_record_equals_one_imported_at_once() {
+async fn a_log_imported_after_every_record_has_the_parts_of_one_imported_at_once() {
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
     let log = log();
@@ -171,7 +172,7 @@ async fn a_log_imported_after_every_record_equals_one_imported_at_once() {
         expected,
         "each record keeps its time"
     );
-    // The exported log is imported with the same messages.
+    // The exported log has the same messages when it is imported.
     let exported = imports
         .export(&[&conversation.id, "--format", "claw0"])
         .await;
@@ -189,7 +190,7 @@ async fn a_log_imported_after_every_record_equals_one_imported_at_once() {
 }
 
 #[tokio::test]
-async fn a_summary_after_a_grown_message_covers_the_same_records() {
+async fn a_summary_covers_the_same_records_after_a_message_has_grown() {
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
     let long_text = |text: &str| json!([{"type": "text", "text": text.repeat(100)}]);
@@ -222,7 +223,7 @@ async fn a_summary_after_a_grown_message_covers_the_same_records() {
     assert_eq!(
         conversation.checkpoints().await[0].last_message_id,
         4,
-        "the question, the answer, its call and the result"
+        "the summary covers the question, the answer, the call and the result"
     );
 }
 
@@ -231,7 +232,7 @@ async fn a_tool_record_that_was_repaired_later_is_reported() {
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
     let log = log();
-    // The results of the first turn, its calls, and all tool records of the second turn.
+    // For each user, the indexes of the records that are broken at first.
     for (user, broken) in [
         ("result", vec![4, 5]),
         ("call", vec![2, 3]),
@@ -267,14 +268,14 @@ async fn a_tool_record_that_was_repaired_later_is_reported() {
         );
         let report = std::fs::read_to_string(imports.folder.path().join("report.jsonl"))
             .expect("the report is there");
-        let is_reported = report.contains("tools were not there when it was imported first")
+        let is_reported = report.contains("tools were not in the file at the first import")
             || report.contains("was rewritten");
         assert!(
             repaired.code == Some(1) && is_reported,
             "{user}: {repaired:?}"
         );
         assert!(
-            !repaired.out.contains("of tools not kept"),
+            !repaired.out.contains("tool messages not kept"),
             "{user}: the conversation keeps tools: {repaired:?}"
         );
     }

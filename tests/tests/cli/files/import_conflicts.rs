@@ -1,5 +1,5 @@
-//! `anneal import` beside workers, other files and other logs of the same name: conversations are
-//! not mixed, and a failed import leaves no trigger disabled.
+//! `anneal import` while a worker runs, of several files, and of other logs with the same name:
+//! conversations are not mixed, and a failed import leaves no trigger switched off.
 
 use std::{io::BufRead as _, process::Stdio};
 
@@ -16,8 +16,8 @@ const SUMMARY: &str = "They inspected turbines in Osaka.";
 /// Messages that the summary does not cover.
 const KEPT: usize = 20;
 
-/// A pi session of this many messages. A compaction that keeps [`KEPT`] messages stands before the
-/// last ten.
+/// A pi session of this many messages. Before the last ten it has a compaction that keeps [`KEPT`]
+/// messages.
 fn session_with_compaction(messages: usize) -> String {
     let message = |n: usize| {
         pi_message(
@@ -60,7 +60,7 @@ async fn assert_complete(conversation: &TestConversation<'_>, messages: usize) -
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_files_summary_stays_valid_beside_a_running_worker() {
+async fn the_summary_of_a_file_stays_valid_while_a_worker_runs() {
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
     let _worker = AnnealBinary::new(BINARY, &imports.folder, &app.url)
@@ -99,7 +99,7 @@ async fn the_files_summary_stays_valid_beside_a_running_worker() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_import_that_was_killed_and_repeated_leaves_the_requested_policy() {
+async fn an_import_that_is_repeated_after_a_kill_leaves_the_requested_policy() {
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
     imports
@@ -114,7 +114,7 @@ async fn an_import_that_was_killed_and_repeated_leaves_the_requested_policy() {
         "--keep-recent",
         "3 turns",
     ];
-    let row = async || {
+    let read_newest = async || {
         let listed = app
             .conversations()
             .list_conversations(pb::ListConversationsRequest::default())
@@ -127,27 +127,30 @@ async fn an_import_that_was_killed_and_repeated_leaves_the_requested_policy() {
             .unwrap_or_default()
     };
     let killed = imports.anneal.start(&imports.arguments("import", &rest));
-    eventually("a part is stored", async || row().await.message_count > 0).await;
+    eventually("some messages are stored", async || {
+        read_newest().await.message_count > 0
+    })
+    .await;
     killed.kill().await;
-    let half = row().await;
+    let interrupted = read_newest().await;
     assert!(
-        half.message_count < 6_000,
+        interrupted.message_count < 6_000,
         "the import was killed before its end"
     );
-    let policy = half.policy.expect("a policy");
+    let policy = interrupted.policy.expect("a policy");
     assert_eq!(
         (policy.max_message_count, policy.keep_recent_turns),
         (Some(0), Some(3)),
         "the triggers are off during the import"
     );
-    for rest in [half.conversation_id.as_str(), "--all"] {
+    for rest in [interrupted.conversation_id.as_str(), "--all"] {
         let verified = imports
             .anneal
             .run(&imports.arguments("verify", &[rest]))
             .await;
         let remark = format!(
-            "{}: an import of it has not come to its end",
-            half.conversation_id
+            "{}: an import into it did not finish",
+            interrupted.conversation_id
         );
         assert!(
             verified.code == Some(0) && verified.out.contains(&remark),
@@ -175,7 +178,7 @@ async fn an_import_that_was_killed_and_repeated_leaves_the_requested_policy() {
         .anneal
         .run(&imports.arguments("verify", &["--all"]))
         .await;
-    assert!(!verified.out.contains("an import of it"), "{verified:?}");
+    assert!(!verified.out.contains("an import into it"), "{verified:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -185,7 +188,7 @@ async fn an_import_that_fails_switches_the_triggers_on_again() {
     imports
         .folder
         .file("pi.jsonl", &session_with_compaction(6_000));
-    let row = async || {
+    let read_newest = async || {
         let listed = app
             .conversations()
             .list_conversations(pb::ListConversationsRequest::default())
@@ -200,8 +203,11 @@ async fn an_import_that_fails_switches_the_triggers_on_again() {
     let import = imports
         .anneal
         .start(&imports.arguments("import", &["pi.jsonl", "--max-message-count", "60"]));
-    eventually("a part is stored", async || row().await.message_count > 0).await;
-    let held = row().await;
+    eventually("some messages are stored", async || {
+        read_newest().await.message_count > 0
+    })
+    .await;
+    let held = read_newest().await;
     assert_eq!(
         held.policy.expect("a policy").max_message_count,
         Some(0),
@@ -215,7 +221,7 @@ async fn an_import_that_fails_switches_the_triggers_on_again() {
     .append("Said here.")
     .await;
     assert_eq!(import.wait_for_exit().await, Some(1));
-    let left = row().await;
+    let left = read_newest().await;
     assert!(
         left.message_count < 6_000,
         "the import failed before its end"
@@ -232,7 +238,7 @@ async fn an_import_that_fails_switches_the_triggers_on_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn triggers_are_evaluated_when_the_import_has_ended() {
+async fn triggers_are_evaluated_once_the_import_has_ended() {
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
     let _worker = AnnealBinary::new(BINARY, &imports.folder, &app.url)
@@ -283,7 +289,9 @@ async fn two_logs_of_one_name_that_share_a_message_are_not_mixed() {
     );
     let other = imports.import(&["main.jsonl"]).await;
     assert!(
-        other.code == Some(1) && other.out.contains("as message 1: the file was rewritten"),
+        other.code == Some(1)
+            && other.out.contains("message 1 of conversation")
+            && other.out.contains("the file was rewritten"),
         "{other:?}"
     );
     assert_eq!(conversation.messages().await.len(), 2, "{other:?}");
@@ -317,13 +325,13 @@ async fn an_import_reports_that_a_file_of_the_same_name_came_from_another_folder
         ran.code == Some(0)
             && ran
                 .out
-                .contains("bob/main.jsonl changed: a file of this name"),
+                .contains("bob/main.jsonl changed: a file of the same name"),
         "{ran:?}"
     );
     let second = imports.import(&["bob/main.jsonl"]).await;
     assert!(
         !second.out.contains("changed"),
-        "it is reported once: {second:?}"
+        "the other folder is reported once: {second:?}"
     );
     for rest in [
         ["ann/main.jsonl", "--as", "ann"],
@@ -339,7 +347,7 @@ async fn an_import_reports_that_a_file_of_the_same_name_came_from_another_folder
 }
 
 #[tokio::test]
-async fn all_stored_messages_are_compared_across_pages_and_pictures() {
+async fn an_import_compares_the_file_with_all_stored_messages_also_with_pictures() {
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
     let picture = json!({"type": "image", "mimeType": "image/png", "data": "QUJD".repeat(400_000)});
@@ -367,7 +375,7 @@ async fn all_stored_messages_are_compared_across_pages_and_pictures() {
     imports.folder.file("pi.jsonl", &pi_session("s1", &entries));
     let rewritten = imports.import(&["pi.jsonl"]).await;
     assert!(
-        rewritten.code == Some(1) && rewritten.out.contains("as message 121:"),
+        rewritten.code == Some(1) && rewritten.out.contains("message 121 of conversation"),
         "{rewritten:?}"
     );
     assert_eq!(
@@ -377,7 +385,7 @@ async fn all_stored_messages_are_compared_across_pages_and_pictures() {
 }
 
 #[tokio::test]
-async fn a_bad_file_does_not_stop_the_import_of_the_others() {
+async fn a_file_that_cannot_be_imported_does_not_stop_the_import_of_the_others() {
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
     imports
@@ -438,7 +446,7 @@ async fn a_bad_file_does_not_stop_the_import_of_the_others() {
 }
 
 #[tokio::test]
-async fn a_refusal_of_the_server_ends_the_import() {
+async fn an_import_ends_when_the_server_refuses_a_request() {
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
     imports.folder.file("one.jsonl", &claw0_session(1));
@@ -486,7 +494,7 @@ async fn a_conversation_that_stops_storing_tools_is_found_again() {
 }
 
 #[tokio::test]
-async fn an_import_continues_when_its_output_is_closed() {
+async fn an_import_continues_when_its_standard_output_is_closed() {
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
     let names: Vec<String> = (0..5).map(|n| format!("{n}.jsonl")).collect();
@@ -536,13 +544,13 @@ async fn control_characters_in_a_file_name_are_escaped() {
 }
 
 #[tokio::test]
-async fn a_report_has_all_of_100100_remarks() {
-    const REMARKS: usize = 100_100;
+async fn a_report_lists_all_of_100100_refused_lines() {
+    const REFUSED_LINES: usize = 100_100;
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
     imports.folder.file(
         "broken.jsonl",
-        &(claw0_session(1) + &"{oops\n".repeat(REMARKS)),
+        &(claw0_session(1) + &"{oops\n".repeat(REFUSED_LINES)),
     );
     let ran = imports
         .import(&[
@@ -559,12 +567,12 @@ async fn a_report_has_all_of_100100_remarks() {
     );
     let report = std::fs::read_to_string(imports.folder.path().join("report.jsonl"))
         .expect("the report is there");
-    assert_eq!(report.lines().count(), REMARKS);
+    assert_eq!(report.lines().count(), REFUSED_LINES);
     assert!(
         report
             .lines()
             .last()
             .expect("a line")
-            .contains(&format!("\"line\":{}", REMARKS + 5))
+            .contains(&format!("\"line\":{}", REFUSED_LINES + 5))
     );
 }

@@ -1,5 +1,5 @@
-//! `anneal import` and `anneal export` of a conversation of 200 MB: memory stays bounded in every
-//! format tested.
+//! `anneal import` and `anneal export` of a conversation of 200 MB in three formats: the memory of
+//! client and server stays bounded.
 
 use std::{io::Write as _, time::Instant};
 
@@ -8,12 +8,12 @@ use pb::conversation_service_client::ConversationServiceClient;
 
 use crate::files::BINARY;
 
-/// Size of the file in MB; `ANNEAL_LARGE_MB` sets another size.
+/// Size of the file in MB. The variable `ANNEAL_LARGE_MB` sets another size.
 const LARGE_MB: u64 = 200;
 /// Upper limit of the client's memory in MiB.
-const CLIENT_MEMORY: u64 = 100;
+const CLIENT_MEMORY_MIB: u64 = 100;
 /// Upper limit of the server's memory in MiB.
-const SERVER_MEMORY: u64 = 250;
+const SERVER_MEMORY_MIB: u64 = 250;
 
 /// Writes a claw0 log of at least `min_bytes`. Returns the number of its messages.
 fn write_log(path: &std::path::Path, min_bytes: u64) -> i64 {
@@ -33,7 +33,7 @@ fn write_log(path: &std::path::Path, min_bytes: u64) -> i64 {
     messages
 }
 
-/// Waits for the process to succeed, and asserts its memory limit.
+/// Waits for the process to end. Asserts that it succeeded and stayed within its memory limit.
 async fn wait_for_success(name: &str, process: Process) {
     let started = Instant::now();
     let (code, memory) = process.wait_for_exit_with_memory().await;
@@ -43,7 +43,7 @@ async fn wait_for_success(name: &str, process: Process) {
     );
     assert_eq!(code, Some(0), "{name}");
     assert!(
-        memory > 0 && memory <= CLIENT_MEMORY,
+        memory > 0 && memory <= CLIENT_MEMORY_MIB,
         "{name}: {memory} MiB"
     );
 }
@@ -121,5 +121,5 @@ async fn a_conversation_of_200_mb_is_imported_and_exported_in_bounded_memory() {
     }
     let memory = server.peak_memory();
     println!("{megabytes} MB, {messages} messages: at most {memory} MiB in the server");
-    assert!(memory <= SERVER_MEMORY, "{memory} MiB");
+    assert!(memory <= SERVER_MEMORY_MIB, "{memory} MiB");
 }

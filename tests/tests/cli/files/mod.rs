@@ -1,16 +1,17 @@
 //! `anneal import` and `anneal export` of files of other systems.
 //!
 //! - `repeated_import.rs`: imports that run again after a kill, a lost connection or new messages.
-//! - `import_conflicts.rs`: imports beside workers, other files and other logs of the same name.
+//! - `import_conflicts.rs`: imports while a worker runs, of several files, of other logs of the
+//!   same name.
 //! - `growing_log.rs`: a claw0 log that is imported while it grows.
-//! - `broken_files.rs`: files that are broken, oversized or no conversations.
+//! - `broken_files.rs`: files that are broken, have oversized messages or hold no conversation.
 //! - `odd_bytes.rs`: NUL, surrogates, byte order marks and invalid UTF-8 in every text format.
-//! - `openclaw.rs`: sessions as OpenClaw leaves them.
-//! - `pi_oracle.rs`: a context after the import against the messages that pi itself sends.
+//! - `openclaw.rs`: sessions as OpenClaw writes them.
+//! - `pi_oracle.rs`: compares a context after the import with the messages that pi itself sends.
 //! - `export.rs`: an exported conversation is the same when it is imported again.
 //! - `export_pi.rs`: checkpoints and messages in an exported pi session.
-//! - `export_target.rs`: permissions, links and pipes of the output file, and what an interrupted
-//!   export leaves.
+//! - `export_target.rs`: permissions of the output file, links and pipes, what an interrupted
+//!   export leaves, and the order of the checkpoints.
 //! - `large.rs`: memory during the import and export of a conversation of 200 MB.
 
 mod broken_files;

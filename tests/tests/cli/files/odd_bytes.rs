@@ -1,12 +1,13 @@
-//! NUL, line separators, surrogates, byte order marks and invalid UTF-8 in every text format. Texts
-//! are stored byte for byte, and every line that is changed or refused is reported.
+//! `anneal import` of NUL, line separators, surrogates, byte order marks and invalid UTF-8 in every
+//! text format. Valid texts are stored byte for byte, and every line that is changed or refused is
+//! reported.
 
 use anneal_testkit::{ImportFolder, TestApp, pb};
 use serde_json::{Value, json};
 
 use crate::files::BINARY;
 
-/// A line of the format with a user message whose text is this JSON string.
+/// A line of a file in this format: a user message whose text is the JSON string `text`.
 fn line(format: &str, text: &str) -> String {
     match format {
         "claw0" => format!("{{\"type\":\"user\",\"content\":{text},\"ts\":1}}"),

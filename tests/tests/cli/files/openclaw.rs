@@ -1,12 +1,12 @@
-//! Sessions as OpenClaw leaves them: turns that ended in errors, repeated questions, and call ids
-//! with two parts.
+//! `anneal import` of sessions as OpenClaw writes them: with turns that ended in errors, with
+//! repeated questions, and with call ids that consist of two parts.
 
 use anneal_testkit::{ImportFolder, TestApp, pb, pi_message, pi_session};
 use serde_json::{Value, json};
 
 use crate::files::BINARY;
 
-/// A call id as OpenClaw makes it from OpenAI's responses.
+/// A call id as OpenClaw composes it of the two ids in OpenAI's responses.
 const ID: &str = "call_8aBcDeF012|fc_0123456789abcdef0123456789abcdef0123456789abcdef";
 
 fn failed_answer(error: &str) -> Value {
@@ -19,6 +19,7 @@ fn answer(content: &Value) -> Value {
         "provider": "openai", "model": "gpt-5", "usage": {"input": 900, "output": 7}, "stopReason": "stop", "timestamp": 3}})
 }
 
+/// A session whose question is asked three times, because the first two answers failed.
 fn session() -> String {
     let call = json!([{"type": "thinking", "thinking": "Hm.", "thinkingSignature": "rs_1"},
         {"type": "text", "text": "I look.", "textSignature": "msg_1"},
@@ -77,7 +78,7 @@ fn anthropic_ids(messages: &[Value]) -> Ids<'_> {
 }
 
 #[tokio::test]
-async fn an_openclaw_session_is_stored_whole_and_rendered_as_providers_accept_it() {
+async fn an_openclaw_session_is_stored_unchanged_and_rendered_so_that_providers_accept_it() {
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
     imports.folder.file("claw.jsonl", &session());

@@ -1,6 +1,6 @@
-//! The context after `anneal import` of a pi session, against the messages that pi itself sends.
-//! They are the same in the same order, except for listed differences that providers' rules
-//! require.
+//! Compares the context after `anneal import` of a pi session with the messages that pi itself
+//! sends. Both have the same messages in the same order, except for differences that providers'
+//! rules require and that the service reports.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ fn pi_message(message: &Value) -> ComparedMessage {
         .iter()
         .map(|block| match block["type"].as_str().expect("a type") {
             "text" => json!({"text": block["text"]}),
-            "thinking" => json!({"thought": block["thinking"]}),
+            "thinking" => json!({"reasoning": block["thinking"]}),
             "toolCall" => {
                 json!({"call": block["id"], "name": block["name"], "input": block["arguments"]})
             }
@@ -63,7 +63,7 @@ fn context_message(message: &pb::ContextMessage) -> ComparedMessage {
         .iter()
         .map(|part| match part.part.as_ref().expect("a part") {
             Part::Text(part) => json!({"text": part.text}),
-            Part::Reasoning(part) => json!({"thought": part.text}),
+            Part::Reasoning(part) => json!({"reasoning": part.text}),
             Part::ToolUse(part) => {
                 let input: Value = serde_json::from_str(&part.input).expect("pi's inputs are JSON");
                 json!({"call": part.id, "name": part.name, "input": input})
@@ -87,7 +87,7 @@ struct ExpectedContext {
     differences: Differences,
     /// Calls without a result, with the ids of their messages.
     open_calls: Vec<(i64, Value)>,
-    /// The user's last message, if only aborted answers followed it.
+    /// The user's last message, if only empty, aborted answers have followed it.
     last_question: Option<ComparedMessage>,
 }
 
@@ -109,6 +109,7 @@ impl ExpectedContext {
         }
     }
 
+    /// Adds the next message of pi. `aborted` says whether the answer was aborted.
     fn push(&mut self, id: i64, message: ComparedMessage, aborted: bool) {
         if message.role == Role::Tool {
             let index = self
@@ -193,12 +194,12 @@ fn difference_kind(kind: RepairKind, role: Role) -> &'static str {
 
 #[tokio::test]
 async fn the_service_sends_the_same_as_pi_except_for_what_providers_refuse() {
-    let Some(data) = TranscriptFolder::find() else {
+    let Some(transcripts) = TranscriptFolder::find() else {
         return;
     };
-    let pi = data.json("pi-sessions/large-session.v3.context.json");
+    let pi = transcripts.json("pi-sessions/large-session.v3.context.json");
     let pi = pi.as_array().expect("a list of messages");
-    let session = data.path("pi-sessions/large-session.v3.jsonl");
+    let session = transcripts.path("pi-sessions/large-session.v3.jsonl");
     let session = session.to_str().expect("a path");
     let no_triggers = [
         "--token-threshold",

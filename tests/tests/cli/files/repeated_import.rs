@@ -1,5 +1,5 @@
-//! `anneal import` that runs again after a kill, a lost connection or new messages: every message
-//! is stored once.
+//! `anneal import` that is run again: after it was killed, after the file has grown, or unchanged.
+//! It also continues after a lost connection. Every message is stored once.
 
 use anneal_testkit::{
     AnnealBinary, ImportFolder, TcpProxy, TestApp, claw0_session, eventually, json_lines, pb,
@@ -9,7 +9,7 @@ use anneal_testkit::{
 use crate::files::BINARY;
 
 /// A conversation of this many turns in OpenAI's format, as JSON lines with a system prompt.
-fn openai(turns: usize) -> String {
+fn openai_lines(turns: usize) -> String {
     let mut lines = vec![serde_json::json!({"role": "system", "content": "Be brief."})];
     for n in 0..turns {
         lines.push(serde_json::json!({"role": "user", "content": format!("What is the capital of country {n}?")}));
@@ -22,7 +22,7 @@ fn openai(turns: usize) -> String {
 async fn a_second_import_adds_nothing_in_any_format() {
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
-    imports.folder.file("chat.jsonl", &openai(3));
+    imports.folder.file("chat.jsonl", &openai_lines(3));
     imports.folder.file("session.jsonl", &claw0_session(3));
     imports.folder.file(
         "pi.jsonl",
@@ -51,7 +51,7 @@ async fn a_second_import_adds_nothing_in_any_format() {
     };
     assert_eq!(ids(&imports.conversations(&again)), ids(&first));
     assert_eq!(imports.count_conversations().await, 3);
-    imports.folder.file("renamed.jsonl", &openai(3));
+    imports.folder.file("renamed.jsonl", &openai_lines(3));
     imports.import_ok(&["renamed.jsonl"]).await;
     assert_eq!(
         imports.count_conversations().await,
@@ -113,13 +113,16 @@ async fn an_import_of_a_grown_session_adds_only_the_new_messages() {
             .expect("one conversation")
             .as_new_messages()
             .await;
-        assert_eq!(after, whole, "{name}: as if it had been imported at once");
+        assert_eq!(
+            after, whole,
+            "{name}: the same messages as if imported at once"
+        );
         grown.verify().await;
     }
 }
 
 #[tokio::test]
-async fn a_session_that_was_rewritten_or_continued_here_is_refused_with_a_sentence() {
+async fn a_file_that_was_rewritten_or_whose_conversation_has_continued_is_refused_with_a_reason() {
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
     let session = |last: &str| {
@@ -153,7 +156,10 @@ async fn a_session_that_was_rewritten_or_continued_here_is_refused_with_a_senten
     imports.folder.file("pi.jsonl", &pi_session("s1", &more));
     let continued = imports.import(&["pi.jsonl"]).await;
     assert!(
-        continued.code == Some(1) && continued.out.contains("has gone on by itself"),
+        continued.code == Some(1)
+            && continued
+                .out
+                .contains("others have appended to the conversation"),
         "{continued:?}"
     );
     assert_eq!(conversation.messages().await.len(), 3);
@@ -186,7 +192,7 @@ async fn a_conversation_without_tool_messages_is_found_again_and_grows() {
         "I look.",
         "Line 1.",
     ];
-    assert_eq!(texts().await, two, "no calls and no results");
+    assert_eq!(texts().await, two, "tool calls and results are not stored");
     for _ in 0..2 {
         imports.import_ok(&import).await;
         assert_eq!(texts().await, two);
@@ -200,7 +206,7 @@ async fn a_conversation_without_tool_messages_is_found_again_and_grows() {
     conversation.verify().await;
 }
 
-/// Reads the number of messages of the newest conversation.
+/// Reads how many messages the newest conversation has.
 async fn count_messages(imports: &ImportFolder<'_>) -> i64 {
     let listed = imports
         .app
@@ -221,7 +227,7 @@ async fn kill_and_complete(imports: &ImportFolder<'_>, name: &str, kills: usize)
     for _ in 0..kills {
         let before = count_messages(imports).await;
         let killed = anneal.start(&imports.arguments("import", &[name]));
-        eventually("more is stored", async || {
+        eventually("more messages are stored", async || {
             count_messages(imports).await > before
         })
         .await;
@@ -269,7 +275,7 @@ async fn an_import_whose_connection_is_lost_continues_on_another_one() {
         .start(&["import", "--address", &address, "claw.jsonl"]);
     for _ in 0..3 {
         let before = count_messages(&imports).await;
-        eventually("more is stored", async || {
+        eventually("more messages are stored", async || {
             count_messages(&imports).await > before
         })
         .await;
@@ -292,7 +298,7 @@ async fn an_import_whose_connection_is_lost_continues_on_another_one() {
 }
 
 #[tokio::test]
-async fn all_branches_imports_each_branch_of_a_session_as_a_conversation() {
+async fn with_all_branches_each_branch_of_a_session_becomes_a_conversation() {
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
     let mut left = pi_message("assistant", "Left.");
@@ -308,7 +314,7 @@ async fn all_branches_imports_each_branch_of_a_session_as_a_conversation() {
     assert_eq!(
         active[0].texts_by_role().await[1].1,
         "Right.",
-        "the branch of the last entry"
+        "without the option, the branch of the last entry is imported"
     );
     for _ in 0..2 {
         let both = imports.import_ok(&["pi.jsonl", "--all-branches"]).await;

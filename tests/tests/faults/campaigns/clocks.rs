@@ -1,9 +1,9 @@
-//! Clocks that are an hour off, jump or are set back. Only the database's clock decides when a
-//! lease ends, and it may be set back too.
+//! Clocks of servers, workers and PostgreSQL jump by an hour or are set back. Leases end by
+//! PostgreSQL's clock alone.
 
 use std::sync::Arc;
 
-use anneal_testkit::chaos::{Campaign, Clocks, Cluster, Fault, Plan, set_clock_back};
+use anneal_testkit::chaos::{Campaign, Clocks, Cluster, Fault, Plan, run_with_clock_set_back};
 
 use crate::campaigns::{BINARY, CLIENT_EVENTS, assert_kept, runs_here, seed};
 
@@ -37,14 +37,16 @@ async fn every_promise_holds_when_the_databases_clock_is_an_hour_ahead_and_set_b
         return;
     }
     let Some(clocks) = Clocks::find() else { return };
+    // The proxy cuts and delays no commit.
     let campaign = Campaign {
         cut: 0,
         slow: 0,
         ..Campaign::new(BINARY, Plan::of(seed(), &[]))
     };
     let mut cluster = Cluster::start_with(clocks.postgres("database")).await;
+    // The clock is set ahead and back twice.
     assert_kept(
-        &[set_clock_back(&campaign, &mut cluster, &clocks, "database", 2).await],
+        &[run_with_clock_set_back(&campaign, &mut cluster, &clocks, "database", 2).await],
         &["audits", "messages compared"],
     );
 }

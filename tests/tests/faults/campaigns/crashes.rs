@@ -1,5 +1,5 @@
-//! Crashes of PostgreSQL and kills of servers and workers under load: thirty of each in the gate, a
-//! hundred of each at night.
+//! Crashes of PostgreSQL and kills of servers and workers under load: in the gate (`cargo xtask
+//! ci`) about thirty crashes and thirty kills, at night a hundred of both.
 
 use anneal_testkit::{
     chaos::{Campaign, Cluster, Fault, Plan},
@@ -10,12 +10,13 @@ use crate::campaigns::{BINARY, CLIENT_EVENTS, assert_kept, runs_here, seed};
 
 /// Clusters that are tested at the same time.
 const CLUSTERS: u64 = 2;
-/// Immediate stops of each cluster, and kills of its servers and workers, in the gate.
+/// Crashes (immediate stops) of each cluster's PostgreSQL in the gate. Half as many servers and
+/// half as many workers are killed.
 const CRASHES: usize = 16;
-/// The same at night.
+/// [`CRASHES`] at night.
 const NIGHTLY_CRASHES: usize = 50;
-/// Factor for the time between two crashes. With less time, twelve starts of a long job could all
-/// be interrupted, and the job would be given up.
+/// Factor for the number of appends between two crashes. With fewer, twelve starts of a long job
+/// could all be interrupted, and the job would be given up.
 const SLOWER: u64 = 2;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,19 +1,18 @@
 //! Fault campaigns: processes are killed, suspended and cut off under load, and a checker verifies
 //! every promise. docs/reliability.md describes the campaigns and their results.
 //!
-//! - `clocks.rs`: clocks that are an hour off, jump or are set back.
-//! - `crashes.rs`: crashes of PostgreSQL and kills of servers and workers, a hundred of each at
-//!   night.
-//! - `neighbours.rs`: one tenant attacks another.
-//! - `orphans.rs`: jobs whose worker was killed.
+//! - `clocks.rs`: clocks that jump by an hour or are set back.
+//! - `crashes.rs`: PostgreSQL is stopped at once, and servers and workers are killed.
+//! - `neighbors.rs`: one tenant attacks another.
+//! - `orphans.rs`: jobs whose worker was killed or lost its connections.
 //! - `rare.rs`: all other faults: stalls, lost connections, full disks, operators' actions.
 //! - `sabotage.rs`: each promise is broken on purpose, and the checker must notice it.
-//! - `soak.rs`: all faults for as long as `ANNEAL_FAULTS_MINUTES` says.
+//! - `soak.rs`: all faults, for `ANNEAL_FAULTS_MINUTES` minutes.
 //! - `zombies.rs`: workers that are suspended for longer than their leases.
 
 mod clocks;
 mod crashes;
-mod neighbours;
+mod neighbors;
 mod orphans;
 mod rare;
 mod sabotage;
@@ -25,8 +24,8 @@ use anneal_testkit::chaos::Report;
 /// The binary `anneal`.
 const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
 
-/// The seed of a run: `ANNEAL_FAULTS_SEED`, or a fixed one, so that every run of the gate is the
-/// same.
+/// The seed of a run: `ANNEAL_FAULTS_SEED`, or a fixed one, so that every run of the gate (`cargo
+/// xtask ci`) is the same.
 fn seed() -> u64 {
     std::env::var("ANNEAL_FAULTS_SEED")
         .ok()
@@ -41,14 +40,15 @@ fn runs_here() -> bool {
         std::env::var_os("ANNEAL_PG_BIN").is_none() || std::env::var_os("ANNEAL_FAULTS").is_some();
     if !runs {
         println!(
-            "skipped: faults are tested on the installed PostgreSQL; ANNEAL_FAULTS=1 tests them on this one"
+            "skipped: faults are tested on the installed PostgreSQL only; set ANNEAL_FAULTS=1 to test them on that of ANNEAL_PG_BIN"
         );
     }
     runs
 }
 
 /// Events that must happen in every campaign with clients. A campaign without one of them has not
-/// tested what it claims.
+/// tested what it claims. The proxy cuts a connection before a commit arrives at PostgreSQL, or
+/// after the commit was executed.
 const CLIENT_EVENTS: [&str; 17] = [
     "acknowledged",
     "appends in pieces",
@@ -81,7 +81,7 @@ fn assert_kept(reports: &[Report], required: &[&str]) {
             .collect();
         assert!(
             missing.is_empty(),
-            "seed {}: never done: {missing:?}",
+            "seed {}: these events never happened: {missing:?}",
             report.seed
         );
     }

@@ -1,14 +1,15 @@
-//! Jobs whose worker was killed: other workers run them in time, and a job that kills every worker
-//! is given up.
+//! Orphans are jobs whose worker was killed or lost its connections: other workers run them in
+//! time. A job that kills every worker is given up.
 
 use std::time::Duration;
 
 use anneal_testkit::chaos::{
-    Campaign, Cluster, Plan, orphan_jobs, run_poison_job, silence_connections,
+    Campaign, Cluster, Plan, run_poison_job, run_with_killed_workers, run_with_silent_connections,
 };
 
 use crate::campaigns::{BINARY, assert_kept, runs_here, seed};
 
+/// A campaign with three workers and no clients. The proxy cuts and delays no commit.
 fn campaign_without_clients() -> Campaign {
     let plan = Plan::of(seed(), &[]);
     Campaign {
@@ -27,7 +28,8 @@ async fn jobs_of_killed_workers_run_again_within_twenty_seconds() {
     if !runs_here() {
         return;
     }
-    let orphans = orphan_jobs(&campaign_without_clients(), &mut Cluster::start(&[]).await).await;
+    let orphans =
+        run_with_killed_workers(&campaign_without_clients(), &mut Cluster::start(&[]).await).await;
     let percentile = |percent: usize| orphans.after[(orphans.after.len() - 1) * percent / 100];
     println!(
         "{} orphans ran again after {:?} (p50), {:?} (p99), {:?} at most",
@@ -39,7 +41,7 @@ async fn jobs_of_killed_workers_run_again_within_twenty_seconds() {
     assert_kept(&[orphans.report], &["audits", "checkpoints by the model"]);
     assert!(
         orphans.after.len() >= 20,
-        "both workers had unfinished summaries: {:?}",
+        "the two killed workers left fewer than 20 jobs, which ran again after {:?}",
         orphans.after
     );
     assert!(
@@ -47,6 +49,7 @@ async fn jobs_of_killed_workers_run_again_within_twenty_seconds() {
         "{:?}",
         orphans.after
     );
+    // The slowest one percent may take up to 30 s.
     assert!(
         percentile(100) <= Duration::from_secs(30),
         "{:?}",
@@ -61,7 +64,7 @@ async fn jobs_end_when_their_connections_go_silent_without_being_closed() {
     }
     let cluster = &mut Cluster::start(&[("max_connections", "300")]).await;
     assert_kept(
-        &[silence_connections(&campaign_without_clients(), cluster).await],
+        &[run_with_silent_connections(&campaign_without_clients(), cluster).await],
         &["audits", "checkpoints by the model"],
     );
 }

@@ -1,8 +1,8 @@
-//! All other faults: processes and connections that stop working without ending, missing resources,
-//! and operators' actions.
+//! Faults that the other campaigns do not inject: processes and connections that stop working
+//! without ending, missing resources, and operators' actions.
 
 use anneal_testkit::chaos::{
-    Campaign, Cluster, Fault, Plan, fill_disk, promote_standby, run_behind_pooler,
+    Campaign, Cluster, Fault, Plan, run_behind_pooler, run_on_full_disk, run_with_promoted_standby,
 };
 
 use crate::campaigns::{BINARY, CLIENT_EVENTS, assert_kept, runs_here, seed};
@@ -27,6 +27,7 @@ async fn every_promise_holds_under_stalls_silent_connections_and_missing_resourc
     ];
     let campaign = Campaign::new(BINARY, Plan::of(seed(), &faults));
     println!("{}", campaign.plan);
+    // The four kinds of failure that `Fault::Storm` makes the model return.
     let storms = [
         "storms of refusals",
         "storms of errors",
@@ -52,14 +53,15 @@ async fn a_promoted_standby_has_every_acknowledged_append_while_the_old_primary_
     if !runs_here() {
         return;
     }
-    // No readers, because they would read the old primary's data.
+    // No readers, because they would read from the old primary, which lacks newer messages. The
+    // proxy cuts no commit.
     let campaign = Campaign {
         chatting: 0,
         readers: 0,
         cut: 0,
         ..Campaign::new(BINARY, Plan::of(seed(), &[]))
     };
-    let report = promote_standby(
+    let report = run_with_promoted_standby(
         &campaign,
         &mut Cluster::start(&[("max_connections", "200")]).await,
     )
@@ -109,7 +111,7 @@ async fn a_full_disk_stops_writes_and_loses_nothing() {
         return;
     }
     let campaign = Campaign::new(BINARY, Plan::of(seed(), &[]));
-    match fill_disk(&campaign).await {
+    match run_on_full_disk(&campaign).await {
         Some(report) => assert_kept(
             &[report],
             &[

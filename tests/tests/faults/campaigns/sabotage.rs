@@ -20,9 +20,9 @@ const SUMMARY_SLOWDOWN: u64 = 20;
 /// Clusters that are tested at the same time.
 const CLUSTERS: usize = 2;
 
-/// The campaign for a sabotage. A lost lease shows only with a stalled worker, after twenty
-/// seconds. Three sabotages show only in summaries, of which a slow machine makes few between two
-/// crashes. All others show under crashes.
+/// The campaign for a sabotage, or without one. `no_lease_token` shows only when a worker stalls
+/// for longer than its lease, about twenty seconds. Three sabotages show only in summaries, of
+/// which a slow machine makes few between two crashes. All others show under crashes.
 fn campaign(sabotage: Option<&'static Sabotage>, seed: u64) -> Campaign {
     let crashes = [
         (Fault::StopDatabase, 6),
@@ -45,8 +45,8 @@ fn campaign(sabotage: Option<&'static Sabotage>, seed: u64) -> Campaign {
     }
 }
 
-/// Runs the sabotages of the queue one after the other on one cluster. Returns a sentence for each
-/// that was not noticed as it should be.
+/// Runs the campaigns of the queue one after the other on one cluster: one for each sabotage, and
+/// one without sabotage (`None`). Returns a sentence for each wrong outcome.
 async fn run_sabotages(queue: &Mutex<Vec<Option<&'static Sabotage>>>) -> Vec<String> {
     // A long delay of the WAL writer, so that a crash loses commits that did not wait for the disk.
     let mut cluster = Cluster::start(&[("wal_writer_delay", "2s")]).await;
@@ -80,13 +80,17 @@ async fn run_sabotages(queue: &Mutex<Vec<Option<&'static Sabotage>>>) -> Vec<Str
                     failures.push(format!("{name} was noticed only after {took:?}"));
                 }
                 if !promises.contains(&finding.promise) {
-                    failures.push(format!("{name} was noticed as another promise: {finding}"));
+                    failures.push(format!(
+                        "with {name}, another promise was found broken first: {finding}"
+                    ));
                 }
             }
             (Some(Sabotage { name, .. }), Err(report)) => {
                 failures.push(format!("{name} was not noticed: {report}"));
             }
-            (None, Ok(finding)) => failures.push(format!("without sabotage: {finding}")),
+            (None, Ok(finding)) => {
+                failures.push(format!("a promise is broken without sabotage: {finding}"));
+            }
             (None, Err(report)) => println!("without sabotage: {report}"),
         }
     }

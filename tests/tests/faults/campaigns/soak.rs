@@ -1,4 +1,4 @@
-//! All faults for as long as `ANNEAL_FAULTS_MINUTES` says: `make soak`.
+//! All faults, for `ANNEAL_FAULTS_MINUTES` minutes. `make soak` runs it.
 
 use std::{
     sync::Arc,
@@ -12,18 +12,19 @@ use crate::campaigns::{BINARY, CLIENT_EVENTS, assert_kept};
 
 /// Clusters that are tested at the same time.
 const CLUSTERS: u64 = 2;
-/// Immediate stops of PostgreSQL, and kills of servers and of workers, for each cluster in a round.
+/// Immediate stops of each cluster's PostgreSQL in a round.
 const STOPS: usize = 60;
+/// Kills of each cluster's servers in a round, and as many of its workers.
 const KILLS: usize = 30;
 /// How long a transaction holds one snapshot.
 const SNAPSHOT: Duration = Duration::from_mins(2);
-/// Factor for the number of appends between two faults, compared with the gate. With less time, a
-/// long job could be interrupted twelve times and given up.
+/// Factor for the number of appends between two faults, compared with the other campaigns. With
+/// less time, a long job could be interrupted twelve times and given up.
 const SLOWER: u64 = 2;
-/// Immediate stops, and kills, that an hour must reach.
-const IN_AN_HOUR: u64 = 1_000;
+/// A soak of an hour or more must make at least this many immediate stops, and as many kills.
+const MIN_IN_AN_HOUR: u64 = 1_000;
 
-/// Mostly crashes, and each other fault once.
+/// The faults of a round, and how often each is injected: mostly crashes, each other fault once.
 fn faults() -> Vec<(Fault, usize)> {
     let often = [
         (Fault::StopDatabase, STOPS),
@@ -45,7 +46,7 @@ async fn every_promise_holds_under_all_faults_for_the_given_minutes() {
         .ok()
         .and_then(|minutes| minutes.parse().ok());
     let Some(minutes) = minutes else {
-        println!("skipped: ANNEAL_FAULTS_MINUTES says how long");
+        println!("skipped: set ANNEAL_FAULTS_MINUTES to the number of minutes");
         return;
     };
     let fixed: Option<u64> = std::env::var("ANNEAL_FAULTS_SEED")
@@ -78,7 +79,7 @@ async fn every_promise_holds_under_all_faults_for_the_given_minutes() {
         .into_iter()
         .chain(["sessions rotated"])
     {
-        assert!(total.count(event) > 0, "never done: {event}");
+        assert!(total.count(event) > 0, "this event never happened: {event}");
     }
     let kills = total.count(Fault::KillServer.name()) + total.count(Fault::KillWorker.name());
     for (what, count) in [
@@ -86,8 +87,8 @@ async fn every_promise_holds_under_all_faults_for_the_given_minutes() {
         ("kills", kills),
     ] {
         assert!(
-            minutes < 60 || count >= IN_AN_HOUR,
-            "{count} {what} in an hour"
+            minutes < 60 || count >= MIN_IN_AN_HOUR,
+            "only {count} {what} in {minutes} minutes"
         );
     }
 }

@@ -1,12 +1,13 @@
 //! Workers that are suspended for longer than their leases and then resume.
 
-use anneal_testkit::chaos::{Campaign, Cluster, Plan, stall_workers};
+use anneal_testkit::chaos::{Campaign, Cluster, Plan, run_with_suspended_workers};
 
 use crate::campaigns::{BINARY, assert_kept, runs_here, seed};
 
 /// How often a worker is suspended and resumed; `ANNEAL_ZOMBIES` sets another number.
 const STALLS: usize = 30;
 
+/// A campaign whose proxy cuts and delays no commit.
 fn campaign() -> Campaign {
     Campaign {
         workers: 6,
@@ -27,7 +28,7 @@ async fn workers_that_resume_after_their_leases_ended_change_nothing() {
         .ok()
         .and_then(|times| times.parse().ok())
         .unwrap_or(STALLS);
-    let report = stall_workers(
+    let report = run_with_suspended_workers(
         &campaign(),
         &mut Cluster::start(&[("max_connections", "300")]).await,
         times,

@@ -83,7 +83,7 @@ async fn list_boundaries(conversation: &TestConversation<'_>) -> Vec<(i64, bool)
         .collect()
 }
 
-/// Runs all jobs. No job may be left, and the context must cover every message.
+/// Runs all jobs. Afterwards no job may be left, and the context must cover every message.
 async fn run_jobs_and_check_context(conversation: &TestConversation<'_>) {
     conversation.app.run_jobs_until_idle().await;
     assert!(list_jobs(conversation).await.is_empty());
@@ -102,7 +102,7 @@ async fn a_separator_that_comes_after_a_checkpoint_invalidates_it() {
     let draft = draft_checkpoint(&app, &job).await;
     let held = app.hold_lock(LOCK_JOBS, conversation.uuid()).await;
     let (committed, separator, ()) = tokio::join!(
-        // It has stored the checkpoint and waits for the job's row.
+        // The commit has stored the checkpoint and waits for the job's row.
         app.store.commit_checkpoint(&job, &draft),
         async {
             app.wait_for_lock_waiters(1).await;
@@ -172,7 +172,8 @@ const SAME_CHECKPOINT: &str = "insert into ai_conversation_checkpoint (tenant_id
     select tenant_id, conversation_id, 1, 8, 'said', 1, 2, '', 1, 1, '', 2, 1, 1, 1, '', 0
     from ai_conversation where conversation_id = $1";
 
-/// Claims the job for one worker, which loses it to a second worker. Both have the same draft.
+/// Claims the job for one worker, which then loses it to a second worker. Returns both claims and
+/// the draft that both workers have.
 async fn claim_twice(app: &TestApp) -> ([ClaimedJob; 2], CheckpointDraft) {
     let late = claim_job(app, JobKind::Checkpoint).await;
     let draft = draft_checkpoint(app, &late).await;
@@ -192,8 +193,8 @@ async fn a_checkpoint_without_a_lease_is_rolled_back_although_it_comes_first() {
     let ([late, holder], draft) = claim_twice(&app).await;
     let held = app.hold_lock(SAME_CHECKPOINT, conversation.uuid()).await;
     let (late_commit, committed, ()) = tokio::join!(
-        // It has locked the conversation and waits to store the checkpoint. It checks its lease
-        // after that.
+        // This commit has locked the conversation and waits to store the checkpoint. Only then does
+        // it check its lease.
         app.store.commit_checkpoint(&late, &draft),
         async {
             app.wait_for_lock_waiters(1).await;

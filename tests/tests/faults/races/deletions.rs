@@ -25,7 +25,7 @@ async fn delete_conversation(conversation: &TestConversation<'_>) {
         .expect("deletes");
 }
 
-/// Creates a conversation with a large message, claims the job that summarises it, and returns the
+/// Creates a conversation with a large message, claims the job that summarizes it, and returns the
 /// summary to be recorded.
 async fn claim_summary_job(app: &TestApp) -> (TestConversation<'_>, ClaimedJob, MessageSummary) {
     let policy = pb::Policy {
@@ -62,7 +62,7 @@ async fn a_summary_that_comes_before_a_deletion_is_deleted() {
     let held = app.hold_lock(LOCK_JOBS, conversation.uuid()).await;
     let summaries = [summary];
     let (recorded, (), ()) = tokio::join!(
-        // It has stored the summary and waits for the job's row.
+        // The worker has stored the summary and waits for the job's row.
         app.store.record_summaries(&job, &summaries, false),
         async {
             app.wait_for_lock_waiters(1).await;
@@ -84,8 +84,8 @@ async fn a_summary_that_comes_after_a_deletion_leaves_nothing_behind() {
     let held = app.hold_lock(LOCK_JOBS, conversation.uuid()).await;
     let summaries = [summary];
     let part = [7; 32];
-    let ((), recorded, kept, ()) = tokio::join!(
-        // It has deleted the messages and waits for the job's row.
+    let ((), recorded, partial, ()) = tokio::join!(
+        // The deletion has deleted the messages and waits for the job's row.
         delete_conversation(&conversation),
         async {
             app.wait_for_lock_waiters(1).await;
@@ -111,8 +111,8 @@ async fn a_summary_that_comes_after_a_deletion_leaves_nothing_behind() {
         matches!(recorded, Err(StoreError::NotFound(_))),
         "{recorded:?}"
     );
-    // Its result does not matter: no row may be stored.
-    drop(kept);
+    // Whether the partial summary is refused does not matter, only that no row is stored.
+    drop(partial);
     assert_eq!(count_rows_left(&conversation).await, 0);
     let late = app.store.store_summaries(&job, &summaries).await;
     assert!(matches!(late, Err(StoreError::NotFound(_))), "{late:?}");

@@ -1,8 +1,8 @@
 //! Races between two operations on the same rows, most of them in both orders. The test holds a
-//! lock
-//! that the first operation needs in the middle of its transaction and waits until PostgreSQL shows
-//! the operation waiting. Then it starts the second operation, waits until that one waits too (or
-//! has ended without waiting), and releases the lock. The order is the same in every run.
+//! lock that the first operation needs in the middle of its transaction, and waits until PostgreSQL
+//! shows that the operation waits for the lock. Then the test starts the second operation, waits
+//! until that one waits too (or has ended without waiting), and releases the lock. So the order is
+//! the same in every run.
 //!
 //! - `checkpoints.rs`: the commit of a checkpoint against separators, other checkpoints and
 //!   imports.
@@ -39,9 +39,9 @@ const CALLER: Caller = Caller::of(TenantId::DEFAULT);
 
 /// Claims the due jobs of a kind, as a worker does.
 async fn claim_due_jobs(app: &TestApp, kind: JobKind) -> Vec<ClaimedJob> {
-    let nobody = TenantId(Uuid::nil());
+    let before_all_tenants = TenantId(Uuid::nil());
     app.store
-        .claim_jobs(kind, 100, 100, nobody, "by hand", &[])
+        .claim_jobs(kind, 100, 100, before_all_tenants, "by hand", &[])
         .await
         .expect("claims")
         .jobs

@@ -10,7 +10,9 @@ use crate::races::{
     insert_dead_job, list_jobs,
 };
 
-const LOST: fn(&StoreError) -> bool = |error| matches!(error, StoreError::LeaseLost);
+fn is_lease_lost(error: &StoreError) -> bool {
+    matches!(error, StoreError::LeaseLost)
+}
 
 #[tokio::test]
 async fn an_append_that_comes_after_a_finish_queues_a_new_job() {
@@ -21,7 +23,8 @@ async fn an_append_that_comes_after_a_finish_queues_a_new_job() {
     let counted = count_messages(&app, &job).await;
     let held = app.hold_lock(LOCK_JOBS, conversation.uuid()).await;
     let (finished, appended, ()) = tokio::join!(
-        // It has locked the conversation and written the counts. It waits for the job's row.
+        // The worker has locked the conversation and written the counts. It waits for the job's
+        // row.
         app.store.record_counts_of_one(&counted),
         async {
             app.wait_for_lock_waiters(1).await;
@@ -51,7 +54,7 @@ async fn a_finish_that_comes_after_an_append_leaves_the_job_waiting() {
     let counted = count_messages(&app, &job).await;
     let held = app.hold_lock(LOCK_JOBS, conversation.uuid()).await;
     let (appended, finished, ()) = tokio::join!(
-        // It has stored the message and waits for the job's row.
+        // The append has stored the message and waits for the job's row.
         conversation.append("c").send(),
         async {
             app.wait_for_lock_waiters(1).await;
@@ -80,8 +83,8 @@ async fn a_finish_that_comes_after_an_append_leaves_the_job_waiting() {
     run_jobs_and_check_counts(&conversation).await;
 }
 
-/// Creates a conversation and claims a checkpoint job of it.
-async fn claim_needless_checkpoint(
+/// Creates a conversation, requests its compaction and claims the checkpoint job.
+async fn create_and_claim_checkpoint_job(
     app: &TestApp,
 ) -> (TestConversation<'_>, anneal_store::ClaimedJob) {
     let conversation = app.conversation().await;
@@ -108,7 +111,7 @@ async fn request_compaction(conversation: &TestConversation<'_>) {
 #[tokio::test]
 async fn a_compaction_asked_for_after_a_finish_without_results_is_not_lost() {
     let app = TestApp::start().await;
-    let (conversation, job) = claim_needless_checkpoint(&app).await;
+    let (conversation, job) = create_and_claim_checkpoint_job(&app).await;
     // Finishing takes no lock on the conversation. Only the job's row orders the two operations.
     insert_dead_job(&conversation, JobKind::Checkpoint).await;
     let held = app.hold_lock(LOCK_DEAD_JOBS, conversation.uuid()).await;
@@ -135,7 +138,7 @@ async fn a_compaction_asked_for_after_a_finish_without_results_is_not_lost() {
 #[tokio::test]
 async fn a_compaction_asked_for_before_a_finish_without_results_is_not_lost() {
     let app = TestApp::start().await;
-    let (conversation, job) = claim_needless_checkpoint(&app).await;
+    let (conversation, job) = create_and_claim_checkpoint_job(&app).await;
     let held = app.hold_lock(LOCK_JOBS, conversation.uuid()).await;
     let ((), finished, ()) = tokio::join!(
         request_compaction(&conversation),
@@ -188,9 +191,9 @@ async fn a_rescue_skips_a_job_that_is_being_finished() {
     run_jobs_and_check_counts(&conversation).await;
 }
 
-/// Creates two conversations with running jobs whose leases have ended. The first job has used all
-/// its attempts and has a dead row already. A rescue that waits for the dead row, which the test
-/// locks, has locked both jobs.
+/// Creates two conversations, each with a running job whose lease has ended. The first job has used
+/// all its attempts and has a row in `ai_job_dead` already. The test locks that row: a rescue that
+/// waits for it has locked both jobs.
 async fn create_two_orphan_jobs(app: &TestApp) -> (TestConversation<'_>, TestConversation<'_>) {
     let (first, second) = (app.conversation().await, app.conversation().await);
     first.turn("a", "b").await;
@@ -217,9 +220,10 @@ async fn a_finish_that_comes_after_a_rescue_writes_nothing() {
         .expect("is claimed");
     let counted = count_messages(&app, job).await;
     end_leases(&app).await;
-    let starts = sqlx::query("update ai_job set attempts = $1 where conversation_id = $2")
+    // The rescue locks both jobs, and then waits for the row in `ai_job_dead` that the test locks.
+    let exhaust = sqlx::query("update ai_job set attempts = $1 where conversation_id = $2")
         .bind(MAX_ATTEMPTS);
-    starts
+    exhaust
         .bind(exhausted.uuid())
         .execute(&mut app.db().await)
         .await
@@ -244,7 +248,7 @@ async fn a_finish_that_comes_after_a_rescue_writes_nothing() {
             dead: 1
         }
     );
-    assert!(finished.as_ref().is_err_and(LOST), "{finished:?}");
+    assert!(finished.as_ref().is_err_and(is_lease_lost), "{finished:?}");
     assert_eq!(
         count_uncounted_messages(&conversation).await,
         2,
@@ -253,7 +257,7 @@ async fn a_finish_that_comes_after_a_rescue_writes_nothing() {
     assert_eq!(
         list_jobs(&conversation).await,
         [(Kind::CountTokens, State::Waiting, 1)],
-        "attempts are kept"
+        "the rescue keeps the number of attempts"
     );
     run_jobs_and_check_counts(&conversation).await;
 }

@@ -3,8 +3,8 @@
 use anneal_testkit::{LOCK_JOBS, TestApp, TestConversation, pb, status_details, user};
 use uuid::Uuid;
 
-/// This conversation on a second server. One server runs the appends to a conversation one
-/// after the other, so that they would not race.
+/// This conversation, called through a second server. Two appends through one server would not
+/// race: a server runs the appends to a conversation one after the other.
 fn on_second_server<'a>(
     second: &'a TestApp,
     conversation: &TestConversation<'_>,
@@ -24,7 +24,7 @@ async fn an_append_repeated_while_it_is_stored_waits_and_returns_the_same() {
     let held = app.hold_lock(LOCK_JOBS, conversation.uuid()).await;
     let messages = || vec![user("c"), user("d")];
     let (first, again, ()) = tokio::join!(
-        // It has stored the messages and waits for the job's row.
+        // The first append has stored the messages and waits for the job's row.
         conversation.append_all(messages()).request_id("r").send(),
         async {
             app.wait_for_lock_waiters(1).await;
@@ -82,7 +82,7 @@ async fn an_append_repeated_after_the_first_was_rolled_back_is_stored() {
     let conversation = app.conversation().await;
     conversation.turn("a", "b").await;
     let id = conversation.uuid();
-    // The first attempt, as a server that dies leaves it: uncommitted, then rolled back.
+    // The first append of a server that dies: not committed, then rolled back.
     let first =
         "insert into ai_message (tenant_id, conversation_id, message_id, role, turn, token_estimate, text_bytes,
             content, content_digest, request_id, request_digest, request_messages)

@@ -58,7 +58,7 @@ async fn a_stalled_worker_does_not_hold_a_job_that_was_queued_again() {
             matches!(finished, Err(StoreError::LeaseLost)),
             "{finished:?}"
         );
-        let failed = app.store.fail_job(&stalled, "it was long ago", 0, 1).await;
+        let failed = app.store.fail_job(&stalled, "failed too late", 0, 1).await;
         assert!(matches!(failed, Err(StoreError::LeaseLost)), "{failed:?}");
         assert_eq!(
             app.store
@@ -72,7 +72,7 @@ async fn a_stalled_worker_does_not_hold_a_job_that_was_queued_again() {
             .await
             .expect("is answered");
         app.store
-            .defer_job(&stalled, "it was long ago", 0)
+            .defer_job(&stalled, "failed too late", 0)
             .await
             .expect("is answered");
         let attempts = i32::from(state == State::Running);
@@ -168,7 +168,8 @@ async fn a_recreated_conversation_gets_no_counts_or_summaries_of_the_deleted_one
         .record_counts_of_one(&fresh)
         .await
         .expect("has the lease");
-    // A summary of the deleted conversation's message.
+    // A summary of the deleted conversation's message is refused for a job of another kind, and for
+    // a summary job whose lease has ended.
     let summary_job = claim_job(&app, JobKind::SummarizeMessages).await;
     let summaries = [MessageSummary {
         message: MessageId(1),

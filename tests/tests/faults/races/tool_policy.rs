@@ -13,7 +13,8 @@ fn messages(answer: &str) -> Vec<pb::NewMessage> {
     vec![call("a", "{}"), result("a", "a boat"), assistant(answer)]
 }
 
-/// Appends while another transaction changes the setting, which it commits once the append waits.
+/// Appends while another transaction changes the setting. That transaction commits once the append
+/// waits.
 async fn append_during_change(
     conversation: &TestConversation<'_>,
     change: &'static str,
@@ -34,7 +35,7 @@ async fn append_during_change(
 #[tokio::test]
 async fn an_append_that_waits_is_stored_under_the_setting_that_is_in_force_then() {
     let app = TestApp::start().await;
-    // Short appends share a statement, long ones do not.
+    // Short appends share a statement with others, long ones do not.
     for answer in [String::from("A boat."), prose(0, 2_000)] {
         let conversation = app.conversation().await;
         let appended = append_during_change(&conversation, KEEP_NO_TOOLS, &answer).await;

@@ -51,6 +51,7 @@ impl SimulatedConversation<'_> {
         pairs
     }
 
+    /// Performs `Operation::Append` and compares the answer with the expected one.
     pub(crate) async fn append(
         &mut self,
         request: Option<u8>,
@@ -60,7 +61,7 @@ impl SimulatedConversation<'_> {
         // With a request id, the same parameters always make the same message.
         let number = request.map_or(self.messages.len() + 10, usize::from);
         let unanswered = request.is_none().then(|| self.unanswered_call()).flatten();
-        // While a call has no result, a result replaces a further call of kind CALL.
+        // While a call has no result, that result is appended instead of a further call.
         let body = if body == CALL && unanswered.is_some() {
             RESULT
         } else {
@@ -107,8 +108,8 @@ impl SimulatedConversation<'_> {
         Ok(())
     }
 
-    /// Checks the ids of an append and adds its messages to the expected ones. A policy may leave
-    /// out the tool messages.
+    /// Checks the ids that an append returned, and adds its messages to the expected ones. Tool
+    /// messages are expected only if the policy stores them.
     fn record_append(
         &mut self,
         request: Option<u8>,

@@ -50,8 +50,10 @@ pub(crate) struct SimulatedConversation<'a> {
     pub(crate) app: &'a TestApp,
     pub(crate) db: &'a mut PgConnection,
     pub(crate) id: ConversationId,
+    /// Number of its policy.
     pub(crate) policy: u8,
-    /// Request id of its creation. It always yields the same conversation id.
+    /// The request id of the conversation's creation. One request id always makes the same
+    /// conversation id.
     create_request_id: String,
     /// The messages that must be stored, in order.
     pub(crate) messages: Vec<pb::NewMessage>,
@@ -192,11 +194,11 @@ impl<'a> SimulatedConversation<'a> {
     }
 
     async fn insert_separator(&mut self, request: Option<u8>) -> Result<(), Violation> {
-        let name = request.map(|id| format!("s{id}"));
+        let request_id = request.map(|id| format!("s{id}"));
         let inserted = self
             .app
             .store
-            .insert_separator(CALLER, self.id, name.as_deref(), None)
+            .insert_separator(CALLER, self.id, request_id.as_deref(), None)
             .await;
         let after = inserted
             .map_err(|error| format!("no separator: {error}"))?
@@ -204,7 +206,7 @@ impl<'a> SimulatedConversation<'a> {
         let earlier = request.and_then(|id| self.separator_requests.get(&id).copied());
         if after != earlier.unwrap_or(self.last_message_id()) {
             return Err(format!(
-                "a separator was inserted after {after}, requested at {}",
+                "a separator was inserted after message {after}, and requested when message {} was the last",
                 self.last_message_id()
             ));
         }
@@ -252,7 +254,8 @@ impl<'a> SimulatedConversation<'a> {
         let before = self.read_last_checkpoint().await;
         self.app.run_jobs_until_idle().await;
         let after = self.read_last_checkpoint().await;
-        // A checkpoint that another worker has begun was planned from the messages of that time.
+        // A checkpoint of a suspended worker was planned from the messages of an earlier time, so
+        // that it is not checked.
         if after == before || !self.summarizing_workers.is_empty() {
             return Ok(());
         }
@@ -270,17 +273,24 @@ impl<'a> SimulatedConversation<'a> {
     }
 
     async fn claim_counting_jobs(&mut self) -> Result<(), Violation> {
-        let nobody = TenantId(Uuid::nil());
+        let before_all_tenants = TenantId(Uuid::nil());
         let claim = self
             .app
             .store
-            .claim_jobs(JobKind::CountTokens, 10, 10, nobody, "by hand", &[])
+            .claim_jobs(
+                JobKind::CountTokens,
+                10,
+                10,
+                before_all_tenants,
+                "by hand",
+                &[],
+            )
             .await
             .expect("claims");
         for job in claim.jobs {
             if job.conversation != self.id && !self.others.is_imported(job.conversation) {
                 return Err(format!(
-                    "claimed a job of {}, which has none",
+                    "claimed a job of {}, which must have none",
                     job.conversation
                 ));
             }
@@ -409,7 +419,7 @@ impl<'a> SimulatedConversation<'a> {
             summarizer,
             running,
         } = self.summarizing_workers.remove(index);
-        // This summary and all later ones of the worker.
+        // Releases this summary and all later ones of the worker.
         for _ in 0..1_000 {
             summarizer.release_one();
         }
@@ -468,13 +478,15 @@ impl<'a> SimulatedConversation<'a> {
         }
     }
 
-    /// Ends the leases of all workers and runs the jobs on another worker until none is left.
+    /// Ends the leases of all workers and runs the jobs on another worker, until no job is left or
+    /// for 20 rounds. [`invariants::check_after_all_jobs`] reports the jobs that are left then.
     pub(crate) async fn finish_all_jobs(&mut self) {
         for _ in 0..20 {
             let states = self.end_leases_and_waits().await;
             if states.is_empty() {
                 return;
             }
+            // 1: running.
             if states.contains(&1) {
                 self.app.store.rescue_jobs(100).await.expect("rescues");
             }

@@ -1,6 +1,8 @@
-//! The invariants. [`check`] runs after every operation: it checks rows and jobs and is fast.
-//! [`check_closely`] and [`check_all`] take several times as long: they run after one operation of
-//! a list and at its end.
+//! The invariants.
+//!
+//! - [`check`] runs after every operation. It checks rows and jobs and is fast.
+//! - [`check_closely`] runs after one operation of each list and takes several times as long.
+//! - [`check_all`] runs after the last operation of a list. It takes longest.
 
 use anneal_core::{job::JobKind, policy::PolicyOverrides, trigger};
 use anneal_testkit::{Built, Rendered, pb};
@@ -12,7 +14,7 @@ use crate::simulation::{
     stored_rows::{self, StoredRows},
 };
 
-/// A token budget that most contexts exceed. The newest message alone may need as much.
+/// A token budget that most whole contexts exceed. It is enough for the newest message alone.
 const BUDGET: u64 = 900;
 
 /// Number of context variants: each provider format, whole and within the budget.
@@ -62,8 +64,8 @@ pub(crate) async fn check_all(
     Ok(rows)
 }
 
-/// Callers read the appended messages without gaps, in order and byte for byte, and exact token
-/// counts.
+/// Checks that callers read the appended messages without gaps, in order and byte for byte, and
+/// that token counts are exact.
 async fn check_messages(simulated: &mut SimulatedConversation<'_>) -> Result<(), Violation> {
     let conversation = simulated.app.conversation_by_id(&simulated.id.to_string());
     let stored = conversation.messages().await;
@@ -94,7 +96,8 @@ async fn check_messages(simulated: &mut SimulatedConversation<'_>) -> Result<(),
     ))
 }
 
-/// `Store::verify` finds no violation: promises 3, 6, 7, 12, and all totals.
+/// Checks that `Store::verify` finds no broken promise and no wrong total. The numbers of the
+/// promises are those of `Violation.promise` in the proto.
 async fn verify(simulated: &SimulatedConversation<'_>) -> Result<(), Violation> {
     let verified = simulated
         .app
@@ -114,7 +117,7 @@ async fn verify(simulated: &SimulatedConversation<'_>) -> Result<(), Violation> 
     }
 }
 
-/// All due work has a job.
+/// Checks that all due work has a job.
 async fn check_due_jobs(
     simulated: &SimulatedConversation<'_>,
     rows: &StoredRows,
@@ -159,7 +162,8 @@ fn build_request(variant: u8) -> pb::BuildContextRequest {
     }
 }
 
-/// The manifest lists every message once, and the context starts after the boundary.
+/// Builds the neutral context, which has no provider's format. Checks that its manifest lists every
+/// message once, and that it starts after the boundary.
 async fn check_neutral_context(
     simulated: &SimulatedConversation<'_>,
     rows: &StoredRows,
@@ -174,8 +178,8 @@ async fn check_neutral_context(
     check_boundary(rows.boundary, &built)
 }
 
-/// Checks a context in this variant: its manifest, its boundary, and that its provider accepts it. An
-/// empty context is checked in the neutral format.
+/// Checks the context of this variant: its manifest, its boundary, and that the provider accepts
+/// it. An empty context is checked in the neutral format, because no provider accepts an empty one.
 async fn check_context(
     simulated: &SimulatedConversation<'_>,
     rows: &StoredRows,
@@ -200,12 +204,13 @@ fn check_boundary(boundary: i64, built: &pb::BuildContextResponse) -> Result<(),
         return Ok(());
     }
     Err(format!(
-        "the context starts after {}, not after {boundary}",
+        "the context starts after message {}, not after {boundary}",
         built.boundary_message_id
     ))
 }
 
-/// Builds a context as a caller does, so that the service records its prefix, and checks it.
+/// Builds a context as a caller does, not as a dry run, so that the service records its prefix.
+/// Checks the context.
 pub(crate) async fn build_and_check_context(
     simulated: &SimulatedConversation<'_>,
     variant: u8,
@@ -245,8 +250,9 @@ fn check_manifest(
     ))
 }
 
-/// Builds a context that its provider must accept: every call has its result, and every result its
-/// call, also within a small budget, which must keep the user's newest message.
+/// Builds a context and checks that its provider accepts it: every call has its result, and every
+/// result its call. The context must fit its budget, if it has one, and must have the user's newest
+/// message, unless the context starts after it.
 async fn check_provider_request(
     simulated: &SimulatedConversation<'_>,
     ask: pb::BuildContextRequest,
@@ -256,7 +262,7 @@ async fn check_provider_request(
     check_manifest(simulated, &built.0)?;
     if budget_tokens.is_some_and(|budget| built.0.total_tokens > budget) {
         return Err(format!(
-            "{} tokens of {BUDGET} in {format:?}",
+            "the context in {format:?} has {} tokens, the budget is {BUDGET}",
             built.0.total_tokens
         ));
     }
@@ -269,7 +275,7 @@ async fn check_provider_request(
         && built.representation(newest).0 == pb::Representation::Dropped
     {
         return Err(format!(
-            "the user's newest message {newest} is left out within {budget_tokens:?}"
+            "the user's newest message {newest} is left out of a context within {budget_tokens:?} tokens"
         ));
     }
     let rendered =
@@ -279,12 +285,12 @@ async fn check_provider_request(
         return Ok(built.0);
     }
     Err(format!(
-        "{format:?} within {budget_tokens:?} would be refused: {refusals:?}"
+        "a context in {format:?} within {budget_tokens:?} tokens would be refused: {refusals:?}"
     ))
 }
 
-/// The newest checkpoint does not separate a call from its result. This holds only for a checkpoint
-/// that was made from the present messages.
+/// Checks that the newest checkpoint does not separate a tool call from its result. This holds only
+/// for a checkpoint that was made from the present messages.
 pub(crate) async fn check_tool_pairs(
     simulated: &mut SimulatedConversation<'_>,
 ) -> Result<(), Violation> {
@@ -299,14 +305,15 @@ pub(crate) async fn check_tool_pairs(
     Ok(())
 }
 
-/// After all jobs have run, everything is counted and no job is left.
+/// Checks all invariants, and that every message is counted and no job is left. Call it after all
+/// jobs have run.
 pub(crate) async fn check_after_all_jobs(
     simulated: &mut SimulatedConversation<'_>,
 ) -> Result<(), Violation> {
     let rows = check_all(simulated).await?;
     if rows.counted != rows.newest || !rows.jobs.is_empty() {
         return Err(format!(
-            "{} of {} are counted, jobs {:?} are left",
+            "messages up to {} of {} are counted, jobs of the kinds {:?} are left",
             rows.counted, rows.newest, rows.jobs
         ));
     }
@@ -337,7 +344,8 @@ const TABLES: [&str; 10] = [
     "ai_conversation",
 ];
 
-/// No row of a deleted conversation is left, although workers have resumed after the deletion.
+/// Checks that no row of a deleted conversation is left, although workers have resumed after the
+/// deletion.
 pub(crate) async fn check_no_rows_left(db: &mut PgConnection) -> Result<(), Violation> {
     let counts = TABLES.map(|table| format!("(select count(*) from {table})"));
     let left = AssertSqlSafe(format!("select {}", counts.join(" + ")));

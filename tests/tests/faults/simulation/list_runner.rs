@@ -32,16 +32,17 @@ pub(crate) struct SharedRun {
     pub(crate) violated: AtomicBool,
 }
 
-/// The policy, and the operations.
+/// The number of the policy, and the operations.
 type List = (u8, Vec<Operation>);
 
-/// After which operations of a list the closer checks run. After the last operation everything is
-/// checked in any case.
+/// After which operations of a list more than [`invariants::check`] runs. After the last operation
+/// everything is checked in any case.
 #[derive(Debug, Clone, Copy)]
 enum CheckSchedule {
-    /// All checks after each operation.
+    /// [`invariants::check_all`] runs after each operation.
     AfterEach,
-    /// The closer checks after one operation: this index, modulo the length of the list.
+    /// [`invariants::check_closely`] runs after one operation: that at this index, modulo the
+    /// length of the list.
     AfterOne(usize),
 }
 
@@ -55,7 +56,8 @@ struct ListRunner<'a> {
     shortening: Option<CheckSchedule>,
 }
 
-/// Runs lists until the time is over, and returns the events.
+/// Runs lists until the time is over, in the thread with this number. Returns how often each event
+/// has happened.
 pub(crate) fn run_lists(run: &SharedRun, number: u64) -> Tally {
     // The server, workers and callers of a list share one thread: they work one after the other.
     let runtime = Builder::new_current_thread()
@@ -111,9 +113,9 @@ pub(crate) fn run_lists(run: &SharedRun, number: u64) -> Tally {
 }
 
 impl ListRunner<'_> {
-    /// Runs a list with the closer checks after one operation. A list that violates an invariant
-    /// runs again with all checks after each operation, and so do the shortened lists, unless only
-    /// the first schedule shows the violation.
+    /// Runs a list with [`CheckSchedule::AfterOne`]. If it violates an invariant, it runs again
+    /// with [`CheckSchedule::AfterEach`]. If that run shows a violation too, the shortened lists
+    /// run with this schedule; otherwise they run with the first one.
     async fn run_list(&mut self, list: &List) -> Result<(), Violation> {
         if let Some(schedule) = self.shortening {
             return self.perform_list(list, schedule).await;
@@ -192,8 +194,11 @@ impl ListRunner<'_> {
 
 /// The checks after an operation.
 enum CheckDepth {
+    /// [`invariants::check`].
     Quick,
+    /// [`invariants::check_closely`].
     Close,
+    /// [`invariants::check_all`].
     All,
 }
 

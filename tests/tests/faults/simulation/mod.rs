@@ -15,9 +15,9 @@
 //! - `stored_rows.rs`: the conversation's rows, read by one statement, against the expected rows.
 //! - `list_runner.rs`: generates, performs and shortens lists in one thread.
 //!
-//! `ANNEAL_SIMULATION_SECONDS` sets the duration (10, at night 60) and `ANNEAL_SIMULATION_SEED` the
-//! first seed (1). A seed always gives the same lists. If a required event has not happened by then, the
-//! simulation continues with the next seeds.
+//! `ANNEAL_SIMULATION_SECONDS` sets the duration for each seed (10, at night 60) and
+//! `ANNEAL_SIMULATION_SEED` the first seed (1). A seed always gives the same lists. If a required
+//! event has not happened after that time, the simulation continues with the next seed.
 
 mod appends;
 mod conversation;
@@ -40,17 +40,18 @@ use crate::simulation::list_runner::SharedRun;
 
 /// The binary `anneal`.
 const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
-/// Threads. Each has its own database and one conversation at a time.
+/// Number of threads. Each has its own database and one simulated conversation at a time.
 const THREADS: u64 = 3;
 
-fn number(name: &str, default: u64) -> u64 {
+/// Reads a number from an environment variable.
+fn number_from_env(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |value| value.parse().expect("a number"))
 }
 
 #[test]
 fn every_promise_holds_after_every_operation_in_any_order() {
-    let seconds = number("ANNEAL_SIMULATION_SECONDS", gate_or_nightly(10, 60));
-    let seed = number("ANNEAL_SIMULATION_SEED", 1);
+    let seconds = number_from_env("ANNEAL_SIMULATION_SECONDS", gate_or_nightly(10, 60));
+    let seed = number_from_env("ANNEAL_SIMULATION_SEED", 1);
     let mut events = BTreeMap::new();
     for seed in (seed..).take(SEEDS) {
         run_seed(seed, Duration::from_secs(seconds), &mut events);
@@ -58,7 +59,7 @@ fn every_promise_holds_after_every_operation_in_any_order() {
             return;
         }
     }
-    panic!("never: {:?}", missing_events(&events));
+    panic!("these events never happened: {:?}", missing_events(&events));
 }
 
 /// Seeds that are run at most. A slow machine may need several until every required event has

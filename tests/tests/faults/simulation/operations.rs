@@ -10,8 +10,8 @@ use crate::simulation::{
 /// One operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
-    /// Appends messages. A request id that was used before makes it a repetition or, with another
-    /// body, a reused request id.
+    /// Appends messages. With a request id that was used before, the append is a repetition, or, if
+    /// its messages differ, one that must be refused.
     Append {
         /// One of two request ids, or none.
         request: Option<u8>,
@@ -31,7 +31,7 @@ pub(crate) enum Operation {
     DeleteSeparator,
     /// Requests a compaction.
     RequestCompaction,
-    /// Builds a context in one of the formats, whole or within a small budget.
+    /// Builds the context of this variant: in one of the formats, whole or within a small budget.
     BuildContext(u8),
     /// A worker runs all due jobs.
     RunJobs,
@@ -56,13 +56,13 @@ pub(crate) enum Operation {
     EndLeasesAndWaits,
     /// Frees the jobs whose leases have ended.
     RescueJobs,
-    /// Sets the policy with this number.
+    /// Gives the conversation the policy with this number.
     ChangePolicy(u8),
     /// Deletes the conversation and creates it again with the same id.
     Recreate,
     /// Resolves the session of a scope.
     ResolveSession,
-    /// Rotates this session: it gets a new conversation.
+    /// Rotates the session of `ResolveSession`: it gets a new conversation.
     RotateSession {
         /// Whether the rotation has a request id, always the same.
         repeatable: bool,

@@ -67,20 +67,22 @@ impl SimulatedConversation<'_> {
                 self.others.active = Some(found);
                 Ok(())
             }
-            None => Err(format!("found {found}, which was not created")),
+            None => Err(format!("{found} was found, but no session exists")),
         }
     }
 
     pub(crate) async fn rotate_session(&mut self, repeatable: bool) -> Result<(), Violation> {
-        let name = if repeatable { "n" } else { "" };
-        let rotated = self.app.rotate(&direct_scope("anna"), name).await;
+        let request_id = if repeatable { "n" } else { "" };
+        let rotated = self.app.rotate(&direct_scope("anna"), request_id).await;
         let found = conversation_id(&rotated.map_err(|status| format!("not rotated: {status}"))?);
         if let Some(known) = self.others.rotation.clone().filter(|_| repeatable) {
             self.record_event("rotations repeated");
             return if known == found {
                 Ok(())
             } else {
-                Err(format!("{known} was created, and {found} is returned"))
+                Err(format!(
+                    "the first rotation created {known}, its repetition returned {found}"
+                ))
             };
         }
         if self
@@ -90,7 +92,7 @@ impl SimulatedConversation<'_> {
             .chain(&self.others.active)
             .any(|known| *known == found)
         {
-            return Err(format!("{found} was there before"));
+            return Err(format!("a rotation returned {found}, which existed before"));
         }
         self.others
             .past
@@ -141,7 +143,9 @@ impl SimulatedConversation<'_> {
         if given == wanted {
             Ok(())
         } else {
-            Err(format!("{given} messages of a file of {wanted}"))
+            Err(format!(
+                "{given} messages were imported from a file of {wanted}"
+            ))
         }
     }
 

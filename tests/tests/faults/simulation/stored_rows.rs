@@ -44,10 +44,11 @@ pub(crate) struct StoredRows {
 pub(crate) struct ExpectedRow {
     role: Role,
     digest: digest::Digest,
-    /// Its exact token count.
+    /// The message's exact token count.
     pub(crate) tokens: i64,
 }
 
+/// Reads [`StoredRows`] in one statement.
 const READ_ROWS: &str = "
     select last_message_id as newest, counted_message_id as counted, token_total, turn, summaries, ids, roles, turns,
         token_counts, token_estimates, digests, whole, s.separators, k.checkpoints,
@@ -155,6 +156,7 @@ fn check_rows(
     ))
 }
 
+/// The number of a role in the column `ai_message.role`.
 const fn code(role: Role) -> i16 {
     match role {
         Role::User => 1,

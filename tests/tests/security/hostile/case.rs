@@ -54,7 +54,8 @@ impl GrpcRequest {
         }
     }
 
-    /// Sends the request. Returns the first message of the answer.
+    /// Sends the request. Returns the first message of the answer. `Chat` is read to its end and
+    /// returns None.
     pub(crate) async fn send(&self, app: &TestApp) -> Result<Option<Vec<u8>>, Status> {
         let rpc = every_rpc().into_iter().find(|rpc| rpc.name == self.rpc);
         let path = rpc

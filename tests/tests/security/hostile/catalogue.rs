@@ -1,4 +1,4 @@
-//! Runs all cases of the catalogue against one app.
+//! Runs all cases of the catalogue of hostile requests against one app.
 
 use std::{
     collections::BTreeSet,
@@ -13,13 +13,13 @@ use crate::hostile::{
     contexts, conversations, http, messages, pages, policies, sessions, streams, wire,
 };
 
-/// Minimum number of cases.
+/// Minimum number of cases, so that a list of cases that is left out is noticed.
 const MIN_CASES: usize = 150;
 
 /// Deadline of a case.
 const DEADLINE: Duration = Duration::from_mins(1);
 
-/// Cases that take longer are printed.
+/// Cases that take longer than this are printed.
 const SLOW: Duration = Duration::from_secs(2);
 
 /// Runs a case. Err: its failure, or that it exceeded [`DEADLINE`].
@@ -68,8 +68,8 @@ pub(crate) async fn start_with_conversation(model: &ScriptedModel) -> (TestApp, 
     (app, id)
 }
 
-/// Asserts that every message is counted, no job is left or dead, every conversation passes
-/// `verify`, and nothing has panicked.
+/// Runs all jobs. Then asserts that every message is counted, no job is left or dead, every
+/// conversation passes `verify` and its context covers all its messages, and nothing has panicked.
 pub(crate) async fn assert_no_harm(app: &TestApp, panics: &std::sync::Mutex<Vec<String>>) {
     app.run_jobs_until_idle().await;
     let ask = pb::ListJobsRequest {
@@ -147,7 +147,10 @@ async fn every_case_is_answered_as_documented_and_harms_nothing() {
     // All at once, because the server may keep a connection with noise for a while.
     let began = Instant::now();
     futures::future::join_all(noise.iter().map(|bytes| wire::send_noise(&app, bytes))).await;
-    println!("the noise was over after {:?}", began.elapsed());
+    println!(
+        "the server has ended all connections with noise after {:?}",
+        began.elapsed()
+    );
     let web = app.http_client();
     let http: Vec<_> = [http::bodies(), http::fields(), http::paths()]
         .into_iter()
@@ -169,7 +172,7 @@ async fn every_case_is_answered_as_documented_and_harms_nothing() {
 }
 
 #[tokio::test]
-async fn a_page_token_with_a_flipped_bit_or_a_forged_position_breaks_nothing() {
+async fn a_page_token_with_a_flipped_bit_or_a_forged_position_is_accepted_or_refused() {
     let app = TestApp::start().await;
     for request in pages::forged_tokens(&app).await {
         if let Err(status) = request.send(&app).await {
@@ -202,6 +205,7 @@ async fn every_rpc_refuses_a_malformed_conversation_id_and_does_not_find_an_unkn
         .into_iter()
         .filter(|rpc| rpc.names_conversation)
     {
+        // Two malformed ids, an unknown one, and that of a deleted conversation.
         for id in ["7", &deleted.id[..35], conversations::UNKNOWN, &deleted.id] {
             let request = case::GrpcRequest::raw(
                 &rpc.name,
@@ -209,6 +213,7 @@ async fn every_rpc_refuses_a_malformed_conversation_id_and_does_not_find_an_unkn
             );
             let answer = request.send(&app).await;
             asked += 1;
+            // The id is a filter of this list, which is empty for an unknown conversation.
             if rpc.name == "ListJobs" && id.len() == 36 {
                 assert_eq!(answer.expect("a list"), Some(Vec::new()));
                 continue;

@@ -16,7 +16,7 @@ use crate::hostile::{
 
 const NO_MODEL: Refusal = (Code::FailedPrecondition, "MODEL_NOT_CONFIGURED");
 
-/// Contexts.
+/// Cases of `BuildContext` and `GetContextUsage`.
 pub(crate) fn contexts(id: &str) -> Vec<Case> {
     macro_rules! build {
         ($($field:ident: $value:expr),*) => {
@@ -24,7 +24,7 @@ pub(crate) fn contexts(id: &str) -> Vec<Case> {
         };
     }
     let labels: HashMap<String, String> = (0..33).map(|n| (n.to_string(), String::new())).collect();
-    let labelled = pb::NewMessage {
+    let labeled = pb::NewMessage {
         metadata: labels,
         ..user("a")
     };
@@ -75,7 +75,7 @@ pub(crate) fn contexts(id: &str) -> Vec<Case> {
         ),
         refused(
             "33 labels",
-            build!(current_input: vec![user("a"), labelled]),
+            build!(current_input: vec![user("a"), labeled]),
             LIMIT,
             "current_input[1].metadata",
         ),
@@ -86,7 +86,7 @@ pub(crate) fn contexts(id: &str) -> Vec<Case> {
             "current_input[0].role",
         ),
         refused(
-            "settings of a call",
+            "an empty policy",
             build!(policy: pb::Policy::default()),
             INVALID,
             "policy",
@@ -99,7 +99,7 @@ pub(crate) fn contexts(id: &str) -> Vec<Case> {
             "model",
         ),
         answered(
-            "a model in bidi",
+            "a model with bidirectional marks",
             build!(model: "\u{202e}5-tpg", dry_run: true),
         ),
         refused(
@@ -130,7 +130,7 @@ pub(crate) fn contexts(id: &str) -> Vec<Case> {
     ]
 }
 
-/// Compactions and imported checkpoints.
+/// Cases of `Compact` and `ImportCheckpoint`.
 pub(crate) fn compactions(id: &str) -> Vec<Case> {
     let wait = |seconds, nanos| {
         ask_about!(
@@ -176,7 +176,7 @@ pub(crate) fn compactions(id: &str) -> Vec<Case> {
             "focus",
         ),
         refused(
-            "settings of a call",
+            "an empty policy",
             ask_about!(
                 id,
                 CompactRequest {
@@ -207,13 +207,13 @@ pub(crate) fn compactions(id: &str) -> Vec<Case> {
             "summary",
         ),
         refused(
-            "up to the last message",
+            "up to the highest possible message id",
             import(i64::MAX, "a"),
             INVALID_CHECKPOINT,
             "",
         ),
         refused(
-            "longer than what it replaces",
+            "a summary that is longer than what it replaces",
             import(1, &"longer ".repeat(500)),
             INVALID_CHECKPOINT,
             "",
@@ -221,7 +221,7 @@ pub(crate) fn compactions(id: &str) -> Vec<Case> {
     ]
 }
 
-/// Reports of usage and errors of providers.
+/// Cases of `ReportUsage` and `ClassifyError`.
 // tidy: allow(long-function): a table of cases
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
 pub(crate) fn usage_and_errors(id: &str) -> Vec<Case> {
@@ -257,19 +257,19 @@ pub(crate) fn usage_and_errors(id: &str) -> Vec<Case> {
             "input_tokens",
         ),
         refused(
-            "u64::MAX cached",
+            "u64::MAX cached tokens",
             report!(model: "m", input_tokens: 1_u64, cached_tokens: u64::MAX),
             LIMIT,
             "cached_tokens",
         ),
         refused(
-            "u64::MAX written",
+            "u64::MAX output tokens",
             report!(model: "m", input_tokens: 1_u64, output_tokens: u64::MAX),
             LIMIT,
             "output_tokens",
         ),
         refused(
-            "more cached than read",
+            "more cached tokens than input tokens",
             report!(model: "m", input_tokens: 1_u64, cached_tokens: 2_u64),
             INVALID,
             "input_tokens",
@@ -382,7 +382,7 @@ pub(crate) fn usage_and_errors(id: &str) -> Vec<Case> {
     ]
 }
 
-/// Turns.
+/// Cases of `Chat`.
 // tidy: allow(long-function): a table of cases
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
 pub(crate) fn turns(id: &str) -> Vec<Case> {
@@ -392,8 +392,8 @@ pub(crate) fn turns(id: &str) -> Vec<Case> {
         };
     }
     macro_rules! temperature {
-        ($degree:expr) => {
-            chat!(messages: vec![user("a")], temperature: $degree)
+        ($value:expr) => {
+            chat!(messages: vec![user("a")], temperature: $value)
         };
     }
     let role = |role: i32| chat!(messages: vec![pb::NewMessage { role, ..user("a") }]);
@@ -412,31 +412,31 @@ pub(crate) fn turns(id: &str) -> Vec<Case> {
     vec![
         refused("no message", chat!(), INVALID, "messages"),
         refused(
-            "NaN degrees",
+            "temperature NaN",
             temperature!(f32::NAN),
             INVALID,
             "temperature",
         ),
         refused(
-            "infinite degrees",
+            "temperature infinity",
             temperature!(f32::INFINITY),
             INVALID,
             "temperature",
         ),
         refused(
-            "-infinite degrees",
+            "temperature -infinity",
             temperature!(f32::NEG_INFINITY),
             INVALID,
             "temperature",
         ),
         refused(
-            "just below 0",
+            "temperature just below 0",
             temperature!(-f32::MIN_POSITIVE),
             INVALID,
             "temperature",
         ),
         refused(
-            "f32::MAX degrees",
+            "temperature f32::MAX",
             temperature!(f32::MAX),
             INVALID,
             "temperature",
@@ -455,7 +455,7 @@ pub(crate) fn turns(id: &str) -> Vec<Case> {
         ),
         refused("role 99", role(99), INVALID, "messages[0].role"),
         refused(
-            "no token out",
+            "no output token",
             chat!(messages: vec![user("a")], max_output_tokens: 0_u64),
             INVALID,
             "max_output_tokens",
@@ -517,14 +517,14 @@ pub(crate) fn turns(id: &str) -> Vec<Case> {
             "tools[0].input_schema",
         ),
         answered(
-            "u64::MAX tokens out",
+            "a limit of u64::MAX output tokens",
             chat!(messages: vec![user("a")], max_output_tokens: u64::MAX),
         ),
-        answered("-0 degrees", temperature!(-0.0_f32)),
+        answered("temperature -0", temperature!(-0.0_f32)),
     ]
 }
 
-/// Jobs.
+/// Cases of the RPCs about jobs.
 pub(crate) fn jobs(id: &str) -> Vec<Case> {
     vec![
         refused(
@@ -546,7 +546,7 @@ pub(crate) fn jobs(id: &str) -> Vec<Case> {
             "kind",
         ),
         refused(
-            "kind 99 of all",
+            "kind 99 of all conversations",
             ask!(ListJobsRequest { kind: 99 }),
             INVALID,
             "kind",
@@ -564,7 +564,7 @@ pub(crate) fn jobs(id: &str) -> Vec<Case> {
             "state",
         ),
         refused(
-            "jobs of a number",
+            "jobs of a conversation id that is a number",
             ask_about!("7", ListJobsRequest {}),
             INVALID,
             "conversation_id",

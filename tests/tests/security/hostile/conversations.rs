@@ -1,4 +1,4 @@
-//! Conversations: creation, names, updates, ids and lists.
+//! Cases of the RPCs about conversations: creation, names, updates, ids and lists.
 
 use std::collections::HashMap;
 
@@ -56,7 +56,7 @@ pub(crate) fn creations() -> Vec<Case> {
         ),
         invalid("an old encoding", new!(encoding: "p50k_base"), "encoding"),
         invalid(
-            "an encoding in bidi",
+            "an encoding with bidirectional marks",
             new!(encoding: "\u{202e}o200k_base"),
             "encoding",
         ),
@@ -108,7 +108,7 @@ pub(crate) fn odd_names() -> Vec<Case> {
         answered("a label without a name", new!(metadata: labels("", ""))),
         answered("an agent of 128 bytes", new!(agent_id: "a".repeat(128))),
         answered(
-            "a title in bidi",
+            "a title with bidirectional marks",
             new!(title: "\u{202e}eltit\u{202c}\u{2066}"),
         ),
         answered(
@@ -155,6 +155,7 @@ pub(crate) fn updates(id: &str) -> Vec<Case> {
         ..Default::default()
     };
     let status = |status| pb::Conversation { status, ..new() };
+    // The server sets these times. The mask does not name them, so they are ignored.
     let times = |seconds, nanos| {
         let time = Some(prost_types::Timestamp { seconds, nanos });
         let conversation = pb::Conversation {
@@ -222,7 +223,7 @@ pub(crate) fn updates(id: &str) -> Vec<Case> {
             "update_mask",
         ),
         refused(
-            "its own id",
+            "the conversation's own id",
             update(new(), &["conversation_id"]),
             INVALID,
             "update_mask",
@@ -234,13 +235,13 @@ pub(crate) fn updates(id: &str) -> Vec<Case> {
             "update_mask",
         ),
         refused(
-            "a path in bidi",
+            "a path with bidirectional marks",
             update(new(), &["\u{202e}eltit"]),
             INVALID,
             "update_mask",
         ),
         answered(
-            "50,000 times one path",
+            "one path 50,000 times",
             update(titled(), &vec!["title"; 50_000]),
         ),
         refused(
@@ -262,13 +263,13 @@ pub(crate) fn updates(id: &str) -> Vec<Case> {
             "conversation.status",
         ),
         refused(
-            "the least status",
+            "status i32::MIN",
             update(status(i32::MIN), &["status"]),
             INVALID,
             "conversation.status",
         ),
         answered(
-            "status 99 beside the mask",
+            "status 99, which the mask does not name",
             update(
                 pb::Conversation {
                     status: 99,
@@ -287,7 +288,7 @@ pub(crate) fn updates(id: &str) -> Vec<Case> {
             update(times(0, i32::MIN), &["title"]),
         ),
         answered(
-            "the last second of i64",
+            "the last time of i64 seconds",
             update(times(i64::MAX, i32::MAX), &["title"]),
         ),
         refused(
@@ -366,10 +367,13 @@ pub(crate) fn ids(id: &str) -> Vec<Case> {
         refused("NUL for a dash", &UNKNOWN.replacen('-', "\0", 1)),
         refused("36 bytes of 12 characters", &"冷".repeat(12)),
         refused("digits of another script", &UNKNOWN.replacen('0', "٠", 1)),
-        refused("dashes that look like dashes", &UNKNOWN.replace('-', "‐")),
-        refused("a blank before it", &format!(" {}", &UNKNOWN[..35])),
         refused(
-            "a zero-width blank in it",
+            "characters that look like dashes",
+            &UNKNOWN.replace('-', "‐"),
+        ),
+        refused("a blank before the id", &format!(" {}", &UNKNOWN[..35])),
+        refused(
+            "a zero-width blank in the id",
             &format!("{}\u{200b}", &UNKNOWN[..33]),
         ),
         refused("36 wild cards", &"%".repeat(36)),

@@ -1,6 +1,6 @@
-//! Every field of every RPC with hostile values of its type, with wrong wire types, and every valid
-//! request truncated. Each is answered or refused with a documented reason. These requests are not
-//! part of the catalogue.
+//! Every field of every RPC is sent with hostile values of its type and with wrong wire types, and
+//! every valid request is sent truncated. Each request is answered, or refused with a documented
+//! reason. These requests are not part of the catalogue.
 
 use anneal_testkit::{
     ScriptedModel, TestApp, every_rpc,
@@ -119,8 +119,8 @@ fn wrong_wire_types(field: &Field) -> Vec<FieldValue> {
     }
 }
 
-/// The values that are sent: every third, with an offset by field, so that each value meets many
-/// fields. `ANNEAL_HOSTILE=all` sends all of them.
+/// The values that are sent: every third, starting at another one for each field, so that each
+/// value is sent in many fields. `ANNEAL_HOSTILE=all` sends all of them.
 fn sampled<T>(all: impl IntoIterator<Item = T>, offset: usize) -> impl Iterator<Item = T> {
     let step = if std::env::var("ANNEAL_HOSTILE").is_ok_and(|value| value == "all") {
         1
@@ -133,8 +133,8 @@ fn sampled<T>(all: impl IntoIterator<Item = T>, offset: usize) -> impl Iterator<
         .map(|(_, one)| one)
 }
 
-/// Sends a request. Returns its refusal unless that is documented and names this field.
-async fn undocumented_refusal(
+/// Sends a request. Returns the refusal if it is not documented or does not name this field.
+async fn send_and_check_refusal(
     app: &TestApp,
     request: &GrpcRequest,
     field: &Field,
@@ -152,7 +152,8 @@ async fn undocumented_refusal(
     if !is_documented(&details, &documented()) {
         return report();
     }
-    // A stream whose first frame is not a header is refused for the header.
+    // A stream whose first frame is not a header is refused for the header. A limit on the whole
+    // request is reported for `request`.
     let is_expected = details.field == "header"
         || details.code != Code::InvalidArgument
         || field.is_blamed_as(&details.field)
@@ -180,7 +181,7 @@ async fn every_field_accepts_hostile_values_or_refuses_them_with_a_documented_re
                 &field.rpc,
                 field.filled(&value, &conversation_id, &format!("r{asked}")),
             );
-            wrong.extend(undocumented_refusal(&app, &request, field).await);
+            wrong.extend(send_and_check_refusal(&app, &request, field).await);
         }
     }
     println!("{} fields, {asked} requests", fields.len());

@@ -1,4 +1,5 @@
-//! The catalogue over HTTP: the same cases where HTTP has the route, and cases that only HTTP has.
+//! The cases of the catalogue over HTTP: those of gRPC that have a route in HTTP, and cases that
+//! only HTTP has.
 
 use anneal_testkit::{HttpClient, HttpResponse};
 use serde_json::{Value, json};
@@ -10,11 +11,12 @@ pub(crate) struct HttpCase {
     path: String,
     headers: Vec<(&'static str, Vec<u8>)>,
     body: Vec<u8>,
-    /// HTTP status, reason and field. An answer has a status only.
+    /// HTTP status, reason and field. An answer without a refusal has a status only.
     expected: (u16, &'static str, &'static str),
 }
 
 const CHAT: &str = "/api/agents/a/chat";
+/// The path of a session that does not exist.
 const MISSING: &str = "/api/agents/a/sessions/00000000-0000-4000-8000-000000000000";
 const SESSIONS: &str = "/api/agents/a/sessions";
 const JSON: &str = "application/json";
@@ -29,6 +31,7 @@ const fn limit(field: &'static str) -> (u16, &'static str, &'static str) {
     (400, "LIMIT_EXCEEDED", field)
 }
 
+/// A POST of this body to [`CHAT`], with this content type.
 fn post(
     name: &str,
     kind: &str,
@@ -69,7 +72,7 @@ fn patch(name: &str, body: &Value, expected: (u16, &'static str, &'static str)) 
     }
 }
 
-/// Bodies that are not a JSON object.
+/// Bodies that are not a JSON object, and JSON with odd or too many bytes.
 pub(crate) fn bodies() -> Vec<HttpCase> {
     let hi = r#"{"message":"hi"}"#;
     let unsupported = (415, "MALFORMED_REQUEST", "");
@@ -95,7 +98,12 @@ pub(crate) fn bodies() -> Vec<HttpCase> {
         post("a list", JSON, "[\"hi\"]", MALFORMED),
         post("a text", JSON, "\"hi\"", MALFORMED),
         post("two bodies", JSON, "{\"message\":\"hi\"} {}", MALFORMED),
-        post("half a pair", JSON, "{\"message\":\"\\ud800\"}", MALFORMED),
+        post(
+            "half a surrogate pair",
+            JSON,
+            "{\"message\":\"\\ud800\"}",
+            MALFORMED,
+        ),
         post("a byte order mark", JSON, "\u{feff}{}", MALFORMED),
         post(
             "not UTF-8",
@@ -104,7 +112,12 @@ pub(crate) fn bodies() -> Vec<HttpCase> {
             MALFORMED,
         ),
         post("a raw NUL", JSON, "{\"message\":\"\0\"}", MALFORMED),
-        post("100,000 lists", JSON, "[".repeat(100_000), MALFORMED),
+        post(
+            "100,000 opening brackets",
+            JSON,
+            "[".repeat(100_000),
+            MALFORMED,
+        ),
         post(
             "100,000 levels",
             JSON,
@@ -124,7 +137,7 @@ pub(crate) fn bodies() -> Vec<HttpCase> {
             MALFORMED,
         ),
         post(
-            "4 MiB",
+            "a body of 4 MiB",
             JSON,
             format!("{{\"message\":\"{}\"}}", "x".repeat(4 << 20)),
             (413, "LIMIT_EXCEEDED", "body"),
@@ -292,7 +305,7 @@ pub(crate) fn paths() -> Vec<HttpCase> {
             MALFORMED,
         ),
         get(
-            "half a pair for an agent",
+            "half a surrogate pair for an agent",
             "/api/agents/%ed%a0%80/sessions",
             MALFORMED,
         ),
@@ -318,14 +331,14 @@ pub(crate) fn paths() -> Vec<HttpCase> {
         ),
         query("NUL for a user", "userId=%00", invalid("userId")),
         query("a user that is not UTF-8", "userId=%ff", (200, "", "")),
-        query("a page of -1", "pageSize=-1", invalid("pageSize")),
-        query("a page of words", "pageSize=many", invalid("pageSize")),
+        query("a page size of -1", "pageSize=-1", invalid("pageSize")),
+        query("a page size in words", "pageSize=many", invalid("pageSize")),
         query(
-            "a page above i32",
+            "a page size above i32",
             "pageSize=2147483648",
             invalid("pageSize"),
         ),
-        query("two sizes", "pageSize=1&pageSize=2", MALFORMED),
+        query("two page sizes", "pageSize=1&pageSize=2", MALFORMED),
         query("a malformed token", "pageToken=%22", invalid("pageToken")),
         query("no such status", "status=99", invalid("status")),
         query(
@@ -366,6 +379,7 @@ impl HttpCase {
     /// Sends the request. Err: how the answer differs from the expected one.
     pub(crate) async fn run(&self, web: &HttpClient) -> Result<(), String> {
         let mut request = web.request(self.method, &self.path).body(self.body.clone());
+        // A header with an empty value is not sent.
         for (name, value) in self.headers.iter().filter(|(_, value)| !value.is_empty()) {
             request = request.header(*name, value.as_slice());
         }

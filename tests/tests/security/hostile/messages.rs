@@ -1,4 +1,4 @@
-//! Messages: appends, parts and positions in a conversation.
+//! Cases of the RPCs about messages: appends, parts and positions in a conversation.
 
 use anneal_testkit::{pb, user};
 use pb::{Role, part::Part};
@@ -50,7 +50,7 @@ fn reasoning(provider: &str) -> Part {
     })
 }
 
-fn labelled(labels: impl IntoIterator<Item = (String, String)>) -> pb::NewMessage {
+fn labeled(labels: impl IntoIterator<Item = (String, String)>) -> pb::NewMessage {
     pb::NewMessage {
         metadata: labels.into_iter().collect(),
         ..user("a")
@@ -61,7 +61,7 @@ fn append(id: &str, messages: Vec<pb::NewMessage>) -> GrpcRequest {
     ask_about!(id, AppendMessagesRequest { messages: messages })
 }
 
-/// Appends.
+/// Cases of `AppendMessages`.
 // tidy: allow(long-function): a table of cases
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
 pub(crate) fn appends(id: &str) -> Vec<Case> {
@@ -97,8 +97,8 @@ pub(crate) fn appends(id: &str) -> Vec<Case> {
             }
         )
     };
-    let labels = |count: usize| one(labelled((0..count).map(|n| (n.to_string(), String::new()))));
-    let label = |key: &str, value: &str| one(labelled([(key.to_owned(), value.to_owned())]));
+    let labels = |count: usize| one(labeled((0..count).map(|n| (n.to_string(), String::new()))));
+    let label = |key: &str, value: &str| one(labeled([(key.to_owned(), value.to_owned())]));
     vec![
         refused("no message", append(id, vec![]), INVALID, "messages"),
         refused(
@@ -114,13 +114,13 @@ pub(crate) fn appends(id: &str) -> Vec<Case> {
             "messages",
         ),
         refused(
-            "10,000 empty ones",
+            "10,000 empty messages",
             append(id, vec![pb::NewMessage::default(); 10_000]),
             LIMIT,
             "messages",
         ),
         refused(
-            "100,000 empty ones",
+            "100,000 empty messages",
             append(id, vec![pb::NewMessage::default(); 100_000]),
             LIMIT,
             "request",
@@ -128,14 +128,9 @@ pub(crate) fn appends(id: &str) -> Vec<Case> {
         refused("role 0", role(0), INVALID, "messages[0].role"),
         refused("role 99", role(99), INVALID, "messages[0].role"),
         refused("role -1", role(-1), INVALID, "messages[0].role"),
+        refused("role i32::MIN", role(i32::MIN), INVALID, "messages[0].role"),
         refused(
-            "the least role",
-            role(i32::MIN),
-            INVALID,
-            "messages[0].role",
-        ),
-        refused(
-            "the second",
+            "an empty second message",
             append(id, vec![user("a"), pb::NewMessage::default()]),
             INVALID,
             "messages[1].role",
@@ -186,28 +181,36 @@ pub(crate) fn appends(id: &str) -> Vec<Case> {
             LIMIT,
             "request_id",
         ),
-        answered("a request id in bidi", request("\u{202e}\u{2066}r")),
+        answered(
+            "a request id with bidirectional marks",
+            request("\u{202e}\u{2066}r"),
+        ),
         refused(
-            "a negative newest",
+            "-1 as the expected last message",
             last(-1),
             INVALID,
             "expected_last_message_id",
         ),
         refused(
-            "the least newest",
+            "i64::MIN as the expected last message",
             last(i64::MIN),
             INVALID,
             "expected_last_message_id",
         ),
-        refused("the last newest", last(i64::MAX), LAST_MESSAGE_MISMATCH, ""),
         refused(
-            "4 MiB",
+            "i64::MAX as the expected last message",
+            last(i64::MAX),
+            LAST_MESSAGE_MISMATCH,
+            "",
+        ),
+        refused(
+            "a text of 4 MiB",
             one(user(&"a".repeat(4 * 1024 * 1024))),
             LIMIT,
             "request",
         ),
         answered(
-            "nearly 4 MiB",
+            "a text of nearly 4 MiB",
             one(user(&"a".repeat(4 * 1024 * 1024 - 100))),
         ),
         answered("100 messages", append(id, vec![user("a"); 100])),
@@ -224,12 +227,12 @@ pub(crate) fn parts(id: &str) -> Vec<Case> {
     let mut cases: Vec<Case> = [
         ("a user's call", Role::User, tool_use("c", "look")),
         ("a user's result", Role::User, tool_result("c")),
-        ("a user's thought", Role::User, reasoning("")),
+        ("a user's reasoning", Role::User, reasoning("")),
         ("the model's result", Role::Assistant, tool_result("c")),
         ("a tool's text", Role::Tool, text("a")),
         ("a tool's call", Role::Tool, tool_use("c", "look")),
         ("a tool's picture", Role::Tool, media("s3://a", "image/png")),
-        ("a tool's thought", Role::Tool, reasoning("")),
+        ("a tool's reasoning", Role::Tool, reasoning("")),
         (
             "the application's call",
             Role::System,
@@ -241,7 +244,7 @@ pub(crate) fn parts(id: &str) -> Vec<Case> {
             Role::System,
             media("s3://a", "image/png"),
         ),
-        ("the application's thought", Role::System, reasoning("")),
+        ("the application's reasoning", Role::System, reasoning("")),
     ]
     .into_iter()
     .map(|(name, role, part)| refused(name, of(role, part), INVALID, at))
@@ -328,7 +331,7 @@ pub(crate) fn parts(id: &str) -> Vec<Case> {
             format!("{at}.tool_result.media"),
         ),
         refused(
-            "a picture of nothing",
+            "a picture without a URI",
             of(Role::Tool, result(vec![nowhere])),
             INVALID,
             format!("{at}.tool_result.media.uri"),
@@ -337,7 +340,7 @@ pub(crate) fn parts(id: &str) -> Vec<Case> {
     cases
 }
 
-/// Positions that do not exist.
+/// Cases of positions, most of which do not exist.
 // tidy: allow(long-function): a table of cases
 pub(crate) fn positions(id: &str) -> Vec<Case> {
     let get = |message_id: i64| {
@@ -393,27 +396,27 @@ pub(crate) fn positions(id: &str) -> Vec<Case> {
     vec![
         refused("message 0", get(0), INVALID, "message_id"),
         refused("message -1", get(-1), INVALID, "message_id"),
-        refused("the least message", get(i64::MIN), INVALID, "message_id"),
-        refused("the last message", get(i64::MAX), NO_MESSAGE, ""),
+        refused("message i64::MIN", get(i64::MIN), INVALID, "message_id"),
+        refused("message i64::MAX", get(i64::MAX), NO_MESSAGE, ""),
         refused("from byte -1", range(-1, 1), INVALID, "range.offset"),
         refused(
-            "from the least byte",
+            "from byte i64::MIN",
             range(i64::MIN, 1),
             INVALID,
             "range.offset",
         ),
         refused("-1 bytes", range(0, -1), INVALID, "range.length"),
         refused("2^63 - 1 bytes", range(0, i64::MAX), LIMIT, "range.length"),
-        answered("beyond the end", range(i64::MAX, 1)),
-        answered("beyond i64 together", range(i64::MAX, 4 * 1024 * 1024)),
-        refused("after -1", list(-1), INVALID, "after_message_id"),
+        answered("bytes beyond the end", range(i64::MAX, 1)),
+        answered("an end beyond i64", range(i64::MAX, 4 * 1024 * 1024)),
+        refused("messages after -1", list(-1), INVALID, "after_message_id"),
         refused(
-            "after the least",
+            "messages after i64::MIN",
             list(i64::MIN),
             INVALID,
             "after_message_id",
         ),
-        answered("after the last", list(i64::MAX)),
+        answered("messages after i64::MAX", list(i64::MAX)),
         refused(
             "a separator after -1",
             delete_separator(-1),
@@ -440,13 +443,13 @@ pub(crate) fn positions(id: &str) -> Vec<Case> {
         ),
         refused("watched from -1", watch(-1), INVALID, "after_message_id"),
         refused(
-            "watched from the last",
+            "watched from i64::MAX",
             watch(i64::MAX),
             INVALID,
             "after_message_id",
         ),
         refused(
-            "a position of nothing",
+            "a meaningless position",
             position("AAAA"),
             INVALID,
             "position",

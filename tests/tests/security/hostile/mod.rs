@@ -1,16 +1,17 @@
 //! Hostile input: it is answered or refused as documented, stored byte for byte, and harms nothing.
+//! A case is a request and its expected answer. The catalogue is the list of all cases.
 //!
 //! - `case`: a case over gRPC, its request and its expected answer.
 //! - `catalogue`: runs all cases against one app.
 //! - `contexts`: cases of contexts, checkpoints, usage, turns and jobs.
 //! - `conversations`: cases of creation, names, updates, ids and lists.
-//! - `every_field`: every field of every RPC with hostile values, and truncated requests.
+//! - `every_field`: hostile values for every field of every RPC, and truncated requests.
 //! - `http`: cases over HTTP.
 //! - `messages`: cases of appends, parts and positions.
 //! - `pages`: cases of page sizes and page tokens.
 //! - `policies`: cases of a conversation's settings.
 //! - `sessions`: cases of scopes and defaults.
-//! - `stored_content`: odd content is stored, counted, rendered, summarised and exported unchanged.
+//! - `stored_content`: odd content is stored, counted, rendered, summarized and exported unchanged.
 //! - `streams`: cases of streamed messages.
 //! - `tokenizer_worst_cases`: long texts that are slow to tokenize.
 //! - `wire`: cases of malformed frames, protobuf and headers.

@@ -1,4 +1,5 @@
-//! Pages: invalid sizes, and page tokens of other lists, truncated, altered and forged.
+//! Cases of pages: invalid sizes, and page tokens that another list issued or that are truncated,
+//! altered or forged.
 
 use anneal_testkit::{TestApp, TestConversation, pb, user};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -36,9 +37,10 @@ fn lists(id: &str, token: &str) -> [GrpcRequest; 4] {
     ]
 }
 
+/// What the four lists hold, in the order of [`lists`].
 const NAMES: [&str; 4] = ["messages", "conversations", "jobs", "checkpoints"];
 
-/// Sizes of pages.
+/// Cases of page sizes.
 pub(crate) fn sizes(id: &str) -> Vec<Case> {
     let mut cases = Vec::new();
     for size in [-1, i32::MIN] {
@@ -50,7 +52,7 @@ pub(crate) fn sizes(id: &str) -> Vec<Case> {
         ];
         for (request, name) in sized.into_iter().zip(NAMES) {
             cases.push(refused(
-                format!("{size} {name}"),
+                format!("a page of {size} {name}"),
                 request,
                 INVALID,
                 "page_size",
@@ -58,7 +60,7 @@ pub(crate) fn sizes(id: &str) -> Vec<Case> {
         }
     }
     cases.push(answered(
-        "2^31 - 1 messages",
+        "a page of 2^31 - 1 messages",
         ask_about!(
             id,
             ListMessagesRequest {
@@ -147,7 +149,7 @@ async fn first_page_tokens(app: &TestApp, conversation: &TestConversation<'_>) -
     [messages, conversations.next_page_token, jobs, checkpoints]
 }
 
-/// Tokens that this list did not issue.
+/// Cases of tokens that another list issued, and of malformed ones.
 pub(crate) async fn foreign_tokens(app: &TestApp) -> Vec<Case> {
     let (id, tokens) = create_tokens(app).await;
     let other = app.conversation().await;
@@ -157,7 +159,7 @@ pub(crate) async fn foreign_tokens(app: &TestApp) -> Vec<Case> {
         for (asked, request) in lists(&id, token).into_iter().enumerate() {
             if asked == given {
                 cases.push(answered(
-                    format!("a token of its own for {}", NAMES[asked]),
+                    format!("a token that the list of {} issued", NAMES[asked]),
                     request,
                 ));
             } else {
@@ -177,7 +179,7 @@ pub(crate) async fn foreign_tokens(app: &TestApp) -> Vec<Case> {
     ));
     let [.., checkpoints] = lists(&other.id, checkpoints_token);
     cases.push(refused(
-        "checkpoints of another conversation",
+        "a token for the checkpoints of another conversation",
         checkpoints,
         INVALID,
         "page_token",
@@ -232,8 +234,8 @@ pub(crate) async fn foreign_tokens(app: &TestApp) -> Vec<Case> {
     cases
 }
 
-/// Requests with every token with each bit flipped, and with forged positions. Each is answered or
-/// refused for its token.
+/// Requests with tokens in which one bit is flipped, for each bit of every token, and with tokens
+/// of forged positions. Each request may be answered, or refused for its token.
 pub(crate) async fn forged_tokens(app: &TestApp) -> Vec<GrpcRequest> {
     let (id, tokens) = create_tokens(app).await;
     let mut forged = Vec::new();

@@ -1,4 +1,5 @@
-//! Policies of conversations: settings out of range and settings that contradict each other.
+//! Cases of the policies of conversations: settings out of range, and settings that contradict each
+//! other.
 
 use anneal_testkit::pb;
 
@@ -35,7 +36,7 @@ pub(crate) fn policies() -> Vec<Case> {
             "token_threshold",
         ),
         refused(
-            "the largest u64",
+            "a threshold of u64::MAX",
             pb::Policy {
                 token_threshold: u64_max,
                 ..none()
@@ -43,7 +44,7 @@ pub(crate) fn policies() -> Vec<Case> {
             "token_threshold",
         ),
         refused(
-            "one below i64::MIN",
+            "a threshold of 2^63",
             pb::Policy {
                 token_threshold: Some(1 << 63),
                 ..none()
@@ -51,7 +52,7 @@ pub(crate) fn policies() -> Vec<Case> {
             "token_threshold",
         ),
         refused(
-            "no turn kept",
+            "0 turns kept",
             pb::Policy {
                 keep_recent_turns: Some(0),
                 ..none()
@@ -59,7 +60,7 @@ pub(crate) fn policies() -> Vec<Case> {
             "keep_recent_turns",
         ),
         refused(
-            "no token kept",
+            "0 tokens kept",
             pb::Policy {
                 keep_recent_tokens: Some(0),
                 ..none()
@@ -67,7 +68,7 @@ pub(crate) fn policies() -> Vec<Case> {
             "keep_recent_tokens",
         ),
         refused(
-            "no percent kept",
+            "0 percent kept",
             pb::Policy {
                 keep_recent_percent: Some(0),
                 ..none()
@@ -83,7 +84,7 @@ pub(crate) fn policies() -> Vec<Case> {
             "keep_recent_percent",
         ),
         refused(
-            "large: u64::MAX",
+            "a large message of u64::MAX tokens",
             pb::Policy {
                 large_message_threshold: u64_max,
                 ..none()
@@ -91,7 +92,7 @@ pub(crate) fn policies() -> Vec<Case> {
             "large_message_threshold",
         ),
         refused(
-            "hot: u32::MAX",
+            "a hot zone of u32::MAX",
             pb::Policy {
                 hot_zone_radius: Some(u32::MAX),
                 ..none()
@@ -99,7 +100,7 @@ pub(crate) fn policies() -> Vec<Case> {
             "hot_zone_radius",
         ),
         refused(
-            "auto: false",
+            "token_threshold_auto = false",
             pb::Policy {
                 token_threshold_auto: Some(false),
                 ..none()
@@ -107,7 +108,7 @@ pub(crate) fn policies() -> Vec<Case> {
             "token_threshold_auto",
         ),
         refused(
-            "last user: false",
+            "keep_recent_from_last_user_message = false",
             pb::Policy {
                 keep_recent_from_last_user_message: Some(false),
                 ..none()
@@ -115,7 +116,7 @@ pub(crate) fn policies() -> Vec<Case> {
             "keep_recent_from_last_user_message",
         ),
         refused(
-            "two thresholds",
+            "a threshold and an automatic one",
             pb::Policy {
                 token_threshold: Some(9),
                 token_threshold_auto: Some(true),
@@ -133,7 +134,7 @@ pub(crate) fn policies() -> Vec<Case> {
             "keep_recent",
         ),
         refused(
-            "no profile",
+            "a profile with NUL",
             pb::Policy {
                 profile: "agents\0".into(),
                 ..none()
@@ -165,7 +166,7 @@ pub(crate) fn policies() -> Vec<Case> {
             "cooling",
         ),
         refused(
-            "summaries 99",
+            "large_summaries 99",
             pb::Policy {
                 large_summaries: 99,
                 ..none()

@@ -1,4 +1,4 @@
-//! Sessions: scopes and defaults.
+//! Cases of sessions: scopes and defaults.
 
 use anneal_testkit::pb;
 
@@ -63,7 +63,7 @@ pub(crate) fn sessions() -> Vec<Case> {
             "scope.thread_id",
         ),
         refused(
-            "a channel of 129",
+            "a channel of 129 bytes",
             resolve(pb::SessionScope {
                 channel: "c".repeat(129),
                 ..scope()
@@ -72,7 +72,7 @@ pub(crate) fn sessions() -> Vec<Case> {
             "scope.channel",
         ),
         refused(
-            "a kind of 1 MB",
+            "a chat type of 1 MB",
             resolve(pb::SessionScope {
                 chat_type: "d".repeat(1 << 20),
                 ..scope()
@@ -81,7 +81,7 @@ pub(crate) fn sessions() -> Vec<Case> {
             "scope.chat_type",
         ),
         refused(
-            "two request ids",
+            "a request id in the defaults",
             begin(pb::CreateConversationRequest {
                 request_id: "r".into(),
                 ..none()
@@ -90,7 +90,7 @@ pub(crate) fn sessions() -> Vec<Case> {
             "defaults.request_id",
         ),
         refused(
-            "two agents",
+            "another agent in the defaults",
             begin(pb::CreateConversationRequest {
                 agent_id: "b".into(),
                 ..none()
@@ -115,7 +115,7 @@ pub(crate) fn sessions() -> Vec<Case> {
             }),
         ),
         answered(
-            "a kind in bidi",
+            "a chat type with bidirectional marks",
             resolve(pb::SessionScope {
                 chat_type: "\u{202e}md".into(),
                 ..scope()

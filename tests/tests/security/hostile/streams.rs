@@ -1,4 +1,4 @@
-//! Streams of `AppendLargeMessage`.
+//! Cases of streams of `AppendLargeMessage`.
 
 use anneal_testkit::{pb, user};
 use pb::{
@@ -27,7 +27,7 @@ fn chunk(bytes: &[u8]) -> Option<Frame> {
     Some(Frame::Chunk(bytes.to_vec()))
 }
 
-/// Streams: one header, then its text.
+/// Cases of streams. A valid stream has one header, then the text in chunks.
 pub(crate) fn streams(id: &str) -> Vec<Case> {
     let header = |message| {
         Some(Frame::Header(Header {
@@ -37,11 +37,11 @@ pub(crate) fn streams(id: &str) -> Vec<Case> {
         }))
     };
     let good = || header(Some(user("")));
-    let four = vec![b'a'; 4 * 1024 * 1024];
+    let four_mib = vec![b'a'; 4 * 1024 * 1024];
     let of = |message| vec![header(Some(message)), chunk(b"a")];
-    let mut above = vec![good()];
-    above.extend((0..16).map(|_| chunk(&four)));
-    above.push(chunk(b"a"));
+    let mut above_limit = vec![good()];
+    above_limit.extend((0..16).map(|_| chunk(&four_mib)));
+    above_limit.push(chunk(b"a"));
     let split: Vec<_> = "é冷🧊\0e\u{301}"
         .bytes()
         .map(|byte| chunk(&[byte]))
@@ -62,14 +62,14 @@ pub(crate) fn streams(id: &str) -> Vec<Case> {
             "header",
         ),
         refused(
-            "a header within",
+            "a header in the middle",
             frames(vec![good(), chunk(b"a"), good()]),
             INVALID,
             "header",
         ),
         refused("an empty frame", frames(vec![None]), INVALID, "frame"),
         refused(
-            "an empty frame within",
+            "an empty frame in the middle",
             frames(vec![good(), None]),
             INVALID,
             "frame",
@@ -81,13 +81,13 @@ pub(crate) fn streams(id: &str) -> Vec<Case> {
             "header.message",
         ),
         refused(
-            "two texts",
+            "a message with a text in the header",
             frames(of(user("not empty"))),
             INVALID,
             "header.message.parts",
         ),
         refused(
-            "text for a picture",
+            "a message with a picture in the header",
             frames(of(message(Role::User, media("s3://a", "image/png")))),
             INVALID,
             "header.message.parts",
@@ -114,14 +114,14 @@ pub(crate) fn streams(id: &str) -> Vec<Case> {
             "chunk",
         ),
         refused(
-            "half a pair",
+            "half a surrogate pair",
             frames(vec![good(), chunk(&[0xed, 0xa0, 0x80])]),
             INVALID,
             "chunk",
         ),
-        refused("above 64 MiB", frames(above), LIMIT, "chunk"),
+        refused("a text above 64 MiB", frames(above_limit), LIMIT, "chunk"),
         refused(
-            "a piece of 5 MiB",
+            "a chunk of 5 MiB",
             frames(vec![good(), chunk(&vec![b'a'; 5 * 1024 * 1024])]),
             LIMIT,
             "chunk",
@@ -136,7 +136,7 @@ pub(crate) fn streams(id: &str) -> Vec<Case> {
             "",
         ),
         answered("no text", frames(vec![good()])),
-        answered("a piece of 4 MiB", frames(vec![good(), chunk(&four)])),
+        answered("a chunk of 4 MiB", frames(vec![good(), chunk(&four_mib)])),
         answered(
             "a byte at a time",
             frames([vec![good()], split, vec![chunk(b"")]].concat()),

@@ -1,5 +1,5 @@
-//! Texts that are the worst cases of the tokenizer are counted exactly, in time that grows
-//! linearly.
+//! Texts that are the worst cases of the tokenizer are counted exactly, within a time that a
+//! quadratic count would exceed by far.
 
 use std::time::{Duration, Instant};
 
@@ -7,17 +7,17 @@ use anneal_testkit::{Rendered, TestApp, gate_or_nightly, pb, with_longest_deadli
 
 use crate::hostile::{case, catalogue::assert_no_harm};
 
-/// Bytes of each unary text at night: nearly the limit of a request.
-const UNARY: usize = 4 * 1024 * 1024 - 1024;
-/// The same in the gate.
-const UNARY_IN_GATE: usize = 1024 * 1024;
+/// Bytes of a text that repeats one of [`RUNS`], at night: nearly the limit of a request.
+const RUN_BYTES: usize = 4 * 1024 * 1024 - 1024;
+/// [`RUN_BYTES`] in the gate (`cargo xtask ci`).
+const RUN_BYTES_IN_GATE: usize = 1024 * 1024;
 /// Bytes of the streamed text: the limit of a message.
 const STREAMED: usize = 64 * 1024 * 1024;
-/// Limit on the time to count a text of [`UNARY`] bytes. A quadratic count takes hours. The slowest
+/// Time limit to count a text of [`RUN_BYTES`] bytes. A quadratic count takes hours. The slowest
 /// of these texts takes seconds in a debug build on a loaded machine.
 const COUNTED_WITHIN: Duration = Duration::from_mins(1);
 
-/// Repeated units that vocabularies split badly, by name.
+/// Units whose repetitions are slow to tokenize, by name.
 const RUNS: [(&str, &str); 14] = [
     ("hyphens, the slowest there is", "-"),
     ("equals signs", "="),
@@ -36,11 +36,11 @@ const RUNS: [(&str, &str); 14] = [
 ];
 
 #[tokio::test]
-async fn the_tokenizers_worst_cases_are_counted_in_bounded_time_and_fit_contexts() {
+async fn the_tokenizers_worst_cases_are_counted_within_a_minute_and_fit_contexts() {
     let panics = case::record_panics();
     let app = TestApp::start().await;
     for (name, unit) in RUNS {
-        let text = unit.repeat(gate_or_nightly(UNARY_IN_GATE, UNARY) / unit.len());
+        let text = unit.repeat(gate_or_nightly(RUN_BYTES_IN_GATE, RUN_BYTES) / unit.len());
         let conversation = app.conversation().await;
         conversation.append(&text).await;
         let began = Instant::now();

@@ -1,5 +1,5 @@
-//! The catalogue on the wire: frames with false lengths, malformed protobuf, odd headers, and bytes
-//! that are not HTTP.
+//! Cases of the catalogue that are bytes on the wire: frames with false lengths, malformed
+//! protobuf, odd headers, and bytes that are not HTTP.
 
 use anneal_testkit::{StatusDetails, TestApp, status_details};
 use tonic::{Code, Status};
@@ -61,6 +61,7 @@ fn with_header(name: &'static str, header: (&'static str, &[u8]), expected: Expe
 
 /// Malformed frames and protobuf.
 pub(crate) fn broken() -> Vec<WireCase> {
+    // Each field contains the next one. 0x22 is field 4 with bytes.
     let nested = (0..200).fold(Vec::new(), |inner: Vec<u8>, _| {
         let length = inner.len();
         let varint = if length < 128 {
@@ -70,11 +71,12 @@ pub(crate) fn broken() -> Vec<WireCase> {
         };
         [vec![0x22], varint, inner].concat()
     });
+    // 0x0b begins a group of field 1, and 0x0c ends it.
     let groups = [[0x0b].repeat(60_000), [0x0c].repeat(60_000)].concat();
     vec![
         list("no message", Vec::new()),
-        list("half a head", vec![0, 0, 0]),
-        list("a head without its message", frame(0, 10, b"")),
+        list("half a frame header", vec![0, 0, 0]),
+        list("a frame header without its message", frame(0, 10, b"")),
         list("half a message", frame(0, 10, b"\x0a\x03abc")),
         list("4 GiB that are not sent", frame(0, u32::MAX, b"")).refused_with(LIMIT),
         list("a message above 4 MiB", valid_frame(&vec![0; 5 << 20])).refused_with(LIMIT),
@@ -102,7 +104,10 @@ pub(crate) fn broken() -> Vec<WireCase> {
             "a string that is not UTF-8",
             valid_frame(b"\x0a\x02\xff\xfe"),
         ),
-        list("half a pair in UTF-8", valid_frame(b"\x0a\x03\xed\xa0\x80")),
+        list(
+            "half a surrogate pair in UTF-8",
+            valid_frame(b"\x0a\x03\xed\xa0\x80"),
+        ),
         list("NUL in two bytes", valid_frame(b"\x0a\x02\xc0\x80")),
         list("a group without its end", valid_frame(b"\x0b")),
         list("a group's end alone", valid_frame(b"\x0c")),
@@ -119,7 +124,7 @@ pub(crate) fn broken() -> Vec<WireCase> {
         )
         .answered(),
         post(
-            "nested fields",
+            "200 nested fields",
             "/anneal.v1.MessageService/AppendMessages",
             valid_frame(&nested),
             Expected::Refused(MALFORMED),
@@ -156,11 +161,14 @@ pub(crate) fn headers() -> Vec<WireCase> {
     let accepted = |name, header| with_header(name, header, Expected::Answered);
     vec![
         accepted(
-            "a type that is not checked",
+            "a content type that is not checked",
             ("content-type", b"application/json"),
         ),
-        accepted("no type", ("content-type", b"")),
-        accepted("a type of 0xff", ("content-type", b"application/grpc\xff")),
+        accepted("an empty content type", ("content-type", b"")),
+        accepted(
+            "a content type of 0xff",
+            ("content-type", b"application/grpc\xff"),
+        ),
         with_header(
             "gzip, which is not supported",
             ("grpc-encoding", b"gzip"),
@@ -177,9 +185,9 @@ pub(crate) fn headers() -> Vec<WireCase> {
             Expected::NotServed,
         ),
         accepted("a timeout above the range", ("grpc-timeout", b"99999999H")),
-        accepted("nine digits", ("grpc-timeout", b"999999999S")),
+        accepted("a timeout of nine digits", ("grpc-timeout", b"999999999S")),
         accepted("a negative timeout", ("grpc-timeout", b"-1S")),
-        accepted("a time of 0xff", ("grpc-timeout", b"\xff\xfe")),
+        accepted("a timeout of 0xff", ("grpc-timeout", b"\xff\xfe")),
         accepted("metadata of 0xff", ("x-odd", b"\x80\xff\xfe")),
         accepted("malformed binary metadata", ("x-odd-bin", b"!!!")),
         accepted("a malformed trace", ("traceparent", b"00-zz-zz-\xff")),
@@ -187,7 +195,10 @@ pub(crate) fn headers() -> Vec<WireCase> {
             "a credential that is not needed",
             ("authorization", b"Bearer \xff\xfe"),
         ),
-        accepted("no encoding, by its name", ("grpc-encoding", b"identity")),
+        accepted(
+            "the encoding identity, which means none",
+            ("grpc-encoding", b"identity"),
+        ),
     ]
 }
 
@@ -257,7 +268,7 @@ pub(crate) fn client() -> reqwest::Client {
         .expect("a client")
 }
 
-/// Deadline for the server to close a connection whose client has stopped sending.
+/// The server must close a connection within this time after its client has stopped sending.
 const DEADLINE: std::time::Duration = std::time::Duration::from_secs(20);
 
 /// Sends these bytes to both ports. The server must close the connections.

@@ -1,5 +1,5 @@
-//! Host names under which HTTP answers without authentication. They protect against DNS rebinding:
-//! a page whose domain points at the server is refused.
+//! The list of host names under which HTTP answers without authentication. It protects against DNS
+//! rebinding: requests of a web page whose domain points at the server are refused.
 
 use anneal_server::{AuthSettings, ServerSettings};
 use anneal_testkit::{HttpClient, HttpResponse, TestApp, eventually};
@@ -43,6 +43,7 @@ async fn without_authentication_an_unknown_host_is_refused() {
             refused.assert_problem(421, "MALFORMED_REQUEST", "");
         }
     }
+    // Addresses, names without a dot, and the configured name.
     for host in [
         "localhost:8080",
         "server:8080",
@@ -64,7 +65,7 @@ async fn without_authentication_an_unknown_host_is_refused() {
 }
 
 #[tokio::test]
-async fn with_authentication_any_host_is_answered() {
+async fn with_authentication_the_host_is_not_checked() {
     let app = TestApp::with_auth(
         container_settings(),
         AuthSettings {
@@ -81,6 +82,7 @@ async fn with_authentication_any_host_is_answered() {
             "anneal.example"
         )
         .await,
-        401
+        401,
+        "the request lacks a credential, whatever its host is"
     );
 }

@@ -1,5 +1,5 @@
 //! The audit log names caller and call and contains no content. A flood of refusals does not fill
-//! it.
+//! the log.
 
 use std::time::Instant;
 
@@ -207,6 +207,8 @@ async fn refusals_are_audited_with_their_reason_and_rate_limited() {
         ],
         "{line}"
     );
+    // Refused credentials together write at most 20 lines a second (`server/src/audit.rs`). The
+    // calls may touch one second more than they last.
     let (lines, seconds) = (server.audit_lines(), begun.elapsed().as_secs() as usize + 1);
     assert!(
         lines.len() <= (20 * seconds + 20).min(200),

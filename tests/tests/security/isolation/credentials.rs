@@ -1,4 +1,4 @@
-//! API keys, tokens and verbs.
+//! API keys, tokens, and the verb that each call needs.
 
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
 
+/// The audience that tokens must name.
 pub(crate) const AUDIENCE: &str = "anneal.example";
 
 async fn start_with_keys() -> TestApp {
@@ -33,6 +34,7 @@ async fn start_with_keys() -> TestApp {
     .await
 }
 
+/// Lists conversations with the credential of this channel. Returns their number.
 pub(crate) async fn list(channel: &AuthorizedChannel) -> Result<usize, Status> {
     let ask = pb::ListConversationsRequest::default();
     let page = ConversationServiceClient::new(channel.clone())
@@ -107,8 +109,8 @@ async fn only_valid_keys_are_accepted_and_the_refusal_names_the_problem() {
         .assert_problem(403, "VERB_MISSING", "");
 }
 
-/// The status of a path. `/readyz` is 200 only after the first check of the database, so it is
-/// polled.
+/// Gets a path and returns the status. `/readyz` is 200 only after the server's first check of the
+/// database, so it is requested until it has this status.
 async fn status_when_ready(web: &anneal_testkit::HttpClient, path: &str, status: u16) -> u16 {
     if path == "/readyz" {
         eventually("is ready", async || web.get(path).await.status == status).await;
@@ -117,7 +119,7 @@ async fn status_when_ready(web: &anneal_testkit::HttpClient, path: &str, status:
 }
 
 #[tokio::test]
-async fn every_call_needs_a_credential_with_exactly_one_verb() {
+async fn every_call_needs_a_credential_and_every_call_but_chat_exactly_one_verb() {
     let app = start_with_keys().await;
     let mut of_verb = Vec::new();
     for verb in Verb::ALL {
@@ -142,7 +144,7 @@ async fn every_call_needs_a_credential_with_exactly_one_verb() {
             }
         }
         if rpc.name == "Chat" {
-            assert!(allowed.is_empty(), "it needs two verbs (verbs.rs)");
+            assert!(allowed.is_empty(), "a turn needs two verbs: {allowed:?}");
             continue;
         }
         assert_eq!(allowed.len(), 1, "{} needs one verb: {allowed:?}", rpc.name);
@@ -160,7 +162,7 @@ async fn every_call_needs_a_credential_with_exactly_one_verb() {
 }
 
 #[tokio::test]
-async fn a_revoked_or_expired_key_is_refused_within_seconds() {
+async fn a_revoked_or_expired_key_is_refused_within_a_minute() {
     let app = start_with_keys().await;
     let (revoked, expired) = (
         app.key("anna", &[Verb::Read]).await,
@@ -182,8 +184,8 @@ async fn a_revoked_or_expired_key_is_refused_within_seconds() {
             .expect("the query succeeds"),
         "it is revoked already"
     );
-    let late = "update api_key set expires_ts = now() - interval '1 second' where key_id = $1";
-    sqlx::query(late)
+    let expire = "update api_key set expires_ts = now() - interval '1 second' where key_id = $1";
+    sqlx::query(expire)
         .bind(expired.id)
         .execute(&mut app.db().await)
         .await
@@ -250,8 +252,8 @@ async fn made_up_keys_do_not_block_a_known_key_when_lookups_hang() {
         let unknown = app.authorized_channel(&format!("Bearer {made_up}"));
         flood.spawn(async move { while list(&unknown).await.is_err() {} });
     }
-    // Longer than CACHE_TTL (10 s), and shorter than CACHE_TTL + STALE_TTL (30 s), for which a
-    // cached key stays valid while the database does not answer.
+    // A cached key is looked up again after CACHE_TTL (10 s). While the database does not answer,
+    // it stays valid until CACHE_TTL + STALE_TTL (30 s). Both are in `server/src/auth/cache.rs`.
     let (began, mut interval) = (
         Instant::now(),
         tokio::time::interval(Duration::from_millis(200)),
@@ -307,6 +309,7 @@ impl Provider {
         }
     }
 
+    /// The public key as a JSON web key.
     fn jwk(&self) -> Value {
         let raw = self.key.der_bytes();
         match self.algorithm {
@@ -319,11 +322,12 @@ impl Provider {
     }
 
     pub(crate) fn token(&self, claims: &Value) -> String {
-        self.token_by(self.id, claims)
+        self.token_with_key_id(self.id, claims)
     }
 
-    fn token_by(&self, id: &str, claims: &Value) -> String {
-        self.token_under(
+    /// A token whose header names the key with this id.
+    fn token_with_key_id(&self, id: &str, claims: &Value) -> String {
+        self.token_with_header(
             &Header {
                 kid: Some(id.into()),
                 ..Header::new(self.algorithm)
@@ -332,7 +336,8 @@ impl Provider {
         )
     }
 
-    fn token_under(&self, header: &Header, claims: &Value) -> String {
+    /// A token with this header.
+    fn token_with_header(&self, header: &Header, claims: &Value) -> String {
         let der = self.key.serialize_der();
         let key = match self.algorithm {
             Algorithm::EdDSA => EncodingKey::from_ed_der(&der),
@@ -349,7 +354,7 @@ pub(crate) fn seconds_from_now(seconds: i64) -> i64 {
     now.as_secs() as i64 + seconds
 }
 
-/// Valid claims of the tenant anna with these changes. A null removes a claim.
+/// Valid claims for the tenant anna, with these changes. A null removes a claim.
 pub(crate) fn claims(change: &Value) -> Value {
     let mut claims = json!({"aud": AUDIENCE, "iss": "https://idp.example", "exp": seconds_from_now(300),
         "tenant": "anna", "scope": "openid anneal.read profile anneal.append"});
@@ -415,6 +420,7 @@ async fn a_token_is_accepted_only_if_every_claim_is_valid() {
     let (signed, signature) = valid.rsplit_once('.').expect("three parts");
     let none = URL_SAFE_NO_PAD.encode(r#"{"alg":"none","kid":"ed"}"#);
     let payload = valid.split('.').nth(1).expect("three parts");
+    // The public key, used as the secret of an HMAC.
     let hs = jsonwebtoken::encode(
         &Header {
             kid: Some("ed".into()),
@@ -429,8 +435,8 @@ async fn a_token_is_accepted_only_if_every_claim_is_valid() {
         format!("{signed}.{}", signature.chars().rev().collect::<String>()),
         hs.expect("signs"),
         untrusted.token(&claims(&json!({}))),
-        ed.token_by("ec", &claims(&json!({}))),
-        ed.token_by("nobody", &claims(&json!({}))),
+        ed.token_with_key_id("ec", &claims(&json!({}))),
+        ed.token_with_key_id("nobody", &claims(&json!({}))),
         valid[..valid.len() / 2].to_owned(),
         format!("{valid}.{valid}"),
     ] {
@@ -469,7 +475,7 @@ async fn a_token_with_a_critical_header_extension_is_refused() {
     let by = |header: &Header| {
         app.authorized_channel(&format!(
             "Bearer {}",
-            ed.token_under(header, &claims(&json!({})))
+            ed.token_with_header(header, &claims(&json!({})))
         ))
     };
     list(&by(&plain)).await.expect("is accepted");
@@ -500,7 +506,7 @@ async fn keys_of_a_provider_are_replaced_without_a_restart() {
     };
     list(&by(&old)).await.expect("is accepted");
     assert!(list(&by(&new)).await.is_err());
-    folder.file("jwks.json", "{ not yet written who");
+    folder.file("jwks.json", "{ half written");
     folder.file("jwks.json", &jwks(&[&old, &new]));
     eventually("the new key is accepted", async || {
         list(&by(&new)).await.is_ok()

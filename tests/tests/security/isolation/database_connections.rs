@@ -1,5 +1,5 @@
-//! Database connections that tenants share. Blocked reads of one tenant leave connections to other
-//! tenants, to credential lookups and to health probes.
+//! Tenants share the database connections of a server. If reads of one tenant are blocked, other
+//! tenants, lookups of credentials and health probes still get connections.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +15,9 @@ use sqlx::{Connection as _, PgConnection};
 use tokio::{task::JoinSet, time::timeout};
 use uuid::Uuid;
 
+/// The tenant whose reads are blocked.
 const EVE: TenantId = TenantId(Uuid::from_u128(0xe));
+/// Another tenant.
 const ANNA: TenantId = TenantId(Uuid::from_u128(0xa));
 /// Connections of the read pool.
 const READS: u32 = 4;
@@ -67,7 +69,7 @@ async fn read_messages(store: &Store, tenant: TenantId) -> Result<(), StoreError
         .map(drop)
 }
 
-/// Whether a read of another table than `ai_message` is answered.
+/// Whether a read of a table that is not locked is answered (with "not found").
 async fn can_get_conversation(store: &Store, tenant: TenantId) -> bool {
     let asked = store.get_conversation(Caller::of(tenant), ConversationId(Uuid::nil()));
     matches!(
@@ -76,7 +78,7 @@ async fn can_get_conversation(store: &Store, tenant: TenantId) -> bool {
     )
 }
 
-fn reads(store: &Store) -> PoolFigures {
+fn read_pool_figures(store: &Store) -> PoolFigures {
     store
         .pool_figures()
         .into_iter()
@@ -88,17 +90,18 @@ fn reads(store: &Store) -> PoolFigures {
 #[tokio::test]
 async fn blocked_reads_of_a_tenant_use_half_of_the_connections() {
     let app = TestApp::start().await;
+    // Each tenant may use 50 percent of the connections.
     let store = store(&app, LONG_WAIT_MS).shared_by_tenants(50);
     let mut db = app.db().await;
     let lock = lock_messages(&mut db).await;
-    let mut eves = JoinSet::new();
+    let mut reads_of_eve = JoinSet::new();
     let mut read = || {
         let store = store.clone();
-        eves.spawn(async move { read_messages(&store, EVE).await })
+        reads_of_eve.spawn(async move { read_messages(&store, EVE).await })
     };
     let mut begun: Vec<_> = (0..10).map(|_| read()).collect();
     eventually("two reads have connections, the others wait", async || {
-        reads(&store).waiting == 8
+        read_pool_figures(&store).waiting == 8
     })
     .await;
     for _ in 0..20 {
@@ -109,16 +112,16 @@ async fn blocked_reads_of_a_tenant_use_half_of_the_connections() {
     }
     begun.pop().expect("there are ten").abort();
     eventually("a cancelled read leaves the queue", async || {
-        reads(&store).waiting == 7
+        read_pool_figures(&store).waiting == 7
     })
     .await;
     lock.rollback().await.expect("rolls back");
     let mut answered = 0;
-    while let Some(eve) = eves.join_next().await {
-        answered += usize::from(eve.is_ok_and(|read| read.is_ok()));
+    while let Some(ended) = reads_of_eve.join_next().await {
+        answered += usize::from(ended.is_ok_and(|read| read.is_ok()));
     }
-    assert_eq!(answered, 9, "all that were not cancelled");
-    assert_eq!(reads(&store).waiting, 0);
+    assert_eq!(answered, 9, "every read that was not cancelled is answered");
+    assert_eq!(read_pool_figures(&store).waiting, 0);
 }
 
 #[tokio::test]
@@ -133,8 +136,8 @@ async fn a_tenant_that_waits_too_long_for_its_share_gets_share_in_use() {
             tokio::spawn(async move { read_messages(&store, EVE).await })
         })
         .collect();
-    eventually("both have connections", async || {
-        reads(&store).open == 2 && reads(&store).idle == 0
+    eventually("both reads have connections", async || {
+        read_pool_figures(&store).open == 2 && read_pool_figures(&store).idle == 0
     })
     .await;
     let refused = read_messages(&store, EVE).await;
@@ -153,13 +156,13 @@ async fn credentials_and_probes_are_answered_when_all_connections_for_reads_are_
     let store = store(&app, LONG_WAIT_MS);
     let mut db = app.db().await;
     let _lock = lock_messages(&mut db).await;
-    let mut eves = JoinSet::new();
+    let mut reads_of_eve = JoinSet::new();
     for _ in 0..2 * READS {
         let store = store.clone();
-        eves.spawn(async move { read_messages(&store, EVE).await });
+        reads_of_eve.spawn(async move { read_messages(&store, EVE).await });
     }
-    eventually("all are in use", async || {
-        reads(&store).waiting == READS as usize
+    eventually("all connections are in use", async || {
+        read_pool_figures(&store).waiting == READS as usize
     })
     .await;
     timeout(DEADLINE, store.ping())
@@ -192,7 +195,7 @@ async fn cancelled_reads_run_few_statements() {
         .expect("counts");
         most = most.max(waiting);
     }
-    // Two that count as running, and two cancelled ones that PostgreSQL has not noticed yet.
+    // The tenant's two reads, and two cancelled ones whose end PostgreSQL has not noticed yet.
     assert!(
         (1..=2 * i64::from(READS) / 2).contains(&most),
         "{most} statements wait in the database"

@@ -1,5 +1,6 @@
-//! Every RPC answers a foreign conversation like a missing one, byte for byte. The list of RPCs
-//! comes from the descriptors, so that a new one is covered.
+//! Every RPC answers a foreign conversation, which belongs to another tenant, like a missing one,
+//! byte for byte. The list of RPCs comes from the descriptors, so that a new RPC is covered. Names
+//! that two tenants both use, such as request ids, are distinct.
 
 use anneal_core::caller::Verb;
 use anneal_server::{AuthSettings, ServerSettings};
@@ -13,7 +14,7 @@ use pb::{
 };
 use uuid::Uuid;
 
-/// The answer that a caller receives, or code, message and details of the refusal.
+/// What a caller receives: the answer, or code, message and details of the refusal.
 pub(crate) type Outcome = Result<Option<Vec<u8>>, (tonic::Code, String, Vec<u8>)>;
 
 /// Calls an RPC and returns what the caller receives.

@@ -1,6 +1,7 @@
-//! Every request field that names something, with another tenant's value: the answer is the same as
-//! for a value of the same shape that does not exist, and nothing of the other tenant changes. RPCs
-//! and fields come from the descriptors. A naming field without values here fails the test.
+//! Every request field that names something is sent with a value of another tenant, Bert. The
+//! answer must be the same as for a value of the same form that does not exist, and no row of Bert
+//! may change. RPCs and fields come from the descriptors: a new field that names something fails
+//! the test until it has values here.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -27,7 +28,7 @@ use crate::isolation::{
 /// RPCs whose requests name nothing.
 const WITHOUT_NAMES: [&str; 3] = ["ClassifyError", "GetQueueStats", "GetModelStats"];
 /// The id of Bert's last message. The other tenants have fewer messages.
-const LAST: &str = "16";
+const LAST_MESSAGE: &str = "16";
 /// A message id that nobody has.
 const NO_MESSAGE: &str = "77";
 /// Fields of answers that differ between conversations.
@@ -43,7 +44,8 @@ const NOT_CALLED: [&str; 4] = [
 /// RPCs with which Bert creates the names (agents, users, groups, tool calls) that others send.
 const NAMING_RPCS: [&str; 3] = ["CreateConversation", "ResolveSession", "AppendMessages"];
 
-/// Two values for a field. They have the same length, so that answers differ in nothing else.
+/// Two values for a field: one of Bert's, and one that nobody has. They have the same length, so
+/// that answers differ in nothing else.
 struct Values {
     berts: String,
     unknown: String,
@@ -95,7 +97,7 @@ impl BertsValues {
         match field.name() {
             "conversation_id" => values(&self.conversation, &Uuid::now_v7().to_string()),
             "message_id" | "after_message_id" | "last_message_id" | "expected_last_message_id" => {
-                values(LAST, NO_MESSAGE)
+                values(LAST_MESSAGE, NO_MESSAGE)
             }
             "request_id" => named(&field.rpc),
             name @ ("agent_id" | "user_id" | "account_id" | "thread_id" | "group_id"
@@ -211,7 +213,7 @@ fn naming_fields() -> Vec<Field> {
     every_field().into_iter().filter(names_something).collect()
 }
 
-/// Owner of the conversation that a request names beside the tried field.
+/// The owner of the conversation that a request names, in another field than the probed one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
     /// The request names no other conversation.
@@ -241,8 +243,8 @@ async fn create_conversation(channel: &AuthorizedChannel) -> String {
     conversation_id
 }
 
-/// An answer, or code, message and details of a refusal, without the sent values and without fields
-/// that differ between conversations.
+/// An [`Outcome`] without the sent values and without the fields that differ between conversations,
+/// so that outcomes of two tenants can be compared.
 type Comparable = Result<Vec<(String, String)>, (Code, String, String)>;
 
 fn comparable(rpc: &str, outcome: Outcome, sent: &[&str]) -> Comparable {
@@ -262,7 +264,7 @@ fn comparable(rpc: &str, outcome: Outcome, sent: &[&str]) -> Comparable {
         }
         Err((code, words, details)) => {
             let mut details = Status::with_details(code, "", details.into()).get_error_details();
-            // The facts are a map without an order.
+            // The metadata of the reason is a map without an order.
             let info = details
                 .error_info()
                 .cloned()
@@ -278,17 +280,19 @@ fn comparable(rpc: &str, outcome: Outcome, sent: &[&str]) -> Comparable {
     }
 }
 
-/// A field of an RPC and its values.
-struct Cell<'a> {
+/// A field of an RPC, and the values that are sent in it.
+struct FieldProbe<'a> {
     field: &'a Field,
     /// Path of the RPC.
     path: &'a str,
     values: Values,
+    /// Bert's conversation.
     foreign: &'a str,
 }
 
-impl Cell<'_> {
-    /// Sends this value as `caller`. Returns the comparable outcome.
+impl FieldProbe<'_> {
+    /// Sends this value as `caller`, in a request that names a conversation of this owner. Returns
+    /// the comparable outcome.
     async fn send(&self, caller: &AuthorizedChannel, value: &str, owner: Owner) -> Comparable {
         let conversation = match owner {
             Owner::Nobody => Uuid::nil().to_string(),
@@ -334,13 +338,13 @@ async fn foreign_ids_are_answered_like_unknown_ids() {
     let (tenants, clara) = Box::pin(start_three_tenants(&model)).await;
     let berts = BertsValues::create(&tenants).await;
     let fields = naming_fields();
-    let new = fields.iter().filter(|field| berts.values(field).is_none());
-    let new: Vec<String> = new
+    let without_values = fields.iter().filter(|field| berts.values(field).is_none());
+    let without_values: Vec<String> = without_values
         .map(|field| format!("{} {}", field.rpc, field.path()))
         .collect();
     assert!(
-        new.is_empty(),
-        "fields that name something and have no values here: {new:?}"
+        without_values.is_empty(),
+        "fields that name something and have no values here: {without_values:?}"
     );
     let bert = tenants.app.tenant("bert").await.0;
     let before = rows_of(&tenants.app, bert).await;
@@ -358,7 +362,7 @@ async fn foreign_ids_are_answered_like_unknown_ids() {
         );
         for field in of_rpc {
             let values = berts.values(field).expect("checked before");
-            let cell = Cell {
+            let probe = FieldProbe {
                 field,
                 path: &rpc.path,
                 values,
@@ -371,14 +375,17 @@ async fn foreign_ids_are_answered_like_unknown_ids() {
                 &[Owner::Nobody]
             };
             for owner in owners {
-                let annas = cell.send(&tenants.anna, &cell.values.berts, *owner).await;
-                let claras = cell.send(&clara, &cell.values.unknown, *owner).await;
+                let annas = probe.send(&tenants.anna, &probe.values.berts, *owner).await;
+                let claras = probe.send(&clara, &probe.values.unknown, *owner).await;
                 asked += 1;
                 answered += usize::from(annas.is_ok());
-                let is_refused = *owner != Owner::Bert || rpc.name == "ListJobs" || annas.is_err();
-                if annas != claras || !is_refused {
+                // A request that names Bert's conversation is refused. ListJobs answers an empty
+                // list.
+                let protects_bert =
+                    *owner != Owner::Bert || rpc.name == "ListJobs" || annas.is_err();
+                if annas != claras || !protects_bert {
                     wrong.push(format!(
-                        "{} {} with a conversation of {owner:?}: {annas:?}, {claras:?}",
+                        "{} {} with a conversation of {owner:?}: Bert's value is answered {annas:?}, an unknown one {claras:?}",
                         rpc.name,
                         field.path()
                     ));
@@ -398,7 +405,7 @@ async fn foreign_ids_are_answered_like_unknown_ids() {
     assert!(wrong.is_empty(), "{} of {asked}: {wrong:#?}", wrong.len());
     assert!(
         asked >= 100 && answered >= 30,
-        "{asked} asked, {answered} answered"
+        "{asked} pairs of requests, {answered} of them answered"
     );
 }
 

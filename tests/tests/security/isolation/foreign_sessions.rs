@@ -1,5 +1,5 @@
-//! Over HTTP, every path of `/openapi.json` that names a session answers a foreign session like a
-//! missing one.
+//! Over HTTP, every path of `/openapi.json` that names a session answers another tenant's session
+//! like a missing one.
 
 use anneal_core::caller::Verb;
 use anneal_server::{AuthSettings, ServerSettings};

@@ -16,7 +16,7 @@ use crate::isolation::{
     tls::{Authority, list},
 };
 
-/// Whether the server closes the connection within a minute.
+/// Waits until the server closes the connection. False: it stayed open for a minute.
 async fn wait_for_close(stream: &mut TcpStream) -> bool {
     let mut rest = Vec::new();
     matches!(
@@ -56,7 +56,7 @@ async fn silent_and_incomplete_connections_are_closed() {
 async fn silent_handshakes_do_not_block_others() {
     let (authority, folder) = (Authority::new(), Folder::new());
     let app = TestApp::with_auth(
-        authority.server(&folder),
+        authority.write_server_certificate(&folder),
         AuthSettings {
             api_keys: true,
             ..Default::default()
@@ -64,6 +64,8 @@ async fn silent_handshakes_do_not_block_others() {
     )
     .await;
     let mut silent = Vec::new();
+    // Far more than the handshakes that the server computes at the same time (half as many as it
+    // has cores). After 5 s the server closes a connection that has not completed its handshake.
     for _ in 0..600 {
         silent.push(
             TcpStream::connect(app.addresses.grpc)
@@ -90,14 +92,14 @@ async fn silent_handshakes_do_not_block_others() {
 async fn stalled_handshakes_do_not_block_others() {
     let (authority, folder) = (Authority::new(), Folder::new());
     let app = TestApp::with_auth(
-        authority.server(&folder),
+        authority.write_server_certificate(&folder),
         AuthSettings {
             api_keys: true,
             ..Default::default()
         },
     )
     .await;
-    // Records the first bytes of a real client.
+    // Records the first bytes of a real client's handshake.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
         .await
         .expect("a port");
@@ -114,6 +116,7 @@ async fn stalled_handshakes_do_not_block_others() {
         greeting = recording => greeting,
         _ = authority.channel(listener.local_addr().expect("an address"), None) => panic!("the listener never answers"),
     };
+    // Far more than the handshakes that the server computes at the same time.
     let mut stalled = Vec::new();
     for _ in 0..400 {
         let mut stream = TcpStream::connect(app.addresses.grpc)
@@ -152,14 +155,15 @@ async fn at_the_connection_limit_an_idle_connection_is_closed() {
         let mut stream = TcpStream::connect(app.addresses.grpc)
             .await
             .expect("connects");
+        // The preface of HTTP/2 and empty settings.
         stream
             .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
             .await
             .expect("is sent");
         idle.push(stream);
     }
-    // They were active just now, so the next connection waits until one of them was idle long
-    // enough.
+    // These connections were active just now. The next connection waits until one of them has been
+    // idle for long enough to be closed.
     let endpoint =
         Endpoint::from_shared(format!("http://{}", app.addresses.grpc)).expect("an address");
     eventually("another connection is accepted", async || {
@@ -269,6 +273,7 @@ async fn ten_thousand_idle_connections_take_little_memory_and_do_not_block_other
         let mut stream = TcpStream::connect(("127.0.0.1", port))
             .await
             .expect("connects");
+        // The preface of HTTP/2 and empty settings.
         stream
             .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
             .await

@@ -30,7 +30,9 @@ async fn a_failed_statement_logs_no_content() {
         .append_messages(ask)
         .await;
     assert_refused(refused, Code::Internal, "INTERNAL", "");
-    let line = server.wait_for_line("a call failed inside").await;
+    let line = server
+        .wait_for_line("a call failed with an internal error")
+        .await;
     assert!(line.contains("22P02"), "the SQLSTATE is logged: {line}");
     let lines = server.lines().join("\n");
     assert!(!lines.contains(SECRET), "{lines}");

@@ -6,19 +6,23 @@
 //! - `credentials`: API keys, tokens and the verb that each call needs.
 //! - `idle_connections`: silent, stalled and unread connections are closed and do not block others.
 //! - `log_content`: a failed statement logs no content.
-//! - `revoked_credentials`: watches, documents and turns end when their credential becomes invalid.
-//! - `tls`: certificates of servers and clients.
+//! - `revoked_credentials`: watches, large HTTP answers and turns end when their credential becomes
+//!   invalid, and no connection resumes a TLS session.
+//! - `tls`: certificates of servers and clients, and what a server beyond loopback must have.
 //! - `token_lifetimes`: tokens that are valid for more than a day are refused.
-//! - `verbs`: a reader changes nothing, an appender reads nothing.
+//! - `verbs`: with `read` alone a caller changes nothing, with `append` alone it reads nothing; and
+//!   what the service learns about models.
 //!
 //! Tenants:
 //! - `database_connections`: blocked reads of one tenant leave database connections to others.
-//! - `foreign_conversations`: every RPC answers another tenant's conversation like a missing one.
-//! - `foreign_ids`: the same for every field that names something.
-//! - `foreign_sessions`: the same for every path over HTTP.
+//! - `foreign_conversations`: every RPC answers another tenant's conversation like a missing one,
+//!   and equal names of two tenants are distinct.
+//! - `foreign_ids`: another tenant's value in any field is answered like one that does not exist.
+//! - `foreign_sessions`: every HTTP path answers another tenant's session like a missing one.
 //! - `row_security`: row-level security alone hides and protects rows of other tenants.
 //! - `tenant_shares`: a tenant gets at most half of the watches and of the large appends.
-//! - `unfiltered`: `foreign_conversations` without the filters of the statements.
+//! - `unfiltered`: row-level security protects rows even if every statement asks for the wrong
+//!   tenant.
 
 /// The binary under test.
 const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");

@@ -1,4 +1,5 @@
-//! Watches, documents and turns end when their credential expires or is revoked.
+//! Watches, large HTTP answers and turns end when their credential expires or is revoked. A
+//! TLS session is never resumed, so every connection verifies the client's certificate.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -28,6 +29,7 @@ use tonic::{Code, Status, transport::Channel};
 
 use crate::isolation::tls::{Authority, list, uri};
 
+/// The name in anna's certificate.
 const NAME: &str = "spiffe://example/anna";
 
 /// Starts an app that authenticates anna by her certificate.
@@ -40,13 +42,13 @@ async fn start_with_certificates(authority: &Authority, folder: &Folder) -> Test
         clients: [(NAME.to_owned(), anna)].into(),
         ..Default::default()
     };
-    let app = TestApp::with_auth(authority.server(folder), auth).await;
+    let app = TestApp::with_auth(authority.write_server_certificate(folder), auth).await;
     app.tenant("anna").await;
     app
 }
 
 /// A certificate of anna that expires in this number of seconds, and its key, in PEM.
-fn short_lived(authority: &Authority, seconds: u64) -> (String, String) {
+fn short_lived_certificate(authority: &Authority, seconds: u64) -> (String, String) {
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .expect("after 1970");
@@ -65,10 +67,10 @@ fn short_lived(authority: &Authority, seconds: u64) -> (String, String) {
 }
 
 #[tokio::test]
-async fn a_connection_outlives_its_certificate_but_its_calls_do_not() {
+async fn calls_are_refused_and_watches_end_when_the_certificate_of_their_connection_expires() {
     let (authority, folder) = (Authority::new(), Folder::new());
     let app = start_with_certificates(&authority, &folder).await;
-    let certificate = short_lived(&authority, 15);
+    let certificate = short_lived_certificate(&authority, 15);
     let channel = authority
         .channel(app.addresses.grpc, Some(certificate))
         .await
@@ -122,10 +124,10 @@ fn handshake_kind(config: &Arc<ClientConfig>, address: SocketAddr) -> Option<Han
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_connection_verifies_the_client_certificate() {
+async fn every_connection_verifies_the_client_certificate_in_a_full_handshake() {
     let (authority, folder) = (Authority::new(), Folder::new());
     let app = start_with_certificates(&authority, &folder).await;
-    let (certificate, key) = short_lived(&authority, 300);
+    let (certificate, key) = short_lived_certificate(&authority, 300);
     let mut roots = RootCertStore::empty();
     roots
         .add(CertificateDer::from_pem_slice(authority.pem().as_bytes()).expect("PEM"))
@@ -153,7 +155,7 @@ async fn every_connection_verifies_the_client_certificate() {
 }
 
 #[tokio::test]
-async fn a_document_is_cut_off_when_its_key_is_revoked() {
+async fn a_large_http_answer_is_cut_off_when_its_key_is_revoked() {
     const BYTES: usize = 24 * 1024 * 1024;
     let app = TestApp::with_auth(
         ServerSettings::default(),

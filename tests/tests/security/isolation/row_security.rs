@@ -1,4 +1,4 @@
-//! Row-level security: without any filter, rows of another tenant are neither visible nor changed.
+//! Row-level security: statements without a filter neither see nor change rows of another tenant.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -93,7 +93,7 @@ async fn start_with_a_row_in_every_table() -> TestApp {
 }
 
 #[tokio::test]
-async fn policies_alone_hide_and_protect_rows_of_other_tenants() {
+async fn policies_without_filters_hide_and_protects_rows_of_other_tenants() {
     let app = start_with_a_row_in_every_table().await;
     let all = tables(&mut app.db().await).await;
     let other = Uuid::now_v7();
@@ -180,16 +180,16 @@ async fn the_server_role_owns_nothing_and_cannot_bypass_row_security() {
     }
 }
 
-/// The line without the numbers after this mark. They number parameters and subplans, including
-/// those of row-level security.
-fn without_numbers(line: &str, mark: &str) -> String {
-    line.split(mark)
+/// The line of a plan without the numbers after this prefix. They count parameters and subplans,
+/// also those that row-level security adds.
+fn without_numbers(line: &str, prefix: &str) -> String {
+    line.split(prefix)
         .map(|part| part.trim_start_matches(|sign: char| sign.is_ascii_digit()))
         .collect()
 }
 
-/// Tables that grow with the messages. The others stay small, so that either of two indexes may
-/// serve.
+/// Tables that grow with the messages. Only their scans are compared: for the other tables, which
+/// stay small, PostgreSQL may choose either of two indexes.
 const LARGE_TABLES: [&str; 9] = [
     "ai_conversation",
     "ai_message",
@@ -232,7 +232,7 @@ fn index_conditions(plan: &str) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn policies_cost_no_statement_its_index() {
+async fn statements_use_the_same_indexes_with_and_without_row_security() {
     let app = TestApp::start().await;
     let mut db = app.db().await;
     // Enough rows that the planner prefers an index.
@@ -254,7 +254,7 @@ async fn policies_cost_no_statement_its_index() {
         let parameters = query["describe"]["parameters"]["Left"]
             .as_array()
             .map_or(0, Vec::len);
-        let reads = ["select", "with", "insert", "update", "delete"];
+        let statements = ["select", "with", "insert", "update", "delete"];
         let first = sql
             .lines()
             .find(|line| !line.trim_start().starts_with("--"))
@@ -262,7 +262,7 @@ async fn policies_cost_no_statement_its_index() {
             .trim_start();
         if !sql.contains("ai_")
             || sql.contains("legacy")
-            || !reads.iter().any(|word| first.starts_with(word))
+            || !statements.iter().any(|word| first.starts_with(word))
         {
             continue;
         }

@@ -11,7 +11,7 @@ use pb::{
 use tokio::sync::mpsc;
 use tonic::{Code, Status, Streaming};
 
-/// A client of a tenant and its conversation.
+/// A client of a tenant, and a conversation of this tenant.
 struct TenantClient {
     channel: AuthorizedChannel,
     conversation: String,

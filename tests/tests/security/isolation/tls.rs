@@ -1,4 +1,5 @@
-//! TLS: certificates of servers and clients.
+//! TLS: certificates of servers and clients. A server beyond loopback starts only with credentials
+//! and TLS.
 
 use std::net::SocketAddr;
 
@@ -30,7 +31,7 @@ impl Authority {
         )
     }
 
-    /// Signs certificates of this authority.
+    /// The issuer that signs this authority's certificates.
     pub(crate) const fn issuer(&self) -> &CertifiedIssuer<'static, KeyPair> {
         &self.0
     }
@@ -50,7 +51,7 @@ impl Authority {
     }
 
     /// Writes the certificate of a server on loopback into a folder. Returns settings that name it.
-    pub(crate) fn server(&self, folder: &Folder) -> ServerSettings {
+    pub(crate) fn write_server_certificate(&self, folder: &Folder) -> ServerSettings {
         let names = [SanType::IpAddress([127, 0, 0, 1].into()), dns("localhost")];
         let (certificate, key) = self.certificate(&names, ExtendedKeyUsagePurpose::ServerAuth);
         let path = |name: &str, text: &str| folder.file(name, text).display().to_string();
@@ -90,6 +91,7 @@ pub(crate) fn uri(name: &str) -> SanType {
     SanType::URI(name.try_into().expect("a name"))
 }
 
+/// Lists conversations over this channel.
 pub(crate) async fn list(channel: Channel) -> Result<(), Status> {
     let ask = pb::ListConversationsRequest::default();
     ConversationServiceClient::new(channel)
@@ -121,7 +123,7 @@ async fn a_client_certificate_needs_a_known_name_and_a_trusted_issuer() {
         clients,
         ..Default::default()
     };
-    let app = TestApp::with_auth(authority.server(&folder), auth).await;
+    let app = TestApp::with_auth(authority.write_server_certificate(&folder), auth).await;
     app.tenant("anna").await;
     let address = app.addresses.grpc;
     let of = |authority: &Authority, names: &[SanType]| {
@@ -139,10 +141,17 @@ async fn a_client_certificate_needs_a_known_name_and_a_trusted_issuer() {
         list(channel).await.expect("is accepted");
     }
     for (names, problem) in [
-        (vec![uri("spiffe://example/bert")], "names nobody"),
-        (vec![dns("anna.example")], "names nobody"),
-        (vec![uri("bot.example")], "names nobody"),
-        (vec![uri("spiffe://example/nobody")], "names nobody"),
+        (
+            vec![uri("spiffe://example/bert")],
+            "names no configured client",
+        ),
+        (vec![dns("anna.example")], "names no configured client"),
+        (vec![uri("bot.example")], "names no configured client"),
+        // The client is configured, but its tenant does not exist.
+        (
+            vec![uri("spiffe://example/nobody")],
+            "names no configured client",
+        ),
     ] {
         let channel = authority
             .channel(address, of(&authority, &names))
@@ -160,7 +169,7 @@ async fn a_client_certificate_needs_a_known_name_and_a_trusted_issuer() {
         Ok(channel) => Some(list(channel).await.expect_err("the issuer is not trusted")),
         Err(_) => None,
     };
-    // The service did not refuse it: its refusals have a reason.
+    // The handshake failed. A refusal of the service would have a reason.
     assert!(
         refused
             .as_ref()
@@ -195,7 +204,7 @@ async fn a_client_certificate_needs_a_known_name_and_a_trusted_issuer() {
 async fn a_certificate_is_replaced_without_a_restart() {
     let (old, new, folder) = (Authority::new(), Authority::new(), Folder::new());
     let app = TestApp::with_auth(
-        old.server(&folder),
+        old.write_server_certificate(&folder),
         AuthSettings {
             api_keys: true,
             ..Default::default()
@@ -208,7 +217,7 @@ async fn a_certificate_is_replaced_without_a_restart() {
         .await
         .expect("completes the handshake");
     assert!(new.channel(address, None).await.is_err());
-    let _ = new.server(&folder);
+    let _ = new.write_server_certificate(&folder);
     eventually("the new certificate is served", async || {
         new.channel(address, None).await.is_ok()
     })
@@ -230,7 +239,7 @@ async fn a_certificate_is_replaced_without_a_restart() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_beyond_loopback_starts_only_with_credentials_and_tls() {
     let (app, folder, authority) = (TestApp::start().await, Folder::new(), Authority::new());
-    let tls = authority.server(&folder);
+    let tls = authority.write_server_certificate(&folder);
     let anneal = AnnealBinary::new(BINARY, &folder, &app.url);
     let certificate = format!("server.tls_certificate_file={}", tls.tls_certificate_file);
     let key = format!("server.tls_key_file={}", tls.tls_key_file);

@@ -1,6 +1,6 @@
-//! The calls of `foreign_conversations` without the filters of the statements: a proxy puts the
-//! other tenant's id into every statement. Row-level security alone must hide the other tenant's
-//! rows.
+//! The calls of `foreign_conversations` when the tenant filters of the statements do not work: a
+//! proxy puts the other tenant's id into every statement. Row-level security alone must hide the
+//! other tenant's rows.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,7 @@
-//! A credential with some of the verbs cannot work around the others: a reader changes nothing, and
-//! an appender reads nothing.
+//! A credential gives no more than its verbs: a caller with `read` alone (a reader) changes
+//! nothing, and a caller with `append` alone (an appender) reads nothing. Two more tests are about
+//! what the service learns about models (table `ai_model`): it corrects a wrong window, and it
+//! stores a limited number of models.
 
 use std::collections::HashMap;
 
@@ -32,13 +34,13 @@ async fn start_with_keys() -> TestApp {
     .await
 }
 
-/// Creates a key of anna with these verbs.
+/// Creates a key of anna with these verbs. Returns a channel with this key.
 async fn channel_with_verbs(app: &TestApp, verbs: &[Verb]) -> AuthorizedChannel {
     app.authorized_channel(&format!("Bearer {}", app.key("anna", verbs).await.text))
 }
 
 /// Creates a conversation of anna with a title, a system prompt, a label and some long messages.
-async fn conversation(app: &TestApp) -> String {
+async fn create_conversation(app: &TestApp) -> String {
     let channel = channel_with_verbs(app, BOTH).await;
     let made = ConversationServiceClient::new(channel.clone())
         .create_conversation(defaults())
@@ -102,7 +104,7 @@ fn assert_lacks<T: std::fmt::Debug>(outcome: Result<T, Status>, verb: &str) {
 async fn a_reader_cannot_queue_a_compaction() {
     const JOBS: &str = "select count(*) from ai_job";
     let app = start_with_keys().await;
-    let id = conversation(&app).await;
+    let id = create_conversation(&app).await;
     let mut reader = ContextServiceClient::new(channel_with_verbs(&app, READ).await);
     let under = |pressure: Pressure| pb::BuildContextRequest {
         pressure: pressure.into(),
@@ -119,6 +121,7 @@ async fn a_reader_cannot_queue_a_compaction() {
             .map(|_| ()),
         "append",
     );
+    // The verb is checked before the conversation is looked up.
     let missing = build(&uuid::Uuid::new_v4().to_string());
     assert_lacks(
         reader
@@ -133,11 +136,11 @@ async fn a_reader_cannot_queue_a_compaction() {
         .build_context(under(Pressure::TruncateToolResults))
         .await
         .expect("builds");
-    let look = pb::BuildContextRequest {
+    let dry_run = pb::BuildContextRequest {
         dry_run: true,
         ..under(Pressure::Compact)
     };
-    reader.build_context(look).await.expect("builds");
+    reader.build_context(dry_run).await.expect("builds");
     assert_eq!(select_number(&app, JOBS).await, 0);
     let mut both = ContextServiceClient::new(channel_with_verbs(&app, BOTH).await);
     both.build_context(under(Pressure::Compact))
@@ -146,32 +149,32 @@ async fn a_reader_cannot_queue_a_compaction() {
     assert_eq!(
         select_number(&app, JOBS).await,
         1,
-        "a caller with append queues one"
+        "a caller with the verb append queues a job"
     );
 }
 
 #[tokio::test]
-async fn a_readers_own_prompt_adds_no_cache_version() {
+async fn a_context_with_a_readers_own_prompt_records_no_version_of_the_prefix() {
     const VERSIONS: &str = "select count(*) from ai_context_prefix";
     let app = start_with_keys().await;
-    let id = conversation(&app).await;
+    let id = create_conversation(&app).await;
     let mut reader = ContextServiceClient::new(channel_with_verbs(&app, READ).await);
     let mut both = ContextServiceClient::new(channel_with_verbs(&app, BOTH).await);
     reader.build_context(build(&id)).await.expect("builds");
     assert_eq!(
         select_number(&app, VERSIONS).await,
         1,
-        "the stored prompt begins the cache"
+        "the context with the stored prompt records the first version"
     );
     let prompted = pb::BuildContextRequest {
         system_prompt: Some("Another.".into()),
         ..build(&id)
     };
-    let modelled = pb::BuildContextRequest {
+    let with_model = pb::BuildContextRequest {
         model: "gpt-4".into(),
         ..prompted.clone()
     };
-    for own in [&prompted, &modelled] {
+    for own in [&prompted, &with_model] {
         let built = reader
             .build_context(own.clone())
             .await
@@ -179,7 +182,7 @@ async fn a_readers_own_prompt_adds_no_cache_version() {
             .into_inner();
         assert!(
             built.cache_break.is_some(),
-            "the answer reports the cache break of its own prompt"
+            "the answer reports that the reader's own prompt breaks the cache"
         );
     }
     assert_eq!(select_number(&app, VERSIONS).await, 1);
@@ -190,13 +193,13 @@ async fn a_readers_own_prompt_adds_no_cache_version() {
         .into_inner();
     assert_eq!(
         after.cache_break, None,
-        "the cache of the others is unchanged"
+        "the recorded version is still that of the stored prompt"
     );
     both.build_context(prompted).await.expect("builds");
     assert_eq!(select_number(&app, VERSIONS).await, 2);
 }
 
-/// A context overflow that names a window.
+/// A request to classify a context overflow that names this window.
 fn overflow(model: &str, window: u32) -> pb::ClassifyErrorRequest {
     let body = format!(
         r#"{{"error":{{"code":"context_length_exceeded","message":"too long","n_ctx":{window}}}}}"#
@@ -210,7 +213,7 @@ fn overflow(model: &str, window: u32) -> pb::ClassifyErrorRequest {
 }
 
 #[tokio::test]
-async fn a_reader_changes_nothing_that_is_learnt_about_models() {
+async fn a_reader_changes_nothing_that_is_learned_about_models() {
     let app = start_with_keys().await;
     let mut reader = ContextServiceClient::new(channel_with_verbs(&app, READ).await);
     let verdict = reader
@@ -242,7 +245,7 @@ async fn a_reader_changes_nothing_that_is_learnt_about_models() {
 }
 
 #[tokio::test]
-async fn a_learnt_window_that_a_call_exceeds_is_dropped() {
+async fn a_learned_window_that_a_call_exceeds_is_forgotten() {
     const WINDOW: &str = "select coalesce(window_tokens, 0) from ai_model where model = 'gpt-5'";
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
@@ -276,6 +279,7 @@ async fn unknown_model_names_do_not_fill_ai_model() {
         .classify_error(overflow("gpt-5", 1_000))
         .await
         .expect("classifies");
+    // With these the tenant has 1,000 models, the most that are stored.
     let fill = "insert into ai_model (tenant_id, model) select m.tenant_id, 'm' || n
         from ai_model as m, generate_series(1, 999) as n";
     sqlx::raw_sql(fill)
@@ -317,7 +321,7 @@ async fn unknown_model_names_do_not_fill_ai_model() {
 
 /// Resolves and rotates a session. Returns the answers that the caller with `append` alone
 /// received.
-async fn session_answers(
+async fn resolve_and_rotate_session(
     appender: &mut ConversationServiceClient<AuthorizedChannel>,
     both: &mut ConversationServiceClient<AuthorizedChannel>,
 ) -> Vec<String> {
@@ -364,7 +368,7 @@ async fn session_answers(
 #[tokio::test]
 async fn an_appender_receives_no_content_of_others() {
     let app = start_with_keys().await;
-    let id = conversation(&app).await;
+    let id = create_conversation(&app).await;
     let (writer, both) = (
         channel_with_verbs(&app, APPEND).await,
         channel_with_verbs(&app, BOTH).await,
@@ -424,10 +428,10 @@ async fn an_appender_receives_no_content_of_others() {
     assert_eq!(
         (own.title.as_str(), own.message_count),
         ("mine", 12),
-        "it receives the field that it has changed"
+        "the appender receives the field that it has changed"
     );
     received.push(format!("{own:?}"));
-    received.extend(session_answers(&mut appender, &mut reader).await);
+    received.extend(resolve_and_rotate_session(&mut appender, &mut reader).await);
     let mut compactor = ContextServiceClient::new(writer);
     let ask = pb::CompactRequest {
         conversation_id: id.clone(),
@@ -470,7 +474,7 @@ async fn an_appender_receives_no_content_of_others() {
 #[tokio::test]
 async fn a_turn_needs_append_and_read() {
     let app = start_with_keys().await;
-    let id = conversation(&app).await;
+    let id = create_conversation(&app).await;
     let ask = || pb::ChatRequest {
         conversation_id: id.clone(),
         messages: vec![user("Hello?")],

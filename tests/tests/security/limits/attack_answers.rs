@@ -22,7 +22,8 @@ const PIECE: usize = 64 * 1024;
 /// A word of an answer that must not be logged.
 const SECRET: &str = "quicksilver";
 
-/// Bytes of a chat request of the attacker: a new turn without an event id, a resumption with one.
+/// The bytes of a chat request of the attacker. With an event id it resumes a turn, without one it
+/// starts a new turn.
 fn request(server: &AttackedServer, event_id: Option<&str>) -> String {
     let body = if event_id.is_none() {
         r#"{"message":"Go on."}"#
@@ -40,7 +41,7 @@ fn request(server: &AttackedServer, event_id: Option<&str>) -> String {
     )
 }
 
-/// Sends a request, reads the status of its answer and then stops reading.
+/// Sends a request, reads the status of its answer, and reads nothing more.
 async fn begin_to_read(server: &AttackedServer, request: &str) -> TcpStream {
     let mut stream = TcpStream::connect(server.http).await.expect("connects");
     stream.write_all(request.as_bytes()).await.expect("is sent");
@@ -58,8 +59,8 @@ async fn begin_turn(server: &AttackedServer) -> (SseStream, String) {
     (events, id)
 }
 
-/// The event id with changed fields. They are [session, request, message, run, attempt, trail,
-/// is_end].
+/// An event id with changed fields. The fields are an array: session, request, message, log id,
+/// attempt, delivered, `is_end` (`server/src/http/resumable_turns/resume_point.rs`).
 fn forged(id: &str, forge: impl FnOnce(&mut Value)) -> String {
     let text = URL_SAFE_NO_PAD.decode(id).expect("an id is base64");
     let mut fields: Value = serde_json::from_slice(&text).expect("of JSON");
@@ -69,18 +70,19 @@ fn forged(id: &str, forge: impl FnOnce(&mut Value)) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unread_answers_take_little_memory() {
-    // 400 MiB in total. They are reasoning, so that the database does not have to store them.
+    // The answers have 400 MiB in total. They are reasoning, so that the database does not have to
+    // store them.
     const TURNS: usize = 400;
     let model = ScriptedModel::start(|asked| {
-        let thoughts = (0..16).map(|_| Say::Thought("x".repeat(PIECE)));
-        Script::says(asked, thoughts.chain([Say::text("That is all.")]))
+        let reasoning = (0..16).map(|_| Say::Thought("x".repeat(PIECE)));
+        Script::says(asked, reasoning.chain([Say::text("That is all.")]))
     })
     .await;
     let server = AttackedServer::start_with_model(&model, &[]).await;
-    let asked = request(&server, None);
+    let request_text = request(&server, None);
     let attack = async {
         let readers = stream::iter(0..TURNS)
-            .map(|_| begin_to_read(&server, &asked))
+            .map(|_| begin_to_read(&server, &request_text))
             .buffer_unordered(4);
         let held: Vec<TcpStream> = readers.collect().await;
         println!(
@@ -96,20 +98,21 @@ async fn unread_answers_take_little_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn forged_resume_positions_cost_little() {
+async fn forged_resume_positions_do_not_delay_other_tenants() {
     const READERS: usize = 400;
     let gate = Gate::default();
     let model = ScriptedModel::start({
         let gate = gate.clone();
         move |asked| {
             let long = (0..32).map(|_| Say::text(&"x".repeat(PIECE)));
-            let drops = (0..2_000).map(|_| Say::text("y"));
-            Script::says(asked, long.chain(drops)).gated(&gate)
+            let short = (0..2_000).map(|_| Say::text("y"));
+            Script::says(asked, long.chain(short)).gated(&gate)
         }
     })
     .await;
     let server = AttackedServer::start_with_model(&model, &[]).await;
     let (mut events, id) = begin_turn(&server).await;
+    // The 32 long pieces, and a few of the short ones.
     gate.open(40);
     let mut received = 0;
     while received < 32 * PIECE {
@@ -118,16 +121,16 @@ async fn forged_resume_positions_cost_little() {
             .map_or(0, str::len);
     }
     let id = forged(&id, |fields| fields[5]["text"] = json!([1_000_000_000, 1]));
-    let asked = request(&server, Some(&id));
+    let request_text = request(&server, Some(&id));
     let attack = async {
         let readers = stream::iter(0..READERS)
-            .map(|_| begin_to_read(&server, &asked))
+            .map(|_| begin_to_read(&server, &request_text))
             .buffer_unordered(4);
         let held: Vec<TcpStream> = readers.collect().await;
-        let mut drops = tokio::time::interval(Duration::from_millis(20));
+        let mut interval = tokio::time::interval(Duration::from_millis(20));
         let answer = async {
             loop {
-                drops.tick().await;
+                interval.tick().await;
                 gate.open(1);
             }
         };
@@ -145,7 +148,7 @@ async fn forged_resume_positions_cost_little() {
 }
 
 #[tokio::test]
-async fn forged_event_ids_break_nothing_and_answers_are_not_logged() {
+async fn forged_event_ids_are_refused_or_resume_the_turn_and_answers_are_not_logged() {
     let gate = Gate::default();
     let model = ScriptedModel::start({
         let gate = gate.clone();

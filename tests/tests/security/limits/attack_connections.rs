@@ -53,8 +53,9 @@ async fn open(address: SocketAddr, bytes: &[u8]) -> TcpStream {
     stream
 }
 
-/// Opens all connections, sends these bytes on each, and holds them for [`flood_duration`].
-async fn hold(address: SocketAddr, bytes: &[u8]) {
+/// Opens [`CONNECTIONS`] connections, sends these bytes on each, and holds them for
+/// [`flood_duration`].
+async fn open_and_hold(address: SocketAddr, bytes: &[u8]) {
     let opened = stream::iter(0..CONNECTIONS)
         .map(|_| open(address, bytes))
         .buffer_unordered(AT_ONCE);
@@ -113,7 +114,7 @@ async fn readers_of_one_running_turn_leave_connections_to_others() {
     println!("{refused} readers were refused");
     assert!(
         refused >= 5_000.0,
-        "the limit of concurrent readers per tenant is 500"
+        "a tenant may have 500 concurrent readers, but only {refused} were refused"
     );
     drop(events);
     let back = server
@@ -135,7 +136,8 @@ async fn half_sent_requests_of_a_tenant_leave_connections_to_others() {
     if !can_open_files(CONNECTIONS) {
         return;
     }
-    // Below the 8,192 requests that a tenant may have waiting.
+    // Fewer connections than the 8,192 requests that a tenant may have waiting, so that the limit
+    // on connections is reached first.
     let server = AttackedServer::start(&["server.connections=4000"]).await;
     let half = format!(
         "POST /api/agents/a/chat HTTP/1.1\r\nHost: localhost\r\nAuthorization: {}\r\n\
@@ -144,9 +146,9 @@ async fn half_sent_requests_of_a_tenant_leave_connections_to_others() {
     );
     server
         .run_attack(
-            "halves of requests over HTTP",
+            "half-sent requests over HTTP",
             OPENED_WITHIN + flood_duration(),
-            hold(server.http, half.as_bytes()),
+            open_and_hold(server.http, half.as_bytes()),
         )
         .await;
     let head = request_head(
@@ -156,9 +158,9 @@ async fn half_sent_requests_of_a_tenant_leave_connections_to_others() {
     let half = [PREFACE, &frame(kind::HEADERS, kind::END_HEADERS, 1, &head)].concat();
     server
         .run_attack(
-            "halves of requests over gRPC",
+            "half-sent requests over gRPC",
             OPENED_WITHIN + flood_duration(),
-            hold(server.grpc, &half),
+            open_and_hold(server.grpc, &half),
         )
         .await;
     // The server serves a connection before it accepts the next one, so few are unauthenticated at
@@ -173,7 +175,7 @@ async fn half_sent_requests_of_a_tenant_leave_connections_to_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unauthenticated_http1_connections_leave_some_to_tenants_and_probes() {
+async fn unauthenticated_http1_connections_leave_connections_to_tenants_and_probes() {
     if !can_open_files(CONNECTIONS) {
         return;
     }
@@ -191,14 +193,14 @@ async fn unauthenticated_http1_connections_leave_some_to_tenants_and_probes() {
             .run_attack(
                 what,
                 OPENED_WITHIN + flood_duration(),
-                hold(server.http, half.as_bytes()),
+                open_and_hold(server.http, half.as_bytes()),
             )
             .await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unauthenticated_http2_connections_leave_some_to_tenants_and_probes() {
+async fn unauthenticated_http2_connections_leave_connections_to_tenants_and_probes() {
     if !can_open_files(CONNECTIONS) {
         return;
     }
@@ -212,11 +214,11 @@ async fn unauthenticated_http2_connections_leave_some_to_tenants_and_probes() {
         .run_attack(
             "half a head over HTTP/2",
             OPENED_WITHIN + flood_duration(),
-            hold(server.grpc, &half),
+            open_and_hold(server.grpc, &half),
         )
         .await;
     let head = request_head("/grpc.health.v1.Health/Check", &[]);
-    // More of these calls than one connection may have, and in total more than unauthenticated
+    // More of these calls than one connection may have. Together they are more than unauthenticated
     // callers may have waiting.
     let streams = (1..24)
         .step_by(2)
@@ -224,7 +226,7 @@ async fn unauthenticated_http2_connections_leave_some_to_tenants_and_probes() {
     let half = PREFACE.iter().copied().chain(streams).collect::<Vec<u8>>();
     let asked = async {
         tokio::select! {
-            () = hold(server.grpc, &half) => {}
+            () = open_and_hold(server.grpc, &half) => {}
             () = check_health(&server) => {}
         }
     };
@@ -253,7 +255,7 @@ async fn check_health(server: &AttackedServer) {
             tokio::time::timeout(CHECK_WITHIN, HealthClient::new(channel).check(ask)).await;
         answered.expect("in time").expect("is answered");
         if asked.elapsed() > Duration::from_secs(1) {
-            println!("a check of health took {:?}", asked.elapsed());
+            println!("a health check took {:?}", asked.elapsed());
         }
     }
 }
@@ -267,6 +269,7 @@ async fn made_up_keys_on_every_stream_take_little_memory() {
     let path = "/anneal.v1.ConversationService/ListConversations";
     let keys = AtomicU64::new(0);
     let asked = || {
+        // 128 streams, the limit of a connection.
         let streams = (1..256).step_by(2).flat_map(|stream| {
             let key = format!(
                 "Bearer anneal_{:032x}_made-up",

@@ -1,5 +1,5 @@
-//! Contexts of conversations with many messages. Building one must not cost more than in proportion
-//! to the conversation, and must not block the async threads.
+//! Contexts of conversations with 100,000 messages. Building them must neither delay other tenants
+//! nor block the server's async threads.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ const MESSAGES: u32 = 100_000;
 const AT_ONCE: usize = 2;
 
 /// Creates a conversation of the attacker with [`MESSAGES`] copies of this message.
-async fn conversation(server: &AttackedServer, message: pb::NewMessage) -> String {
+async fn create_conversation(server: &AttackedServer, message: pb::NewMessage) -> String {
     let channel = server.channel(&server.eve);
     let mut conversations = ConversationServiceClient::new(channel.clone());
     let made = conversations.create_conversation(pb::CreateConversationRequest::default());
@@ -37,7 +37,7 @@ async fn conversation(server: &AttackedServer, message: pb::NewMessage) -> Strin
         .append_messages(ask)
         .await
         .expect("appends");
-    // Over gRPC it would take a minute.
+    // The copies are inserted by SQL: over gRPC they would take a minute.
     let id = conversation_id.parse::<Uuid>().expect("a UUID");
     let sql = format!(
         "insert into ai_message (tenant_id, conversation_id, message_id, role, turn, token_estimate, text_bytes, content,
@@ -56,8 +56,8 @@ async fn conversation(server: &AttackedServer, message: pb::NewMessage) -> Strin
     conversation_id
 }
 
-/// Builds the context over and over.
-async fn build(server: &AttackedServer, ask: &pb::BuildContextRequest) {
+/// Builds the context again and again, until the future is dropped.
+async fn build_endlessly(server: &AttackedServer, ask: &pb::BuildContextRequest) {
     let contexts = (0..AT_ONCE).map(|_| async {
         let channel = server.channel(&server.eve);
         let mut client = ContextServiceClient::new(channel).max_decoding_message_size(usize::MAX);
@@ -79,7 +79,7 @@ async fn contexts_of_many_short_messages_do_not_delay_other_tenants() {
             anneal_testkit::media("https://a.example/a.png"),
         ),
     ] {
-        let conversation_id = conversation(&server, message).await;
+        let conversation_id = create_conversation(&server, message).await;
         for format in [pb::Format::Unspecified, pb::Format::AnthropicMessages] {
             let ask = pb::BuildContextRequest {
                 conversation_id: conversation_id.clone(),
@@ -88,7 +88,7 @@ async fn contexts_of_many_short_messages_do_not_delay_other_tenants() {
             };
             let what = format!("{what} as {}", format.as_str_name());
             server
-                .run_attack(&what, ATTACK_DURATION, build(&server, &ask))
+                .run_attack(&what, ATTACK_DURATION, build_endlessly(&server, &ask))
                 .await;
         }
     }

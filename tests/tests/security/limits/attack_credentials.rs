@@ -13,16 +13,17 @@ use tonic::{Code, transport::Channel};
 
 use crate::limits::attacked_server::{AttackedServer, flood_duration};
 
-/// Connections of the attacker, and calls under way on each.
+/// Connections of the attacker.
 const CONNECTIONS: usize = 4;
+/// Calls that are under way on each connection.
 const CALLERS: usize = 16;
 /// Lookups that one address may cause: twice the default of `auth.unknown_keys_per_minute`. The
-/// surplus covers the keys of the neighbour and of the operator, and the lookups that become
+/// surplus covers the keys of the neighbor and of the operator, and the lookups that become
 /// available during the attack.
 const LOOKUPS: i64 = 120;
 
-/// Scans of the table `api_key` that PostgreSQL has counted: one for each lookup.
-async fn lookups(server: &AttackedServer) -> i64 {
+/// Counts the lookups of keys so far: PostgreSQL's count of scans of the table `api_key`.
+async fn count_lookups(server: &AttackedServer) -> i64 {
     let scans = "select coalesce(idx_scan, 0) + coalesce(seq_scan, 0) from pg_stat_user_tables where relname = 'api_key'";
     sqlx::query_scalar(scans)
         .fetch_one(&mut server.app.db().await)
@@ -38,7 +39,7 @@ struct Refusals {
 }
 
 /// Makes calls without end, each with a new key.
-async fn make_up_keys(channel: Channel, refusals: &Refusals) {
+async fn call_with_made_up_keys(channel: Channel, refusals: &Refusals) {
     loop {
         let made_up = format!("Bearer {}", NewSecret::make().expect("random bytes").text);
         let mut client =
@@ -55,15 +56,15 @@ async fn make_up_keys(channel: Channel, refusals: &Refusals) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn made_up_keys_from_one_address_are_refused_without_database_lookups() {
+async fn made_up_keys_from_one_address_cause_few_database_lookups() {
     let server = AttackedServer::start(&[]).await;
-    // Known keys are looked up again whatever else comes from their address.
+    // A known key is looked up again however many made-up keys come from its address.
     let mut anna = ConversationServiceClient::new(server.channel(&server.anna));
     anna.list_conversations(pb::ListConversationsRequest::default())
         .await
         .expect("is accepted");
     server.metric_value("connections_open").await;
-    let (before, refusals) = (lookups(&server).await, Refusals::default());
+    let (before, refusals) = (count_lookups(&server).await, Refusals::default());
     let attack = async {
         let channel = || {
             Channel::from_shared(format!("http://{}", server.grpc))
@@ -74,7 +75,7 @@ async fn made_up_keys_from_one_address_are_refused_without_database_lookups() {
         let callers = channels
             .iter()
             .flat_map(|channel| std::iter::repeat_n(channel.clone(), CALLERS));
-        join_all(callers.map(|channel| make_up_keys(channel, &refusals))).await;
+        join_all(callers.map(|channel| call_with_made_up_keys(channel, &refusals))).await;
     };
     server
         .run_attack(
@@ -87,7 +88,7 @@ async fn made_up_keys_from_one_address_are_refused_without_database_lookups() {
         refusals.unknown.into_inner(),
         refusals.rate_limited.into_inner(),
     );
-    let asked = lookups(&server).await - before;
+    let asked = count_lookups(&server).await - before;
     println!(
         "{unknown} keys were looked up, {rate_limited} refused without a lookup; {asked} lookups in the database"
     );

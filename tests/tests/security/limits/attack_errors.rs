@@ -1,5 +1,5 @@
-//! Refused requests. A refusal must not cost more than in proportion to the request, and a missing
-//! verb is reported before the body is read.
+//! Refused requests. Refusing requests of four megabytes must not delay other tenants, and a
+//! missing verb must be reported whatever the body is.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const NAME_BYTES: usize = 4_000_000;
 /// Concurrent requests: more than the machine has cores.
 const AT_ONCE: usize = 4;
 
-/// Sends the same request over and over.
+/// Sends the same request again and again, until the future is dropped.
 async fn repeat(
     server: &AttackedServer,
     authorization: &str,

@@ -12,10 +12,12 @@ use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
 use crate::limits::attacked_server::{AttackedServer, flood_duration, hold};
 
-/// Connections of the attacker at night, and streams on each: about the limits of a server.
+/// Connections of the attacker at night: nearly the limit of a server.
 const CONNECTIONS: usize = 9_900;
+/// Streams on each connection: the limit of a connection.
 const STREAMS: u32 = 128;
-/// Connections of the attacker in the gate: hundreds of thousands of calls.
+/// Connections of the attacker in the gate (`cargo xtask ci`). With [`STREAMS`] each, they make
+/// 256,000 calls.
 const CONNECTIONS_IN_GATE: usize = 2_000;
 /// Connections that the attacker opens at the same time.
 const AT_ONCE: usize = 4;

@@ -20,15 +20,15 @@ use crate::limits::attacked_server::AttackedServer;
 
 /// Duration of each attack.
 const ATTACK_DURATION: Duration = Duration::from_secs(4);
-/// Limit on the 99th percentile of the neighbour's turns.
+/// Limit on the 99th percentile of the neighbor's turns.
 const P99: Duration = Duration::from_secs(1);
-/// Interval between the neighbour's turns.
+/// Interval between the neighbor's turns.
 const PACE: Duration = Duration::from_millis(100);
 /// Text of the attacker's messages, by which the scripted provider recognizes them.
 const EVE: &str = "This is Eve.";
 
-/// A model with eight concurrent calls. Its provider answers the attacker with this script and
-/// others with "Yes.". Returns it with the settings file.
+/// Starts a model with eight concurrent calls, which answers the attacker with this script and
+/// others with "Yes.". Returns the model, and the text of a settings file for it.
 async fn model_answering_eve(
     eve: impl Fn() -> Script + Send + Sync + 'static,
 ) -> (ScriptedModel, String) {
@@ -85,10 +85,12 @@ async fn run_turn(channel: &AuthorizedChannel, text: &str) -> Result<TurnOutcome
     outcome.end.clone().map(|_| outcome)
 }
 
-/// Outcomes of the neighbour's turns: latencies, and reasons of refusals.
+/// Outcomes of the neighbor's turns.
 #[derive(Debug, Default)]
 struct Turns {
+    /// Latencies of the answered turns.
     answered: Vec<Duration>,
+    /// Reasons of the refusals.
     refused: Vec<String>,
 }
 
@@ -118,7 +120,7 @@ impl Turns {
             .copied();
         let (answered, refused) = (self.answered.len(), self.refused.len());
         println!(
-            "{what}: {answered} turns of the neighbour answered, p99 {p99:?}, {refused} refused: {:?}",
+            "{what}: {answered} turns of the neighbor answered, p99 {p99:?}, {refused} refused: {:?}",
             self.refused.first()
         );
         assert_eq!(refused, 0, "{what}: {:?}", self.refused);
@@ -129,14 +131,14 @@ impl Turns {
     }
 }
 
-/// Runs four concurrent turns of the attacker over and over. Meanwhile the neighbour's turns must
+/// Runs four concurrent turns of the attacker over and over. Meanwhile the neighbor's turns must
 /// be answered.
 async fn run_turn_attack(what: &str, server: &AttackedServer) {
     let (eve, anna) = (server.channel(&server.eve), server.channel(&server.anna));
     let turns = RefCell::default();
     let failing = async || {
         loop {
-            // Its outcome does not matter here.
+            // The outcome of the attacker's turn does not matter here.
             let _ = run_turn(&eve, EVE).await;
         }
     };
@@ -170,7 +172,7 @@ async fn failing_turns_open_the_attackers_circuit_breaker_only() {
             .count();
         assert!(
             (20..=30).contains(&attacker_calls),
-            "{attacker_calls} calls of the attacker with status {status}: its own breaker opens"
+            "{attacker_calls} calls of the attacker with status {status}: the attacker's own breaker must open after about 20"
         );
     }
 }
@@ -183,12 +185,12 @@ async fn hanging_turns_leave_half_of_the_models_calls_to_others() {
     let turns = RefCell::default();
     let attack = async {
         let slow = futures::future::join_all((0..16).map(|_| run_turn(&eve, EVE)));
-        let neighbour = async {
+        let neighbor = async {
             // The attacker's turns start first.
             model.wait_for_calls(1).await;
             Turns::run(&turns, &anna).await;
         };
-        tokio::join!(slow, neighbour);
+        tokio::join!(slow, neighbor);
     };
     server
         .run_attack(

@@ -29,7 +29,7 @@ use uuid::Uuid;
 
 use crate::limits::{
     attacked_server::{AttackedServer, flood_duration, hold},
-    neighbour::connect,
+    neighbor::connect,
 };
 
 const MIB: usize = 1024 * 1024;
@@ -40,12 +40,16 @@ const ATTACK_DURATION: Duration = Duration::from_secs(6);
 
 /// Creates a conversation of the attacker whose messages have texts of these sizes in bytes. The
 /// test process stores them, so that the server's memory is that of the reads alone.
-async fn conversation(server: &AttackedServer, sizes: &[usize]) -> String {
-    conversation_of(server, "A line of prose, as \"long\" as any.\n", sizes).await
+async fn create_conversation(server: &AttackedServer, sizes: &[usize]) -> String {
+    create_conversation_of_lines(server, "A line of prose, as \"long\" as any.\n", sizes).await
 }
 
-/// As [`conversation`], with texts that repeat this line.
-async fn conversation_of(server: &AttackedServer, line: &str, sizes: &[usize]) -> String {
+/// As [`create_conversation`], with texts that repeat this line.
+async fn create_conversation_of_lines(
+    server: &AttackedServer,
+    line: &str,
+    sizes: &[usize],
+) -> String {
     let mut conversations = ConversationServiceClient::new(server.channel(&server.eve));
     let ask = pb::CreateConversationRequest {
         agent_id: "a".into(),
@@ -79,17 +83,20 @@ async fn conversation_of(server: &AttackedServer, line: &str, sizes: &[usize]) -
     id
 }
 
-fn messages(server: &AttackedServer) -> MessageServiceClient<anneal_testkit::AuthorizedChannel> {
+fn message_client(
+    server: &AttackedServer,
+) -> MessageServiceClient<anneal_testkit::AuthorizedChannel> {
     MessageServiceClient::new(connect(server.grpc, &server.eve))
         .max_decoding_message_size(usize::MAX)
 }
 
-/// Number of successful answers to the attacker. It is slowed down, not blocked.
+/// Counts the successful answers to the attacker, who must be slowed down and not blocked.
 #[derive(Default)]
 struct Answers(AtomicUsize);
 
 impl Answers {
-    fn note<T, E>(&self, answer: &Result<T, E>) {
+    /// Counts this answer if it is a success.
+    fn count<T, E>(&self, answer: &Result<T, E>) {
         self.0
             .fetch_add(usize::from(answer.is_ok()), Ordering::Relaxed);
     }
@@ -101,13 +108,13 @@ impl Answers {
     }
 }
 
-/// Reads the message one byte per call.
+/// Reads the message endlessly, one byte per call. Each reader starts at another byte.
 async fn read_bytes(
     server: &AttackedServer,
     (conversation_id, reader): (&str, usize),
     answers: &Answers,
 ) {
-    let mut client = messages(server);
+    let mut client = message_client(server);
     for place in 0.. {
         let offset = ((reader * MIB + place) % LARGE) as i64;
         let range = Some(pb::ByteRange { offset, length: 1 });
@@ -117,13 +124,13 @@ async fn read_bytes(
             range,
         };
         // Some calls are refused.
-        answers.note(&client.get_message(ask).await);
+        answers.count(&client.get_message(ask).await);
     }
 }
 
 async fn attack_with_byte_readers(readers: usize) {
     let server = AttackedServer::start(&[]).await;
-    let id = conversation(&server, &[LARGE]).await;
+    let id = create_conversation(&server, &[LARGE]).await;
     let (what, answers) = (
         format!("{readers} readers of single bytes"),
         Answers::default(),
@@ -147,23 +154,23 @@ async fn sixty_four_readers_of_single_bytes_of_a_large_message_do_not_delay_othe
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_of_whole_large_messages_do_not_delay_other_tenants() {
-    // Half of the second message's stored bytes are escapes.
+    // The second message consists of line ends. Each is stored as an escape of two bytes.
     for (line, size) in [("A line of prose.\n", LARGE), ("\n", 47 * MIB)] {
         let server = AttackedServer::start(&[]).await;
-        let id = conversation_of(&server, line, &[size]).await;
+        let id = create_conversation_of_lines(&server, line, &[size]).await;
         let (what, answers) = (
             format!("8 readers of messages of {line:?}"),
             Answers::default(),
         );
         let attack = join_all((0..8).map(|_| async {
-            let mut client = messages(&server);
+            let mut client = message_client(&server);
             loop {
                 let ask = pb::GetMessageRequest {
                     conversation_id: id.clone(),
                     message_id: 1,
                     range: None,
                 };
-                answers.note(&client.get_message(ask).await);
+                answers.count(&client.get_message(ask).await);
             }
         }));
         server
@@ -176,7 +183,7 @@ async fn readers_of_whole_large_messages_do_not_delay_other_tenants() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_of_sessions_with_large_messages_do_not_delay_other_tenants() {
     let server = AttackedServer::start(&[]).await;
-    let id = conversation_of(&server, "A line of prose.\n", &[40 * MIB]).await;
+    let id = create_conversation_of_lines(&server, "A line of prose.\n", &[40 * MIB]).await;
     let path = format!("/api/agents/a/sessions/{id}");
     let answers = Answers::default();
     let attack = join_all((0..8).map(|_| async {
@@ -191,7 +198,7 @@ async fn readers_of_sessions_with_large_messages_do_not_delay_other_tenants() {
             let is_found = answer.status().is_success();
             let whole = answer.bytes().await;
             if is_found {
-                answers.note(&whole);
+                answers.count(&whole);
             }
         }
     }));
@@ -204,9 +211,9 @@ async fn readers_of_sessions_with_large_messages_do_not_delay_other_tenants() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stalled_session_readers_use_their_tenants_share_only() {
+async fn stalled_session_readers_do_not_delay_other_tenants() {
     let server = AttackedServer::start(&[]).await;
-    let id = conversation_of(&server, "A line of prose.\n", &[40 * MIB]).await;
+    let id = create_conversation_of_lines(&server, "A line of prose.\n", &[40 * MIB]).await;
     let path = format!("/api/agents/a/sessions/{id}");
     let (stopped, first_stopped) = (AtomicUsize::new(0), Notify::new());
     let readers = join_all((0..16).map(|_| async {
@@ -248,7 +255,7 @@ async fn stalled_session_readers_use_their_tenants_share_only() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unread_large_answer_gives_its_memory_to_other_readers() {
     let server = AttackedServer::start(&[]).await;
-    let eves = conversation(&server, &[LARGE]).await;
+    let eves = create_conversation(&server, &[LARGE]).await;
     let tenant = server
         .app
         .store
@@ -262,6 +269,7 @@ async fn an_unread_large_answer_gives_its_memory_to_other_readers() {
         .await
         .expect("creates");
     let annas = made.into_inner().conversation_id;
+    // The line has 17 bytes.
     let text = "A line of prose.\n".repeat(LARGE / 17);
     let message = Message {
         role: Role::User,
@@ -310,14 +318,14 @@ async fn an_unread_large_answer_gives_its_memory_to_other_readers() {
     assert!(refused > 0, "the unread answer held no memory");
 }
 
-/// Appends messages of `mib` MiB that repeat one line, one after another.
+/// Appends messages of `mib` MiB endlessly, one after another. Each repeats one line.
 async fn append_large(
     server: &AttackedServer,
     conversation_id: &str,
     (line, mib): (&str, usize),
     answers: &Answers,
 ) {
-    let mut client = messages(server);
+    let mut client = message_client(server);
     loop {
         let part = pb::part::Part::Text(pb::TextPart::default());
         let parts = vec![pb::Part { part: Some(part) }];
@@ -335,14 +343,14 @@ async fn append_large(
         let chunk = Frame::Chunk(line.repeat(MIB / line.len()).into_bytes());
         let frames = std::iter::once(header).chain(std::iter::repeat_n(chunk, mib));
         let frames = frames.map(|frame| pb::AppendLargeMessageRequest { frame: Some(frame) });
-        answers.note(&client.append_large_message(iter(frames)).await);
+        answers.count(&client.append_large_message(iter(frames)).await);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_appends_at_once_do_not_delay_other_tenants() {
     let server = AttackedServer::start(&[]).await;
-    let id = conversation(&server, &[]).await;
+    let id = create_conversation(&server, &[]).await;
     // A control character is stored as six bytes.
     for (line, mib) in [("A line of prose.\n", LARGE / MIB), ("\u{1}", 15)] {
         let (what, answers) = (
@@ -350,8 +358,8 @@ async fn large_appends_at_once_do_not_delay_other_tenants() {
             Answers::default(),
         );
         let attack = join_all((0..8).map(|_| append_large(&server, &id, (line, mib), &answers)));
-        // They are stored one after another, each in 2 to 5 s, because the database compresses
-        // them.
+        // The messages are stored one after another, each in 2 to 5 s, because the database
+        // compresses them.
         server
             .run_attack(&what, 4 * ATTACK_DURATION, async { drop(attack.await) })
             .await;
@@ -359,7 +367,7 @@ async fn large_appends_at_once_do_not_delay_other_tenants() {
     }
 }
 
-/// Streams whole contexts, one after another.
+/// Streams contexts endlessly, one after another.
 async fn read_contexts(
     server: &AttackedServer,
     (conversation_id, budget_tokens): (&str, Option<u64>),
@@ -375,7 +383,7 @@ async fn read_contexts(
             ..Default::default()
         };
         let answer = client.stream_context(ask).await;
-        answers.note(&answer);
+        answers.count(&answer);
         if let Ok(pieces) = answer {
             pieces.into_inner().for_each(|_| async {}).await;
         }
@@ -385,7 +393,7 @@ async fn read_contexts(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixteen_readers_of_the_longest_contexts_do_not_delay_other_tenants() {
     let server = AttackedServer::start(&[]).await;
-    let id = conversation(&server, &[4 * MIB; 32]).await;
+    let id = create_conversation(&server, &[4 * MIB; 32]).await;
     for (what, budget) in [
         ("16 whole contexts of 128 MiB", None),
         ("16 contexts of 128 MiB, fitted to a budget", Some(100_000)),
@@ -395,7 +403,7 @@ async fn sixteen_readers_of_the_longest_contexts_do_not_delay_other_tenants() {
         server
             .run_attack(what, ATTACK_DURATION, async { drop(attack.await) })
             .await;
-        // An unoptimised build exceeds the call's deadline when it fits one to a budget.
+        // An unoptimized build exceeds the call's deadline when it fits one to a budget.
         if budget.is_none() {
             answers.assert_some(what);
         }
@@ -403,9 +411,9 @@ async fn sixteen_readers_of_the_longest_contexts_do_not_delay_other_tenants() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn cancelled_reads_leave_no_work_behind() {
+async fn cancelled_reads_release_their_memory_and_do_not_delay_other_tenants() {
     let server = AttackedServer::start(&[]).await;
-    let id = conversation(&server, &[4 * MIB; 32]).await;
+    let id = create_conversation(&server, &[4 * MIB; 32]).await;
     let cancel_after = |deadline: Duration| {
         let (server, id, answers) = (&server, &id, Answers::default());
         async move {
@@ -431,10 +439,10 @@ async fn cancelled_reads_leave_no_work_behind() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_pages_and_made_up_keys_do_not_delay_other_tenants() {
     let server = AttackedServer::start(&[]).await;
-    let id = conversation(&server, &[[4 * MIB; 8].as_slice(), &[LARGE]].concat()).await;
+    let id = create_conversation(&server, &[[4 * MIB; 8].as_slice(), &[LARGE]].concat()).await;
     let answers = Answers::default();
     let pages = join_all((0..32).map(|_| async {
-        let mut client = messages(&server);
+        let mut client = message_client(&server);
         loop {
             for newest_first in [true, false] {
                 let conversation_id = id.clone();
@@ -444,7 +452,7 @@ async fn large_pages_and_made_up_keys_do_not_delay_other_tenants() {
                     newest_first,
                     ..Default::default()
                 };
-                answers.note(&client.list_messages(ask).await);
+                answers.count(&client.list_messages(ask).await);
             }
         }
     }));

@@ -89,6 +89,7 @@ async fn millions_of_empty_fields_do_not_delay_other_tenants() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hundreds_of_large_requests_do_not_delay_other_tenants() {
     let server = AttackedServer::start(&[]).await;
+    // The line has 35 bytes.
     let text = "A line of prose, as \"long\" as any.\n".repeat(REQUEST_BYTES / 35);
     let attack = join_all((0..200).map(|_| async {
         let channel = server.channel(&server.eve);

@@ -18,16 +18,17 @@ use tokio_util::sync::CancellationToken;
 use crate::limits::{
     BINARY,
     cpu_cost::CpuMeter,
-    neighbour::{Neighbour, connect},
+    neighbor::{Neighbor, connect},
 };
 
 /// Limit on the peak memory of the process, in MiB.
 const MAX_MEMORY_MIB: u64 = 512;
-/// Duration in seconds of a flood that the server does not end, in the gate: long enough for a
-/// hundred calls of the neighbour, so that one slow call is not the 99th percentile.
+/// Duration in seconds of a flood that the server does not end, in the gate (`cargo xtask ci`). It
+/// is long enough for a hundred calls of the neighbor, so that one slow call is not the 99th
+/// percentile.
 /// `ANNEAL_FLOOD_SECONDS` overrides it.
 const FLOOD_SECONDS: u64 = 5;
-/// The same at night.
+/// [`FLOOD_SECONDS`] at night.
 const NIGHTLY_FLOOD_SECONDS: u64 = 20;
 
 /// Duration of a flood that the server does not end.
@@ -39,7 +40,7 @@ pub(crate) fn flood_duration() -> Duration {
     Duration::from_secs(configured.unwrap_or(seconds))
 }
 
-/// Keeps what an attack has opened for [`flood_duration`], then drops it.
+/// Keeps the connections that an attack has opened for [`flood_duration`], then closes them.
 pub(crate) async fn hold<T>(opened: T) {
     let _ = tokio::time::timeout(flood_duration(), std::future::pending::<()>()).await;
     drop(opened);
@@ -50,7 +51,7 @@ pub(crate) const UNLIMITED: [&str; 2] = ["limits.calls_per_second=0", "limits.by
 
 /// The server process, its database and its callers' credentials.
 pub(crate) struct AttackedServer {
-    /// Its database. The server of this app is not called.
+    /// The app whose database the server process uses. The app's own server is not called.
     pub(crate) app: TestApp,
     server: Process,
     web: HttpClient,
@@ -60,7 +61,7 @@ pub(crate) struct AttackedServer {
     pub(crate) http: SocketAddr,
     /// `authorization` of the attacker.
     pub(crate) eve: String,
-    /// `authorization` of the neighbour.
+    /// `authorization` of the neighbor.
     pub(crate) anna: String,
     operator: String,
     _folder: Folder,
@@ -101,7 +102,7 @@ impl AttackedServer {
             SocketAddr::from(([127, 0, 0, 1], port)),
         );
         let http = web.address();
-        // It listens before it has checked the database.
+        // The server listens before it has checked the database.
         eventually("the server is ready", async || {
             web.get("/readyz").await.status == 200
         })
@@ -126,7 +127,7 @@ impl AttackedServer {
         };
         // Both tenants make calls before an attack begins, so that the database connections are
         // open. Opening one takes twenty round trips, and during an attack each of them waits while
-        // this unoptimised build decodes requests.
+        // this unoptimized build decodes requests.
         join_all(
             [&started.eve, &started.anna]
                 .into_iter()
@@ -140,9 +141,10 @@ impl AttackedServer {
                 }),
         )
         .await;
+        // The neighbor makes its two rounds of calls and stops.
         let over = CancellationToken::new();
         over.cancel();
-        started.neighbour().work_until(over).await;
+        started.neighbor().work_until(over).await;
         started
     }
 
@@ -152,7 +154,7 @@ impl AttackedServer {
     }
 
     /// Creates a conversation of the attacker.
-    pub(crate) async fn conversation(&self) -> String {
+    pub(crate) async fn create_conversation(&self) -> String {
         let mut conversations = ConversationServiceClient::new(self.channel(&self.eve));
         let ask = pb::CreateConversationRequest {
             agent_id: "a".into(),
@@ -192,17 +194,17 @@ impl AttackedServer {
         attack: impl Future<Output = ()>,
     ) {
         let (begun, over) = (Instant::now(), CancellationToken::new());
-        // If the attack panics, the neighbour stops too.
+        // If the attack panics, the neighbor stops too.
         let _over = over.clone().drop_guard();
-        let working = tokio::spawn(self.neighbour().work_until(over.clone()));
+        let working = tokio::spawn(self.neighbor().work_until(over.clone()));
         // Boxed, so that its connections are dropped as soon as it ends.
         let _ = Box::pin(tokio::time::timeout(duration, attack)).await;
         over.cancel();
-        let latencies = working.await.expect("the neighbour is answered");
+        let latencies = working.await.expect("the neighbor is answered");
         eventually(
             &format!("{what}: connections and memory are released"),
             async || {
-                // The connections of the neighbour, of the probes and of this query.
+                // The connections of the neighbor, of the probes and of this query.
                 self.metric_value("connections_open").await < 10.0
                     && self.metric_value("waiting_bytes").await < 1.0
             },
@@ -219,8 +221,8 @@ impl AttackedServer {
     }
 
     /// The other tenant.
-    fn neighbour(&self) -> Neighbour {
-        Neighbour {
+    fn neighbor(&self) -> Neighbor {
+        Neighbor {
             grpc: self.grpc,
             http: self.http,
             authorization: self.anna.clone(),

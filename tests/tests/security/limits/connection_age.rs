@@ -1,4 +1,5 @@
-//! The maximum age of a connection: the server closes it, and answers the calls on it first.
+//! The maximum age of a connection: the server answers the calls on an old connection and closes
+//! it.
 
 use std::time::{Duration, Instant};
 
@@ -16,12 +17,13 @@ use tokio::{
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
+/// The server must close a connection within this time.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Whether the client library cancelled the call itself because the connection was closing.
-/// Its code depends on how far the call was. The server gives a reason with every refusal, so a
-/// status without one is the client's.
-fn was_never_sent(status: &Status) -> bool {
+/// Whether the client library ended the call itself because the connection was closing. The code
+/// depends on how far the call was. The server gives a reason with every refusal, so a status
+/// without a reason comes from the client library.
+fn was_ended_by_client_library(status: &Status) -> bool {
     let is_client_code = matches!(status.code(), Code::Cancelled | Code::Internal);
     is_client_code && status.get_error_details().error_info().is_none()
 }
@@ -74,7 +76,7 @@ async fn an_aged_connection_is_closed_and_its_calls_are_answered() {
             };
             match client.append_messages(ask).await {
                 Ok(_) => answered.push(text),
-                Err(status) => assert!(was_never_sent(&status), "{status:?}"),
+                Err(status) => assert!(was_ended_by_client_library(&status), "{status:?}"),
             }
         }
         answered
@@ -105,7 +107,7 @@ async fn an_aged_connection_is_closed_and_its_calls_are_answered() {
 }
 
 #[tokio::test]
-async fn a_call_that_outlasts_the_grace_ends_with_its_connection() {
+async fn a_call_that_outlasts_the_grace_period_ends_with_its_connection() {
     let limits = LimitSettings {
         connection_age_seconds: 1,
         connection_grace_seconds: 1,

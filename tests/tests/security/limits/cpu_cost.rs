@@ -1,4 +1,5 @@
-//! Processor time of calls: of a server process and of its PostgreSQL sessions, as Linux counts it.
+//! The processor time that calls take in a server process and in its PostgreSQL sessions, as Linux
+//! counts it.
 
 use std::{collections::HashMap, fmt::Write as _, time::Duration};
 
@@ -6,12 +7,12 @@ use sqlx::{Connection as _, PgConnection};
 
 /// `/proc` counts processor time in hundredths of a second on every machine.
 const TICK: Duration = Duration::from_millis(10);
-/// Calls are repeated until together they have cost this: ten ticks.
+/// A call is repeated until all repetitions together have cost this: ten ticks.
 const MIN_MEASURED: Duration = Duration::from_millis(100);
 /// Maximum calls of one measurement.
 const MAX_CALLS: usize = 64;
-/// A cheaper call counts as this cost. Below it, clock ticks and background work of the server
-/// dominate, and on a slow machine the fresh pages of allocations that only the large input needs.
+/// The least cost that a call counts as. A lower measurement is mostly clock ticks, background work
+/// of the server and, on a slow machine, fresh memory pages that only the large input needs.
 const MIN_CALL_COST: Duration = Duration::from_millis(6);
 /// Maximum ratio of the costs of two inputs, one ten times as large as the other.
 const MAX_RATIO: u32 = 15;
@@ -111,14 +112,15 @@ impl Cost {
     }
 }
 
-/// Costs of a small and a large input. The small one is not measured if the large one is cheap.
-struct Row {
+/// Costs of a small and of a large input. The small input is not measured if the large one is
+/// cheap.
+struct PairCost {
     what: String,
     small: Option<Cost>,
     large: Cost,
 }
 
-impl Row {
+impl PairCost {
     /// Cost of the large input divided by that of the small one.
     fn ratio(&self) -> Option<f64> {
         Some(ratio(self.small?, self.large))
@@ -128,7 +130,7 @@ impl Row {
 /// Costs of pairs of inputs, one ten times as large as the other.
 #[derive(Default)]
 pub(crate) struct Costs {
-    rows: Vec<Row>,
+    pairs: Vec<PairCost>,
 }
 
 impl Costs {
@@ -141,33 +143,33 @@ impl Costs {
         mut large: impl AsyncFnMut(usize),
     ) {
         let what = what.into();
-        let mut row = Row {
+        let mut pair = PairCost {
             what,
             small: None,
             large: meter.measure(&mut large).await,
         };
-        if row.large.sum() > MAX_RATIO * MIN_CALL_COST {
-            row.small = Some(meter.measure(&mut small).await);
+        if pair.large.sum() > MAX_RATIO * MIN_CALL_COST {
+            pair.small = Some(meter.measure(&mut small).await);
             // Other load on the machine only adds to a measurement, so the minimum counts.
             for _ in 1..MAX_MEASUREMENTS {
-                if row
+                if pair
                     .ratio()
                     .is_none_or(|ratio| ratio <= f64::from(MAX_RATIO))
                 {
                     break;
                 }
-                row.large = row.large.min(meter.measure(&mut large).await);
+                pair.large = pair.large.min(meter.measure(&mut large).await);
                 let again = meter.measure(&mut small).await;
-                row.small = row.small.map(|small| small.min(again));
+                pair.small = pair.small.map(|small| small.min(again));
             }
         }
-        self.rows.push(row);
+        self.pairs.push(pair);
     }
 
     /// Prints the costly pairs and asserts that no ratio exceeds [`MAX_RATIO`].
     pub(crate) fn assert_linear(&self, what: &str) {
         let mut table = String::new();
-        for Row { what, small, large } in &self.rows {
+        for PairCost { what, small, large } in &self.pairs {
             let Some(small) = small else { continue };
             let of = |cost: &Cost| format!("{:.1?} + {:.1?}", cost.server, cost.database);
             let _ = writeln!(
@@ -178,20 +180,24 @@ impl Costs {
                 ratio(*small, *large)
             );
         }
-        let cheap = self.rows.iter().filter(|row| row.small.is_none()).count();
-        let pairs = self.rows.len();
+        let cheap = self
+            .pairs
+            .iter()
+            .filter(|pair| pair.small.is_none())
+            .count();
+        let pairs = self.pairs.len();
         println!(
             "{what}: {pairs} pairs, {cheap} of them below {:?}; server + PostgreSQL:\n{table}",
             MAX_RATIO * MIN_CALL_COST
         );
-        let too_costly = self.rows.iter().filter(|row| {
-            row.ratio()
+        let too_costly = self.pairs.iter().filter(|pair| {
+            pair.ratio()
                 .is_some_and(|ratio| ratio > f64::from(MAX_RATIO))
         });
-        let too_costly: Vec<&str> = too_costly.map(|row| row.what.as_str()).collect();
+        let too_costly: Vec<&str> = too_costly.map(|pair| pair.what.as_str()).collect();
         assert!(
             too_costly.is_empty(),
-            "{what}: costs more than {MAX_RATIO} times as much: {too_costly:#?}\n{table}"
+            "{what}: the large input costs more than {MAX_RATIO} times as much: {too_costly:#?}\n{table}"
         );
         assert!(pairs > 0, "{what}: nothing was measured");
     }

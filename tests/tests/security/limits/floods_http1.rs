@@ -9,6 +9,7 @@ use tokio::{
 
 use crate::limits::attacked_server::{AttackedServer, flood_duration};
 
+/// Concurrent connections of an attacker.
 const ATTACKERS: usize = 4;
 
 /// The head of a chat request of the attacker, with these headers added.
@@ -20,8 +21,8 @@ fn head(server: &AttackedServer, more: &str) -> String {
     )
 }
 
-/// Sends a head and then the same bytes over and over, reads nothing, until the connection is
-/// closed.
+/// Sends a head and then the same bytes again and again, until the server closes the connection.
+/// Reads nothing.
 async fn flood(server: &AttackedServer, head: &str, again: &[u8]) {
     let mut stream = TcpStream::connect(server.http).await.expect("connects");
     let mut sent = stream.write_all(head.as_bytes()).await;
@@ -82,9 +83,9 @@ async fn tiny_chunks_and_pipelined_requests_do_not_delay_other_tenants() {
             stream
         }));
         let mut streams = streams.await;
-        let mut drops = tokio::time::interval(std::time::Duration::from_millis(100));
+        let mut interval = tokio::time::interval(std::time::Duration::from_millis(100));
         loop {
-            drops.tick().await;
+            interval.tick().await;
             for stream in &mut streams {
                 let _ = stream.write_all(b"x").await;
             }
@@ -150,7 +151,7 @@ async fn a_request_of_ambiguous_length_is_refused_or_is_one_request() {
         assert!(answer.starts_with("HTTP/1.1 400"), "{what}: {answer}");
         assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{what}: {answer}");
     }
-    // RFC 9112: with both headers the chunks count and the length is ignored.
+    // With both headers, the server follows the chunks and ignores the length (RFC 9112).
     let both = format!(
         "Content-Length: {}\r\nTransfer-Encoding: chunked\r\n",
         hidden.len() + 5

@@ -11,16 +11,19 @@ use pb::conversation_service_client::ConversationServiceClient;
 
 use crate::limits::attacked_server::{AttackedServer, flood_duration};
 
+/// Path of an RPC that the attackers call.
 const LIST: &str = "/anneal.v1.ConversationService/ListConversations";
 /// Attackers at once.
 const ATTACKERS: usize = 4;
-/// Rounds of a flood that the server does not end, more than it can read in time.
+/// Rounds of a flood that the server does not end: more than it can read in [`flood_duration`].
 const ROUNDS: u32 = 100_000;
 /// Deadline for a flood that the server ends by closing the connection.
 const CLOSED_WITHIN: Duration = Duration::from_secs(30);
 /// Error codes of RFC 9113.
 const PROTOCOL_ERROR: u32 = 1;
 const FLOW_CONTROL_ERROR: u32 = 3;
+const FRAME_SIZE_ERROR: u32 = 6;
+const CANCEL: u32 = 8;
 const ENHANCE_YOUR_CALM: u32 = 11;
 
 /// An empty message of gRPC.
@@ -35,7 +38,7 @@ async fn flood(
 ) -> Option<u32> {
     let client = RawHttp2::connect(server.grpc, &[]).await;
     let (reading, mut writing) = client.into_split();
-    let read = read_codes(reading);
+    let read = read_goaway_code(reading);
     let write = async {
         for round in 0..rounds {
             if tokio::io::AsyncWriteExt::write_all(&mut writing, &bytes(round))
@@ -54,7 +57,8 @@ async fn flood(
     }
 }
 
-async fn read_codes(reading: tokio::net::tcp::OwnedReadHalf) -> Option<u32> {
+/// Reads frames until the connection is closed. Returns the code of the last GOAWAY.
+async fn read_goaway_code(reading: tokio::net::tcp::OwnedReadHalf) -> Option<u32> {
     let mut reading = tokio::io::BufReader::new(reading);
     let mut code = None;
     while let Some(frame) = anneal_testkit::raw_http2::next_frame(&mut reading).await {
@@ -93,7 +97,7 @@ async fn flood_until_close(
     );
 }
 
-/// Two kinds of floods at the same time, for [`flood_duration`]. The server may keep the
+/// Floods the server in two ways at the same time, for [`flood_duration`]. The server may keep the
 /// connections.
 async fn flood_until_deadline(
     server: &AttackedServer,
@@ -123,7 +127,8 @@ fn request(round: u32, head: &[u8]) -> Vec<u8> {
 async fn rapid_resets_close_the_connection() {
     let server = AttackedServer::start(&[]).await;
     let head = request_head(LIST, &[("authorization", &server.eve)]);
-    // CVE-2023-44487: 64 at a time, so that they are in the server's queue together.
+    // CVE-2023-44487: 64 requests and their resets at a time, so that they are in the server's
+    // queue together.
     flood_until_close(&server, "rapid reset", ENHANCE_YOUR_CALM, 1_000, |round| {
         let streams = (0..64).map(|n| 2 * (round * 64 + n) + 1);
         let frames = streams.flat_map(|stream| {
@@ -135,7 +140,7 @@ async fn rapid_resets_close_the_connection() {
             );
             [
                 headers,
-                frame(kind::RST_STREAM, 0, stream, &8u32.to_be_bytes()),
+                frame(kind::RST_STREAM, 0, stream, &CANCEL.to_be_bytes()),
             ]
             .concat()
         });
@@ -191,7 +196,7 @@ async fn floods_of_empty_frames_do_not_delay_other_tenants() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn endless_and_oversized_heads_are_not_buffered() {
+async fn endless_and_oversized_heads_take_little_memory() {
     let server = AttackedServer::start(&[]).await;
     // CVE-2024-27316: a head that never ends.
     let more = literal("x-more", &"x".repeat(16_000));
@@ -219,7 +224,7 @@ async fn endless_and_oversized_heads_are_not_buffered() {
     let oversized = |round| frame(kind::HEADERS, whole, 2 * round + 1, &large);
     let what = "references to a large header, and oversized heads";
     flood_until_deadline(&server, what, [&references, &oversized]).await;
-    flood_until_close(&server, "oversized frames", 6, 1, |_| {
+    flood_until_close(&server, "oversized frames", FRAME_SIZE_ERROR, 1, |_| {
         frame(kind::DATA, 0, 1, &vec![0; 20_000])
     })
     .await;
@@ -253,7 +258,7 @@ async fn calls_above_the_rate_limit_are_refused() {
         .await;
     assert!(
         server.metric_value("rate_limited_total").await > 0.0,
-        "some calls were refused"
+        "no call was refused"
     );
 }
 
@@ -265,6 +270,7 @@ async fn incomplete_requests_and_unread_answers_take_little_memory() {
     let halves = async {
         let attacks = (0..64).map(|_| async {
             let mut client = RawHttp2::connect(server.grpc, &[]).await;
+            // 128 streams, the limit of a connection.
             for stream in (1..256).step_by(2) {
                 let begun = [
                     frame(kind::HEADERS, kind::END_HEADERS, stream, &head),

@@ -1,4 +1,4 @@
-//! Conversations that are large in one dimension.
+//! Creates conversations that are large in one dimension, for example in their number of messages.
 
 use anneal_testkit::{AuthorizedChannel, pb, text, user};
 use futures::stream;
@@ -9,7 +9,7 @@ use pb::{
     message_service_client::MessageServiceClient,
 };
 
-/// Creates such conversations.
+/// Creates the conversations over this channel.
 pub(crate) struct Grower {
     pub(crate) channel: AuthorizedChannel,
 }
@@ -19,10 +19,10 @@ pub(crate) struct Grower {
 pub(crate) enum Dimension {
     /// Messages of one letter.
     Messages,
-    /// Bytes of one message. They stay below 32 MiB: above it the system's allocator takes fresh
-    /// pages for each allocation, which cost more than the pages that it holds.
+    /// Bytes of one message, below 32 MiB. For larger allocations the system's allocator takes
+    /// fresh pages each time, which cost more than pages that it has kept.
     Bytes,
-    /// Messages of 600,000 bytes.
+    /// Messages of about 600,000 bytes.
     LongMessages,
     /// Parts, 250 in a message.
     Parts,
@@ -32,7 +32,7 @@ pub(crate) enum Dimension {
     Checkpoints,
     /// Separators, one after each message.
     Separators,
-    /// Versions of the prefix of its contexts.
+    /// Recorded versions of the prefix of its contexts, each with another system prompt.
     Prefixes,
     /// Reports of a provider's usage.
     Reports,
@@ -176,6 +176,7 @@ impl Grower {
             message,
             ..Default::default()
         };
+        // A chunk of 594,000 bytes for every 600,000 bytes.
         let chunk = "a word, and more. ".repeat(33_000).into_bytes();
         let chunks = std::iter::repeat_n(Frame::Chunk(chunk), bytes / 600_000);
         let frames = std::iter::once(Frame::Header(header)).chain(chunks);

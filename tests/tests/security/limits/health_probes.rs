@@ -1,4 +1,5 @@
-//! Health checks are answered when the memory for requests is used up.
+//! Health checks are answered when the memory for requests is used up, and a truncated answer does
+//! not look complete.
 
 use std::time::Duration;
 
@@ -11,12 +12,14 @@ use anneal_testkit::{
 use tonic::transport::Endpoint;
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
-/// Shorter than the ten seconds after which an incomplete request is refused.
+/// Deadline for a refusal. It is shorter than the ten seconds after which the server refuses an
+/// incomplete request in any case.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 #[tokio::test]
-async fn health_watches_do_not_block_other_health_checks() {
-    // Unauthenticated callers have a sixteenth of this: enough for four waiting requests.
+async fn health_watches_and_incomplete_calls_do_not_block_health_checks() {
+    // Unauthenticated callers have a sixteenth of `waiting_bytes`: enough for four waiting
+    // requests.
     let app = TestApp::with_keys_and_limits(LimitSettings {
         waiting_bytes: 1024 * 1024,
         ..Default::default()
@@ -42,7 +45,7 @@ async fn health_watches_do_not_block_other_health_checks() {
         watching.push(watch);
     }
     // Incomplete requests: the ninth call of a connection is refused. When unauthenticated callers
-    // have used up their memory, the oldest of them is closed.
+    // have used up their memory, the oldest of their connections is closed.
     let check = request_head("/grpc.health.v1.Health/Check", &[]);
     let mut incomplete = RawHttp2::connect(app.addresses.grpc, &[]).await;
     for stream in (1..=17).step_by(2) {
@@ -54,7 +57,10 @@ async fn health_watches_do_not_block_other_health_checks() {
     let refused = tokio::time::timeout(DEADLINE, incomplete.next_of(kind::HEADERS))
         .await
         .expect("in time");
-    assert!(refused.is_some(), "the ninth call is not refused");
+    assert!(
+        refused.is_some(),
+        "the ninth call of a connection was not refused"
+    );
     let mut next = RawHttp2::connect(app.addresses.grpc, &[]).await;
     next.send(&frame(kind::HEADERS, kind::END_HEADERS, 1, &check))
         .await

@@ -1,4 +1,4 @@
-//! Requests whose rest does not arrive.
+//! Requests of which only the beginning arrives.
 
 use std::time::Duration;
 
@@ -19,11 +19,13 @@ use tokio::{
 };
 use tonic::Code;
 
-const ALL: [Verb; 2] = [Verb::Read, Verb::Append];
+const READ_AND_APPEND: [Verb; 2] = [Verb::Read, Verb::Append];
+/// Deadline for an answer of the server.
 const DEADLINE: Duration = Duration::from_secs(30);
 const APPEND: &str = "/anneal.v1.MessageService/AppendMessages";
 
-/// The head of a gRPC request and the first `sent` bytes of a message of `size` bytes.
+/// The head of a gRPC request, and the first `sent` bytes (a multiple of 16,000) of its message,
+/// which claims `size` bytes.
 fn partial_request(
     stream: u32,
     path: &str,
@@ -52,7 +54,7 @@ async fn an_incomplete_request_is_refused_after_receive_seconds() {
         ..Default::default()
     };
     let app = TestApp::with_keys_and_limits(limits).await;
-    let key = app.key("eve", &ALL).await;
+    let key = app.key("eve", &READ_AND_APPEND).await;
     let authorization = format!("Bearer {}", key.text);
 
     let mut half = RawHttp2::connect(app.addresses.grpc, &[]).await;
@@ -97,7 +99,10 @@ async fn incomplete_requests_take_at_most_half_of_waiting_bytes() {
         ..Default::default()
     };
     let app = TestApp::with_keys_and_limits(limits).await;
-    let (eve, anna) = (app.key("eve", &ALL).await, app.key("anna", &ALL).await);
+    let (eve, anna) = (
+        app.key("eve", &READ_AND_APPEND).await,
+        app.key("anna", &READ_AND_APPEND).await,
+    );
     let (eves, annas) = (
         format!("Bearer {}", eve.text),
         format!("Bearer {}", anna.text),
@@ -120,7 +125,8 @@ async fn incomplete_requests_take_at_most_half_of_waiting_bytes() {
             {}
         });
     }
-    // Eight million bytes were sent. Half of that fits, and the rest is refused.
+    // Eight million bytes were sent, and four million fit. So about half of the 20 requests are
+    // refused.
     for _ in 0..8 {
         let refused = tokio::time::timeout(DEADLINE, answers.recv()).await;
         refused

@@ -1,5 +1,5 @@
-//! Every call on a conversation with ten times as much of a dimension costs at most fifteen times
-//! as much processor time.
+//! Two conversations of which one is ten times as large in one dimension: every call on the large
+//! one costs at most fifteen times the processor time of the same call on the small one.
 
 use anneal_testkit::{
     AuthorizedChannel, HttpClient, Rpc, call_to_the_end, every_rpc, pb, user, valid_request,
@@ -24,7 +24,8 @@ const CHANGING: [&str; 6] = [
     "DeleteConversation",
 ];
 
-/// Requests that read a conversation in other ways than `valid_request`: RPC, variant and bytes.
+/// Requests that read a conversation in other ways than `valid_request` does. Each has the name of
+/// its RPC, a description and its bytes.
 fn other_requests(id: &str) -> Vec<(&'static str, String, Vec<u8>)> {
     let formats = [
         pb::Format::OpenaiChat,
@@ -168,15 +169,15 @@ impl Caller<'_> {
         dimension: Dimension,
         [small, large]: &[String; 2],
     ) {
-        for (other, (rpc, how, ask)) in other_requests(small)
+        for (small_ask, (rpc, how, large_ask)) in other_requests(small)
             .into_iter()
             .zip(other_requests(large))
-            .map(|(s, l)| (s.2, l))
+            .map(|(small, large)| (small.2, large))
         {
             let what = format!("{dimension:?}: {rpc} {how}");
             let (small, large) = (
-                async |_| self.send(rpc, &other).await,
-                async |_| self.send(rpc, &ask).await,
+                async |_| self.send(rpc, &small_ask).await,
+                async |_| self.send(rpc, &large_ask).await,
             );
             costs.compare(meter, what, small, large).await;
         }
@@ -281,7 +282,10 @@ struct WatchedConversation {
 impl WatchedConversation {
     /// Creates a conversation with this number of watchers.
     async fn start(server: &AttackedServer, watchers: usize) -> Self {
-        let (id, channel) = (server.conversation().await, server.channel(&server.eve));
+        let (id, channel) = (
+            server.create_conversation().await,
+            server.channel(&server.eve),
+        );
         let channels: Vec<AuthorizedChannel> = (0..=watchers / 100)
             .map(|_| server.channel(&server.eve))
             .collect();

@@ -18,19 +18,19 @@ const BYTES: [usize; 2] = [380_000, 3_800_000];
 /// A field number that no request defines.
 const UNKNOWN: u32 = 1_000;
 
-/// A request whose field has this number of bytes: in one value, or in many small values if it is
-/// repeated. None for other types.
-fn filled(of: &Field, bytes: usize, id: &str) -> Option<Vec<u8>> {
+/// A request in which this field has this number of bytes: in one value, or in many small values if
+/// the field is repeated. None: the field is a number or a single message.
+fn filled(large_field: &Field, bytes: usize, id: &str) -> Option<Vec<u8>> {
     // The server splits names at underscores.
     let text = |bytes: usize| FieldValue::Bytes(b"a_".repeat(bytes / 2));
-    match of.kind() {
-        Type::String | Type::Bytes if of.is_repeated() => {
-            Some(of.filled_with(&vec![text(8); bytes / 10], id, ""))
+    match large_field.kind() {
+        Type::String | Type::Bytes if large_field.is_repeated() => {
+            Some(large_field.filled_with(&vec![text(8); bytes / 10], id, ""))
         }
-        Type::Message if of.is_repeated() => {
-            Some(of.filled_with(&vec![text(0); bytes / 2], id, ""))
+        Type::Message if large_field.is_repeated() => {
+            Some(large_field.filled_with(&vec![text(0); bytes / 2], id, ""))
         }
-        Type::String | Type::Bytes => Some(of.filled(&text(bytes), id, "")),
+        Type::String | Type::Bytes => Some(large_field.filled(&text(bytes), id, "")),
         _ => None,
     }
 }
@@ -61,21 +61,21 @@ async fn a_request_of_ten_times_the_bytes_costs_at_most_fifteen_times_as_much() 
         // The answer may be a success or a refusal.
         let _ = call_frames(channel.clone(), &path(name), vec![request.to_vec()]).await;
     };
-    for of in every_field() {
+    for large_field in every_field() {
         // A new conversation for each pair: stored messages must not add to the cost of the next.
-        let id = server.conversation().await;
-        let [Some(small), Some(large)] = BYTES.map(|bytes| filled(&of, bytes, &id)) else {
+        let id = server.create_conversation().await;
+        let [Some(small), Some(large)] = BYTES.map(|bytes| filled(&large_field, bytes, &id)) else {
             continue;
         };
-        let what = format!("{} {}", of.rpc, of.path());
+        let what = format!("{} {}", large_field.rpc, large_field.path());
         let (small, large) = (
-            async |_| send(&of.rpc, &small).await,
-            async |_| send(&of.rpc, &large).await,
+            async |_| send(&large_field.rpc, &small).await,
+            async |_| send(&large_field.rpc, &large).await,
         );
         costs.compare(&mut meter, what, small, large).await;
     }
     for rpc in &rpcs {
-        let id = server.conversation().await;
+        let id = server.create_conversation().await;
         let [small, large] = BYTES.map(|bytes| with_unknown(&rpc.name, bytes, &id));
         let what = format!("{} with unknown fields", rpc.name);
         let (small, large) = (

@@ -1,5 +1,5 @@
 //! An HTTP request of ten times the bytes costs at most fifteen times as much processor time,
-//! whichever part is the large one.
+//! whichever part of the request is the large one.
 
 use anneal_testkit::HttpClient;
 use serde_json::Value;
@@ -184,7 +184,7 @@ async fn a_request_over_http_of_ten_times_the_bytes_costs_at_most_fifteen_times_
         .await
         .expect("is complete");
     let document: Value = serde_json::from_str(&document).expect("is JSON");
-    let session = server.conversation().await;
+    let session = server.create_conversation().await;
     let send = async |sent: &SizedRequest| {
         let mut asked = web
             .request(&sent.method, &sent.path)

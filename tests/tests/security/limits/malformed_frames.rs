@@ -56,14 +56,14 @@ async fn send_refused_request(
 }
 
 #[tokio::test]
-async fn compressed_messages_and_false_lengths_are_refused_unread() {
+async fn compressed_messages_and_false_lengths_are_refused() {
     let app = TestApp::start().await;
     let address = app.addresses.grpc;
     let framed =
         |flag: u8, size: u32, body: &[u8]| [&[flag][..], &size.to_be_bytes(), body].concat();
-    let bomb = vec![0; 100_000];
+    let zeros = vec![0; 100_000];
 
-    let (code, _) = send_refused_request(address, Some("gzip"), framed(1, 100_000, &bomb)).await;
+    let (code, _) = send_refused_request(address, Some("gzip"), framed(1, 100_000, &zeros)).await;
     assert_eq!(
         Code::from(code),
         Code::Unimplemented,
@@ -73,11 +73,11 @@ async fn compressed_messages_and_false_lengths_are_refused_unread() {
     assert_eq!(
         Code::from(code),
         Code::Unimplemented,
-        "nor is a coding without compressed messages"
+        "the coding is refused although no message is compressed"
     );
     let malformed = (Code::InvalidArgument as i32, "MALFORMED_REQUEST".to_owned());
     assert_eq!(
-        send_refused_request(address, None, framed(1, 100_000, &bomb)).await,
+        send_refused_request(address, None, framed(1, 100_000, &zeros)).await,
         malformed,
         "compressed without a coding"
     );

@@ -1,9 +1,9 @@
-//! Limits on what callers may use of a server, and attacks on them.
+//! Limits on what callers may use of a server, and attacks that try to use more.
 //!
 //! Shared by the tests:
 //! - `attacked_server`: starts a server process and runs an attack on it. Its `run_attack` asserts
-//!   that the neighbour is served in time meanwhile, and that the attack leaves nothing behind.
-//! - `neighbour`: another tenant and health probes, whose latencies are measured during an attack.
+//!   that the neighbor is served in time meanwhile, and that the attack leaves nothing behind.
+//! - `neighbor`: another tenant and health probes, whose latencies are measured during an attack.
 //! - `cpu_cost`: measures processor time of a server and its database sessions, and compares
 //!   inputs.
 //! - `grown_conversations`: conversations that are large in one dimension.
@@ -21,19 +21,21 @@
 //! - `attack_requests`: requests that are small on the wire and large in memory.
 //! - `floods_http1`, `floods_http2`: floods and malformed requests of either protocol.
 //!
-//! Cost that grows at most in proportion to its input:
+//! Costs that must grow at most linearly with the input:
 //! - `linear_conversations`: conversations of ten times the size.
-//! - `linear_requests`, `linear_routes`: requests of ten times the size, over gRPC and over HTTP.
+//! - `linear_requests`: gRPC requests of ten times the size.
+//! - `linear_routes`: HTTP requests of ten times the size.
 //!
 //! Single limits:
 //! - `connection_age`: the maximum age of a connection.
-//! - `health_probes`: health checks are answered when the memory for requests is used up.
-//! - `incomplete_requests`: requests whose rest does not arrive.
+//! - `health_probes`: health checks are answered when the memory for requests is used up, and a
+//!   truncated answer does not look complete.
+//! - `incomplete_requests`: requests of which only the beginning arrives.
 //! - `malformed_frames`: gRPC messages that are compressed or state a false length.
-//! - `rate_limits`: calls and bytes per second of a tenant.
-//! - `shedding`: concurrent calls of a server and streams of a connection.
-//! - `slow_readers`: readers that do not read their answers.
-//! - `storage_quota`: stored messages and bytes of a tenant.
+//! - `rate_limits`: limits of a tenant's calls and bytes per second.
+//! - `shedding`: limits of a server's concurrent calls and of a connection's streams.
+//! - `slow_readers`: clients that do not read their answers.
+//! - `storage_quota`: quotas of a tenant's stored messages and bytes.
 
 /// The binary under test.
 const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
@@ -59,7 +61,7 @@ mod linear_conversations;
 mod linear_requests;
 mod linear_routes;
 mod malformed_frames;
-mod neighbour;
+mod neighbor;
 mod rate_limits;
 mod shedding;
 mod slow_readers;

@@ -1,4 +1,4 @@
-//! Calls and bytes per second of one tenant.
+//! Limits of a tenant's calls and bytes per second.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tonic_types::StatusExt as _;
 
 /// More calls than a burst of five plus one call per second allows.
 const MANY: usize = 50;
-const ALL: [Verb; 2] = [Verb::Read, Verb::Append];
+const READ_AND_APPEND: [Verb; 2] = [Verb::Read, Verb::Append];
 
 async fn list(channel: &AuthorizedChannel) -> Result<(), Status> {
     let ask = pb::ListConversationsRequest::default();
@@ -31,7 +31,7 @@ async fn create(channel: &AuthorizedChannel) -> String {
     made.await.expect("creates").into_inner().conversation_id
 }
 
-/// The retry delay of a refusal for this limit.
+/// Asserts that a call was refused because of this limit. Returns the retry delay.
 fn retry_delay(refused: Status, limit: &str) -> Duration {
     let details = refused.get_error_details();
     assert_eq!(
@@ -53,7 +53,7 @@ fn retry_delay(refused: Status, limit: &str) -> Duration {
 }
 
 /// Waits for the retry delay that the server has sent.
-async fn wait_for(wait: Duration) {
+async fn wait_for_retry_delay(wait: Duration) {
     let mut ticks = tokio::time::interval(wait);
     ticks.tick().await;
     ticks.tick().await;
@@ -67,7 +67,10 @@ async fn a_rate_limited_tenant_gets_a_retry_delay_and_is_served_after_it() {
         ..Default::default()
     };
     let app = TestApp::with_keys_and_limits(limits).await;
-    let (eve, anna) = (app.key("eve", &ALL).await, app.key("anna", &ALL).await);
+    let (eve, anna) = (
+        app.key("eve", &READ_AND_APPEND).await,
+        app.key("anna", &READ_AND_APPEND).await,
+    );
     let authorization = |key: &anneal_server::NewSecret| format!("Bearer {}", key.text);
     let (eves, annas) = (
         app.authorized_channel(&authorization(&eve)),
@@ -113,7 +116,7 @@ async fn a_rate_limited_tenant_gets_a_retry_delay_and_is_served_after_it() {
     assert_eq!(
         HttpResponse::send(asked(&anna)).await.status,
         200,
-        "nor is it over HTTP"
+        "another tenant is not disturbed over HTTP"
     );
 
     // The delay counts from the refusal.
@@ -122,7 +125,7 @@ async fn a_rate_limited_tenant_gets_a_retry_delay_and_is_served_after_it() {
             break refused;
         }
     };
-    wait_for(retry_delay(refused().await, "calls_per_second")).await;
+    wait_for_retry_delay(retry_delay(refused().await, "calls_per_second")).await;
     list(&eves).await.expect("is served after the retry delay");
 }
 
@@ -135,7 +138,10 @@ async fn sent_and_received_bytes_delay_the_tenants_next_call() {
         ..Default::default()
     };
     let app = TestApp::with_keys_and_limits(limits).await;
-    let (eve, anna) = (app.key("eve", &ALL).await, app.key("anna", &ALL).await);
+    let (eve, anna) = (
+        app.key("eve", &READ_AND_APPEND).await,
+        app.key("anna", &READ_AND_APPEND).await,
+    );
     let authorization = |key: &anneal_server::NewSecret| format!("Bearer {}", key.text);
     let (eves, annas) = (
         app.authorized_channel(&authorization(&eve)),
@@ -163,7 +169,7 @@ async fn sent_and_received_bytes_delay_the_tenants_next_call() {
         "{wait:?}: 600,000 bytes take six seconds"
     );
     list(&annas).await.expect("another tenant is not disturbed");
-    wait_for(wait).await;
+    wait_for_retry_delay(wait).await;
 
     let header = Header {
         conversation_id: id.clone(),
@@ -183,7 +189,7 @@ async fn sent_and_received_bytes_delay_the_tenants_next_call() {
         list(&eves).await.expect_err("has sent too much"),
         "bytes_per_second",
     );
-    wait_for(wait).await;
+    wait_for_retry_delay(wait).await;
 
     let ask = pb::GetMessageRequest {
         conversation_id: id,
@@ -198,7 +204,7 @@ async fn sent_and_received_bytes_delay_the_tenants_next_call() {
         list(&eves).await.expect_err("has read too much"),
         "bytes_per_second",
     );
-    wait_for(wait).await;
+    wait_for_retry_delay(wait).await;
     list(&eves).await.expect("is served after the retry delay");
 }
 

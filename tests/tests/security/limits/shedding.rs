@@ -27,7 +27,8 @@ const CANCEL: u32 = 8;
 /// RPCs with concurrency limits of their own.
 const SEPARATELY_LIMITED: [&str; 2] = ["Chat", "WatchConversation"];
 
-fn retitle(conversation_id: &str, title: String) -> pb::UpdateConversationRequest {
+/// A request to change the title of a conversation.
+fn title_update(conversation_id: &str, title: String) -> pb::UpdateConversationRequest {
     let conversation = pb::Conversation {
         conversation_id: conversation_id.to_owned(),
         title,
@@ -56,7 +57,7 @@ async fn calls_above_the_concurrency_limit_are_refused_and_running_ones_are_answ
     for n in 0..CONCURRENT_CALLS {
         let (mut conversations, ask) = (
             app.conversations(),
-            retitle(&conversation.id, format!("title {n}")),
+            title_update(&conversation.id, format!("title {n}")),
         );
         running.spawn(async move {
             conversations
@@ -106,7 +107,7 @@ async fn calls_above_the_concurrency_limit_are_refused_and_running_ones_are_answ
     assert_eq!(app.http_client().get("/healthz").await.status, 200);
     assert!(
         running.try_join_next().is_none(),
-        "no running call was ended"
+        "a running call was ended"
     );
 
     lock.rollback().await;

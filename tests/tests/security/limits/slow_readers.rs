@@ -16,8 +16,9 @@ use pb::{
 use prost::Message as _;
 use tonic::Code;
 
+/// Deadline for an answer or a disconnection by the server.
 const DEADLINE: Duration = Duration::from_secs(30);
-const ALL: [Verb; 2] = [Verb::Read, Verb::Append];
+const READ_AND_APPEND: [Verb; 2] = [Verb::Read, Verb::Append];
 
 /// A unary gRPC request on a stream with this credential.
 fn request(stream: u32, path: &str, authorization: &str, message: &[u8]) -> Vec<u8> {
@@ -31,14 +32,14 @@ async fn a_stalled_reader_is_disconnected_and_an_idle_watcher_is_not() {
         ..Default::default()
     };
     let app = TestApp::with_keys_and_limits(limits).await;
-    let key = app.key("eve", &ALL).await;
+    let key = app.key("eve", &READ_AND_APPEND).await;
     let authorization = format!("Bearer {}", key.text);
     let channel = app.authorized_channel(&authorization);
     let mut conversations = ConversationServiceClient::new(channel.clone());
     let made = conversations.create_conversation(pb::CreateConversationRequest::default());
     let id = made.await.expect("creates").into_inner().conversation_id;
 
-    // An idle watch whose client would read.
+    // An idle watch, whose client reads.
     let ask = pb::WatchConversationRequest {
         conversation_id: id.clone(),
         ..Default::default()
@@ -97,7 +98,7 @@ async fn a_stalled_reader_is_disconnected_and_an_idle_watcher_is_not() {
         let closed = tokio::time::timeout(DEADLINE, reader.read_to_close()).await;
         assert!(
             closed.is_ok(),
-            "with a window of {window} it stays connected"
+            "with a window of {window} the reader stays connected"
         );
     }
 
@@ -124,7 +125,7 @@ async fn one_slow_reader_does_not_end_the_calls_of_others_on_its_connection() {
         ..Default::default()
     })
     .await;
-    let key = app.key("eve", &ALL).await;
+    let key = app.key("eve", &READ_AND_APPEND).await;
     let authorization = format!("Bearer {}", key.text);
     let channel = app.authorized_channel(&authorization);
     let made = pb::CreateConversationRequest::default();
@@ -143,6 +144,7 @@ async fn one_slow_reader_does_not_end_the_calls_of_others_on_its_connection() {
         .append_messages(message)
         .await
         .expect("appends");
+    // A proxy that makes the calls of two clients on one connection.
     let mut proxy = RawHttp2::connect(app.addresses.grpc, &[]).await;
     let watch = pb::WatchConversationRequest {
         conversation_id: conversation_id.clone(),
@@ -171,6 +173,7 @@ async fn one_slow_reader_does_not_end_the_calls_of_others_on_its_connection() {
         .next_of(kind::DATA)
         .await
         .expect("the answer has begun, and the window is used up");
+    // Four times `stall_seconds`.
     let closed = tokio::time::timeout(Duration::from_secs(4), proxy.read_to_close()).await;
     assert!(
         closed.is_err(),
@@ -186,7 +189,8 @@ async fn unread_answers_take_at_most_half_of_waiting_bytes() {
         ..Default::default()
     };
     let ask = |conversation_id| pb::GetConversationRequest { conversation_id }.encode_to_vec();
-    // Refused answers end with trailers, which need no window. Their heads were sent before.
+    // All 20 answers have sent their heads. At least ten are then refused and end with trailers,
+    // which are headers too and need no window.
     leave_answers_unread(
         limits,
         "/anneal.v1.ConversationService/GetConversation",
@@ -216,15 +220,18 @@ async fn unread_content_takes_at_most_half_of_content_bytes() {
 }
 
 /// Makes 20 calls whose answers exceed a tenant's share of these limits, and reads only this number
-/// of heads. Meanwhile another tenant is answered.
+/// of HEADERS frames. Meanwhile another tenant must be answered.
 async fn leave_answers_unread(
     limits: LimitSettings,
     path: &str,
     ask: impl Fn(String) -> Vec<u8>,
-    heads: usize,
+    headers: usize,
 ) {
     let app = TestApp::with_keys_and_limits(limits).await;
-    let (eve, anna) = (app.key("eve", &ALL).await, app.key("anna", &ALL).await);
+    let (eve, anna) = (
+        app.key("eve", &READ_AND_APPEND).await,
+        app.key("anna", &READ_AND_APPEND).await,
+    );
     let (eves, annas) = (
         format!("Bearer {}", eve.text),
         format!("Bearer {}", anna.text),
@@ -261,7 +268,7 @@ async fn leave_answers_unread(
             .expect("is sent");
     }
     let answered = async {
-        for _ in 0..heads {
+        for _ in 0..headers {
             reader
                 .next_of(kind::HEADERS)
                 .await
@@ -288,5 +295,7 @@ async fn leave_answers_unread(
         read(&eves, &asks[0]).await.is_ok()
     })
     .await;
-    read(&eves, &asks[0]).await.expect("it stays released");
+    read(&eves, &asks[0])
+        .await
+        .expect("the memory stays released");
 }

@@ -1,4 +1,4 @@
-//! Quotas on what one tenant stores.
+//! Quotas of the messages and bytes that a tenant stores.
 
 use anneal_core::caller::Verb;
 use anneal_server::LimitSettings;
@@ -70,7 +70,7 @@ impl Tenant {
     }
 }
 
-fn deletion(conversation: &TestConversation<'_>) -> pb::DeleteConversationRequest {
+fn delete_request(conversation: &TestConversation<'_>) -> pb::DeleteConversationRequest {
     pb::DeleteConversationRequest {
         conversation_id: conversation.id.clone(),
         ..Default::default()
@@ -118,7 +118,7 @@ async fn a_tenant_above_its_quota_of_messages_is_refused_and_others_are_not() {
     assert_ne!(
         chat.status(),
         200,
-        "no model is configured, and nothing more is stored"
+        "no model is configured, so a turn is refused whatever the quota is"
     );
 }
 
@@ -171,7 +171,7 @@ async fn a_conversation_whose_messages_are_missing_from_tenant_usage_can_be_dele
         .rows_affected();
     assert_eq!(updated, 1, "the worker has counted the message");
     app.conversations()
-        .delete_conversation(deletion(&conversation))
+        .delete_conversation(delete_request(&conversation))
         .await
         .expect("is deleted");
     let usage = "select messages, content_bytes from tenant_usage";
@@ -247,12 +247,12 @@ async fn tenant_usage_is_the_sum_of_counted_messages() {
     };
     assert_eq!(usage().await, 40);
     app.conversations()
-        .delete_conversation(deletion(&deleted))
+        .delete_conversation(delete_request(&deleted))
         .await
         .expect("is deleted");
     assert_eq!(usage().await, 20);
     app.conversations()
-        .delete_conversation(deletion(&uncounted))
+        .delete_conversation(delete_request(&uncounted))
         .await
         .expect("is deleted");
     assert_eq!(usage().await, 20, "uncounted messages are not subtracted");

@@ -1,4 +1,4 @@
-//! Summarises the older part of the tail and commits the summary as a checkpoint, which moves the
+//! Summarizes the older part of the tail and commits the summary as a checkpoint, which moves the
 //! boundary.
 
 use anneal_core::{
@@ -24,7 +24,7 @@ use crate::{
     worker::Worker,
 };
 
-/// A job takes minutes, so one tenant gets at most half of a claim.
+/// A checkpoint job takes minutes, so one tenant gets at most half of a claim.
 pub(super) const SPEC: JobSpec = JobSpec {
     batch: |settings| settings.summary_concurrency,
     concurrency: |settings| settings.summary_concurrency,
@@ -37,7 +37,8 @@ pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationTo
     let figures = cut::tail_figures(&material.tail, material.head());
     let due = cut::due_trigger(&figures, &material.policy);
     let Some(trigger) = job.manual.as_ref().map(|_| Trigger::Manual).or(due) else {
-        // A checkpoint of another job, a separator or a new policy has made this one unnecessary.
+        // A checkpoint, a separator or a new policy has made this job unnecessary since it was
+        // enqueued.
         let finished = worker.store.finish_job(job).await?;
         return Ok(JobCommit {
             finished,
@@ -79,18 +80,19 @@ pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationTo
     }
 }
 
-/// The messages to summarise, and the reason.
+/// Which messages to summarize, and why.
 struct Plan {
     cut: Cut,
     trigger: Trigger,
-    /// Tokens of the previous summary and the tail.
+    /// Tokens of the previous summary and the tail, before this checkpoint.
     before: Tokens,
 }
 
-/// Checkpoints in a row whose summary is built on the previous summary. The next one is built from
-/// the messages again, because each summary of a summary loses detail.
+/// After this many checkpoints whose summaries were built on each other, the next summary is built
+/// from the messages again, because each summary of a summary loses detail.
 const MAX_GENERATIONS: i32 = 5;
-/// Bytes of content that such a rebuild may read; with more, the chain of summaries continues.
+/// Most bytes of content that such a rebuild may read. If there are more, the next summary is built
+/// on the previous one after all.
 const MAX_REBUILD_BYTES: u64 = 32 * 1024 * 1024;
 
 /// Finds the previous checkpoint whose summary is the base of the new one. None when there is none,
@@ -114,7 +116,7 @@ async fn find_base_checkpoint<'a>(
     Ok((bytes > MAX_REBUILD_BYTES).then_some(previous))
 }
 
-/// Reads the messages before the cut, summarises them and drafts the checkpoint. No database
+/// Reads the messages before the cut, summarizes them and drafts the checkpoint. No database
 /// connection is held while the summary is written.
 async fn write_draft(
     worker: &Worker,
@@ -139,8 +141,8 @@ async fn write_draft(
             .iter()
             .map(|source| (source.id, source.content_digest.as_slice())),
     );
-    let taken = before.less(cut.kept);
-    let ask = Material {
+    let replaced = before.less(cut.kept);
+    let to_summarize = Material {
         purpose: Purpose::Range,
         encoding: material.encoding,
         previous: previous.map(|previous| previous.summary.clone()),
@@ -151,9 +153,12 @@ async fn write_draft(
             .as_ref()
             .map(|manual| manual.focus.clone())
             .unwrap_or_default(),
-        target: Purpose::Range.target(taken, worker.summary_settings.checkpoint_tokens),
+        target: Purpose::Range.target(replaced, worker.summary_settings.checkpoint_tokens),
     };
-    let summary = worker.summarizers.summarize(job, ask, lost).await?;
+    let summary = worker
+        .summarizers
+        .summarize(job, to_summarize, lost)
+        .await?;
     failpoint!("checkpoint.summarized");
     Ok(CheckpointDraft {
         separator: material.separator,
@@ -169,7 +174,8 @@ async fn write_draft(
     })
 }
 
-/// The opening user messages of a split turn, as one text.
+/// If the cut splits a turn: the user messages that open the turn, as one text that the summary
+/// quotes, and the id of the first one.
 fn quote(sources: &[CheckpointSource], quoted: &[MessageId]) -> Option<(MessageId, String)> {
     let first = *quoted.first()?;
     let quoted = sources
@@ -187,7 +193,7 @@ fn quote(sources: &[CheckpointSource], quoted: &[MessageId]) -> Option<(MessageI
 fn source(source: CheckpointSource) -> Source {
     let body = match source.body {
         Ok(parts) => SourceBody::Original(parts),
-        Err(summary) => SourceBody::Digest(summary),
+        Err(summary) => SourceBody::CachedSummary(summary),
     };
     Source {
         message_id: source.id,
@@ -208,7 +214,7 @@ async fn commit(worker: &Worker, job: &ClaimedJob, draft: &CheckpointDraft) -> O
             job.conversation, draft.last, draft.tokens_before, draft.tokens_after
         );
     } else {
-        info!(conversation = %job.conversation, "{} moved while it was summarised, starting again", job.conversation);
+        info!(conversation = %job.conversation, "the boundary of {} moved while the summary was written, starting again", job.conversation);
     }
     Ok(committed)
 }
@@ -221,7 +227,8 @@ const fn trigger_name(trigger: Trigger) -> &'static str {
     }
 }
 
-/// Records that no checkpoint was made. The job is not tried again until new messages arrive.
+/// Records that no checkpoint was made. Triggers enqueue no further job until new messages arrive,
+/// the policy changes or a separator is deleted.
 async fn record_no_progress(
     worker: &Worker,
     job: &ClaimedJob,

@@ -22,19 +22,19 @@ use crate::{
     worker::Worker,
 };
 
-/// A batch is over in milliseconds, so one tenant may fill it: what others append meanwhile is in
-/// the next claim.
+/// One tenant may fill a batch: a batch takes milliseconds, and then the next claim takes the jobs
+/// of other tenants.
 pub(super) const SPEC: JobSpec = JobSpec {
     batch: |settings| settings.count_batch,
     concurrency: |settings| settings.count_concurrency,
     per_tenant: |limit| limit,
 };
 
-/// Batches that may find a conversation locked before it is counted by itself, which waits for the
-/// lock.
+/// A batch skips a conversation that another transaction has locked. After this many batches the
+/// conversation is counted by itself, by a transaction that waits for the lock.
 const MAX_SKIPS: u8 = 8;
 
-/// Counts the messages of one job's conversation.
+/// Counts the messages of one job's conversation and records the counts.
 pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationToken) -> Outcome {
     let uncounted = worker.store.read_uncounted_page(job).await?;
     let uncounted = uncounted.ok_or(StoreError::NotFound(Entity::Conversation))?;
@@ -60,11 +60,13 @@ pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationTo
         .await?)
 }
 
-/// Counts the conversations of many jobs in one transaction and records the result of each.
+/// Counts the conversations of many jobs, records the counts in one transaction, and records the
+/// result of each job.
 ///
-/// Returns the jobs that were not counted. [`can_join_next_batch`] is true of those whose
-/// conversation was locked by another transaction. The others run by themselves: large
-/// conversations, deleted ones, and all of them when the batch failed.
+/// Returns the jobs that were not counted. Those for which [`can_join_next_batch`] is true had a
+/// conversation that another transaction has locked. The others must run by themselves: jobs of
+/// large or deleted conversations, jobs that eight batches have skipped, and all jobs if the batch
+/// failed.
 pub(crate) async fn count_batch(worker: &Worker, leases: Vec<Lease>) -> Vec<Lease> {
     if leases.is_empty() {
         return leases;
@@ -92,6 +94,7 @@ pub(crate) async fn count_batch(worker: &Worker, leases: Vec<Lease>) -> Vec<Leas
                 left.push(lease);
             }
             None => {
+                // So that the job does not join the next batch.
                 lease.times_skipped = MAX_SKIPS;
                 left.push(lease);
             }
@@ -100,14 +103,15 @@ pub(crate) async fn count_batch(worker: &Worker, leases: Vec<Lease>) -> Vec<Leas
     left
 }
 
-/// Whether a job that a batch left out goes into the next batch: an append locks its conversation
-/// for milliseconds only.
+/// Whether a job that a batch did not count goes into the next batch. A locked conversation does,
+/// because an append holds its lock for milliseconds only.
 pub(crate) const fn can_join_next_batch(lease: &Lease) -> bool {
     lease.times_skipped < MAX_SKIPS
 }
 
-/// Reads, counts and records. The value is None where another transaction has locked the
-/// conversation; a conversation without a value was not tried.
+/// Reads, counts and records the messages of the jobs' conversations. Returns by conversation what
+/// was committed; None if another transaction has locked the conversation. A conversation that is
+/// not in the result was not read, or its job has lost its lease.
 async fn count_and_record(
     worker: &Worker,
     leases: &[Lease],
@@ -121,7 +125,8 @@ async fn count_and_record(
             pages.push((uncounted, lease.lost.clone()));
         }
     }
-    // Not on the threads of single jobs: large messages may occupy those for seconds.
+    // Takes no permit of `worker.threads`: large messages of single jobs may hold those for
+    // seconds.
     let counts = count(pages).await?;
     let counted = read.into_iter().zip(counts);
     let counted: Vec<CountedMessages<'_>> = counted
@@ -144,7 +149,7 @@ async fn count_and_record(
         .collect())
 }
 
-/// Counts on a blocking thread; None for a conversation whose lease was lost meanwhile.
+/// Counts the pages on a blocking thread; None for a page whose job lost its lease meanwhile.
 async fn count(
     pages: Vec<(UncountedMessages, CancellationToken)>,
 ) -> Result<Vec<Option<Vec<(MessageId, Tokens)>>>, JobError> {

@@ -1,4 +1,4 @@
-//! Summarises the large messages of a tail that have no summary yet.
+//! Summarizes the large messages of a tail that have no summary yet.
 
 use anneal_core::tokens::Encoding;
 use anneal_llm::{Purpose, Source, SourceBody, SummaryFailure};
@@ -17,15 +17,15 @@ use crate::{
     worker::Worker,
 };
 
-/// A job takes minutes, so one tenant gets at most half of a claim.
+/// A job that summarizes messages takes minutes, so one tenant gets at most half of a claim.
 pub(super) const SPEC: JobSpec = JobSpec {
     batch: |settings| settings.summary_concurrency,
     concurrency: |settings| settings.summary_concurrency,
     per_tenant: |limit| (limit / 2).max(1),
 };
 
-/// Messages that one run summarises; the others wait for the next run of the same job. One message
-/// is in memory at a time.
+/// Most messages that one run summarizes; the others wait for the next run of the same job. One
+/// message is in memory at a time.
 const MAX_MESSAGES: i64 = 8;
 
 pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationToken) -> Outcome {
@@ -46,16 +46,18 @@ pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationTo
             }),
             Err(error) => {
                 warn!(conversation = %job.conversation, message_id = id.0, "no summary of message {id}: {error}");
-                // The model would not answer for the next message either.
-                let model_fails = error.is_model_wide();
+                // If so, the model would not answer for the next message either, or must not be
+                // asked.
+                let is_last_call = error.rules_out_other_calls();
                 failed = Some(error);
-                if model_fails {
+                if is_last_call {
                     break;
                 }
             }
         }
     }
-    // Finished summaries are stored. The failed one is tried again, and in the end the job is dead.
+    // If a message has failed, stores the summaries of the others. The job then fails, and its next
+    // run tries the messages without a summary again.
     if let Some(error) = failed {
         retry_while_busy(|| worker.store.store_summaries(job, &summaries)).await?;
         return Err(error);
@@ -64,12 +66,12 @@ pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationTo
     let more = waiting.len() as i64 > MAX_MESSAGES;
     let committed =
         retry_while_busy(|| worker.store.record_summaries(job, &summaries, more)).await?;
-    info!(conversation = %job.conversation, "summarised {} large messages of {}", summaries.len(), job.conversation);
+    info!(conversation = %job.conversation, "summarized {} large messages of {}", summaries.len(), job.conversation);
     Ok(committed)
 }
 
-/// Summarises one message. None when no summary would be shorter, which another try would not
-/// change.
+/// Summarizes one message. None if no summary would be shorter than the message; another try would
+/// not change that.
 async fn summarize(
     worker: &Worker,
     job: &ClaimedJob,

@@ -3,8 +3,8 @@
 use anneal_shapes::Refusal;
 use serde_json::Value;
 
-/// The rules and places of refusals.
-pub(crate) fn said(refusals: &[Refusal]) -> Vec<(&'static str, &str)> {
+/// The rules and places of refusals, without their texts.
+pub(crate) fn rules_and_places(refusals: &[Refusal]) -> Vec<(&'static str, &str)> {
     refusals
         .iter()
         .map(|refusal| (refusal.rule, refusal.at.as_str()))

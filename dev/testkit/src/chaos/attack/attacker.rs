@@ -1,4 +1,4 @@
-//! The attacker: performs the attacks of its plan.
+//! Performs the attacks of a plan.
 
 use std::{cell::RefCell, sync::Arc};
 
@@ -28,15 +28,16 @@ impl AttackContext {
         let name = planned.attack.name();
         let running = RunningAttack::new(Arc::clone(self), name, planned.seed);
         self.tallies.begin_attack(name);
-        let over = Instant::now() + planned.lasts;
-        // Boxed, so that its connections are closed as soon as the attack is over.
-        let again = Box::pin(async {
-            while Instant::now() < over {
+        let end = Instant::now() + planned.lasts;
+        // The future is boxed and passed by value, so that the timeout drops it. This closes the
+        // connections of the attack at once.
+        let repeated = Box::pin(async {
+            while Instant::now() < end {
                 planned.attack.perform(&running).await;
                 running.pace().await;
             }
         });
-        let _ = timeout(planned.lasts, again).await;
+        let _ = timeout(planned.lasts, repeated).await;
         self.tallies.end_attack(name);
     }
 }

@@ -1,4 +1,5 @@
-//! Attacks with requests that are costly to parse or to refuse.
+//! Attacks with requests that are costly to parse or to refuse. `kind.rs` says what each attack
+//! does.
 
 use std::fmt::Write as _;
 
@@ -7,24 +8,25 @@ use serde_json::json;
 
 use super::{
     jobs::hostile_text,
-    running_attack::{RunningAttack, session},
+    running_attack::{RunningAttack, session_path},
     stored_conversations::AGENT,
 };
 use crate::{pb, request_fields::FieldValue};
 
-/// The largest request body, less room for its other fields, in bytes.
-const MOST: usize = (4 << 20) - 4_096;
-/// The largest system prompt, in bytes.
-const PROMPT: usize = 256 * 1_024;
+/// Size of the attacked field in bytes. With its other fields the request is just below 4 MiB, the
+/// largest that the server accepts.
+const FIELD_BYTES: usize = (4 << 20) - 4_096;
+/// Size of the largest system prompt that the server accepts, in bytes.
+const PROMPT_BYTES: usize = 256 * 1_024;
 
-/// A field name of many words: slow where an error rewrites each word.
+/// A field name of many words. It is slow if an error message converts each word.
 fn long_name(bytes: usize) -> String {
     "a_".repeat(bytes / 2)
 }
 
 pub(super) async fn huge_names(attack: &RunningAttack) {
     let (web, channel) = (attack.http_client(), attack.channel());
-    let name = long_name(attack.number(1 << 20..MOST));
+    let name = long_name(attack.number(1 << 20..FIELD_BYTES));
     let labels = Bytes::from(json!({"metadata": {&name: "x"}}).to_string());
     let unknown = Bytes::from(json!({"message": 1, &name: 1}).to_string());
     let conversation = pb::Conversation {
@@ -45,7 +47,7 @@ pub(super) async fn huge_names(attack: &RunningAttack) {
     };
     attack
         .repeat(4, async |place| {
-            let labelled = session(&attack.context.stored.tiny);
+            let session = session_path(&attack.context.stored.tiny);
             let json = |method, path, body: &Bytes| {
                 attack
                     .request(&web, method, path)
@@ -53,7 +55,7 @@ pub(super) async fn huge_names(attack: &RunningAttack) {
                     .body(body.clone())
             };
             match place {
-                0 => drop(attack.send(json("PATCH", &labelled, &labels)).await),
+                0 => drop(attack.send(json("PATCH", &session, &labels)).await),
                 1 => drop(
                     attack
                         .send(json("POST", &format!("/api/agents/{AGENT}/chat"), &unknown))
@@ -66,7 +68,7 @@ pub(super) async fn huge_names(attack: &RunningAttack) {
         .await;
 }
 
-/// This many unknown fields of a JSON object.
+/// The text of `count` unknown fields of a JSON object.
 fn unknown_fields(count: usize) -> String {
     (0..count).fold(String::new(), |mut fields, n| {
         let _ = write!(fields, "\"f{n}\":1,");
@@ -77,24 +79,27 @@ fn unknown_fields(count: usize) -> String {
 pub(super) async fn huge_json(attack: &RunningAttack) {
     let web = attack.http_client();
     let shapes = [
-        "[".repeat(MOST),
-        "{\"a\":".repeat(MOST / 5),
-        format!("[{}0]", "0,".repeat(MOST / 2 - 8)),
+        "[".repeat(FIELD_BYTES),
+        "{\"a\":".repeat(FIELD_BYTES / 5),
+        format!("[{}0]", "0,".repeat(FIELD_BYTES / 2 - 8)),
         format!("{{{}\"z\":0}}", unknown_fields(250_000)),
-        format!("{{\"message\":\"{}\"}}", "\\u00e9".repeat(MOST / 6 - 8)),
+        format!(
+            "{{\"message\":\"{}\"}}",
+            "\\u00e9".repeat(FIELD_BYTES / 6 - 8)
+        ),
         format!(
             "{{\"metadata\":{{{}\"z\":\"\"}}}}",
-            "\"a\":\"\",".repeat(MOST / 7 - 16)
+            "\"a\":\"\",".repeat(FIELD_BYTES / 7 - 16)
         ),
-        "9".repeat(MOST),
-        "\u{0}".repeat(MOST),
+        "9".repeat(FIELD_BYTES),
+        "\u{0}".repeat(FIELD_BYTES),
     ];
     let shape = Bytes::from(attack.choose(&shapes));
     attack
         .repeat(4, async |_| {
             let (path, old) = (
                 format!("/api/agents/{AGENT}/chat"),
-                session(&attack.context.stored.tiny),
+                session_path(&attack.context.stored.tiny),
             );
             let (method, path) =
                 attack.choose(&[("POST", path.clone()), ("PATCH", old), ("DELETE", path)]);
@@ -116,7 +121,7 @@ pub(super) async fn empty_elements(attack: &RunningAttack) {
         .cloned()
         .collect();
     let field = attack.choose(&repeated);
-    let empty = vec![FieldValue::Bytes(Vec::new()); MOST / 2 - 512];
+    let empty = vec![FieldValue::Bytes(Vec::new()); FIELD_BYTES / 2 - 512];
     let request = field.filled_with(&empty, &attack.context.stored.tiny, &attack.word());
     attack
         .repeat(4, async |_| {
@@ -127,7 +132,10 @@ pub(super) async fn empty_elements(attack: &RunningAttack) {
 
 pub(super) async fn nonsense(attack: &RunningAttack) {
     let channel = attack.channel();
-    let id = attack.conversation(&channel).await.unwrap_or_default();
+    let id = attack
+        .create_conversation(&channel)
+        .await
+        .unwrap_or_default();
     attack
         .repeat(8, async |_| {
             let field = attack.choose(&attack.context.fields);
@@ -151,8 +159,8 @@ pub(super) async fn nonsense(attack: &RunningAttack) {
 
 pub(super) async fn large_prompts(attack: &RunningAttack) {
     let channel = attack.channel();
-    let system_prompt = hostile_text(attack, PROMPT);
-    let Some(conversation_id) = attack.conversation(&channel).await else {
+    let system_prompt = hostile_text(attack, PROMPT_BYTES);
+    let Some(conversation_id) = attack.create_conversation(&channel).await else {
         return;
     };
     let create = pb::CreateConversationRequest {

@@ -1,4 +1,5 @@
-//! Attacks by callers without valid credentials, and attacks with many cheap calls.
+//! Attacks by callers without valid credentials, and attacks with many cheap calls. `kind.rs` says
+//! what each attack does.
 
 use tonic_reflection::pb::v1::{
     ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
@@ -21,7 +22,7 @@ pub(super) async fn false_credentials(attack: &RunningAttack) {
                 .take(2)
                 .collect::<Vec<_>>()
                 .join("_");
-            let shown = match attack.number(0..4) {
+            let authorization = match attack.number(0..4) {
                 0 => format!("{known}_{}{}", attack.word(), attack.word()),
                 1 => format!(
                     "Bearer anneal_{}{}_{}",
@@ -39,11 +40,14 @@ pub(super) async fn false_credentials(attack: &RunningAttack) {
             let path = format!("/api/agents/{AGENT}/sessions");
             if place % 2 == 0 {
                 attack
-                    .send(web.request("GET", &path).header("authorization", shown))
+                    .send(
+                        web.request("GET", &path)
+                            .header("authorization", authorization),
+                    )
                     .await;
             } else {
                 let mut request = tonic::Request::new(pb::ListConversationsRequest::default());
-                if let Ok(value) = shown.parse() {
+                if let Ok(value) = authorization.parse() {
                     request.metadata_mut().insert("authorization", value);
                 }
                 attack.count_call();

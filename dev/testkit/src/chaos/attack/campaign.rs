@@ -1,5 +1,5 @@
-//! A campaign of one tenant against another: an installation, a neighbour that works in it, and an
-//! attacker that follows a plan.
+//! A campaign of one tenant against another. It starts an installation, a tenant that does ordinary
+//! work (the neighbor), and a tenant that follows a plan of attacks (the attacker).
 
 use std::{
     fmt,
@@ -19,43 +19,44 @@ use super::{
     },
     installation::Installation,
     latencies::{Kind, Latencies},
-    neighbour::{Neighbour, wait_for_counts},
-    neighbour_state::NeighbourState,
+    neighbor::{Neighbor, wait_for_counts_and_compare},
+    neighbor_state::NeighborState,
     plan::AttackPlan,
     running_attack::AttackContext,
     stored_conversations::StoredConversations,
     tallies::Tallies,
 };
 
-/// Concurrent clients of the neighbour.
+/// Number of the neighbor's concurrent clients.
 const CLIENTS: usize = 2;
-/// Calls of the neighbour before the attack begins.
+/// Number of calls that the neighbor makes before the attack begins.
 const CALLS_BEFORE: usize = 40;
 
 /// The settings of a campaign.
 #[derive(Clone)]
-pub struct NeighbourCampaign {
+pub struct NeighborCampaign {
     /// The path of the binary of servers and worker.
     pub binary: &'static str,
     /// The attacks.
     pub plan: AttackPlan,
-    /// Further settings of the servers, which remove limits.
+    /// Further settings of the servers, `key=value` each. They remove limits.
     pub settings: &'static [&'static str],
-    /// How a limit is removed that no setting removes.
+    /// The change of the database that removes a limit for which there is no setting.
     pub sabotage: Option<&'static Sabotage>,
 }
 
 /// The outcome of a campaign.
-pub struct NeighbourReport {
-    /// Broken promises to the neighbour, and counts of what was done.
+pub struct NeighborReport {
+    /// The findings, which are promises to the neighbor that were found broken, and counts of what
+    /// was done.
     pub report: Report,
     /// The attacker's calls, by attack.
     pub calls: Tally,
     /// The attacker's refusals, by reason.
     pub refusals: Tally,
-    /// The neighbour's calls that took more than a second, by the attacks that were running.
+    /// The neighbor's calls that took more than a second, by the attacks that were running.
     pub slow: Tally,
-    /// Latencies of the neighbour's calls and jobs, and of the probes.
+    /// Latencies of the neighbor's calls and jobs, and of the probes.
     pub latencies: Latencies,
     /// Warnings in the logs of the processes.
     pub warnings: Tally,
@@ -63,23 +64,23 @@ pub struct NeighbourReport {
     pub memory: Vec<u64>,
 }
 
-impl fmt::Display for NeighbourReport {
+impl fmt::Display for NeighborReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.report)?;
         writeln!(f, "the attacker's calls: {}", self.calls)?;
-        writeln!(f, "its refusals: {}", self.refusals)?;
+        writeln!(f, "the attacker's refusals: {}", self.refusals)?;
         writeln!(
             f,
-            "the neighbour's slow calls, by what was under way: {}",
+            "the neighbor's slow calls, by the attacks that were running: {}",
             self.slow
         )?;
         writeln!(f, "warnings: {}", self.warnings)?;
-        writeln!(f, "the servers' memory at most: {:?} MiB", self.memory)?;
+        writeln!(f, "the servers' peak memory: {:?} MiB", self.memory)?;
         write!(f, "{}", self.latencies)
     }
 }
 
-impl NeighbourCampaign {
+impl NeighborCampaign {
     /// A campaign with the default settings of the servers.
     pub const fn new(binary: &'static str, plan: AttackPlan) -> Self {
         Self {
@@ -91,7 +92,7 @@ impl NeighbourCampaign {
     }
 
     /// Runs the campaign to its end.
-    pub async fn run(&self) -> NeighbourReport {
+    pub async fn run(&self) -> NeighborReport {
         let mut running = RunningCampaign::start(self).await;
         running.watch_processes_during_attack().await;
         running.finish().await
@@ -99,7 +100,7 @@ impl NeighbourCampaign {
 
     /// Runs the campaign until the first finding, or to its end. Returns the finding and its time
     /// since the attack began.
-    pub async fn first_finding(&self) -> Result<(Finding, Duration), Box<NeighbourReport>> {
+    pub async fn first_finding(&self) -> Result<(Finding, Duration), Box<NeighborReport>> {
         let mut running = RunningCampaign::start(self).await;
         let (findings, began) = (Arc::clone(&running.state.findings), Instant::now());
         tokio::select! {
@@ -117,7 +118,8 @@ impl NeighbourCampaign {
 /// A running campaign.
 struct RunningCampaign {
     installation: Installation,
-    state: Arc<NeighbourState>,
+    state: Arc<NeighborState>,
+    /// The tasks of the neighbor and of the probes.
     working: JoinSet<()>,
     tallies: Arc<Tallies>,
     /// Resolves when the attacker has performed its plan.
@@ -129,8 +131,8 @@ struct RunningCampaign {
 }
 
 impl RunningCampaign {
-    /// Starts the installation and the neighbour, then the attack.
-    async fn start(campaign: &NeighbourCampaign) -> Self {
+    /// Starts the installation and the neighbor, then the attack.
+    async fn start(campaign: &NeighborCampaign) -> Self {
         let (began, findings) = (Instant::now(), Arc::<Findings>::default());
         let installation = Installation::start(
             campaign.binary,
@@ -143,7 +145,7 @@ impl RunningCampaign {
         let servers = installation.addresses.clone();
         let tallies = Arc::<Tallies>::default();
         let shared = (Arc::clone(&findings), Arc::clone(&tallies));
-        let state = Arc::new(NeighbourState::new(
+        let state = Arc::new(NeighborState::new(
             servers.clone(),
             installation.anna.clone(),
             shared.0,
@@ -151,17 +153,17 @@ impl RunningCampaign {
         ));
         let mut working = JoinSet::new();
         for number in 0..CLIENTS {
-            working.spawn(Neighbour::new(Arc::clone(&state), number).run());
+            working.spawn(Neighbor::new(Arc::clone(&state), number).run());
         }
         for server in servers.clone() {
             let state = Arc::clone(&state);
             working.spawn(async move { state.probe(server).await });
         }
-        let looking = Arc::clone(&state);
-        working.spawn(async move { looking.check_periodically().await });
-        let mut looks = interval(Duration::from_millis(20));
+        let checked = Arc::clone(&state);
+        working.spawn(async move { checked.check_periodically().await });
+        let mut ticks = interval(Duration::from_millis(20));
         while state.latencies.count(Kind::Call) < CALLS_BEFORE {
-            looks.tick().await;
+            ticks.tick().await;
         }
         let context = Arc::new(AttackContext::new(
             servers,
@@ -186,11 +188,11 @@ impl RunningCampaign {
 
     /// Checks the processes once a second until the attacker has performed its plan.
     async fn watch_processes_during_attack(&mut self) {
-        let mut looks = interval(Duration::from_secs(1));
+        let mut ticks = interval(Duration::from_secs(1));
         loop {
             tokio::select! {
                 _ = &mut self.attacked => return,
-                _ = looks.tick() => {
+                _ = ticks.tick() => {
                     self.installation.check_processes(&self.state.findings);
                     self.installation.check_logs(&self.state.findings);
                 }
@@ -198,14 +200,15 @@ impl RunningCampaign {
         }
     }
 
-    /// Checks the neighbour's data once more and stops the processes.
-    async fn finish(mut self) -> NeighbourReport {
+    /// Waits until the neighbor's messages are counted, checks its data once more and stops the
+    /// processes.
+    async fn finish(mut self) -> NeighborReport {
         self.state.over.cancel();
         while let Some(ended) = self.working.join_next().await {
-            ended.expect("the neighbour's clients do not panic");
+            ended.expect("the neighbor's clients do not panic");
         }
         let began = Instant::now();
-        wait_for_counts(&self.state).await;
+        wait_for_counts_and_compare(&self.state).await;
         let settled = began.elapsed();
         self.installation.check_processes(&self.state.findings);
         self.installation.check_logs(&self.state.findings);
@@ -230,7 +233,7 @@ impl RunningCampaign {
             settled,
             took: self.began.elapsed(),
         };
-        NeighbourReport {
+        NeighborReport {
             report,
             calls,
             refusals,
@@ -242,7 +245,7 @@ impl RunningCampaign {
     }
 }
 
-/// Starts the attacker on its own thread, so that its CPU work does not delay the neighbour or the
+/// Starts the attacker on its own thread, so that its CPU work does not delay the neighbor or the
 /// probes.
 fn start_attacker(
     context: Arc<AttackContext>,

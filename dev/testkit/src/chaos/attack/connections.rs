@@ -1,4 +1,4 @@
-//! Attacks that keep connections, streams and answers open.
+//! Attacks that keep connections, streams and answers open. `kind.rs` says what each attack does.
 
 use futures::future::join_all;
 use prost::Message as _;
@@ -8,7 +8,7 @@ use tokio::{
 };
 
 use super::{
-    running_attack::{RunningAttack, session},
+    running_attack::{RunningAttack, session_path},
     stored_conversations::AGENT,
 };
 use crate::{
@@ -16,9 +16,9 @@ use crate::{
     raw_http2::{RawHttp2, frame, kind, request_head, unary},
 };
 
-/// Connections that an attack keeps open.
+/// Number of connections that an attack keeps open.
 const CONNECTIONS: usize = 64;
-/// Streams of one connection.
+/// Number of streams on one connection.
 const STREAMS: u32 = 128;
 const APPEND: &str = "/anneal.v1.MessageService/AppendMessages";
 const GET_MESSAGE: &str = "/anneal.v1.MessageService/GetMessage";
@@ -42,11 +42,11 @@ pub(super) async fn half_requests(attack: &RunningAttack) {
         let mut client = RawHttp2::try_connect(attack.server.grpc, &[]).await?;
         for stream in streams() {
             attack.count_call();
-            let begun = [
+            let half_request = [
                 frame(kind::HEADERS, kind::END_HEADERS, stream, &head),
                 frame(kind::DATA, 0, stream, &half),
             ];
-            client.send(&begun.concat()).await.ok()?;
+            client.send(&half_request.concat()).await.ok()?;
         }
         client.read_to_close().await
     }));
@@ -62,15 +62,12 @@ pub(super) async fn half_requests(attack: &RunningAttack) {
 
 pub(super) async fn unread_answers(attack: &RunningAttack) {
     let authorization = [("authorization", attack.context.authorization.as_str())];
-    let ask = |id: &str| {
-        pb::GetMessageRequest {
-            conversation_id: id.into(),
-            message_id: 1,
-            range: None,
-        }
-        .encode_to_vec()
-    };
-    let large = ask(&attack.context.stored.large);
+    let get_large_message = pb::GetMessageRequest {
+        conversation_id: attack.context.stored.large.clone(),
+        message_id: 1,
+        range: None,
+    }
+    .encode_to_vec();
     let over_http2 = join_all((0..CONNECTIONS).map(|_| async {
         let mut client =
             RawHttp2::try_connect(attack.server.grpc, &[(kind::INITIAL_WINDOW_SIZE, 0)]).await?;
@@ -78,7 +75,12 @@ pub(super) async fn unread_answers(attack: &RunningAttack) {
             attack.pace().await;
             attack.count_call();
             client
-                .send(&unary(stream, GET_MESSAGE, &authorization, &large))
+                .send(&unary(
+                    stream,
+                    GET_MESSAGE,
+                    &authorization,
+                    &get_large_message,
+                ))
                 .await
                 .ok()?;
         }
@@ -86,7 +88,7 @@ pub(super) async fn unread_answers(attack: &RunningAttack) {
     }));
     let document = format!(
         "GET {} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {}\r\n\r\n",
-        session(&attack.context.stored.large),
+        session_path(&attack.context.stored.large),
         attack.context.authorization
     );
     let over_http1 = join_all((0..CONNECTIONS).map(|_| async {
@@ -100,6 +102,8 @@ pub(super) async fn unread_answers(attack: &RunningAttack) {
 }
 
 pub(super) async fn idle_connections(attack: &RunningAttack) {
+    // Nothing, or the beginning of an HTTP/2 connection, of an HTTP/1.1 request or of a TLS
+    // handshake.
     let starts: [&[u8]; 4] = [
         b"",
         b"PRI * HTT",
@@ -193,7 +197,7 @@ pub(super) async fn event_streams(attack: &RunningAttack) {
         .repeat(300, async |_| {
             let path = format!(
                 "{}/events?after={}",
-                session(&attack.context.stored.tiny),
+                session_path(&attack.context.stored.tiny),
                 attack.choose(&["0", "199990"])
             );
             attack.count_call();

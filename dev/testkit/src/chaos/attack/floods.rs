@@ -1,4 +1,5 @@
-//! Attacks with frames and bytes that cost the receiver more than the sender.
+//! Attacks with frames and bytes that cost the receiver more than the sender. `kind.rs` says what
+//! each attack does.
 
 use futures::future::join_all;
 use tokio::{io::AsyncWriteExt as _, net::TcpStream};
@@ -7,7 +8,7 @@ use super::{running_attack::RunningAttack, stored_conversations::AGENT};
 use crate::raw_http2::{RawHttp2, frame, kind, literal, next_frame, request_head};
 
 const LIST: &str = "/anneal.v1.ConversationService/ListConversations";
-/// Concurrent connections.
+/// Number of concurrent connections of an attack.
 const CONNECTIONS: usize = 4;
 
 pub(super) async fn frame_floods(attack: &RunningAttack) {
@@ -50,7 +51,8 @@ pub(super) async fn frame_floods(attack: &RunningAttack) {
     .await;
 }
 
-/// A request that is cancelled as soon as it is made: rapid reset (CVE-2023-44487).
+/// A request that is cancelled as soon as it is made, with the error code CANCEL (8): rapid reset
+/// (CVE-2023-44487).
 fn rapid_reset(stream: u32, head: &[u8]) -> Vec<u8> {
     let headers = frame(
         kind::HEADERS,

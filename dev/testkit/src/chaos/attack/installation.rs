@@ -1,5 +1,6 @@
-//! The attacked installation: two servers, a worker and a PostgreSQL with default settings and API
-//! keys, and a model.
+//! The attacked installation: two servers with API keys, a worker, a PostgreSQL and a scripted
+//! model. Except for API keys and the model, servers and worker have the default settings, unless
+//! the campaign removes a limit.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -17,12 +18,13 @@ use super::{
 };
 use crate::{AnnealBinary, Folder, Process, ScriptedModel, make_key};
 
-/// The highest peak memory of a server, in MiB.
-const MEMORY: u64 = 512;
+/// Highest allowed peak memory of a server, in MiB.
+const MAX_MEMORY_MIB: u64 = 512;
 /// Number of servers.
 const SERVERS: usize = 2;
-/// Names of the settings files.
+/// Name of the servers' settings file.
 const SERVER_FILE: &str = "servers.toml";
+/// Name of the worker's settings file.
 const WORKER_FILE: &str = "worker.toml";
 
 /// The addresses of a server.
@@ -39,10 +41,11 @@ pub(super) struct Installation {
     pub(super) addresses: Vec<Addresses>,
     /// The database's URL.
     pub(super) url: String,
-    /// The attacker's `authorization`, and its tenant.
+    /// The attacker's `authorization`.
     pub(super) eve: String,
+    /// The attacker's tenant.
     pub(super) eve_tenant: Uuid,
-    /// The neighbour's `authorization`.
+    /// The neighbor's `authorization`.
     pub(super) anna: String,
     _model: ScriptedModel,
     _cluster: Cluster,
@@ -82,16 +85,17 @@ impl Installation {
             sabotage.apply(&url).await;
         }
         let anneal = AnnealBinary::on_durable(binary, &folder, &url);
-        let guarded = [&["auth.api_keys=true"][..], settings].concat();
+        let server_settings = [&["auth.api_keys=true"][..], settings].concat();
         let (mut servers, mut addresses) = (Vec::new(), Vec::new());
         for _ in 0..SERVERS {
             let started = anneal
                 .clone()
                 .with_variable("ANNEAL_CONFIG", SERVER_FILE)
-                .try_server(&guarded)
+                .try_server(&server_settings)
                 .await;
-            let (server, port) =
-                started.unwrap_or_else(|ended| panic!("no server: {:#?}", ended.lines()));
+            let (server, port) = started.unwrap_or_else(|ended| {
+                panic!("the server exited before it served: {:#?}", ended.lines())
+            });
             let http = server.http_client().await.address();
             addresses.push(Addresses {
                 grpc: ([127, 0, 0, 1], port).into(),
@@ -118,11 +122,11 @@ impl Installation {
         }
     }
 
-    /// Checks that all processes run and that the servers stay within their memory.
+    /// Checks that all processes run and that the servers stay within [`MAX_MEMORY_MIB`].
     pub(super) fn check_processes(&mut self, findings: &Findings) {
         for (server, memory) in self.memory().into_iter().enumerate() {
-            findings.demand(memory <= MEMORY, "memory", || {
-                format!("server {server} has taken more than {MEMORY} MiB")
+            findings.demand(memory <= MAX_MEMORY_MIB, "memory", || {
+                format!("server {server} has taken more than {MAX_MEMORY_MIB} MiB")
             });
         }
         for process in self.servers.iter_mut().chain([&mut self.worker]) {
@@ -151,7 +155,7 @@ impl Installation {
         }
     }
 
-    /// Counts the warnings in the logs.
+    /// The warnings and errors in the logs, counted by message.
     pub(super) fn warnings(&self) -> Tally {
         let tally = Tally::default();
         for line in self
@@ -186,7 +190,7 @@ impl Installation {
             process.terminate().await;
             let code = process.wait_for_exit().await;
             findings.demand(code == Some(0), "draining", || {
-                format!("a process that was asked to stop: {code:?}")
+                format!("a process that was asked to stop exited with {code:?}")
             });
         }
     }
@@ -197,9 +201,9 @@ async fn tenant_of(url: &str, name: &str) -> Uuid {
     let mut db = PgConnection::connect(url)
         .await
         .expect("the connection succeeds");
-    let asked = sqlx::query_scalar("select tenant_id from tenant where name = $1")
+    let found = sqlx::query_scalar("select tenant_id from tenant where name = $1")
         .bind(name)
         .fetch_one(&mut db)
         .await;
-    asked.expect("the tenant exists")
+    found.expect("the tenant exists")
 }

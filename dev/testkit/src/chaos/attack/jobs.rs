@@ -1,4 +1,5 @@
-//! Attacks with changes that cause jobs, or that wait for each other's locks.
+//! Attacks with changes that cause jobs, or that wait for each other's locks. `kind.rs` says what
+//! each attack does.
 
 use pb::append_large_message_request::{Frame, Header};
 use prost::Message as _;
@@ -6,7 +7,7 @@ use prost::Message as _;
 use super::running_attack::RunningAttack;
 use crate::{direct_scope, pb, prose, text, user};
 
-/// A text of this many bytes that is costly to count or to summarise.
+/// A text of this many bytes that is costly to count or to summarize.
 pub(super) fn hostile_text(attack: &RunningAttack, bytes: usize) -> String {
     let piece = match attack.number(0..7) {
         0 => "x".to_owned(),
@@ -24,7 +25,7 @@ pub(super) async fn hostile_texts(attack: &RunningAttack) {
     let channel = attack.channel();
     attack
         .repeat(2, async |_| {
-            let Some(id) = attack.conversation(&channel).await else {
+            let Some(id) = attack.create_conversation(&channel).await else {
                 return;
             };
             let text = hostile_text(attack, attack.number(10_000..1 << 20));
@@ -39,7 +40,7 @@ pub(super) async fn many_conversations(attack: &RunningAttack) {
     let channel = attack.channel();
     attack
         .repeat(16, async |_| {
-            if let Some(id) = attack.conversation(&channel).await {
+            if let Some(id) = attack.create_conversation(&channel).await {
                 attack.append(&channel, &id, vec![user("hello")]).await;
             }
         })
@@ -48,7 +49,7 @@ pub(super) async fn many_conversations(attack: &RunningAttack) {
 
 pub(super) async fn separators(attack: &RunningAttack) {
     let channel = attack.channel();
-    let Some(id) = attack.conversation(&channel).await else {
+    let Some(id) = attack.create_conversation(&channel).await else {
         return;
     };
     attack
@@ -80,7 +81,7 @@ pub(super) async fn separators(attack: &RunningAttack) {
 
 pub(super) async fn checkpoints(attack: &RunningAttack) {
     let channel = attack.channel();
-    let Some(id) = attack.conversation(&channel).await else {
+    let Some(id) = attack.create_conversation(&channel).await else {
         return;
     };
     let large: Vec<pb::NewMessage> = (0..3).map(|_| user(&prose(0, 14_000))).collect();
@@ -155,7 +156,7 @@ pub(super) async fn deleted_while_read(attack: &RunningAttack) {
     let channel = attack.channel();
     attack
         .repeat(2, async |_| {
-            let Some(conversation_id) = attack.conversation(&channel).await else {
+            let Some(conversation_id) = attack.create_conversation(&channel).await else {
                 return;
             };
             for _ in 0..10 {
@@ -181,7 +182,7 @@ pub(super) async fn deleted_while_read(attack: &RunningAttack) {
 
 pub(super) async fn one_row(attack: &RunningAttack) {
     let channel = attack.channel();
-    let Some(id) = attack.conversation(&channel).await else {
+    let Some(id) = attack.create_conversation(&channel).await else {
         return;
     };
     let request = attack.word();
@@ -225,7 +226,7 @@ pub(super) async fn one_row(attack: &RunningAttack) {
 
 pub(super) async fn large_appends(attack: &RunningAttack) {
     let channel = attack.channel();
-    let Some(conversation_id) = attack.conversation(&channel).await else {
+    let Some(conversation_id) = attack.create_conversation(&channel).await else {
         return;
     };
     let header = Header {
@@ -253,7 +254,7 @@ pub(super) async fn large_appends(attack: &RunningAttack) {
 
 pub(super) async fn usage_reports(attack: &RunningAttack) {
     let channel = attack.channel();
-    let Some(conversation_id) = attack.conversation(&channel).await else {
+    let Some(conversation_id) = attack.create_conversation(&channel).await else {
         return;
     };
     attack

@@ -16,14 +16,15 @@ macro_rules! attacks {
             /// All attacks.
             pub const ALL: &'static [Self] = &[$(Self::$variant),*];
 
-            /// Its name in reports.
+            /// The attack's name in reports.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
                 }
             }
 
-            /// Performs the attack until it is cut off or has nothing more to do.
+            /// Performs the attack until it has nothing more to do. Most attacks go on until the
+            /// caller drops this future.
             pub(super) async fn perform(self, running: &RunningAttack) {
                 match self {
                     $(Self::$variant => $perform(running).await,)*
@@ -36,11 +37,12 @@ macro_rules! attacks {
 attacks! {
     /// Field names of 4 MB, in JSON and protobuf, that an error message may repeat or rewrite.
     HugeNames, "huge names", bodies::huge_names;
-    /// JSON bodies of 4 MB on every route: nested, of numbers, of unknown fields, invalid.
+    /// JSON bodies of 4 MB on the routes of turns and sessions: nested, of numbers, of unknown
+    /// fields, invalid.
     HugeJson, "huge JSON", bodies::huge_json;
     /// Requests of 4 MB with two million empty elements.
     EmptyElements, "empty elements", bodies::empty_elements;
-    /// Random values of up to 1 MiB in every field of every RPC, and truncated requests.
+    /// Random values of up to 1 MiB in random fields of all RPCs, and truncated requests.
     Nonsense, "nonsense", bodies::nonsense;
     /// System prompts of 256 KiB, which the server counts exactly.
     LargePrompts, "large prompts", bodies::large_prompts;
@@ -76,23 +78,23 @@ attacks! {
     EventStreams, "event streams", connections::event_streams;
     /// Hundreds of readers of one running turn.
     TurnReaders, "readers of a turn", turns::turn_readers;
-    /// Turns that the model refuses with one status.
+    /// Turns that the model refuses, all of one attack with the same HTTP status.
     RefusedTurns, "refused turns", turns::refused_turns;
-    /// Turns that the model never answers.
+    /// Turns that the model never answers, or not to the end.
     SlowTurns, "slow turns", turns::slow_turns;
     /// Turns that are cancelled before the first piece of their answer.
     CancelledTurns, "cancelled turns", turns::cancelled_turns;
     /// Media URLs of metadata addresses, local networks and buckets.
     MediaUrls, "media URLs", turns::media_urls;
-    /// Answers of megabytes over HTTP that are not read to their end.
+    /// Answers of megabytes over HTTP: never read, or abandoned and then resumed.
     LongAnswers, "long answers", turns::long_answers;
-    /// Forged event ids.
+    /// Requests to resume a turn after a forged event id.
     ForgedEventIds, "forged event ids", turns::forged_event_ids;
     /// Invalid credentials, as fast as possible.
     FalseCredentials, "false credentials", callers::false_credentials;
     /// Reflection, documents and metrics without a credential.
     PublicPages, "public pages", callers::public_pages;
-    /// Lists of jobs, and statistics of queues and models.
+    /// Lists of jobs, requeued jobs, and statistics of queues and models.
     OperatorCalls, "operator calls", callers::operator_calls;
     /// Small calls as fast as possible.
     SmallCalls, "small calls", callers::small_calls;
@@ -100,19 +102,19 @@ attacks! {
     FrameFloods, "frame floods", floods::frame_floods;
     /// Tiny chunks, endless headers and pipelined requests over HTTP/1.1.
     HeadFloods, "head floods", floods::head_floods;
-    /// Texts that are costly to count and to summarise.
+    /// Texts that are costly to count and to summarize.
     HostileTexts, "hostile texts", jobs::hostile_texts;
     /// Thousands of conversations, each with a job.
     ManyConversations, "many conversations", jobs::many_conversations;
     /// Separators, inserted and deleted.
     Separators, "separators", jobs::separators;
-    /// Imported checkpoints of 1 MiB, and compactions that are waited for.
+    /// Imported checkpoints of 1 MiB, and compactions whose callers wait for the result.
     Checkpoints, "checkpoints", jobs::checkpoints;
     /// Sessions of one scope, resolved and rotated as fast as possible.
     Sessions, "sessions", jobs::sessions;
     /// Conversations that are deleted while they are read.
     DeletedWhileRead, "deleted while read", jobs::deleted_while_read;
-    /// Changes of one conversation that all wait for its row lock.
+    /// Concurrent changes of one conversation, which wait for its row lock.
     OneRow, "one row", jobs::one_row;
     /// Large appends of 8 to 80 MB. A message may have 64 MiB.
     LargeAppends, "large appends", jobs::large_appends;

@@ -1,4 +1,4 @@
-//! Latencies of the neighbour's calls, of its jobs, and of the probes.
+//! Latencies of the neighbor's calls, of its jobs, and of the probes.
 
 use std::{
     collections::BTreeMap,
@@ -9,34 +9,36 @@ use std::{
 
 use super::super::findings::{Findings, lock};
 
-/// The highest 99th percentile of calls, and of probes, in a window.
+/// The highest allowed 99th percentile of calls, and of probes, in a window.
 pub(super) const P99: Duration = Duration::from_secs(1);
 /// The window over which a percentile is computed.
 pub(super) const WINDOW: Duration = Duration::from_secs(30);
-/// Windows with fewer calls have no 99th percentile.
-const FEWEST: usize = 50;
+/// A window with fewer calls, or fewer probes, is not checked.
+const MIN_MEASUREMENTS: usize = 50;
 
 /// The kind of call that a latency belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
-    /// A call of the neighbour.
+    /// A call of the neighbor.
     Call,
     /// A probe of a server's health.
     Probe,
-    /// The time from an acknowledgement until the message was watched or counted.
+    /// The time from an acknowledgement until the watch delivered the message, or until the message
+    /// was counted.
     Job,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Measurement {
     kind: Kind,
+    /// The name of the operation.
     what: &'static str,
-    /// The time of its end, since the start of the campaign.
+    /// The time of the operation's end, since the start of the campaign.
     at: Duration,
     took: Duration,
 }
 
-/// All measurements.
+/// All latencies that were measured in a campaign.
 #[derive(Debug)]
 pub struct Latencies {
     began: Instant,
@@ -53,7 +55,7 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Records an operation that started at `began` and ends now.
+    /// Records the operation `what`, which started at `began` and ends now.
     pub(super) fn add(&self, kind: Kind, what: &'static str, began: Instant) {
         let (at, took) = (self.began.elapsed(), began.elapsed());
         lock(&self.measured).push(Measurement {
@@ -76,13 +78,14 @@ impl Latencies {
             let mut took: Vec<(Duration, &str)> = of_kind.map(|one| (one.took, one.what)).collect();
             drop(all);
             took.sort_unstable();
-            let Some((p99, _)) = percentile(&took, 99).filter(|_| took.len() >= FEWEST) else {
+            let Some((p99, _)) = percentile(&took, 99).filter(|_| took.len() >= MIN_MEASUREMENTS)
+            else {
                 continue;
             };
             findings.demand(p99 <= P99, "latency", || {
                 let (slowest, what) = took.last().copied().unwrap_or_default();
                 format!(
-                    "{} of kind {kind:?} from {:.0} s to {:.0} s: p99 {p99:.1?}, slowest {what} {slowest:.1?}",
+                    "{} operations of kind {kind:?} from {:.0} s to {:.0} s: p99 {p99:.1?}, slowest {what} {slowest:.1?}",
                     took.len(),
                     from.as_secs_f64(),
                     to.as_secs_f64()
@@ -101,7 +104,8 @@ impl Latencies {
     }
 }
 
-/// The value that `percent` of a hundred values do not exceed; None for an empty slice.
+/// The smallest value that at least `percent` per cent of the values do not exceed. None for an
+/// empty slice.
 fn percentile<T: Copy>(sorted: &[T], percent: usize) -> Option<T> {
     let index = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
     sorted.get(index).copied()
@@ -137,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_percentile_is_the_value_that_this_share_does_not_exceed() {
+    fn a_percentile_is_the_smallest_value_that_this_share_does_not_exceed() {
         let values: Vec<u32> = (1..=200).collect();
         assert_eq!(
             (

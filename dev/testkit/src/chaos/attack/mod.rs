@@ -1,6 +1,6 @@
 //! Campaigns of one tenant against another. An attacker with every permission performs costly calls
-//! at random, several attacks at a time, while a neighbour does ordinary work. The campaign checks
-//! the promises to the neighbour, its latencies, the health probes, the servers' memory and the
+//! at random, several attacks at a time, while a neighbor does ordinary work. The campaign checks
+//! the promises to the neighbor, its latencies, the health probes, the servers' memory and the
 //! logs. All choices follow from one seed.
 //!
 //! - `campaign`: one run. `installation`: the attacked servers, worker, PostgreSQL and model.
@@ -9,7 +9,7 @@
 //! - `bodies`, `callers`, `connections`, `floods`, `jobs`, `reads`, `turns`: the attacks by what
 //!   they use. `stored_conversations`: conversations that some of them need.
 //! - `running_attack`: makes the calls of an attack. `tallies`: counts what attacks do.
-//! - `neighbour`: the client under test. `neighbour_state`: the state that its clients share.
+//! - `neighbor`: the client under test. `neighbor_state`: the state that its clients share.
 //! - `watched_conversation`: the promises about one conversation. `latencies`: the latencies that
 //!   the campaign checks.
 
@@ -24,8 +24,8 @@ mod jobs;
 mod kind;
 mod latencies;
 mod model;
-mod neighbour;
-mod neighbour_state;
+mod neighbor;
+mod neighbor_state;
 mod plan;
 mod reads;
 mod running_attack;
@@ -34,6 +34,6 @@ mod tallies;
 mod turns;
 mod watched_conversation;
 
-pub use campaign::{NeighbourCampaign, NeighbourReport};
+pub use campaign::{NeighborCampaign, NeighborReport};
 pub use kind::Attack;
 pub use plan::AttackPlan;

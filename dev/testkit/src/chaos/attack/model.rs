@@ -1,5 +1,5 @@
-//! The model that answers both tenants and writes the summaries. The user's text tells it how to
-//! answer, as if a tenant knew how to make a provider fail.
+//! The scripted model that answers both tenants and writes the summaries. A text of the attacker
+//! can instruct it to fail or hang, as if a tenant knew how to make a provider do so.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::super::{chat_client::answer_to, findings::Findings};
 use crate::{ModelRequest, Say, Script, ScriptedModel};
 
 /// The prefix of a text that instructs the model.
-const ORDER: &str = "order: ";
+const INSTRUCTION_PREFIX: &str = "order: ";
 
 /// An instruction of the attacker to the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(super) enum Instruction {
     Refuse(u16),
     /// Never answer.
     Hang,
-    /// Send one word and then nothing.
+    /// Send one word, then neither more nor an end.
     HangAfterOne,
     /// Answer with four megabytes.
     Megabytes,
@@ -28,15 +28,15 @@ impl Instruction {
     /// The user's text that gives this instruction.
     pub(super) fn prompt(self) -> String {
         match self {
-            Self::Refuse(status) => format!("{ORDER}refuse {status}"),
-            Self::Hang => format!("{ORDER}hang"),
-            Self::HangAfterOne => format!("{ORDER}one word"),
-            Self::Megabytes => format!("{ORDER}megabytes"),
+            Self::Refuse(status) => format!("{INSTRUCTION_PREFIX}refuse {status}"),
+            Self::Hang => format!("{INSTRUCTION_PREFIX}hang"),
+            Self::HangAfterOne => format!("{INSTRUCTION_PREFIX}one word"),
+            Self::Megabytes => format!("{INSTRUCTION_PREFIX}megabytes"),
         }
     }
 
     fn read(words: &str) -> Option<Self> {
-        let instruction = words.strip_prefix(ORDER)?;
+        let instruction = words.strip_prefix(INSTRUCTION_PREFIX)?;
         match instruction.split_once(' ') {
             Some(("refuse", status)) => status.parse().ok().map(Self::Refuse),
             Some(_) => Some(Self::HangAfterOne),
@@ -57,11 +57,12 @@ pub(super) const FORBIDDEN_HOSTS: [&str; 4] = [
 /// Names of JSON fields whose URL a provider fetches, in every protocol.
 const LINKS: [&str; 3] = ["url", "uri", "fileUri"];
 
-/// Number of pieces of a long answer, and bytes of each piece.
+/// Number of pieces of a long answer.
 const PIECES: usize = 64;
+/// Size of each piece of a long answer, in bytes.
 const PIECE_BYTES: usize = 64 * 1_024;
 
-/// A path segment in requests of the worker.
+/// The first path segment in requests of the worker, which ask for summaries.
 const WORKER: &str = "worker";
 
 /// Starts the model. A request with a link to a forbidden host is a finding.
@@ -71,7 +72,7 @@ pub(super) async fn start(findings: Arc<Findings>) -> ScriptedModel {
             .into_iter()
             .find(|host| has_link_to(&asked.body, host));
         findings.demand(forbidden.is_none(), "media", || {
-            format!("the model was asked to read {forbidden:?}")
+            format!("a request asks the model to fetch from {forbidden:?}")
         });
         answer(asked)
     })
@@ -114,19 +115,20 @@ fn answer(asked: &ModelRequest) -> Script {
 
 /// The limit of concurrent model calls, as an operator would set it. There is no limit by default,
 /// and turns of this model are slow.
-const CALLS: u32 = 16;
+const CONCURRENT_CALLS: u32 = 16;
 
 /// The settings files of servers and workers that call this model.
 pub(super) fn settings(model: &ScriptedModel) -> (String, String) {
     let window = "window_tokens = ";
-    let servers = model
-        .server_settings()
-        .replace(window, &format!("concurrent_calls = {CALLS}\n{window}"));
+    let servers = model.server_settings().replace(
+        window,
+        &format!("concurrent_calls = {CONCURRENT_CALLS}\n{window}"),
+    );
     let url = model.url();
-    let own = url.replace("/v1", &format!("/{WORKER}/v1"));
+    let worker_url = url.replace("/v1", &format!("/{WORKER}/v1"));
     let workers = format!(
         "{}[summarizer]\nmodel = \"{}\"\n",
-        servers.replace(&url, &own),
+        servers.replace(&url, &worker_url),
         crate::MODEL
     );
     (servers, workers)
@@ -137,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_order_is_read_from_its_words() {
+    fn an_instruction_is_read_back_from_its_prompt() {
         for instruction in [
             Instruction::Refuse(429),
             Instruction::Hang,

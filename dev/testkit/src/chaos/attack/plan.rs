@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 
 use super::kind::Attack;
 
-/// Attacks that run at the same time.
+/// Number of attacks that run at the same time.
 pub(super) const ATTACKS_AT_ONCE: usize = 3;
 /// The duration of one attack, in milliseconds.
 const LASTS_MS: std::ops::Range<u64> = 1_500..2_500;
@@ -15,7 +15,7 @@ const LASTS_MS: std::ops::Range<u64> = 1_500..2_500;
 pub(super) struct PlannedAttack {
     pub(super) attack: Attack,
     pub(super) lasts: Duration,
-    /// The seed of its own choices, including the server.
+    /// The seed of the attack's own choices, including the server.
     pub(super) seed: u64,
 }
 
@@ -28,7 +28,8 @@ pub struct AttackPlan {
 }
 
 impl AttackPlan {
-    /// A plan of this duration, of at least one round. A round has each of these attacks once.
+    /// A plan of at least this duration, in whole rounds. A round has each of these attacks once,
+    /// in a random order.
     pub fn of(seed: u64, lasts: Duration, attacks: &[Attack]) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let (mut planned, mut total) = (Vec::new(), Duration::ZERO);
@@ -77,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_gives_one_plan_in_which_all_attacks_occur_before_any_repeats() {
+    fn a_seed_always_gives_the_same_plan_in_which_all_attacks_occur_before_any_repeats() {
         let plan = AttackPlan::of(7, Duration::from_mins(1), Attack::ALL);
         assert_eq!(plan, AttackPlan::of(7, Duration::from_mins(1), Attack::ALL));
         assert_ne!(

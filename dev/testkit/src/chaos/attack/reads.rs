@@ -1,17 +1,17 @@
-//! Attacks with reads that are costly to answer.
+//! Attacks with reads that are costly to answer. `kind.rs` says what each attack does.
 
 use std::time::Duration;
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 
 use super::{
-    running_attack::{RunningAttack, session},
+    running_attack::{RunningAttack, session_path},
     stored_conversations::LARGEST,
 };
 use crate::{pb, request_fields::FieldValue};
 
 /// A request of a random range of the largest message.
-fn range(attack: &RunningAttack, length: i64) -> pb::GetMessageRequest {
+fn range_request(attack: &RunningAttack, length: i64) -> pb::GetMessageRequest {
     let offset = attack.number(0..LARGEST as usize) as i64;
     pb::GetMessageRequest {
         conversation_id: attack.context.stored.largest.clone(),
@@ -28,7 +28,7 @@ pub(super) async fn byte_ranges(attack: &RunningAttack) {
                 .call(
                     &channel,
                     "GetMessage",
-                    &range(attack, attack.choose(&[1, 1, 1, 4_096, 0])),
+                    &range_request(attack, attack.choose(&[1, 1, 1, 4_096, 0])),
                 )
                 .await;
         })
@@ -36,7 +36,7 @@ pub(super) async fn byte_ranges(attack: &RunningAttack) {
 }
 
 /// A request of this conversation's context with random options.
-fn context(attack: &RunningAttack, id: &str) -> pb::BuildContextRequest {
+fn context_request(attack: &RunningAttack, id: &str) -> pb::BuildContextRequest {
     pb::BuildContextRequest {
         conversation_id: id.into(),
         format: attack.number(0..4) as i32,
@@ -63,7 +63,11 @@ pub(super) async fn tiny_contexts(attack: &RunningAttack) {
                 attack.call(&channel, "GetContextUsage", &ask).await;
             } else {
                 attack
-                    .call(&channel, attack.choose(&BUILDERS), &context(attack, id))
+                    .call(
+                        &channel,
+                        attack.choose(&BUILDERS),
+                        &context_request(attack, id),
+                    )
                     .await;
             }
         })
@@ -76,7 +80,11 @@ pub(super) async fn large_contexts(attack: &RunningAttack) {
         .repeat(16, async |_| {
             let id = attack.choose(&attack.context.stored.heavy());
             attack
-                .call(&channel, attack.choose(&BUILDERS), &context(attack, id))
+                .call(
+                    &channel,
+                    attack.choose(&BUILDERS),
+                    &context_request(attack, id),
+                )
                 .await;
         })
         .await;
@@ -89,13 +97,17 @@ pub(super) async fn cancelled_reads(attack: &RunningAttack) {
             let cancel_after = Duration::from_millis(attack.number(0..40) as u64);
             let read = async {
                 match place % 4 {
-                    0 => drop(attack.call(&channel, "GetMessage", &range(attack, 1)).await),
+                    0 => drop(
+                        attack
+                            .call(&channel, "GetMessage", &range_request(attack, 1))
+                            .await,
+                    ),
                     1 => drop(
                         attack
                             .call(
                                 &channel,
                                 "BuildContext",
-                                &context(attack, &attack.context.stored.large),
+                                &context_request(attack, &attack.context.stored.large),
                             )
                             .await,
                     ),
@@ -104,7 +116,7 @@ pub(super) async fn cancelled_reads(attack: &RunningAttack) {
                             .call(
                                 &channel,
                                 "BuildContext",
-                                &context(attack, &attack.context.stored.tiny),
+                                &context_request(attack, &attack.context.stored.tiny),
                             )
                             .await,
                     ),
@@ -128,7 +140,9 @@ pub(super) async fn large_pages(attack: &RunningAttack) {
             if place < 4 {
                 let id =
                     attack.choose(&[&attack.context.stored.large, &attack.context.stored.tiny]);
-                attack.send(attack.request(&web, "GET", &session(id))).await;
+                attack
+                    .send(attack.request(&web, "GET", &session_path(id)))
+                    .await;
                 return;
             }
             let ask = pb::ListMessagesRequest {

@@ -1,4 +1,5 @@
-//! What an attack runs with: the attacker's credentials and data, and how it makes its calls.
+//! The environment of an attack: the attacker's credentials and data, and functions that make calls
+//! and count them.
 
 use std::{cell::RefCell, collections::HashMap, sync::Arc, time::Duration};
 
@@ -29,8 +30,9 @@ pub(super) struct AttackContext {
     /// The attacker's `authorization`.
     pub(super) authorization: String,
     pub(super) stored: StoredConversations,
-    /// Paths of RPCs by name.
+    /// The RPCs' paths, by the RPCs' names.
     paths: HashMap<String, String>,
+    /// Every field of every request.
     pub(super) fields: Vec<request_fields::Field>,
     findings: Arc<Findings>,
     pub(super) tallies: Arc<Tallies>,
@@ -47,7 +49,7 @@ pub(super) struct RunningAttack {
 }
 
 /// The path of a session.
-pub(super) fn session(id: &str) -> String {
+pub(super) fn session_path(id: &str) -> String {
     format!("/api/agents/{AGENT}/sessions/{id}")
 }
 
@@ -138,7 +140,8 @@ impl RunningAttack {
             .header("authorization", &self.context.authorization)
     }
 
-    /// Repeats an action in `at_a_time` concurrent loops until the attack is cut off.
+    /// Repeats an action in `at_a_time` concurrent loops, and never returns. The action is given
+    /// the number of its loop.
     pub(super) async fn repeat<F: Future<Output = ()>>(
         &self,
         at_a_time: usize,
@@ -246,7 +249,7 @@ impl RunningAttack {
     }
 
     /// Creates a conversation. None if the call was refused.
-    pub(super) async fn conversation(&self, channel: &AuthorizedChannel) -> Option<String> {
+    pub(super) async fn create_conversation(&self, channel: &AuthorizedChannel) -> Option<String> {
         let ask = crate::pb::CreateConversationRequest {
             agent_id: AGENT.into(),
             ..Default::default()

@@ -8,11 +8,12 @@ use uuid::Uuid;
 pub(super) const AGENT: &str = "a";
 /// Bytes of the largest message, just below the limit of 64 MiB.
 pub(super) const LARGEST: i64 = 63 << 20;
-/// Bytes of a message as large as a request.
+/// Bytes of a message as large as the largest request.
 const LARGE: i64 = 4 << 20;
 
-/// SQL of `tool_outline` for tool calls and for tool results; `n` is the message's id.
+/// SQL of `tool_outline` for a tool call; `n` is the message's id.
 const OUTLINE_OF_CALL: &str = r#"('[{"call":{"id":"c' || n || '","name":"look"}}]')::json"#;
+/// SQL of `tool_outline` for a tool result; `n` is the message's id.
 const OUTLINE_OF_RESULT: &str = r#"('[{"result":{"id":"c' || n || '"}}]')::json"#;
 
 /// The ids of the conversations.
@@ -20,7 +21,7 @@ const OUTLINE_OF_RESULT: &str = r#"('[{"result":{"id":"c' || n || '"}}]')::json"
 pub(super) struct StoredConversations {
     /// One message of [`LARGEST`] bytes.
     pub(super) largest: String,
-    /// 34 messages of 4 MiB: more than one context reads.
+    /// 34 messages of 4 MiB: together more than the 128 MiB that one context may read.
     pub(super) large: String,
     /// 200,000 user messages of one letter.
     pub(super) tiny: String,
@@ -55,7 +56,7 @@ impl Messages {
 }
 
 impl StoredConversations {
-    /// Inserts all of them for a tenant in the database of this URL.
+    /// Inserts the conversations for a tenant into the database of this URL.
     pub(super) async fn store(url: &str, tenant: Uuid) -> Self {
         let mut db = PgConnection::connect(url)
             .await
@@ -88,7 +89,7 @@ impl StoredConversations {
         sqlx::query("analyze ai_conversation, ai_message")
             .execute(&mut db)
             .await
-            .expect("the tables are analysed");
+            .expect("the tables are analyzed");
         db.close().await.expect("the connection is closed");
         stored
     }

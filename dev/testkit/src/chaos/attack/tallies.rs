@@ -13,7 +13,7 @@ pub(super) struct Tallies {
     pub(super) calls: Tally,
     /// Refusals by reason.
     pub(super) refusals: Tally,
-    /// Slow calls of the neighbour, by the attacks that were running when they ended.
+    /// Slow calls of the neighbor, by the attacks that were running when they ended.
     pub(super) slow: Tally,
     /// The names of the running attacks.
     under_way: Mutex<Vec<&'static str>>,
@@ -26,7 +26,7 @@ impl Tallies {
         lock(&self.under_way).push(name);
     }
 
-    /// Notes the end of an attack.
+    /// Records the end of an attack.
     pub(super) fn end_attack(&self, name: &'static str) {
         let mut under_way = lock(&self.under_way);
         if let Some(place) = under_way.iter().position(|running| *running == name) {
@@ -34,7 +34,7 @@ impl Tallies {
         }
     }
 
-    /// Counts a slow call of the neighbour for every running attack, each of which may be its
+    /// Counts a slow call of the neighbor for every running attack, each of which may be its
     /// cause.
     pub(super) fn count_slow_call(&self) {
         for attack in lock(&self.under_way).iter() {

@@ -1,4 +1,5 @@
 //! Attacks with turns that cost the model, the operator or the server more than their caller.
+//! `kind.rs` says what each attack does.
 
 use std::time::Duration;
 
@@ -100,7 +101,7 @@ pub(super) async fn refused_turns(attack: &RunningAttack) {
     let instruction = Instruction::Refuse(attack.choose(&[500, 429, 403, 404, 503]));
     attack
         .repeat(4, async |_| {
-            if let Some(id) = attack.conversation(&channel).await {
+            if let Some(id) = attack.create_conversation(&channel).await {
                 chat(attack, &channel, &id, vec![user(&instruction.prompt())]).await;
             }
         })
@@ -113,7 +114,7 @@ pub(super) async fn slow_turns(attack: &RunningAttack) {
     let instruction = attack.choose(&[Instruction::Hang, Instruction::HangAfterOne]);
     attack
         .repeat(at_a_time, async |_| {
-            if let Some(id) = attack.conversation(&channel).await {
+            if let Some(id) = attack.create_conversation(&channel).await {
                 chat(attack, &channel, &id, vec![user(&instruction.prompt())]).await;
             }
         })
@@ -127,7 +128,7 @@ pub(super) async fn cancelled_turns(attack: &RunningAttack) {
             let cancel_after = Duration::from_millis(attack.number(5..100) as u64);
             let turn = async {
                 if place % 2 == 0 {
-                    if let Some(id) = attack.conversation(&channel).await {
+                    if let Some(id) = attack.create_conversation(&channel).await {
                         chat(
                             attack,
                             &channel,
@@ -172,7 +173,7 @@ pub(super) async fn media_urls(attack: &RunningAttack) {
                         &json!({"message": "look", "images": [url]}),
                     ))
                     .await;
-            } else if let Some(id) = attack.conversation(&channel).await {
+            } else if let Some(id) = attack.create_conversation(&channel).await {
                 chat(attack, &channel, &id, vec![media(&url), user("look")]).await;
             }
         })
@@ -196,21 +197,26 @@ pub(super) async fn long_answers(attack: &RunningAttack) {
         .await;
 }
 
-/// Replaces some of the numbers in an event id.
+/// An event id in which some numbers are replaced. None if the id cannot be decoded.
 fn forged_id(attack: &RunningAttack, id: &str) -> Option<String> {
     let mut place: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(id).ok()?).ok()?;
-    forge(attack, &mut place);
+    replace_numbers(attack, &mut place);
     Some(URL_SAFE_NO_PAD.encode(place.to_string()))
 }
 
-fn forge(attack: &RunningAttack, value: &mut Value) {
+/// Replaces some of the numbers in a value.
+fn replace_numbers(attack: &RunningAttack, value: &mut Value) {
     match value {
         Value::Number(number) if attack.number(0..2) == 0 => {
             let other = attack.choose(&[0_i64, 1, 2, i64::from(i32::MAX), i64::MAX]);
             *number = other.into();
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| forge(attack, item)),
-        Value::Object(fields) => fields.values_mut().for_each(|field| forge(attack, field)),
+        Value::Array(items) => items
+            .iter_mut()
+            .for_each(|item| replace_numbers(attack, item)),
+        Value::Object(fields) => fields
+            .values_mut()
+            .for_each(|field| replace_numbers(attack, field)),
         _ => {}
     }
 }

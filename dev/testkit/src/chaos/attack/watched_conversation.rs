@@ -1,5 +1,5 @@
-//! The promises to the neighbour about one conversation: acknowledged messages are compared with
-//! watched and read ones.
+//! Checks the promises to the neighbor about one conversation: messages that are read or watched
+//! are compared with those that were acknowledged, and must arrive and be counted in time.
 
 use std::{
     collections::VecDeque,
@@ -21,13 +21,13 @@ use super::{
 };
 use crate::pb;
 
-/// The longest time from an acknowledgement until the watch delivers the message.
+/// The longest allowed time from an acknowledgement until the watch delivers the message.
 const WATCHED_WITHIN: Duration = Duration::from_secs(10);
-/// The longest time from an acknowledgement until the message is counted, whatever others have
-/// queued.
+/// The longest allowed time from an acknowledgement until the message is counted, however many jobs
+/// other tenants have queued.
 pub(super) const COUNTED_WITHIN: Duration = Duration::from_secs(30);
 
-/// A conversation of the neighbour with a running watch.
+/// A conversation of the neighbor with a running watch.
 pub(super) struct WatchedConversation {
     pub(super) recorded: RecordedConversation,
     /// Acknowledged messages whose count the watch has not reported.
@@ -38,7 +38,8 @@ pub(super) struct WatchedConversation {
     delivered: AtomicI64,
     /// The watch has reported that all messages up to this one are counted.
     counted: AtomicI64,
-    /// Messages that were delivered before their append was acknowledged.
+    /// Messages that were read or delivered before their append was acknowledged. They are compared
+    /// at the end.
     early: Mutex<Vec<pb::Message>>,
     /// Ends the watch.
     pub(super) over: CancellationToken,
@@ -65,7 +66,7 @@ impl WatchedConversation {
         ids: &[i64],
         findings: &Findings,
     ) {
-        let after = self.recorded.acknowledged(place, ids);
+        let after = self.recorded.record_acknowledged(place, ids);
         let dense = ids.len() == append.messages.len()
             && ids.iter().zip(after + 1..).all(|(id, next)| *id == next);
         findings.demand(dense, "order", || {
@@ -78,7 +79,8 @@ impl WatchedConversation {
         }
     }
 
-    /// Compares a message that was read or watched with the appended one.
+    /// Compares a message that was read or watched with the appended one, or keeps it for
+    /// [`Self::compare_all`] if its append is not acknowledged yet.
     pub(super) fn compare(&self, stored: &pb::Message, findings: &Findings) {
         match self.recorded.find_message(stored.message_id) {
             Some(sent) => findings.demand(matches_sent(stored, &sent), "content", || {
@@ -103,7 +105,12 @@ impl WatchedConversation {
             )
         });
         self.compare(message, findings);
-        record_waits(&self.undelivered, message.message_id, "heard", latencies);
+        record_waits(
+            &self.undelivered,
+            message.message_id,
+            "delivered",
+            latencies,
+        );
     }
 
     /// Records that the watch has reported all messages up to this one as counted.
@@ -112,13 +119,14 @@ impl WatchedConversation {
         record_waits(&self.uncounted, through, "counted", latencies);
     }
 
-    /// Checks how long messages have been pending. Returns whether none is pending.
+    /// Checks how long messages have been pending: not delivered or not counted. Returns whether
+    /// none is.
     pub(super) fn check_waits(&self, findings: &Findings, latencies: &Latencies) -> bool {
         // Messages that were delivered before their acknowledgement are no longer pending.
         record_waits(
             &self.undelivered,
             self.delivered.load(Ordering::SeqCst),
-            "heard",
+            "delivered",
             latencies,
         );
         record_waits(
@@ -153,7 +161,8 @@ impl WatchedConversation {
         undelivered.is_none() && uncounted.is_none()
     }
 
-    /// Compares all stored messages with all acknowledged ones.
+    /// Compares all stored messages, and those kept by [`Self::compare`], with the acknowledged
+    /// ones.
     pub(super) fn compare_all(&self, stored: &[pb::Message], findings: &Findings) {
         let ids = stored.iter().map(|message| message.message_id);
         findings.demand(ids.eq(1..=self.recorded.newest()), "durability", || {
