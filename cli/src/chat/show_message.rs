@@ -1,6 +1,7 @@
 //! `/show`: prints an original message, page by page.
 
 use anneal_proto::v1 as pb;
+use unicode_width::UnicodeWidthStr as _;
 
 use super::{
     Chat,
@@ -38,7 +39,10 @@ impl Chat {
             sanitizer: StreamSanitizer::default(),
         };
         let message = self.fetch_piece(&mut reader).await?;
-        self.screen.print_note(&description(&message))?;
+        let description = description(&message);
+        self.screen.print_note(&description)?;
+        // Columns of the text above a page: the description, later one line of the page before.
+        let mut columns_above = description.width();
         loop {
             if reader.fetched < reader.bytes && reader.text.len() < PIECE_BYTES as usize / 2 {
                 self.fetch_piece(&mut reader).await?;
@@ -51,8 +55,10 @@ impl Chat {
                 continue;
             }
             let (columns, rows) = screen::size();
-            // Two rows stay free: for a line above the page, and for the question below it.
-            let end = screenful(&reader.text, rows.saturating_sub(2), columns);
+            // Rows stay free: for what is above the page, and for the question below it.
+            let above = columns_above.div_ceil(columns.max(1));
+            let end = screenful(&reader.text, rows.saturating_sub(above + 1), columns);
+            columns_above = 1;
             self.screen.print_page(&reader.text[..end])?;
             reader.text.drain(..end);
             if reader.text.is_empty() && reader.fetched >= reader.bytes {
