@@ -21,7 +21,7 @@ SECONDS = 60  # deadline per call: callgrind runs one thread at a time, fifty ti
 
 
 def numbered_message(number: int) -> message.NewMessage:
-    """A message of the user (even numbers) or the assistant (odd numbers); every text is different."""
+    """A message of the user (even numbers) or the assistant (odd numbers); different numbers, different texts."""
     role = message.ROLE_ASSISTANT if number % 2 else message.ROLE_USER
     return message.NewMessage(role=role, parts=[message.Part(text=message.TextPart(text=f"{number}: {TEXT}"[:400]))])
 

@@ -194,7 +194,9 @@ const OTHER_VARIABLES: [&str; 8] = [
     "ANNEAL_DRAW_SKETCHES",
 ];
 
-/// Refuses environment variables that name no setting: a mistyped one would be ignored silently.
+/// Refuses environment variables `ANNEAL_…` without a known section: a mistyped one would be
+/// ignored silently. An unknown key of a known section is refused later, when the settings are
+/// read.
 fn check_environment(names: impl Iterator<Item = String>) -> anyhow::Result<()> {
     for name in names
         .filter(|name| name.starts_with("ANNEAL_") && !OTHER_VARIABLES.contains(&name.as_str()))
@@ -306,7 +308,7 @@ impl Config {
         Ok(model)
     }
 
-    /// Checks the ranges of numbers with which a component could not work, 0 for example.
+    /// Refuses numbers with which a component could not work, 0 for example.
     fn check_ranges(&self) -> anyhow::Result<()> {
         let counts = [
             ("worker.count_batch", self.worker.count_batch, 1_024),

@@ -13,7 +13,8 @@ use crate::url_secrets::without_secrets;
 pub(crate) const FILE: &str = "anneal.toml";
 
 /// Refuses settings in force (`providers`, `database`) that send a secret to an address from the
-/// implicit file.
+/// implicit file. Also refuses `database.insecure` from that file for a database that another
+/// source names.
 pub(crate) fn check_secrets(
     implicit: &Figment,
     providers: &Providers,

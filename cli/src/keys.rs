@@ -16,7 +16,7 @@ const PAGE: i64 = 500;
 
 /// Runs the command.
 pub(crate) async fn run(config: &Config, action: KeysAction) -> anyhow::Result<ExitCode> {
-    let mut owner = connect_as_owner(config).await?;
+    let mut owner = connect_as_login(config).await?;
     match action {
         KeysAction::Create {
             tenant,
@@ -64,8 +64,9 @@ pub(crate) async fn run(config: &Config, action: KeysAction) -> anyhow::Result<E
     Ok(ExitCode::SUCCESS)
 }
 
-/// Connects to the database as its owner.
-pub(crate) async fn connect_as_owner(config: &Config) -> anyhow::Result<OwnerConnection> {
+/// Connects to the database with the login of its URL, not as `database.role`. Changes of keys and
+/// tenants need the rights of the tables' owner; whether the login has them is not checked here.
+pub(crate) async fn connect_as_login(config: &Config) -> anyhow::Result<OwnerConnection> {
     let url = config.database_url()?;
     OwnerConnection::connect(&config.database)
         .await

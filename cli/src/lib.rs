@@ -9,7 +9,8 @@
 //! - `client`: the gRPC clients of the commands. `message_pages`: reads messages page by page.
 //! - `file_format`: the values of `--format` for imports and exports, and the agent of an imported
 //!   conversation.
-//! - `output`: all output. `sanitize`, `url_secrets`: remove what must not be printed.
+//! - `output`: the output of commands; `chat` and `import` also print by themselves. `sanitize`,
+//!   `url_secrets`: replace what must not be printed.
 //!   `terminal_style`, `text_format`: colors, bars, plurals, paragraphs.
 //! - `broken_pipe`: ends the process quietly when the reader of its output has closed it.
 

@@ -44,8 +44,8 @@ impl MessagePages {
         page.map(|page| Some(self.advance_past(page)))
     }
 
-    /// Like [`Self::next`]. If even a page of one message fails in this way, the message comes
-    /// without its parts.
+    /// Like [`Self::next`]. If even a page of one message is too large for an answer, the message
+    /// comes without its parts.
     pub(crate) async fn next_or_without_parts(
         &mut self,
     ) -> Result<Option<pb::ListMessagesResponse>, Status> {

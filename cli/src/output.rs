@@ -1,5 +1,7 @@
-//! All output of commands. Printed text may come from servers, models, stored rows and files.
-//! Therefore control characters, which could take over the terminal, are replaced here.
+//! The output of commands. Printed text may come from servers, models, stored rows and files.
+//! Therefore control characters, which could take over the terminal, are replaced or escaped here.
+//! Only `chat/screen.rs` and `import/report.rs` write to standard output themselves, and
+//! `export/mod.rs` when it is no terminal.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -74,7 +76,8 @@ impl<W: Write> Write for Escaping<W> {
     }
 }
 
-/// The page without control characters, except color codes: `ESC [`, at most two digits, `m`.
+/// The page with control characters replaced by U+FFFD, except in color codes: `ESC [`, one or two
+/// digits, `m`.
 fn sanitize_except_colors(page: &str) -> String {
     let mut pieces = page.split('\u{1b}');
     let mut shown = sanitize(pieces.next().unwrap_or_default());

@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
-/// The text without control characters, except line ends and tabs. Characters that change the
-/// writing direction are shown by their code, such as `<U+202E>`: otherwise a terminal would show
-/// the words in another order than the text has them.
+/// The text with each control character except line feed and tab replaced by U+FFFD. A carriage
+/// return before a line feed is removed. Characters that change the writing direction are shown by
+/// their code, such as `<U+202E>`: otherwise a terminal would show the words in another order than
+/// the text has them.
 pub(crate) fn sanitize(text: &str) -> String {
     let mut sanitized = String::with_capacity(text.len());
     let mut characters = text.chars().peekable();
@@ -21,7 +22,7 @@ pub(crate) fn sanitize(text: &str) -> String {
     sanitized
 }
 
-/// Whether a terminal interprets the character: control characters except line ends and tabs, and
+/// Whether a terminal interprets the character: control characters except line feed and tab, and
 /// characters that change the writing direction.
 pub(crate) fn is_unsafe(character: char) -> bool {
     is_direction(character) || character.is_control() && !matches!(character, '\n' | '\t')
@@ -32,9 +33,10 @@ const fn is_direction(character: char) -> bool {
     matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Typed or pasted text without control characters, except line ends and tabs. The editor shows the
+/// Typed or pasted text with control characters replaced: each line end (CR LF or CR) by a line
+/// feed, and any other control character except line feed and tab by U+FFFD. The editor shows the
 /// result, and exactly this is sent.
-pub(crate) fn strip_controls(text: &str) -> String {
+pub(crate) fn sanitize_input(text: &str) -> String {
     let text = text.replace("\r\n", "\n");
     text.chars()
         .map(|character| match character {
@@ -104,10 +106,10 @@ mod tests {
     #[test]
     fn pasted_text_keeps_its_lines_and_loses_its_escapes() {
         assert_eq!(
-            strip_controls("a\r\nb\rc\n\td\u{1b}]0;e\u{7}\u{9b}f"),
+            sanitize_input("a\r\nb\rc\n\td\u{1b}]0;e\u{7}\u{9b}f"),
             "a\nb\nc\n\td\u{fffd}]0;e\u{fffd}\u{fffd}f"
         );
-        assert_eq!(strip_controls("שלום\u{200f} 港口"), "שלום\u{200f} 港口");
+        assert_eq!(sanitize_input("שלום\u{200f} 港口"), "שלום\u{200f} 港口");
     }
 
     #[test]

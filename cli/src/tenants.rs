@@ -4,14 +4,14 @@ use std::process::ExitCode;
 
 use anneal_store::ListedTenant;
 
-use crate::{command::TenantsAction, config::Config, keys::connect_as_owner, output};
+use crate::{command::TenantsAction, config::Config, keys::connect_as_login, output};
 
 /// Tenants per page.
 const PAGE: i64 = 500;
 
 /// Runs the command.
 pub(crate) async fn run(config: &Config, action: TenantsAction) -> anyhow::Result<ExitCode> {
-    let mut owner = connect_as_owner(config).await?;
+    let mut owner = connect_as_login(config).await?;
     match action {
         TenantsAction::Create { name } => {
             let fits = !name.is_empty()

@@ -1,6 +1,6 @@
 //! Removes secrets from URLs that are shown.
 
-/// A URL without its password and without its query.
+/// A URL with `***` in place of its password and of its query.
 pub(crate) fn without_secrets(url: &str) -> String {
     let shown = without_password(url);
     shown
@@ -8,7 +8,7 @@ pub(crate) fn without_secrets(url: &str) -> String {
         .map_or_else(|| shown.clone(), |(address, _)| format!("{address}?***"))
 }
 
-/// A URL without its password.
+/// A URL with `***` in place of its password.
 pub(crate) fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         return url.to_owned();

@@ -84,7 +84,7 @@ pub(crate) async fn check_conversations(
     }
 }
 
-/// Those of the conversations whose triggers an import has paused.
+/// Of these conversations, those whose triggers an import has paused.
 async fn paused_among(client: &Client, conversations: &[String]) -> anyhow::Result<Vec<String>> {
     let mut paused = Vec::new();
     for conversation in conversations {

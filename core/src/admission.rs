@@ -1,6 +1,6 @@
 //! Decides whether a language model may be called now, from calls in flight, breakers and the
 //! tokens that a tenant has used today. The store reads these figures in one transaction
-//! (`store/src/model_calls/`).
+//! (`store/src/model_calls/`). `llm/src/access.rs` makes the limits from the operator's settings.
 
 use std::time::Duration;
 
@@ -29,7 +29,8 @@ pub struct BreakerSettings {
     /// Consecutive failures after which a conversation's breaker opens.
     pub failures: u32,
     /// Consecutive failures after which a tenant's breaker for a model opens. The model's own
-    /// breaker opens at the same number if more than one tenant failed.
+    /// breaker opens at the same number of failures, of which one tenant's count for at most half
+    /// (`breaker`).
     pub model_failures: u32,
     /// Seconds that an open breaker refuses calls. Then one trial call is admitted.
     pub cooldown_seconds: u32,

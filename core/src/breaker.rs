@@ -50,8 +50,8 @@ pub struct FailureOutcome {
 }
 
 /// Counts one more failure. While the model's breaker is closed, the failures of one tenant count
-/// for at most half of the number that opens it. While the model's breaker is half open, it opens
-/// again after failures of two tenants.
+/// for at most half (rounded up) of the number that opens it, which is at least two. While the
+/// model's breaker is half open, it opens again after failures of two tenants.
 ///
 /// The tenant's breaker opens after `model_failures` consecutive failures of the tenant, and after
 /// each failure while one of the two breakers is half open.
@@ -85,12 +85,12 @@ mod tests {
     /// The model's breaker and the tenants' breakers. Failures and answers are applied in the order
     /// in which the store applies them.
     #[derive(Default)]
-    struct Model {
+    struct Breakers {
         counts: FailureCounts,
         tenants: BTreeMap<char, FailureCounts>,
     }
 
-    impl Model {
+    impl Breakers {
         fn fail(&mut self, tenant: char, settings: &BreakerSettings) -> FailureOutcome {
             let own = self.tenants.entry(tenant).or_default();
             let counts = FailureCounts {
@@ -146,9 +146,9 @@ mod tests {
     #[test]
     fn one_tenant_opens_its_own_breaker_and_never_the_models() {
         for model_failures in [1, 2, 3, 20] {
-            let (settings, mut model) = (opening_after(model_failures), Model::default());
+            let (settings, mut breakers) = (opening_after(model_failures), Breakers::default());
             for nth in 1..=100 {
-                let failed = model.fail('e', &settings);
+                let failed = breakers.fail('e', &settings);
                 let case = format!("limit {model_failures}, failure {nth}");
                 assert!(!failed.opens_model, "{case}");
                 assert_eq!(failed.opens_tenant, nth >= model_failures, "{case}");
@@ -158,53 +158,54 @@ mod tests {
 
     #[test]
     fn two_tenants_with_half_of_the_failures_each_open_the_models_breaker() {
-        let (settings, mut model) = (opening_after(20), Model::default());
+        let (settings, mut breakers) = (opening_after(20), Breakers::default());
+        // Only ten of these failures count against the model.
         for _ in 0..50 {
-            assert!(!model.fail('e', &settings).opens_model);
+            assert!(!breakers.fail('e', &settings).opens_model);
         }
         for nth in 1..=10 {
             assert_eq!(
-                model.fail('a', &settings).opens_model,
+                breakers.fail('a', &settings).opens_model,
                 nth == 10,
                 "failure {nth} of the second tenant"
             );
         }
-        let (settings, mut model) = (opening_after(1), Model::default());
-        assert!(!model.fail('e', &settings).opens_model);
-        assert!(model.fail('a', &settings).opens_model);
+        let (settings, mut breakers) = (opening_after(1), Breakers::default());
+        assert!(!breakers.fail('e', &settings).opens_model);
+        assert!(breakers.fail('a', &settings).opens_model);
     }
 
     #[test]
     fn an_answer_to_any_tenant_clears_the_evidence_against_a_model() {
-        let (settings, mut model) = (opening_after(4), Model::default());
+        let (settings, mut breakers) = (opening_after(4), Breakers::default());
         for _ in 0..20 {
-            assert!(!model.fail('e', &settings).opens_model);
-            assert!(!model.fail('a', &settings).opens_model);
-            model.answer('b');
+            assert!(!breakers.fail('e', &settings).opens_model);
+            assert!(!breakers.fail('a', &settings).opens_model);
+            breakers.answer('b');
         }
     }
 
     #[test]
     fn a_failed_trial_opens_its_tenants_breaker_and_those_of_two_tenants_open_the_models() {
-        let (settings, mut model) = (opening_after(4), Model::default());
+        let (settings, mut breakers) = (opening_after(4), Breakers::default());
         for tenant in ['e', 'e', 'a', 'a'] {
-            model.fail(tenant, &settings);
+            breakers.fail(tenant, &settings);
         }
-        assert_eq!(model.counts.model, BreakerState::Open);
+        assert_eq!(breakers.counts.model, BreakerState::Open);
         assert!(
-            !model.fail('b', &settings).opens_model,
+            !breakers.fail('b', &settings).opens_model,
             "the call began before the breaker opened"
         );
-        model.cool_down();
+        breakers.cool_down();
         for _ in 0..10 {
-            let failed = model.fail('e', &settings);
+            let failed = breakers.fail('e', &settings);
             assert_eq!(
                 (failed.opens_model, failed.opens_tenant),
                 (false, true),
                 "one tenant's failed trials do not open the model's breaker"
             );
         }
-        let failed = model.fail('c', &settings);
+        let failed = breakers.fail('c', &settings);
         assert_eq!((failed.opens_model, failed.opens_tenant), (true, true));
     }
 }

@@ -105,7 +105,8 @@ impl std::fmt::Display for Verbs {
     }
 }
 
-/// The authenticated caller of a request. Every statement on tenants' conversations takes one.
+/// The authenticated caller of a request: the tenant whose data it may read and write, and its
+/// permissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
     tenant: TenantId,

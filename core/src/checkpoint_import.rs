@@ -48,7 +48,8 @@ pub enum InvalidCheckpoint {
         /// The current boundary.
         boundary: MessageId,
     },
-    /// A tool call would be covered while its result stays in the tail or is not stored yet.
+    /// A tool call would be covered while its result stays in the tail or, in the newest turn, is
+    /// not stored yet.
     #[error("a tool call up to message {last} has its result after that message, or has none yet")]
     SplitsToolCall {
         /// The last message that the summary covers.
@@ -135,6 +136,8 @@ mod tests {
         ]
     }
 
+    /// The plan for a summary of `summary` tokens up to message `last`. The previous summary has 10
+    /// tokens, each message of the tail 100.
     fn plan_for(last: i64, summary: u64) -> Result<ImportPlan, InvalidCheckpoint> {
         let boundary = MessageId(5);
         let import = CheckpointImport {

@@ -102,10 +102,11 @@ pub const CHECKPOINT_MAX_BYTES: u64 = 128 * 1024 * 1024;
 /// 3. the newest part of the last turn.
 ///
 /// If none fits, as little as possible is kept. A manual compaction takes the first of these that
-/// exists, without a threshold; of a single turn it keeps the newest half.
+/// exists, without a threshold. If that is a number of tokens or a part of a turn, it keeps at most
+/// half of the tail's tokens.
 ///
-/// Two values of `keep_recent` apply whatever the size of the kept tail: everything from the last
-/// user message on, and a share with its minimum. If they leave nothing to cut, there is no cut.
+/// Two values of `keep_recent` may keep more than fits: everything from the last user message on,
+/// and the minimum of a share. If they leave nothing to cut, there is no cut.
 ///
 /// `head`: as in [`tail_figures`].
 pub fn plan(tail: &[TailItem], policy: &Policy, trigger: Trigger, head: Tokens) -> Option<Cut> {
@@ -262,7 +263,7 @@ impl CutBudget {
             most => most as usize / 2,
         };
         let tokens = match policy.token_threshold {
-            // The automatic threshold already depends on what a checkpoint leaves.
+            // The automatic threshold is at least 1.5 times what a checkpoint leaves.
             TokenThreshold::Auto => Tokens::new(policy.threshold(&figures).get() * 2 / 3),
             TokenThreshold::Tokens(_) | TokenThreshold::BelowWindow(_) => {
                 Tokens::new(policy.threshold(&figures).get() / 2)

@@ -114,7 +114,7 @@ fn the_last_turn_is_kept_when_five_turns_do_not_fit() {
 }
 
 #[test]
-fn a_turn_longer_than_every_threshold_is_split_and_its_user_message_quoted() {
+fn a_turn_longer_than_the_token_threshold_is_split_and_its_user_message_quoted() {
     let mut tail = vec![item(1, Role::User, 1, 100)];
     for n in 0..10_i64 {
         let call = format!("c{n}");
@@ -126,12 +126,12 @@ fn a_turn_longer_than_every_threshold_is_split_and_its_user_message_quoted() {
     assert_eq!(
         cut.kept,
         Tokens::new(4_000),
-        "half of the threshold, and calls with their results"
+        "half of the threshold: four calls with their results"
     );
     assert_eq!(
         cut.last.0 % 2,
         1,
-        "the cut comes after a result, never between a call and its result"
+        "the cut comes after a result, which has an odd id, never between a call and its result"
     );
 }
 
@@ -261,7 +261,7 @@ fn a_share_keeps_the_newest_half_and_never_less_than_four_messages() {
     assert_eq!(
         (cut.last.0, cut.kept.get()),
         (13, 640),
-        "more than half is summarized if the newer half is too large"
+        "more than half is summarized if the newer half exceeds 664 tokens, the budget and a third"
     );
 }
 

@@ -51,9 +51,9 @@ pub struct History {
 /// How large messages cool in a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CoolingVariant {
-    /// Every cool message is swapped at once.
+    /// Every cool large message is swapped at once.
     Strict,
-    /// Cool messages are swapped in steps.
+    /// Cool large messages are swapped in steps.
     Stepped,
     /// No cooling and no checkpoints: every call sends the whole history since the last separator.
     None,
@@ -121,6 +121,7 @@ struct Replay<'a> {
     boundaries_seen: usize,
     /// Messages already seen.
     messages_seen: usize,
+    /// Index of the message that the last replayed call wrote; None before the first call.
     last_call: Option<usize>,
     /// Tokens of the tail as the last call sent it.
     sent: Tokens,
@@ -431,6 +432,8 @@ mod tests {
         });
         let stepped = replay(&history, &agents_policy(), CoolingVariant::Stepped);
         assert_eq!(stepped.breaks, 1);
+        // Only the last call, message 8, comes after the boundary at message 5. It sends the
+        // summary in place of the question and two calls with their results.
         assert_eq!(whole.sent.get() - stepped.sent.get(), 104 + 2 * 1_058 - 204);
         assert_eq!(
             replay(&history, &agents_policy(), CoolingVariant::None).sent,
@@ -485,6 +488,7 @@ mod tests {
     fn a_call_after_the_cache_expired_finds_nothing_cached_and_swaps_at_once() {
         let mut history = tool_run(14, 4_000);
         let warm = replay(&history, &agents_policy(), CoolingVariant::Stepped);
+        // From the thirteenth call on. The cache lives for 300 seconds.
         for message in &mut history.messages[25..] {
             message.at_us += 301_000_000;
         }

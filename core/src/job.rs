@@ -1,6 +1,6 @@
 //! Background jobs: their kinds, leases, and the backoff after a failure.
 //! `worker/src/retry_policy.rs` decides whether a failed job is retried. `store/sql/fail_job.sql`
-//! gives a job up after [`MAX_ATTEMPTS`] failed attempts.
+//! gives up a job that fails after [`MAX_ATTEMPTS`] starts.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use std::time::Duration;
 pub const LEASE_SECONDS: u32 = 15;
 /// Seconds between heartbeats.
 pub const HEARTBEAT_SECONDS: u32 = 5;
-/// Failed attempts after which a job is dead: it is not started again unless an operator requeues
-/// it.
+/// Starts after which a job that fails is dead: it is not started again unless an operator requeues
+/// it. A start whose process was killed counts too.
 pub const MAX_ATTEMPTS: i16 = 12;
-/// The longest backoff between two attempts.
+/// The longest backoff between two starts.
 pub const BACKOFF_MAX: Duration = Duration::from_mins(5);
-/// The longest backoff after the first failed attempt.
+/// The longest backoff after the first start failed.
 const BACKOFF_BASE: Duration = Duration::from_millis(500);
 
 /// The kind of a job. At most one job of a kind is queued or running for a conversation.
@@ -55,7 +55,7 @@ impl JobKind {
     }
 }
 
-/// The backoff after the `attempts`-th attempt failed. It doubles from half a second up to
+/// The backoff after the `attempts`-th start failed. It doubles from half a second up to
 /// [`BACKOFF_MAX`]. `jitter` (0 to 1) picks a point in its upper half, so that jobs which failed
 /// together do not retry together.
 pub fn backoff(attempts: i16, jitter: f64) -> Duration {

@@ -1,5 +1,6 @@
 //! Limits of requests, stored data and connections. Each is the largest allowed value, unless it
-//! says otherwise. A name ends in the unit, or is the thing that is counted.
+//! says otherwise. A name that ends in `BYTES` or `SECONDS` has that unit; the others are numbers
+//! of things.
 //!
 //! [`REQUEST_BYTES`] is applied where a request is received, by `server/src/grpc/server.rs` and
 //! `server/src/http/extractors.rs`. The limits of fields are applied when a request is parsed.
@@ -31,8 +32,8 @@ pub const CONTENT_BYTES: usize = MESSAGE_BYTES / 2 * 3;
 /// least one entry.
 pub const PAGE_CONTENT_BYTES: i64 = 4 * 1024 * 1024;
 /// Bytes of tail content that one context reads, newest first, in addition to the newest message
-/// and the newest user message. This is sixteen times the content of the largest window, and bounds
-/// the memory of one call.
+/// and the newest user message. This is sixteen times the text of the largest window (2 million
+/// tokens of about 4 bytes), and bounds the memory of one call.
 pub const CONTEXT_CONTENT_BYTES: i64 = 128 * 1024 * 1024;
 /// Bytes of one byte range of a message's text.
 pub const RANGE_BYTES: i64 = 4 * 1024 * 1024;

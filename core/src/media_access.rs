@@ -75,8 +75,8 @@ fn matches_entry(entry: &str, host: &str) -> bool {
 }
 
 /// The host of an `https` address, in lower case; None if it is no name, or if two parsers could
-/// read different hosts from the address. Users, ports, escapes, brackets, backslashes, blanks and
-/// control characters are refused.
+/// read different hosts from the address. An address with a user, port, escape or bracket before
+/// its path is refused, and one with a backslash, blank, control or non-ASCII character anywhere.
 fn host(address: &str) -> Option<String> {
     let scheme_bytes = address
         .get(..SCHEME.len())
@@ -90,7 +90,7 @@ fn host(address: &str) -> Option<String> {
     (is_plain && is_name(&rest[..end])).then(|| rest[..end].to_ascii_lowercase())
 }
 
-/// Whether it is a name of at least two labels, and not a number in any notation.
+/// Whether a host is a name of at least two labels, and not a number in any notation.
 fn is_name(host: &str) -> bool {
     let is_label = |label: &str| {
         (1..=LABEL_BYTES).contains(&label.len())
@@ -128,10 +128,7 @@ mod tests {
             "https://example.com",
             "https://example.com/a.png?size=1#x",
             "HTTPS://Img.Example.COM/a@b:c",
-            "https://xn--bcher-kva.example/ä"
-                .split('ä')
-                .next()
-                .unwrap_or_default(),
+            "https://xn--bcher-kva.example/",
             "https://1.example.com?",
         ] {
             assert!(access.allows(good), "{good}");

@@ -219,7 +219,8 @@ pub fn outline(parts: &[Part]) -> Vec<ToolMark> {
         .collect()
 }
 
-/// The text of one part. Summarizers read it, and it is counted and clipped. Empty for media.
+/// The text of one part; of a tool call its arguments; empty for media. Summarizers read it, and it
+/// is counted and clipped.
 pub fn part_text(part: &Part) -> &str {
     match part {
         Part::Text { text } | Part::ToolResult { text, .. } | Part::Reasoning { text, .. } => text,

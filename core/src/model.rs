@@ -1,4 +1,5 @@
-//! Known facts about models: context windows, and prices of cached input.
+//! Models: the operator's settings for them, and a table of known context windows and prices of
+//! cached input.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +33,7 @@ impl Prices {
         f64::from(self.write.saturating_sub(self.cached)) / f64::from(self.cached.max(1))
     }
 
-    /// These prices, with the given ones in place of its own.
+    /// These prices, with the given ones in place of their own.
     pub(crate) const fn with(self, cached: Option<u32>, write: Option<u32>) -> Self {
         Self {
             cached: if let Some(price) = cached {
@@ -76,7 +77,7 @@ pub struct Model {
 
 impl Model {
     /// This model with the window that its provider named in an error, if that is smaller than the
-    /// configured window or no window is configured.
+    /// known window or no window is known.
     #[must_use]
     pub fn with_learnt_window(self, learnt_window: Option<Tokens>) -> Self {
         let window = match (self.window, learnt_window) {
@@ -97,19 +98,21 @@ pub struct ModelSettings {
     /// The provider's name for it; None: the same name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub served_as: Option<String>,
-    /// Most output tokens of one call.
+    /// Most output tokens of one call; None: 4,096, but at most a quarter of the window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_tokens: Option<Tokens>,
-    /// Most calls in flight, over all processes.
+    /// Most calls in flight, over all processes; None: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrent_calls: Option<u32>,
-    /// Its context window, in tokens.
+    /// Its context window, in tokens; None: as in the shipped table.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window_tokens: Option<Tokens>,
-    /// Price of input read from the cache, in thousandths of plain input's price.
+    /// Price of input read from the cache, in thousandths of plain input's price; None: see
+    /// [`Models::find`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_read_price: Option<u32>,
-    /// Price of input written to the cache, in thousandths of plain input's price.
+    /// Price of input written to the cache, in thousandths of plain input's price; None: see
+    /// [`Models::find`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_write_price: Option<u32>,
 }
@@ -122,7 +125,8 @@ pub struct Models(BTreeMap<String, ModelSettings>);
 impl Models {
     /// Window and prices of a model: from the configuration's entry with exactly this name, then
     /// from the longest matching prefix in the shipped table. The table ignores a provider before
-    /// the name (`anthropic/claude-…`) and letter case.
+    /// the name (`anthropic/claude-…`) and letter case. If only one price is known, the other is
+    /// Anthropic's.
     pub fn find(&self, name: &str) -> Model {
         let known = known_model(name);
         let Some(settings) = self.0.get(name) else {

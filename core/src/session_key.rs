@@ -2,10 +2,11 @@
 //! chat's channel (Telegram, Slack …) gives.
 //!
 //! A key is `agent:{agent}:{channel}:{account}:`, followed by the first of these that the scope
-//! has: `thread:{group}:{thread}`, `group:{group}` or `direct:{sender}`. A thread without a group
-//! belongs to the direct chat of its sender: `direct:{sender}:thread:{thread}`. Channels number
-//! threads within a chat, so threads of two people may have the same id. The parts of a key are
-//! escaped, so that different chats never get the same key.
+//! has: `thread:{group}:{thread}`, `group:{group}` or `direct:{sender}`. The group of a chat whose
+//! kind is direct is ignored. A thread without a group belongs to the direct chat of its sender:
+//! `direct:{sender}:thread:{thread}`. Channels number threads within a chat, so threads of two
+//! people may have the same id. The parts of a key are escaped, so that different chats never get
+//! the same key.
 
 use std::fmt::Write as _;
 
@@ -120,7 +121,7 @@ pub enum ScopeError {
     /// The scope names no agent.
     #[error("there is no agent")]
     NoAgent,
-    /// The scope names neither a group nor a sender.
+    /// The scope names no sender, and no group or the ignored group of a direct chat.
     #[error("there is neither a group nor a sender")]
     NoGroupOrSender,
     /// The chat is a group or thread, and the scope names neither its group nor its thread.

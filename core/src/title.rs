@@ -61,9 +61,9 @@ fn one_line(text: &str) -> Option<String> {
             line.push(' ');
         }
         line.push(letter);
-        // Collects one character more than fits, so that the title's last character is complete.
-        // ASCII letters are always complete. Stopping early for them matters, because most texts
-        // are long and every append of a user message computes a title.
+        // Collects more than fits, so that the title's last character has all its combining marks.
+        // In an ASCII text, one letter more is enough. Stopping early there matters, because most
+        // texts are long and every append of a user message computes a title.
         ascii_only &= letter.is_ascii();
         if line.len() > 2 * TITLE_BYTES || (ascii_only && line.len() > TITLE_CHARACTERS) {
             break;
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_title_is_thirty_whole_characters_on_one_line() {
+    fn a_title_is_at_most_thirty_whole_characters_on_one_line() {
         assert_eq!(
             title("  How do I\r\n\tfix\u{2028} this?  "),
             "How do I fix this?"

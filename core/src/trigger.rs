@@ -72,7 +72,7 @@ impl TriggerBounds {
 impl TailState {
     /// The bounds up to the next trigger. `total` is the token count of all messages; the counts of
     /// messages up to `counted` are final. None if counts before the tail are not final, if large
-    /// messages wait for a summary, or if the next message may reach a threshold.
+    /// messages wait for a summary, or if a threshold is reached or the next message may reach it.
     pub fn trigger_bounds(&self, counted: MessageId, total: Tokens) -> Option<TriggerBounds> {
         // The count of a message before the tail changes the total, but not the tail.
         let boundary = MessageId(

@@ -23,11 +23,12 @@ pub struct Usage {
 /// Whether the provider's cache held what was expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheState {
-    /// Nothing was expected to be cached.
+    /// Fewer than 1,024 tokens were expected to be cached, which is too short a prefix to be
+    /// cached.
     NothingExpected,
     /// At least half of the expected tokens came from the cache.
     Warm,
-    /// Less than half came from the cache, although the prefix was unchanged.
+    /// Less than half of the expected tokens came from the cache.
     Cold,
 }
 

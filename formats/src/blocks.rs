@@ -157,14 +157,14 @@ fn parse_image(block: &Fields) -> Result<Option<Media>, Unreadable> {
             tokens: 0,
         }));
     }
-    let Some(bytes) = source.text("data")? else {
+    let Some(base64) = source.text("data")? else {
         return Ok(None);
     };
     let media_type = source
         .text("media_type")?
         .unwrap_or_else(|| "image/*".into());
     Ok(Some(Media {
-        uri: data_uri(&media_type, &bytes),
+        uri: data_uri(&media_type, &base64),
         media_type,
         bytes: 0,
         tokens: 0,

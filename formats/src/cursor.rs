@@ -51,6 +51,7 @@ pub(crate) enum Layout {
 pub(crate) struct Cursor<R> {
     input: BufReader<R>,
     at: Position,
+    /// The offset that is treated as the end of the file; see [`Self::end_at`].
     end: u64,
 }
 
@@ -142,8 +143,8 @@ impl<R: Read + Seek> Cursor<R> {
         Ok(is_next)
     }
 
-    /// Reads the rest of the line, without its line end. At most `most` bytes are kept, with an
-    /// escape sequence counted as one byte.
+    /// Reads the rest of the line, without its line end. A line of more than `most` bytes, with an
+    /// escape sequence counted as one byte, is skipped as [`Scanned::TooLong`].
     pub(crate) fn read_line(&mut self, most: usize) -> io::Result<Scanned> {
         let mut buffer = BoundedBytes::new(most);
         if self.peek()?.is_none() {
@@ -170,8 +171,8 @@ impl<R: Read + Seek> Cursor<R> {
         self.read_line(0)
     }
 
-    /// Skips blanks and reads the next JSON value by its brackets and quotes. At most `most` bytes
-    /// are kept.
+    /// Skips blanks and reads the next JSON value by its brackets and quotes. A value of more than
+    /// `most` bytes is skipped as [`Scanned::TooLong`].
     pub(crate) fn read_value(&mut self, most: usize) -> io::Result<Scanned> {
         if matches!(
             self.peek_non_blank()?,
@@ -199,7 +200,7 @@ impl<R: Read + Seek> Cursor<R> {
         }
     }
 
-    /// Skips the next JSON value. For a value of any length this returns empty bytes.
+    /// Skips the next JSON value. For a complete value of any length this returns empty bytes.
     pub(crate) fn skip_value(&mut self) -> io::Result<Scanned> {
         Ok(match self.read_value(0)? {
             Scanned::TooLong => Scanned::Bytes(Vec::new()),

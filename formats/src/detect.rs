@@ -67,6 +67,7 @@ struct Detector {
 }
 
 impl Detector {
+    /// Whether more messages are to be examined.
     const fn is_undecided(&self) -> bool {
         !matches!(self.guess, Some(Guess::Certain(_))) && self.samples < MAX_SAMPLES
     }
@@ -149,7 +150,7 @@ impl Detector {
     }
 }
 
-/// The format of a line or message, by its field names.
+/// The format of a line or message, by its type and its field names.
 fn format_of_record(record: &Fields) -> Option<Guess> {
     let kind = record.text("type").ok().flatten().unwrap_or_default();
     let has = |name: &str| record.0.contains_key(name);

@@ -140,7 +140,7 @@ impl<'a> Emitter<'a> {
             let whole = extra.clone().apply(native.clone());
             return self.emit_message(
                 location,
-                whole.unwrap_or_else(|_| extra.apply_labels(native)),
+                whole.unwrap_or_else(|_| extra.apply_metadata(native)),
             );
         }
         match extra.apply(native) {

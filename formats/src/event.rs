@@ -34,9 +34,9 @@ pub struct Summary {
     pub text: String,
     /// The model that wrote it; empty: the file does not say.
     pub model: String,
-    /// Tokens before the compaction, as counted by the other system.
+    /// Tokens before the compaction, as counted by the other system; None: the file does not say.
     pub tokens_before: Option<u64>,
-    /// Tokens after the compaction, as counted by the other system.
+    /// Tokens after the compaction, as counted by the other system; None: the file does not say.
     pub tokens_after: Option<u64>,
 }
 

@@ -1,5 +1,6 @@
-//! Tolerant JSON parsing. Values are parsed one level at a time, so that nesting depth is limited
-//! and numbers and key order stay as written. Invalid UTF-8 and lone surrogates are replaced.
+//! Tolerant JSON parsing. Values are parsed one level at a time. What is below that level stays raw
+//! text, with numbers and key order as written. Invalid UTF-8 and lone surrogates are replaced.
+//! Values that are nested deeper than 128 levels are refused.
 
 use std::collections::BTreeMap;
 

@@ -85,7 +85,7 @@ impl MessageExtra {
 
     /// The native message with the stored metadata. Used if native parts that [`Self::apply`] needs
     /// are missing.
-    pub(crate) fn apply_labels(self, native: Message) -> Message {
+    pub(crate) fn apply_metadata(self, native: Message) -> Message {
         Message {
             metadata: self.metadata,
             ..native

@@ -9,7 +9,7 @@ use anneal_store::Verdict;
 pub enum CallEnd<'a> {
     /// The model has answered.
     Answered,
-    /// The model has failed.
+    /// The call has failed, or its answer cannot be used.
     Failed(&'a CallFailure),
     /// The call was ended before its answer, or its answer was lost, for a reason outside of the
     /// model. Breakers do not count it.
@@ -58,6 +58,7 @@ mod tests {
 
     const PURPOSES: [CallPurpose; 2] = [CallPurpose::Turn, CallPurpose::Summary];
 
+    /// The verdict on a turn, and the verdict on a summary.
     fn verdicts(end: CallEnd<'_>) -> [Verdict; 2] {
         PURPOSES.map(|purpose| end.verdict(purpose))
     }
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_context_that_is_too_long_and_an_abandoned_call_are_not_counted() {
+    fn an_answer_counts_but_a_context_that_is_too_long_and_an_abandoned_call_do_not() {
         let overflow = CallFailure::Overflow {
             window: None,
             prompt: None,

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::call_end::CallEnd;
 
-/// Records a call's metrics when it is dropped, also when the call is abandoned.
+/// A guard that records a call's metrics when the guard is dropped, also if the call is abandoned.
 pub(crate) struct CallMetrics<'a> {
     model: &'a str,
     started: Instant,

@@ -79,7 +79,8 @@ pub struct AdmittedCall<'a> {
 }
 
 impl<'a> AdmittedCall<'a> {
-    /// Borrows the lease and the provider calls that are made under it, each by itself.
+    /// Borrows the lease and the provider calls separately, so that the caller can renew the lease
+    /// while it makes a call.
     pub const fn split(&mut self) -> (CallLease<'_>, &mut ProviderCalls<'a>) {
         let lease = CallLease {
             store: self.gateway.store,

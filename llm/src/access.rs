@@ -35,7 +35,7 @@ impl Default for ModelAccess {
 }
 
 impl ModelAccess {
-    /// The limits of a model's calls.
+    /// The limits of a model's calls. A tenant's share is rounded up to whole calls, at least one.
     pub fn limits(&self, model: &Model) -> CallLimits {
         let share = |calls: u32| {
             let share = (u64::from(calls) * u64::from(self.tenant_share_percent))

@@ -61,7 +61,7 @@ impl Purpose {
 pub struct Quote<'a> {
     /// Id of the message.
     pub message_id: MessageId,
-    /// Its text; clipped in the middle if it is too long for the target.
+    /// Its whole text. The summary clips it in the middle if it is too long for the target.
     pub text: &'a str,
 }
 
@@ -139,7 +139,8 @@ impl SummaryAsk<'_> {
     }
 
     /// Tokens of everything that the summary replaces. Counting stops above `limit`, so a result
-    /// above it is a lower bound.
+    /// above it is a lower bound. So is the count of a long text: it is counted in parts, and a few
+    /// tokens are subtracted for each cut.
     pub fn source_tokens(&self, limit: Tokens) -> Tokens {
         let mut sum = Tokens::ZERO;
         for text in self.all_texts() {
@@ -223,15 +224,16 @@ pub enum SummaryFailure {
     /// The summary would not be shorter than its source.
     #[error("summary is not shorter than its source")]
     NotShorter,
-    /// The summary exceeds its target.
+    /// The summary, or a part of it, exceeds its target.
     #[error("summary has {tokens} tokens, its target is {target}")]
     OverTarget {
         /// Its tokens; a lower bound for an answer that was too long to be parsed.
         tokens: Tokens,
-        /// [`SummaryAsk::target`].
+        /// The text's own target: that of the summary ([`SummaryAsk::target`]), of the model's
+        /// text without the quoted words, or of a part.
         target: Tokens,
     },
-    /// The target is too small for any text.
+    /// The target is too small for a useful text, or for the quoted words and a text.
     #[error("nothing fits into {0} tokens")]
     TargetTooSmall(Tokens),
     /// A gate (a check in `model_summary/gates/`) refused the text. It must not be stored as a

@@ -87,8 +87,8 @@ impl Account {
         file.uid() == self.uid
     }
 
-    /// Whether this user may enter all folders on the way to `path`, including `path` if it is a
-    /// folder. True if PostgreSQL runs as the current user.
+    /// Whether this user may enter the folder `path` and all folders on the way to it. False if it
+    /// does not exist. Always true if PostgreSQL runs as the current user.
     pub(crate) fn can_enter(&self, path: &Path) -> bool {
         let Some(other) = &self.other else {
             return true;

@@ -30,7 +30,8 @@ pub struct Binaries {
 
 impl Binaries {
     /// The programs in `wanted` if given (callers pass ANNEAL_PG_BIN), otherwise the first found in
-    /// `PATH`, then in the folders of Debian, Homebrew, RPM and Postgres.app, newest version first.
+    /// `PATH`, then in the folder that `pg_config` reports, then in the folders of Debian,
+    /// Homebrew, RPM and Postgres.app, newest version first.
     pub fn find(wanted: Option<&Path>) -> Result<Binaries> {
         if let Some(folder) = wanted {
             let missing = || LocalPostgresError::NoBinaries {

@@ -44,9 +44,9 @@ impl Folder {
         Folder(path)
     }
 
-    /// Creates the folder with access for the account only. If the account cannot enter it, creates
-    /// a replacement under [`FALLBACK_CLUSTERS`]. An error if the folder holds files that this
-    /// crate did not create.
+    /// Creates the folder with access for the account only. If the account cannot enter the folder
+    /// above it, creates a replacement under [`FALLBACK_CLUSTERS`]. An error if the folder holds
+    /// files that this crate did not create.
     pub(crate) fn open(wanted: &Path, account: &Account) -> Result<Folder> {
         if let Some(parent) = wanted.parent() {
             fs::create_dir_all(parent).on("create", parent)?;
@@ -254,6 +254,7 @@ impl Folder {
     }
 
     /// Removes the folder. Renames it first, so that no other process sees a partly removed folder.
+    /// A failure is only logged.
     pub(crate) fn remove(self) {
         let mut aside = self.0.clone().into_os_string();
         aside.push(format!(".removed-{}", std::process::id()));

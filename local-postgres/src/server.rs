@@ -31,7 +31,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// A durable server on any free port.
+    /// A durable server on any free port, or on that of its last start.
     pub fn new(folder: impl Into<PathBuf>, binaries: Binaries) -> Settings {
         Settings {
             folder: folder.into(),

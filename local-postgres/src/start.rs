@@ -62,8 +62,8 @@ fn adopt_or_start(settings: &Settings) -> Result<LocalPostgres> {
     server_handle(&folder, settings, postmaster, false)
 }
 
-/// The server of the folder, if it accepts connections. An error if the folder has another
-/// durability, version or port than wanted.
+/// The server of the folder, if it accepts connections. Registers this process as an owner of a
+/// test cluster. An error if the folder has another durability, version or port than wanted.
 fn adopt(folder: &Folder, settings: &Settings) -> Result<Option<LocalPostgres>> {
     let Some(holds) = folder
         .read("data/PG_VERSION")

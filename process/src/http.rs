@@ -62,7 +62,8 @@ impl Readiness {
         before != self.is_ready()
     }
 
-    /// Makes the process not ready, because it is stopping.
+    /// Makes the process not ready, because it is stopping. It stays so if no check succeeds after
+    /// this.
     pub fn stop(&self) {
         self.ready.store(false, Ordering::Release);
         self.failures
@@ -219,7 +220,10 @@ mod tests {
     #[test]
     fn three_failures_in_a_row_end_readiness_and_one_success_restores_it() {
         let readiness = Readiness::default();
-        assert!(readiness.record(true));
+        assert!(
+            readiness.record(true),
+            "a process is not ready before the first check"
+        );
         assert!(!readiness.record(false));
         assert!(!readiness.record(false));
         assert!(readiness.record(false), "the third failure in a row");
@@ -237,6 +241,7 @@ mod tests {
         let router = Router::new().route("/healthz", get(|| async { "ok" }));
         let stop = CancellationToken::new();
         let serving = tokio::spawn(serve(listener, router, stop.clone()));
+        // Each client sends part of a request, or nothing, and then waits for the connection's end.
         let silent = [
             "",
             "GET /healthz HT",

@@ -330,6 +330,7 @@ mod tests {
             messages: vec![message; 5],
             ..Default::default()
         };
+        // Of each of five messages: itself, a label, and two parts with three media each.
         assert_eq!(counted(&request), Ok(5 * (1 + 1 + 2 * (1 + 3))));
     }
 

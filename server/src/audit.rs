@@ -26,7 +26,7 @@ const MAX_SOURCES: u64 = 10_000;
 enum Source {
     RefusedCredentials,
     /// The calls of one RPC by one tenant. Each RPC is counted separately, so that a flood of one
-    /// RPC does not suppress the line of a deletion.
+    /// RPC does not push out the line of a deletion.
     Calls(TenantId, &'static str),
 }
 
@@ -36,7 +36,7 @@ struct LineCounter {
     /// When the current second began. None: nothing was written yet.
     began: Option<Instant>,
     lines: u32,
-    /// Lines suppressed since the last one that was written.
+    /// Lines left out since the last one that was written, because the second was full.
     left_out: u64,
 }
 
@@ -49,8 +49,8 @@ static COUNTERS: LazyLock<Cache<Source, Arc<Mutex<LineCounter>>>> = LazyLock::ne
 });
 
 impl LineCounter {
-    /// Counts a line. Returns how many lines were suppressed before it, or None if it is to be
-    /// suppressed itself.
+    /// Counts a line. Returns how many lines were left out before it, or None if it is to be left
+    /// out itself.
     fn take_line(&mut self, now: Instant) -> Option<u64> {
         if self
             .began
@@ -67,8 +67,8 @@ impl LineCounter {
     }
 }
 
-/// Counts the next line of this source. Returns how many were suppressed before it, or None if it
-/// is to be suppressed itself.
+/// Counts the next line of this source. Returns how many were left out before it, or None if it is
+/// to be left out itself.
 fn count_line(source: Source) -> Option<u64> {
     let counter = COUNTERS.get_with(source, Arc::default);
     let left_out = counter
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_is_suppressed_and_the_next_line_says_how_many_were_left_out() {
+    fn lines_of_a_flood_are_left_out_and_the_next_line_says_how_many() {
         let (mut counter, now) = (LineCounter::default(), Instant::now());
         let written = (0..1_000)
             .filter(|_| counter.take_line(now).is_some())

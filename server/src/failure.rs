@@ -25,7 +25,8 @@ pub(crate) enum Failure {
         field: TruncatedText,
         description: TruncatedText,
     },
-    /// The request is not a valid protobuf message of its type.
+    /// The request is not a valid protobuf message of its type, or its body comes in too many
+    /// pieces.
     #[error("the request cannot be decoded: {0}")]
     Malformed(TruncatedText),
     /// The caller could not be authenticated.
@@ -40,7 +41,8 @@ pub(crate) enum Failure {
     /// The context cannot be reduced to its budget.
     #[error(transparent)]
     Budget(#[from] BudgetTooSmall),
-    /// The configuration has no model of this name, or the model has no provider.
+    /// The configuration has no model of this name, or the model has no provider. `model` is empty
+    /// if neither the call, the conversation nor the settings name one.
     #[error("{}", if .model.as_str().is_empty() { "no model is configured for this call".to_owned() } else { format!("the model {} cannot be called: it is not in the server's configuration, or names no provider", .model) })]
     ModelNotConfigured { model: TruncatedText },
     /// The message refers to a media address that may not be sent to the model's provider.
@@ -71,7 +73,7 @@ pub(crate) enum Failure {
     /// process was suspended, or was cut off from the database.
     #[error("the turn was interrupted")]
     TurnLost,
-    /// This process stops before the turn could finish.
+    /// This process stops, and the time that its running turns get to finish is over.
     #[error("the server is stopping")]
     Stopping,
     /// The provider closed its stream while the answer waited for a slow reader.
@@ -87,8 +89,9 @@ pub(crate) enum Failure {
     /// The reader of a watch took no event for too long. `position` is where it can resume.
     #[error("the reader of this watch has taken no event for too long")]
     WatcherTooSlow { position: String },
-    /// This process stops. The watch can resume at another server.
-    #[error("the server is stopping; resume the watch at another one")]
+    /// This process stops: it refuses a new HTTP request, or ends a watch or a turn that has waited
+    /// for another one. Another server can go on with them.
+    #[error("the server is stopping; use another one, where a watch can be resumed")]
     ServerStopping,
     /// A concurrency or memory limit of this process is reached.
     #[error("too many calls are under way")]

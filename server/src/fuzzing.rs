@@ -142,8 +142,8 @@ impl ServerWithoutDatabase {
         }
     }
 
-    /// Calls the RPC at this path with these messages. Returns its refusal, or None if no refusal
-    /// was found in the frames that were read.
+    /// Calls the RPC at this path with these messages. Returns its refusal. None: the frames that
+    /// were read hold no refusal, or `path` is no path of a request.
     pub async fn call(&self, path: &str, messages: &[&[u8]]) -> Option<Refusal> {
         let framed = messages.iter().flat_map(|message| {
             let length = u32::try_from(message.len()).unwrap_or(u32::MAX);

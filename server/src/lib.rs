@@ -12,7 +12,7 @@
 //! - `settings/`: the settings of all of them; `cors_origins.rs`: one that needs parsing;
 //!   `reloaded_files.rs`: values from files that may change
 //! - `run.rs`: start and stop; `listeners.rs`: binds the addresses; `server_error.rs`: why the
-//!   server did not start
+//!   server did not start, or failed
 //! - `failure.rs`, `reason.rs`: why a call failed; `truncated_text.rs`: texts in errors
 //! - `audit.rs`: the audit log; `poll_watchdog.rs`: polls that block an async thread
 //! - `fuzzing.rs`: what fuzz targets call

@@ -1,5 +1,6 @@
-//! Binds the server's addresses and sets up authentication and TLS. Refuses to serve other hosts
-//! without credentials and TLS, unless `server.insecure` is set.
+//! Binds the server's addresses and sets up authentication and TLS. Unless `server.insecure` is
+//! set, refuses to serve other hosts without credentials and TLS, and to serve anybody with TLS but
+//! without credentials.
 
 use std::net::SocketAddr;
 
@@ -88,7 +89,8 @@ fn bind(address: SocketAddr) -> Result<TcpListener, ServerError> {
 }
 
 /// Refuses an address that is not loopback if credentials or TLS are missing, and TLS without
-/// credentials on any address. With `server.insecure` it only logs a warning.
+/// credentials on any address. With `server.insecure` it only logs a warning. The address of the
+/// probes is not checked: they need neither.
 fn check_protection(
     settings: &ServerSettings,
     has_tls: bool,

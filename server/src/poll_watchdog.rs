@@ -1,6 +1,6 @@
-//! Measures how long single polls occupy an async thread. Each of these threads serves many calls,
-//! so a long computation in one call delays the others. Polls longer than [`MAX_POLL_TIME`] are
-//! counted and logged.
+//! Measures how much processor time single polls take on an async thread. Each of these threads
+//! serves many calls, so a long computation in one call delays the others. Polls longer than
+//! [`MAX_POLL_TIME`] are counted and logged.
 
 use std::{
     pin::Pin,

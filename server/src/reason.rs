@@ -127,8 +127,10 @@ impl Reason {
         }
     }
 
-    /// How long a caller should wait before it retries. None: a retry would not help, or the wait
-    /// depends on the failure (`grpc/status.rs`).
+    /// How long a caller should wait before it retries. None, for one of three reasons:
+    /// - a retry would not help;
+    /// - the wait depends on the failure (`grpc/status.rs`), as with a rate;
+    /// - the server cannot know: after `DeadlineExceeded` a retry may help or not.
     pub(crate) const fn retry_after(self) -> Option<Duration> {
         match self {
             Self::TransactionConflict => Some(Duration::from_millis(20)),

@@ -28,8 +28,8 @@ type Parse<T> = dyn Fn(&[Vec<u8>]) -> Result<T, String> + Send + Sync;
 pub(crate) struct ReloadedFiles<T> {
     paths: Vec<PathBuf>,
     parse: Box<Parse<T>>,
-    /// The contents at the last check, even if they could not be parsed, so that the same contents
-    /// are reported only once.
+    /// The contents when the files could last be read, even if they could not be parsed, so that
+    /// the same contents are reported only once.
     last_read: Mutex<Vec<Vec<u8>>>,
     current: RwLock<Arc<T>>,
 }
@@ -81,6 +81,7 @@ impl<T: Send + Sync> ReloadedFiles<T> {
                 );
                 return;
             }
+            // Cannot happen: `read_all` parses nothing.
             Err(ReloadError::Content(_)) => return,
         };
         let mut last_read = self

@@ -224,8 +224,8 @@ impl RpcCall {
         Ok(response)
     }
 
-    /// Waits until the caller's credential becomes invalid, and returns the failure for that. For
-    /// calls that run long.
+    /// Waits until the caller's credential becomes invalid, and returns the failure for that. Never
+    /// returns if callers need no credential. For calls that run long.
     pub(crate) async fn wait_for_credential_end(&self) -> Failure {
         match &self.proof {
             Some(proof) => proof.wait_until_invalid().await,

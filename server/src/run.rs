@@ -76,8 +76,8 @@ pub async fn serve(
     );
     let health = report_not_serving().await;
     let readiness = Readiness::default();
-    // Runs until the last call has ended: reloads, watches and job notifications go on while the
-    // server drains.
+    // Cancelled when the last gRPC call and the last turn have ended: reloads, watches and job
+    // notifications go on while the server drains.
     let background = CancellationToken::new();
     tokio::spawn(watch_database(
         store.clone(),
@@ -86,6 +86,7 @@ pub async fn serve(
         stop.clone(),
     ));
     spawn_background_tasks(&background, auth.clone(), tls, &state, store);
+    // One task for both listeners: they share the limit.
     let stall = Duration::from_secs(u64::from(limits.stall_seconds));
     tokio::spawn(
         background

@@ -48,10 +48,13 @@ pub struct ServerState {
     pub(crate) turn_content_budget: ContentBudget,
     /// Sizes of the long contexts that were read last.
     pub(crate) context_sizes: ContextSizes,
+    /// Calls other than turns and watches.
     pub(crate) call_limit: ConcurrencyLimit,
+    /// Turns over gRPC and HTTP.
     pub(crate) turn_limit: ConcurrencyLimit,
     /// Readers of turns over HTTP. A turn may have several.
     pub(crate) reader_limit: ConcurrencyLimit,
+    /// Calls of AppendLargeMessage, which `call_limit` counts, too.
     pub(crate) large_append_limit: ConcurrencyLimit,
 }
 

@@ -52,6 +52,7 @@ mod tests {
         }
         for character in ["x", "é", "冷", "🦀"] {
             for count in [MAX_TEXT_BYTES + 1, 4_000_000] {
+                // The ellipsis has 3 bytes, and at most 3 more are lost at a character boundary.
                 let cut = TruncatedText::new(character.repeat(count));
                 assert!(
                     (MAX_TEXT_BYTES - 6..=MAX_TEXT_BYTES).contains(&cut.as_str().len()),

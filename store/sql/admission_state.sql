@@ -3,7 +3,9 @@
 -- tenant and of the conversation. The caller has locked the model's row. "has_neighbors" says
 -- whether there are other tenants. The default tenant ($4) always exists, and counts only once it
 -- has called a model. Each `exists` reads one or two index entries. One condition for all tenants
--- together would make PostgreSQL hash the whole table ai_model_spend.
+-- together would make PostgreSQL hash the whole table ai_model_spend. "tenant_tokens" are the
+-- tokens that the tenant has used and reserved today, "day_left" are the seconds until the next day
+-- (UTC).
 select
     calls.under_way as "under_way!", calls.tenant_under_way as "tenant_under_way!",
     (

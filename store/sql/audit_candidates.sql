@@ -1,5 +1,6 @@
 -- Conversations to audit: of each tenant ($1), at most $2 conversations that had a message within
--- $3 hours, latest activity first. The index for lists of conversations has this order.
+-- $3 hours, or were created within them. The latest activity comes first, as in the index for lists
+-- of conversations; listed_ts is the column of that index.
 select c.tenant_id as "tenant_id!", c.conversation_id as "conversation_id!"
 from unnest($1::uuid[]) as t (tenant_id)
 cross join lateral (

@@ -1,7 +1,7 @@
 -- The message after which an audit begins, so that it checks at most the newest $3 messages with at
 -- most $4 bytes of content, and in any case the newest one. 0: it checks all messages. Messages of
--- older versions have no content_bytes. Their size in the table is used, which is known without
--- reading the content.
+-- older versions have no content_bytes. Their size in the table or the length of their text is used
+-- instead, whichever is more: both are known without reading the content.
 select coalesce(min(message_id) - 1, 0) as "after!"
 from (
     select message_id, row_number() over newest as place,

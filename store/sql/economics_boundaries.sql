@@ -1,5 +1,6 @@
 -- The newest 10,000 checkpoints and the newest 10,000 separators of a conversation, in no order, to
--- compute its past calls. "read" and "written" are the tokens that the summary took.
+-- compute its past calls. "summary" are the tokens of the checkpoint's summary; null: the row is a
+-- separator. "read" and "written" are the tokens that models read and wrote to make the summary.
 (
     select last_message_id as "after!", token_usage as "summary?", input_tokens as "read!", output_tokens as "written!",
         (extract(epoch from created_ts) * 1000000)::bigint as "at_us!"

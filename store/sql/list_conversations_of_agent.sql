@@ -2,9 +2,12 @@
 -- $3: the status, $4: the beginning of the title; null: any. $5, $6: the position after which the
 -- page starts. $7: the number of entries.
 -- The index orders conversations by listed_ts, which is last_activity_ts or up to $8 seconds before
--- it. `page_end` is where the page would end if it had that order. The page's real entries have a
--- listed_ts at most $8 seconds before that: not before `reach`. The limit 501 (the largest page and
--- one more row) is a constant, so that every plan walks the index.
+-- it. `page_end` is the listed_ts of conversation number $7 in the order of the index. The
+-- conversations up to that one would fill the page, and were active at `page_end` or later, because
+-- listed_ts is never after the activity. So no entry of the page, which is in the order of
+-- activity, was last active before `page_end`. Each entry's listed_ts is at most $8 seconds before
+-- its activity: not before `reach`. The limit 501 (the largest page and one more row) is a
+-- constant, so that every plan walks the index.
 with place as (
     select coalesce(timestamptz 'epoch' + $5::bigint * interval '1 microsecond', timestamptz 'infinity') as activity,
         coalesce($6, uuid 'ffffffff-ffff-ffff-ffff-ffffffffffff') as conversation_id

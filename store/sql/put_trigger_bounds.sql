@@ -1,8 +1,10 @@
 -- Stores the trigger bounds of locked conversations ($1: tenants, $2: conversations). No trigger is
 -- reached while the newest message is before $3, all messages have less than $4 tokens together,
 -- and no newly counted message has more than $5 tokens. Null in $3: there are no bounds. $6: the
--- model on whose context window the bounds depend. $7: that window. $8: the fingerprint of the
--- settings.
+-- model on whose context window the bounds depend; null: they depend on none. $7: that window, as
+-- the model's provider has reported it. $8: the fingerprint of the settings under which the bounds
+-- were computed. The trigger bounds are the columns that begin with quiet_: the conversation is
+-- quiet, which means that no trigger is reached, while it is within them.
 update ai_conversation as c
 set quiet_message_id = new.quiet_message_id,
     quiet_token_total = new.quiet_token_total,

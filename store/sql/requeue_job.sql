@@ -1,6 +1,7 @@
 -- Makes a dead job wait again, or a waiting one due now. Returns no row if there is neither. The
 -- lock on the conversation's row keeps it from being deleted meanwhile, which would leave the job
--- behind.
+-- behind. A running job counts as a waiting one here: it gets a higher generation, so that it runs
+-- once more.
 with conversation as materialized (
     select tenant_id, conversation_id from ai_conversation
     where tenant_id = $1

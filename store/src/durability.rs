@@ -18,7 +18,7 @@ pub struct NonDurableSetting {
 }
 
 impl NonDurableSetting {
-    /// Tells the operator how to change the setting.
+    /// What the operator has to do to make the setting durable.
     pub fn remedy(&self) -> String {
         let setting = &self.setting;
         match self.source.as_str() {
@@ -40,7 +40,8 @@ impl fmt::Display for NonDurableSetting {
     }
 }
 
-/// Row-level security does not apply to this store's sessions.
+/// This store's sessions do not have the configured role, or row-level security does not apply to
+/// it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowSecurityInactive {
     /// The role that the sessions have.
@@ -49,7 +50,7 @@ pub struct RowSecurityInactive {
 
 impl Store {
     /// Checks that sessions have the configured role and that row-level security applies to it.
-    /// None: it does, or no role is configured.
+    /// None: both are so, or no role is configured.
     pub async fn check_row_security(&self) -> Result<Option<RowSecurityInactive>, StoreError> {
         if self.settings.role.is_empty() {
             return Ok(None);

@@ -38,7 +38,7 @@ pub enum StoreError {
     /// The `request_id` was used for a different request.
     #[error("request id was used for another request")]
     RequestIdReused,
-    /// The conversation has a newer message than the caller expected.
+    /// The conversation's newest message is not the one that the caller expected.
     #[error("the newest message is {actual}, not {expected}")]
     NotTheNewest {
         /// The newest message that the caller expected.
@@ -61,13 +61,15 @@ pub enum StoreError {
     /// Two transactions were in conflict; a retry can succeed.
     #[error("two transactions were in conflict")]
     Conflict(#[source] Cause),
-    /// Every connection of the pool was in use for too long.
+    /// Every connection of the pool, or every permit to lock a model's row, was in use for too
+    /// long.
     #[error("no free connection")]
     Busy,
     /// The tenant's share of the pool's connections was in use for too long.
     #[error("the tenant's share of the connections is in use")]
     ShareInUse,
-    /// The database cannot be reached, or is shutting down; a retry can succeed.
+    /// The database cannot be reached, or cannot work now (it stops or starts, is read-only, or
+    /// lacks memory, disk space or connections); a retry can succeed.
     #[error("database unavailable")]
     Unavailable(#[source] Cause),
     /// The database has not answered within the store's deadline; a retry can succeed. The
@@ -148,7 +150,8 @@ impl From<sqlx::Error> for StoreError {
         match code.as_str() {
             // A serialization failure, a deadlock, a lock timeout.
             "40001" | "40P01" | "55P03" => Self::Conflict(error.into()),
-            // The statement was cancelled, because it took too long.
+            // The statement was cancelled, because it took too long or because an operator
+            // cancelled it.
             "57014" => Self::StatementTimeout(error.into()),
             // - 25006: read-only, because a standby answers.
             // - 25P03: idle in a transaction for too long, because this process was suspended.
@@ -170,10 +173,12 @@ pub enum MigrationsError {
     /// The database cannot be reached, or refused a statement.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A migration failed and was rolled back.
+    /// A migration failed and was rolled back, or its text has changed since it was applied (the
+    /// source says which).
     #[error("a migration failed and was rolled back")]
     Failed(#[from] MigrateError),
-    /// Another migrator, or a lock on a table, blocked the run for too long.
+    /// Another migrator held the lock of migrators for too long, perhaps because a long transaction
+    /// blocks that migrator.
     #[error("gave up after {0:?}: another migrator or a long transaction holds a lock")]
     TimedOut(Duration),
     /// A table has the name of one of anneal's tables, but is neither that table nor one of an
@@ -199,7 +204,8 @@ pub enum MigrationsError {
 }
 
 impl MigrationsError {
-    /// Whether a lock of another session was the cause, so that another try can succeed.
+    /// Whether another session was in the way (with a lock, or in a deadlock), so that another try
+    /// can succeed.
     pub(crate) fn is_lock_timeout(&self) -> bool {
         let source = match self {
             Self::Store(StoreError::Conflict(_)) => return true,

@@ -1,5 +1,7 @@
-//! Idempotency of changes other than append, and of appends of which no message is kept: the answer
-//! to each `request_id` of a conversation. It is stored as long as the conversation exists.
+//! Stores the answers to requests that a client may send again: updates of a conversation,
+//! separators, imported checkpoints, and appends of which no message is kept. An answer is stored
+//! under its `request_id` as long as the conversation exists. Other requests with an id are
+//! recognized by the rows that they store.
 
 use anneal_core::{
     caller::{Caller, ConversationId},

@@ -3,7 +3,8 @@
 //! except in statements of the queue, which serves all tenants.
 //!
 //! - `connection`: pools, deadlines, row-level security, repairs after the clock was set back.
-//! - `conversations`, `messages`, `checkpoints`, `sessions`, `tenants`: the tables of these names.
+//! - `conversations`, `messages`, `checkpoints`, `sessions`: the rows of these kinds.
+//! - `tenants`: tenants, their API keys, and how much they have stored.
 //! - `triggers`: what decides whether a conversation's jobs are due.
 //! - `summary_spec`: a summary, of one message or of a checkpoint, and how it was made.
 //! - `partial_summaries`: finished parts of summaries that need several model calls.
@@ -89,13 +90,14 @@ use policy_defaults::PolicyDefaults;
 #[derive(Clone)]
 pub struct Store {
     writes: Pool,
-    /// For batched appends only. A batch waits for locked conversations; it must not occupy the
-    /// connections of `writes`.
+    /// For batched appends only, one connection per batch worker. They count in no tenant's share,
+    /// so they must not take the connections of `writes`, which are shared among tenants.
     shared_writes: Pool,
     reads: Pool,
     jobs: Pool,
-    /// For looking up credentials. A lookup must not wait for other calls: its tenant is not known
-    /// yet, so no tenant's share limits it.
+    /// For looking up credentials. The tenant of a lookup is not known yet, so no tenant's share
+    /// can limit lookups. With a pool of their own they neither wait for other calls nor delay
+    /// them.
     system: Pool,
     /// For the readiness probe only. Otherwise the database would look unreachable while the other
     /// pools are busy.

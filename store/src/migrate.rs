@@ -11,7 +11,7 @@ use sqlx::{
 use tracing::{info, warn};
 
 use crate::{
-    connection::{BoundedConnection, Pooling, StoreSettings, connect_as_owner},
+    connection::{BoundedConnection, Pooling, StoreSettings, connect_as_login},
     error::MigrationsError,
     failpoint,
     legacy::{self, LegacyCounts, LegacyProgress},
@@ -55,23 +55,24 @@ pub struct Migrations {
 }
 
 impl Migrations {
-    /// Connects as the owner of the database, with sessions that keep their state. So there must be
-    /// no transaction pooler between this process and the database.
+    /// Connects as the login of the URL, which must own the tables if migrations are to be run. The
+    /// session keeps its state, so there must be no transaction pooler between this process and the
+    /// database.
     pub async fn connect(settings: &StoreSettings) -> Result<Self, MigrationsError> {
         let settings = StoreSettings {
             pooling: Pooling::Session,
             ..settings.clone()
         };
         Ok(Self {
-            db: BoundedConnection::new(connect_as_owner(&settings).await?),
+            db: BoundedConnection::new(connect_as_login(&settings).await?),
             watch: Box::new(|_| ()),
         })
     }
 
-    /// Connects as a server or worker with these settings does, possibly through a transaction
-    /// pooler. For listing pending migrations only.
+    /// Connects with the login and the pooler with which a server or worker connects, but does not
+    /// switch to the role of its sessions. For listing pending migrations only.
     pub async fn connect_as_process(settings: &StoreSettings) -> Result<Self, MigrationsError> {
-        let mut db = BoundedConnection::new(connect_as_owner(settings).await?);
+        let mut db = BoundedConnection::new(connect_as_login(settings).await?);
         if settings.pooling == Pooling::Transaction {
             // Behind a transaction pooler a session is ours for one transaction, and may contain
             // prepared statements of other clients.
@@ -140,8 +141,8 @@ impl Migrations {
             tokio::time::sleep(RETRY_PAUSE).await;
         }
         let outcome = self.run_under_lock(started, max_wait).await;
-        // The lock ends with this session at the latest. Its release must not hide the outcome of
-        // the run.
+        // The lock ends with this session at the latest. An error of its release must not hide the
+        // outcome of the run.
         if let Err(error) = sqlx::query("select pg_advisory_unlock($1)")
             .bind(LOCK)
             .execute(&mut self.db)

@@ -47,7 +47,8 @@ impl Store {
         }))
     }
 
-    /// Stores a finished part. Stores nothing if the conversation has been deleted.
+    /// Stores a finished part. Stores nothing if the conversation has been deleted, or if the part
+    /// is stored already.
     pub async fn store_partial_summary(
         &self,
         job: &ClaimedJob,

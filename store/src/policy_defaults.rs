@@ -1,6 +1,6 @@
 //! The server's `[session]` settings, which conversations override key by key. They are kept in two
-//! forms: as a type for decisions in Rust, and as JSON for statements that decide themselves which
-//! messages are cool.
+//! forms: as a type for decisions in Rust, and as JSON for statements that apply the settings
+//! themselves, for example to find the messages that are cool.
 
 use anneal_core::policy::{Policy, PolicyOverrides, SessionSettings};
 

@@ -59,7 +59,8 @@ pub(crate) const fn trigger_code(trigger: Option<Trigger>) -> i16 {
     }
 }
 
-/// The trigger stored as `code`. None: the checkpoint was imported.
+/// The trigger stored as `code`. None: the checkpoint was imported. An unknown code counts as a
+/// manual trigger.
 pub(crate) const fn trigger(code: i16) -> Option<Trigger> {
     match code {
         1 => Some(Trigger::Tokens),
@@ -69,7 +70,7 @@ pub(crate) const fn trigger(code: i16) -> Option<Trigger> {
     }
 }
 
-/// Tokens from a column.
+/// Tokens from a column; a negative value counts as zero.
 pub(crate) fn tokens(column: i64) -> Tokens {
     Tokens::new(u64::try_from(column).unwrap_or(0))
 }
@@ -90,7 +91,8 @@ pub(crate) fn breaker(failures: i32, open_seconds: Option<f64>) -> Breaker {
     }
 }
 
-/// A time that is left, in seconds; None if nothing is left.
+/// A time that is left, from seconds. None: there is no such time, nothing of it is left, or it is
+/// too long for a [`Duration`].
 pub(crate) fn time_left(left: Option<f64>) -> Option<Duration> {
     left.filter(|left| *left > 0.0)
         .and_then(|left| Duration::try_from_secs_f64(left).ok())

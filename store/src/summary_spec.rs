@@ -32,7 +32,8 @@ pub struct SummarySpec {
     pub duration_ms: i64,
 }
 
-/// The model calls and tokens that a summary or a turn took, by the providers' count.
+/// The model calls and tokens that a summary or a turn took. The tokens are the providers' counts,
+/// or ours where a provider has reported none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ModelSpend {
     /// Number of calls, including failed and repeated ones.
@@ -51,6 +52,7 @@ pub(crate) const fn kind_code(summary: &SummarySpec) -> i16 {
     }
 }
 
+/// The kind stored as `code`. An unknown code counts as extractive.
 pub(crate) const fn kind_from_code(code: i16) -> SummaryKind {
     match code {
         1 => SummaryKind::Llm,

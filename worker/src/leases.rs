@@ -74,8 +74,9 @@ impl Leases {
     }
 
     /// Extends all leases every five seconds, until the future is dropped. A failed heartbeat is
-    /// followed by another one five seconds later. A lease of 15 s survives two heartbeats in a row
-    /// that fail immediately, or one that fails only after its time limit of five seconds.
+    /// followed by another one five seconds later. A lease lasts 15 s, so it survives one heartbeat
+    /// that fails immediately. After two such failures, or after one that takes its time limit of
+    /// five seconds, the next heartbeat comes just as the lease ends.
     pub(crate) async fn run_heartbeat(&self, store: &Store) {
         let store = store.clone().with_deadline(HEARTBEAT_INTERVAL);
         loop {

@@ -4,7 +4,8 @@
 //! - `run`: the claim loop of each kind of job; runs heartbeats, maintenance and audits beside the
 //!   loops; shutdown.
 //! - `worker`: the worker's state, and how the results of its jobs are recorded.
-//! - `jobs`: one folder per kind of job, with its work and its `SPEC` (batch, concurrency).
+//! - `jobs`: one folder per kind of job, with its work and its `SPEC` (batch, concurrency, share of
+//!   a tenant).
 //! - `leases`: heartbeats for the jobs under way; cancels a job whose lease is lost.
 //! - `retry_policy`: whether a failed job is deferred, is tried again, or is given up.
 //! - `summarize`: which summarizer writes a summary, and when the built-in one replaces the model.

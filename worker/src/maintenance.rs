@@ -1,5 +1,5 @@
-//! Periodic work, which every worker does: frees jobs whose worker died, deletes
-//! partial summaries that no job continues, and reports the length of the queues.
+//! Periodic work, which every worker does: frees jobs whose worker died, deletes partial summaries
+//! that no job continues, and reports the length of the queues.
 
 use std::time::Duration;
 

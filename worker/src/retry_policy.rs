@@ -52,6 +52,7 @@ const BUSY_DELAY: Duration = Duration::from_secs(1);
 
 impl JobError {
     /// Whether the job is deferred or is tried again, and after how many starts it is given up.
+    /// After one start means: it is given up at once.
     pub(crate) fn decision(&self) -> RetryDecision {
         let retry = |not_before: Option<Duration>, starts| RetryDecision::Retry {
             not_before: not_before.unwrap_or_default(),
@@ -139,6 +140,7 @@ mod tests {
             JobError::Store(StoreError::Busy).decision(),
             RetryDecision::Defer { delay: BUSY_DELAY }
         );
+        // For comparison: a start counts if the job panicked.
         let panicked = JobError::Panicked.decision();
         assert_eq!(
             panicked,

@@ -14,16 +14,17 @@ pub struct WorkerSettings {
     /// Most conversations in one claim for counting. A tenant gets at most an equal share of the
     /// claim or a quarter of it, whichever is more; all of it if no other tenant has due jobs.
     pub count_batch: u32,
-    /// Milliseconds from a claim for counting that was not full to the next claim. Waiting makes
-    /// the next batch larger.
+    /// Least milliseconds from a claim for counting that was not full to the next claim. Waiting
+    /// makes the next batch larger.
     pub count_gap_ms: u32,
-    /// Counting jobs that run at once outside of a batch: those of large conversations, and those
-    /// that failed in a batch.
+    /// Most counting jobs that run at once outside of a batch: those of large conversations, those
+    /// of a batch that failed, and those that eight batches have skipped because another
+    /// transaction had locked their conversation.
     pub count_concurrency: u32,
-    /// Checkpoint jobs that run at once. The same number of jobs that summarize large messages runs
-    /// beside them.
+    /// Most checkpoint jobs that run at once. Jobs that summarize large messages have the same
+    /// limit for themselves, so up to twice as many jobs write summaries at once.
     pub summary_concurrency: u32,
-    /// Threads that count single conversations or write extractive summaries; 0: one per core.
+    /// Most threads that count single conversations or write extractive summaries; 0: one per core.
     /// Batches of counting have threads of their own.
     pub threads: u32,
     /// Milliseconds between two polls for work when no notification comes.
@@ -32,7 +33,7 @@ pub struct WorkerSettings {
     pub stop_seconds: u32,
     /// Seconds between two audits; 0: none.
     pub audit_interval_seconds: u32,
-    /// Conversations that one audit checks.
+    /// Most conversations that one audit checks.
     pub audit_sample: u32,
 }
 
@@ -60,11 +61,12 @@ pub enum Fallback {
     /// A summary of the built-in summarizer, labeled as such.
     #[default]
     Extractive,
-    /// Nothing: contexts hold the original messages, and the job is tried again.
+    /// Nothing: contexts hold the original messages, and the job is tried again until it is given
+    /// up.
     None,
 }
 
-/// The model that writes summaries, and the lengths of summaries.
+/// The model that writes summaries, what replaces it if it fails, and the lengths of summaries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SummarizerSettings {

@@ -107,8 +107,8 @@ impl Summarizers {
         }
     }
 
-    /// Summarizes the material. When the job's lease is lost, `lost` is cancelled, which ends the
-    /// calls of the model.
+    /// Summarizes the material. When the job's lease is lost or the worker stops, `lost` is
+    /// cancelled, which ends the calls of the model.
     pub(crate) async fn summarize(
         &self,
         job: &ClaimedJob,
@@ -216,7 +216,9 @@ impl Summarizers {
     }
 }
 
-/// Whether trying again would not help: the model would fail again, or the job has no start left.
+/// Whether the built-in summarizer should take over now, and not after another try: the model would
+/// fail again, a breaker or a budget keeps it from being called for long, or the job has no start
+/// left.
 const fn is_final(failure: &SummaryFailure, starts: i16) -> bool {
     match failure {
         // At the last start of a job there is no later try.

@@ -23,7 +23,8 @@ use crate::deadline::DB_DEADLINE;
 
 /// How long a call waits for admission before its job is deferred.
 const ADMISSION_DEADLINE: Duration = Duration::from_secs(20);
-/// The wait before the second request for admission. Each further wait is twice as long.
+/// The wait before the second request for admission. Each further wait is twice as long. Each wait
+/// is varied by half, so that jobs do not ask all at once.
 const FIRST_ADMISSION_POLL: Duration = Duration::from_millis(100);
 /// The longest wait between two requests for admission.
 const MAX_ADMISSION_POLL: Duration = Duration::from_secs(2);
@@ -32,7 +33,7 @@ const MAX_ADMISSION_POLL: Duration = Duration::from_secs(2);
 /// calls must not fail for that.
 const MAX_TRIES: u32 = 3;
 /// The wait before the second try, if the provider asks for none; the third waits four times as
-/// long.
+/// long. Each wait becomes longer by a random share of up to half.
 const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 /// The longest wait between tries. If the provider asks for more, the whole job waits.
 const MAX_BACKOFF: Duration = Duration::from_secs(20);

@@ -81,7 +81,8 @@ impl Worker {
         &self.wake[kind_index(kind)]
     }
 
-    /// Releases jobs that did not run; they are due after `delay`.
+    /// Releases jobs that did not run, or were cancelled before they ended; they are due after
+    /// `delay`.
     pub(crate) async fn release(&self, jobs: &[ClaimedJob], delay: Duration) {
         if jobs.is_empty() {
             return;

@@ -85,7 +85,8 @@ fn attempt_note(attempt: &Attempt) -> String {
     format!("{why}: trying again with {how}; the text so far is discarded")
 }
 
-/// The lines after an answer: why it stopped, unless it is complete, then its usage.
+/// The lines after an answer: why it stopped, unless it is complete; whether nothing of it is
+/// stored; and its usage.
 pub(super) fn closing_lines(done: &Done) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let stopped = match done.stop_reason() {

@@ -134,7 +134,7 @@ pub(super) fn confirm(question: &str, style: TerminalStyle) -> io::Result<bool> 
     ))
 }
 
-/// The history file: in `XDG_STATE_HOME`, else below `HOME`; None if neither is set.
+/// The history file: in `XDG_STATE_HOME`, else below `HOME`; None if neither is an absolute path.
 pub(super) fn history_file() -> Option<PathBuf> {
     let folder = |name: &str| {
         std::env::var_os(name)

@@ -55,8 +55,8 @@ pub(super) fn reason(status: &Status) -> String {
         .unwrap_or_default()
 }
 
-/// The server's message, the reason, and advice if there is any. For an error without a reason,
-/// which is not from the server: that the server cannot be reached, or the code.
+/// The server's message, the reason, and advice if there is any. An error without a reason is not
+/// from the server: then that the server cannot be reached, or the message and the gRPC code.
 fn refusal_text(status: &Status) -> String {
     let reason = reason(status);
     let message = sanitize(status.message());

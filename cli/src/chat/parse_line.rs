@@ -27,7 +27,7 @@ pub(super) enum ChatCommand {
     List,
     /// Show how full the context is.
     Context,
-    /// Make a checkpoint with this focus.
+    /// Make a checkpoint with this focus; empty: no focus.
     Compact(String),
     /// Insert a separator.
     Separate,

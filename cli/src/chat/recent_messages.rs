@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{client::Client, sanitize::sanitize};
 
-/// Messages that are shown: two turns of two messages each.
+/// Most messages that are shown: the last two turns, if each has two messages.
 const MAX_MESSAGES: i32 = 4;
 /// Most lines that are shown of a message.
 const MAX_LINES: usize = 6;
@@ -105,8 +105,8 @@ fn message_lines(message: &pb::Message, text: &str, columns: usize) -> String {
     for (index, line) in shown.lines().enumerate() {
         let _ = writeln!(lines, "{:<6}| {line}", if index == 0 { who } else { "" });
     }
-    // The text may lack much of the message: only an excerpt was fetched, or the input of a tool
-    // call was cut. Trimming alone never halves it.
+    // The text may lack much of the message: only an excerpt was fetched, reasoning was left out,
+    // or the input of a tool call was cut. Trimming alone hardly ever halves it.
     if shown.len() < text.len()
         || i64::try_from(text.len()).is_ok_and(|bytes| bytes < message.text_bytes / 2)
     {

@@ -1,12 +1,12 @@
-//! Removes control characters from pasted text and from the history, because the editor prints a
-//! line unchanged.
+//! Replaces control characters in pasted text and in the history, because the editor prints a line
+//! unchanged.
 
 use reedline::{
     EditCommand, EditMode, Emacs, FileBackedHistory, History, HistoryItem, HistoryItemId,
     HistorySessionId, PromptEditMode, ReedlineEvent, ReedlineRawEvent, Result, SearchQuery,
 };
 
-use crate::sanitize::strip_controls;
+use crate::sanitize::sanitize_input;
 
 /// Emacs key bindings with sanitized insertions.
 pub(super) struct SanitizedKeys(pub(super) Emacs);
@@ -28,7 +28,7 @@ impl EditMode for SanitizedKeys {
 
 fn sanitize_command(command: EditCommand) -> EditCommand {
     match command {
-        EditCommand::InsertString(text) => EditCommand::InsertString(strip_controls(&text)),
+        EditCommand::InsertString(text) => EditCommand::InsertString(sanitize_input(&text)),
         EditCommand::InsertChar(character) if character.is_control() => {
             EditCommand::InsertChar('\u{fffd}')
         }
@@ -40,7 +40,7 @@ fn sanitize_command(command: EditCommand) -> EditCommand {
 pub(super) struct SanitizedHistory(pub(super) FileBackedHistory);
 
 fn sanitize_item(mut item: HistoryItem) -> HistoryItem {
-    item.command_line = strip_controls(&item.command_line);
+    item.command_line = sanitize_input(&item.command_line);
     item
 }
 

@@ -14,7 +14,7 @@ const DEFAULT_ROWS: usize = 24;
 pub(super) enum Reader {
     /// A person at a terminal: everything goes to standard output.
     Person,
-    /// A pipe or a file: answers go to standard output, notes to standard error.
+    /// A pipe or a file: answers and pages go to standard output, notes to standard error.
     Pipe,
 }
 

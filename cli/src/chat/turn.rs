@@ -40,7 +40,7 @@ impl Chat {
         self.run_turn().await
     }
 
-    /// Sends the message without an answer again.
+    /// Sends the unanswered message again.
     pub(super) async fn retry_turn(&mut self) -> Result<(), ChatError> {
         if self.unanswered.is_none() {
             return Err("no message waits for an answer".to_owned().into());

@@ -32,7 +32,8 @@ pub(super) fn explanation(
     page
 }
 
-/// Consecutive messages with the same representation, which share a line.
+/// Consecutive messages that share a line, because they are sent in the same way for the same
+/// reason; or one message that has a line of its own.
 struct Run<'a> {
     /// Id of the first message.
     first: i64,

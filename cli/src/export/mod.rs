@@ -31,7 +31,8 @@ use checkpoints::Checkpoints;
 use pending_marks::PendingMarks;
 use target_file::ExportTarget;
 
-/// Writes the conversations in order. An incomplete file is removed.
+/// Writes the conversations in order. An incomplete file is removed; what was written to standard
+/// output, a device or a pipe stays.
 pub(crate) async fn run(arguments: ExportArguments) -> anyhow::Result<ExitCode> {
     let client = Client::connect(&arguments.server).await?;
     let Some(path) = &arguments.output else {

@@ -1,4 +1,5 @@
-//! The file of an export: written to a temporary folder, and moved to its path when complete.
+//! The target of an export. A file is written to a temporary folder, and moved to its path when
+//! complete. A device or a pipe is written directly.
 
 use std::{
     fs::{File, Metadata, OpenOptions, Permissions},

@@ -47,7 +47,7 @@ pub(super) fn check_message(message: Message) -> Result<pb::NewMessage, String> 
     Ok(message)
 }
 
-/// Bytes of the message without the text that is streamed.
+/// Bytes of the message without the text that [`append_large`] streams.
 fn header_bytes(message: &pb::NewMessage) -> usize {
     let streamed = message
         .parts
@@ -139,7 +139,7 @@ pub(super) async fn append(
     appended.map_err(|status| failed_call(&status))
 }
 
-/// Appends one large message: streams its first text in chunks.
+/// Appends one large message: streams its first text, or input of a tool call, in chunks.
 async fn append_large(
     client: &Client,
     target: AppendTarget<'_>,

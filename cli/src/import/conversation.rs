@@ -27,7 +27,8 @@ pub(super) struct ImportedConversation {
     pub(super) stored: usize,
     /// Messages of the file that were stored before.
     pub(super) already_stored: usize,
-    /// Messages that were not stored because the conversation stores no tool messages.
+    /// Messages that were not stored, or were found stored without their tool parts, because the
+    /// conversation stores no tool messages.
     pub(super) tools_dropped: usize,
     /// The key of the conversation in request ids, as hex digits.
     key: String,
@@ -248,7 +249,8 @@ impl ImportedConversation {
         Ok(())
     }
 
-    /// Inserts a separator after the messages added so far, unless an earlier run has done so.
+    /// Inserts a separator after the messages added so far, unless an earlier run has done so or
+    /// the rest of the conversation is refused.
     pub(super) async fn add_separator(
         &mut self,
         client: &Client,
@@ -268,8 +270,8 @@ impl ImportedConversation {
         Ok(())
     }
 
-    /// Imports a summary as a checkpoint, if it can be one. After the file's last summary, restores
-    /// the triggers.
+    /// Imports a summary as a checkpoint, if it can be one and no earlier run has done so. After
+    /// the file's last summary, restores the triggers.
     pub(super) async fn add_summary(
         &mut self,
         client: &Client,
@@ -348,7 +350,7 @@ impl ImportedConversation {
         self.restore_triggers(client).await
     }
 
-    /// Pauses the triggers, if summaries are still to come.
+    /// Pauses the triggers, if summaries are still to come and the triggers are not paused yet.
     async fn pause_triggers(&mut self, client: &Client) -> anyhow::Result<()> {
         if self.summaries == 0 || self.trigger_state == TriggerState::Paused {
             return Ok(());

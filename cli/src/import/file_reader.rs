@@ -21,7 +21,8 @@ pub(super) struct Source {
     pub(super) format: Format,
     pub(super) read_options: ReadOptions,
     /// The value of the label `anneal.import.source` for the path of the file. None: no label,
-    /// because the name of the session was given, or the file has no path.
+    /// because the name of the session was given, or the file has no path or one that cannot be
+    /// resolved.
     pub(super) origin: Option<String>,
 }
 

@@ -102,8 +102,9 @@ pub(super) fn with_restored_triggers(mut conversation: pb::Conversation) -> pb::
     conversation
 }
 
-/// Updates the conversation to the result of `wanted`, and returns the updated conversation. If
-/// others change it at the same time, applies `wanted` to the changed conversation.
+/// Updates title, system prompt, labels and policy of the conversation to those of the result of
+/// `wanted`, and returns the updated conversation. If others change it at the same time, applies
+/// `wanted` to the changed conversation.
 pub(super) async fn update_conversation(
     client: &Client,
     mut conversation: pb::Conversation,

@@ -36,7 +36,8 @@ struct Counts {
     stored: usize,
     /// Messages stored by earlier runs.
     already_stored: usize,
-    /// Messages that were not stored because the conversation stores no tool messages.
+    /// Messages that were not stored, or were found stored without their tool parts, because the
+    /// conversation stores no tool messages.
     tools_dropped: usize,
     /// Number of remarks by what happened to the item.
     outcomes: BTreeMap<ImportOutcome, usize>,

@@ -199,8 +199,8 @@ impl Importer<'_> {
     }
 
     /// The conversation with the policy of the command line and, if no message is stored yet, with
-    /// title, system prompt and labels of the file. Its triggers are paused if summaries are still
-    /// to come.
+    /// title, system prompt and labels of the file. If the file has summaries, the triggers are
+    /// paused where no message is stored yet or an earlier run has left them paused.
     fn with_file_head(
         &self,
         made: pb::Conversation,

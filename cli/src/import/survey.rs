@@ -17,8 +17,8 @@ use super::{
 };
 use crate::file_format;
 
-/// A conversation of the file. At most 32 bytes, because a file may hold millions of conversations,
-/// which are all in memory between the passes.
+/// A conversation of the file. It has only 32 bytes, because a file may hold millions of
+/// conversations, which are all in memory between the passes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ExpectedConversation {
     /// Identifies the conversation in every run. Part of the request ids of its calls.
@@ -128,7 +128,8 @@ struct OpenConversation {
     head: Head,
     messages: u64,
     summaries: u64,
-    /// Digest of the content so far. Messages are included only without an identity.
+    /// Digest of the content so far, for the key of a conversation without an identity. If it has
+    /// an identity, the messages are left out.
     content: Digest,
 }
 

@@ -52,7 +52,7 @@ pub enum Representation {
     Clipped,
     /// Not sent, because of the budget or because newer messages fill the content limit.
     Dropped,
-    /// Not sent: the provider would refuse it.
+    /// Not sent, whole or in part: the provider would refuse it, or a later message repeats it.
     Repaired,
 }
 
@@ -79,11 +79,12 @@ pub enum Reason {
     Budget,
     /// Newer messages fill the content limit: one context reads no more content.
     ContentLimit,
-    /// It holds a tool result without a call.
+    /// It holds a tool result without a call, or a second result of one call.
     ResultWithoutCall,
     /// It has no content that can be sent.
     Empty,
-    /// It is an oversized tool result, and a model has refused the context as too long.
+    /// A model has refused the context as too long. So an oversized tool result was clipped, or a
+    /// summary made for this call covers the message.
     Pressure,
     /// The user sent the same message again, with nothing but empty answers in between. Only the
     /// last of these messages is sent.
@@ -103,7 +104,7 @@ pub struct ManifestEntry {
     pub reason: Reason,
     /// Tokens that they take in the context, without framing.
     pub tokens: Tokens,
-    /// Tokens of the originals; zero if they were not read.
+    /// Tokens of the originals; zero for messages before the boundary.
     pub original_tokens: Tokens,
     /// Whether the message is cool. Set for messages of the tail only.
     pub cool: bool,
@@ -116,7 +117,7 @@ pub struct ManifestEntry {
 pub struct Repair {
     /// The kind of change.
     pub kind: RepairKind,
-    /// The stored message that was changed; None for current input.
+    /// The stored message that was changed; None for current input and for added messages.
     pub message: Option<MessageId>,
     /// The id of the tool call that was changed; empty if there is none.
     pub call: String,
@@ -130,7 +131,7 @@ pub enum RepairKind {
     Merged,
     /// A call got a synthetic result.
     ResultAdded,
-    /// A result without a call was dropped.
+    /// A result without a call, or a second result of one call, was dropped.
     ResultDropped,
     /// A message without content was dropped.
     EmptyDropped,

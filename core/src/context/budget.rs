@@ -1,14 +1,15 @@
 //! The budget: what is clipped or dropped, and in which order, until the context fits. To clip a
 //! text is to leave out its middle.
 //!
-//! Cool large messages are swapped for their summaries before this. The steps here, each of which
-//! is recorded in the manifest:
+//! Cool large messages are swapped for their summaries before this. The manifest records what
+//! happens to stored messages in these steps:
 //!
 //! 1. Clip tool results of older turns.
 //! 2. Drop the oldest whole turns.
 //! 3. Clip tool results of the newest turn. Drop its exchanges (a message with the tool messages
 //!    that follow it), oldest first. Then clip all results to the minimum.
-//! 4. Clip the newest user message in its middle.
+//! 4. Clip the newest user message; if there is none, the newest message that is not a tool
+//!    message.
 //! 5. Clip the checkpoint's summary.
 //!
 //! A larger budget never drops or clips more than a smaller one.
@@ -21,9 +22,9 @@ use crate::{
     tokens::Tokens,
 };
 
-/// Tokens that a clipped tool result keeps.
+/// Most tokens that a clipped tool result keeps.
 const CLIPPED_RESULT_TOKENS: Tokens = Tokens::new(400);
-/// Fewest tokens that a clipped result, message or summary keeps.
+/// The lowest limit to which a result, message or summary is clipped.
 const MIN_CLIPPED_TOKENS: Tokens = Tokens::new(64);
 
 /// Makes the draft fit its budget, if it has one.
@@ -66,20 +67,20 @@ pub(super) fn apply_pressure(draft: &mut Draft, pressure: Pressure) {
     }
 }
 
-/// Clips every result of one entry that has more than `keep` tokens. Returns the tokens gained.
+/// Clips every result of one entry that has more than `keep` tokens. Returns the tokens freed.
 fn clip_results_of(draft: &mut Draft, index: usize, keep: Tokens, reason: Reason) -> Tokens {
     let entry = &draft.entries[index];
     // The true count of an estimated entry may be higher than its estimate.
     if entry.role != Role::Tool || (entry.tokens <= keep && !entry.estimated) {
         return Tokens::ZERO;
     }
-    let mut gained = Tokens::ZERO;
+    let mut freed = Tokens::ZERO;
     for part in 0..draft.entries[index].parts.len() {
         let text = part_text(&draft.entries[index].parts[part]);
         let tokens = draft.encoding.counter().count(text);
-        gained += draft.clip(index, part, tokens, keep, reason);
+        freed += draft.clip(index, part, tokens, keep, reason);
     }
-    gained
+    freed
 }
 
 /// A draft while it is made to fit its budget.

@@ -1,5 +1,6 @@
-//! Clips one part of an entry: leaves out the middle of its text. JSON stays valid JSON. The
-//! manifest records the byte ranges that were left out.
+//! Clips one part of an entry: leaves out the middle of its text. A tool result that is JSON stays
+//! valid JSON, or becomes a one-line mark if no valid JSON is short enough. Other JSON is clipped
+//! as a text. The manifest records the byte ranges of stored messages that were left out.
 
 use std::ops::Range;
 
@@ -11,8 +12,8 @@ use crate::{
 
 impl Entry {
     /// Clips the text of one part from `tokens` to at most `limit`, or as far as possible. Returns
-    /// the new count; None if nothing is gained. A text that was clipped before is clipped again
-    /// from its unclipped form.
+    /// the new count; None if the text does not become shorter. A text that was clipped before is
+    /// clipped again from its unclipped form.
     fn clip_part(
         &mut self,
         part: usize,
@@ -130,7 +131,8 @@ fn is_json(text: &str) -> bool {
 }
 
 impl Draft {
-    /// Clips one part of one entry and records it in the manifest. Returns the tokens gained.
+    /// Clips one part of one entry from `tokens` to at most `limit`, or as far as possible, and
+    /// records it in the manifest. Returns how many tokens fewer it has.
     pub(super) fn clip(
         &mut self,
         index: usize,

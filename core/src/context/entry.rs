@@ -26,6 +26,7 @@ pub(super) struct Entry {
     pub(super) tokens: Tokens,
     /// Number of messages whose framing is counted: more than one after messages were merged.
     pub(super) framing_count: u64,
+    /// Whether `tokens` is an estimate.
     pub(super) estimated: bool,
     /// Whether the parts are those of the original, so that a clip can name the bytes that it left
     /// out.
@@ -176,7 +177,8 @@ impl Entry {
         matches!(self.segment, Segment::Tail | Segment::CurrentInput)
     }
 
-    /// The newest stored message that it represents; None for current input.
+    /// The newest stored message that it represents; None for what is not stored, such as current
+    /// input.
     pub(super) fn message_id(&self) -> Option<MessageId> {
         self.ids.last().copied()
     }

@@ -35,7 +35,7 @@ pub struct Material {
     /// The messages after the boundary that were not read, in id order, because newer ones fill the
     /// content limit. Empty for nearly every conversation.
     pub omitted: Vec<OmittedMessage>,
-    /// The newest recorded version of the context's beginning.
+    /// The newest recorded version of the context's beginning; None if none is recorded.
     pub prefix: Option<PrefixVersion>,
     /// Seconds since the newest assistant message of the tail was stored, which is the age of the
     /// last model call; None if the tail has no assistant message.
@@ -135,9 +135,9 @@ pub enum Body {
 pub struct Ask {
     /// Messages that are not stored yet. They end the context.
     pub current_input: Vec<Message>,
-    /// Replaces the conversation's system prompt.
+    /// Replaces the conversation's system prompt; None keeps it.
     pub system_prompt: Option<String>,
-    /// Most tokens of the whole context.
+    /// Most tokens of the whole context; None: no limit.
     pub budget: Option<Tokens>,
     /// The format that the context will be rendered in. Content that the provider refuses is
     /// repaired.
@@ -151,7 +151,7 @@ pub struct Ask {
 /// Measures after a model has refused a context as too long. They apply with and without a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Pressure {
-    /// None.
+    /// No measure.
     #[default]
     None,
     /// Clip every oversized tool result, in the newest turn too.

@@ -59,7 +59,8 @@ pub enum BreakReason {
     /// A late tool result replaced the synthetic result that was sent before, or no other reason
     /// explains the difference (as after a change of the format).
     Repair,
-    /// Nothing changed, but the last call is older than the lifetime of the provider's cache.
+    /// The last call is older than the lifetime of the provider's cache. Boundary and system prompt
+    /// are the same; the tail may have changed too.
     Idle,
 }
 
@@ -75,7 +76,7 @@ pub struct CacheBreak {
     pub rewritten: Tokens,
     /// Tokens that this call and each later one saves.
     pub saved: Tokens,
-    /// Calls after which the savings exceed the cost of rewriting; None if they never do.
+    /// Calls after which the savings have paid for the rewriting; None if nothing is saved.
     pub pays_back_after: Option<u64>,
 }
 
@@ -92,6 +93,7 @@ pub struct Prefix {
     /// Tokens of this context that the provider's cache should hold: those that the last call sent
     /// and no break affects.
     pub cached: Tokens,
-    /// The version to record, if it is new.
+    /// The version to record; None if it is recorded already, or if the context has a summary that
+    /// was made for this call only.
     pub new_version: Option<NewVersion>,
 }

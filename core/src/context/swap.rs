@@ -91,7 +91,8 @@ fn step_is_due(material: &Material, surroundings: &TailSurroundings, ages: &[Opt
     cooling::step_is_due(&candidates, &cost)
 }
 
-/// A cool large message that has a summary but is still sent as its original.
+/// A cool message as a candidate for the swap; None unless it is large, has a summary and is still
+/// sent as its original.
 fn candidate(message: &TailMessage, calls: u64, material: &Material) -> Option<Candidate> {
     let summary = message.ready_summary.as_ref()?;
     let large = cooling::is_large(message.tokens, &material.policy);
@@ -160,7 +161,8 @@ impl Material {
 }
 
 impl TailMessage {
-    /// Tokens of the message as it is sent, framing included.
+    /// Tokens of the original or summary that is sent, framing included, without the summary's
+    /// mark.
     fn framed_tokens(&self) -> Tokens {
         let tokens = match &self.body {
             Body::Original(_) => self.tokens,

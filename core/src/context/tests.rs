@@ -279,6 +279,7 @@ fn a_budget_below_the_system_prompt_is_refused_with_its_sizes() {
         },
     )
     .expect_err("too small");
+    // The prompt has three tokens and a framing of four.
     assert_eq!(
         (refused.budget, refused.system_prompt),
         (Tokens::new(3), Tokens::new(7))
@@ -326,6 +327,7 @@ fn a_clipped_json_result_is_still_valid_json() {
         range.end
     );
     assert_eq!(left_out, [mark]);
+    // The first rows are kept, and more than twenty entries in all.
     assert!(
         rows.len() > 20 && range.start > 60 && json[range.clone()].starts_with("{\"n\":1}"),
         "{text}"

@@ -1,7 +1,7 @@
 //! Stepped cooling. A swap changes the context, so the provider's prefix cache loses everything
-//! after the swapped message. Therefore swaps wait until sending the originals has cost half as
-//! much as the swap would. Then all cool large messages that have a summary are swapped together,
-//! in one step.
+//! after the swapped message. Therefore swaps wait until they save 3,000 tokens and sending the
+//! originals has cost half as much as the swap would. A swap that costs nothing does not wait. Then
+//! all cool large messages that have a summary are swapped together, in one step.
 //!
 //! The decision needs no forecast and no state of its own: it follows from stored rows. On real
 //! transcripts at Anthropic's prices, model calls cost at most 10 % more than with an oracle that
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_swap_waits_until_the_originals_have_cost_half_as_much_as_it() {
-        // 0.5 * 11.5 * 10,000 = 57,500 = 4,000 * 14.375
+        // rho is 11.5, so 0.5 * 11.5 * 10,000 = 57,500 = 4,000 * 14.375.
         assert!(!step_is_due(&[candidate(4_000, 14)], &cost(10_000)));
         assert!(step_is_due(&[candidate(4_000, 15)], &cost(10_000)));
         assert!(step_is_due(

@@ -9,7 +9,7 @@ use crate::tokens::Tokens;
 
 /// The tail that a checkpoint keeps.
 ///
-/// Written as `5 turns`, `20000 tokens`, `50 %` or `last user message`.
+/// Written for example as `5 turns`, `20000 tokens`, `50 %` or `last user message`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum KeepRecent {

@@ -34,7 +34,7 @@ pub enum Cooling {
     #[default]
     Strict,
     /// All together in one step, once sending the originals has cost half as much as the step: a
-    /// step breaks the provider's prefix cache.
+    /// step breaks the provider's prefix cache. `cooling::stepped` has the exact rule.
     Stepped,
 }
 

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 pub enum Profile {
     /// A checkpoint at fifty messages or two million tokens.
     Default,
-    /// Coding and tool-using agents: the lowest cost that the provider's cache allows.
+    /// Coding and tool-using agents: checkpoints and swaps are timed by what the provider's cache
+    /// costs.
     Agents,
     /// Chat bots that keep text only, as ZeroClaw does.
     Zeroclaw,

@@ -187,6 +187,6 @@ fn the_automatic_threshold_is_where_cache_and_checkpoints_cost_least() {
     assert_eq!(
         small.threshold(&context).get(),
         15_000 - 4_000,
-        "never above the window"
+        "never above the window less a quarter of it, which is reserved for the answer"
     );
 }

@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 use super::{KeepRecent, Policy, PolicyError};
 use crate::tokens::Tokens;
 
-/// The token threshold. Written as a number, `auto`, or `window - 16384`.
+/// The token threshold. Written as a number, as `auto`, or for example as `window - 16384`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub enum TokenThreshold {
     /// This many tokens in the tail.
     Tokens(Tokens),
-    /// The size at which checkpoints and the provider's cache together cost least. It is computed
-    /// from the figures of the conversation's tail.
+    /// About the size at which checkpoints and the provider's cache together cost least, within the
+    /// model's window. It is computed from the figures of the conversation's tail.
     Auto,
-    /// The size at which the context is within this many tokens of the model's window. It is never
-    /// less than a quarter of the window.
+    /// The size at which the context is within this many tokens of the model's window. The tail may
+    /// always have at least a quarter of the window.
     BelowWindow(Tokens),
 }
 
@@ -77,7 +77,7 @@ impl Policy {
         })
     }
 
-    /// The context size at which a checkpoint costs least:
+    /// The context size at which a checkpoint costs least, and never less than 1.5 K:
     /// `max(K + sqrt(2 * rho * g * K), 1.5 * K)`. K is what a checkpoint leaves, g the new tokens
     /// per call, and rho the relative cost of writing the cache ([`crate::model::Prices::rho`]).
     fn cheapest_context(&self, figures: &TailFigures) -> u64 {
@@ -102,7 +102,7 @@ impl Policy {
     }
 }
 
-/// The serialized form: a number or a word.
+/// The serialized form: a number, or a text such as `auto` or `window - 16384`.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Written {

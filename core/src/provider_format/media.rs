@@ -51,7 +51,7 @@ pub(crate) struct Sendable<'m> {
 /// Where the bytes of the media are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source<'m> {
-    /// In the URI itself, as base64.
+    /// In the URI itself: its base64, or for OpenAI the whole `data:` URI.
     Inline(&'m str),
     /// At this address.
     Url(&'m str),

@@ -362,6 +362,7 @@ fn under_pressure_every_oversized_result_is_clipped_even_without_a_budget() {
             (manifest_entry.representation, manifest_entry.reason),
             (Representation::Clipped, Reason::Pressure)
         );
+        // The clipped result has at most 400 tokens, and `short` has one.
         assert!(
             manifest_entry.tokens > Tokens::new(350) && manifest_entry.tokens <= Tokens::new(401),
             "{}",

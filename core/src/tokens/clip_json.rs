@@ -17,7 +17,7 @@ pub struct ClippedJson {
 }
 
 /// Number of levels of detail. Level 0 is the most detailed; the last level keeps less than a
-/// hundredth of what it keeps.
+/// hundredth of what level 0 keeps.
 const LEVELS: u32 = 24;
 /// Containers (arrays and objects) that are nested deeper than this are kept or left out as a
 /// whole.
@@ -40,7 +40,8 @@ pub fn clip_json(
     limit: Tokens,
     marker: impl Fn(Range<usize>) -> String,
 ) -> Option<ClippedJson> {
-    // An entry takes about four tokens or more. At most 256 are held, to bound the memory.
+    // An entry takes about four tokens or more. At most 256 first and 256 last entries are held, to
+    // bound the memory.
     let most_entries = (limit.get() / 4).clamp(2, 256) as usize;
     let tree = Reader {
         text,

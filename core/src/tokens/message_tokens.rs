@@ -151,6 +151,7 @@ mod tests {
     #[test]
     fn a_message_counts_its_content_and_nothing_else() {
         for encoding in Encoding::ALL {
+            // Four parts of two tokens, a picture that states 7, and one that states none.
             let expected = Tokens::new(4 * 2 + 7) + MEDIA_TOKENS;
             assert_eq!(count_message(encoding, &every_part()), expected);
             assert_eq!(

@@ -231,7 +231,7 @@ fn safe_cut(text: &[u8]) -> Option<usize> {
 ///
 /// The pre-tokenizer does not look at text before a piece. So it suffices that a piece always
 /// starts at `after`, and that the left part does not end in a blank, except for a line end before
-/// a letter.
+/// a letter or digit.
 const fn is_safe_cut(before: u8, after: u8) -> bool {
     match after {
         b' ' | b'\t' => before.is_ascii_graphic(),

@@ -135,7 +135,7 @@ impl Database {
     }
 
     /// Milliseconds of each of `calls` executions of one prepared statement over one connection,
-    /// measured by pgbench. `None` if the installation has no pgbench.
+    /// measured by pgbench. `None` if there is no pgbench in the installation or on PATH.
     pub(crate) async fn time_statement(
         &self,
         sql: &str,

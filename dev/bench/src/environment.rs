@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::database::Database;
 
-/// PostgreSQL settings that affect the cost of an append.
+/// What is asked of PostgreSQL: its version, and the settings that affect the cost of an append.
 const SETTINGS: [&str; 10] = [
     "server_version",
     "shared_buffers",

@@ -21,7 +21,8 @@ pub(crate) struct Figure {
     pub(crate) scenario: &'static str,
     #[serde(rename = "figure")]
     pub(crate) name: String,
-    /// The median of its runs.
+    /// The median of the runs: the same number as `median`, under the name that readers of the
+    /// results look for.
     pub(crate) value: f64,
     pub(crate) unit: &'static str,
     /// The name of the measurement that this figure is compared with in the same run.
@@ -36,7 +37,9 @@ pub(crate) struct Figure {
     /// Whether the figure reaches the target. `None` without a target, or without the baseline that
     /// the target needs.
     pub(crate) holds: Option<bool>,
+    /// How often the figure was measured.
     pub(crate) runs: usize,
+    /// The lowest, the median and the highest run, for plots.
     pub(crate) min: f64,
     pub(crate) median: f64,
     pub(crate) max: f64,
@@ -206,7 +209,7 @@ impl Figures {
 }
 
 /// Formats a number for people: three decimals below 1, two below 10, one below 1,000, then none;
-/// with commas between thousands.
+/// with commas between thousands. Zero has no decimals.
 pub(crate) fn format_number(value: f64) -> String {
     let decimals = match value.abs() {
         0.0 => 0,

@@ -27,8 +27,8 @@ struct TemplateMessage {
     content_digest: Vec<u8>,
 }
 
-/// Creates a conversation of this shape that is never compacted automatically, lets the service
-/// verify it, and returns its id.
+/// Creates a conversation of this shape that is never compacted automatically, checks it with the
+/// service, and returns its id.
 pub(crate) async fn create(
     stack: &BenchStack,
     channel: &Channel,
@@ -125,7 +125,8 @@ fn checkpoints_sql(template: &TemplateMessage, conversation: &str, shape: Shape)
     ))
 }
 
-/// Checks that the service finds the inserted messages and reports no problem with them.
+/// Checks that the service finds a tail of the requested length and, up to [`VERIFIED`] messages,
+/// that VerifyConversation reports no violation.
 async fn check(channel: &Channel, conversation: &str, shape: Shape) -> anyhow::Result<()> {
     let ask = pb::GetContextUsageRequest {
         conversation_id: conversation.to_owned(),

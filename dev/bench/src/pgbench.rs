@@ -38,7 +38,7 @@ pub(crate) struct Pgbench {
 
 impl Pgbench {
     /// Creates the database and finds the best number of clients. Prints a line and returns `None`
-    /// if this PostgreSQL installation has no pgbench.
+    /// if there is no pgbench in the PostgreSQL installation or on PATH.
     pub(crate) async fn prepare(stack: &BenchStack, pace: Pace) -> anyhow::Result<Option<Self>> {
         if stack.database()?.program("pgbench").is_none() {
             println!(

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// The time at which a transaction ended (since 1970), and how long it took from the time at which
 /// it was due. Reads a line `client number microseconds script second microsecond lag`. The third
 /// field includes the lag: the delay between the time at which the transaction was due and its
-/// start.
+/// start. `None` for any other line.
 pub(crate) fn parse_transaction(line: &str) -> Option<(Duration, Duration)> {
     let mut fields = line
         .split(' ')

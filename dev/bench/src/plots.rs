@@ -84,7 +84,7 @@ impl Panel {
 }
 
 /// One panel for each unit, in the order in which the units occur. A baseline follows the figure
-/// that is compared with it.
+/// that is compared with it; its name begins with "beside".
 fn panels<'a>(figures: impl Iterator<Item = &'a Figure>) -> Vec<Panel> {
     let mut panels: Vec<Panel> = Vec::new();
     for figure in figures.filter(|figure| figure.min.is_finite() && figure.max.is_finite()) {
@@ -201,7 +201,7 @@ fn draw_panel(root: &Area, area: &Area, panel: &Panel) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Draws latencies from below the median up to three nines, on a scale on which each nine takes the
+/// Draws latencies from the fastest call up to three nines, on a scale on which each nine takes the
 /// same space.
 fn draw_curves(area: &Area, curves: &[&Curve]) -> anyhow::Result<()> {
     let ends = |nines: f64| {
@@ -209,7 +209,7 @@ fn draw_curves(area: &Area, curves: &[&Curve]) -> anyhow::Result<()> {
             .iter()
             .map(move |curve| curve.latencies.percentile_ms(share(nines)))
     };
-    // 0.05 nines are the 11th percentile.
+    // The vertical axis begins below the latency at 0.05 nines, the 11th percentile.
     let least = ends(0.05)
         .filter(|ms| ms.is_finite())
         .fold(f64::INFINITY, f64::min);

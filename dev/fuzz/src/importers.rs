@@ -243,6 +243,7 @@ fn assert_round_trip(conversation: &FileConversation, format: Format) {
         "{format:?}: {}",
         shown()
     );
+    // OpenAI's format keeps all summaries, so the first number is that of all.
     let replaced =
         conversation.summaries(Format::OpenAi).len() - conversation.summaries(format).len();
     assert_eq!(

@@ -2,7 +2,8 @@
 //! target: its `check` panics if a property is violated, and returns otherwise.
 //!
 //! - `importers`: messages that are read from a file can be stored, and written and read unchanged.
-//! - `page_tokens`: page tokens and positions from clients are accepted only if they were issued.
+//! - `page_tokens`: page tokens and positions from clients are accepted only if they are equivalent
+//!   to issued ones.
 //! - `provider_errors`: a provider's error is classified without contradictions.
 //! - `renderers`: contexts in the providers' formats are complete and within the budget.
 //! - `requests`: a request is accepted, or refused with a documented reason.

@@ -46,14 +46,15 @@ fn model() -> Arc<Model> {
     Arc::clone(models.find("m").expect("it is there"))
 }
 
-/// A gateway to a model that gives these answers in turn and repeats the last one. It checks every
-/// prompt.
-struct ScriptedGateway {
+/// Takes the place of the calls of a model: gives these answers in turn, and repeats the last one.
+/// It checks every prompt.
+struct ScriptedCalls {
     answers: Vec<Answer>,
+    /// Number of calls so far.
     calls: Mutex<usize>,
 }
 
-impl SummaryCalls for ScriptedGateway {
+impl SummaryCalls for ScriptedCalls {
     fn call<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, Result<Answer, SummaryFailure>> {
         Box::pin(async move {
             assert_prompt(call);
@@ -154,7 +155,8 @@ fn assert_valid_summary(summary: &Summary, ask: &SummaryAsk<'_>) {
 }
 
 /// Checks that the summary's own words contain no line that looks like the beginning of another
-/// turn. The words of the user that are quoted at its end are exempt.
+/// turn, and none of the tokens that separate turns for a model. The words of the user that are
+/// quoted at its end are exempt.
 fn assert_no_turn_openers(summary: &Summary, quoted: Option<MessageId>) {
     let quote = quoted.map(|id| format!("\n\n[{id} user, word for word]\n"));
     let own = quote
@@ -299,11 +301,11 @@ fn check_case(model: &Model, from: &mut Unstructured<'_>) -> arbitrary::Result<(
     let filtered = answers
         .iter()
         .any(|answer| answer.end.stop == StopReason::Filtered);
-    let gateway = ScriptedGateway {
+    let scripted = ScriptedCalls {
         answers,
         calls: Mutex::new(0),
     };
-    match poll_once(ModelSummarizer::new(model, &gateway).summarize(&ask)) {
+    match poll_once(ModelSummarizer::new(model, &scripted).summarize(&ask)) {
         Ok(summary) => {
             assert_valid_summary(&summary, &ask);
             assert_no_turn_openers(&summary, ask.quoted.map(|quote| quote.message_id));

@@ -36,7 +36,7 @@ pub struct Refusal {
     pub rule: &'static str,
     /// A JSON pointer to the problem's place in the body; empty for the body itself.
     pub at: String,
-    /// The provider's error message, or what it would be.
+    /// The provider's error message, perhaps shortened, or the rule in our own words.
     pub says: String,
 }
 

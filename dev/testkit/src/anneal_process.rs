@@ -126,6 +126,7 @@ impl OwnPostgres {
 pub struct AnnealBinary {
     binary: &'static str,
     folder: PathBuf,
+    /// The database's URL. Empty: the process gets none.
     url: String,
     environment: Vec<(&'static str, String)>,
     failpoints: String,
@@ -330,7 +331,7 @@ fn collect_lines(
 /// The exit code and the output of a command that has ended.
 #[derive(Debug, PartialEq, Eq)]
 pub struct CommandOutput {
-    /// Its exit code.
+    /// The exit code; None when a signal ended the command.
     pub code: Option<i32>,
     /// Standard output.
     pub out: String,
@@ -349,8 +350,9 @@ impl From<Output> for CommandOutput {
     }
 }
 
-/// The peak memory of a process in MiB; None when the process is gone. Pages of its program file
-/// are not counted: the system can drop them, and an unoptimized build has three times as many.
+/// The peak memory of a process in MiB; None when the process is gone, or the system has no
+/// `/proc`. Pages of its program file are not counted: the system can drop them, and an unoptimized
+/// build has three times as many.
 fn peak_memory_of(id: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{id}/status")).ok()?;
     let figure = |name: &str| {
@@ -414,7 +416,7 @@ impl Process {
         }
     }
 
-    /// The process id; None when the process has ended.
+    /// The process id; None once this handle has seen the process end.
     pub fn id(&self) -> Option<u32> {
         self.child.id()
     }

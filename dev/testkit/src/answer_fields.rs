@@ -12,7 +12,8 @@ use prost_types::{DescriptorProto, FileDescriptorSet, field_descriptor_proto::Ty
 use crate::request_fields::describe_message;
 
 /// Every field of an RPC's answer that is not its default, in wire order: its path
-/// (`conversation.title`) and its value. Timestamps are left out because they differ between runs.
+/// (`conversation.title`) and its value. A message field comes after its own fields, with an empty
+/// value. Timestamps are left out because they differ between runs.
 pub fn answer_fields(rpc: &str, answer: &[u8]) -> Vec<(String, String)> {
     let set = FileDescriptorSet::decode(DESCRIPTORS).expect("descriptors");
     let all: Vec<&DescriptorProto> = set

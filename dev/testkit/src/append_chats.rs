@@ -6,9 +6,9 @@ use prost::Message as _;
 
 use crate::{Chat, TestApp, TestConversation, pb, text, with_longest_deadline};
 
-/// Maximum number of messages in one append.
+/// Maximum number of messages in one AppendMessages request.
 const BATCH_MESSAGES: usize = 100;
-/// Maximum size of one append in bytes. The service accepts 4 MiB.
+/// Maximum size of one AppendMessages request in bytes. The service accepts 4 MiB.
 const BATCH_BYTES: usize = 2 * 1024 * 1024;
 /// Messages of this size or more, in bytes, are streamed with AppendLargeMessage.
 const STREAMED_BYTES: usize = 256 * 1024;
@@ -124,8 +124,8 @@ impl AppendedChat<'_> {
 }
 
 impl TestConversation<'_> {
-    /// Streams a message of one text in chunks that may split a character. Returns the message's
-    /// id.
+    /// Streams a message of one text in chunks of an odd size, so that some chunks split a
+    /// character. Returns the message's id.
     pub async fn stream(&self, role: pb::Role, content: &str) -> i64 {
         let header = large::Header {
             conversation_id: self.id.clone(),

@@ -151,8 +151,8 @@ impl Built {
             .collect()
     }
 
-    /// Asserts that each tool call is answered once, directly after it, and that each result has a
-    /// call.
+    /// Asserts that each tool call is answered once, before the next message that is neither an
+    /// assistant nor a tool message, and that each result has a call.
     pub fn assert_tools_paired(&self) {
         let mut waiting: Vec<String> = Vec::new();
         for message in &self.0.messages {

@@ -51,7 +51,8 @@ impl<'a> ImportFolder<'a> {
         ran.out
     }
 
-    /// The conversations whose ids an import has printed.
+    /// The conversations whose ids an import has printed. Their lines begin with the id, a UUID of
+    /// 36 characters, and two blanks.
     pub fn conversations(&self, ran: &CommandOutput) -> Vec<TestConversation<'a>> {
         let ids = ran
             .out
@@ -139,7 +140,8 @@ pub fn pi_message(role: &str, text: &str) -> serde_json::Value {
     serde_json::json!({"type": "message", "message": {"role": role, "content": content, "timestamp": 1}})
 }
 
-/// A compaction entry of a pi session. `kept` is the number of the first entry that stays.
+/// A compaction entry of a pi session. `kept` is the number of the first entry that stays, counted
+/// from 1.
 pub fn pi_compaction(summary: &str, kept: usize) -> serde_json::Value {
     serde_json::json!({"type": "compaction", "summary": summary, "firstKeptEntryId": format!("{kept:08x}"), "tokensBefore": 5000})
 }

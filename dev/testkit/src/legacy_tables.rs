@@ -146,8 +146,8 @@ impl OldTables {
             .expect("the query succeeds")
     }
 
-    /// A text of the whole database: definitions of tables, indexes, constraints and functions,
-    /// sequences, and a digest of each table's rows.
+    /// A text that describes the whole database: tables, sequences, indexes, columns, constraints,
+    /// the names of functions, and a digest of each table's rows.
     pub async fn state(&mut self) -> String {
         let mut state: String = sqlx::query_scalar(
             "select string_agg(what, E'\n' order by what) from (

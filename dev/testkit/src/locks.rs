@@ -73,7 +73,7 @@ impl TestApp {
         .await;
     }
 
-    /// Waits until this many sessions of this database wait for locks.
+    /// Waits until at least this many sessions of this database wait for locks.
     pub async fn wait_for_lock_waiters(&self, sessions: i64) {
         let mut db = self.db().await;
         eventually("enough sessions wait for locks", async || {

@@ -7,14 +7,15 @@ use tokio::{
     sync::watch,
 };
 
-/// Forwards connections. Stops on drop.
+/// Forwards connections. Once this is dropped, open and new connections are closed.
 pub struct TcpProxy {
     port: u16,
     target: watch::Sender<u16>,
     faults: watch::Sender<Fault>,
 }
 
-/// The fault of the connections that are open.
+/// What happens to the connections that are open at the moment when a fault is sent. Connections that
+/// are opened later have no fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     Closed,

@@ -242,7 +242,7 @@ impl<'a> TestConversation<'a> {
             .into_inner()
     }
 
-    /// Deletes a separator. Returns the boundary after the deletion.
+    /// Deletes a separator. Returns the id of the message after which contexts start then.
     pub async fn delete_separator(&self, after_message_id: i64) -> i64 {
         let ask = pb::DeleteSeparatorRequest {
             conversation_id: self.id.clone(),

@@ -1,4 +1,4 @@
-//! Deterministic texts of a given length.
+//! Deterministic texts of a given number of sentences.
 
 /// Sentence number `n` of a series. All sentences differ, and each contains facts (names and
 /// numbers).

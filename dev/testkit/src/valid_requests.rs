@@ -5,8 +5,8 @@ use prost::Message as _;
 
 use crate::{pb, text, user};
 
-/// A valid request of this RPC, with the conversation `id` and the request id `request` if the RPC
-/// has such fields.
+/// A valid request of this RPC, with the conversation `id` if the RPC has such a field. Most
+/// requests that can have a request id get `request`. AppendLargeMessage gets its first frame only.
 pub fn valid_request(rpc: &str, id: &str, request: &str) -> Vec<u8> {
     let (conversation_id, request_id) = (|| id.to_owned(), || request.to_owned());
     macro_rules! ask {

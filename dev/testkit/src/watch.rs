@@ -1,4 +1,5 @@
-//! Watches in tests: start them, read their events, resume them.
+//! Watches in tests: start them, read their events, resume them. Also makes a conversation's job a
+//! dead one, and reads a server's metrics.
 
 use std::time::Duration;
 
@@ -57,8 +58,8 @@ impl TestConversation<'_> {
         watch
     }
 
-    /// Claims a waiting job of this conversation and fails it for good, so that it becomes a dead
-    /// job.
+    /// Fails this conversation's waiting job of this kind for good, so that it becomes a dead job.
+    /// Up to nine waiting jobs of other conversations are claimed with it, and stay claimed.
     pub async fn give_up_job(&self, kind: JobKind) {
         let store = &self.app.store;
         let claimed = store
@@ -117,7 +118,8 @@ impl Watch {
     }
 
     /// Waits for the next event. Err holds the status that ended the watch. Panics if nothing
-    /// arrives within a minute, or if the event's position is that of the event before.
+    /// arrives within a minute, or if the event's position is that of the event before or has more
+    /// than 128 bytes.
     pub async fn try_next(&mut self) -> Result<Event, Status> {
         let next = timeout(Duration::from_mins(1), self.stream.message())
             .await

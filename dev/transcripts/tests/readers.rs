@@ -1,4 +1,5 @@
-//! Tests that all conversations can be read, and that an append would accept them.
+//! Tests that all conversations can be read, that their messages keep the rules of an append, and
+//! that their names differ.
 
 use anneal_transcripts::{
     TranscriptFolder,
@@ -56,7 +57,7 @@ fn a_pi_session_has_as_many_messages_as_pi_would_send() {
 }
 
 #[test]
-fn an_append_accepts_everything_that_is_read() {
+fn everything_that_is_read_keeps_the_rules_of_an_append_and_has_its_own_name() {
     let Some(data) = TranscriptFolder::find() else {
         return;
     };

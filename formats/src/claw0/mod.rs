@@ -13,7 +13,8 @@ pub(crate) use added_parts::added_parts;
 pub(crate) use read::read;
 pub(crate) use write::Claw0Writer;
 
-/// The metadata label with the `ts` values of a message's records, unchanged, separated by blanks.
+/// The metadata label with the `ts` values of a message's records, unchanged, separated by blanks;
+/// one value if all are equal.
 const TIMES: &str = "claw0.ts";
 /// The type of the lines that only anneal reads; claw0 ignores them.
 const ANNEAL_TYPE: &str = "anneal";

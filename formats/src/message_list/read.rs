@@ -49,7 +49,7 @@ pub(crate) fn read<D: Dialect, R: Read + Seek>(
 struct MessageListReader<'a, D> {
     out: Emitter<'a>,
     dialect: D,
-    /// The title of conversations that have none; a number is added if there are several.
+    /// The title of conversations that have none; a number is added where there may be several.
     title: String,
     open: Option<OpenConversation>,
 }
@@ -462,8 +462,8 @@ impl<D: Dialect> MessageListReader<'_, D> {
         }
     }
 
-    /// Takes the first message as the system prompt, if it is a system message. Returns whether it
-    /// did.
+    /// Takes the first message as the system prompt, if it is a system message with a valid prompt
+    /// and the head has no prompt yet. Returns whether it did.
     fn take_prompt(&mut self, natives: &[Message]) -> bool {
         let Some(OpenConversation {
             head: Some(head),

@@ -37,8 +37,8 @@ pub(super) struct BranchReader<'t> {
     branch: Vec<u32>,
     /// Index of the first entry after the last message. These entries are kept in the head.
     trailing: usize,
-    /// Number of messages before an entry or message, for each one that is the first that some
-    /// compaction keeps.
+    /// For each entry or message that is the first that some compaction keeps: the number of
+    /// messages before it.
     before: HashMap<FirstKept, u64>,
     /// Message entries so far, unreadable ones included.
     message_entries: u64,

@@ -15,7 +15,8 @@ use crate::{
     storage_limits,
 };
 
-/// Fields of entries that are not kept as labels, because the message or the tree holds them.
+/// Fields of entries that do not become labels with the others: the message or the tree holds them,
+/// they have their own call ([`Labels::insert_field`]), or the model never sees them (`display`).
 const UNLABELED_ENTRY_FIELDS: [&str; 10] = [
     "type",
     "parentId",
@@ -28,7 +29,8 @@ const UNLABELED_ENTRY_FIELDS: [&str; 10] = [
     "id",
     "timestamp",
 ];
-/// Fields of messages that are not kept as labels, because the parts or the role hold them.
+/// Fields of messages that do not become labels with the others, because the parts, the role or
+/// labels of their own hold them.
 const UNLABELED_MESSAGE_FIELDS: [&str; 9] = [
     "role",
     "content",

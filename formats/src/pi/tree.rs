@@ -37,7 +37,8 @@ pub(super) struct Tree {
     repeated: HashSet<u32>,
     /// For each entry, whether it has a child.
     followed: Vec<bool>,
-    /// Entries whose parent has an earlier child: the first entries of side branches.
+    /// The first entries of side branches: entries whose parent has an earlier child, and roots
+    /// that are not the first entry.
     forks: HashSet<u32>,
     /// For each unreadable line: the number of entries before it.
     unreadable: Vec<u32>,
@@ -234,8 +235,8 @@ impl Tree {
         }
     }
 
-    /// The first entry that a compaction keeps; None if the compaction names none, or one that does
-    /// not exist.
+    /// The first entry that a compaction keeps; None if the compaction names none, or an id that no
+    /// earlier entry has.
     pub(super) fn kept_first(&self, compaction: u32) -> Option<FirstKept> {
         self.kept.get(&compaction).copied()
     }

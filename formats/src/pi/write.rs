@@ -55,6 +55,8 @@ pub(crate) struct PiWriter {
     messages: Vec<u32>,
     /// The names of the tools that the last answer called, by call id.
     called_tools: HashMap<String, String>,
+    /// When the last written message was stored; before the first one, when the conversation was
+    /// created.
     created_us: i64,
 }
 

@@ -40,6 +40,8 @@ pub(crate) struct ZeroClawWriter {
     first_row: i64,
     /// For each separator: the id of the row before it.
     separators: Vec<i64>,
+    /// When the last written message was stored; before the first one, when the session was
+    /// created.
     created_us: i64,
 }
 

@@ -68,7 +68,7 @@ fn zeroclaw_sessions_are_read_with_their_newest_summary() {
 }
 
 #[test]
-fn an_older_database_with_its_summary_in_the_state_is_read_unchanged() {
+fn an_older_database_with_its_summary_in_the_state_is_read_and_not_changed() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let database = rusqlite::Connection::open(file.path()).expect("opens");
     database

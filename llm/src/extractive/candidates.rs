@@ -112,8 +112,8 @@ impl TopCandidates {
             } else {
                 misses += 1;
             }
-            // Hardly any line has fewer than three tokens. Ending after 64 candidates that did not
-            // fit bounds the counting.
+            // Hardly any line has fewer than three tokens. Ending after more than 64 candidates
+            // that did not fit bounds the counting.
             if left < 3 || misses > 64 {
                 break;
             }

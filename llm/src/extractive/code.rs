@@ -1,5 +1,5 @@
-//! Digest of code in any language: its signatures in order, then doc lines and lines with marks
-//! such as TODO, as far as the budget allows.
+//! Digest of code in any language: its signatures and, as far as the budget allows, lines with
+//! marks such as TODO, the first lines of docs, and other lines, all in source order.
 
 use super::{
     candidates::{TopCandidates, lines},
@@ -13,8 +13,8 @@ const MAX_LINE_CHARS: usize = 200;
 /// Most characters of a line that are read.
 const MAX_READ_CHARS: usize = 400;
 
-/// A header with the number of lines that are not blank, then the lines that fit, above all
-/// signatures, indented by two spaces per level.
+/// A header with the number of lines (without blank lines and code fences), then the lines that
+/// fit, above all signatures, indented by two spaces per level.
 pub(crate) fn digest(code: &str, counter: TokenCounter<'_>, budget: u64) -> String {
     let mut best = TopCandidates::for_budget(budget);
     let (mut total, mut after_signature) = (0, false);
@@ -87,7 +87,7 @@ fn doc_rank(body: &str) -> Option<f32> {
     (body.starts_with("\"\"\"") || body.starts_with("'''") || body.starts_with("/*")).then_some(1.2)
 }
 
-/// The rank of the declaration in the line; None if the line declares nothing.
+/// The rank of the declaration, import or SQL statement in the line; None for any other line.
 pub(crate) fn signature(body: &str) -> Option<f32> {
     let plain = unqualified(body);
     let word = plain

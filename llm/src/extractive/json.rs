@@ -274,17 +274,20 @@ fn unescaped(raw: &str) -> String {
     text::clean(&out).into_owned()
 }
 
-/// Detail of a written outline: characters of a string (0: its type only), entries of an object,
-/// items of an array, levels of nesting.
+/// How much detail an outline is written with.
 #[derive(Clone, Copy)]
 struct Detail {
+    /// Most characters of a string; 0: only its type.
     text: usize,
+    /// Most entries of an object.
     keys: usize,
+    /// Most items of an array.
     items: usize,
+    /// Most levels of nesting.
     depth: usize,
 }
 
-/// The details that are tried, from the longest outline to the shortest.
+/// The details that are tried, roughly from the longest outline to the shortest.
 const DETAILS: [Detail; 15] = [
     Detail {
         text: 1000,
@@ -378,13 +381,13 @@ const DETAILS: [Detail; 15] = [
     },
 ];
 
-/// The most detailed outline within `budget` tokens; the shortest one, clipped, if none fits.
+/// The first outline of [`DETAILS`] within `budget` tokens; the last one, clipped, if none fits.
 pub(crate) fn digest(shape: &Shape, counter: TokenCounter<'_>, budget: u64) -> String {
     let mut out = String::new();
     for detail in DETAILS {
         out.clear();
         write_shape(&mut out, shape, detail, 0);
-        // JSON has fewer than eight bytes per token, so a longer outline is not counted.
+        // An outline hardly ever has eight bytes per token, so a longer one is not counted.
         if out.len() as u64 <= budget.saturating_mul(8) && counter.count(&out) <= budget {
             return out;
         }

@@ -1,5 +1,7 @@
 //! Digest of a log. Its lines are grouped by template: the line without its numbers, ids, times and
-//! addresses. Errors and warnings are written word for word, other groups as templates with counts.
+//! addresses. A group of errors or warnings is written as its first line, word for word, and so is
+//! a group of one line. Any other group is written as its template. A group of several lines has
+//! its count.
 
 use std::{fmt::Write as _, hash::Hasher};
 
@@ -37,9 +39,10 @@ struct Template<'a> {
     example: &'a str,
 }
 
-/// A header with the number of lines and the time span, then the lines that fit, in source order.
-/// Errors and warnings are kept first, one line per template, with the template's count after `×`.
-/// Then follow the most frequent templates, with `#` for the variable parts.
+/// A header with the number of lines and the time span, then one line per template, in source
+/// order, with the template's count after `×` if it has several lines. If not all templates fit,
+/// errors are kept before warnings, warnings before others, and frequent templates before rare
+/// ones. A template has `#` for its variable parts.
 pub(crate) fn digest(log: &str, counter: TokenCounter<'_>, budget: u64) -> String {
     let mut templates: Vec<Template<'_>> = Vec::new();
     let mut places: FxHashMap<u64, usize> = FxHashMap::default();
@@ -151,9 +154,10 @@ fn mask(line: &str, out: &mut String) {
     }
 }
 
-/// Writes the word with `#` for each run of letters and digits that holds a digit. If `hex` is
-/// true, the word may be an id: then runs that may be hexadecimal are replaced as well.
-/// `/v2/54fad/servers` becomes `/v2/#/servers`, and a UUID becomes `#`.
+/// Writes the word with `#` for each run of letters and digits that holds a digit, except a version
+/// such as `v2`. If `hex` is true, the word may be an id: then runs of four or more hexadecimal
+/// digits are replaced as well. `/v2/54fad/servers` becomes `/v2/#/servers`, and a UUID becomes
+/// `#`.
 fn mask_inside(word: &str, hex: bool, out: &mut String) {
     const GLUE: [char; 4] = ['-', '.', ':', '_'];
     let start = out.len();
@@ -212,6 +216,7 @@ fn level_of(line: &str) -> Level {
 }
 
 /// The first time of day in the first 96 bytes of a line, with the date before it if there is one.
+/// A time that follows a blank, `T`, a tab or a bracket is preferred to one inside a word.
 pub(crate) fn time_of(line: &str) -> Option<&str> {
     let bytes = &line.as_bytes()[..line.len().min(96)];
     let mut fallback = None;

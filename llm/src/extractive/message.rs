@@ -14,8 +14,8 @@ use super::{
 /// Fewest tokens of a useful digest of a block.
 const MIN_BLOCK_TOKENS: u64 = 24;
 
-/// A block of the message. The first block of a fragment has the fragment's lead, such as `← name`;
-/// the leads of the others are empty.
+/// A block of the message, which gets a share of the budget. The first block of a fragment has the
+/// fragment's lead, such as `← name`; the leads of the others are empty.
 struct Share<'a> {
     lead: &'a str,
     fragment_kind: FragmentKind,
@@ -40,7 +40,8 @@ impl Share<'_> {
     }
 }
 
-/// The digests of the message's blocks, one below the other.
+/// The digests of the message's blocks, one below the other, within about `limit` tokens: the
+/// caller clips the rare result that is longer.
 pub(crate) fn summary(ask: &SummaryAsk<'_>, counter: TokenCounter<'_>, limit: u64) -> String {
     let names = CallNames::of(ask.sources);
     let all: Vec<Fragment<'_>> = ask

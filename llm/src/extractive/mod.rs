@@ -1,5 +1,6 @@
-//! The built-in summarizer: takes the most important sentences and lines word for word. It is
-//! deterministic, needs no network, and its time is linear in its input.
+//! The built-in summarizer: takes the most important sentences and lines word for word, and writes
+//! JSON and logs as outlines and templates. It is deterministic, needs no network, and its time is
+//! linear in its input.
 //!
 //! A *digest* here is a shortened text, not a hash.
 //!

@@ -33,9 +33,10 @@ pub(crate) fn parse(previous: &str) -> (String, usize) {
     (kept, left_out)
 }
 
-/// The previous summary within `budget` tokens, and the number of whole lines that were dropped
-/// from it. A summary that fits is kept whole. Of a longer one, the key lines are kept, or the key
-/// sentences if it has fewer than four lines.
+/// The previous summary within `budget` tokens, and the number of lines that were left out of it. A
+/// summary that fits is kept whole. Of a longer one, the key lines are kept, or the key sentences
+/// if it has fewer than four lines. If no line fits, the summary is clipped. Only lines left out
+/// beside kept ones are counted.
 pub(crate) fn shrink(
     previous: &str,
     counter: TokenCounter<'_>,
@@ -72,7 +73,8 @@ pub(crate) fn shrink(
 }
 
 /// The opening user message below `label`, word for word, each line after `> `. A message that
-/// exceeds `budget` tokens is clipped in the middle. The result is empty if even that does not fit.
+/// exceeds `budget` tokens is clipped in the middle. The result is empty if even that does not fit,
+/// or if the message is blank.
 pub(crate) fn quote(
     quote: &Quote<'_>,
     label: &str,

@@ -247,8 +247,8 @@ fn rank(sentence: &Sentence<'_>, at: usize, signals: &Signals) -> f32 {
     signals.weight() + opening + heading + line - announcement_penalty(sentence)
 }
 
-/// The key sentences on one line, in source order, with `…` where sentences are left out; empty if
-/// nothing fits.
+/// The key sentences on one line, in source order, with `…` where sentences are left out. If none
+/// fits, the beginning of the first sentence.
 pub(crate) fn digest(text: &str, counter: TokenCounter<'_>, budget: u64, focus: &Focus) -> String {
     let mut frequencies = Frequencies::new();
     let mut total = 0;

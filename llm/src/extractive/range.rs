@@ -24,11 +24,13 @@ use anneal_core::message::Role;
 /// Each message has this many order numbers for its units. If it has more units, the rest share the
 /// last number.
 const UNITS_PER_MESSAGE: usize = 1 << 12;
-/// Fewest units of one message that may become candidates. More may if there are few messages.
+/// At least this many units of one message may become candidates, and more if there are few
+/// messages.
 const MIN_UNITS: usize = 24;
 /// Fewest tokens to which a unit is clipped.
 const MIN_CLIPPED_TOKENS: u64 = 10;
-/// Most characters of one unit.
+/// Most characters of a whole fragment that is one unit. The digest of a block may have twice as
+/// many.
 const MAX_UNIT_CHARS: usize = 420;
 
 /// The summary, of at most `limit` tokens.
@@ -147,6 +149,7 @@ impl<'a> RankedSources<'a> {
         let mut best = TopCandidates::for_budget(limit);
         let mut seen = FxHashSet::default();
         let mut alike: FxHashMap<u64, u32> = FxHashMap::default();
+        // The units of each message if all messages got equally many units of four tokens each.
         let even = limit / (4 * self.sources.len().max(1)) as u64;
         let most = usize::try_from(even)
             .unwrap_or(UNITS_PER_MESSAGE)
@@ -198,7 +201,8 @@ impl<'a> RankedSources<'a> {
             Role::Assistant => 0.9,
             Role::Tool => 0.4,
         };
-        let age = at as f32 / self.sources.len().max(1) as f32;
+        // From 0 for the oldest message to almost 1 for the newest.
+        let recency = at as f32 / self.sources.len().max(1) as f32;
         let first_request = if at == self.first_user { 1.5 } else { 0.0 };
         let last_request = if at == self.last_user { 0.8 } else { 0.0 };
         let answer = if at > 0 && self.asks(at - 1) {
@@ -206,7 +210,7 @@ impl<'a> RankedSources<'a> {
         } else {
             0.0
         };
-        base + 0.7 * age * age + first_request + last_request + answer
+        base + 0.7 * recency * recency + first_request + last_request + answer
     }
 
     /// Whether the message ends with a question, so that the next message is the answer.
@@ -315,8 +319,8 @@ impl<'a> RankedSources<'a> {
             } else {
                 misses += 1;
             }
-            // Hardly any unit has fewer than four tokens with its label. Ending after 128 units
-            // that did not fit bounds the counting.
+            // Hardly any unit has fewer than four tokens with its label. Ending after more than 128
+            // units that did not fit bounds the counting.
             if left < 4 || misses > 128 {
                 break;
             }
@@ -355,8 +359,9 @@ impl<'a> RankedSources<'a> {
     }
 }
 
-/// The sum of the hashes of the text's words, and that of its words with digits. The sums of two
-/// texts that differ only in punctuation are equal.
+/// Two sums of hashes: of the text's terms, which ignore case, punctuation and short words, and of
+/// its words with digits, with the punctuation at these words. In a text without terms, the second
+/// sum is of all words.
 fn sketch(text: &str) -> (u64, u64) {
     let (mut words, mut figures) = (0_u64, 0_u64);
     terms::each_term(text, |term| words = words.wrapping_add(term));

@@ -25,7 +25,8 @@ pub(crate) struct Block<'a> {
 /// After this many blocks of a text, only code fences begin another one, because each block takes
 /// memory.
 const MAX_BLOCKS: usize = 256;
-/// Fewest lines of a block of code, log or table; a shorter run counts as prose.
+/// Fewest lines of a block of code, log or table outside a code fence; a shorter run counts as
+/// prose.
 const MIN_RUN_LINES: usize = 4;
 /// Bytes of a line, or of a JSON text, that are read to guess its kind.
 const GUESS_BYTES: usize = 200;

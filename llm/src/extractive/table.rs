@@ -8,7 +8,8 @@ use super::{
     work,
 };
 
-/// The rows that fit, in order. The first row is kept first, then rows near both ends.
+/// A header with the number of rows, then the rows that fit, in order. The first row is kept before
+/// all others, then rows near both ends.
 pub(crate) fn digest(table: &str, counter: TokenCounter<'_>, budget: u64) -> String {
     let total = table.lines().filter(|row| !row.trim().is_empty()).count();
     let mut best = TopCandidates::for_budget(budget);

@@ -1,5 +1,5 @@
 //! Terms and signals, by which sentences are ranked: how frequent a sentence's words are, and
-//! whether it holds names, a decision, a question or an error.
+//! whether it holds names, a decision or an error.
 
 use std::{hash::Hasher, sync::LazyLock};
 
@@ -40,7 +40,8 @@ static LEXICON: LazyLock<FxHashMap<u64, Mark>> = LazyLock::new(|| {
 });
 
 /// Visits the hash of every term. A term is a word in scripts with spaces, and a pair of adjacent
-/// characters in other scripts.
+/// characters in other scripts. ASCII words of up to three letters, and other words of one letter,
+/// are no terms.
 pub(crate) fn each_term(text: &str, mut visit: impl FnMut(u64)) {
     work::tick(text.len());
     let mut word = FxHasher::default();
@@ -94,8 +95,8 @@ pub(crate) struct Frequencies {
     texts: u32,
 }
 
-/// A term that occurs more often than this fraction of the number of texts is taken for a common
-/// word or a name, not for a topic.
+/// A term that occurs more often than this fraction of the number of texts, and more than four
+/// times, is taken for a common word or a name, not for a topic.
 const COMMON_SHARE: f32 = 0.1;
 
 impl Frequencies {
@@ -149,7 +150,7 @@ pub(crate) fn focus(text: Option<&str>) -> Focus {
     terms
 }
 
-/// Properties of a sentence that make it important.
+/// Properties of a sentence, most of which make it important.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Signals {
     /// Mean centrality of its terms, from 0 to 1.
@@ -162,7 +163,7 @@ pub(crate) struct Signals {
     pub(crate) names: u32,
     /// Number of terms of the focus.
     pub(crate) wanted: u32,
-    /// Whether it is a question.
+    /// Whether it is a question. The weight does not use this.
     pub(crate) asks: bool,
     /// Whether it has a word that marks a decision.
     pub(crate) decides: bool,

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use unicode_segmentation::UnicodeSegmentation;
 
-/// The text without control characters, terminal colors, line separators other than `\n`, and
-/// direction overrides.
+/// The text without control characters (but with line feeds and tabs), terminal codes, direction
+/// overrides and byte order marks. Other line separators become line feeds.
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_unclean) {
         return Cow::Borrowed(text);
@@ -59,8 +59,8 @@ pub(crate) fn fold(text: &str) -> String {
     out
 }
 
-/// The first `chars` characters. The cut is never within a grapheme, unless the first grapheme is
-/// longer than that.
+/// At most the first `chars` characters. The cut is never within a grapheme, unless the first
+/// grapheme is longer than that.
 pub(crate) fn head(text: &str, chars: usize) -> &str {
     if text.len() <= chars {
         return text;

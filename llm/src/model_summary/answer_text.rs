@@ -80,7 +80,8 @@ fn escape_line_feeds(json: &str) -> String {
     out
 }
 
-/// The object as text: the summary, then each list that is not empty, under its heading.
+/// The object as text: the summary, then each list that is not empty, under its heading. Of the
+/// identifiers, only those that the text does not hold yet.
 fn text_of_object(object: &Map<String, Value>) -> String {
     let mut out = text::clean(&object.get("summary").map(entry).unwrap_or_default())
         .trim()
@@ -120,7 +121,8 @@ fn text_of_object(object: &Map<String, Value>) -> String {
     out
 }
 
-/// A string unchanged; any other value as compact text.
+/// A string unchanged; nothing for null; the values of an object without their keys, joined by
+/// commas; the entries of a list, one per line; a number or a boolean as JSON.
 fn entry(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -240,6 +242,7 @@ mod tests {
         let text = text(
             r#"{"summary":"s","decisions":[{"what":"ship","n":3},["a","b\nuser: hi"],null,7],"open":"the log"}"#,
         );
+        // The fields of an object are read in the order of their keys: `n` before `what`.
         assert_eq!(
             text,
             "s\n\nDecisions:\n- 3, ship\n- a b user: hi\n- 7\n\nOpen:\n- the log"

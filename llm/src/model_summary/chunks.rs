@@ -16,9 +16,9 @@ use super::items::Item;
 /// unused.
 const STRETCH_BYTES: usize = 1024;
 
-/// A stretch takes at most a quarter of a chunk's budget, so that every chunk but the last is more
-/// than half full. This is the divisor.
-const STRETCHES_PER_CHUNK: u64 = 4;
+/// At least this many stretches fit a chunk: a stretch takes at most a quarter of its budget. So
+/// even with a small budget every chunk but the last is more than half full.
+const MIN_STRETCHES_PER_CHUNK: u64 = 4;
 
 /// Tokens that joining two stretches or lines may add to the sum of their counts.
 const SEAM_TOKENS: u64 = 1;
@@ -79,7 +79,7 @@ pub(super) fn next_chunk<'i>(
     budget: u64,
     counter: TokenCounter<'_>,
 ) -> (Chunk<'i>, Position) {
-    let stretch_budget = (budget / STRETCHES_PER_CHUNK).max(1);
+    let stretch_budget = (budget / MIN_STRETCHES_PER_CHUNK).max(1);
     let mut chunk = Chunk::default();
     let mut at = from;
     while let Some(item) = items.get(at.item) {

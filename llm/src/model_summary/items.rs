@@ -68,7 +68,8 @@ impl Kind {
 /// One source text.
 #[derive(Debug, Clone)]
 pub(super) struct Item<'a> {
-    /// Ids of the first and the last message from which the text comes.
+    /// Ids of the first and the last message from which the text comes; None for the previous
+    /// summary.
     pub(super) messages: Option<(i64, i64)>,
     role: Option<&'static str>,
     pub(super) kind: Kind,

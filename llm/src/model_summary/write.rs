@@ -71,6 +71,8 @@ impl SummaryRun<'_> {
         }
     }
 
+    /// Writes the text of a task. If the first answer is refused for something that the model can
+    /// do better, the second answer is accepted or fails.
     async fn write(&self, chunk: &Chunk<'_>, mut task: Task) -> Result<String, SummaryFailure> {
         let lines = chunk.lines();
         let first = self.call_model(&task, &lines).await?;
@@ -119,7 +121,8 @@ impl SummaryRun<'_> {
         })
     }
 
-    /// The text of an answer, if it passes the length checks and every gate.
+    /// The text of an answer, if it passes the length checks and every gate. The whole summary has
+    /// the quoted words at its end.
     fn accepted_text(
         &self,
         call: &AnsweredCall,

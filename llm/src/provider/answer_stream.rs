@@ -22,7 +22,9 @@ pub struct AnswerStream {
 enum Source {
     /// The body, before anything of it is read.
     Unread(Box<Body>),
+    /// The events of a body that is a stream.
     Events(Box<EventStream<BoxStream<'static, Result<String, CallFailure>>>>),
+    /// The answer has ended or failed.
     Over,
 }
 

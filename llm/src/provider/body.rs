@@ -32,7 +32,9 @@ pub(super) struct Body {
     start: usize,
     /// Bytes of the buffer already searched for a line end.
     searched: usize,
+    /// Whether any bytes have arrived.
     has_begun: bool,
+    /// Whether the body has ended and [`Self::lines`] has added its two line feeds.
     is_over: bool,
 }
 
@@ -74,8 +76,8 @@ impl Body {
         }
     }
 
-    /// Reads at most `bytes` of a body, or as many as arrive before a deadline, and closes the
-    /// connection.
+    /// Reads at most `bytes` of a body, or as many as arrive before a deadline or a failure, and
+    /// closes the connection.
     pub(super) async fn read_prefix(
         response: Response,
         deadlines: Deadlines,
@@ -129,11 +131,12 @@ impl Body {
         std::str::from_utf8(&self.buffer[self.start..]).map_err(|_| NOT_UTF8)
     }
 
-    /// The rest of the body as lines, and then a blank line, which completes a last event that has
-    /// none.
+    /// The rest of the body, line by line, each with its line feed. Two line feeds are added at the
+    /// end of the body: the first ends a last line that has none, and the second is the blank line
+    /// that ends the last event.
     ///
-    /// The lines are whole because the event parser scans an incomplete line from its start again
-    /// for every chunk.
+    /// Only whole lines are passed on, because the event parser scans an incomplete line from its
+    /// start again for every chunk.
     pub(super) fn lines(self) -> impl Stream<Item = Result<String, CallFailure>> + Send {
         stream::try_unfold(self, |mut body| async move {
             Ok(body.read_line().await?.map(|line| (line, body)))

@@ -13,7 +13,7 @@ const MIN_BYTES_PER_TOKEN: usize = 3;
 pub struct CallCost {
     /// Tokens of the request by our count; zero until it is sent.
     sent: Tokens,
-    /// Bytes that the model has written.
+    /// Bytes that the model has written; 0 once the provider's final counts are known.
     written_bytes: usize,
     /// The provider's counts; zeros where it has reported none.
     usage: CallUsage,
@@ -29,7 +29,8 @@ impl CallCost {
         }
     }
 
-    /// Output tokens: an estimate, or the provider's count where that is more.
+    /// Output tokens: an estimate, or the provider's count where that is more. After an end with
+    /// the provider's counts, its count alone.
     pub fn output(&self) -> Tokens {
         self.usage.output.max(Tokens::new(
             (self.written_bytes / MIN_BYTES_PER_TOKEN) as u64,

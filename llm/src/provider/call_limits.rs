@@ -32,7 +32,8 @@ impl Deadlines {
         }
     }
 
-    /// Awaits the future. If it takes too long, returns a failure whose text is `phase`.
+    /// Awaits the future. If it takes too long, returns a failure whose text is `phase`, or says
+    /// that the whole call took too long.
     pub(super) async fn apply<T>(
         &self,
         future: impl Future<Output = T>,

@@ -18,6 +18,7 @@ use super::{
 /// A model's default output limit is this, or a quarter of its window if that is less.
 const MAX_DEFAULT_OUTPUT: Tokens = Tokens::new(4_096);
 
+/// The protocols' own base URLs.
 const OPENAI: &str = "https://api.openai.com/v1";
 const ANTHROPIC: &str = "https://api.anthropic.com/v1";
 const GEMINI: &str = "https://generativelanguage.googleapis.com/v1beta";
@@ -51,7 +52,7 @@ impl CallableModels {
     }
 }
 
-/// The callable model; None for settings without a provider.
+/// The callable model; None for settings without a provider. An error if the settings cannot work.
 fn model(
     name: &str,
     settings: &ModelSettings,

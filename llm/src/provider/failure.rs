@@ -12,7 +12,8 @@ use crate::provider_error::{Classification, OverflowKind, StreamError};
 /// is neither logged nor stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallFailure {
-    /// The context does not fit the model. The caller should send a shorter one.
+    /// The context is too long for the model's window, or for another limit of its provider (bytes,
+    /// characters of one message, a quota). The caller should send a shorter one.
     #[error("the context does not fit the model ({rule})")]
     Overflow {
         /// The model's window, where the error names it.
@@ -30,7 +31,8 @@ pub enum CallFailure {
         /// Delay before a retry, if the provider asks for one.
         retry_after: Option<Duration>,
     },
-    /// The provider fails (5xx), cannot be reached, or is too slow. The caller should retry later.
+    /// The provider fails (408, or 5xx but 503 and 529), cannot be reached, or is too slow. The
+    /// caller should retry later.
     #[error("the provider is unavailable: {what}")]
     Unavailable {
         /// The status, or the phase of the connection that failed.
@@ -41,8 +43,8 @@ pub enum CallFailure {
         /// Delay before a retry, if the provider asks for one.
         retry_after: Option<Duration>,
     },
-    /// The provider refuses the request (key, model name, format, policy), and would refuse it
-    /// again.
+    /// The provider refuses the request (key, model name, format, policy) or redirects it, and
+    /// would do so again.
     #[error("the provider refuses the request (status {status})")]
     Refused {
         /// HTTP status.
@@ -84,7 +86,8 @@ impl CallFailure {
     }
 
     /// Whether the provider may bill the request's input. A request that was refused by status
-    /// (4xx, or too many calls) or never sent costs nothing.
+    /// (4xx, or too many calls) or never sent costs nothing. An overflow costs something only if
+    /// the provider truncated the prompt and answered.
     pub fn may_be_billed(&self) -> bool {
         match self {
             Self::Limited { .. } | Self::Refused { .. } => false,

@@ -13,8 +13,9 @@ use serde_json::value::RawValue;
 /// Most entries of a list in one event.
 const MAX_ENTRIES: usize = 256;
 
-/// A list of at most [`MAX_ENTRIES`] entries; null counts as an empty list. Without the limit, each
-/// three bytes of input (`{},`) would take hundreds of bytes in memory.
+/// A list of at most [`MAX_ENTRIES`] entries; a longer one is an error, and null counts as an empty
+/// list. Without the limit, each three bytes of input (`{},`) would take hundreds of bytes in
+/// memory.
 #[derive(Debug)]
 pub(super) struct BoundedList<T>(pub(super) Vec<T>);
 
@@ -62,7 +63,7 @@ struct TextPiece {
 }
 
 /// The text of a field that holds a string, or a list of objects with `text`; None for any other
-/// value.
+/// value, and for a list that is malformed or too long.
 pub(super) fn text(raw: Option<&RawValue>) -> Option<String> {
     let json = raw?.get();
     match json.as_bytes().first() {
@@ -86,7 +87,7 @@ pub(super) fn lenient<T: DeserializeOwned + Default>(raw: Option<&RawValue>) -> 
     serde_json::from_str(raw?.get()).ok()
 }
 
-/// A provider's token count, limited so that sums cannot overflow.
+/// A provider's token count, limited so that sums cannot overflow; 0 if it is missing.
 pub(super) fn tokens(count: Option<u64>) -> Tokens {
     Tokens::new(count.unwrap_or_default().min(u64::from(u32::MAX)))
 }

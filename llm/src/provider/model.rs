@@ -73,8 +73,8 @@ impl Model {
         &self.served_as
     }
 
-    /// Calls the model and returns the answer as a stream. Dropping the future or the stream ends
-    /// the call.
+    /// Calls the model and returns the answer as a stream. The output limit is that of the call,
+    /// but at most the model's. Dropping the future or the stream ends the call.
     pub async fn stream(&self, call: &Call<'_>) -> Result<AnswerStream, CallFailure> {
         let call = Call {
             output: call.output.min(self.output),

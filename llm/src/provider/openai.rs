@@ -27,7 +27,8 @@ struct Choice<'a> {
     index: Option<u64>,
     #[serde(borrow, default)]
     delta: Option<MessageFields<'a>>,
-    /// In a whole answer. Some servers also send it at the end of a stream.
+    /// The message of a whole answer. Some servers also send it at the end of a stream, where it is
+    /// ignored.
     #[serde(borrow, default)]
     message: Option<MessageFields<'a>>,
     #[serde(default)]
@@ -94,6 +95,7 @@ pub(super) struct OpenAi {
     calls: Vec<PartialCall>,
 }
 
+/// A tool call whose fragments are still arriving.
 #[derive(Default)]
 struct PartialCall {
     index: Option<u64>,

@@ -208,6 +208,8 @@ impl PartialAnswer {
         if !self.has_content && !may_be_empty {
             return Err(CallFailure::Broken("it has no content"));
         }
+        // Whether there are tool calls decides between these two reasons: some servers report the
+        // wrong one.
         let stop = match stop {
             StopReason::Done if !self.ids.is_empty() => StopReason::ToolUse,
             StopReason::ToolUse if self.ids.is_empty() => StopReason::Done,

@@ -43,7 +43,7 @@ impl OutputField {
     expecting = "media must be \"inline\", \"https\", or a list of hosts"
 )]
 pub enum MediaSettings {
-    /// No addresses, or those of all public hosts.
+    /// No addresses, or the `https` addresses of all public hosts.
     Rule(MediaRule),
     /// Addresses on these hosts.
     Hosts(Vec<String>),

@@ -10,7 +10,7 @@ pub(super) enum Body<'b> {
     Html,
     PlainText(&'b str),
     Json(Value),
-    /// Server-sent events, or a JSON document per line.
+    /// Server-sent events, or several JSON documents, usually one per line.
     Stream(Stream),
 }
 
@@ -25,8 +25,10 @@ pub(super) struct Stream {
 /// One event of a stream.
 #[derive(Debug, PartialEq)]
 pub(super) enum Event {
-    /// An event that is named `error`.
+    /// An event that is named `error`, or a field `error:`. Text that is not JSON is a JSON string
+    /// here.
     Error(Value),
+    /// Any other event whose data is JSON.
     Other(Value),
 }
 
@@ -58,7 +60,8 @@ fn is_events(text: &str) -> bool {
         || field_of("error", text).is_some_and(|value| value.starts_with('{'))
 }
 
-/// Parses one document per line. If the body breaks off, the documents before the break are kept.
+/// Parses JSON documents, usually one per line. Keeps the objects before the first invalid
+/// document. If there are none, the body is plain text.
 fn lines(text: &str) -> Body<'_> {
     let documents = Deserializer::from_str(text)
         .into_iter::<Value>()
@@ -105,6 +108,8 @@ fn events(text: &str) -> Stream {
     stream
 }
 
+/// Adds an event to the stream. Of data that is not JSON, only an error and the mark `[DONE]` are
+/// kept.
 fn dispatch(name: &str, data: &str, stream: &mut Stream) {
     let is_error = name.trim() == "error";
     match serde_json::from_str::<Value>(data) {

@@ -8,11 +8,13 @@ use super::OverflowKind;
 pub(super) enum Code {
     /// An overflow of this kind. The text is the code as the tables below spell it.
     Kind(OverflowKind, &'static str),
-    /// An error about the key, the quota, the rate or the availability. If its message has the
-    /// wording of an overflow, the message only quotes that wording.
+    /// An error about something else than size: key, permission, quota, rate, availability, an
+    /// unknown model, a content filter. If its message has the wording of an overflow, the message
+    /// only quotes that wording.
     Unrelated,
 }
 
+/// Codes of [`OverflowKind::Input`].
 const INPUT: [&str; 7] = [
     "context_length_exceeded",
     "context_window_exceeded",
@@ -23,6 +25,7 @@ const INPUT: [&str; 7] = [
     "ContextWindowExceededError",
 ];
 
+/// Codes of [`OverflowKind::Bytes`].
 const BYTES: [&str; 5] = [
     "request_too_large",
     "entity.too.large",
@@ -31,8 +34,10 @@ const BYTES: [&str; 5] = [
     "payload_too_large",
 ];
 
+/// Codes of [`OverflowKind::MessageTooLong`].
 const MESSAGE_TOO_LONG: [&str; 2] = ["string_above_max_length", "string_too_long"];
 
+/// Codes of [`Code::Unrelated`].
 const UNRELATED: [&str; 36] = [
     "rate_limit_exceeded",
     "rate_limit_error",
@@ -141,7 +146,7 @@ const STATUSES: [(u16, &[&str]); 8] = [
     (529, &["overloaded_error"]),
 ];
 
-/// The HTTP status of a code.
+/// The HTTP status of a code; None if no table gives one.
 pub(super) fn status_of(code: &str) -> Option<u16> {
     let named = |codes: &&[&str]| codes.iter().any(|known| known.eq_ignore_ascii_case(code));
     STATUSES
@@ -150,7 +155,8 @@ pub(super) fn status_of(code: &str) -> Option<u16> {
         .map(|(status, _)| *status)
 }
 
-/// GitHub Models: the limit of the plan for one request, which is not the model's window.
+/// Codes of [`OverflowKind::QuotaTooSmall`]. GitHub Models: the limit of the plan for one request,
+/// which is not the model's window.
 const QUOTA_TOO_SMALL: [&str; 1] = ["tokens_limit_reached"];
 
 /// The meaning of a code; None if the code is unknown, or too general to mean anything here.
@@ -173,7 +179,8 @@ pub(super) fn look_up(code: &str) -> Option<Code> {
     proven.or_else(|| known(&UNRELATED).map(|_| Code::Unrelated))
 }
 
-/// Whether an HTTP status alone means a wrong key, quota or address.
+/// Whether an HTTP status alone means something else than size: the key, the payment, the address
+/// or the rate.
 pub(super) const fn is_unrelated(status: u16) -> bool {
     matches!(status, 401..=404 | 407 | 429)
 }

@@ -15,11 +15,11 @@ const MAX_LIST_ENTRIES: usize = 16;
 pub(super) struct ErrorFields {
     pub(super) codes: Vec<String>,
     pub(super) messages: Vec<String>,
-    /// HTTP statuses in the body.
+    /// HTTP statuses of errors (400 to 599) in the body.
     pub(super) statuses: Vec<u16>,
-    /// llama.cpp's `n_ctx`.
+    /// Tokens of the window: llama.cpp's `n_ctx`.
     pub(super) limit: Option<u64>,
-    /// llama.cpp's `n_prompt_tokens`.
+    /// Tokens of the prompt: llama.cpp's `n_prompt_tokens`.
     pub(super) prompt: Option<u64>,
 }
 
@@ -57,7 +57,7 @@ pub(super) fn from_answer(value: &Value) -> Option<ErrorFields> {
     Some(found)
 }
 
-/// The field that holds the error.
+/// The value of the field that holds the error; None if no field holds one.
 fn error_in(fields: &Map<String, Value>) -> Option<&Value> {
     let given = |key| fields.get(key).filter(|value| is_given(value));
     let of_response = || {
@@ -74,6 +74,7 @@ fn error_in(fields: &Map<String, Value>) -> Option<&Value> {
             .get("error")
             .filter(|value| is_given(value))
     };
+    // MiniMax puts `base_resp` into every answer: there, 0 means success.
     let failed = |base: &&Value| {
         base.get("status_code")
             .and_then(Value::as_i64)
@@ -161,6 +162,7 @@ impl ErrorFields {
     }
 
     fn take_text(&mut self, text: &str, layers: u8) {
+        // A text of one word may be a code.
         if !text.contains(char::is_whitespace) {
             self.codes.push(text.to_owned());
         }
@@ -173,7 +175,7 @@ impl ErrorFields {
         }
     }
 
-    /// Reads the fields that hold codes: texts as codes, numbers as HTTP statuses.
+    /// Reads the fields that hold codes: texts as codes, numbers from 400 to 599 as HTTP statuses.
     pub(super) fn take_codes(&mut self, fields: &Map<String, Value>) {
         for key in [
             "code",

@@ -1,5 +1,6 @@
-//! Decides whether a provider's answer is a context overflow, and of which kind: by its codes, then
-//! by known wordings at the start of the error's own message. A body is never searched for words,
+//! Decides whether a provider's answer is a context overflow, and of which kind. An error is judged
+//! by its codes, then by known wordings at the start of its own message, then by its HTTP status;
+//! a success by its content, its end and its token counts. A body is never searched for words,
 //! because bodies quote users' content. Of the headers, only the content type and Amazon's error
 //! type are read: `provider/http.rs` reads `Retry-After`.
 //!
@@ -73,9 +74,11 @@ pub enum OverflowKind {
     /// The request exceeds the account's quota, so waiting does not help. The quota is not the
     /// model's window.
     QuotaTooSmall,
-    /// A success without content, or with a truncated prompt: a failure, not an answer.
+    /// A success without content, without an end or with a truncated prompt: a failure, not an
+    /// answer.
     Silent,
-    /// A success whose output reached the end of the window: incomplete.
+    /// An answer whose output reached the end of the window: incomplete. Most providers report it
+    /// as a success, LM Studio as an error.
     OutputTruncated,
 }
 
@@ -97,8 +100,8 @@ pub struct Classification {
     pub limit_tokens: Option<u64>,
     /// Tokens of the prompt, when the answer names them; in a breakdown, those of the messages.
     pub prompt_tokens: Option<u64>,
-    /// The rule that decided: a code, or the name of a wording. Stable, and never content of a
-    /// user.
+    /// The rule that decided: a code, the name of a wording, or the name of another check such as
+    /// `status-413`. Stable, and never content of a user.
     pub rule: &'static str,
 }
 
@@ -143,8 +146,8 @@ pub(crate) fn stream_error(event: &str, json: &str) -> Option<StreamError> {
     // Errors are short, and parsed JSON takes many times its size in memory.
     let json = &json[..json.floor_char_boundary(BODY_BYTES)];
     let is_error = event == "error";
-    // The JSON is parsed only if it may be an error: if it holds `"error"`, `"errors"`,
-    // `…Exception`, `__type` or `base_resp`.
+    // The JSON is parsed only if it may be an error: if it holds "error" or "exception" (the first
+    // letter may be a capital, so it is left out below), `__type` or `base_resp`.
     if !is_error
         && !["rror", "xception", "__type", "base_resp"]
             .iter()
@@ -168,7 +171,7 @@ pub(crate) fn stream_error(event: &str, json: &str) -> Option<StreamError> {
 }
 
 /// Whether the provider counted far fewer tokens than were sent, so it has truncated the prompt
-/// without an error.
+/// without an error. False if the tokens sent are unknown or few, or the provider counted none.
 pub(crate) fn is_prompt_truncated(prompt_tokens: u64, sent_tokens: Option<u64>) -> bool {
     let state = AnswerState {
         prompt_tokens: Some(prompt_tokens),
@@ -281,7 +284,8 @@ impl Event {
     }
 }
 
-/// The rule by which a complete answer counts as empty; None if it has content.
+/// The rule by which a success counts as silent: its stream has no events or no end, or it has no
+/// content. None if it is not silent.
 fn silence_rule(
     answer: &ProviderAnswer<'_>,
     state: &AnswerState,
@@ -306,7 +310,7 @@ fn silence_rule(
 
 /// Whether the provider counted less than three fifths of the sent tokens. Ollama keeps about half
 /// of its window and drops the rest of a longer prompt; two tokenizers differ by less than two
-/// fifths on the same text.
+/// fifths on the same text. False without both counts, or for fewer than [`MIN_SENT_TOKENS`].
 fn is_truncated(state: &AnswerState, sent: Option<u64>) -> bool {
     let sent = sent.filter(|sent| *sent >= MIN_SENT_TOKENS);
     let read = state.prompt_tokens.filter(|read| *read > 0);

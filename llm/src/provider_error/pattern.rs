@@ -1,11 +1,16 @@
 //! Matches the pattern of a wording against the start of a message, and extracts its numbers.
 //!
 //! A pattern is the wording itself, without regard to case, with these placeholders:
-//! - a space: any run of white space; `` ` ``: a quotation mark of any kind, or none;
-//! - `{_}`: white space, or none; `{,}`: a punctuation mark, or none;
-//! - `{limit}`, `{prompt}`, `{output}`, `{n}`: a number (`{n}` is not kept);
-//! - `{word}`: a name without spaces; `{any}`: any text before the next part of the pattern;
-//! - `{parts}`: a breakdown such as `831 in the messages, 3 in the output`.
+//! - a space: any run of white space;
+//! - `` ` ``: a quotation mark of any kind, or none;
+//! - `'`: a straight or a curly apostrophe;
+//! - `{_}`: white space, or none;
+//! - `{,}`: one of `.`, `,`, `;` and `:`, or none;
+//! - `{limit}`, `{prompt}`, `{output}`, `{n}`: a number, also after a word such as `about`. Of
+//!   `{output}` only its presence is kept, of `{n}` nothing;
+//! - `{word}`: a name, without white space and without `"`, `` ` ``, `<`, `>`, `{`, `}`;
+//! - `{any}`: any text before the next part of the pattern, without line ends and without `"`;
+//! - `{parts}`: a breakdown such as `831 in the messages, 3 in the output`, up to its `)`.
 
 /// Most bytes that `{any}` matches.
 const MAX_ANY_BYTES: usize = 200;
@@ -17,17 +22,19 @@ const MAX_LABEL_BYTES: usize = 40;
 /// The numbers in a message.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Numbers {
-    /// The limit that the message names.
+    /// The limit that the message names; None if it names none, or one beyond 64 bits.
     pub(super) limit: Option<u64>,
-    /// The prompt as the message names it; in a breakdown, its first part (messages without tools).
+    /// The prompt as the message names it; in a breakdown, its first part that is input (messages
+    /// without tools).
     pub(super) prompt: Option<u64>,
-    /// The whole input, tools included.
+    /// The whole input: the prompt, or all input parts of a breakdown, tools included.
     pub(super) input: Option<u64>,
-    /// Whether the message names output tokens.
+    /// Whether the message names output tokens, even if it names 0 of them.
     pub(super) with_output: bool,
 }
 
-/// The numbers in `text`, if `text` starts with `pattern` and its sentence or clause ends there.
+/// The numbers in `text`, if `text` starts with `pattern` and ends a sentence there. If a limit or
+/// a prompt was found, the end of a clause is enough.
 pub(super) fn match_start(pattern: &str, text: &str) -> Option<Numbers> {
     let mut numbers = Numbers::default();
     let rest = walk(pattern, text, &mut numbers)?;
@@ -89,7 +96,8 @@ fn literal<'t>(wording: &str, text: &'t str) -> Option<&'t str> {
     Some(text)
 }
 
-/// Bytes before the first occurrence of `wording`.
+/// Bytes before the first occurrence of `wording`; None if there is none within
+/// [`MAX_ANY_BYTES`], or a line end or `"` stands before it.
 fn skipped(wording: &str, text: &str) -> Option<usize> {
     let near = text
         .char_indices()
@@ -109,8 +117,8 @@ fn word(text: &str) -> Option<&str> {
         .then(|| &text[length..])
 }
 
-/// Reads a breakdown up to its closing bracket. Parts labeled completion or output are output; all
-/// others are input.
+/// Reads a breakdown and returns the rest, which begins with its closing bracket. Parts labeled
+/// completion or output are output; all others are input.
 fn parts<'t>(text: &'t str, numbers: &mut Numbers) -> Option<&'t str> {
     let mut text = text;
     let mut input: Option<u64> = None;
@@ -155,8 +163,9 @@ fn number(text: &str) -> Option<(Option<u64>, &str)> {
         return None;
     }
     let (mut value, mut rest) = (text[..first].parse::<u64>().ok(), &text[first..]);
-    // Groups need one to three digits before them: `8192, 3` are two numbers, and so are
-    // `[1,204800]`.
+    // A group is a separator and exactly three digits. The first number before it has at most
+    // three digits. So the first numbers in `8192, 3`, `8192,300` and `1,204800` are 8192, 8192
+    // and 1.
     let grouped = |rest: &str| {
         let group = rest
             .strip_prefix([',', '.', '_', '\'', '\u{a0}', '\u{202f}'])
@@ -191,8 +200,8 @@ fn ends_clause(rest: &str) -> bool {
         || rest.starts_with(" - ")
 }
 
-/// Whether a sentence ends here. Required of wordings without numbers, which are short and prove
-/// less.
+/// Whether a sentence ends here. Required where the message names neither a limit nor a prompt,
+/// because its wording alone proves less.
 fn ends_sentence(rest: &str) -> bool {
     let stop = rest
         .strip_prefix(is_quote)

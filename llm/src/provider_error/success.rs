@@ -164,9 +164,9 @@ impl AnswerState {
         self.output_tokens = self.output_tokens.max(output.into_iter().flatten().max());
     }
 
-    /// Whether the answer has no content although it ended normally. An answer that stopped at its
-    /// output limit counts only if it has no output at all. An answer that ended with a tool call,
-    /// a filter or Anthropic's `end_turn` may be empty.
+    /// Whether the answer has no content although it ended normally or names no stop reason. An
+    /// answer that stopped at its output limit counts only if the provider counted no output. An
+    /// answer that ended with a tool call, a filter or Anthropic's `end_turn` may be empty.
     pub(super) fn is_empty_answer(&self) -> bool {
         let ended = match self.stop.as_deref().map(str::to_ascii_lowercase).as_deref() {
             None | Some("stop" | "eos" | "complete" | "completed" | "response.completed") => true,
@@ -207,6 +207,7 @@ fn is_known(answer: &Value, kind: &str) -> bool {
         "text-generation",
         "stream-",
     ];
+    // A response that OpenAI computes in the background has no content yet, which is no failure.
     let background = ["in_progress", "queued"].map(Value::from);
     let in_background = answer
         .get("status")

@@ -149,8 +149,9 @@ pub(super) struct MatchedWording {
     /// The name of the wording's rule.
     pub(super) rule: &'static str,
     pub(super) kind: OverflowKind,
-    /// Tokens of the window; None for other limits.
+    /// Tokens of the window; None if the message does not name them, and for other limits.
     pub(super) limit: Option<u64>,
+    /// Tokens of the prompt; None in the same cases.
     pub(super) prompt: Option<u64>,
 }
 

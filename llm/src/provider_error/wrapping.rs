@@ -6,7 +6,8 @@ use serde_json::{Deserializer, Value};
 /// Most nested wrappings that are removed.
 const MAX_LAYERS: usize = 8;
 
-/// Prefixes that say nothing about the error.
+/// Prefixes that say nothing about the error. Of the one that does not end with `: `, only
+/// `Invalid request: ` is removed.
 const PREFIXES: [&str; 8] = [
     "The model returned the following errors: ",
     "Input validation error: ",
@@ -37,6 +38,7 @@ pub(super) fn unwrap_message(message: &str) -> Unwrapped<'_> {
     let mut words = message.trim();
     let mut codes = Vec::new();
     for _ in 0..MAX_LAYERS {
+        // Python prints bytes as `b'…'`.
         let bare = words
             .strip_prefix("b'")
             .or_else(|| words.strip_prefix("b\""))
@@ -124,7 +126,7 @@ fn dashscope(words: &str) -> Option<&str> {
     (is_status(status) && is_name(name)).then_some(inner)
 }
 
-/// `Error code: 400 - …`, `5021: …`, `400 {…`
+/// `Error code: 400 - …`, `5021: …`, `400 Bad Request: …`, `400 {…`
 fn numbered(words: &str) -> Option<&str> {
     if let Some((code, inner)) =
         after("Error code: ", words).and_then(|rest| rest.split_once(" - "))

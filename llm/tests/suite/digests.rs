@@ -182,6 +182,7 @@ fn logs_keep_templates_counts_times_and_errors() {
         }
     }
     let kept = digest(log, 160);
+    // 2,000 lines, and five errors.
     for fact in [
         "[log ×2005, 2026-01-02 10:00:00.000 – ",
         "ERROR db: connection to 10.0.0.7 lost ×5",
@@ -231,6 +232,7 @@ fn mixed_markdown_keeps_something_of_every_block() {
         ),
         240,
     );
+    // The table has 200 rows, a header and a separator.
     for fact in [
         "2026-05-01",
         "| id | city | score |",

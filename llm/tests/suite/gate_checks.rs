@@ -69,6 +69,7 @@ pub(crate) fn english() -> Vec<Source> {
     dialogue(&lines.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
+/// Chinese messages that all differ: orders get new addresses, and customers are told.
 pub(crate) fn chinese() -> Vec<Source> {
     let lines: Vec<String> = (0..40)
         .flat_map(|i| {

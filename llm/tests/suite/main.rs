@@ -1,21 +1,22 @@
 //! Tests of summaries, extractive and by a model, and of the classification of providers' answers.
 //!
 //! Extractive summaries:
-//! - `digests`: of one large message. `ranges`: of a run of messages.
-//! - `properties`: for any sources. `real_conversations`: on real conversations.
+//! - `digests`: summaries of one large message. `ranges`: summaries of a run of messages.
+//! - `properties`: any sources. `real_conversations`: real conversations.
 //!
 //! Summaries by a model:
 //! - `model_prompts`: the prompt. `model_calls`: how many calls, and their limits.
 //! - `model_chunks`: sources beyond the window. `model_parts`: parts that survive a failure.
 //! - `model_gates`, `model_format_gates`, `model_identifiers`: what an answer must say, its form,
 //!   and the identifiers that it must keep. `model_second_calls`: the call after a refused answer.
-//! - `model_properties`: for any sources and answers.
+//! - `model_properties`: any sources and answers.
 //!
 //! Providers' answers:
 //! - `provider_errors`, `provider_messages`: how they are classified, by structure and by wording.
-//! - `provider_error_properties`: for any answer.
+//! - `provider_error_properties`: any answer.
 //!
-//! Shared: `fixtures`, `gate_checks`, `scripted_model`.
+//! Shared: `fixtures` (sources and checked extracts), `scripted_model` (a model whose answers come
+//! from a function), `gate_checks` (asserts which answers the gates refuse).
 
 mod digests;
 mod fixtures;

@@ -79,6 +79,7 @@ fn a_truncated_answer_gets_a_larger_output_limit_once() {
     let prompts = scripted.prompts();
     assert_eq!(prompts[1].output, 4 * prompts[0].output);
     let scripted = ScriptedCalls::new(|_, _| Ok(ended("Lots were", StopReason::OutputLimit)));
+    // This model's own output limit leaves no room for a larger one.
     let small = model_that_writes(8_192, 256);
     let failure = summarize(&small, &scripted, &ask(Purpose::Range, &sources, 200)).unwrap_err();
     assert!(matches!(failure, SummaryFailure::Truncated), "{failure:?}");
@@ -120,6 +121,7 @@ fn every_call_leaves_a_margin_for_another_tokenizer() {
 fn an_overflow_makes_chunks_smaller_and_loses_no_message() {
     let sources = talk(1_000);
     for named in [None, Some(4_000)] {
+        // From the third call on, the model refuses prompts of more than 3,000 tokens.
         let scripted = ScriptedCalls::new(move |number, prompt| {
             if number > 1 && prompt.sent > 3_000 {
                 Err(overflow(named))

@@ -146,6 +146,7 @@ fn one_long_message_is_split_between_its_lines() {
 
 #[test]
 fn a_few_messages_after_a_full_chunk_go_into_the_merge_unchanged() {
+    // How many of the 40 conversations end with a chunk that is too short for a part.
     let mut carried = 0;
     for messages in 100..140 {
         let scripted = ScriptedCalls::reporting();

@@ -50,6 +50,7 @@ fn an_answer_of_many_megabytes_is_refused_before_it_is_parsed() {
         refusal(&sources, &blank, 400),
         SummaryFailure::OverTarget { .. }
     ));
+    // Short enough to be parsed.
     let spaced = format!(
         "{}Ann plans to close and to open places.",
         " ".repeat(16_000)

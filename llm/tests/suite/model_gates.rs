@@ -143,6 +143,7 @@ fn an_almost_empty_summary_of_a_long_source_is_refused() {
         RejectedSummary::NoContent
     );
     passes(&english(), "Ann plans to close and to open places.");
+    // A short source may have a short summary.
     passes(&english()[..8], "Ann plans places.");
 }
 

@@ -25,6 +25,7 @@ fn finished_parts_survive_a_failure_of_any_call() {
         assert!(failure.is_retryable(), "{failure:?}");
         assert_eq!(scripted.calls(), done + 1);
         assert_eq!(summarize(&model(8_192), &scripted, &ask).unwrap(), expected);
+        // The failed run made `done + 1` calls, the next run those that were not done.
         assert_eq!(
             scripted.calls(),
             done + 1 + total - done,

@@ -140,6 +140,7 @@ fn quoted_words_stand_below_the_summary_word_for_word() {
         .text
         .strip_prefix("Lots were moved, one by one, from bay to bay.\n\n")
         .unwrap();
+    // The quote takes at most a quarter of the target of 200.
     assert!(
         quote.contains('…')
             && measure(quote) <= Tokens::new(50)

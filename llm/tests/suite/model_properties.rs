@@ -98,6 +98,7 @@ proptest! {
             }
         }
         for prompt in &prompts {
+            // As `least_provider_count` in `model_summary/token_budget.rs` computes it.
             prop_assert_eq!(prompt.least_count, prompt.sent * 10 / 13 * 85 / 100);
             prop_assert!(prompt.sent * 115 / 100 + prompt.output <= window, "{} and {} of {window}", prompt.sent, prompt.output);
             prop_assert_eq!(prompt.user.lines().count(), 2 + prompt.lines.len() + usize::from(!prompt.must_keep.is_empty()) + prompt.after.len(), "a source text has begun a line");

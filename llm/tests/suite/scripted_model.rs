@@ -36,6 +36,7 @@ pub(crate) struct RecordedPrompt {
     pub(crate) must_keep: Vec<String>,
     /// The lines after the line END.
     pub(crate) after: Vec<String>,
+    /// Output limit of the call, in tokens.
     pub(crate) output: u64,
     /// Tokens of both texts as GPT-4o counts them.
     pub(crate) sent: u64,

@@ -10,7 +10,7 @@ use crate::harness::{Harness, kill, postmaster_pid};
 use anneal_local_postgres::{Durability, LocalPostgres, LocalPostgresError, Settings, Stop};
 
 #[tokio::test]
-async fn a_started_server_answers_by_its_url_and_by_its_socket() {
+async fn a_started_server_answers_by_its_url_and_has_a_socket() {
     let harness = Harness::new();
     let postgres = harness.start().await;
     assert_eq!(harness.sql(&postgres, "select 1 + 1"), "2");

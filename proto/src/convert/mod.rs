@@ -1,9 +1,9 @@
 //! Conversions between protobuf and the domain, for the server, its clients and the tests.
 //!
 //! Functions that begin with `parse`, and those of the module `parse`, convert to the domain and
-//! refuse bad input. `From` converts to protobuf. A field that only one RPC has is parsed in that
-//! RPC's file of the server; answers made of stored rows are made in the server, because the
-//! store's types are unknown here.
+//! refuse bad input. `From` and most other functions convert to protobuf. A field that only one RPC
+//! has is parsed in that RPC's file of the server; answers made of stored rows are made in the
+//! server, because the store's types are unknown here.
 //!
 //! - `field_error`: why a field is refused
 //! - `parse`: ids, texts and metadata: fields of many requests

@@ -22,7 +22,8 @@ pub fn parse(
 }
 
 /// Parses the overrides that a request sets on top of the overrides in `base`. Both are checked
-/// together; only the request's are returned.
+/// together; only the request's are returned. A request without a policy sets none, and nothing is
+/// checked.
 pub fn parse_with_base(
     policy: Option<pb::Policy>,
     base: &PolicyOverrides,

@@ -26,6 +26,7 @@ mod tests {
 
     #[test]
     fn microseconds_are_the_same_after_conversion_to_a_timestamp_and_back() {
+        // The last one is the end of the year 9999.
         for time in [0, 1, 1_999_999, -1, -1_000_001, 253_402_300_799_999_999] {
             assert_eq!(micros(timestamp(time)), time);
             assert_eq!(millis(timestamp(time)), time.div_euclid(1_000));

@@ -1,6 +1,6 @@
 //! A cache of what the database says about credentials. Lookups of unknown and of known credentials
-//! have separate limits, so that invented credentials do not delay valid ones. If the database is
-//! too busy to answer, a known credential is accepted a little longer.
+//! have separate limits, so that invented credentials do not delay valid ones. While the database
+//! does not answer, a known credential is accepted 20 s longer.
 
 use std::{
     hash::Hash,
@@ -30,7 +30,7 @@ const KNOWN_LOOKUPS: usize = 4;
 /// How long a lookup waits for a permit, and how long a known credential waits for the answer.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Limits for concurrent lookups. Cheap to clone.
+/// Limits for concurrent lookups, and the log of failed ones. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct LookupLimits {
     unknown: Arc<Semaphore>,
@@ -212,6 +212,7 @@ mod tests {
             Some(Some(8)),
             "known credentials have permits of their own"
         );
+        // All but the lookups that hold a permit: those never end.
         for _ in UNKNOWN_LOOKUPS..100 {
             assert!(
                 flood

@@ -1,6 +1,6 @@
 //! API keys. The text of a key is `anneal_`, its id, `_` and its secret. The database stores only a
-//! digest of the secret. `cache.rs` sets how long the result of a lookup is used: 10 s, and 30 s
-//! while the database does not answer.
+//! digest of the secret. `cache.rs` sets how long the result of a lookup is used: 10 s, and for a
+//! key that exists 30 s while the database does not answer.
 
 use std::{
     collections::HashSet,
@@ -148,7 +148,7 @@ impl Keys {
     }
 
     /// Authenticates a key that was presented from `address`. `address` is None when the key is
-    /// checked again during a call.
+    /// checked again during a call, or if the request came over no connection (fuzz targets).
     pub(super) async fn caller(
         &self,
         key: &KeyText,
@@ -171,14 +171,15 @@ impl Keys {
         Ok(Caller::with(tenant, verbs))
     }
 
-    /// Finds a key in the cache or the database. A key that was not used recently counts as an
-    /// unknown key of its address, until the lookup has found it or failed.
+    /// Finds a key in the cache or the database. A key that was not used recently and is not cached
+    /// counts as an unknown key of its address, until the lookup has found it or failed.
     async fn find(&self, id: Uuid, address: Option<IpAddr>) -> Result<Option<CachedKey>, Failure> {
-        let is_recently_used = self.recently_used.contains_key(&id) || self.cache.contains(&id);
+        // The cache also holds keys that do not exist: they cause no lookup, so they do not count.
+        let is_exempt = self.recently_used.contains_key(&id) || self.cache.contains(&id);
         // A client that has just started may make many first calls with one key. They share one
         // lookup and count once.
         let lookup = LookupGuard::begin(&self.lookups_in_flight, id);
-        let attempt = match address.filter(|_| !is_recently_used && lookup.is_some()) {
+        let attempt = match address.filter(|_| !is_exempt && lookup.is_some()) {
             Some(address) => self.unknown_key_limit.charge(address)?,
             None => None,
         };

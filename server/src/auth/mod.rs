@@ -136,7 +136,7 @@ impl Authenticator {
     }
 
     /// Authenticates a request. Assigns its connection to the tenant, and charges the call to the
-    /// tenant's account.
+    /// tenant's account. Also fails if the tenant is above its rate of calls or bytes.
     pub(crate) async fn authenticate(
         &self,
         headers: &HeaderMap,
@@ -180,7 +180,8 @@ impl Authenticator {
     }
 
     /// Finds the caller by the credential in these headers, or else by the client certificate.
-    /// `address` is None when a credential is checked again during a call.
+    /// `address` is None when a credential is checked again during a call, or if the request came
+    /// over no connection (fuzz targets).
     async fn identify(
         &self,
         headers: &HeaderMap,

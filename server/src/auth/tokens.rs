@@ -38,8 +38,8 @@ pub(crate) struct TokenVerifier {
     audience: String,
     issuer: String,
     tenant_claim: String,
-    /// Most seconds that a token may be valid. None: any number.
-    lifetime: Option<u32>,
+    /// None: a token may be valid for any time.
+    max_lifetime_seconds: Option<u32>,
 }
 
 /// The claims of a token about its holder.
@@ -77,7 +77,8 @@ impl TokenVerifier {
             audience: settings.audience.clone(),
             issuer: settings.issuer.clone(),
             tenant_claim: settings.tenant_claim.clone(),
-            lifetime: Some(settings.token_lifetime_seconds).filter(|seconds| *seconds > 0),
+            max_lifetime_seconds: Some(settings.token_lifetime_seconds)
+                .filter(|seconds| *seconds > 0),
         })
     }
 
@@ -150,7 +151,7 @@ impl TokenVerifier {
     /// Refuses a token that is valid for too long. The time counts from `iat`, or from now if that
     /// is missing or in the future.
     fn check_lifetime(&self, claims: &Map<String, Value>) -> Result<(), AuthError> {
-        let Some(max) = self.lifetime else {
+        let Some(max) = self.max_lifetime_seconds else {
             return Ok(());
         };
         let seconds = |name: &str| claims.get(name).and_then(Value::as_f64);
@@ -180,9 +181,9 @@ impl TokenVerifier {
     }
 }
 
-/// The usable keys of a JWK Set. Other keys are skipped: a file with an unusable key must still
-/// replace the previous file, which may hold a key that was withdrawn. An empty set is valid: no
-/// token is accepted.
+/// The usable keys of a JWK Set: Ed25519 or P-256, with a kid that no other key has. Other keys are
+/// skipped: a file with an unusable key must still replace the previous file, which may hold a key
+/// that was withdrawn. An empty set is valid: no token is accepted.
 fn parse_keys(text: &[u8]) -> Result<Keys, String> {
     let set: KeySet = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     let mut keys = Keys::new();
@@ -226,8 +227,8 @@ struct KeySet {
     keys: Vec<Value>,
 }
 
-/// The algorithm for a key. None: keys of this kind are not supported. The token's own header never
-/// chooses the algorithm.
+/// The algorithm for a key. None: the key is for encryption, or of a kind that is not supported.
+/// The token's own header never chooses the algorithm.
 fn algorithm(jwk: &Jwk) -> Option<Algorithm> {
     if matches!(jwk.common.public_key_use, Some(PublicKeyUse::Encryption)) {
         return None;

@@ -63,7 +63,7 @@ impl TokenScope {
     }
 }
 
-/// The failure for a token that was not made for this list.
+/// The failure for a text that is no page token, or one of another list or of other filters.
 pub(crate) fn invalid_token() -> Failure {
     Failure::invalid(
         "page_token",

@@ -89,8 +89,8 @@ pub(crate) async fn serve(
     open_connections.wait().await;
 }
 
-/// All services behind their layers: traffic limits, decode errors, encoded answers,
-/// authentication.
+/// All services behind their layers: traffic limits; decode errors; encoded answers and the pieces
+/// of watches' events; authentication.
 pub(crate) type LayeredServices =
     TrafficService<MapResponseBody<MapResponseBody<AuthService<Routes>>>, Body>;
 /// A service whose responses are mapped.

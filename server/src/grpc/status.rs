@@ -88,6 +88,7 @@ impl Failure {
     }
 
     /// How long a caller should wait before a retry: the failure's own wait, else its reason's.
+    /// None: waiting does not help, or the server cannot say for how long.
     fn retry_after(&self, reason: Reason) -> Option<Duration> {
         let own_wait = match self {
             Self::Model { failure, .. } => failure.retry_after(),

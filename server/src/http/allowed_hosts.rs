@@ -4,8 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use axum::http::uri::Authority;
 
-/// Host names that the owner of a web page cannot have pointed at this server: addresses, names of
-/// this machine or network, and names that the operator has configured. Cheap to clone.
+/// Host names that the owner of a web page cannot have pointed at this server. Cheap to clone.
+/// - On loopback: loopback addresses, `localhost` and names that end with `.localhost`.
+/// - Else: all addresses, the same names, and names without a dot.
+/// - In both cases: names that the operator has configured.
 #[derive(Clone)]
 pub(super) struct AllowedHosts {
     is_loopback: bool,
@@ -38,10 +40,11 @@ impl AllowedHosts {
         }
         match bare.parse::<IpAddr>() {
             // A page that was loaded from an address has that address as its origin. Only a name
-            // can be pointed at another server (DNS rebinding).
+            // can be pointed at another server (DNS rebinding). On loopback no other address leads
+            // here.
             Ok(address) => !self.is_loopback || address.is_loopback(),
             // A name without a dot is resolved by this machine or its network, so no owner of a
-            // domain controls it.
+            // domain controls it. On loopback only localhost is needed.
             Err(_) => {
                 is_localhost(bare) || !self.is_loopback && !bare.is_empty() && !bare.contains('.')
             }

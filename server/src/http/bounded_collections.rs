@@ -1,6 +1,6 @@
-//! Lists and maps with a maximum size. One entry more than the maximum is kept, so that the caller
-//! can refuse the request. Further entries are skipped: a body may hold 4 MiB of them, which take
-//! much more memory once they are parsed.
+//! Lists and maps with a maximum size. One entry more than the maximum is kept, so that the check
+//! of the size can refuse the request. Further entries are skipped: a body may hold 4 MiB of them,
+//! which take much more memory once they are parsed.
 
 use std::{collections::HashMap, fmt};
 
@@ -10,11 +10,11 @@ use serde::{
     de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 
-/// Labels of a session, at most one more than the limit.
+/// Labels of a session, at most one more than [`METADATA_KEYS`].
 #[derive(Debug, Default, Serialize)]
 pub(super) struct BoundedLabels(pub(super) HashMap<String, String>);
 
-/// Pictures of a message, at most one more than the limit.
+/// Pictures of a message, at most one more than [`PARTS_PER_MESSAGE`].
 #[derive(Debug, Default, Clone, Serialize)]
 pub(super) struct BoundedPictures(pub(super) Vec<String>);
 

@@ -60,7 +60,7 @@ pub(super) trait EndpointRpcs: Send {
     const RPCS: &'static [&'static Rpc];
 }
 
-/// Extractor: a caller who may call all RPCs of the endpoint. It is the only way to a
+/// Extractor: a caller who may call all RPCs of the endpoint. It is the only way to an
 /// [`HttpCaller`]. Every endpoint that needs a caller takes this extractor before the body, so that
 /// the body of an unauthorized request is never read.
 pub(super) struct Authorized<C>(pub(super) HttpCaller, pub(super) PhantomData<C>);

@@ -75,7 +75,7 @@ impl EndpointRpcs for ChatTurn {
 /// Stores the user's message, calls the model, sends the answer as it is generated, and stores it.
 /// The turn goes on if the client disconnects. The same request with Last-Event-ID, and with the
 /// same body or an empty one, sends exactly the missing events. A turn that is refused stores
-/// nothing and creates no session.
+/// nothing, and a session that was created for it is deleted.
 #[utoipa::path(
     post,
     path = "/api/agents/{id}/chat",
@@ -380,7 +380,7 @@ fn user_message(body: &ChatBody) -> Result<pb::NewMessage, Problem> {
 }
 
 /// The media type of a picture: from its data: URI, or from the file extension in its URL; JPEG if
-/// the extension is unknown. None: neither a data: URI of a picture nor an http(s) URL.
+/// the extension is missing or unknown. None: neither a data: URI of a picture nor an http(s) URL.
 fn media_type(uri: &str) -> Option<String> {
     if let Some(inline) = uri.strip_prefix("data:") {
         let (kind, _) = inline.split_once([';', ','])?;

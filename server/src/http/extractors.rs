@@ -1,4 +1,5 @@
-//! Extractors for paths, queries and JSON bodies. If a field cannot be read, the problem names it.
+//! Extractors for paths, queries and JSON bodies. If a field of a query or a body cannot be read,
+//! the problem names the field.
 
 use std::error::Error;
 
@@ -43,6 +44,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for QueryParams<T>
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let query = Query::<T>::from_request_parts(parts, state).await;
         query.map(|Query(query)| Self(query)).map_err(|rejected| {
+            // axum says "Failed to deserialize query string: <field>: <description>".
             let text = rejected.body_text();
             let message = text
                 .rsplit_once("query string: ")

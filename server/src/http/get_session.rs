@@ -146,7 +146,7 @@ pub(super) async fn get_session(
 struct DocumentWriter {
     http_caller: HttpCaller,
     id: String,
-    /// The newest message when the document was begun. The document ends with it.
+    /// The newest message when the document was begun. Later messages are not written.
     last: i64,
     /// Only messages with a greater id are still to be written.
     after: i64,
@@ -233,7 +233,7 @@ impl DocumentWriter {
             ..pb::ListMessagesRequest::default()
         };
         // The memory of the page stays reserved until its messages are written into the piece. From
-        // then on the piece counts as waiting bytes.
+        // then on `traffic/` counts the piece, as bytes that wait to be read.
         let (_, page, reservation) = self
             .http_caller
             .services

@@ -80,7 +80,7 @@ struct ToolResult {
     media: Vec<Media>,
 }
 
-/// A picture or file. Its bytes are stored elsewhere.
+/// A picture or file. The message stores no bytes of it beside `uri`.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[expect(clippy::struct_field_names, reason = "these are the names on the wire")]

@@ -187,8 +187,9 @@ fn title(reason: &str) -> String {
     format!("{}{rest}", first.to_uppercase())
 }
 
-/// The HTTP status that google.rpc maps this gRPC code to, except for reasons that have an HTTP
-/// status of their own.
+/// The HTTP status that google.rpc maps this gRPC code to, with these exceptions: some reasons have
+/// an HTTP status of their own, `FAILED_PRECONDITION` is 422 (not 400), and `CANCELLED` is 500 (not
+/// 499).
 fn http_status(code: Code, reason: &str) -> StatusCode {
     match code {
         _ if reason == Reason::EtagMismatch.name() => StatusCode::PRECONDITION_FAILED,
@@ -216,7 +217,8 @@ fn field_name(field: &str) -> String {
         "conversation_id" => "sessionId".to_owned(),
         "after_message_id" => "after".to_owned(),
         "position" => "Last-Event-ID".to_owned(),
-        // The text of the refusal says which picture it is.
+        // Without an index: that of the part is not that of the picture, because texts are parts,
+        // too.
         name if name.starts_with("messages") && name.ends_with(".media.uri") => "images".to_owned(),
         name if name.starts_with("messages") => "message".to_owned(),
         // Over HTTP a picture is a single string.

@@ -19,8 +19,8 @@ use crate::listen::{Connection, MaxConnectionAge};
 /// How long a client may take to send the headers of a request. The wait for the next request of a
 /// connection counts, too.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// Most bytes of a request's headers, as over HTTP/2. Each connection may buffer this much before
-/// its client has authenticated.
+/// Most bytes of a request's line and headers; over HTTP/2 the headers have the same limit. Each
+/// connection may buffer this much before its client has authenticated.
 const HEAD_BYTES: usize = 16 * 1024;
 /// Most headers of a request.
 const HEADERS: usize = 100;

@@ -1,5 +1,6 @@
 //! Concurrency limits. With several tenants, each may hold at most its share of a limit, so that
-//! one tenant cannot use up all permits. `rpc_call.rs` says which RPC takes which limit.
+//! one tenant cannot use up all permits. `rpc_call.rs` says which RPC takes which limit; large
+//! appends and HTTP readers of turns take another one where they begin.
 //! `settings/server.rs` has the numbers, and `settings/limits.rs` a tenant's share
 //! (`tenant_share_percent`).
 
@@ -24,6 +25,7 @@ pub(crate) enum TenantShare {
 #[derive(Clone)]
 pub(crate) struct ConcurrencyLimit {
     all: Arc<Semaphore>,
+    /// None: [`TenantShare::Whole`].
     shares: Option<Arc<TenantSemaphores>>,
 }
 

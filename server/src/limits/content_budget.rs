@@ -41,8 +41,8 @@ const UNIT_BYTES: u64 = 1024;
 /// Bytes that a read reserves before its size is known: more than most contexts and pages have. A
 /// larger read returns its size, and is repeated with a larger reservation.
 pub(super) const FIRST_BYTES: u64 = 1024 * 1024;
-/// Queries that transfer at least this many bytes run on a blocking thread. The driver copies the
-/// bytes several times in one poll: 64 MiB take 100 ms, less than this take less than 40 ms.
+/// Queries that may transfer at least this many bytes run on a blocking thread. The driver copies
+/// the bytes several times in one poll: 64 MiB take 100 ms, less than this take less than 40 ms.
 pub(crate) const LONG_QUERY_BYTES: u64 = 24 * 1024 * 1024;
 /// Most attempts of a read whose result grows between attempts.
 const READ_ATTEMPTS: usize = 4;
@@ -343,7 +343,10 @@ mod tests {
         held[0].shrink(MIB);
         assert_eq!(held[0].bytes(), MIB);
         reserve(&budget, EVE, 2 * MIB).await;
-        assert!(budget.reserve(EVE, 2 * MIB + 1).await.is_err());
+        assert!(
+            budget.reserve(EVE, 2 * MIB + 1).await.is_err(),
+            "eve holds 2 of her 4 MiB"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -386,7 +389,8 @@ mod tests {
         let holding = holding.await.expect("reads");
         assert_eq!(
             *free_bytes.lock().expect("no holder panicked"),
-            [7 * MIB, 8 * MIB - 3 * MIB - 3 * MIB / 8]
+            [7 * MIB, 8 * MIB - 3 * MIB - 3 * MIB / 8],
+            "1 MiB is reserved at first, then an eighth more than the read takes"
         );
         assert_eq!(holding.reservation.bytes(), 3 * MIB);
         drop(holding);

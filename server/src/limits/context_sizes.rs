@@ -50,7 +50,11 @@ mod tests {
         let id = ConversationId(Uuid::from_u128(2));
         assert_eq!(sizes.expected(caller, id), 0);
         sizes.record(caller, id, 8 * FIRST_BYTES);
-        assert_eq!(sizes.expected(caller, id), 9 * FIRST_BYTES);
+        assert_eq!(
+            sizes.expected(caller, id),
+            9 * FIRST_BYTES,
+            "an eighth more than the last read"
+        );
         let stranger = Caller::of(TenantId(Uuid::from_u128(3)));
         assert_eq!(sizes.expected(stranger, id), 0);
         sizes.record(caller, id, FIRST_BYTES);

@@ -15,8 +15,8 @@ use moka::future::Cache;
 
 use crate::{failure::Failure, settings::LimitSettings};
 
-/// How long a tenant's usage is cached. Appends of other servers count at the latest after this
-/// time, once the workers have counted them.
+/// How long a tenant's usage is cached. An append of another server counts here at most this long
+/// after the workers have counted it.
 const CACHE_TTL: Duration = Duration::from_secs(5);
 /// Most tenants whose usage is cached.
 const MAX_TENANTS: u64 = 10_000;

@@ -18,8 +18,8 @@ pub(crate) struct ClientCertificate {
 }
 
 impl ClientCertificate {
-    /// Reads the subject alternative names (DNS names and URIs) of the first certificate of a
-    /// chain. None: the certificate cannot be parsed.
+    /// Reads the subject alternative names (DNS names and URIs) and the expiry of the first
+    /// certificate of a chain. None: the chain is empty, or the certificate cannot be parsed.
     pub(crate) fn parse(chain: &[CertificateDer<'_>]) -> Option<Self> {
         let first = chain.first()?;
         let certificate = EndEntityCert::try_from(first).ok()?;
@@ -52,8 +52,8 @@ impl ClientCertificate {
     }
 }
 
-/// The end of validity, as time since 1970. The library that checks certificates does not expose
-/// it, and a connection may outlive its certificate.
+/// The end of validity, as time since 1970. None: the certificate cannot be parsed. The library
+/// that checks certificates does not expose the end, and a connection may outlive its certificate.
 fn not_after(certificate: &[u8]) -> Option<Duration> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let seconds = certificate.validity().not_after.timestamp();

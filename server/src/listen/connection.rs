@@ -43,7 +43,7 @@ pub(crate) struct Connection {
     /// Bytes that the client still has to send before [`FIRST_BYTES_TIMEOUT`] is over.
     preface_bytes_left: usize,
     /// When the connection ends with a timeout, unless the client has sent its first bytes or has
-    /// read something by then.
+    /// read something by then. None: nothing is waited for.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
@@ -140,7 +140,8 @@ impl Connection {
     }
 
     /// Updates the deadline after a write: sets it when the client reads nothing, and removes it
-    /// when the client reads again.
+    /// when the client reads again. Until the client has sent its first bytes, the deadline for
+    /// those stays.
     fn after_write<T>(
         &mut self,
         context: &mut Context<'_>,

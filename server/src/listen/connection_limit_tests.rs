@@ -16,6 +16,7 @@ fn streams(requests: u32) -> FrameCounts {
 
 #[test]
 fn a_tenant_above_its_share_loses_a_connection_and_the_others_keep_theirs() {
+    // One tenant may take four of the eight slots.
     let limit = ConnectionLimit::new(NonZeroU32::new(8).expect("not 0"), 50);
     let anna = limit.acquire();
     anna.reference().assign_tenant(ANNA);
@@ -25,6 +26,7 @@ fn a_tenant_above_its_share_loses_a_connection_and_the_others_keep_theirs() {
         .map(|slot| slot.reference().begin_call())
         .collect();
     for slot in &eve {
+        // Each connection carries two calls, but is assigned once.
         slot.reference().assign_tenant(EVE);
         slot.reference().assign_tenant(EVE);
     }
@@ -56,6 +58,8 @@ fn a_connection_takes_one_slot_per_eight_concurrent_streams() {
         second.note_frames(streams(1));
         drop(second.reference().begin_stream());
     }
+    // No call begins for these seven streams. The second drained read after the last call shows
+    // that, and they no longer count.
     second.note_frames(streams(7));
     second.note_read_drained();
     second.note_read_drained();
@@ -65,6 +69,7 @@ fn a_connection_takes_one_slot_per_eight_concurrent_streams() {
         "eight at a time take one slot"
     );
     let begun: Vec<CountGuard> = (0..8).map(|_| second.reference().begin_stream()).collect();
+    // Eight active and 88 pending streams: twelve slots.
     second.note_frames(streams(88));
     second.note_frames(FrameCounts {
         requests: 0,

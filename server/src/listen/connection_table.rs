@@ -8,8 +8,8 @@ use std::{
 
 use anneal_core::caller::TenantId;
 
-/// One of this many slots is reserved for connections without an authenticated call: health probes
-/// and new clients.
+/// A sixteenth of all slots is reserved for connections without an authenticated call: health
+/// probes and new clients.
 const RESERVE_DIVISOR: usize = 16;
 /// Most connections of one owner that are scanned, oldest first, for one without a call in flight.
 const EVICTION_SCAN: usize = 64;
@@ -193,9 +193,10 @@ impl<E: Activity> ConnectionTable<E> {
 
     /// Removes connections until the bounds hold again after a change of connection `id`:
     /// - connections of its owner, while the owner exceeds its share;
-    /// - connections of the largest tenant, while all tenants together exceed their part;
-    /// - then the oldest unauthenticated ones. There are some, because tenants may not take all
-    ///   slots.
+    /// - connections of the authenticated owner with the most slots, while all authenticated owners
+    ///   together exceed their part;
+    /// - then the oldest unauthenticated ones. There are some, because the others may not take all
+    ///   slots, unless there is only one slot.
     fn evict(&mut self, owner: Owner, id: u64) -> Vec<E> {
         let mut evicted = Vec::new();
         while owner != Owner::Unauthenticated && self.slots_of(owner) > self.bounds.share {
@@ -289,9 +290,9 @@ mod tests {
         }
     }
 
-    fn table(connections: u32, share_percent: u32) -> ConnectionTable<Connection> {
+    fn table(slots: u32, share_percent: u32) -> ConnectionTable<Connection> {
         ConnectionTable::new(Bounds::new(
-            NonZeroU32::new(connections).expect("not 0"),
+            NonZeroU32::new(slots).expect("not 0"),
             share_percent,
         ))
     }
@@ -365,6 +366,7 @@ mod tests {
         assert_eq!(table.insert(Connection(200, true, 0)).1, []);
         assert_eq!(table.insert(Connection(201, false, 0)).1, []);
         for name in 202..300 {
+            // Two unauthenticated connections have room: `name - 2` and `name - 1`.
             let evicted = table.insert(Connection(name, false, 0)).1;
             assert_eq!(
                 evicted.first().map(|evicted| evicted.0),
@@ -375,6 +377,7 @@ mod tests {
         assert_eq!(table.len(), 32);
         let (_, evicted) = table.insert(Connection(300, true, 0));
         assert_eq!(evicted.len(), 1);
+        // No connection has the id 1,000, so none is excepted.
         assert_eq!(
             table
                 .remove_unauthenticated_caller(1_000)
@@ -416,7 +419,7 @@ mod tests {
         assert_eq!(
             evicted.iter().map(|evicted| evicted.0).collect::<Vec<_>>(),
             [0, 1, 2],
-            "eve's share is sixteen slots"
+            "nine slots and ten are three above eve's share of sixteen"
         );
         assert_eq!((table.len(), table.slots), (7, 16));
         let unauthenticated: Vec<u64> = (0..8)
@@ -426,7 +429,7 @@ mod tests {
         assert_eq!(
             evicted.iter().map(|evicted| evicted.0).collect::<Vec<_>>(),
             [100, 101, 102, 103],
-            "the oldest unauthenticated ones"
+            "16, 7 and 13 slots are four above 32: the oldest unauthenticated ones go"
         );
         assert_eq!(table.slots, 32);
         assert_eq!(

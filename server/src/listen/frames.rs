@@ -76,12 +76,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_counted_however_the_bytes_are_split() {
+    fn requests_are_counted_however_the_bytes_are_split_and_large_frames_are_found() {
         let mut sent = vec![b'P'; PREFACE_BYTES];
         // SETTINGS, a request with 300 bytes of headers, its body, and another request.
         for (length, kind) in [(0_u32, 4), (300, HEADERS), (5, 0), (2, HEADERS)] {
             sent.extend(&length.to_be_bytes()[1..]);
             sent.extend([kind, END_HEADERS, 0, 0, 0, 1]);
+            // The content looks like frame headers, but must not be taken for any.
             sent.extend(vec![HEADERS; length as usize]);
         }
         for size in [1, 2, 7, 9, 100, sent.len()] {
@@ -108,6 +109,7 @@ mod tests {
                 has_large: true
             }
         );
+        // The header of a DATA frame of 8 KiB.
         assert_eq!(
             frames.read(&[0, 0x20, 0, 0, 0, 0, 0, 0, 1]),
             FrameCounts {

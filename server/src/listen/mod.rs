@@ -45,7 +45,8 @@ pub(crate) use self::{
 };
 
 /// Most TLS handshakes of one listener that compute at the same time. Each costs milliseconds of a
-/// core. They get half of the cores, so that new clients do not slow down connected ones.
+/// core. Those of one listener get half of the cores, rounded up, so that new clients do not slow
+/// down connected ones.
 fn concurrent_handshakes() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
 }

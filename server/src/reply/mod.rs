@@ -114,7 +114,7 @@ pub(crate) fn conversation_for(
     reply
 }
 
-/// The fields that a caller sent in the same call.
+/// The fields that a caller sent in the same call. None: it did not send this one.
 #[derive(Default)]
 pub(crate) struct GivenFields<'a> {
     pub(crate) title: Option<&'a str>,

@@ -23,8 +23,8 @@ pub struct ServerSettings {
     pub probe_address: Option<SocketAddr>,
     /// The origins whose pages may call the HTTP API (CORS); empty: none.
     pub cors_origins: CorsOrigins,
-    /// Host names that HTTP accepts besides its own address while callers need no credential. With
-    /// credentials it accepts any.
+    /// Further Host names that HTTP accepts while callers need no credential;
+    /// `http/allowed_hosts.rs` says which it accepts anyway. With credentials it accepts any.
     pub http_hosts: Vec<String>,
     /// The certificate chain of gRPC and HTTP (PEM); empty: no TLS.
     pub tls_certificate_file: String,
@@ -32,7 +32,8 @@ pub struct ServerSettings {
     pub tls_key_file: String,
     /// The CA of client certificates (PEM); empty: clients are not asked for a certificate.
     pub tls_client_ca_file: String,
-    /// Serve without TLS or without credentials on an address that is not loopback.
+    /// Serve without TLS or without credentials on an address that is not loopback, or with TLS but
+    /// without credentials on any address.
     pub insecure: bool,
     /// Connections to gRPC and HTTP together; one with many streams counts several times. A
     /// sixteenth is reserved for connections without an authenticated call. Above its share a

@@ -18,7 +18,7 @@ use crate::{failure::Failure, settings::LimitSettings};
 
 /// Bytes that a waiting request or answer takes beside its content: headers, stream, task.
 pub(super) const OVERHEAD_BYTES: u64 = 16 * 1024;
-/// All unauthenticated callers together may take one in this many of the waiting bytes.
+/// All unauthenticated callers together may take a sixteenth of the waiting bytes.
 const UNAUTHENTICATED_DIVISOR: u64 = 16;
 /// Idle accounts are removed only when there are at least this many accounts.
 const MIN_SWEEP_SIZE: usize = 1_024;
@@ -79,7 +79,7 @@ struct AccountingState {
 /// Bytes of a request or an answer that wait in memory. Released when dropped.
 pub(super) struct WaitingBytes {
     accounting: RequestAccounting,
-    /// The account that the bytes are charged to, from the first reservation on.
+    /// The account that the bytes are charged to. None: nothing was reserved yet.
     account: Option<Arc<Account>>,
     bytes: u64,
 }
@@ -261,8 +261,8 @@ impl WaitingBytes {
     }
 }
 
-/// Memory of one request, in waiting bytes. Released when its body, its call and, for a chat, its
-/// turn have ended.
+/// Memory of one request, in waiting bytes. Released when its body, its call and, for a chat or a
+/// watch, the turn or the watch have ended.
 #[derive(Clone)]
 pub(crate) struct RequestMemory(Arc<Mutex<WaitingBytes>>);
 

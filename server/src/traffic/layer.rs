@@ -175,6 +175,7 @@ where
         if let Some(memory) = &memory {
             request.extensions_mut().insert(memory.clone());
         }
+        // Keeps the request's memory reserved until the call answers, even if it drops the body.
         let held_memory = memory.clone();
         let request_body = |body| {
             RequestBody::new(body, accounting.clone(), memory, bounds)
@@ -191,7 +192,8 @@ where
                 tokio::spawn(close_slow_reader(slot.clone(), Arc::downgrade(reservation)));
             }
             // While the headers are not sent yet, an answer of known size can still be replaced by
-            // a short refusal.
+            // a short refusal. This only checks that its bytes are free: the response body reserves
+            // them.
             let size = answer.body().size_hint().exact().filter(|_| is_counted);
             let refused = size.and_then(|size| {
                 accounting

@@ -81,6 +81,7 @@ mod tests {
         assert_eq!(wait, Duration::from_millis(100));
         assert!(rate.wait_time(&debt, SECOND + wait / 2).is_some());
         assert_eq!(rate.wait_time(&debt, SECOND + wait), None);
+        // Three were used, and one is paid off in each tenth of a second.
         assert!(!debt.is_settled(SECOND + wait) && debt.is_settled(SECOND + 3 * wait));
     }
 
@@ -88,6 +89,7 @@ mod tests {
     fn a_debt_beyond_the_burst_is_paid_off_at_the_rate() {
         let (rate, mut debt) = (Rate::new(1_000, 500).expect("a rate"), RateDebt::default());
         rate.charge(&mut debt, SECOND, 10_500);
+        // 10,500 used and 1 more are 10,001 above the burst of 500: one a millisecond.
         assert_eq!(
             rate.wait_time(&debt, SECOND),
             Some(Duration::from_millis(10_001))

@@ -19,19 +19,20 @@ use crate::{failure::Failure, listen::SlotRef};
 
 /// A body may have this many frames of any size.
 const FREE_FRAMES: u64 = 4_096;
-/// A body with more frames needs this mean size of the further ones, because handling a frame costs
-/// more than handling a few bytes.
+/// A body may have one further frame for each 64 bytes of its size. Handling a frame costs more
+/// than handling a few bytes.
 const MIN_MEAN_FRAME_BYTES: u64 = 64;
 
 /// Bytes of memory for each byte of a request, which exists as received and as decoded.
 const MEMORY_PER_BYTE: u64 = 2;
 
 /// A body that reserves memory until its call has ended. It ends with a [`Status`] if it does not
-/// arrive in time or if no memory is left.
+/// arrive in time, is too large, has too many frames, or if no memory is left.
 pub(crate) struct RequestBody<B> {
     body: B,
     accounting: RequestAccounting,
-    /// None: the RPC that reads the body limits the memory (AppendLargeMessage).
+    /// None: the RPC that reads the body limits the memory (AppendLargeMessage), or the call needs
+    /// no credential and such calls have used up their memory.
     memory: Option<RequestMemory>,
     frames: u64,
     bytes: u64,

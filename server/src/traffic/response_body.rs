@@ -42,6 +42,8 @@ pub(crate) struct ResponseBody<B: Body> {
     truncate: Truncate<B>,
     /// Whether the answer was cut short: no frame follows.
     is_truncated: bool,
+    /// The connection that the call keeps open. None: a health check, or a call without a
+    /// connection (fuzz targets).
     slot: Option<SlotRef>,
     pending_write: Option<PendingWrite>,
     _in_flight: Option<InFlight>,

@@ -66,8 +66,8 @@ fn is_long(messages: &[Message]) -> bool {
     cpu_pool::is_long(parts().map(message::part_bytes).sum(), parts().count())
 }
 
-/// Stores a prepared append, if the tenant's storage quota allows it. Returns the id of each stored
-/// message, and which messages were skipped.
+/// Stores a prepared append, if the tenant's storage quota allows it. Returns id, turn and token
+/// estimate of each stored message, and which messages were skipped.
 pub(crate) async fn append(
     state: &ServerState,
     caller: Caller,

@@ -1,6 +1,6 @@
-//! Shortens a context that is too long for its model: replaces the older half of the tail (the
-//! messages after the boundary) by an extractive summary. This summary serves one answer; the
-//! worker makes the checkpoint that stays.
+//! Shortens a context that is too long for its model: replaces the previous checkpoint and the
+//! older half of the tail (the messages after the boundary) by an extractive summary. This summary
+//! serves one answer; the worker makes the checkpoint that stays.
 
 use anneal_core::{
     context::{

@@ -20,8 +20,8 @@ pub(crate) async fn store_window(state: &ServerState, caller: Caller, model: &st
 }
 
 /// Stores the ratio of two token counts of one request: the count that an error names, and ours.
-/// Returns the ratio. None: the request is too small to compare, or the ratio is too far from 1 to
-/// come from different ways of counting, so nothing is stored.
+/// Returns the ratio, also if it could not be stored. None: the request is too small to compare, or
+/// the ratio is too far from 1 to come from different ways of counting, so nothing is stored.
 pub(crate) async fn store_ratio(
     state: &ServerState,
     caller: Caller,

@@ -87,7 +87,11 @@ mod tests {
         assert_eq!(all - budget.0.available(), MESSAGE_BYTES / UNIT_BYTES);
         let events: Vec<_> = (0..2).map(|_| permit.split(10 * UNIT_BYTES + 1)).collect();
         drop(permit);
-        assert_eq!(all - budget.0.available(), 22);
+        assert_eq!(
+            all - budget.0.available(),
+            22,
+            "eleven permits for each event: ten, and one for a single byte"
+        );
         drop(events);
         assert_eq!(budget.0.available(), all);
         let mut permit = budget
@@ -99,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_reservation_fails_after_a_minute() {
+    async fn a_reservation_fails_if_the_bytes_do_not_become_free_in_time() {
         let budget = WatchBudget::new(TenantShare::Whole);
         let held = budget
             .reserve(TenantId::DEFAULT, MAX_HELD_BYTES)
@@ -120,6 +124,7 @@ mod tests {
     async fn a_tenant_with_stalled_readers_holds_at_most_its_share() {
         let budget = WatchBudget::new(TenantShare::Percent(50));
         let (slow, other) = (TenantId::DEFAULT, TenantId(uuid::Uuid::nil()));
+        // Two pages of 64 MiB are half of the budget.
         let held = [
             budget
                 .reserve_page(slow, true)

@@ -361,6 +361,7 @@ mod tests {
         let poll = registry.poll(|_| async {
             match queries.fetch_add(1, Ordering::Relaxed) {
                 0 => panic!("a bug"),
+                // 95 s: longer than `MAX_DB_OUTAGE`.
                 1..20 => silence(HEADS_TIMEOUT).await,
                 _ => Ok(Heads::new()),
             }
@@ -395,6 +396,8 @@ mod tests {
         for read in join_all(reads).await {
             assert!(read.is_err_and(|failure| failure.reason() == Reason::DatabaseUnavailable));
         }
+        // A read may begin just before the outage has lasted that long, and take `PAGE_TIMEOUT`.
+        // The other `PAGE_TIMEOUT` is slack.
         assert!(
             begun.elapsed() <= MAX_DB_OUTAGE + 2 * PAGE_TIMEOUT,
             "{:?}",

@@ -1,7 +1,8 @@
 //! Checks stored rows against the promises that docs/operations.md numbers.
 //!
-//! - `verify`: checks everything about one conversation, on request.
-//! - `sample`: checks recent messages of recently active conversations, at a bounded cost.
+//! - `verify`: checks all messages and checkpoints of one conversation, on request.
+//! - `sample`: checks recent messages of recently active conversations, at a bounded cost, and that
+//!   work that is due has a job.
 
 mod sample;
 mod verify;

@@ -1,5 +1,6 @@
-//! Audits: the worker regularly checks recent messages against the promises that docs/operations.md
-//! numbers, at a bounded cost. `verify` checks everything on request.
+//! Audits. The worker regularly checks whether recent messages keep the promises in the table of
+//! docs/operations.md (The auditor), and whether work that is due has a job. The cost is bounded.
+//! `verify` checks all messages on request, but no jobs.
 
 use anneal_core::{
     caller::{Caller, ConversationId, TenantId},

@@ -62,7 +62,7 @@ struct ReadMessage {
     digest: Vec<u8>,
 }
 
-/// Messages that one statement reads.
+/// Most messages that one statement reads, and whose digests are added without a pause.
 const MESSAGES_PER_STEP: i64 = 2_000;
 
 impl Store {
@@ -204,8 +204,9 @@ async fn check_messages(
     Ok(seen)
 }
 
-/// Checks that each checkpoint was made from the messages that it covers, and follows an older one
-/// without a gap.
+/// Checks that each checkpoint was made from the messages that it covers and ends before the newest
+/// message or at it, that it follows the older one without a gap and with the next generation, and
+/// that no two checkpoints follow the same one.
 async fn check_checkpoints(
     db: &mut BoundedConnection,
     caller: Caller,

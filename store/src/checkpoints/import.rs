@@ -34,8 +34,8 @@ pub struct ImportedSummary {
     pub text: String,
     /// Tokens of the summary, in the conversation's encoding.
     pub tokens: Tokens,
-    /// Estimated tokens of the summary. Estimates are higher than counts, so this is what estimates
-    /// of messages are compared with.
+    /// Estimated tokens of the summary. Estimates are usually higher than counts, so this is what
+    /// estimates of messages are compared with.
     pub estimate: Tokens,
     /// Name of the model that made it.
     pub model: String,
@@ -140,8 +140,8 @@ async fn draft_checkpoint(
         .as_ref()
         .map_or(Tokens::ZERO, |previous| previous.tokens);
     let sources = read_sources(db, caller, id, boundary, imported.last).await?;
-    // Estimates are higher than counts. If a message has only an estimate, the summary's estimate
-    // is compared with it.
+    // Estimates are usually higher than counts. If a message has only an estimate, the summary's
+    // estimate is compared with it, or the summary's count if that is higher.
     let summary = if sources.estimated {
         imported.estimate.max(imported.tokens)
     } else {

@@ -46,7 +46,8 @@ pub struct Checkpoint {
     pub generation: i32,
     /// Why the checkpoint was made. None: it was imported.
     pub trigger: Option<Trigger>,
-    /// The subject that the summary preserves because a manual compaction asked for it.
+    /// The subject that the summary preserves because a manual compaction asked for it; empty:
+    /// none.
     pub focus: String,
     /// The model calls and tokens that the summary took.
     pub spent: ModelSpend,

@@ -19,13 +19,13 @@ use crate::{
 /// Status of a compaction that a caller asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CompactionStatus {
-    /// The compaction made this checkpoint.
+    /// This checkpoint was made since the compaction was asked for, by it or by a trigger.
     Created(Box<Checkpoint>),
-    /// The compaction is queued or running.
+    /// The conversation's checkpoint job is queued or running.
     Pending,
-    /// The compaction ended without a checkpoint.
+    /// The job ended without a checkpoint.
     NoProgress,
-    /// The compaction's job was given up.
+    /// The job was given up.
     Failed,
 }
 
@@ -45,8 +45,8 @@ impl Store {
     }
 
     /// Queues a compaction for which no caller waits, and returns true. Queues nothing and returns
-    /// false if a manual compaction is already queued, if the same request has already made a
-    /// checkpoint, or if a compaction of the same messages made no progress.
+    /// false if a manual compaction is already queued or running, if the same request has already
+    /// made a checkpoint, or if a compaction of the same messages made no progress.
     pub async fn request_emergency_compaction(
         &self,
         caller: Caller,

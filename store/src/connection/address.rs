@@ -8,7 +8,7 @@ use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use super::settings::StoreSettings;
 
 /// Whether the connection is safe from eavesdroppers and impostors: it stays on this machine, or
-/// the server's certificate is verified.
+/// the server's certificate and its host name are verified (`sslmode=verify-full`).
 ///
 /// Checks the address that sqlx connects to, in this order of precedence:
 ///

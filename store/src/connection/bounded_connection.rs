@@ -1,4 +1,4 @@
-//! A connection with a deadline for its statements, and its transactions. The store's functions
+//! A connection whose statements have a deadline, and the transactions on it. The store's functions
 //! take a [`BoundedConnection`] where sqlx's functions take a [`PgConnection`].
 
 use std::ops::{Deref, DerefMut};
@@ -17,7 +17,7 @@ use sqlx_core::transaction::TransactionManager as _;
 use super::deadline::{Deadline, exceeded};
 
 /// A connection, and the deadline of its current use. A statement that has no answer by then fails
-/// like one on a broken connection.
+/// like one on a socket whose other end does not answer.
 #[derive(Debug)]
 pub(crate) struct BoundedConnection {
     connection: PgConnection,

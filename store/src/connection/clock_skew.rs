@@ -23,9 +23,9 @@ impl Store {
 
     /// Repairs times that lie further in the future than a correct clock would have set them.
     /// Leases end within the length of a lease. Open breakers, and jobs that were deferred or have
-    /// failed, wait at most for `most`. Other waiting jobs become due now. Skips locked jobs,
-    /// because the transaction that holds a job's row sets the time itself. Returns the number of
-    /// rows changed.
+    /// failed, wait at most for `most`. Other jobs that would wait for more than two seconds become
+    /// due now. Skips locked jobs, because the transaction that holds a job's row sets the time
+    /// itself. Returns the number of rows changed.
     pub async fn mend_times(&self, most: Duration) -> Result<i64, StoreError> {
         let mut db = self.jobs.checkout(Scope::Queue).await?;
         let (lease, most) = (f64::from(LEASE_SECONDS), most.as_secs_f64());

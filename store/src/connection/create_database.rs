@@ -2,18 +2,19 @@
 
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
-use super::{open::connect_as_owner, settings::StoreSettings};
+use super::{open::connect_as_login, settings::StoreSettings};
 use crate::error::StoreError;
 
 /// Creates the database `name`, as a copy of `template` if one is given. Does nothing if it exists.
 ///
-/// `admin` is the URL of another database of the same server, which this function connects to.
+/// `admin` is the URL of another database of the same server, which this function connects to. Its
+/// login must have the right to create databases.
 pub async fn create_database(
     admin: &str,
     name: &str,
     template: Option<&str>,
 ) -> Result<(), StoreError> {
-    let mut db = connect_as_owner(&StoreSettings::at(admin)).await?;
+    let mut db = connect_as_login(&StoreSettings::at(admin)).await?;
     let template = template
         .map(|template| format!(" template {}", quoted(template)))
         .unwrap_or_default();

@@ -6,7 +6,7 @@ use futures::{FutureExt as _, future::Either};
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
 /// The time until which a call waits for the database. A database that is gone may cause no error
-/// on this side. After the deadline the call fails with
+/// on this side: the connection only stays silent. After the deadline the call fails with
 /// [`StoreError::Unresponsive`](crate::StoreError::Unresponsive).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline(Option<Instant>);

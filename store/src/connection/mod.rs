@@ -1,7 +1,7 @@
 //! Connections to PostgreSQL.
 //!
-//! - `settings`: where the database is, how many connections may be open, what kind of pooler is
-//!   before it.
+//! - `settings`: where the database is, its pooler, the session's role, how many connections may be
+//!   open, and the time limits.
 //! - `open`: the parameters that every PostgreSQL session gets; connections outside the pools.
 //! - `address`: whether a connection needs a verified certificate.
 //! - `connector`: opens connections of a pool, and tests those that were idle.
@@ -9,7 +9,8 @@
 //! - `pooled_connection`: when a connection returns to its pool and when it is closed.
 //! - `bounded_connection`: a connection with a deadline for its statements.
 //! - `row_security`: which tenants' rows a connection sees.
-//! - `tenant_shares`, `tenant_semaphores`: how many connections of a pool one tenant may use.
+//! - `tenant_shares`: how many connections of a pool one tenant may use.
+//! - `tenant_semaphores`: one semaphore per tenant, for connections and for other shared resources.
 //! - `deadline`: how long a call waits for the database, and how long it pauses between tries.
 //! - `clock_skew`: the database's clock, and repairs after it was set back.
 //! - `create_database`: creates databases for `anneal dev` and for tests.
@@ -35,5 +36,5 @@ pub use settings::{Pooling, StoreSettings};
 pub use tenant_semaphores::{TenantSemaphores, WaitCount};
 
 pub(crate) use bounded_connection::BoundedConnection;
-pub(crate) use open::{SessionSetup, connect_as_owner, connect_to_listen};
+pub(crate) use open::{SessionSetup, connect_as_login, connect_to_listen};
 pub(crate) use pooled_connection::PooledConnection;

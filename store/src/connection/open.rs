@@ -13,7 +13,8 @@ use super::{
 };
 use crate::error::StoreError;
 
-/// Parameters that every PostgreSQL session sets.
+/// The parameters of every PostgreSQL session. Behind a transaction pooler, every transaction sets
+/// them instead ([`SessionSetup::preamble`]).
 fn session_parameters(settings: &StoreSettings) -> Vec<(&'static str, String)> {
     let mut set = vec![
         (
@@ -26,14 +27,15 @@ fn session_parameters(settings: &StoreSettings) -> Vec<(&'static str, String)> {
         // ends the statement soon after, not when it sends the result.
         ("client_connection_check_interval", "1s".into()),
         ("default_transaction_isolation", "read committed".into()),
-        // Every statement here is short, and compiling one takes 35 ms. PostgreSQL would compile
-        // some, because the planner overestimates the cost of statements on large tables.
+        // Just-in-time compilation of a statement takes 35 ms, longer than most statements run.
+        // PostgreSQL would compile some, because the planner overestimates the cost of statements
+        // on large tables.
         ("jit", "off".into()),
-        // Every statement searches by keys: a plan for the actual values is no better, and making
-        // one takes longer than running it.
+        // Statements search by keys: a plan for the actual values is no better, and making one
+        // takes longer than running it.
         ("plan_cache_mode", "force_generic_plan".into()),
-        // A cached plan may have been made when the table was small. It must not scan the table
-        // after that has grown.
+        // A plan is cached, and may have been made when the table was small. It must not scan the
+        // whole table after the table has grown.
         ("enable_seqscan", "off".into()),
         // The statement of a page walks an index in order and stops at the page's end. A bitmap
         // scan would read and sort all rows after the page as well, and reading a conversation page
@@ -46,7 +48,8 @@ fn session_parameters(settings: &StoreSettings) -> Vec<(&'static str, String)> {
     set
 }
 
-/// Parses the URL and adds what every session needs. All connections are opened with these options.
+/// Parses the URL, and adds the session parameters if there is no transaction pooler. All
+/// connections are opened with these options.
 fn connect_options(settings: &StoreSettings) -> Result<PgConnectOptions, StoreError> {
     let options = PgConnectOptions::from_str(&settings.url)
         .map_err(|error| StoreError::BadUrl(error.into()))?
@@ -65,10 +68,10 @@ fn connect_options(settings: &StoreSettings) -> Result<PgConnectOptions, StoreEr
     })
 }
 
-/// Opens a connection as the login itself, without switching roles and without a statement timeout.
-/// The owner of the tables uses it to create databases, migrate and create keys; any login uses it
-/// to list pending migrations.
-pub(crate) async fn connect_as_owner(settings: &StoreSettings) -> Result<PgConnection, StoreError> {
+/// Opens a connection as the login of the URL, without switching to the settings' role and without
+/// a statement timeout. Creating databases and keys and migrating need the rights of the tables'
+/// owner; this function does not check whether the login has them.
+pub(crate) async fn connect_as_login(settings: &StoreSettings) -> Result<PgConnection, StoreError> {
     let settings = StoreSettings {
         role: String::new(),
         statement_timeout_ms: 0,

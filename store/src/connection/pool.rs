@@ -54,6 +54,7 @@ pub struct PoolFigures {
 
 impl Pool {
     /// Creates a pool of at most `most` connections; a caller waits up to `wait` for a free one.
+    /// Opening a new connection takes several round trips, so it may take 5 s if `wait` is shorter.
     pub(crate) fn new(setup: SessionSetup, most: u32, wait: Duration) -> Self {
         let preamble = setup.preamble.as_deref().map(Arc::from);
         let built = managed::Pool::builder(Connector { setup })
@@ -86,7 +87,7 @@ impl Pool {
         Deadline::after(self.limit)
     }
 
-    /// Limits each tenant to `percent` of the pool's connections.
+    /// Limits each tenant to `percent` of the pool's connections, rounded up, at least one.
     pub(crate) fn shared_by_tenants(self, percent: u32) -> Self {
         let most = self.connections.status().max_size;
         Self {
@@ -95,9 +96,9 @@ impl Pool {
         }
     }
 
-    /// Takes a connection that sees only the rows of `scope`. Waits for it at most for the pool's
-    /// waiting time. If the scope is a single tenant, the connection counts in the share of that
-    /// tenant; other scopes have no share.
+    /// Takes a connection that sees only the rows of `scope`. Waits for a free one at most for the
+    /// pool's waiting time. If the scope names exactly one tenant, the connection counts in that
+    /// tenant's share; other scopes have no share.
     pub(crate) async fn checkout(
         &self,
         scope: impl Into<Scope>,

@@ -29,7 +29,8 @@ pub(crate) struct PooledConnection {
     is_transaction: bool,
     /// The permit for one connection of the tenant's share; None: no share applies.
     share: Option<OwnedSemaphorePermit>,
-    /// The reservation of memory for the rows that are read. Its type belongs to the caller.
+    /// The caller's reservation of memory for the rows that are read. It ends when it is dropped;
+    /// nothing else is done with it here, so any type will do.
     reservation: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -67,8 +68,8 @@ impl PooledConnection {
     pub(crate) async fn release(mut self) -> Result<(), StoreError> {
         if self.is_transaction {
             let connection = &mut self.session().connection;
-            // Fails if a statement of the transaction has failed. Without it, PostgreSQL would
-            // answer the commit with a rollback, and report no error.
+            // This statement fails if an earlier one of the transaction has failed. Without it,
+            // PostgreSQL would answer the commit with a rollback, and report no error.
             connection.execute("select 1").await?;
             connection.commit().await?;
         }
@@ -88,8 +89,13 @@ impl PooledConnection {
         Ok(())
     }
 
-    /// Returns the connection to its pool if the outcome leaves it usable: a success, or a refusal
-    /// because of the stored data. Closes it after any other error. Returns the outcome.
+    /// Ends the use of the connection, as the outcome demands:
+    ///
+    /// - after a success, releases it;
+    /// - after a refusal because of the stored data, rolls back and returns it to its pool;
+    /// - after any other error, closes it.
+    ///
+    /// Returns the outcome, or the error of the release or rollback.
     pub(crate) async fn settle<T>(self, outcome: Result<T, StoreError>) -> Result<T, StoreError> {
         match outcome {
             Ok(done) => self.release().await.map(|()| done),

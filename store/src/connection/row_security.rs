@@ -1,7 +1,7 @@
-//! Which tenants' rows a connection sees. Every statement filters by tenant. In addition, row-level
-//! security (migrations/0012_row_security.sql) hides all rows outside of the connection's scope, so
-//! that a statement with a forgotten filter does no harm. `pool.rs` runs [`Scope::statement`] when
-//! a connection is taken.
+//! Which tenants' rows a connection sees. Statements filter by tenant, except those of the queue,
+//! which serves all tenants. In addition, row-level security (migrations/0012_row_security.sql)
+//! hides all rows outside of the connection's scope, so that a statement with a forgotten filter
+//! does no harm. `pool.rs` runs [`Scope::statement`] when a connection is taken.
 
 use anneal_core::caller::{Caller, TenantId};
 use uuid::Uuid;
@@ -20,8 +20,9 @@ pub(crate) enum Scope {
     TenantAndQueue(TenantId),
     /// The rows of several tenants, sorted, without duplicates.
     Tenants(Vec<TenantId>),
-    /// The rows of all tenants that the worker needs: jobs, leases, costs of calls, and partial
-    /// summaries, which it deletes by age. No messages, no checkpoints.
+    /// The rows of all tenants that the worker needs: jobs, leases and costs of model calls, the
+    /// breakers of tenants and conversations, and partial summaries, which it deletes by age. No
+    /// messages, no checkpoints.
     Queue,
 }
 
@@ -38,7 +39,7 @@ impl Scope {
         }
     }
 
-    /// The single tenant of the scope. None: the scope is not that of a single tenant.
+    /// The tenant that the scope names. None: it names no tenant, or several.
     pub(crate) const fn tenant(&self) -> Option<TenantId> {
         match self {
             Self::Tenant(tenant) | Self::TenantAndQueue(tenant) => Some(*tenant),

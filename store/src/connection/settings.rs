@@ -1,8 +1,9 @@
-//! Where the database is, how many connections may be open to it, and how they are pooled.
+//! The operator's settings for the database: where it is, its pooler, the role of sessions, how
+//! many connections may be open, and the time limits.
 
 use serde::{Deserialize, Serialize};
 
-/// Where the database is, and how many connections may be open to it.
+/// The operator's settings for the database.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StoreSettings {
@@ -10,7 +11,8 @@ pub struct StoreSettings {
     pub url: String,
     /// Whether a database on another machine may be used without a verified certificate.
     pub insecure: bool,
-    /// Connections for appends and other changes.
+    /// Connections for changes, and for appends that are stored alone. Batched appends have
+    /// connections of their own (`append.lanes`).
     pub write_connections: u32,
     /// Connections for contexts, lists and single messages.
     pub read_connections: u32,
@@ -18,7 +20,8 @@ pub struct StoreSettings {
     pub job_connections: u32,
     /// Connections for looking up credentials. The readiness probe has one more.
     pub system_connections: u32,
-    /// Most milliseconds that a call waits for a free connection before it is refused.
+    /// Most milliseconds that a call waits for its tenant's share and for a free connection before
+    /// it is refused.
     pub pool_wait_ms: u32,
     /// Most milliseconds that one statement may take.
     pub statement_timeout_ms: u32,

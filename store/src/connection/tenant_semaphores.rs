@@ -62,7 +62,7 @@ impl TenantSemaphores {
     }
 }
 
-/// Counts a waiting call until it is dropped.
+/// A guard that counts one waiting call until the guard is dropped.
 pub struct WaitCount<'a>(&'a AtomicUsize);
 
 impl<'a> WaitCount<'a> {

@@ -60,12 +60,14 @@ mod tests {
         for n in 0..10_000 {
             drop(shares.acquire(TenantId(Uuid::from_u128(n))).await);
         }
+        // The map forgets idle tenants each time that it is full, so it stays small.
         let kept = shares.connections.kept();
         assert!(kept < 100, "the semaphores of {kept} tenants are kept");
     }
 
     #[tokio::test]
     async fn an_abandoned_call_leaves_the_queue_of_its_tenant() {
+        // Half of two connections: the tenant's share is one.
         let (shares, tenant) = (TenantShares::new(2, 50), TenantId(Uuid::from_u128(1)));
         let held = shares.acquire(tenant).await;
         {

@@ -137,11 +137,12 @@ pub struct ContextRows {
     head: Option<MaterialRow>,
     tail: Vec<TailMessage>,
     omitted: Vec<OmittedMessage>,
-    /// The id of the newest message that a model wrote, and its age in seconds.
+    /// The id of the tail's newest message that a model wrote, and its age in seconds. None: the
+    /// tail has no such message.
     idle: Option<(i64, i64)>,
     /// Bytes of the tail's content, summaries and tool outlines.
     text_bytes: u64,
-    /// The size of the whole answer, if it exceeds the budget.
+    /// The size of all rows in bytes, if it exceeds the budget.
     too_large: Option<u64>,
     policy_defaults: Arc<PolicyDefaults>,
     overrides: PolicyOverrides,

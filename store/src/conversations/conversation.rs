@@ -81,7 +81,7 @@ pub struct Conversation {
     pub turn: i32,
     /// Time of creation.
     pub created: Micros,
-    /// Time at which the newest message was stored.
+    /// Time at which the newest message was stored; the time of creation if there is none.
     pub last_activity: Micros,
 }
 

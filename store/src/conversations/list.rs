@@ -1,6 +1,6 @@
 //! Lists of conversations. Each kind of list has its own statement and its own index. The order of
-//! the index is nearly that of the list, so whichever plan PostgreSQL chooses reads little more
-//! than the page.
+//! the index is nearly that of the list, so the statement reads little more than the page, unless
+//! a status or a title is asked for that few conversations have.
 
 use anneal_core::caller::{Caller, ConversationId};
 

@@ -12,9 +12,9 @@ use crate::{
 
 /// Takes the conversation's row lock and returns its revision.
 ///
-/// Lock order: every transaction that changes more than one table locks the conversation first,
-/// then messages, then jobs. This excludes deadlocks. The lock does not block inserts of rows that
-/// only refer to the conversation.
+/// Lock order: a transaction that locks rows of more than one of these kinds locks the conversation
+/// first, then messages, then jobs. So such transactions do not deadlock. The lock does not block
+/// inserts of rows that only refer to the conversation.
 pub(crate) async fn lock_conversation(
     db: &mut BoundedConnection,
     caller: Caller,

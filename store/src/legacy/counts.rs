@@ -120,6 +120,7 @@ struct MessageCounts {
     empty: i64,
     too_long: i64,
     first_too_long: Option<i64>,
+    /// Rows without a time that can be read.
     timeless: i64,
     first_timeless: Option<i64>,
     /// The lowest id among the rows, as for the other `first_` columns.
@@ -127,21 +128,27 @@ struct MessageCounts {
 }
 
 /// The counts of conversations, and of irregular rows. A `first_` column is the lowest id among the
-/// irregular rows that the column before it counts.
+/// irregular rows that the count before it counts.
 #[derive(Debug, FromRow)]
 struct ConversationCounts {
     conversations: i64,
     archived: i64,
     unknown_status: i64,
+    /// Conversations without a time that can be read.
     timeless: i64,
     first_timeless: Option<i64>,
+    /// Conversations that have the id of another one.
     repeated: i64,
+    /// Message rows that have the id of another one.
     repeated_messages: i64,
     titles_shortened: i64,
+    /// Conversations whose `creator_id` is too long for the id of a user.
     long_creators: i64,
     first_long_creator: Option<i64>,
+    /// Conversations whose title, uid or status is too long for a label.
     long_ids: i64,
     first_long_ids: Option<i64>,
+    /// Message rows whose uid is too long for a label.
     long_message_ids: i64,
     first_long_message_ids: Option<i64>,
     labels_left_out: i64,

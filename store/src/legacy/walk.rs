@@ -70,7 +70,7 @@ struct OpenConversation {
     stored_separators: i64,
 }
 
-/// Rows stored in the present tables, as the database reports them per statement.
+/// How many rows were stored in the present tables.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct MovedRows {
     pub(super) conversations: i64,

@@ -219,8 +219,8 @@ impl Store {
         ContentRead::parse(budget, bytes, parse).await
     }
 
-    /// Lists messages, oldest first, without separators, if the page fits the budget. The page of a
-    /// deleted conversation is empty.
+    /// Lists messages, always oldest first (`ask.newest_first` has no effect), without separators,
+    /// if the page fits the budget. The page of a deleted conversation is empty.
     pub async fn list_messages_after(
         &self,
         caller: Caller,

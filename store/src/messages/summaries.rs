@@ -45,8 +45,9 @@ pub struct MessageSummary {
 }
 
 impl Store {
-    /// Finds the large messages of the tail that are to be summarized now, oldest first, without
-    /// content; at most `limit`.
+    /// Finds the large messages of the tail that are to be summarized now, oldest first, at most
+    /// `limit`: those without a summary, or only those among them that are cool or nearly so, as
+    /// the state of the tail demands.
     pub async fn find_unsummarized_messages(
         &self,
         job: &ClaimedJob,
@@ -78,7 +79,7 @@ impl Store {
             .collect())
     }
 
-    /// Reads one large message with its content. None if it has been deleted.
+    /// Reads a message to be summarized, with its content. None if it has been deleted.
     pub async fn find_unsummarized_message(
         &self,
         job: &ClaimedJob,

@@ -34,7 +34,7 @@ use crate::{
 /// short.
 const MESSAGES_IN_BATCH: i64 = 32;
 
-/// A conversation with more bytes of uncounted text is not counted in a batch. The slowest known
+/// A conversation with more bytes of uncounted content is not counted in a batch. The slowest known
 /// text of this length takes 22 ms to count.
 const BYTES_IN_BATCH: i64 = 32 * 1024;
 
@@ -42,7 +42,7 @@ const BYTES_IN_BATCH: i64 = 32 * 1024;
 /// for the next run.
 const MESSAGES_OF_ONE: i64 = 500;
 
-/// Most bytes of text that such a run counts, unless the first message alone has more.
+/// Most bytes of content that such a run counts, unless the first message alone has more.
 const BYTES_OF_ONE: i64 = 8 * 1024 * 1024;
 
 /// The messages of a conversation that are not counted yet, oldest first.
@@ -132,7 +132,8 @@ impl LockedRow {
 
 impl LockedConversation {
     /// Whether these counts follow the messages that are counted already, and their messages exist.
-    /// If not, the conversation was deleted and created again under the same id.
+    /// If not, another worker has counted the conversation after this one lost its lease, or the
+    /// conversation was deleted and created again under the same id.
     fn accepts(&self, one: &CountedMessages<'_>) -> bool {
         one.counted == self.counted && one.last() <= self.last
     }
@@ -160,8 +161,8 @@ impl LockedConversation {
 
 impl Store {
     /// Reads the uncounted messages of these jobs' conversations. Conversations with more than 32
-    /// uncounted messages or 32 KiB of uncounted text are left out; [`Store::read_uncounted_page`]
-    /// reads them. Deleted conversations are missing as well.
+    /// uncounted messages or 32 KiB of uncounted content are left out;
+    /// [`Store::read_uncounted_page`] reads them. Deleted conversations are missing as well.
     pub async fn read_uncounted_messages(
         &self,
         jobs: &[&ClaimedJob],

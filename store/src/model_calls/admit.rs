@@ -95,8 +95,8 @@ async fn try_admit(
         tx.rollback().await?;
         return Ok(Err(refusal));
     }
-    // Deletes leases that have ended. This needs a statement of its own: the next one checks that
-    // the conversation has no other turn, and must see these rows deleted.
+    // Deletes leases that have ended. This needs a statement of its own: in the next one, a unique
+    // index checks that the conversation has no other turn, and must see these rows deleted.
     sqlx::query!(
         "delete from ai_model_lease
          where lease_until_ts <= now() and (model = $2 or tenant_id = $3 or (conversation_id = $1 and turn))",

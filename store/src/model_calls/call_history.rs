@@ -38,12 +38,12 @@ pub struct ReportedTotals {
     pub written: Tokens,
     /// Output tokens.
     pub output: Tokens,
-    /// Calls that found the cache cold although the context's beginning had not changed.
+    /// Calls that read less than half of the expected tokens from the cache.
     pub cold: i64,
 }
 
-/// The summaries among a conversation's newest 10,000 messages and checkpoints, and what writing
-/// them cost.
+/// The summaries of a conversation's newest 10,000 messages and its newest 10,000 checkpoints, and
+/// what writing them cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SummarySpend {
     /// Number of summaries of large messages.
@@ -56,12 +56,13 @@ pub struct SummarySpend {
     pub written: Tokens,
 }
 
-/// Most messages of a history: the newest ones.
+/// Most messages of a history: the newest ones. `sql/economics_boundaries.sql` has the same limit
+/// for checkpoints and for separators.
 const HISTORY_MESSAGES: i64 = 10_000;
 
 impl Store {
-    /// Reads a conversation's newest 10,000 messages, checkpoints and separators, what their
-    /// summaries cost, and the sums of all its usage reports.
+    /// Reads a conversation's newest 10,000 messages, its newest 10,000 checkpoints and its newest
+    /// 10,000 separators, what their summaries cost, and the sums of all its usage reports.
     pub async fn read_call_history(
         &self,
         caller: Caller,

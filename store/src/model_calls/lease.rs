@@ -52,9 +52,10 @@ impl Store {
     }
 
     /// Renews a call's lease every five seconds until the future is dropped; returns when the lease
-    /// is lost. A failed renewal is followed by another one five seconds later. A lease of 15 s
-    /// survives two renewals in a row that fail immediately, or one that fails only after its time
-    /// limit of five seconds.
+    /// is lost. A failed renewal is followed by another one five seconds later. The lease lasts
+    /// 15 s, so it survives one renewal that fails immediately. After two such failures, or after
+    /// one that takes its time limit of five seconds, the next renewal comes just as the lease
+    /// ends.
     pub async fn maintain_lease(&self, lease: &ModelLease) {
         let interval = Duration::from_secs(u64::from(HEARTBEAT_SECONDS));
         let store = self.clone().with_deadline(interval);

@@ -20,11 +20,12 @@ pub struct ModelFigures {
     pub model: String,
     /// The model's breaker, for all tenants.
     pub breaker: Breaker,
-    /// The model's last error; empty if its last call succeeded.
+    /// The model's last error; empty if the model has answered since, or has never failed.
     pub last_error: String,
     /// The caller's own breaker for the model.
     pub tenant_breaker: Breaker,
-    /// The last error of the caller's calls; empty if the last one succeeded.
+    /// The last error of the caller's calls; empty if the model has answered the caller since, or
+    /// has never failed for it.
     pub tenant_error: String,
     /// Number of tenants whose own breaker for the model is open.
     pub open_tenant_breakers: i64,
@@ -57,7 +58,7 @@ pub struct ConversationBreaker {
 const MAX_CONVERSATIONS: i64 = 500;
 
 impl Store {
-    /// Reads the figures of every model that was called, by name.
+    /// Reads the figures of the models that were called, in the order of their names, at most 500.
     pub async fn read_model_figures(
         &self,
         caller: Caller,

@@ -29,7 +29,7 @@ pub(crate) struct ModelRowPermits {
 const PERMIT_DEADLINE: Duration = Duration::from_secs(10);
 
 impl ModelRowPermits {
-    /// A quarter of the connections for jobs, and a quarter of those for writes.
+    /// A quarter of the connections for jobs, and a quarter of those for writes, at least one each.
     pub(crate) fn of(settings: &StoreSettings) -> Self {
         let quarter = |connections: u32| Semaphore::new((connections / 4).max(1) as usize);
         Self {
@@ -60,8 +60,9 @@ impl Store {
         }
     }
 
-    /// Waits for the permit that a call needs before it locks a model's row. The wait has the same
-    /// time limit as a use of a connection, and is not part of that use.
+    /// Waits for the permit that a call needs before it locks a model's row: at most for
+    /// [`PERMIT_DEADLINE`], and at most as long as one use of a connection may take. The wait is
+    /// not part of that use.
     pub(crate) async fn acquire_model_row_permit(
         &self,
         purpose: CallPurpose,
@@ -82,8 +83,8 @@ pub(crate) struct ModelRow {
     pub(crate) series: i64,
 }
 
-/// Locks the model's row and reads its breaker. Calls of one model are so admitted and settled one
-/// after another.
+/// Locks the model's row and reads its breaker; inserts the row if the model has none. Because of
+/// the lock, calls of one model are admitted and settled one after another.
 pub(crate) async fn lock_model_breaker(
     db: &mut BoundedConnection,
     model: &str,

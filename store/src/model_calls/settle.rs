@@ -47,14 +47,17 @@ pub struct CallOutcome {
 /// What the breakers record of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// The model answered. Breakers close.
+    /// The model answered. The breakers of the model and of the tenant close; after a summary also
+    /// the conversation's.
     Answers,
-    /// The call says nothing about the model: the request was wrong, or the caller did not wait for
-    /// the answer. Breakers do not change.
+    /// The call says nothing about the model: for example, the request was wrong, or the caller did
+    /// not wait for the answer. Breakers do not change.
     Nothing,
-    /// The call failed, perhaps only for this conversation. The text is never content.
+    /// The call failed, perhaps only for this conversation. If it was for a summary, it counts
+    /// against the conversation. The text is never content.
     FailsConversation(String),
-    /// The call failed for every caller. The text is never content.
+    /// The call failed as it would for every caller. It counts against the model, the tenant and,
+    /// if it was for a summary, the conversation. The text is never content.
     Fails(String),
 }
 
@@ -84,7 +87,7 @@ pub(crate) struct Settlement {
     missing_lease: MissingLease,
 }
 
-/// What it means if the lease is not in the database any more.
+/// What it means if the lease is not in the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MissingLease {
     /// The lease was lost. The call's cost is booked all the same.
@@ -305,7 +308,8 @@ impl Store {
             .execute(&mut *tx)
             .await?;
         }
-        // Even if the commit fails, it may have happened.
+        // Even if the commit fails, it may have happened. So at the next try a missing lease means
+        // that the call is settled already.
         *missing_lease = MissingLease::Settled;
         tx.commit().await?;
         db.release().await?;

@@ -30,12 +30,13 @@ pub struct UsageReport {
     pub stop_reason: Option<i16>,
 }
 
-/// How a model counts tokens, derived from usage reports.
+/// How a model counts tokens, derived from usage reports and from its provider's errors.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Calibration {
-    /// The model's input tokens per token counted here; zero before the first report.
+    /// The model's input tokens per token counted here; zero if no report and no error has shown
+    /// it, or if the tenant has too many models for this one to be stored.
     pub ratio: f64,
-    /// Number of reports that it is derived from.
+    /// Number of reports and errors that the ratio is derived from.
     pub reports: i64,
 }
 

@@ -24,7 +24,8 @@ pub struct ClaimedJob {
     pub tenant: TenantId,
     /// Starts since the last success, this one included.
     pub attempts: i16,
-    /// The compaction that a caller asked for, if the job is one.
+    /// The compaction that a caller asked for. None: a trigger caused the job, or this build cannot
+    /// read the job's argument.
     pub manual: Option<ManualCompaction>,
     /// The job's generation at the claim. New work makes it greater.
     pub(super) generation: i64,

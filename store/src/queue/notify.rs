@@ -1,5 +1,5 @@
-//! Notifications to workers that there is work. They are sent after the commit, at most one per
-//! kind of job in 50 ms. A lost notification does no harm: workers poll as well.
+//! Notifications to workers that there is work. They are sent after the commit. Each process sends
+//! at most one per kind of job in 50 ms. A lost notification does no harm: workers poll as well.
 
 use std::{
     sync::{

@@ -167,7 +167,8 @@ impl Store {
         })
     }
 
-    /// Makes a dead job wait again, or a waiting one due now. Returns the job.
+    /// Makes a dead job wait again, or a waiting one due now. A running job runs once more when it
+    /// has ended. Returns the job.
     pub async fn requeue_job(
         &self,
         caller: Caller,

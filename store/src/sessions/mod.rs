@@ -3,9 +3,9 @@
 //! - `resolve`: finds the active conversation of a session key, and creates one if there is none.
 //! - `rotate`: replaces the active conversation by a new one.
 //!
-//! A session's row is locked after its conversation's row, as every other row is. So a transaction
-//! that replaces the active conversation first locks the conversation. If another one has become
-//! active meanwhile, it tries again.
+//! A session's row is locked after its conversation's row, like all rows that belong to a
+//! conversation. So a transaction that replaces the active conversation first locks that
+//! conversation. If another one has become active meanwhile, the transaction is tried again.
 
 mod resolve;
 mod rotate;
@@ -28,7 +28,7 @@ pub struct StoredSession {
     pub seen: Option<Micros>,
     /// When the session was last rotated. None: never.
     pub rotated: Option<Micros>,
-    /// Whether this request created the conversation.
+    /// Whether this request created the conversation, now or when it was sent before.
     pub is_new: bool,
 }
 

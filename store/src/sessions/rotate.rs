@@ -23,7 +23,8 @@ use crate::{
 /// With which attributes the new conversation is created.
 #[derive(Debug, Clone)]
 pub enum RotationStart {
-    /// With those of the old conversation. The given ones apply only if there is no old one.
+    /// With those of the old conversation, but without a title and not pinned. The given ones apply
+    /// only if there is no old one.
     AsBefore(CountedConversation),
     /// With the given ones.
     As(CountedConversation),

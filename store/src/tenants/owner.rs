@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::{credentials::verbs, usage::TenantUsage};
 use crate::{
-    connection::{Pooling, StoreSettings, connect_as_owner},
+    connection::{Pooling, StoreSettings, connect_as_login},
     error::StoreError,
     rows::Micros,
 };
@@ -60,21 +60,21 @@ pub struct NewKey<'a> {
     pub days: Option<i32>,
 }
 
-/// One connection as the owner of the database, outside the pools.
+/// One connection outside the pools, whose login must be the owner of the database.
 pub struct OwnerConnection {
     db: PgConnection,
 }
 
 impl OwnerConnection {
-    /// Connects in session mode: there must be no transaction pooler between this process and the
-    /// database.
+    /// Connects as the login of the URL. If the login is not the owner, later calls fail. There
+    /// must be no transaction pooler between this process and the database.
     pub async fn connect(settings: &StoreSettings) -> Result<Self, StoreError> {
         let settings = StoreSettings {
             pooling: Pooling::Session,
             ..settings.clone()
         };
         Ok(Self {
-            db: connect_as_owner(&settings).await?,
+            db: connect_as_login(&settings).await?,
         })
     }
 

@@ -28,7 +28,7 @@ pub struct ContextUsage {
     pub state: TailState,
     /// Tokens of the system prompt.
     pub system_prompt: Tokens,
-    /// Tokens of the checkpoint's summary.
+    /// Tokens of the newest valid checkpoint's summary; zero if there is none.
     pub summary: Tokens,
     /// The boundary after which the context starts.
     pub boundary: Boundary,
@@ -76,9 +76,10 @@ pub(crate) async fn read_tail_state(
 /// The state of a tail, and the model and context window on which its triggers depend.
 pub(crate) struct TailAndWindow {
     pub(crate) state: TailState,
-    /// The model that the conversation or its settings name.
+    /// The model that the settings in force name. None: they name none.
     pub(crate) model: Option<String>,
-    /// The window that the model's provider has reported.
+    /// The context window that the model's provider has reported, in tokens. None: it has reported
+    /// none.
     pub(crate) window: Option<i64>,
 }
 

@@ -15,11 +15,13 @@ use crate::{
 pub(crate) struct ConversationBounds {
     pub(crate) tenant: Uuid,
     pub(crate) conversation: ConversationId,
-    /// None: there are no bounds, because the next message may already reach a trigger.
+    /// None: there are no bounds. A threshold is reached or the next message may reach one, large
+    /// messages wait for a summary, or messages before the tail are not counted yet.
     pub(crate) bounds: Option<TriggerBounds>,
     /// The model on whose context window the bounds depend. None: they depend on none.
     pub(crate) model: Option<String>,
-    /// The context window that the model's provider has reported, in tokens.
+    /// The context window that the model's provider has reported, in tokens. None: it has reported
+    /// none, or the bounds do not depend on it.
     pub(crate) window: Option<i64>,
 }
 

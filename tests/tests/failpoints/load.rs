@@ -141,12 +141,12 @@ impl<'a> Load<'a> {
             policy: Some(policy),
             ..Default::default()
         };
-        let made = call_until_answer(stack, async |channel| {
+        let created = call_until_answer(stack, async |channel| {
             ConversationServiceClient::new(channel)
                 .create_conversation(ask.clone())
                 .await
         });
-        made.await.expect("creates").conversation_id
+        created.await.expect("creates").conversation_id
     }
 
     async fn append(&mut self, stack: &mut Stack, id: &str, messages: Vec<pb::NewMessage>) {
@@ -253,12 +253,12 @@ impl<'a> Load<'a> {
             request_id: self.next_request_id(),
             ..Default::default()
         };
-        let put = call_until_answer(stack, async |channel| {
+        let inserted = call_until_answer(stack, async |channel| {
             MessageServiceClient::new(channel)
                 .insert_separator(ask.clone())
                 .await
         });
-        put.await.expect("inserts").after_message_id
+        inserted.await.expect("inserts").after_message_id
     }
 
     async fn delete_separator(&mut self, stack: &mut Stack, id: &str, after_message_id: i64) {
@@ -267,12 +267,12 @@ impl<'a> Load<'a> {
             request_id: self.next_request_id(),
             after_message_id,
         };
-        let joined = call_until_answer(stack, async |channel| {
+        let deleted = call_until_answer(stack, async |channel| {
             MessageServiceClient::new(channel)
                 .delete_separator(ask.clone())
                 .await
         });
-        joined.await.expect("deletes");
+        deleted.await.expect("deletes");
     }
 
     async fn compact(&mut self, stack: &mut Stack, id: &str) {
@@ -281,11 +281,11 @@ impl<'a> Load<'a> {
             request_id: self.next_request_id(),
             ..Default::default()
         };
-        let asked = call_until_answer(stack, async |channel| {
+        let queued = call_until_answer(stack, async |channel| {
             ContextServiceClient::new(channel)
                 .compact(ask.clone())
                 .await
         });
-        asked.await.expect("queues");
+        queued.await.expect("queues");
     }
 }

@@ -21,7 +21,8 @@ struct ModelCallScenario {
 
 impl ModelCallScenario {
     /// Starts the server. `configuration` says which failpoints do what, in the syntax of the crate
-    /// `fail`: after `call.admitted=1*return(error)`, the first call there fails.
+    /// `fail`: with `call.admitted=1*return(error)`, the failpoint `call.admitted` fails when it is
+    /// first reached.
     async fn start(configuration: &str) -> Self {
         let (app, folder) = (TestApp::start().await, Folder::new());
         let model = ScriptedModel::saying("Here.").await;

@@ -67,7 +67,7 @@ impl Point {
     /// A wait, in milliseconds, that is longer than the time limit at this failpoint:
     ///
     /// - 15 s for a claim, and for work under a job's lease;
-    /// - 10 s for a batch of appends, and for a caller;
+    /// - 10 s for a batch of appends, and for its callers;
     /// - 5 s for a heartbeat, and for an idle transaction, which PostgreSQL then ends.
     fn delay_ms(&self) -> u32 {
         if self.has_prefix(&[

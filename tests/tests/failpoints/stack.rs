@@ -206,6 +206,7 @@ async fn check_final_state(app: &TestApp, acknowledged: &Acknowledged) {
         conversation.verify().await;
     }
     let mut db = app.db().await;
+    // Only the large message of the load has more than 60,000 bytes.
     let summarized = "select count(summary_cache) from ai_message where text_bytes > 60000";
     let summarized: i64 = sqlx::query_scalar(summarized)
         .fetch_one(&mut db)

@@ -116,6 +116,7 @@ async fn concurrent_calls_are_admitted_up_to_the_limit() {
         AdmissionRefusal::Busy
     );
     expire_leases(&app).await;
+    // All three slots are free again.
     for ask in &asks[..3] {
         admit(&app.store, ask).await;
     }
@@ -129,7 +130,7 @@ async fn concurrent_calls_are_admitted_up_to_the_limit() {
 }
 
 #[tokio::test]
-async fn a_renewed_lease_does_not_expire() {
+async fn an_expired_lease_can_be_renewed_while_its_slot_is_free() {
     let app = TestApp::start().await;
     let limits = CallLimits {
         concurrent: Some(1),

@@ -268,6 +268,7 @@ async fn a_cancelled_turn_costs_the_usage_that_its_provider_reported() {
         .open()
         .await
         .expect("begins");
+    // The provider has reported the input before the first text.
     loop {
         let event = turn
             .message()

@@ -1,5 +1,5 @@
-//! ClassifyError over the wire: real error responses of providers, similar responses, and invalid
-//! requests.
+//! ClassifyError over the wire: real error responses of providers, other responses that only look
+//! like overflows, and invalid requests.
 
 use std::{collections::HashMap, path::PathBuf};
 

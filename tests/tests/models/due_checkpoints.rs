@@ -1,5 +1,5 @@
-//! Parts that several tests share: a conversation that is due for a checkpoint, settings of workers
-//! that write the checkpoint, and queries of its jobs.
+//! Functions that several test files share: they create a conversation that is due for a
+//! checkpoint, make settings of workers that write the checkpoint, and read or change its jobs.
 
 use anneal_testkit::{
     ModelRequest, ModelWorkerSettings, Script, ScriptedModel, TestApp, TestConversation, pb,
@@ -25,7 +25,7 @@ pub(crate) async fn append_turns(conversation: &TestConversation<'_>) {
     }
 }
 
-/// Creates a conversation that is due for a checkpoint.
+/// Creates a conversation of 16 messages, which is due for a checkpoint above ten.
 pub(crate) async fn create_conversation_due_for_checkpoint(app: &TestApp) -> TestConversation<'_> {
     let policy = pb::Policy {
         max_message_count: Some(10),
@@ -37,7 +37,8 @@ pub(crate) async fn create_conversation_due_for_checkpoint(app: &TestApp) -> Tes
     conversation
 }
 
-/// Settings that limit a model's response to 256 KiB, so that an endless response ends soon.
+/// Settings of a worker that reads at most 256 KiB of a model's response, so that an endless
+/// response ends soon.
 pub(crate) fn settings_with_short_limits(model: &ScriptedModel) -> ModelWorkerSettings {
     let mut worker_settings = ModelWorkerSettings::for_model(model);
     for provider in worker_settings.providers.values_mut() {

@@ -1,5 +1,5 @@
 //! Summaries that need many calls of the model, because their sources are far larger than its
-//! window. Worker processes write them; one is killed between two calls.
+//! window. Worker processes write them; one is killed during a call.
 
 use std::{sync::Arc, time::Duration};
 

@@ -44,13 +44,13 @@ mod tenant_shares;
 use anneal_core::message::Part;
 use anneal_llm::provider::Api;
 
-/// The binary `anneal`.
+/// The binary under test, `anneal-under-test`.
 const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
 
-/// The protocols.
+/// The protocols of model providers.
 const APIS: [Api; 3] = [Api::OpenAi, Api::Anthropic, Api::Gemini];
 
-/// A context without messages.
+/// A context without messages, in OpenAI's format.
 const CONTEXT: &str = r#"{"messages":[]}"#;
 
 /// A tool call in an answer.

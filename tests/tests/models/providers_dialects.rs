@@ -155,8 +155,8 @@ async fn reasoning_repeated_in_two_fields_is_read_once() {
 async fn a_complete_answer_survives_the_loss_of_its_final_events() {
     for api in [Api::OpenAi, Api::Anthropic] {
         let server = ScriptedModel::start(move |request| {
-            // The stream ends before its last events: in OpenAI's protocol the usage and [DONE], in
-            // Anthropic's message_stop.
+            // The stream ends after this number of events, before its last ones: in OpenAI's
+            // protocol the usage and [DONE], in Anthropic's message_stop.
             Script::says(request, [anneal_testkit::Say::text("Hi.")])
                 .cut_after(if api == Api::OpenAi { 3 } else { 6 })
         });

@@ -31,7 +31,8 @@ async fn failure_with_api(
     failure_with_settings(|settings| settings.response_bytes = 100_000, api, script).await
 }
 
-/// The failure of a call that this script answers, with changed provider settings.
+/// The failure of a call that this script answers, with changed provider settings. Asserts that the
+/// failure does not repeat [`SECRET`].
 pub(crate) async fn failure_with_settings(
     change: impl Fn(&mut anneal_llm::provider::ProviderSettings),
     api: Api,
@@ -49,6 +50,7 @@ pub(crate) async fn failure_with_settings(
     failure
 }
 
+/// As [`failure_with_api`], in OpenAI's protocol.
 pub(crate) async fn openai_failure(
     script: impl Fn() -> Script + Send + Sync + 'static,
 ) -> CallFailure {
@@ -146,6 +148,7 @@ async fn the_status_decides_whether_a_call_may_be_retried() {
     for status in [408, 500, 502, 504, 599] {
         let failure = openai_failure(move || Script::status(status, &[], SECRET)).await;
         assert_eq!(unavailable_reason(&failure), format!("status {status}"));
+        assert!(failure.is_retryable());
     }
     for status in [301, 307, 401, 403, 404, 422] {
         let location = [("location", "http://127.0.0.1:1/elsewhere")];

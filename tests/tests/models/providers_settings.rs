@@ -1,5 +1,5 @@
-//! Invalid settings of providers are refused with a sentence that names the remedy. Keys are sent
-//! and never shown.
+//! Invalid settings of providers and models are refused with a sentence that names the remedy. Keys
+//! are sent to their provider and never shown.
 
 use anneal_core::model::Models;
 use anneal_llm::provider::{Api, CallableModels, OutputField, Providers};

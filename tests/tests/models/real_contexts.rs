@@ -61,7 +61,8 @@ fn real_conversations(data: &TranscriptFolder) -> Vec<(Chat, u64)> {
     some
 }
 
-/// Short conversations that would break the rules of providers if they were sent unchanged.
+/// Short conversations, most of which would break the rules of a provider if they were sent
+/// unchanged.
 fn made_up_conversations() -> Vec<Chat> {
     let tool = |id: &str, name: &str| {
         Part::ToolUse(pb::ToolUsePart {

@@ -36,7 +36,8 @@ fn real_conversations(data: &TranscriptFolder) -> Vec<Chat> {
     chats
 }
 
-/// Whether the summary looks broken: a line repeated many times, or markers of a dialog.
+/// Whether the summary looks broken: a sentence more than three times, or a line that begins with a
+/// marker of a dialog.
 fn is_broken(summary: &str) -> bool {
     let mut seen: HashMap<&str, usize> = HashMap::new();
     for sentence in summary

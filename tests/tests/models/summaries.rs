@@ -137,6 +137,7 @@ async fn a_large_message_is_summarized_by_the_model_and_marked_as_such() {
         .fetch_one(&mut app.db().await)
         .await
         .expect("is there");
+    // Kind 1: by a model.
     assert_eq!((row.0, row.1.as_str(), row.4), (1, SUMMARY_MODEL, true));
     assert!(row.2 > 500 && row.3 > 0, "{row:?}");
     let built = conversation.context().await;
@@ -353,6 +354,7 @@ async fn a_hanging_model_delays_no_other_work() {
         let (worker, stop) = (worker.clone(), stop.clone());
         async move { worker.run(stop).await }
     });
+    // Two jobs, the default of `worker.summary_concurrency`, call the model.
     model.wait_for_calls(2).await;
     // If a connection were held, it would stay held: PostgreSQL ends an idle transaction but does
     // not return the connection to the pool.
@@ -365,6 +367,7 @@ async fn a_hanging_model_delays_no_other_work() {
     .await;
     for conversation in &conversations {
         conversation.turn("And what now?", "Nothing waits.").await;
+        // The conversation's twelve messages and the new turn.
         assert_eq!(conversation.context().await.0.messages.len(), 14);
     }
     eventually("new messages are counted", async || {

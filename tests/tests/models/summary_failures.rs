@@ -1,5 +1,5 @@
-//! A model fails, answers garbage or writes an unusable summary. None of its answers is stored as a
-//! summary by a model.
+//! A model fails, answers garbage or writes an unusable summary. Such an answer is never stored: an
+//! extract replaces it, unless a repeated call is answered with a usable summary.
 
 use anneal_core::admission::BreakerSettings;
 use anneal_testkit::{ModelWorkerSettings, Say, Script, ScriptedModel, TestApp, pb};
@@ -118,7 +118,7 @@ async fn transient_failures_are_retried_and_then_an_extract_replaces_the_summary
             assert_eq!(
                 conversation.context().await.0.messages.len(),
                 16,
-                "{name}: contexts hold the originals"
+                "{name}: contexts hold the 16 original messages"
             );
             let due = "update ai_job set due_ts = now() where state = 0";
             sqlx::query(due)

@@ -220,6 +220,7 @@ async fn a_rate_limited_model_is_not_called_for_the_next_large_message() {
         1,
         "the finished summary is kept"
     );
+    // Kind 3: the job that summarizes large messages.
     let left = "select extract(epoch from due_ts - now())::double precision, attempts from ai_job where kind = 3";
     let (left, attempts): (f64, i16) = sqlx::query_as(left)
         .fetch_one(&mut app.db().await)

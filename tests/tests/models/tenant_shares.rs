@@ -247,7 +247,7 @@ async fn a_hanging_trial_of_one_tenant_does_not_block_trials_of_others() {
     assert_eq!(anna.blocking_breaker(limits).await, Some("model"));
     expire_breaker_cooldowns(&app).await;
     // The trial call does not end.
-    let trying = eve.admit(limits).await.expect("tries");
+    let trying = eve.admit(limits).await.expect("the trial is admitted");
     assert_eq!(
         eve.blocking_breaker(limits).await,
         Some("tenant"),

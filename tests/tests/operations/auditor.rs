@@ -10,7 +10,8 @@ use anneal_testkit::{
 
 use crate::BINARY;
 
-/// Text of every conversation. No audit may report or log it.
+/// Beginning of every user message of [`create_healthy_conversation`]. No audit may report or log
+/// it.
 const SECRET: &str = "text that must not be logged";
 
 /// Creates a counted conversation with a checkpoint.
@@ -193,6 +194,7 @@ async fn an_audit_reads_the_newest_part_of_a_long_conversation() {
     }
     app.run_jobs_until_idle().await;
     let report = audit(&conversation).await;
+    // Of the 2,600 messages an audit reads the newest 2,000.
     assert_eq!((report.violations.len(), report.messages), (0, 2_000));
     execute(
         &conversation,

@@ -115,8 +115,8 @@ async fn a_call_without_a_deadline_gets_ten_seconds() {
 const STORE_DEADLINE: Duration = Duration::from_secs(2);
 const CALLER: Caller = Caller::of(TenantId::DEFAULT);
 
-/// A store with this many write connections. A call waits for a free one for longer than any test
-/// runs.
+/// A store with this many write connections and no deadline. A call waits for a free connection for
+/// longer than any test runs.
 fn store(url: &str, write_connections: u32) -> Store {
     let settings = StoreSettings {
         write_connections,

@@ -108,7 +108,8 @@ impl Deployment {
         }
     }
 
-    /// Creates a conversation with the canary in every field. Returns its id.
+    /// Creates a conversation with the canary in every field that takes free text, and appends such
+    /// messages. Returns its id.
     async fn create_conversation(&self) -> String {
         let labels = BTreeMap::from([
             ("place".to_owned(), with_canary("metadata")),
@@ -384,6 +385,7 @@ async fn delete_while_summarizing(worker_is_paused: bool) {
             .await
             .expect("requeues");
     }
+    // Both jobs call the model again.
     deployment.model.wait_for_calls(calls_before + 2).await;
     if worker_is_paused {
         deployment.worker.signal("STOP").await;

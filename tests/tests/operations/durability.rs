@@ -78,7 +78,7 @@ async fn change_setting(url: &str, statement: &str, (setting, value): (&str, &st
     .await;
 }
 
-/// Asserts that server and worker start. Returns their log lines.
+/// Starts server and worker, which must succeed, and stops them. Returns their log lines.
 async fn assert_starts(anneal: &AnnealBinary) -> Vec<String> {
     let (server, _) = anneal.server().await;
     let worker = anneal.worker().await;

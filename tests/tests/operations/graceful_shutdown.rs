@@ -22,6 +22,7 @@ async fn a_server_that_is_asked_to_stop_finishes_the_calls_under_way() {
     conversation.turns(20).await;
     let anneal = AnnealBinary::new(BINARY, &folder, &app.url);
     let (server, port) = anneal.server().await;
+    // No worker runs, so the call waits two seconds for a checkpoint that nobody makes.
     let wait = Some(prost_types::Duration {
         seconds: 2,
         nanos: 0,

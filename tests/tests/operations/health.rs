@@ -35,7 +35,8 @@ async fn get(app: &TestApp, path: &str) -> (u16, String) {
     (code, body)
 }
 
-/// Health of a service. None: the server does not know it.
+/// Health of a service. None: the check failed, for example because the server does not know the
+/// service.
 async fn status(app: &TestApp, service: &str) -> Option<ServingStatus> {
     let ask = HealthCheckRequest {
         service: service.into(),
@@ -48,6 +49,7 @@ async fn is_serving(app: &TestApp, service: &str) -> bool {
     status(app, service).await == Some(ServingStatus::Serving)
 }
 
+/// The services whose health is reported. The empty name is the whole server.
 const SERVICES: [&str; 6] = [
     "",
     "anneal.v1.ConversationService",

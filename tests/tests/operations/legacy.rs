@@ -100,6 +100,7 @@ async fn block_drop(old: &mut OldTables) {
 /// Waits until the migration is blocked, reads the peak memory of its process in MiB, and unblocks
 /// it.
 async fn measure_memory_and_unblock(old: &mut OldTables, process: &Process) -> u64 {
+    // The statement that stores the rows begins with this comment: `store/sql/append.sql`.
     let moving = "select count(*) from pg_stat_activity where application_name = 'anneal'
         and datname = current_database() and query like '-- Appends to conversations%'";
     eventually("rows are moved", async || old.number(moving).await == 1).await;

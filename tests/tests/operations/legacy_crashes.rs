@@ -49,8 +49,8 @@ const MIGRATORS: &str = "select count(*) from pg_stat_activity where application
 const TERMINATE_MIGRATORS: &str = "select count(pg_terminate_backend(pid)) from pg_stat_activity
     where application_name = 'anneal' and datname = current_database()";
 
-/// Creates the older tables with 500 rows of five conversations. The row in the middle says "stop
-/// here", for the point `middle row`.
+/// Creates the older tables with 500 rows of five conversations, and the triggers of [`STOPS`]. The
+/// row in the middle says "stop here", for the point `middle row`.
 async fn create_tables() -> (OldTables, Vec<OldRow>) {
     let row = |place: i64| {
         let content = if place == 250 {

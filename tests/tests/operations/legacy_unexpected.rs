@@ -275,6 +275,7 @@ async fn set_search_path(old: &mut OldTables, path: &str) {
 #[tokio::test]
 async fn a_title_above_the_limit_is_shortened_visibly_and_kept_whole_as_a_label() {
     let mut old = OldTables::with(2, &[OldRow::message("USER", "one", 100)]).await;
+    // 171 characters of three bytes: 513 bytes, one more than the limit.
     old.run("update ai_conversation set title = repeat('港', 171) where id = 1")
         .await;
     let folder = Folder::new();

@@ -57,5 +57,5 @@ mod rolling;
 mod rpc_operators;
 mod service_config;
 
-/// The binary `anneal`.
+/// The binary under test, `anneal-under-test`.
 const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");

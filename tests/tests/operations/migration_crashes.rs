@@ -1,5 +1,6 @@
-//! `anneal migrate` is interrupted at every statement and every commit of every migration. The
-//! schema is then exactly that of the applied migrations, and the next run continues from there.
+//! `anneal migrate` is interrupted at every statement that changes the schema, and at every commit.
+//! The schema is then exactly that of the applied migrations, and the next run continues from
+//! there.
 
 use std::time::Duration;
 
@@ -9,9 +10,9 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
 use crate::BINARY;
 
-/// An event trigger that interrupts the n-th command of an attempt to migrate: the command fails,
-/// its session dies, or it waits for advisory lock 7. The table `breaking.place` says which and
-/// how.
+/// An event trigger that interrupts one command of an attempt to migrate: the n-th that changes the
+/// schema. The command fails, its session dies, or it waits for advisory lock 7. The table
+/// `breaking.place` says which and how.
 const BREAKS: &str = "
     create schema breaking;
     create table breaking.place (at bigint, how text);

@@ -1,5 +1,5 @@
-//! Frequent statements read messages and jobs by index, with 100,000 rows of each. Plans that were
-//! made on empty tables read by key too.
+//! Frequent statements read messages and jobs by index, with 100,000 rows of each. Generic plans
+//! that were made on empty tables read by key too.
 
 use anneal_core::policy::SessionSettings;
 use anneal_testkit::TestApp;

@@ -10,8 +10,8 @@ const CANDIDATES: &str = include_str!("../../../store/sql/audit_candidates.sql")
 /// Finds the newest messages of a conversation, which the audit reads.
 const WINDOW: &str = include_str!("../../../store/sql/audit_window.sql");
 
-/// Stores 100,000 conversations, a second apart. The first has 20,000 messages, and 20,000 others
-/// have three each.
+/// Stores 100,000 conversations, a second apart. The first has about 20,000 messages, and about
+/// 20,000 others have three each.
 async fn fill(db: &mut PgConnection) {
     let sql = format!(
         "insert into ai_conversation (tenant_id, conversation_id, agent_id, user_id, title, pinned, metadata,

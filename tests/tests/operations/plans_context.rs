@@ -225,7 +225,7 @@ async fn a_page_of_messages_reads_only_the_page_in_both_directions() {
     }
 }
 
-/// Random letters and digits, which do not compress.
+/// Random letters and digits in words of seven, which hardly compress.
 fn noise(bytes: usize) -> String {
     let mut random = 7_u64;
     let letters = (0..bytes).map(|place| {
@@ -241,8 +241,8 @@ fn noise(bytes: usize) -> String {
     letters.collect()
 }
 
-/// Creates a conversation of 12 turns whose first message is large, summarized and cool. Returns
-/// its id.
+/// Creates a conversation whose first message, `first`, is large, summarized and cool. Eleven turns
+/// follow it. Returns the conversation's id.
 async fn create_cooled_conversation(app: &TestApp, first: &str) -> String {
     let policy = pb::Policy {
         large_message_threshold: Some(500),
@@ -352,6 +352,7 @@ async fn the_servers_contexts_do_not_read_the_original_of_a_swapped_message() {
     let mut read = Vec::new();
     for _ in 0..3 {
         let scans = scans_of_messages(&mut db).await;
+        // The condition holds at once: one call lets the backend report its earlier reads.
         wait_for_statistics(&app, &mut db, scans - 1).await;
         let before = pages_of_large_values(&mut db).await;
         let ask = pb::BuildContextRequest {

@@ -87,8 +87,7 @@ fn lists() -> [List; 4] {
     ]
 }
 
-/// Stores 100,000 conversations of one user with 100 agents, mixed with 100,000 of 1,000 other
-/// users.
+/// Stores 100,000 conversations of one user with 100 agents, mixed with 100,000 of 500 other users.
 async fn fill(db: &mut PgConnection) {
     let sql = format!(
         "insert into ai_conversation (tenant_id, conversation_id, agent_id, user_id, title, pinned, metadata,

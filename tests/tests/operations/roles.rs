@@ -48,8 +48,8 @@ async fn create_roles(superuser: &str) {
     assert_eq!(ran.code, Some(0), "{ran:?}");
 }
 
-/// Asserts that the login of this URL has no role attributes, owns nothing, and cannot change
-/// tables of the owner.
+/// Asserts that the login of this URL has no role attributes, owns nothing, and can neither create
+/// a table nor change the keys.
 async fn assert_owns_nothing(url: &str) {
     let mut db = PgConnection::connect(url).await.expect("connects");
     let powers = "select count(*) from pg_roles where (rolsuper or rolcreaterole or rolcreatedb or rolbypassrls or rolreplication)

@@ -88,6 +88,7 @@ def watch(connection: grpc.Channel, conversation: str) -> None:
                 with lock:
                     report["failed"].append(f"WatchConversation: {error.code().name}: {error.details()}")
     with lock:
+        # The number of received messages, or False if one is missing, repeated or out of order.
         report["watched"][conversation] = seen == list(range(1, len(seen) + 1)) and len(seen)
         report["resumed"] += started - 1
 

@@ -1,5 +1,5 @@
-//! OperatorService and lists of ContextService: jobs, queue statistics, checkpoints, usage,
-//! compaction, verification.
+//! OperatorService (jobs, queue statistics, verification) and parts of ContextService (the list of
+//! checkpoints, usage, compaction).
 
 use anneal_testkit::{TestApp, TestConversation, assert_refused, pb};
 use tonic::Code;

@@ -22,7 +22,7 @@ use crate::{retry_policy::Outcome, settings::WorkerSettings, worker::Worker};
 pub(crate) struct JobSpec {
     /// Most jobs that one claim takes.
     pub(crate) batch: fn(&WorkerSettings) -> u32,
-    /// Most jobs that run at once.
+    /// Most jobs that run at once. For counting: outside of a batch.
     pub(crate) concurrency: fn(&WorkerSettings) -> u32,
     /// Most jobs that one tenant gets in a claim. The argument is the most that the claim takes.
     pub(crate) per_tenant: fn(u32) -> u32,

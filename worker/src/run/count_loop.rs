@@ -37,6 +37,7 @@ impl Worker {
         let permits = Arc::new(Semaphore::new(self.concurrency(KIND)));
         let mut running = JoinSet::new();
         let mut cursor = BEFORE_FIRST_TENANT;
+        // The jobs of the next batch. Before a claim: those whose conversations were locked.
         let mut leases = Vec::new();
         while !stop.is_cancelled() {
             let next_claim =

@@ -1,5 +1,6 @@
-//! Changes that make a context acceptable to its provider. The stored messages are untouched, and
-//! every change is reported as a [`Repair`](super::Repair).
+//! Changes that make a context acceptable to its provider. The stored messages are untouched. A
+//! [`Repair`](super::Repair) reports each change, except removed blank texts, removed readable
+//! reasoning beside a Gemini signature, and new orders of parts.
 //!
 //! Before the budget:
 //!
@@ -14,7 +15,7 @@
 //! After the budget:
 //!
 //! - `role_sequence`: merges adjacent messages of one role; adds a user message at the beginning
-//!   and at the end where the provider requires one.
+//!   and at the end where the provider requires one; orders reasoning and results.
 
 mod empty_and_repeated;
 mod parts;

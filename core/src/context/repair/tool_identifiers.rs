@@ -1,5 +1,5 @@
 //! Tool names and call ids that providers accept. An identifier that a provider refuses is replaced
-//! by one that it accepts, always the same one for the same input.
+//! by one that it accepts. Each build of the same messages makes the same identifiers.
 
 use std::collections::{HashMap, HashSet};
 

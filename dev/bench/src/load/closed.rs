@@ -79,7 +79,8 @@ mod tests {
             }
         };
         let load = how.run(call).await.unwrap();
-        // Three callers with at most 200 calls per second each, however slow this machine is.
+        // Three callers with at most 200 calls per second each, however slow this machine is. The
+        // numbers of the fourth are multiples of 4, so all of its calls fail.
         assert!(
             load.rate() > 0.0 && load.rate() <= 3.0 * 200.0 * 1.1,
             "{}",

@@ -190,6 +190,8 @@ mod tests {
             .run(delays_the_generator)
             .await
             .unwrap();
+        // The 50 calls of half a second take 2.5 s to start, so the median call starts a second
+        // late.
         assert!(load.latencies.p50() > 100.0, "{}", load.latencies.p50());
         assert!(load.lateness.p50() > 100.0, "{}", load.lateness.p50());
         assert!(

@@ -16,6 +16,7 @@ use super::meter::Piece;
 /// One message.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CountedMessage {
+    /// Without framing.
     pub(crate) tokens: u64,
     pub(crate) turn: i32,
     /// Whether the model wrote the message. Then a call was made, with everything before the
@@ -86,8 +87,8 @@ pub(crate) struct CooledConversation {
 }
 
 impl CountedConversation {
-    /// Counts the tokens of a chat exactly. `system` is used as the size of a system prompt that is
-    /// not part of the chat's file.
+    /// Counts the tokens of a chat exactly. If the chat's file has no system prompt, `system` is
+    /// used as its size.
     pub(crate) fn of(chat: &Chat, system: u64) -> Self {
         let encoding = Encoding::O200kBase;
         let mut messages = Vec::new();
@@ -231,8 +232,8 @@ impl CooledConversation {
         self.sent(last, swapped).saturating_sub(front + others)
     }
 
-    /// The call's context in pieces. A message has an even identity in its original form, and an
-    /// odd one as its summary.
+    /// The call's context in pieces, the first of which is the system prompt. A message has an even
+    /// identity in its original form, and an odd one as its summary.
     pub(crate) fn context(&self, call: usize, swapped: usize) -> Vec<Piece> {
         let mut pieces = vec![Piece {
             identity: u64::MAX,
@@ -338,6 +339,8 @@ mod tests {
                 );
             }
         }
+        // The system prompt, five messages (10 and 20 are the summaries of the large ones), and
+        // their framing of 4 tokens each.
         assert_eq!(cooled.sent(2, 2), 3 + 10 + 7 + 20 + 9 + 1 + 5 * 4);
         assert_eq!(cooled.kept_by_swap(1), tokens(&cooled.context(2, 1)[..3]));
         assert_eq!(

@@ -13,7 +13,8 @@ const DIALOGUES: usize = 30;
 /// Conversations that are billed together.
 pub(super) struct Family {
     pub(super) name: &'static str,
-    /// Tokens that are sent before each of them, in addition to the system prompt in their files.
+    /// Tokens of a system prompt that is sent with each of them but is not in their files. 0: there
+    /// is none.
     pub(super) system: u64,
     pub(super) chats: Vec<Chat>,
 }

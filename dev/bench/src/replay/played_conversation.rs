@@ -173,6 +173,7 @@ async fn read_service_usage(
     let economics = usage.economics.context("the answer has no economics")?;
     let computed = match variant {
         CoolingVariant::None => economics.none,
+        // Under `Threshold` no message is large, so strict cooling swaps none.
         CoolingVariant::Strict | CoolingVariant::Threshold => economics.strict,
         CoolingVariant::Stepped(_) => economics.stepped,
     };

@@ -13,7 +13,8 @@ pub(crate) enum Rule {
     None,
     /// Swaps every message as soon as it is cool.
     Strict,
-    /// Swaps all cool messages when waiting has cost half as much as swapping would.
+    /// Swaps all cool messages when waiting has cost half as much as swapping would, and the swap
+    /// saves at least [`MIN_SAVED`] tokens.
     Stepped,
 }
 
@@ -124,8 +125,9 @@ mod tests {
 
     #[test]
     fn stepped_waits_until_waiting_has_cost_half_of_the_swap() {
-        // Cool from call 3. At call n, waiting has cost 3,600 (n - 3); behind the message are n - 1
-        // answers of 900 + 4 tokens, at 0.5 x 11.5.
+        // Cool from call 3. A summary saves 3,600 of the 4,000 tokens, so at call n waiting has
+        // cost 3,600 (n - 3); behind the message are n - 1 answers of 900 + 4 tokens, at 0.5 x
+        // 11.5.
         let due = |n: f64| 3_600.0 * (n - 3.0) >= 5.75 * 904.0 * (n - 1.0);
         assert!((4..100).all(|n| !due(f64::from(n))));
         assert_eq!(

@@ -30,6 +30,7 @@ pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
     let stack = BenchStack::start_without_worker().await?;
     let pgbench = Pgbench::prepare(&stack, pace).await?;
     let conversations = Conversations::start(&stack, CALLERS, CONNECTIONS).await?;
+    // A warm-up, whose result is not used.
     run_closed_loop(pace, 1.0, CALLERS, &conversations).await?;
     let reached = measure_rates(pace, &conversations, pgbench.as_ref(), figures).await?;
     for callers in FEWER_CALLERS {
@@ -293,8 +294,8 @@ async fn measure_at_half_rate(
     Ok(())
 }
 
-/// Appends at half of pgbench's maximum rate, which both sides can reach. Without pgbench, nothing
-/// is measured.
+/// Appends at half of pgbench's maximum rate, which both sides can reach. Without pgbench nothing
+/// is measured, and the figure has no verdict.
 async fn measure_at_half_of_pgbench(
     pace: Pace,
     rate: f64,

@@ -29,6 +29,7 @@ pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
     let channel = stack.channel().await?;
     let pile = JobPile::prepare(&stack, &channel, pace.number(PILE)).await?;
     let conversations = Conversations::start(&stack, CALLERS, CONNECTIONS).await?;
+    // A warm-up, whose result is not used.
     run_closed_loop(pace, 1.0, CALLERS, &conversations).await?;
     let (mut calm, mut piled) = (Vec::new(), Vec::new());
     for round in 0..pace.rounds(ROUNDS) {

@@ -37,6 +37,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result<()> {
     let stack = BenchStack::start().await?;
     let conversations = Conversations::start(&stack, CONVERSATIONS, CONNECTIONS).await?;
+    // A warm-up, whose result is not used.
     run_closed_loop(pace, 1.0, CALLERS, &conversations).await?;
     let rate = measure_backlog(pace, &stack, &conversations, figures).await?;
     measure_count_delay(pace, &stack, &conversations, rate / 2.0, figures).await?;

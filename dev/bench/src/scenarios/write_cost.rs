@@ -1,7 +1,8 @@
 //! Write volume of an append: bytes of PostgreSQL's log (WAL) per 400-byte message, compared with
 //! the bytes of the message's row. Measured with and without counting, and in conversations of 10,
-//! 1,000 and 100,000 messages. Page images are reported separately: PostgreSQL writes one for each
-//! page that is changed after one of PostgreSQL's checkpoints, so they are rare in a steady state.
+//! 1,000 and 100,000 messages. Page images are reported separately: PostgreSQL writes one when it
+//! changes a page for the first time after one of its own checkpoints, so they are rare in a steady
+//! state.
 
 use crate::{
     conversations::{Conversations, append_in_turn},

@@ -3,15 +3,14 @@
 use super::tools::{holds_call, holds_response};
 use crate::node::{Node, Refusals};
 
-/// `first-role`: contents start with one of the user's.
-/// `last-role`: "Please ensure that multiturn requests end with a user turn or a function response
-/// turn", "Requests ending with a model turn are not supported".
-/// `same-role`: "Please ensure that multiturn requests alternate between user and model". Newer
-/// models accept two consecutive contents of one role. We allow one such case: the user's text
-/// after function responses is a separate content, because the responses' content may contain
-/// nothing else.
-/// `call-turn`: "Please ensure that function call turn comes immediately after a user turn or after
-/// a function response turn"; replaces `first-role` and `same-role` for contents with calls.
+/// `first-role`: contents start with one of the user's. `last-role`: "Please ensure that multiturn
+/// requests end with a user turn or a function response turn", "Requests ending with a model turn
+/// are not supported". `same-role`: "Please ensure that multiturn requests alternate between user
+/// and model". Newer models accept two consecutive contents of one role. We allow one such case:
+/// what the user says after function responses is a separate content, because the responses'
+/// content may contain nothing else. `call-turn`: "Please ensure that function call turn comes
+/// immediately after a user turn or after a function response turn"; replaces `first-role` and
+/// `same-role` for contents with calls.
 pub(super) fn check_order(contents: &[Node], out: &mut Refusals) {
     let before = std::iter::once(None).chain(contents.iter().map(Some));
     for (before, node) in before.zip(contents) {

@@ -265,12 +265,12 @@ fn media_need_an_accepted_type_valid_data_and_an_https_url() {
 #[test]
 fn thinking_is_signed_and_comes_first_and_not_last() {
     let content = "/messages/1/content";
-    let swapped = before(
+    let preceded = before(
         good(),
         &format!("{content}/0"),
         json!({"type": "text", "text": "Well."}),
     );
-    assert_refusals(&swapped, &[("thinking-first", content)]);
+    assert_refusals(&preceded, &[("thinking-first", content)]);
     let thought = json!({"type": "thinking", "thinking": "so", "signature": "c2ln"});
     assert_refusals(
         &set(good(), "/messages/3/content", json!([thought])),

@@ -1,5 +1,6 @@
-//! The audit: checks of stored rows during a campaign. It checks each conversation in one
-//! snapshot, rows left by deleted conversations, and transactions left open.
+//! The audit: checks of stored rows during a campaign. It checks the rows and the summaries of one
+//! conversation at a time, and whether uncounted messages have a job, deleted conversations have
+//! left rows, and transactions are left open.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -21,8 +22,8 @@ use super::{
 
 /// The interval between two audits.
 const PAUSE: Duration = Duration::from_millis(60);
-/// The number of transactions of anneal that have been idle for 8 s. PostgreSQL should end them
-/// after five.
+/// SQL that counts the transactions of anneal that have been idle for 8 s. anneal has PostgreSQL
+/// end them after 5 s.
 const OPEN_TRANSACTIONS: &str = "select count(*) from pg_stat_activity where application_name = 'anneal'
     and state like 'idle in transaction%' and state_change < clock_timestamp() - interval '8 seconds'";
 

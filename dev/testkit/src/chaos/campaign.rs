@@ -69,7 +69,7 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// Counts of what was done.
     pub tally: Tally,
-    /// The time from the last fault until all jobs had ended.
+    /// The time from the stop of the clients until all jobs had ended.
     pub settled: Duration,
     /// The duration of the campaign.
     pub took: Duration,

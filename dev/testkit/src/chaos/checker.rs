@@ -1,6 +1,6 @@
 //! The checks at the end of a campaign. All jobs end. Everything that was acknowledged is stored
-//! once and unchanged. All due work is done. No lease, transaction or row of a deleted conversation
-//! is left.
+//! once and unchanged. All due work is done. No expired lease, open transaction, dead job or row of
+//! a deleted conversation is left.
 
 use std::{
     collections::HashMap,

@@ -87,7 +87,7 @@ impl Client {
         }
     }
 
-    /// Sends one append twice at the same time. Both answers must be equal.
+    /// Sends one append twice at the same time. Both answers must have the same message ids.
     pub(super) async fn append_twice_at_once(&mut self, conversation: &RecordedConversation) {
         let messages = self.next_messages();
         let recorded = RecordedAppend::new(self.request_id(), messages);
@@ -148,8 +148,8 @@ impl Client {
         );
     }
 
-    /// Repeats an acknowledged append. The answer must be the same. That nothing more is stored is
-    /// checked at the end of the campaign.
+    /// Repeats an acknowledged append. The answer must have the same message ids and say
+    /// `replayed`. That nothing more is stored is checked at the end of the campaign.
     pub(super) async fn repeat_append(&mut self, conversation: &RecordedConversation) {
         let Some(recorded) = conversation.random_acknowledged(&mut self.random) else {
             return;

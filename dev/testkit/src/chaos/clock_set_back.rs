@@ -18,8 +18,9 @@ const HOUR_SECONDS: i64 = 3_600;
 const NOTICED_WITHIN: Duration = Duration::from_millis(1_500);
 
 /// Runs a campaign in which the clock `name`, that of the cluster's PostgreSQL, is set an hour
-/// ahead and back, `times` times, while appends continue. Jobs must end in the usual time
-/// afterwards, although their due times were stored while the clock was ahead.
+/// ahead and back, `times` times, while appends continue. At last the clock is set ahead once more,
+/// and a worker is killed before the clock is set back. Jobs must end in the usual time afterwards,
+/// although their due times were stored while the clock was ahead.
 pub async fn run_with_clock_set_back(
     campaign: &Campaign,
     cluster: &mut Cluster,

@@ -68,7 +68,8 @@ impl Clocks {
         ]
     }
 
-    /// The programs of a PostgreSQL with this clock, as scripts that set the environment.
+    /// The programs of a PostgreSQL with this clock: scripts that start the real ones. The script
+    /// of `postgres` also sets the environment of the clock.
     pub fn postgres(&self, name: &str) -> Binaries {
         let (real, folder) = (postgres_binaries(), self.folder.path().join("bin"));
         std::fs::create_dir_all(&folder).expect("a folder");

@@ -93,7 +93,7 @@ impl Cluster {
             .ok()
     }
 
-    /// The settings that were given to [`Self::start`].
+    /// The further settings with which the cluster was started.
     pub(super) fn extra(&self) -> Vec<(String, String)> {
         self.settings.extra.clone()
     }

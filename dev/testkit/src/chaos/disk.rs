@@ -62,6 +62,8 @@ impl Drop for SmallDisk {
 /// no file system can be mounted.
 pub async fn run_on_full_disk(campaign: &Campaign) -> Option<Report> {
     let disk = SmallDisk::mount().await?;
+    // PostgreSQL keeps few WAL files in reserve. With many, it would need no space while the disk
+    // is full.
     let small_wal = [
         ("max_wal_size", "48MB"),
         ("min_wal_size", "32MB"),

@@ -38,7 +38,8 @@ pub(super) struct FaultInjector<'a> {
     pub(super) stalls: Arc<Mutex<Vec<Stall>>>,
     /// The database's current URL, shared with the checkers.
     pub(super) url: Arc<Mutex<String>>,
-    /// See `Campaign::snapshot`.
+    /// How long [`Fault::HoldSnapshot`] keeps its snapshot open, after the forty appends for which
+    /// it waits anyway.
     pub(super) snapshot: Duration,
 }
 

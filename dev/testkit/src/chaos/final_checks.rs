@@ -11,8 +11,8 @@ use uuid::Uuid;
 use super::{audit::uuid, campaign_state::CampaignState, history::RecordedConversation};
 use crate::pb;
 
-/// Checks that a client knows every stored conversation. A creation that was retried must have
-/// created only one.
+/// Checks that every stored conversation of the tenant was returned to a client. A creation that
+/// was retried must have created only one.
 pub(super) async fn check_conversations(
     db: &mut PgConnection,
     state: &CampaignState,

@@ -139,7 +139,7 @@ impl RecordedConversation {
         random.choice(done).cloned()
     }
 
-    /// The newest acknowledged message. Any later read must return it.
+    /// The newest acknowledged message; 0 if there is none. Any later read must return it.
     pub(super) fn newest(&self) -> i64 {
         self.newest.load(Ordering::SeqCst)
     }

@@ -15,14 +15,14 @@ use super::{chat_client::answer_to, findings::lock};
 use crate::{Gate, ModelRequest, Say, Script, ScriptedModel};
 use serde_json::Value;
 
-/// A recorded call of the model.
+/// A call that a worker has made to the model.
 #[derive(Debug, Clone)]
 pub(super) struct RecordedCall {
-    /// The number of the calling process.
+    /// The number of the calling worker process.
     pub(super) process: u32,
     pub(super) when: SystemTime,
     /// The first and the last message in the prompt, including those that earlier parts of the same
-    /// summary cover. None if a message between them is missing.
+    /// summary cover. None if a message between them is missing, or the prompt names no message.
     pub(super) messages: Option<(i64, i64)>,
 }
 
@@ -41,6 +41,7 @@ pub enum ModelBehavior {
     Nonsense,
 }
 
+/// The behaviors, each at the index by which `Shared::behavior` stores it.
 const BEHAVIORS: [ModelBehavior; 5] = [
     ModelBehavior::Normal,
     ModelBehavior::RateLimited,
@@ -49,7 +50,7 @@ const BEHAVIORS: [ModelBehavior; 5] = [
     ModelBehavior::Nonsense,
 ];
 
-/// The model, and the calls that it has recorded.
+/// The model, and the calls of workers that it has recorded. Chats of servers are not recorded.
 pub struct RecordingModel {
     model: ScriptedModel,
     shared: Arc<Shared>,
@@ -101,7 +102,8 @@ impl RecordingModel {
         )
     }
 
-    /// The settings file of the worker with this number, whose summaries this model writes.
+    /// The settings file of the worker with this number, whose summaries this model writes. `jobs`
+    /// is the number of its concurrent summaries.
     pub(super) fn settings(&self, process: u32, jobs: u32) -> String {
         format!(
             "{}[summarizer]\nmodel = \"writer\"\n\
@@ -137,7 +139,7 @@ impl RecordingModel {
         }
     }
 
-    /// The number of calls so far.
+    /// The number of workers' calls so far, whether answered or not.
     pub fn calls(&self) -> usize {
         lock(&self.shared.calls).len()
     }
@@ -219,7 +221,7 @@ fn delayed_gate() -> Gate {
 }
 
 /// The first and the last message that the lines of the prompt name. None if a message between them
-/// is missing.
+/// is missing, or no line names one.
 fn messages_in(asked: &ModelRequest) -> Option<(i64, i64)> {
     let texts = asked.texts();
     let lines = texts

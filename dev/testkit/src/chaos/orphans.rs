@@ -264,7 +264,8 @@ async fn kill_holder(
         .await
         .into_iter()
         .collect();
-    // The worker's other jobs are removed, so that they do not wait for their leases to end.
+    // The worker's jobs of other kinds than checkpoints (2) are removed, so that they do not wait
+    // for their leases to end.
     let others = "delete from ai_job where kind <> 2 and worker = any ($1)";
     sqlx::query(others)
         .bind(&dead)

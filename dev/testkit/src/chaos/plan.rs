@@ -35,7 +35,8 @@ pub enum Fault {
     RestartServers,
     /// Two migrations run at the same time.
     MigrateTwice,
-    /// Clocks of servers and workers jump by an hour, each in its own direction.
+    /// The clock of each server and worker is set an hour ahead, an hour back, or to the right
+    /// time, at random.
     JumpClocks,
 }
 

@@ -5,7 +5,8 @@ use std::{collections::HashMap, io};
 
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-/// Request codes of encryption negotiation, which the server answers with one byte.
+/// The codes of SSLRequest and GSSENCRequest, which ask for encryption and which the server answers
+/// with one byte.
 const ENCRYPTION: [u32; 2] = [80_877_103, 80_877_104];
 
 /// A message as bytes: its type (one byte), its length (four), its body.

@@ -25,6 +25,7 @@ pub(super) struct Worker {
 pub(super) struct Stall {
     /// The worker's number.
     pub(super) process: u32,
+    /// The time just before the worker was suspended.
     pub(super) from: SystemTime,
     /// A time at which the worker had lost all its leases.
     pub(super) lost: SystemTime,

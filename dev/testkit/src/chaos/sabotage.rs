@@ -1,7 +1,7 @@
 //! Breaks promises of docs/reliability.md on purpose, each as a naive implementation would, to
 //! prove that the campaigns notice it. The product does not take part: the binary is the one that
-//! ships. A sabotage changes the database (`dev/testkit/sabotage/<name>.sql`), or the text of
-//! statements on their way to it, by [`super::Proxy`].
+//! ships. A sabotage changes the database (`dev/testkit/sabotage/<name>.sql`), sets an environment
+//! variable of the processes, or has [`super::Proxy`] change statements or answer appends early.
 
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 

@@ -108,7 +108,7 @@ pub async fn run_with_promoted_standby(campaign: &Campaign, primary: &mut Cluste
         .injector
         .wait_for_appends_within(Duration::from_mins(3), 100)
         .await;
-    // Closes the connections that only read. They would stay on the old primary.
+    // Closes all connections: those that only read would otherwise stay on the old primary.
     running.injector.database.proxy.cut_all();
     running.finish().await
 }

@@ -12,9 +12,10 @@ pub enum Say {
     Text(String),
     /// A piece of readable reasoning.
     Thought(String),
-    /// The provider's signature of the preceding reasoning.
+    /// The provider's signature of the preceding reasoning. OpenAI's protocol leaves it out.
     Signature(String),
-    /// Reasoning that the provider hides, as ciphertext. Only Anthropic's protocol has it.
+    /// Reasoning that the provider hides, as ciphertext. Only Anthropic's protocol has it; the
+    /// others leave it out.
     Redacted(String),
     /// A tool call. Its input is sent in two fragments if the protocol has fragments.
     ToolUse {
@@ -25,7 +26,7 @@ pub enum Say {
         /// The tool's input, as JSON text.
         input: String,
     },
-    /// The model stops at its output limit.
+    /// The model stops at its output limit. The place among the other pieces does not matter.
     OutputLimit,
 }
 
@@ -268,7 +269,7 @@ impl Blocks {
         }
     }
 
-    /// Opens a block of this kind, unless one is open.
+    /// Opens a block of this kind, unless one is open. Closes an open block of another kind.
     fn open_block(&mut self, kind: &'static str, block: &Value) {
         if self.open != Some(kind) {
             self.close();

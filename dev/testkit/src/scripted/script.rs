@@ -21,7 +21,7 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// Lets this many waiting pieces pass.
+    /// Lets this many pieces pass, whether they wait already or arrive later.
     pub fn open(&self, pieces: usize) {
         self.0.add_permits(pieces);
     }
@@ -56,7 +56,8 @@ pub(super) enum Step {
     Endless(Vec<u8>),
 }
 
-/// One answer: its head, the pieces of its body, its end.
+/// One answer: its head, the pieces of its body, its end. In a streamed answer each event is a
+/// piece.
 pub struct Script {
     pub(super) steps: Vec<Step>,
 }

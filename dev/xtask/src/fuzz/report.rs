@@ -19,14 +19,14 @@ pub(super) struct Report {
     pub(super) edges: u64,
     /// libFuzzer's finer measure of coverage: edges, how often each was taken, and compared values.
     pub(super) features: u64,
-    /// Number of inputs in the corpus, each of which covers something that no other does.
+    /// Number of inputs in the corpus. Each covered something new when it was added.
     pub(super) inputs: u64,
     /// The file with the input that made the target fail, if any did.
     pub(super) input: Option<PathBuf>,
 }
 
 impl Report {
-    /// Parses the standard error of a run.
+    /// Parses the standard error of a run. A figure that it lacks is 0.
     pub(super) fn parse(target: &str, output: &str, input: Option<PathBuf>) -> Self {
         let figure = |name: &str| {
             let line = output

@@ -7,7 +7,8 @@ use super::tree::{Tree, finding};
 /// The beginning of an allowance.
 const MARK: &str = "// tidy: allow(";
 
-/// Rules that can be waived in the source. All others can only be changed in their own tables.
+/// Rules that can be waived in the source. The others have only the exceptions that their own files
+/// list.
 const WAIVABLE: [&str; 3] = [LONG_FILE, "long-function", "sleep"];
 const LONG_FILE: &str = "long-file";
 

@@ -15,8 +15,9 @@ const WORDS: [&str; 4] = [
     "unlogged",
 ];
 
-/// Finds statements of the store and of the migrations that contain one of [`WORDS`]. No other code
-/// is read.
+/// Returns where durability may be reduced: string literals of the store's Rust code, and
+/// statements in `.sql` files of the store and in migrations, that contain one of [`WORDS`]. No
+/// other code is read.
 pub(super) fn unreduced(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree
@@ -60,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statements_that_weaken_commits_are_found_but_queries_of_settings_are_not() {
+    fn words_are_found_in_statements_only_and_not_in_the_file_that_queries_the_settings() {
         let tree = Tree::of(&[
             (
                 "store/src/append.rs",

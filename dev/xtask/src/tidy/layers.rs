@@ -153,8 +153,8 @@ const CRATES: &[CrateLayers] = &[
     ),
 ];
 
-/// Finds folders of the root and modules of crates that ship which are missing in the tables,
-/// modules in the tables that do not exist, and imports of modules of a higher layer.
+/// Finds what contradicts the tables: folders of the root and modules of crates that the tables
+/// lack, modules in the tables that do not exist, and imports of modules of a higher layer.
 pub(super) fn respected(tree: &Tree) -> Vec<Finding> {
     let mut findings = find_unknown_folders(tree, FOLDERS);
     for (name, layers) in CRATES {

@@ -1,4 +1,4 @@
-//! Files and functions must be short enough to be read in one go.
+//! Rust files and functions must not be longer than a limit.
 
 use super::Finding;
 use super::rust::items;

@@ -1,4 +1,5 @@
-//! SQL is only in the store and the migrations, and has the same style everywhere.
+//! SQL is only in the store, in the migrations, and in the few other folders that are listed here.
+//! It has the same style everywhere.
 
 use super::Finding;
 use super::rust::{lines_with, strings};
@@ -7,7 +8,8 @@ use super::tree::{Tree, finding};
 /// Folders whose Rust code may call sqlx: tests inspect the database.
 const CALLERS: [&str; 3] = ["store", "tests", "dev/testkit"];
 
-/// Folders that may have .sql files. Those in dev/bench are scripts for pgbench.
+/// Folders that may have .sql files. Those in dev/bench are scripts for pgbench and psql, those in
+/// docker create roles.
 const FOLDERS: [&str; 5] = ["store", "migrations", "dev/testkit", "dev/bench", "docker"];
 
 /// Keywords that must be in lower case. Others are not checked.

@@ -66,6 +66,8 @@ impl Tree {
         }
     }
 
+    /// The text of this file; `None` if there is no such file. Empty if no rule reads files with
+    /// its extension ([`READ`]).
     pub(super) fn text(&self, path: &str) -> Option<&str> {
         self.files.get(path).map(String::as_str)
     }

@@ -1,5 +1,5 @@
-//! The identifiers that a summary must keep letter by letter: strings that the dialogue names
-//! repeatedly and that a reader could not guess.
+//! The identifiers that a summary must keep letter by letter: strings that the dialogue names, that
+//! the source of the call repeats, and that a reader could not guess.
 
 use anneal_core::message::{Part, Role};
 use rustc_hash::{FxHashMap, FxHashSet};

@@ -34,6 +34,7 @@ impl Harness {
         self.base.path()
     }
 
+    /// Settings of a server in the folder of this name below the base folder.
     pub(crate) fn settings(&self, name: &str) -> Settings {
         test_settings(self.base.path().join(name))
     }
@@ -109,6 +110,7 @@ pub(crate) fn kill(pid: i32) {
     kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
 }
 
+/// Whether this process is a server of these tests: its command line names their folder.
 pub(crate) fn is_postgres(pid: i32) -> bool {
     let output = Command::new("ps")
         .args(["-ww", "-o", "command=", "-p", &pid.to_string()])

@@ -28,12 +28,12 @@ pub(crate) async fn build_context(
     ask: pb::BuildContextRequest,
 ) -> Result<WithReservation<pb::BuildContextResponse>, Failure> {
     let request = parse(state, ask)?;
-    let makes_checkpoint = request.ask.pressure == Pressure::Compact && !request.dry_run;
-    if makes_checkpoint && !caller.may(Verb::Append) {
+    let queues_checkpoint = request.ask.pressure == Pressure::Compact && !request.dry_run;
+    if queues_checkpoint && !caller.may(Verb::Append) {
         return Err(Failure::VerbMissing(Verb::Append));
     }
     let built = build_context::build(state, &state.content_budget, caller, &request).await?;
-    if makes_checkpoint {
+    if queues_checkpoint {
         build_context::queue_compaction(state, caller, request.id, built.context.last_message_id)
             .await?;
     }
@@ -42,6 +42,7 @@ pub(crate) async fn build_context(
     } else {
         None
     };
+    // 0: the model's ratio is not known.
     let model_tokens = if built.ratio.is_some() {
         built.model_tokens(built.context.total).get()
     } else {
@@ -63,7 +64,7 @@ pub(crate) async fn build_context(
 }
 
 /// The checkpoint that would be due now if the conversation had the request's policy. None: no
-/// checkpoint would be due.
+/// checkpoint would be due, or no message could be cut off.
 async fn preview_due_checkpoint(
     state: &ServerState,
     caller: Caller,

@@ -147,7 +147,8 @@ fn tool(index: usize, new: pb::Tool) -> Result<Tool, Failure> {
 /// The input schema of a tool that gives none.
 const ANY_OBJECT_SCHEMA: &str = r#"{"type":"object"}"#;
 
-/// Estimated tokens of the tools' names, descriptions and schemas.
+/// Estimated tokens of the tools' names, descriptions and schemas, in the default encoding: the
+/// model is not chosen yet.
 fn tools_tokens(tools: &[pb::Tool]) -> Tokens {
     let encoding = Encoding::default();
     let tool = |tool: &pb::Tool| {

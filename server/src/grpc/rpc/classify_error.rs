@@ -15,7 +15,8 @@ use anneal_proto::{convert::parse, v1 as pb};
 use crate::{failure::Failure, state::ServerState, usecases::model_calibration};
 
 /// Classifies a provider's answer: whether it is a context overflow, and of which kind. If the
-/// answer names the model's window and the caller may append, the window is stored.
+/// answer names a window, the request names the model, and the caller may append, stores the
+/// window.
 pub(crate) async fn classify_error(
     state: &ServerState,
     caller: Caller,

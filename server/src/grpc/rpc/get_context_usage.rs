@@ -93,6 +93,8 @@ pub(crate) async fn get_context_usage(
         token_threshold: threshold,
         tail_messages: figures.messages as i64,
         max_message_count: policy.max_message_count,
+        // `figures.tail` counts every cool message that has a summary as its summary, `sent` only
+        // those that contexts replace already.
         pending_saved_tokens: usage.sent.less(figures.tail).get(),
         model_window_tokens: if policy.window_known {
             policy.window.get()

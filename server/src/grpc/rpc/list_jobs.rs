@@ -30,10 +30,10 @@ pub(crate) async fn list_jobs(
         &["jobs", &kind, &job_state_number, &ask.conversation_id],
     );
     let position = scope.parse::<(i16, i16, uuid::Uuid)>(&ask.page_token)?;
-    let parse_position = |(code, kind, id)| {
+    let parse_position = |(job_state_code, kind, id)| {
         let known = || {
             Some((
-                JobState::from_code(code)?,
+                JobState::from_code(job_state_code)?,
                 JobKind::from_code(kind)?,
                 ConversationId(id),
             ))

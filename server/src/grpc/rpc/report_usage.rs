@@ -75,5 +75,6 @@ fn usage(ask: &pb::ReportUsageRequest) -> Result<Usage, Failure> {
     })
 }
 
-/// Most tokens of one call. This is far above every model's window, and sums of it do not overflow.
+/// Most tokens in one field. This is far above every model's window, and sums of it do not
+/// overflow.
 const MAX_TOKENS: u64 = 1_000_000_000;

@@ -27,8 +27,8 @@ pub(crate) async fn rotate_session(
         )
     } else {
         // The new conversation gets the attributes of the previous one. The planned ones apply only
-        // if there is none. The digest differs from that of empty defaults, so that a request id
-        // used with the one is refused with the other.
+        // if there is none. The digest differs from that of empty defaults: a request id that was
+        // used without defaults is refused with empty defaults, and the reverse.
         (
             digest::of_fields([b"as before".as_slice()]),
             RotationStart::AsBefore(planned.conversation),

@@ -38,6 +38,7 @@ pub(crate) async fn update_conversation(
         revision: revision(&ask.etag)?,
         ..ConversationChange::default()
     };
+    // The policy is parsed below: its check needs the token count of the system prompt.
     for path in paths.iter().filter(|path| *path != "policy") {
         apply(&mut change, path, &new)?;
     }
@@ -132,6 +133,7 @@ fn status(number: i32) -> Result<ConversationStatus, Failure> {
     }
 }
 
+/// The revision that an etag holds. None: the caller gives no etag, so any revision is changed.
 fn revision(etag: &str) -> Result<Option<i64>, Failure> {
     if etag.is_empty() {
         return Ok(None);

@@ -32,6 +32,7 @@ fn parse(ask: pb::WatchConversationRequest) -> Result<Ask, Failure> {
         .after_message_id
         .map(|after| parse::message_id_or_zero("after_message_id", after))
         .transpose()?;
+    // A position takes precedence over `after_message_id`.
     let start = match after {
         _ if !ask.position.is_empty() => Start::Position(ask.position),
         Some(after) => Start::After(after),

@@ -258,11 +258,13 @@ mod tests {
             assert!(log.allocation().charge(15).is_empty());
         }
         logs[1].allocation().mark_ended();
+        // 55 bytes: 5 above eve's share.
         let first = logs[2].allocation().charge(10);
         assert!(
             first.len() == 1 && is_same(&first[0], &logs[1]),
             "the log whose turn has ended"
         );
+        // 70 bytes. Without log 0 it is still 55, all of log 2, which is then discarded itself.
         let next = logs[2].allocation().charge(30);
         assert!(next.len() == 2 && is_same(&next[0], &logs[0]) && is_same(&next[1], &logs[2]));
         assert_eq!(

@@ -117,6 +117,7 @@ impl PrefixMatch {
         match (log_prefix.reasoning == delivered.reasoning, is_done) {
             (true, _) => MatchOutcome::Continues(skip),
             (false, false) => MatchOutcome::Unknown,
+            // The reader skips whatever reasoning the replay has.
             (false, true) if is_replay => MatchOutcome::Continues(Skip {
                 reasoning: u64::MAX,
                 ..skip
@@ -143,6 +144,7 @@ impl PrefixMatch {
     }
 }
 
+/// Adds text to the prefix of the log, until the prefix has as many bytes as `limit`.
 fn extend(log_prefix: &mut HashedPrefix, text: &str, limit: HashedPrefix) {
     let bytes_left = usize::try_from(limit.0.saturating_sub(log_prefix.0)).unwrap_or(usize::MAX);
     log_prefix.push_bytes(&text.as_bytes()[..bytes_left.min(text.len())]);

@@ -25,14 +25,16 @@ pub(in crate::http) struct TurnReader {
     /// Compares the log with what was delivered before, until the result is known.
     prefix_match: Option<PrefixMatch>,
     has_sent_start: bool,
+    /// The number of the attempt that the client knows of; 0: the first.
     attempt: i32,
-    /// How many of the log's further attempts the reader has announced to the client.
+    /// How many of the log's attempts after the first the reader has announced to the client.
     attempts_seen: u64,
     /// The prefix of this attempt's answer that was delivered.
     delivered: DeliveredPrefix,
     /// The part of the log that is still to be skipped, because it was delivered before.
     skip: Skip,
-    /// Index of the next piece, and how many bytes of that piece were read.
+    /// Index of the next piece, and how many bytes of that piece were read (1 for a tool call that
+    /// was read).
     next: (usize, usize),
     has_ended: bool,
 }
@@ -90,7 +92,8 @@ impl TurnReader {
         }
     }
 
-    /// Waits until the user's message is stored. Fails if the turn fails before.
+    /// Waits until the user's message is stored. Fails if the turn fails before. Also returns if
+    /// the log is discarded.
     pub(in crate::http) async fn wait_for_start(&mut self) -> Result<(), Problem> {
         loop {
             self.changes.borrow_and_update();
@@ -109,7 +112,7 @@ impl TurnReader {
         }
     }
 
-    /// The next event and its id. None after the last.
+    /// The next event and its id. None: it was the last, or the log was discarded.
     pub(in crate::http) async fn next(&mut self) -> Option<(String, TurnEvent)> {
         while !self.has_ended {
             self.changes.borrow_and_update();

@@ -6,8 +6,9 @@ use anneal_core::limits::ID_BYTES;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::{Deserialize, Serialize};
 
-/// Most bytes of one kind that can have been delivered in one attempt. An answer has at most 64
-/// MiB; reasoning may have more.
+/// Most of one kind (bytes of text, bytes of reasoning, number of tool calls) that an event id may
+/// say was delivered. 2^40 is far more than any answer has, so an id with more is forged. It is
+/// also far from overflow when more is added.
 const MAX_DELIVERED: u64 = 1 << 40;
 
 /// The delivered prefix of one kind of content: its amount and its hash.
@@ -28,7 +29,7 @@ impl HashedPrefix {
         self.1 = fnv1a(self.1, bytes);
     }
 
-    /// Adds a tool call with these fields.
+    /// Adds a tool call with these fields. The byte 0xff, which UTF-8 does not use, separates them.
     pub(super) fn push_call(&mut self, fields: [&str; 3]) {
         self.0 += 1;
         for field in fields {
@@ -123,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hash_does_not_depend_on_how_text_is_split() {
+    fn the_hash_does_not_depend_on_how_text_is_split_but_on_the_fields_of_a_call() {
         let (mut whole, mut pieces) = (HashedPrefix::default(), HashedPrefix::default());
         whole.push_bytes("one two".as_bytes());
         for piece in ["on", "", "e two"] {
@@ -151,6 +152,7 @@ mod tests {
             ResumePoint::parse(resume_point.event_id().as_bytes()),
             Some(resume_point.clone())
         );
+        // "W10" is `[]` in base64, and "bnVsbA" is `null`.
         for forged in ["", "1", "W10", "bnVsbA", &resume_point.event_id()[1..]] {
             assert_eq!(ResumePoint::parse(forged.as_bytes()), None, "{forged}");
         }

@@ -80,7 +80,7 @@ pub(in crate::http) struct TurnRequest {
     pub(in crate::http) resume_point: Option<ResumePoint>,
 }
 
-/// How often a waiting turn is tried again while another server runs a turn in the session.
+/// Time between two tries of a turn that waits while another turn runs in the session.
 const BUSY_RETRY_INTERVAL: Duration = Duration::from_millis(250);
 /// How long the log of an ended turn is kept for slow readers.
 const LOG_TTL: Duration = Duration::from_secs(CHAT_DEADLINE_SECONDS);

@@ -39,7 +39,7 @@ pub(super) struct LogState {
     /// The answer of the current attempt.
     pub(super) pieces: Vec<Piece>,
     pub(super) end: Option<TurnEnd>,
-    /// Whether a model is answering. False: not known yet, or a stored answer is replayed.
+    /// Whether the answer comes from a model. False: not known yet, or a stored answer is replayed.
     pub(super) is_live: bool,
 }
 
@@ -155,7 +155,8 @@ impl TurnLog {
 }
 
 impl DiscardableLog for TurnLog {
-    /// Discards the content. Readers that are not done get the rest from a replay.
+    /// Discards the content, also of a turn that has ended. Readers that are not done get the rest
+    /// from a replay.
     fn discard(&self) {
         let mut state = self.state();
         (state.pieces, state.end) = (Vec::new(), Some(TurnEnd::Discarded));

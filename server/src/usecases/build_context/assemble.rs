@@ -50,6 +50,7 @@ pub(crate) async fn assemble(
             .iter()
             .map(|message| message.parts.len())
             .sum::<usize>();
+    // `Pressure::Compact` writes an extract, which takes long.
     let is_long = ask.pressure == Pressure::Compact
         || cpu_pool::is_long_count(rows.encoding()?, bytes, items);
     // The work outlives a call that ends early, so it takes the reservation with it.

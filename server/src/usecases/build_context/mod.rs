@@ -56,7 +56,7 @@ pub(crate) struct BuiltContext {
     pub(crate) policy: Policy,
     /// The model's tokens per token counted here; None: unknown.
     pub(crate) ratio: Option<f64>,
-    /// The window that the model's provider has named in an error.
+    /// The window that the model's provider has named in an error; None: it has named none.
     pub(crate) learnt_window: Option<Tokens>,
     /// The reservation for the context's content.
     pub(crate) reservation: Arc<Reservation>,

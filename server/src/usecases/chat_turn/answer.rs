@@ -16,7 +16,8 @@ use pb::chat_response::Event;
 use super::{TurnError, event_stream::EventSender, model_failure};
 use crate::failure::Failure;
 
-/// If the caller has stalled the stream for this long, the provider is not blamed for closing it.
+/// If the caller has stalled the stream for this long in all, the provider is not blamed for
+/// closing it.
 const READER_STALL: Duration = Duration::from_secs(1);
 
 /// The model's answer.
@@ -96,7 +97,8 @@ enum DraftStep {
 }
 
 impl Draft {
-    /// Adds a piece. Fails if an append would refuse the message, or if the answer is empty.
+    /// Adds a piece. Fails if an append would refuse the message, or if the answer is empty, except
+    /// because of the output limit or a filter.
     fn take(&mut self, piece: Piece) -> Result<DraftStep, CallFailure> {
         match piece {
             Piece::Text(text) => {
@@ -266,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn reasoning_alone_is_no_answer() {
+    fn reasoning_alone_is_no_answer_unless_the_answer_was_filtered() {
         let mut draft = Draft::default();
         draft.take(Piece::Reasoning(reasoning())).expect("taken");
         assert!(matches!(draft.take(end()), Err(CallFailure::Broken(_))));

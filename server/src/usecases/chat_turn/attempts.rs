@@ -126,7 +126,7 @@ impl TurnRun {
     }
 
     /// Begins the next attempt after a context that is too long, and tells the caller. Fails if no
-    /// step is left.
+    /// attempt is left.
     pub(super) async fn begin_next_attempt(
         &self,
         calls: &ProviderCalls<'_>,

@@ -250,6 +250,8 @@ impl TurnRun {
         let answer_prompt = async {
             let stored = self.store_prompt(prompt).await?;
             if stored.replayed {
+                // Another call with this request id may have been answered since `run_to_end`
+                // looked.
                 if let Some(answer) = self.find_answer().await? {
                     return Ok(PromptOutcome::AlreadyAnswered(Replay { stored, answer }));
                 }

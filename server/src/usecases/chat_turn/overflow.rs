@@ -179,8 +179,8 @@ impl OverflowGuard {
             .map_or(self.window, |learnt_window| learnt_window.min(self.window))
     }
 
-    /// Moves to the next attempt after a context of `own` tokens (counted here) was too long. False
-    /// if no attempt is left.
+    /// Moves to the next attempt after a context of `own` tokens (counted here) was too long.
+    /// False: no attempt is left, or the compacted context was refused without new information.
     pub(super) fn advance(&mut self, own: Tokens) -> bool {
         let ratio = self.refusal_ratio.or(self.ratio);
         let sent = Self {
@@ -242,6 +242,7 @@ mod tests {
                 break;
             }
         }
+        // 95 % of the 6,000 tokens that an answer of 2,000 leaves.
         let last = (2, Pressure::Compact, Some(tokens(5_700)));
         assert_eq!(
             tried,
@@ -262,7 +263,7 @@ mod tests {
         assert_eq!(
             (guard.attempt(), guard.budget()),
             (3, Some(tokens(2_250))),
-            "three quarters of what the answer leaves"
+            "three quarters of the 3,000 that an answer of 1,000 leaves"
         );
         guard.apply_refusal(Some(tokens(1_000)), None);
         assert!(!guard.advance(tokens(2_250)), "no attempt is left");
@@ -274,7 +275,10 @@ mod tests {
         assert!(guard.advance(tokens(9_000)) && guard.advance(tokens(9_000)));
         guard.apply_refusal(None, Some(1.5));
         assert_eq!(guard.refusal_ratio(), Some(1.5));
-        assert!(guard.advance(tokens(6_000)));
+        assert!(
+            guard.advance(tokens(6_000)),
+            "9,000 tokens of the model, more than the 5,700 of a compacted context"
+        );
     }
 
     #[test]
@@ -282,12 +286,13 @@ mod tests {
         let mut guard = guard(8_000);
         assert!(!guard.will_be_refused(tokens(9_000)));
         guard.apply_stored_limits(None, Some(tokens(8_000)), None);
+        // 2,000 tokens are for the answer.
         assert!(!guard.will_be_refused(tokens(6_000)) && guard.will_be_refused(tokens(6_001)));
         guard.advance(Tokens::ZERO);
         guard.advance(Tokens::ZERO);
         assert!(
             !guard.will_be_refused(tokens(9_000)),
-            "the last attempt is made in any case"
+            "a compacted context is sent in any case"
         );
     }
 
@@ -299,7 +304,8 @@ mod tests {
         guard.apply_refusal(Some(tokens(512)), None);
         assert_eq!(
             (guard.window(), guard.answer_tokens()),
-            (tokens(512), tokens(128))
+            (tokens(512), tokens(128)),
+            "a quarter of the window is for the answer"
         );
     }
 
@@ -321,7 +327,8 @@ mod tests {
         );
         assert_eq!(
             guard_for(100_000, Some(7_000)).answer_tokens(),
-            tokens(4_000)
+            tokens(4_000),
+            "half of the window"
         );
         assert_eq!(
             guard_for(100_000, None).answer_tokens_beside(tokens(7_000)),
@@ -338,6 +345,7 @@ mod tests {
         let mut guard = OverflowGuard::new(tokens(8_000), tokens(100_000), None, tokens(500));
         guard.apply_stored_limits(None, None, Some(2.0));
         assert!(guard.advance(Tokens::ZERO) && guard.advance(Tokens::ZERO));
+        // The tools have 1,000 tokens of the model: 5,700 less 1,000, and 5,000 and 1,000.
         assert_eq!(guard.budget(), Some(tokens(4_700)));
         assert_eq!(guard.sent(tokens(2_500)), tokens(6_000));
     }

@@ -17,7 +17,8 @@ pub(super) struct Replay {
 }
 
 impl TurnRun {
-    /// The prompt and the answer that are stored under this request id. None: there is no answer.
+    /// The stored prompt and answer of the turn with this request id. None: the prompt or its
+    /// answer is not stored.
     pub(super) async fn find_replay(&self, prompt: &Append) -> Result<Option<Replay>, Failure> {
         let Some(stored) = self.state.store.find_append(self.caller, prompt).await? else {
             return Ok(None);
@@ -28,7 +29,8 @@ impl TurnRun {
             .map(|answer| Replay { stored, answer }))
     }
 
-    /// The answer that is stored under this request id. None: there is none.
+    /// The stored answer to the turn with this request id, which is stored under an id of its own
+    /// (`answer_id`). None: there is none.
     pub(super) async fn find_answer(
         &self,
     ) -> Result<Option<WithReservation<StoredAnswer>>, Failure> {
@@ -60,17 +62,20 @@ impl TurnRun {
         }))
     }
 
-    /// Sends the events of the stored answer, and returns the last one.
+    /// Sends the start of the replay and the pieces of the stored answer. Returns the last event,
+    /// which `begin` sends.
     pub(super) async fn replay(
         &self,
         Replay { stored, answer }: Replay,
     ) -> Result<Done, TurnError> {
+        // Hold the reservation until every piece was sent.
         let WithReservation {
             answer,
             reservation: _reservation,
         } = answer;
+        let is_replay = true;
         self.events
-            .send(Event::Started(started(&stored, true)))
+            .send(Event::Started(started(&stored, is_replay)))
             .await?;
         for event in answer.message.parts.into_iter().filter_map(event) {
             self.events.send(event).await?;

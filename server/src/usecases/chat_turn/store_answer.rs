@@ -23,8 +23,9 @@ use crate::{
     usecases::append::{self, AppendRequest},
 };
 
-/// Deadline of one query at the end of a turn. The turn's own deadline does not apply there, so
-/// that an answer that the model has given is not lost.
+/// Deadline of each database step at the end of a turn: storing the answer, reporting its usage,
+/// settling the call. The turn's own deadline does not apply there, so that an answer that the
+/// model has given is not lost.
 pub(super) const DB_DEADLINE: Duration = Duration::from_secs(5);
 
 /// A turn whose answer is stored.

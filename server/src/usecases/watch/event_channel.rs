@@ -53,7 +53,7 @@ struct ChannelState {
     rest: Bytes,
     /// The permits of the events that were taken last and may still be in the encoder.
     permits: Vec<BudgetPermit>,
-    /// The position of the last event that the reader took.
+    /// The position of the last event that the reader took. Empty: it has taken none.
     position: String,
     /// Why the watch has ended. None before the end, and after the reader has taken the status.
     end: Option<Status>,
@@ -97,8 +97,9 @@ impl EventChannel {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the first piece of an encoded event, of at most `most` bytes, and keeps the rest. A
-    /// piece is a copy: a slice would keep the whole event in memory.
+    /// Takes the first piece of an encoded event, of at most `most` bytes, and keeps the rest. An
+    /// event that fits is returned whole. A piece is a copy: a slice would keep the whole event in
+    /// memory.
     pub(super) fn first_piece(&self, whole: Bytes, most: usize) -> Bytes {
         if whole.len() <= most {
             return whole;

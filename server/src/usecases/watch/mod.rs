@@ -50,7 +50,7 @@ pub(crate) struct Ask {
 pub(crate) enum Start {
     /// At the current head: only new events are sent.
     Now,
-    /// After this message. Earlier events of later messages are sent first.
+    /// After this message. Events about later messages that came before the watch are sent first.
     After(MessageId),
     /// After the event with this position.
     Position(String),

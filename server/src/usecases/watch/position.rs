@@ -42,7 +42,8 @@ impl PositionScope {
         )
     }
 
-    /// The seal of a payload: a digest of the scope and the payload.
+    /// The seal of a payload: a digest of the scope and the payload. It shows that a text is
+    /// damaged or of another conversation. It has no key, so it does not prevent forgery.
     pub(crate) fn seal(&self, payload: &[u8]) -> [u8; SEAL_BYTES] {
         let digest = digest::of_fields([self.0.as_slice(), payload]);
         digest[..SEAL_BYTES].try_into().expect("a digest is longer")
@@ -61,8 +62,8 @@ pub(crate) struct Position {
     /// The last change before the watch began. Changes up to this one are sent only for messages
     /// after `beyond`.
     pub(super) replayed: i64,
-    /// The message that the watch was started after. [`MessageId::NONE`]: no earlier events are
-    /// sent.
+    /// The message that the watch was started after. [`MessageId::NONE`] (0): it was started before
+    /// the first message; or, if `replayed` is 0, there are no earlier changes to send.
     pub(super) beyond: MessageId,
     /// By kind of job: when the dead job that was sent last was given up.
     pub(super) dead: BTreeMap<i16, Micros>,

@@ -97,6 +97,8 @@ impl<'a> Watcher<'a> {
             self.catch_up(&head, &mut cursor).await?;
             head = match updates.next().await {
                 HeadUpdate::Head(head) if head.created == created => head,
+                // With another time of creation it is a new conversation that has the same id: the
+                // watched one was deleted.
                 HeadUpdate::Head(_) | HeadUpdate::Gone => return Err(not_found()),
                 HeadUpdate::DatabaseAway => return Err(StoreError::Busy.into()),
                 HeadUpdate::NotPolled => head,
@@ -146,6 +148,7 @@ impl<'a> Watcher<'a> {
             limit: PAGE_MESSAGES,
         };
         let messages = self.read_messages(page).await?;
+        // The head names a later message. If none is found, the conversation was deleted meanwhile.
         if messages.is_empty() {
             return Err(not_found());
         }

@@ -83,6 +83,7 @@ impl AppendBatcher {
     /// Appends in a batch. All appends of one conversation go to the same batch worker, which never
     /// stores two of them at once.
     pub(super) async fn append(&self, caller: Caller, append: &Append) -> BatchAnswer {
+        // Plus one, because an append takes memory besides its content.
         let kibibytes = append.content_bytes().div_ceil(1024) as u32 + 1;
         let Ok(memory) = Arc::clone(&self.memory).acquire_many_owned(kibibytes).await else {
             return BatchAnswer::StoreAlone;
@@ -140,6 +141,7 @@ impl BatchWorker {
                 };
                 self.pending.push(waiting);
             }
+            // First the connection: appends that arrive during this wait join the batch.
             let connection = self.writes.checkout_without_scope().await;
             while let Ok(waiting) = self.incoming.try_recv() {
                 self.pending.push(waiting);

@@ -35,7 +35,8 @@ use pending::BatchAnswer;
 pub struct AppendSettings {
     /// Whether appends of different conversations share a transaction.
     pub grouping: Grouping,
-    /// Most transactions of batched appends that run at once.
+    /// Number of batch workers: most transactions of batched appends that run at once, each with a
+    /// connection of its own.
     pub lanes: NonZeroU32,
 }
 

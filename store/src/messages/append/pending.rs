@@ -32,7 +32,7 @@ pub(super) struct PendingAppend {
     pub(super) answer: oneshot::Sender<BatchAnswer>,
     /// How often the append was skipped because another transaction held its conversation.
     pub(super) skips: u8,
-    /// The append's part of the memory for waiting appends.
+    /// The permits for the memory that the append takes while it waits, one per KiB.
     pub(super) _memory: OwnedSemaphorePermit,
 }
 
@@ -191,7 +191,7 @@ mod tests {
         pending.push(late);
         let batch = pending.take();
         assert_eq!(batch.len(), BATCH_APPENDS);
-        assert_eq!(names(&batch)[1], "late");
+        assert_eq!(names(&batch)[1], "late", "the tenants take turns");
     }
 
     #[test]

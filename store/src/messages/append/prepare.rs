@@ -54,7 +54,8 @@ pub(super) struct AppendRows {
 }
 
 impl Append {
-    /// Prepares the append of 1 to 100 messages.
+    /// Prepares an append. Clients send 1 to 100 messages; the rest of an append without its tool
+    /// messages may have none.
     pub fn new(
         conversation: ConversationId,
         request_id: Option<String>,

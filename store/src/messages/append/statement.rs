@@ -20,8 +20,8 @@ pub(super) enum AppendOutcome {
     LockBusy,
 }
 
-/// The arguments of `sql/append.sql`, as it describes them: first the columns with one entry per
-/// append, then, from `message_appends` on, those with one entry per message.
+/// The array arguments of `sql/append.sql`, as it describes them: first the columns with one entry
+/// per append, then, from `message_appends` on, those with one entry per message.
 #[derive(Default)]
 struct Columns<'a> {
     tenants: Vec<uuid::Uuid>,
@@ -148,6 +148,7 @@ pub(super) async fn execute(
         &columns.request_ids as &[Option<&str>],
         &columns.tools,
         &columns.titles as &[Option<&str>],
+        // Only the rule for tool messages needs the settings.
         columns.tools.contains(&true).then_some(bases),
         LISTED_LAG_SECONDS,
         &columns.message_appends,

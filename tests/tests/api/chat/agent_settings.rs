@@ -1,5 +1,5 @@
-//! Settings of agents: they are the defaults of the agent's new conversations, and invalid ones are
-//! refused at the start.
+//! Settings of agents: they are the defaults of the agent's new conversations. A process whose
+//! settings file has invalid ones does not start.
 
 use anneal_core::policy::Profile;
 use anneal_server::{AgentSettings, Agents};

@@ -47,6 +47,7 @@ async fn each_failure_of_a_model_has_its_reason_and_the_prompt_stays_stored() {
         ),
         (
             "cut off",
+            // After the role, which is OpenAI's first event, and the text.
             || Script::openai(&["half"], ReportedUsage::default()).cut_after(2),
             unavailable,
         ),
@@ -191,6 +192,7 @@ async fn an_open_tenant_breaker_refuses_turns_and_stores_nothing() {
         .retry_info()
         .and_then(|retry| retry.retry_delay)
         .expect("a time");
+    // The cooldown of 90 seconds began at the second failure.
     assert!((60..=90).contains(&wait.as_secs()), "{wait:?}");
     assert!(other.messages().await.is_empty());
     assert_eq!(model.requests().len(), 2);
@@ -328,6 +330,7 @@ async fn no_database_connection_is_held_during_a_model_call() {
     .await;
     let app = TestApp::with_scripted_model(&model).await;
     let mut turns = Vec::new();
+    // More turns than a pool has connections.
     for _ in 0..24 {
         turns.push(
             app.conversation()

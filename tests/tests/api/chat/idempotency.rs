@@ -284,6 +284,7 @@ async fn one_conversation_has_one_turn_at_a_time() {
 #[tokio::test]
 async fn a_disconnect_ends_the_model_call_and_stores_no_partial_answer() {
     let model = ScriptedModel::start(|request| match request.nth {
+        // OpenAI's first event has only the role. So the model stops after the first text.
         0 => Script::says(request, Say::texts(&["half an ", "answer"])).hanging_after(2),
         _ => Script::says(request, [Say::text("whole")]),
     })

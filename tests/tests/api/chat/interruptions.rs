@@ -176,7 +176,7 @@ async fn a_turn_whose_caller_does_not_read_ends_at_its_deadline() {
 
 #[tokio::test]
 async fn a_call_delayed_by_a_caller_that_does_not_read_does_not_count_as_a_model_failure() {
-    // 12 MiB, more than the buffers between the model and the caller hold.
+    // About 12 MiB, more than the buffers between the model and the caller hold.
     let piece = "x".repeat(64 * 1024);
     let model = ScriptedModel::start(move |request| {
         Script::says(request, Say::texts(&[piece.as_str(); 192])).hanging_after(192)

@@ -1,9 +1,10 @@
 //! Chat turns: the server stores the prompt, calls the model and stores the answer.
 //!
-//! - `turns`: prompts, answers, tool calls, reasoning, parameters
+//! - `turns`: prompts, answers, tool calls, reasoning, images, parameters, and which model is
+//!   called
 //! - `refusals`: invalid requests, which store nothing
 //! - `idempotency`: repeated, abandoned and concurrent turns have one effect
-//! - `interruptions`: stopping servers, database outages, deadlines, readers that do not read
+//! - `interruptions`: stopping servers, database outages, deadlines, callers that do not read
 //! - `failures`: model calls that fail or are not admitted, and the reasons that callers get
 //! - `overflow`: contexts that the model refuses as too long
 //! - `agent_settings`: the defaults of an agent's new conversations

@@ -13,7 +13,8 @@ use serde_json::json;
 use tonic::Code;
 use tonic_types::StatusExt as _;
 
-// Attempts, as their events describe them: number, what shortened the context, why.
+// Attempts, as their events describe them: number (0 is the first context, which has no event),
+// what shortened the context, why.
 const TRUNCATED: (i32, Pressure, AttemptReason) =
     (1, Pressure::TruncateToolResults, AttemptReason::Overflow);
 const COMPACTED: (i32, Pressure, AttemptReason) = (2, Pressure::Compact, AttemptReason::Overflow);
@@ -72,6 +73,7 @@ async fn row_C3_a_refused_context_is_retried_with_truncated_results_then_compact
         1,
         "the compaction is stored"
     );
+    // The 48 messages of `conversation_with_tools`, the question and the answer.
     assert_eq!(conversation.messages().await.len(), 50);
     conversation.verify().await;
 }
@@ -128,7 +130,8 @@ async fn a_window_named_in_a_refusal_applies_at_once_and_in_later_turns() {
     .await;
     let app = TestApp::with_scripted_model(&model).await;
     let conversation = app.conversation_with_tools().await;
-    // The second attempt: the context still exceeds the learned window, so it is compacted at once.
+    // The truncated context of attempt 1 still exceeds the learned window. So it is not sent, and
+    // attempt 2 compacts at once.
     let skipped = (2, Pressure::Compact, AttemptReason::OverLearntWindow);
     let first = conversation.chat("And the thirteenth?").await;
     assert_eq!(first.attempts(), [TRUNCATED, skipped]);
@@ -137,6 +140,7 @@ async fn a_window_named_in_a_refusal_applies_at_once_and_in_later_turns() {
         (2, 2),
         "a context known to exceed the window is not sent"
     );
+    // A token has about four bytes.
     let fitting = |request: &ModelRequest| request.raw.len() / 4 < 4_096;
     assert!(fitting(&model.requests()[1]));
     let second = conversation.chat("And the fourteenth?").await;
@@ -284,5 +288,6 @@ async fn a_wrong_token_ratio_does_not_make_a_provider_seem_to_truncate_prompts()
         (Vec::new(), 1)
     );
     let usage = outcome.done().usage.expect("counted");
+    // The prompt is far longer than those that are too short to be checked for truncation.
     assert!(usage.input_tokens > 2_048, "{usage:?}");
 }

@@ -82,6 +82,7 @@ async fn text_reaches_the_caller_before_the_answer_is_complete() {
             .and_then(|response| response.event)
     };
     assert!(matches!(next().await, Some(Event::Started(_))));
+    // The role, which is OpenAI's first event, and the first text.
     gate.open(2);
     assert_eq!(next().await, Some(Event::TextDelta("first ".into())));
     assert_eq!(
@@ -365,6 +366,7 @@ async fn images_are_sent_to_the_model() {
 
 #[tokio::test]
 async fn a_long_answer_is_streamed_and_replayed_in_pieces_of_at_most_1_mib() {
+    // 1,400 KiB, so more than one piece.
     let text = "é".repeat(700 * 1024);
     let model = ScriptedModel::saying(&text).await;
     let app = TestApp::with_scripted_model(&model).await;

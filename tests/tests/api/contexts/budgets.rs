@@ -1,4 +1,5 @@
-//! A context fits every budget, and its manifest lists what was clipped or dropped.
+//! A context fits every budget that is not refused as too small, and its manifest lists what was
+//! clipped or dropped.
 
 use anneal_testkit::{
     Built, TestApp, TestConversation, assistant, call, pb, prose, result, sentence, status_details,
@@ -12,7 +13,7 @@ const PROMPT: &str = "Answer in one sentence.";
 /// The newest user message.
 const NEWEST: &str = "The newest question: which team filed report 48?";
 
-/// A JSON tool result of some thousand bytes.
+/// A JSON tool result of several thousand bytes.
 fn json_result(n: usize) -> String {
     let rows: Vec<String> = (0..40)
         .map(|row| format!("{{\"day\": {row}, \"said\": \"{}\"}}", sentence(n + row)))
@@ -42,7 +43,7 @@ async fn conversation_with_tools(app: &TestApp) -> TestConversation<'_> {
     app.run_jobs_until_idle().await;
     for n in 0..8 {
         let (a, b) = (format!("a{n}"), format!("b{n}"));
-        let texts = vec![
+        let messages = vec![
             user(&sentence(n)),
             call(&a, "{}"),
             result(&a, &json_result(n)),
@@ -50,7 +51,7 @@ async fn conversation_with_tools(app: &TestApp) -> TestConversation<'_> {
             result(&b, &prose(n, 60)),
             assistant("Found."),
         ];
-        conversation.append_all(texts).await;
+        conversation.append_all(messages).await;
     }
     conversation.append(NEWEST).await;
     app.run_jobs_until_idle().await;
@@ -126,7 +127,7 @@ async fn every_budget_is_kept_with_the_newest_user_message_and_the_system_prompt
 }
 
 /// Asserts that a context keeps its budget and all rules for clipped and dropped content. `last` is
-/// the newest message.
+/// the id of the newest message.
 fn assert_within_budget(built: &Built, budget: u64, last: i64) {
     assert!(
         built.0.total_tokens <= budget,

@@ -1,5 +1,6 @@
 //! The token estimate of each message of the real conversations is at most 5 % below the count.
-//! Until a worker has counted a message, the estimate stands for the count.
+//! Until a worker has counted a message, the estimate stands for the count. The test is skipped if
+//! the transcripts are missing.
 
 use anneal_core::tokens::{Encoding, count_message};
 use anneal_testkit::{TranscriptFolder, parsed};
@@ -32,11 +33,11 @@ fn estimates_and_counts(
     family: &anneal_testkit::Family,
     encoding: Encoding,
 ) -> Vec<EstimateAndCount> {
-    let messages = family
-        .chats
-        .iter()
-        .flat_map(|chat| chat.messages.iter().enumerate().map(move |all| (chat, all)));
-    let all = messages.map(|(chat, (index, new))| {
+    let messages = family.chats.iter().flat_map(|chat| {
+        let numbered = chat.messages.iter().enumerate();
+        numbered.map(move |(index, new)| (chat, index, new))
+    });
+    let all = messages.map(|(chat, index, new)| {
         let message = parsed(new);
         let text = message
             .parts

@@ -1,6 +1,8 @@
-//! Builds contexts of every real conversation with every profile, budget and format. Each context
-//! must obey the provider's rules (`dev/shapes/` checks them), have content, fit its budget and
-//! have a complete manifest.
+//! Builds contexts of real conversations with every profile, budget and format. Most small
+//! dialogues (CrossWOZ, KdConv, XPersona) get only some of these combinations, and the gate takes
+//! every fourth of them. The tests are skipped if the transcripts are missing. Each context must
+//! obey the provider's rules (`dev/shapes/` checks them), have content, fit its budget and have a
+//! complete manifest.
 
 use std::collections::BTreeMap;
 
@@ -32,12 +34,18 @@ const MAX_PRINTED_VIOLATIONS: usize = 12;
 /// How many contexts were checked, and which rules they violate.
 #[derive(Default)]
 struct Tally {
+    /// Number of contexts, by format.
     checked: BTreeMap<&'static str, usize>,
+    /// Contexts refused because the system prompt alone needs the budget.
     too_small: usize,
+    /// Contexts with a clipped message.
     clipped: usize,
+    /// Contexts with a message that is sent as its summary.
     summarized: usize,
+    /// Contexts that start with the summary of a checkpoint.
     checkpointed: usize,
     violations: Vec<String>,
+    /// Counts the tokens of rendered contexts independently of the server.
     recount: Recount,
 }
 
@@ -209,7 +217,8 @@ async fn append_and_check_every_profile(family: &str, chats: &[Chat], nth: usize
 }
 
 /// Appends each conversation once and checks dry-run contexts with every profile. The gate takes
-/// every fourth conversation: with five budgets that rotate, each is still taken.
+/// every fourth conversation and numbers those that it takes, so the budgets still rotate through
+/// all five.
 async fn preview_every_profile(family: &str, chats: &[Chat]) {
     let chats: Vec<Chat> = chats
         .iter()

@@ -1,18 +1,19 @@
 //! Contexts: the part of a conversation that is sent to a model. The conversations are invented or
 //! real.
 //!
-//! - `composition`: parts of a context and their order, repairs, usage, streaming
+//! - `composition`: parts of a context and their order, repairs, usage, rendering, streaming
 //! - `budgets`: a context fits its budget; what is clipped or dropped for it
 //! - `cooling`: large messages are replaced by their summaries when cool
 //! - `stepped`: stepped cooling and lazy summaries
 //! - `pressure`: contexts after a model refused one as too long
 //! - `profiles`: thresholds and rules of each profile
-//! - `previews`: contexts and compactions under other settings, without effect
+//! - `previews`: contexts and compactions under other settings, without effect; what a conversation
+//!   costs
 //! - `report_usage`: usage reports calibrate counts and show cold caches
-//! - `replaced_systems`: rows of docs/rows.md that no other file tests
+//! - `replaced_systems`: rows of docs/rows.md that no other file of this folder tests
 //! - `estimate_accuracy`: token estimates of real messages
 //! - `real_conversations`: what must hold for every conversation, on real ones
-//! - `every_transcript`: every real conversation, profile, budget and format
+//! - `every_transcript`: real conversations with every profile, budget and format
 //! - `stuck_session`: a real session that no longer fitted its agent's model
 //! - `walking_skeleton`: one conversation from append to context
 

@@ -24,12 +24,14 @@ async fn truncating_clips_every_oversized_tool_result_without_a_budget() {
     let plain = conversation.context().await;
     let clipped = build_under_pressure(&conversation, Pressure::TruncateToolResults).await;
     for n in 0..12 {
+        // Each of the 12 turns is a question, a call, its result and an answer.
         let id = 4 * n + 3;
         assert_eq!(
             clipped.representation(id),
             (Representation::Clipped, Reason::Pressure),
             "message {id}"
         );
+        // Under this pressure a result keeps at most 400 tokens.
         assert!(clipped.entry(id).tokens <= 400 && !clipped.entry(id).clipped.is_empty());
         let range = clipped.entry(id).clipped[0];
         assert!(

@@ -30,6 +30,7 @@ async fn every_profile_has_its_thresholds() {
         ("zeroclaw", 12_000, 40),
         ("claw0", 180_000, 0),
         ("ai-panel", 80_000, 0),
+        // The window is unknown and assumed to be 128,000 tokens. The threshold is 16,384 below it.
         ("openclaw", 128_000 - 16_384, 0),
     ];
     for (profile, tokens, messages) in expected {
@@ -226,6 +227,7 @@ async fn the_token_threshold_of_openclaw_is_at_least_a_quarter_of_the_window() {
         ..Default::default()
     };
     let conversation = app.conversation_with_policy(policy).await;
+    // About 3,900 tokens: more than the window less 16,384, but less than a quarter of the window.
     for n in 0..15 {
         append_turn(&conversation, n).await;
     }

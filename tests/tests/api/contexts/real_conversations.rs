@@ -1,5 +1,6 @@
 //! Real conversations with low thresholds: messages are stored unchanged, checkpoints and summaries
-//! are valid, and contexts are complete and within their budgets.
+//! are valid, and contexts are complete and within their budgets. The tests are skipped if the
+//! transcripts are missing.
 
 use anneal_testkit::{Chat, TestApp, TestConversation, TranscriptFolder, assistant, pb, user};
 use pb::{Reason, Representation};
@@ -169,11 +170,11 @@ async fn check_chinese_dialogues(chats: Vec<Chat>) {
     assert!(checkpoints.len() >= 4, "{}", checkpoints.len());
     for checkpoint in checkpoints {
         // Each line starts with its message id and role: "[12 user] …".
-        let appended = checkpoint
+        let texts = checkpoint
             .summary
             .lines()
-            .map(|line| line.split_once("] ").map_or(line, |(_, appended)| appended));
-        let letters = appended.flat_map(str::chars).filter(|c| c.is_alphabetic());
+            .map(|line| line.split_once("] ").map_or(line, |(_, text)| text));
+        let letters = texts.flat_map(str::chars).filter(|c| c.is_alphabetic());
         let (han, other): (Vec<char>, Vec<char>) =
             letters.partition(|c| ('\u{4e00}'..='\u{9fff}').contains(c));
         assert!(

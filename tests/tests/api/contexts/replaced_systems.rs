@@ -1,5 +1,5 @@
 //! Behaviors that anneal takes over from older systems. Each test is named after a row of
-//! docs/rows.md that no other file tests.
+//! docs/rows.md that no other file of this folder tests.
 
 #![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 

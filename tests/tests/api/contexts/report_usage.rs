@@ -120,15 +120,18 @@ async fn a_cold_cache_that_no_change_of_the_context_explains_is_reported() {
         expected_cached_tokens: expected,
         ..usage(expected + 500, cached)
     };
-    let state = async |cached| {
+    let report_and_read_state = async |cached| {
         report(&conversation, call(cached))
             .await
             .expect("accepts the report")
             .cache_state()
     };
-    assert_eq!(state(expected).await, pb::CacheState::Warm);
+    assert_eq!(report_and_read_state(expected).await, pb::CacheState::Warm);
     // Less than half of what was expected.
-    assert_eq!(state(expected / 2 - 1).await, pb::CacheState::Cold);
+    assert_eq!(
+        report_and_read_state(expected / 2 - 1).await,
+        pb::CacheState::Cold
+    );
     let nothing = pb::ReportUsageRequest {
         expected_cached_tokens: 0,
         ..usage(5_000, 0)

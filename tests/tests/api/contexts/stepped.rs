@@ -132,6 +132,7 @@ async fn cool_messages_waiting_for_a_step_are_marked_and_a_preview_changes_nothi
     for n in 2..13 {
         append_exchange(&conversation, n).await;
     }
+    // Of the 13 results, messages 3 and 5 are cool: more than ten calls have followed each.
     let previewed = preview(&conversation).await;
     assert_eq!(
         previewed.representation(3),
@@ -307,7 +308,7 @@ async fn lazy_summaries_are_written_when_a_message_is_nearly_cool() {
     assert_eq!(
         count_summaries().await,
         0,
-        "a message becomes cool after ten calls; eight are not nearly ten"
+        "a message is hot for ten calls, and only seven have followed the first result"
     );
     append_exchange(&conversation, 8).await;
     assert_eq!(count_summaries().await, 0);

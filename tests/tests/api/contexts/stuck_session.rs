@@ -1,5 +1,6 @@
 //! A real session of the agent pi, which failed after one oversized message: the model refused
-//! every later prompt. With anneal's contexts the next prompt fits the same window.
+//! every later prompt. With anneal's contexts the next prompt fits the same window. A second test
+//! does the same with an invented session.
 
 use anneal_testkit::{
     Chat, Recount, Rendered, TestApp, TranscriptFolder, assistant, pb, prose, user,

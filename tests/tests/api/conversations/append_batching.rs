@@ -84,6 +84,7 @@ async fn simultaneous_appends_share_a_few_transactions() {
     let statements = postgres
         .statements()
         .iter()
+        // The first line of `store/sql/append.sql`.
         .filter(|entry| entry.contains("-- Appends to conversations"))
         .count();
     println!("{} appends in {statements} statements", 64 * rounds);

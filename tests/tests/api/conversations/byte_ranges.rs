@@ -18,7 +18,8 @@ use proptest::{
 };
 use tonic::Code;
 
-/// Pieces of text that JSON escapes, that look like escapes, or that hold multi-byte characters.
+/// Pieces of text: plain ones, and some that JSON escapes, that look like escapes or JSON, or that
+/// hold multi-byte characters.
 const PIECES: [&str; 24] = [
     "",
     "a",
@@ -56,7 +57,8 @@ fn text(nul: bool) -> impl Strategy<Value = String> {
     vec(select(pieces), 0..12).prop_map(|pieces| pieces.concat())
 }
 
-/// Parts of every kind. A range covers only text parts.
+/// Parts of every kind. A message's text, in which a range lies, has the text of all parts but
+/// media, and of calls only the input.
 fn part(nul: bool) -> impl Strategy<Value = Part> {
     let media = || Media {
         uri: "https://x/text".into(),

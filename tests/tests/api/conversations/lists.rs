@@ -1,4 +1,5 @@
-//! Lists of conversations: the totals that they show, their order and their pages.
+//! Lists of conversations: the totals that they show, their order and their pages. The last test is
+//! about pages of messages.
 
 #![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 

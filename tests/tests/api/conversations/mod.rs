@@ -7,11 +7,11 @@
 //! - `byte_ranges`: ranges of a message's text
 //! - `read_limits`: how many bytes one call or job may read
 //! - `rpc_conversations`: create, get, list, update, delete
-//! - `lists`: totals, order and pages of conversation lists
+//! - `lists`: totals, order and pages of conversation lists; page sizes
 //! - `titles`: titles taken from the first user message
 //! - `separators`: a context starts after the newest separator
 //! - `sessions`: resolving and rotating sessions
-//! - `session_races`: concurrent calls on one session
+//! - `session_races`: concurrent calls on one session; statements that resolving one takes
 //! - `session_refusals`: invalid requests for sessions
 //! - `pgbench_baseline`: the SQL of the append benchmark stores the same rows as an append
 

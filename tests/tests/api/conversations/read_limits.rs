@@ -84,6 +84,7 @@ async fn the_byte_limit_of_a_page_applies_to_images_too() {
             .append_all(vec![compressible_image(3 * MIB / 2)])
             .await;
     }
+    // A page holds at most 4 MiB of content, so two of the four images of 1.5 MiB each.
     for measured in [true, false] {
         if !measured {
             clear_measured_bytes(&conversation).await;

@@ -149,7 +149,7 @@ async fn a_page_ends_early_when_its_content_is_large() {
     assert_eq!(
         bare.len(),
         1,
-        "a page without content is not bounded by bytes"
+        "content that a page leaves out does not count towards its byte limit"
     );
 }
 

@@ -7,7 +7,7 @@ use anneal_testkit::{TestApp, TestConversation, assistant, pb, sentence, status_
 use pb::{BoundaryKind, Reason, Representation};
 use tonic::Code;
 
-/// A policy that writes a checkpoint at 10 messages and keeps one turn.
+/// A policy under which a checkpoint is due at 10 messages and keeps one turn.
 fn policy() -> pb::Policy {
     pb::Policy {
         max_message_count: Some(10),
@@ -16,7 +16,8 @@ fn policy() -> pb::Policy {
     }
 }
 
-/// Appends `turns` turns and runs the jobs that they queue.
+/// Appends `turns` turns, numbered from `from`, and runs the jobs that they queue. The number
+/// decides the texts of a turn.
 async fn append_turns(conversation: &TestConversation<'_>, from: usize, turns: usize) {
     for n in from..from + turns {
         conversation
@@ -383,7 +384,7 @@ async fn a_repeated_delete_deletes_once() {
 }
 
 #[tokio::test]
-async fn a_separator_is_refused_if_another_message_is_the_last_than_the_caller_expects() {
+async fn a_separator_is_refused_if_the_last_message_is_not_the_one_that_the_caller_expects() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
     append_turns(&conversation, 0, 2).await;

@@ -1,6 +1,7 @@
 //! The HTTP API.
 //!
-//! - `turns`: the events of a turn, repeated requests, several readers, failures
+//! - `turns`: the events of a turn, repeated requests, readers that stall or disconnect, failures,
+//!   refusals
 //! - `first_turns`: a first turn creates its session, unless it is refused
 //! - `resume`: a reader that lost its connection gets the rest of the turn
 //! - `sessions`: list, read, rename, delete and compact sessions

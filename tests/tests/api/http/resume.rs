@@ -58,7 +58,8 @@ fn mixed_answer() -> Vec<Say> {
     says
 }
 
-/// Starts a model that answers with three words, and sends each when the gate is opened for it.
+/// Starts a model that answers with three words. Each opening of the gate lets it send one piece:
+/// first the role alone, which is OpenAI's first event, then one word each.
 async fn start_model_with_gated_words() -> (Gate, ScriptedModel) {
     let gate = Gate::default();
     let model = ScriptedModel::start({
@@ -148,6 +149,7 @@ async fn resuming_a_running_turn_streams_the_rest_as_it_arrives() {
     let app = TestApp::with_scripted_model_without_timeouts(&model).await;
     let mut events = app.http_client().open_chat("a", &request_body()).await;
     let mut received = events.take(1).await;
+    // The role and the first word.
     gate.open(2);
     while text_of(&received) != "one " {
         received.extend(events.take(1).await);
@@ -191,6 +193,7 @@ async fn a_reader_that_resumes_at_another_process_gets_the_rest_when_the_turn_ha
     let second_server = app.second_server().await;
     let mut events = app.http_client().open_chat("a", &request_body()).await;
     let mut received = events.take(1).await;
+    // The role and two words.
     gate.open(3);
     while text_of(&received).is_empty() {
         received.extend(events.take(1).await);
@@ -237,6 +240,7 @@ async fn reasoning_that_is_not_stored_is_not_declared_void_at_another_process() 
     let second_server = app.second_server().await;
     let mut events = app.http_client().open_chat("a", &request_body()).await;
     let mut received = events.take(1).await;
+    // The role, both pieces of reasoning and the first text.
     gate.open(4);
     while text_of(&received).is_empty() {
         received.extend(events.take(1).await);
@@ -270,6 +274,7 @@ async fn reasoning_that_is_not_stored_is_not_declared_void_at_another_process() 
 #[tokio::test]
 async fn a_regenerated_answer_declares_the_earlier_events_void() {
     let model = ScriptedModel::start(|sent_request| match sent_request.nth {
+        // Cut off after the role and both texts.
         0 => Script::says(sent_request, Say::texts(&["The first ", "answer"])).cut_after(3),
         _ => Script::says(sent_request, Say::texts(&["Quite ", "another one."])),
     })
@@ -397,6 +402,9 @@ async fn a_well_formed_forged_id_stores_nothing_and_calls_no_model() {
                 None => app.http_client().request("POST", "/api/agents/a/chat"),
             };
             let refused = HttpResponse::send(sent_request.header("last-event-id", &forged)).await;
+            // `plain` and `alone` are request ids of appends, not of turns. A request with another
+            // message than that of its request id may be refused with 409 (REQUEST_ID_REUSED). The
+            // turns `one` and `two` have the message of `request_body`.
             if request == "plain" || request == "alone" && body.is_some() {
                 assert!(
                     [400, 409].contains(&refused.status),
@@ -465,6 +473,7 @@ async fn a_regenerated_answer_with_other_reasoning_is_streamed_as_it_arrives() {
         let model = ScriptedModel::start({
             let gate = gate.clone();
             move |sent_request| match sent_request.nth {
+                // Cut off after the role and both pieces of reasoning.
                 0 => Script::says(
                     sent_request,
                     [Say::thought("Let me "), Say::thought("think.")],
@@ -495,7 +504,7 @@ async fn a_regenerated_answer_with_other_reasoning_is_streamed_as_it_arrives() {
             "{error:?}"
         );
         let mut back = app.http_client().resume("a", &error.id, None).await;
-        // The model sends all pieces but the last.
+        // The role, both pieces of reasoning and the first text: all pieces but the last.
         gate.open(4);
         let mut rest = back.take(1).await;
         assert_eq!(

@@ -57,6 +57,7 @@ async fn row_P3_sessions_are_listed_read_renamed_and_deleted() {
         (renamed.status, &renamed.json()["title"]),
         (200, &json!("Payments"))
     );
+    // The server ignores fields that it does not know.
     let archived =
         json!({"status": "archived", "metadata": {"team": "billing"}, "somethingElse": 1});
     let archived = HttpResponse::send(web.json("PATCH", &session_path(&conversation), &archived))

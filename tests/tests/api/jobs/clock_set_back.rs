@@ -1,5 +1,5 @@
-//! The database's clock was ahead and is set back. Due times and leases that were written before do
-//! not stay in the future.
+//! The database's clock was ahead and is set back. Due times and leases that were written before
+//! are brought back: none stays further in the future than a correct clock would have set it.
 
 use std::time::Duration;
 
@@ -82,7 +82,8 @@ async fn leases_and_postponements_are_bounded_after_the_clock_is_set_back() {
             .expect("mends"),
         2
     );
-    // This updates one row if the time in `column` is at most `seconds` ahead.
+    // A statement that updates one row if the time in `column` is from 1 to `seconds` seconds
+    // ahead, and otherwise none. It changes no value.
     let touch_if_within = |conversation: &str, column: &str, seconds: u32| {
         format!(
             "update ai_job set priority = 0 where conversation_id = '{conversation}'

@@ -111,6 +111,7 @@ async fn count_statements_of_counting(
                 .iter()
                 .any(|word| statement.contains(word))
         })
+        // The first line of `store/sql/claim_jobs.sql` has these words.
         .partition(|statement| statement.contains("claims up to"));
     println!(
         "{conversations} conversations: {} claims, {} other statements",

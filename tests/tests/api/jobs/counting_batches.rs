@@ -80,6 +80,8 @@ async fn a_batch_writes_no_count_for_deleted_or_already_counted_messages() {
         .map(|one| one.as_ref().map(|one| format!("{:?}", one.finished)))
         .collect();
     let expected =
+        // None: the second conversation was deleted. The third has new messages, and the counts of
+        // the fourth do not fit, so their jobs run again.
         [Some("Done"), None, Some("Again"), Some("Again")].map(|one| one.map(str::to_owned));
     assert_eq!(finished, expected);
     let total = async |conversation: &TestConversation<'_>| {

@@ -93,7 +93,11 @@ async fn an_append_during_a_checkpoint_is_neither_blocked_nor_lost() {
     );
     let built = conversation.context().await;
     built.assert_covers(14);
-    assert_eq!(built.0.messages.len(), 7);
+    assert_eq!(
+        built.0.messages.len(),
+        7,
+        "the summary and the six messages after it"
+    );
     conversation.verify().await;
 }
 

@@ -33,7 +33,7 @@ async fn import(
         .into_inner())
 }
 
-/// Appends turns of 50 sentences each.
+/// Appends turns of two messages with 50 sentences each.
 async fn append_turns(conversation: &TestConversation<'_>, turns: usize) {
     for n in 0..turns {
         conversation
@@ -238,6 +238,7 @@ async fn an_invalid_checkpoint_import_is_refused_and_changes_nothing() {
         "the result of the call may still arrive"
     );
     assert_eq!(
+        // One sentence more than messages 1 and 2 have together.
         import_and_read_broken_rule(&conversation, 2, &prose(0, 101)).await,
         "not_shorter"
     );
@@ -319,6 +320,7 @@ async fn an_imported_checkpoint_discards_one_that_is_being_written() {
     import(&conversation, "", 6, SUMMARY)
         .await
         .expect("imports");
+    // The summarizer may work twice: the job whose checkpoint is discarded runs again.
     waiting.release_one();
     waiting.release_one();
     running.await.expect("runs");

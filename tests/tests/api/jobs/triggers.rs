@@ -7,7 +7,8 @@ use anneal_testkit::{
 };
 use pb::{CheckpointTrigger, Representation, Role};
 
-/// Appends `count` messages in alternating roles, at most a hundred per append, and runs all jobs.
+/// Appends `count` messages, numbered from `from`, at most a hundred per append, and runs all jobs.
+/// Messages with even numbers are the user's, the others are the assistant's.
 async fn append_messages(conversation: &TestConversation<'_>, from: usize, count: usize) {
     let messages: Vec<_> = (from..from + count)
         .map(|n| {

@@ -19,7 +19,7 @@ fn policy_with_low_thresholds() -> pb::Policy {
     }
 }
 
-/// The events other than appended messages, as text.
+/// The events other than `Started` and appended messages, as text.
 fn describe_other_events(events: &[Event]) -> Vec<String> {
     let descriptions = events.iter().filter_map(|event| match event {
         Event::Started(_) | Event::MessageAppended(_) => None,
@@ -186,6 +186,7 @@ async fn a_watch_resumes_after_any_of_its_events() {
         conversation.turns(9).await;
         app.run_jobs_until_idle().await;
     }
+    // The last checkpoint: the fourth round begins with message 58.
     let last = |event: &Event| matches!(event, Event::CheckpointCreated(created) if created.last_message_id > 57);
     let whole = conversation.watch_after(20).await.until(last).await;
     let mut pieces = Vec::new();

@@ -23,8 +23,8 @@ async fn start_server(app: &TestApp, folder: &Folder, settings: &str) -> (Proces
     AnnealBinary::new(BINARY, folder, &app.url).server().await
 }
 
-/// A new connection. The number of streams per connection is limited, so watches do not share one,
-/// or only a few do.
+/// A new connection. The number of streams per connection is limited, so at most a hundred watches
+/// share one.
 fn channel(port: u16) -> Channel {
     Channel::from_shared(format!("http://127.0.0.1:{port}"))
         .expect("an address")

@@ -70,6 +70,7 @@ async fn row_C5_an_answer_is_streamed_and_ends_with_its_usage() {
     terminal.wait_for_prompt("ferry>").await;
     terminal.enter("When does the ferry leave?");
     model.wait_for_calls(1).await;
+    // The role, which is OpenAI's first event, and the first text.
     gate.open(2);
     let screen = terminal.wait_for_text("The ferry ").await;
     assert!(!screen.contains("leaves at nine."), "{screen}");
@@ -118,6 +119,7 @@ async fn reasoning_is_printed_dimmed_and_on_lines_of_its_own() {
 #[tokio::test]
 async fn ctrl_c_stops_the_answer_and_retry_asks_the_stored_question_again() {
     let model = ScriptedModel::start(|asked| match asked.nth {
+        // After the role and the first text.
         0 => Script::says(asked, Say::texts(&["Half of an", " answer"])).hanging_after(2),
         _ => Script::says(asked, [Say::text("A whole answer.")]),
     })

@@ -10,7 +10,8 @@ use anneal_testkit::{
 
 use crate::commands::{BINARY, chat_commands::start_chat};
 
-/// Sequences that set the window title, clear the screen, write the clipboard and ring the bell.
+/// Sequences that set the window title, clear the screen, set a color, write the clipboard and ring
+/// the bell.
 const ESCAPES: &str = "a\u{1b}]0;owned\u{7}b\u{1b}[2Jc\u{9b}31md\u{1b}]52;c;AAAA\u{7}e";
 /// [`ESCAPES`] as they are displayed and stored.
 const ESCAPED: &str =
@@ -86,6 +87,8 @@ async fn control_sequences_in_the_history_file_do_not_reach_the_terminal() {
 
 #[tokio::test]
 async fn a_line_end_split_over_two_deltas_is_printed_once() {
+    // `/show` reads 64 KiB at a time. Its first piece ends between the carriage return and the line
+    // feed.
     let long = "x".repeat(64 * 1024 - 1) + "\r\nthe end\r";
     let answer = long.clone();
     let model = ScriptedModel::start(move |asked| match asked.nth {

@@ -1,4 +1,5 @@
-//! The commands' settings, exit codes and error messages.
+//! Settings, exit codes and error messages of several commands, among them `anneal migrate`,
+//! `anneal verify` and `anneal jobs`.
 
 use anneal_core::caller::Verb;
 use anneal_server::LimitSettings;

@@ -106,6 +106,7 @@ async fn commands_with_a_credential_ignore_the_address_in_a_discovered_file() {
         "anneal.toml",
         "address = \"http://127.0.0.1:1\"\n[server]\ngrpc_address = \"127.0.0.1:1\"\n",
     );
+    // Commands take the address of the server from `--address` or `ANNEAL_ADDRESS` only.
     let address = format!("http://{}", app.addresses.grpc);
     let anna = AnnealBinary::new(BINARY, &folder, "").with_variable("ANNEAL_TOKEN", &key.text);
     let jobs = anna

@@ -74,6 +74,7 @@ async fn a_key_is_printed_once_works_until_revoked_and_is_not_in_the_database() 
 
     stdout_of(owner.run(&["keys", "revoke", &id]).await);
     assert!(
+        // A time is printed from the year on, so it begins with 2.
         stdout_of(owner.run(&["keys", "list"]).await).contains("revoked 2"),
         "the list still shows the revoked key"
     );
@@ -150,6 +151,7 @@ async fn the_list_shows_when_a_key_was_last_used_and_which_have_expired() {
     eventually("the use of the key is recorded", async || {
         list_key(used.id)
             .await
+            // A time is printed from the year on, so it begins with 2.
             .contains("last used in the hour of 2")
     })
     .await;

@@ -1,6 +1,7 @@
 //! The commands, except `import` and `export` of files.
 //!
-//! - `command_line.rs`: settings, exit codes and error messages of all commands.
+//! - `command_line.rs`: settings, exit codes and error messages; `anneal migrate`, `anneal verify`
+//!   and `anneal jobs`.
 //! - `chat_commands.rs`: commands that begin with `/` in `anneal chat` at a terminal.
 //! - `chat_answers.rs`: answers, interruptions and failures in `anneal chat` at a terminal.
 //! - `chat_piped.rs`: `anneal chat` without a terminal.

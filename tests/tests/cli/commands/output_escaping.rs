@@ -13,7 +13,8 @@ use crate::commands::BINARY;
 /// sequence, reverses the text direction and deletes a character.
 const ESCAPES: &str = "a\u{1b}]0;owned\u{7}b\u{1b}[2Jc\u{9b}31md\u{202e}e\u{7f}";
 
-/// Asserts that the command has printed no control character but line ends and tabs.
+/// Asserts that the command has printed no control character but line ends and tabs, and no U+202E,
+/// which reverses the text direction.
 fn assert_no_controls(command: &str, ran: &CommandOutput) {
     for text in [&ran.out, &ran.err] {
         let raw = text

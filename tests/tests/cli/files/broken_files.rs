@@ -1,5 +1,6 @@
 //! `anneal import` of files that are broken, have oversized messages or hold no conversation. Valid
-//! messages are stored, and every other line is reported.
+//! messages are stored, and every other line is reported. With `--strict`, one invalid line is
+//! enough to store nothing.
 
 use anneal_testkit::{ImportFolder, TestApp, pi_compaction, pi_message, pi_session, prose};
 use serde_json::{Value, json};

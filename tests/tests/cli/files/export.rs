@@ -89,6 +89,7 @@ async fn row_C1_a_claw0_session_is_imported_and_exported_without_loss() {
     match python {
         Ok(ran) => assert_eq!(
             String::from_utf8_lossy(&ran.stdout).trim(),
+            // 20 turns of four messages: question, call, result and answer.
             "80 True",
             "{ran:?}"
         ),

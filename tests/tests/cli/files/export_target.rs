@@ -176,7 +176,7 @@ async fn all_checkpoints_are_exported_in_order() {
         .collect();
     assert!(
         expected.len() > 16,
-        "{} checkpoints are more than two pages",
+        "{} checkpoints are not more than two pages, which have eight each",
         expected.len()
     );
     assert_eq!(written, expected);

@@ -1,5 +1,5 @@
-//! `anneal import` of a claw0 log while it grows. The conversation ends with the same parts, after
-//! whichever records the log was imported in between.
+//! `anneal import` of a claw0 log while it grows. In the end the conversation has the same parts,
+//! whatever number of records the log had at the imports before.
 
 use anneal_testkit::{ImportFolder, TestApp, TestConversation, pb};
 use serde_json::{Value, json};

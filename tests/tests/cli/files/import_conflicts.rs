@@ -114,7 +114,7 @@ async fn an_import_that_is_repeated_after_a_kill_leaves_the_requested_policy() {
         "--keep-recent",
         "3 turns",
     ];
-    let read_newest = async || {
+    let read_conversation = async || {
         let listed = app
             .conversations()
             .list_conversations(pb::ListConversationsRequest::default())
@@ -128,11 +128,11 @@ async fn an_import_that_is_repeated_after_a_kill_leaves_the_requested_policy() {
     };
     let killed = imports.anneal.start(&imports.arguments("import", &rest));
     eventually("some messages are stored", async || {
-        read_newest().await.message_count > 0
+        read_conversation().await.message_count > 0
     })
     .await;
     killed.kill().await;
-    let interrupted = read_newest().await;
+    let interrupted = read_conversation().await;
     assert!(
         interrupted.message_count < 6_000,
         "the import was killed before its end"
@@ -188,7 +188,7 @@ async fn an_import_that_fails_switches_the_triggers_on_again() {
     imports
         .folder
         .file("pi.jsonl", &session_with_compaction(6_000));
-    let read_newest = async || {
+    let read_conversation = async || {
         let listed = app
             .conversations()
             .list_conversations(pb::ListConversationsRequest::default())
@@ -204,10 +204,10 @@ async fn an_import_that_fails_switches_the_triggers_on_again() {
         .anneal
         .start(&imports.arguments("import", &["pi.jsonl", "--max-message-count", "60"]));
     eventually("some messages are stored", async || {
-        read_newest().await.message_count > 0
+        read_conversation().await.message_count > 0
     })
     .await;
-    let held = read_newest().await;
+    let held = read_conversation().await;
     assert_eq!(
         held.policy.expect("a policy").max_message_count,
         Some(0),
@@ -221,7 +221,7 @@ async fn an_import_that_fails_switches_the_triggers_on_again() {
     .append("Said here.")
     .await;
     assert_eq!(import.wait_for_exit().await, Some(1));
-    let left = read_newest().await;
+    let left = read_conversation().await;
     assert!(
         left.message_count < 6_000,
         "the import failed before its end"
@@ -561,6 +561,7 @@ async fn a_report_lists_all_of_100100_refused_lines() {
             "report.jsonl",
         ])
         .await;
+    // The import prints the first 20. The session before them has five lines.
     assert!(
         ran.out.contains("100100 refused") && ran.out.contains("… and 100080 more"),
         "{ran:?}"

@@ -1,5 +1,5 @@
-//! `anneal import` of sessions as OpenClaw writes them: with turns that ended in errors, with
-//! repeated questions, and with call ids that consist of two parts.
+//! `anneal import` of sessions as OpenClaw writes them: with answers that failed, with repeated
+//! questions, and with call ids that consist of two parts.
 
 use anneal_testkit::{ImportFolder, TestApp, pb, pi_message, pi_session};
 use serde_json::{Value, json};
@@ -130,7 +130,8 @@ async fn an_openclaw_session_is_stored_unchanged_and_rendered_so_that_providers_
         let sent: Value = serde_json::from_str(&rendered).expect("JSON");
         let text = sent.to_string();
         assert!(!text.contains("429 rate limit"), "{text}");
-        // Call and result have the same id, and the provider accepts its characters.
+        // Call and result have the same id. Anthropic accepts only letters, digits, `_` and `-` in
+        // it. For OpenAI the characters are not checked.
         let messages = sent["messages"].as_array().expect("messages");
         let (calls, results) = if format == pb::Format::OpenaiChat {
             openai_ids(messages)

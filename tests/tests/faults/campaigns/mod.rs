@@ -5,7 +5,8 @@
 //! - `crashes.rs`: PostgreSQL is stopped at once, and servers and workers are killed.
 //! - `neighbors.rs`: one tenant attacks another.
 //! - `orphans.rs`: jobs whose worker was killed or lost its connections.
-//! - `rare.rs`: all other faults: stalls, lost connections, full disks, operators' actions.
+//! - `rare.rs`: stalls, lost connections, full disks, operators' actions, and crashes behind a
+//!   pooler.
 //! - `sabotage.rs`: each promise is broken on purpose, and the checker must notice it.
 //! - `soak.rs`: all faults, for `ANNEAL_FAULTS_MINUTES` minutes.
 //! - `zombies.rs`: workers that are suspended for longer than their leases.
@@ -21,7 +22,7 @@ mod zombies;
 
 use anneal_testkit::chaos::Report;
 
-/// The binary `anneal`.
+/// The binary under test, `anneal-under-test`.
 const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
 
 /// The seed of a run: `ANNEAL_FAULTS_SEED`, or a fixed one, so that every run of the gate (`cargo

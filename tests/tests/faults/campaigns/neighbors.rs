@@ -1,6 +1,6 @@
 //! One tenant attacks another, the neighbor. The attacker has every verb and performs every
 //! attack; the neighbor's calls are answered in time, and all promises to it are kept. Then each
-//! limit that protects the neighbor is removed once, and the campaign must notice it.
+//! limit of [`REMOVED`] is removed once, and the campaign must notice it.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ struct Removed {
     promises: &'static [&'static str],
 }
 
-/// The limits that are removed.
+/// Limits that protect the neighbor. Each of them is removed once.
 const REMOVED: &[Removed] = &[
     Removed {
         limit: "tenant_share",

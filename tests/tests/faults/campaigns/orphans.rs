@@ -49,7 +49,7 @@ async fn jobs_of_killed_workers_run_again_within_twenty_seconds() {
         "{:?}",
         orphans.after
     );
-    // The slowest one percent may take up to 30 s.
+    // The name's twenty seconds are the 99th percentile. The slowest one percent may take 30 s.
     assert!(
         percentile(100) <= Duration::from_secs(30),
         "{:?}",

@@ -1,5 +1,5 @@
-//! Faults that the other campaigns do not inject: processes and connections that stop working
-//! without ending, missing resources, and operators' actions.
+//! Rarer faults than crashes: processes and connections that stop working without ending, missing
+//! resources, and operators' actions. One campaign repeats the crashes behind a pooler.
 
 use anneal_testkit::chaos::{
     Campaign, Cluster, Fault, Plan, run_behind_pooler, run_on_full_disk, run_with_promoted_standby,
@@ -53,8 +53,8 @@ async fn a_promoted_standby_has_every_acknowledged_append_while_the_old_primary_
     if !runs_here() {
         return;
     }
-    // No readers, because they would read from the old primary, which lacks newer messages. The
-    // proxy cuts no commit.
+    // No readers and no chat turns, because they would read from the old primary, which lacks newer
+    // messages. The proxy cuts no commit.
     let campaign = Campaign {
         chatting: 0,
         readers: 0,

@@ -10,10 +10,10 @@ use anneal_testkit::chaos::{Campaign, Cluster, Fault, Finding, Plan, Sabotage};
 
 use crate::campaigns::{BINARY, runs_here, seed};
 
-/// A broken promise must be noticed within this time.
+/// The campaign that notices the broken promise may take this time.
 const NOTICED_WITHIN: Duration = Duration::from_mins(1);
-/// Plans that are tried, each with its own seed. A plan may miss the moment in which the broken
-/// promise shows, or may first find another promise broken as a consequence.
+/// Plans that are tried at most, each with its own seed. A plan may miss the moment in which the
+/// broken promise shows, or may first find another promise broken as a consequence.
 const PLANS: u64 = 3;
 /// Factor for the number of appends between two faults for a sabotage that shows only in summaries.
 const SUMMARY_SLOWDOWN: u64 = 20;
@@ -21,7 +21,7 @@ const SUMMARY_SLOWDOWN: u64 = 20;
 const CLUSTERS: usize = 2;
 
 /// The campaign for a sabotage, or without one. `no_lease_token` shows only when a worker stalls
-/// for longer than its lease, about twenty seconds. Three sabotages show only in summaries, of
+/// for longer than its lease. Three sabotages show only in summaries, of
 /// which a slow machine makes few between two crashes. All others show under crashes.
 fn campaign(sabotage: Option<&'static Sabotage>, seed: u64) -> Campaign {
     let crashes = [

@@ -18,8 +18,8 @@ const STOPS: usize = 60;
 const KILLS: usize = 30;
 /// How long a transaction holds one snapshot.
 const SNAPSHOT: Duration = Duration::from_mins(2);
-/// Factor for the number of appends between two faults, compared with the other campaigns. With
-/// less time, a long job could be interrupted twelve times and given up.
+/// Factor for the number of appends between two faults. With fewer, a long job could be interrupted
+/// twelve times and given up.
 const SLOWER: u64 = 2;
 /// A soak of an hour or more must make at least this many immediate stops, and as many kills.
 const MIN_IN_AN_HOUR: u64 = 1_000;

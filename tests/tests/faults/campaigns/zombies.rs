@@ -4,10 +4,10 @@ use anneal_testkit::chaos::{Campaign, Cluster, Plan, run_with_suspended_workers}
 
 use crate::campaigns::{BINARY, assert_kept, runs_here, seed};
 
-/// How often a worker is suspended and resumed; `ANNEAL_ZOMBIES` sets another number.
+/// Suspensions in the whole campaign; `ANNEAL_ZOMBIES` sets another number.
 const STALLS: usize = 30;
 
-/// A campaign whose proxy cuts and delays no commit.
+/// A campaign with more workers than usual, whose proxy cuts and delays no commit.
 fn campaign() -> Campaign {
     Campaign {
         workers: 6,

@@ -7,7 +7,7 @@ use pb::{JobKind as Kind, JobState as State};
 
 use crate::races::{claim_job, end_leases, list_jobs, summary};
 
-/// Creates a conversation whose checkpoint job is due.
+/// Creates a conversation of five turns (10 messages) whose checkpoint job is due.
 async fn create_with_due_checkpoint(app: &TestApp) -> TestConversation<'_> {
     let policy = pb::Policy {
         max_message_count: Some(10),
@@ -32,7 +32,8 @@ async fn create_with_due_checkpoint(app: &TestApp) -> TestConversation<'_> {
     conversation
 }
 
-/// The checkpoint that a worker would commit now: a summary of all turns except the last.
+/// The checkpoint that a worker would commit now: a summary of all turns except the last, which has
+/// two messages.
 async fn draft_checkpoint(app: &TestApp, job: &ClaimedJob) -> CheckpointDraft {
     let material = app
         .store
@@ -165,7 +166,7 @@ async fn a_checkpoint_that_comes_after_a_separator_is_discarded() {
     );
 }
 
-/// Inserts a checkpoint that ends at the same message as the one of [`draft_checkpoint`].
+/// Inserts a checkpoint that ends at message 8, as the one of [`draft_checkpoint`] does.
 const SAME_CHECKPOINT: &str = "insert into ai_conversation_checkpoint (tenant_id, conversation_id, first_message_id,
         last_message_id, summary, token_usage, kind, model, prompt_version, source_first_message_id, source_digest,
         tokens_before, tokens_after, generation, trigger_kind, focus, duration_ms)

@@ -36,6 +36,7 @@ async fn claim_summary_job(app: &TestApp) -> (TestConversation<'_>, ClaimedJob, 
     conversation.append(&prose(0, 30)).await;
     let job = claim_job(app, JobKind::CountTokens).await;
     let mut counted = count_messages(app, &job).await;
+    // Above the threshold of 100 tokens, so that the message is large.
     counted.counts[0].1 = anneal_core::tokens::Tokens::new(700);
     let caused = app
         .store
@@ -116,6 +117,7 @@ async fn a_summary_that_comes_after_a_deletion_leaves_nothing_behind() {
     assert_eq!(count_rows_left(&conversation).await, 0);
     let late = app.store.store_summaries(&job, &summaries).await;
     assert!(matches!(late, Err(StoreError::NotFound(_))), "{late:?}");
+    // This call succeeds and stores nothing.
     let late = app
         .store
         .store_partial_summary(

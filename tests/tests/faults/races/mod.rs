@@ -2,7 +2,8 @@
 //! lock that the first operation needs in the middle of its transaction, and waits until PostgreSQL
 //! shows that the operation waits for the lock. Then the test starts the second operation, waits
 //! until that one waits too (or has ended without waiting), and releases the lock. So the order is
-//! the same in every run.
+//! the same in every run. Some tests run the statements of the first operation in their own
+//! transaction instead.
 //!
 //! - `checkpoints.rs`: the commit of a checkpoint against separators, other checkpoints and
 //!   imports.
@@ -37,7 +38,7 @@ use uuid::Uuid;
 /// The caller of the store functions.
 const CALLER: Caller = Caller::of(TenantId::DEFAULT);
 
-/// Claims the due jobs of a kind, as a worker does.
+/// Claims up to 100 due jobs of a kind, as a worker does.
 async fn claim_due_jobs(app: &TestApp, kind: JobKind) -> Vec<ClaimedJob> {
     let before_all_tenants = TenantId(Uuid::nil());
     app.store

@@ -112,7 +112,8 @@ async fn request_compaction(conversation: &TestConversation<'_>) {
 async fn a_compaction_asked_for_after_a_finish_without_results_is_not_lost() {
     let app = TestApp::start().await;
     let (conversation, job) = create_and_claim_checkpoint_job(&app).await;
-    // Finishing takes no lock on the conversation. Only the job's row orders the two operations.
+    // Finishing takes no lock on the conversation. Only the job's row orders the two operations:
+    // the finish has locked it when it waits for the row in `ai_job_dead` that the test locks.
     insert_dead_job(&conversation, JobKind::Checkpoint).await;
     let held = app.hold_lock(LOCK_DEAD_JOBS, conversation.uuid()).await;
     let (finished, (), ()) = tokio::join!(

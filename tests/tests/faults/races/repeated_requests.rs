@@ -1,4 +1,5 @@
 //! Two concurrent calls with one request id: the second waits for the first and returns its result.
+//! If its body differs, it is refused. If the first is rolled back, the second is performed.
 
 use anneal_testkit::{LOCK_JOBS, TestApp, TestConversation, pb, status_details, user};
 use uuid::Uuid;
@@ -131,6 +132,7 @@ async fn a_separator_repeated_while_it_is_inserted_waits_and_returns_the_same() 
             tokio::join!(insert_separator(), conversation.append("c").send())
         },
         async {
+            // Both inserts and the append wait.
             app.wait_for_lock_waiters(3).await;
             held.rollback().await;
         },

@@ -1,6 +1,6 @@
 //! A worker that was suspended until its job passed to another worker, or was deleted and created
-//! again. Nothing that it writes after it resumes has an effect. Generations start at 1 with every
-//! job row, so that only the lease, which never repeats, tells the rows apart.
+//! again. Nothing that it writes after it resumes has an effect. Each new row of a job begins with
+//! generation 1, so only the lease, which never repeats, tells an old row from a new one.
 
 use anneal_core::{job::JobKind, message::MessageId};
 use anneal_store::{MessageSummary, StoreError};
@@ -100,6 +100,7 @@ async fn recreate_with_message<'a>(app: &'a TestApp, text: &str) -> TestConversa
     conversation
 }
 
+/// As [`recreate_with_message`], without a message.
 async fn recreate_empty(app: &TestApp) -> TestConversation<'_> {
     let ask = pb::CreateConversationRequest {
         request_id: "the same".into(),
@@ -213,8 +214,8 @@ async fn a_stalled_worker_that_waits_while_its_conversation_is_recreated_writes_
     let mut deleting = app.hold_lock(LOCK_CONVERSATION, id).await;
     let (recorded, ()) = tokio::join!(app.store.record_counts_of_one(&stale), async {
         app.wait_for_lock_waiters(1).await;
-        // The conversation is deleted and recreated with a message and its job before the stalled
-        // worker gets the lock.
+        // The rows of the conversation and of its job are deleted and inserted again before the
+        // stalled worker gets the lock. The message stays.
         for statement in [
             "create temporary table again on commit drop as select * from ai_conversation where conversation_id = $1",
             "delete from ai_job where conversation_id = $1",

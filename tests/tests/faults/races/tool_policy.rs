@@ -35,7 +35,8 @@ async fn append_during_change(
 #[tokio::test]
 async fn an_append_that_waits_is_stored_under_the_setting_that_is_in_force_then() {
     let app = TestApp::start().await;
-    // Short appends share a statement with others, long ones do not.
+    // Short appends share a statement with others. Appends of more than 64 KiB, as the second one
+    // here, do not.
     for answer in [String::from("A boat."), prose(0, 2_000)] {
         let conversation = app.conversation().await;
         let appended = append_during_change(&conversation, KEEP_NO_TOOLS, &answer).await;

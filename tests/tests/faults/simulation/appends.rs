@@ -58,7 +58,8 @@ impl SimulatedConversation<'_> {
         body: u8,
         messages: u8,
     ) -> Result<(), Violation> {
-        // With a request id, the same parameters always make the same message.
+        // With a request id, the same parameters always make the same message. Without one, the
+        // number is at least 10, so the message differs from those with a request id.
         let number = request.map_or(self.messages.len() + 10, usize::from);
         let unanswered = request.is_none().then(|| self.unanswered_call()).flatten();
         // While a call has no result, that result is appended instead of a further call.
@@ -90,6 +91,8 @@ impl SimulatedConversation<'_> {
             {
                 self.record_event("appends repeated");
             }
+            // The policy stores no tool messages, and the append had no others. Nothing was stored,
+            // not even the request id.
             (Some((earlier, acknowledged)), Ok(answer))
                 if earlier == new && acknowledged.is_empty() && answer.messages.is_empty() =>
             {

@@ -29,13 +29,14 @@ pub(crate) const CALLER: Caller = Caller::of(TenantId::DEFAULT);
 /// A sentence that says which invariant is violated.
 pub(crate) type Violation = String;
 
-/// How often each event has happened in all lists, by the event's name.
+/// How often each event has happened in all lists of a thread, by the event's name.
 pub(crate) type Tally = BTreeMap<&'static str, u64>;
 
 /// A worker that has claimed a counting job.
 struct CountingWorker {
     job: ClaimedJob,
-    /// The last message that was counted before, and the new counts; None: nothing is read yet.
+    /// The last message that was counted before, and the new counts. None: nothing is read yet, or
+    /// the conversation had been deleted when the worker read.
     read: Option<(MessageId, Vec<(MessageId, Tokens)>)>,
 }
 
@@ -429,7 +430,8 @@ impl<'a> SimulatedConversation<'a> {
             .map_err(|error| format!("a worker panicked: {error}"))
     }
 
-    /// Ends the leases of running jobs and makes waiting jobs due. Returns the states of the jobs.
+    /// Ends the leases of running jobs and makes waiting jobs due. Returns the states of the jobs
+    /// (0: waiting, 1: running).
     async fn end_leases_and_waits(&mut self) -> Vec<i16> {
         let update = "update ai_job set due_ts = case state when 0 then now() else due_ts end,
                 lease_until_ts = case state when 1 then now() - interval '1 s' else lease_until_ts end
@@ -486,7 +488,7 @@ impl<'a> SimulatedConversation<'a> {
             if states.is_empty() {
                 return;
             }
-            // 1: running.
+            // A running job must be rescued first.
             if states.contains(&1) {
                 self.app.store.rescue_jobs(100).await.expect("rescues");
             }
@@ -494,7 +496,7 @@ impl<'a> SimulatedConversation<'a> {
         }
     }
 
-    /// Deletes the conversation. Then every worker that lost its lease resumes.
+    /// Deletes this conversation and the others. Then every worker that still has work resumes.
     pub(crate) async fn delete_and_resume_workers(mut self) -> Result<(), Violation> {
         let deleted = self.app.store.delete_conversation(CALLER, self.id).await;
         deleted.map_err(|error| format!("not deleted: {error}"))?;

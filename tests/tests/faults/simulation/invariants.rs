@@ -64,8 +64,8 @@ pub(crate) async fn check_all(
     Ok(rows)
 }
 
-/// Checks that callers read the appended messages without gaps, in order and byte for byte, and
-/// that token counts are exact.
+/// Checks that callers read the appended messages without gaps, in order and unchanged, and that
+/// the token counts of counted messages are exact.
 async fn check_messages(simulated: &mut SimulatedConversation<'_>) -> Result<(), Violation> {
     let conversation = simulated.app.conversation_by_id(&simulated.id.to_string());
     let stored = conversation.messages().await;
@@ -345,7 +345,7 @@ const TABLES: [&str; 10] = [
 ];
 
 /// Checks that no row of a deleted conversation is left, although workers have resumed after the
-/// deletion.
+/// deletion. The tables must be empty, because the database has no other conversation then.
 pub(crate) async fn check_no_rows_left(db: &mut PgConnection) -> Result<(), Violation> {
     let counts = TABLES.map(|table| format!("(select count(*) from {table})"));
     let left = AssertSqlSafe(format!("select {}", counts.join(" + ")));
@@ -360,7 +360,7 @@ pub(crate) async fn check_no_rows_left(db: &mut PgConnection) -> Result<(), Viol
     }
 }
 
-/// Deletes all rows after a list that has violated an invariant.
+/// Deletes all rows of [`TABLES`] after a list that has violated an invariant.
 pub(crate) async fn delete_all_rows(db: &mut PgConnection) {
     for table in TABLES {
         let all = AssertSqlSafe(format!("delete from {table}"));

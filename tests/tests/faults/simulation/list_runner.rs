@@ -48,6 +48,7 @@ enum CheckSchedule {
 
 struct ListRunner<'a> {
     run: &'a SharedRun,
+    /// Number of the thread.
     number: u64,
     app: TestApp,
     db: PgConnection,
@@ -56,8 +57,9 @@ struct ListRunner<'a> {
     shortening: Option<CheckSchedule>,
 }
 
-/// Runs lists until the time is over, in the thread with this number. Returns how often each event
-/// has happened.
+/// Runs lists in the thread with this number, until the time is over or another thread has found a
+/// violation. Returns how often each event has happened. Panics with the shortened list if this
+/// thread has found a violation.
 pub(crate) fn run_lists(run: &SharedRun, number: u64) -> Tally {
     // The server, workers and callers of a list share one thread: they work one after the other.
     let runtime = Builder::new_current_thread()

@@ -1,9 +1,9 @@
 //! Simulation: random lists of operations on a conversation, thousands a minute, on a real
-//! PostgreSQL. After every operation the simulation checks the invariants that one SQL statement
-//! can check: the rows and the due jobs. After one operation of each list it also checks what
-//! callers read, a context and the verification. After the last operation it checks everything. A
-//! list that violates an invariant is shortened, with all checks after every operation, to the
-//! shortest list that still violates it, and printed.
+//! PostgreSQL. After every operation the simulation checks what is fast to check: the rows and the
+//! due jobs. After one operation of each list it also checks what callers read, a context and the
+//! verification. After the last operation it checks everything. A list that violates an invariant
+//! is shortened as far as a shorter list still violates one, and printed. Shortened lists run with
+//! all checks after every operation, if these find the violation too.
 //!
 //! - `operations.rs`: the operations, and how often each is generated.
 //! - `policies_and_messages.rs`: the policies and messages that the operations use.
@@ -16,8 +16,9 @@
 //! - `list_runner.rs`: generates, performs and shortens lists in one thread.
 //!
 //! `ANNEAL_SIMULATION_SECONDS` sets the duration for each seed (10, at night 60) and
-//! `ANNEAL_SIMULATION_SEED` the first seed (1). A seed always gives the same lists. If a required
-//! event has not happened after that time, the simulation continues with the next seed.
+//! `ANNEAL_SIMULATION_SEED` the first seed (1). A seed always gives the same lists; how many of
+//! them run depends on the machine. If a required event has not happened after that time, the
+//! simulation continues with the next seed.
 
 mod appends;
 mod conversation;
@@ -38,7 +39,7 @@ use anneal_testkit::gate_or_nightly;
 
 use crate::simulation::list_runner::SharedRun;
 
-/// The binary `anneal`.
+/// The binary under test, `anneal-under-test`.
 const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
 /// Number of threads. Each has its own database and one simulated conversation at a time.
 const THREADS: u64 = 3;
@@ -66,7 +67,8 @@ fn every_promise_holds_after_every_operation_in_any_order() {
 /// happened.
 const SEEDS: usize = 4;
 
-/// Runs lists of a seed for this duration, and adds the events to those of earlier seeds.
+/// Runs lists of a seed for this duration, and adds its events to `events`, which has those of
+/// earlier seeds.
 fn run_seed(seed: u64, duration: Duration, events: &mut BTreeMap<&'static str, u64>) {
     let began = Instant::now();
     let earlier_lists = events.get("lists").copied().unwrap_or_default();

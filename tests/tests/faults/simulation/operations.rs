@@ -37,8 +37,9 @@ pub(crate) enum Operation {
     RunJobs,
     /// Workers claim the due counting jobs.
     ClaimCounting,
-    /// A worker with a counting job reads the uncounted messages. This operation and the next three
-    /// claim counting jobs instead if no worker has one.
+    /// A worker with a counting job reads the uncounted messages. The number chooses the worker,
+    /// here and below. This operation and the next three claim counting jobs instead if no worker
+    /// has one.
     ReadUncounted(u8),
     /// A worker with a counting job records its counts, by the call for one job (`true`) or for a
     /// batch.
@@ -49,8 +50,8 @@ pub(crate) enum Operation {
     Heartbeat(u8),
     /// A worker begins a summary and waits for the model.
     BeginSummary,
-    /// A worker that has begun a summary receives it and continues. A worker for which this never
-    /// happens has died before it could store the summary.
+    /// A worker that has begun a summary receives it and continues. A worker for which this does
+    /// not happen stalls, and resumes only after the deletion at the end of the list.
     FinishSummary(u8),
     /// All leases end, and all waiting jobs are due.
     EndLeasesAndWaits,

@@ -134,17 +134,18 @@ impl SimulatedConversation<'_> {
             ));
         }
         self.others.imported = Some(conversation.id.clone());
-        let (given, wanted) = (
+        // A turn of the file makes four messages: prompt, tool call, result and answer.
+        let (imported, expected) = (
             conversation.as_new_messages().await.len(),
             4 * self.others.turns,
         );
         conversation.verify().await;
         self.record_event("imports");
-        if given == wanted {
+        if imported == expected {
             Ok(())
         } else {
             Err(format!(
-                "{given} messages were imported from a file of {wanted}"
+                "{imported} messages were imported from a file of {expected}"
             ))
         }
     }

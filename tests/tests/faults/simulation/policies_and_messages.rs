@@ -1,5 +1,5 @@
-//! The policies and messages of the simulation. The policies make a few small messages enough for a
-//! checkpoint.
+//! The policies and messages of the simulation. With each policy but number 3, a few small messages
+//! are enough for a checkpoint.
 
 use anneal_core::{
     policy::{PolicyOverrides, Profile, TokenThreshold},
@@ -47,7 +47,7 @@ pub(crate) fn policy(number: u8) -> PolicyOverrides {
     }
 }
 
-/// Number of message kinds.
+/// Number of message kinds (`body`).
 pub(crate) const BODIES: u8 = 8;
 /// The message kind of a tool call.
 pub(crate) const CALL: u8 = 3;
@@ -62,9 +62,10 @@ fn text(body: u8, number: usize) -> String {
     )
 }
 
-/// A message of this kind, different for each number: a text of one of three sizes from the user or
-/// the model, pictures with text, a tool call or a tool result. `unanswered` is the id of a call
-/// without a result, if there is one.
+/// A message of the kind `body`, different for each number: a text of one of three sizes from the
+/// user or the model (kinds 0 to 2), a tool call, a small or large tool result, reasoning with text
+/// and two tool calls, or pictures with text. `unanswered` is the id of a call without a result, if
+/// there is one.
 pub(crate) fn new_message(body: u8, number: usize, unanswered: Option<&str>) -> pb::NewMessage {
     let text_part = || {
         Part::Text(pb::TextPart {

@@ -1,5 +1,5 @@
-//! Contexts, checkpoints, usage, turns and jobs: numbers out of range, unknown enums, texts that
-//! are too long.
+//! Cases of contexts, checkpoints, usage, turns and jobs: numbers out of range, unknown enums,
+//! texts that are too long.
 
 use std::collections::HashMap;
 

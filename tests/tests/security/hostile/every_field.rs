@@ -95,7 +95,8 @@ fn hostile_values(kind: Type) -> Vec<FieldValue> {
     }
 }
 
-/// Values of another wire type, and a value that is cut off.
+/// Values of another wire type and a value that is cut off; for a string, also bytes that are not
+/// UTF-8. A repeated number accepts bytes, as its packed form.
 fn wrong_wire_types(field: &Field) -> Vec<FieldValue> {
     match field.kind() {
         Type::String => [
@@ -133,7 +134,8 @@ fn sampled<T>(all: impl IntoIterator<Item = T>, offset: usize) -> impl Iterator<
         .map(|(_, one)| one)
 }
 
-/// Sends a request. Returns the refusal if it is not documented or does not name this field.
+/// Sends a request. Returns the refusal if it is not documented, or if it is INVALID_ARGUMENT for
+/// another field.
 async fn send_and_check_refusal(
     app: &TestApp,
     request: &GrpcRequest,

@@ -11,7 +11,7 @@ pub(crate) struct HttpCase {
     path: String,
     headers: Vec<(&'static str, Vec<u8>)>,
     body: Vec<u8>,
-    /// HTTP status, reason and field. An answer without a refusal has a status only.
+    /// HTTP status, reason and field. Reason and field are empty if the answer has none.
     expected: (u16, &'static str, &'static str),
 }
 

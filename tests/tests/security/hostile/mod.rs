@@ -11,7 +11,8 @@
 //! - `pages`: cases of page sizes and page tokens.
 //! - `policies`: cases of a conversation's settings.
 //! - `sessions`: cases of scopes and defaults.
-//! - `stored_content`: odd content is stored, counted, rendered, summarized and exported unchanged.
+//! - `stored_content`: odd content is stored and exported unchanged, counted exactly, and rendered
+//!   and summarized as data.
 //! - `streams`: cases of streamed messages.
 //! - `tokenizer_worst_cases`: long texts that are slow to tokenize.
 //! - `wire`: cases of malformed frames, protobuf and headers.
@@ -33,5 +34,5 @@ mod wire;
 
 use case::{ask, ask_about};
 
-/// The binary `anneal`.
+/// The binary under test, `anneal-under-test`.
 const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");

@@ -9,7 +9,7 @@ use crate::hostile::{
     case::{Case, GrpcRequest, INVALID, answered, refused},
 };
 
-/// Requests for the four lists with this token, in the order of [`create_tokens`].
+/// Requests for the four lists with this token, in the order of [`NAMES`].
 fn lists(id: &str, token: &str) -> [GrpcRequest; 4] {
     [
         ask_about!(
@@ -37,7 +37,7 @@ fn lists(id: &str, token: &str) -> [GrpcRequest; 4] {
     ]
 }
 
-/// What the four lists hold, in the order of [`lists`].
+/// What the four lists hold.
 const NAMES: [&str; 4] = ["messages", "conversations", "jobs", "checkpoints"];
 
 /// Cases of page sizes.
@@ -71,7 +71,8 @@ pub(crate) fn sizes(id: &str) -> Vec<Case> {
     cases
 }
 
-/// Fills a conversation. Returns its id and the tokens after the first entry of the four lists.
+/// Fills a conversation. Returns its id and the tokens after the first entry of the four lists, in
+/// the order of [`NAMES`].
 async fn create_tokens(app: &TestApp) -> (String, [String; 4]) {
     let policy = pb::Policy {
         max_message_count: Some(6),

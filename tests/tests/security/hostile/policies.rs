@@ -12,7 +12,7 @@ fn create_with(policy: pb::Policy) -> GrpcRequest {
     ask!(CreateConversationRequest { policy: policy })
 }
 
-/// Invalid settings, and the largest valid ones.
+/// Invalid settings, and extreme valid ones.
 // tidy: allow(long-function): a table of cases
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
 pub(crate) fn policies() -> Vec<Case> {
@@ -206,7 +206,7 @@ pub(crate) fn policies() -> Vec<Case> {
             "cache_write_price",
         ),
         answered(
-            "the maximum of every setting",
+            "the largest numbers, and every message large",
             create_with(pb::Policy {
                 token_threshold: Some(i64::MAX as u64),
                 max_message_count: Some(u32::MAX),

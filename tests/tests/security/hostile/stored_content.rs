@@ -378,8 +378,8 @@ async fn odd_content_survives_export_and_import() {
     }
 }
 
-/// Asserts that the summarizer's instructions contain none of the [`texts`] that try to instruct a
-/// model, that the conversation is between a line `BEGIN` and a line `END`, and that every line
+/// Asserts that the summarizer's instructions contain no word of the [`texts`] that try to instruct
+/// a model, that the conversation is between a line `BEGIN` and a line `END`, and that every line
 /// between them is a JSON object.
 fn assert_framed(asked: &ModelRequest) {
     let messages = asked.body["messages"].as_array().expect("messages");

@@ -19,7 +19,7 @@ const COUNTED_WITHIN: Duration = Duration::from_mins(1);
 
 /// Units whose repetitions are slow to tokenize, by name.
 const RUNS: [(&str, &str); 14] = [
-    ("hyphens, the slowest there is", "-"),
+    ("hyphens, the slowest of these", "-"),
     ("equals signs", "="),
     ("one letter", "a"),
     ("blanks", " "),

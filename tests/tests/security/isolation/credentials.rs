@@ -253,7 +253,7 @@ async fn made_up_keys_do_not_block_a_known_key_when_lookups_hang() {
         flood.spawn(async move { while list(&unknown).await.is_err() {} });
     }
     // A cached key is looked up again after CACHE_TTL (10 s). While the database does not answer,
-    // it stays valid until CACHE_TTL + STALE_TTL (30 s). Both are in `server/src/auth/cache.rs`.
+    // it stays valid for STALE_TTL (20 s) more. Both are in `server/src/auth/cache.rs`.
     let (began, mut interval) = (
         Instant::now(),
         tokio::time::interval(Duration::from_millis(200)),
@@ -443,9 +443,10 @@ async fn a_token_is_accepted_only_if_every_claim_is_valid() {
         let refused = list(&by(&forged)).await.expect_err("is forged");
         assert_eq!(refused.code(), Code::Unauthenticated, "{forged}");
     }
-    let reader = ed.token(&claims(&json!({"scope": "anneal.append read"})));
+    // `read` without the prefix `anneal.` is no verb.
+    let appender = ed.token(&claims(&json!({"scope": "anneal.append read"})));
     assert_refused(
-        list(&by(&reader)).await,
+        list(&by(&appender)).await,
         Code::PermissionDenied,
         "VERB_MISSING",
         "",

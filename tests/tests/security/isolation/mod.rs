@@ -10,8 +10,8 @@
 //!   invalid, and no connection resumes a TLS session.
 //! - `tls`: certificates of servers and clients, and what a server beyond loopback must have.
 //! - `token_lifetimes`: tokens that are valid for more than a day are refused.
-//! - `verbs`: with `read` alone a caller changes nothing, with `append` alone it reads nothing; and
-//!   what the service learns about models.
+//! - `verbs`: with `read` alone a caller changes nothing, with `append` alone it receives no
+//!   content of others; and what the service learns about models.
 //!
 //! Tenants:
 //! - `database_connections`: blocked reads of one tenant leave database connections to others.
@@ -19,8 +19,10 @@
 //!   and equal names of two tenants are distinct.
 //! - `foreign_ids`: another tenant's value in any field is answered like one that does not exist.
 //! - `foreign_sessions`: every HTTP path answers another tenant's session like a missing one.
-//! - `row_security`: row-level security alone hides and protects rows of other tenants.
-//! - `tenant_shares`: a tenant gets at most half of the watches and of the large appends.
+//! - `row_security`: row-level security alone hides and protects rows of other tenants, and changes
+//!   no index scan.
+//! - `tenant_shares`: a tenant gets at most half of the watches and of the large appends. Without
+//!   authentication, all callers together get the whole.
 //! - `unfiltered`: row-level security protects rows even if every statement asks for the wrong
 //!   tenant.
 

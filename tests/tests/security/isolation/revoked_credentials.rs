@@ -301,6 +301,7 @@ async fn turns_and_their_readers_end_when_the_key_that_began_them_is_revoked() {
     let (going_on, id) = begin(&valid_authorization).await;
     let joined = join(&valid_authorization, &cancelled_id).await;
     let cut_off = join(&revoked_authorization, &id).await;
+    // The calls of the turn over gRPC and of the two turns over HTTP. Two of them are revoked.
     model.wait_for_calls(3).await;
     assert!(
         OwnerConnection::connect(&StoreSettings::at(&app.url))

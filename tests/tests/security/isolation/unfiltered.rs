@@ -13,10 +13,10 @@ use crate::isolation::{
     row_security::{WITHOUT_ROW_SECURITY, tables},
 };
 
-/// Part of every text of the other tenant.
+/// Part of the title and of every user message of the other tenant's conversation.
 const SECRET: &[u8] = b"secret";
 
-/// Every row of a tenant, by table.
+/// Every row of a tenant in tables with row-level security, by table.
 pub(crate) async fn rows_of(app: &TestApp, tenant: Uuid) -> BTreeMap<String, Vec<String>> {
     let mut db = app.db().await;
     let mut rows = BTreeMap::new();

@@ -1,7 +1,7 @@
 //! A credential gives no more than its verbs: a caller with `read` alone (a reader) changes
-//! nothing, and a caller with `append` alone (an appender) reads nothing. Two more tests are about
-//! what the service learns about models (table `ai_model`): it corrects a wrong window, and it
-//! stores a limited number of models.
+//! nothing, and a caller with `append` alone (an appender) receives no content of others. Two more
+//! tests are about what the service learns about models (table `ai_model`): it corrects a wrong
+//! window, and it stores a limited number of models.
 
 use std::collections::HashMap;
 
@@ -126,7 +126,7 @@ async fn a_reader_cannot_queue_a_compaction() {
     assert_lacks(
         reader
             .build_context(pb::BuildContextRequest {
-                pressure: 2,
+                pressure: Pressure::Compact.into(),
                 ..missing
             })
             .await,
@@ -488,6 +488,7 @@ async fn a_turn_needs_append_and_read() {
     };
     assert_lacks(turn(APPEND).await, "read");
     assert_lacks(turn(READ).await, "append");
+    // With both verbs the turn is refused only because no model is configured.
     for (verbs, status) in [(APPEND, 403), (READ, 403), (BOTH, 422)] {
         let key = app.key("anna", verbs).await.text;
         let asked =

@@ -17,7 +17,7 @@ use crate::limits::attacked_server::{AttackedServer, flood_duration, hold};
 const CHAT: &str = "/api/agents/a/chat";
 /// Time limit to begin all turns or readers of an attack.
 const OPENED_WITHIN: Duration = Duration::from_secs(40);
-/// Bytes of one chunk of a long answer.
+/// Bytes of one long piece of an answer.
 const PIECE: usize = 64 * 1024;
 /// A word of an answer that must not be logged.
 const SECRET: &str = "quicksilver";
@@ -120,6 +120,7 @@ async fn forged_resume_positions_do_not_delay_other_tenants() {
             .as_str()
             .map_or(0, str::len);
     }
+    // The id claims that a billion bytes of text with the hash 1 were delivered.
     let id = forged(&id, |fields| fields[5]["text"] = json!([1_000_000_000, 1]));
     let request_text = request(&server, Some(&id));
     let attack = async {

@@ -114,7 +114,7 @@ async fn readers_of_one_running_turn_leave_connections_to_others() {
     println!("{refused} readers were refused");
     assert!(
         refused >= 5_000.0,
-        "a tenant may have 500 concurrent readers, but only {refused} were refused"
+        "a tenant may have 500 concurrent readers, but only {refused} of 10,000 were refused"
     );
     drop(events);
     let back = server

@@ -58,7 +58,8 @@ async fn call_with_made_up_keys(channel: Channel, refusals: &Refusals) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn made_up_keys_from_one_address_cause_few_database_lookups() {
     let server = AttackedServer::start(&[]).await;
-    // A known key is looked up again however many made-up keys come from its address.
+    // The neighbor's and the operator's keys are looked up before the count begins. During the
+    // attack they may be looked up again, however many made-up keys come from their address.
     let mut anna = ConversationServiceClient::new(server.channel(&server.anna));
     anna.list_conversations(pb::ListConversationsRequest::default())
         .await

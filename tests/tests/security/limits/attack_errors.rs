@@ -14,7 +14,7 @@ use crate::limits::attacked_server::AttackedServer;
 const ATTACK_DURATION: Duration = Duration::from_secs(3);
 /// Bytes of a hostile name: the request stays below the limit of 4 MiB.
 const NAME_BYTES: usize = 4_000_000;
-/// Concurrent requests: more than the machine has cores.
+/// Concurrent requests.
 const AT_ONCE: usize = 4;
 
 /// Sends the same request again and again, until the future is dropped.

@@ -21,14 +21,15 @@ use crate::limits::attacked_server::AttackedServer;
 /// Duration of each attack.
 const ATTACK_DURATION: Duration = Duration::from_secs(4);
 /// Limit on the 99th percentile of the neighbor's turns.
-const P99: Duration = Duration::from_secs(1);
+const MAX_P99: Duration = Duration::from_secs(1);
 /// Interval between the neighbor's turns.
 const PACE: Duration = Duration::from_millis(100);
 /// Text of the attacker's messages, by which the scripted provider recognizes them.
 const EVE: &str = "This is Eve.";
 
-/// Starts a model with eight concurrent calls, which answers the attacker with this script and
-/// others with "Yes.". Returns the model, and the text of a settings file for it.
+/// Starts a model with eight concurrent calls, of which a tenant gets half. It answers the attacker
+/// with this script and others with "Yes.". Returns the model, and the text of a settings file for
+/// it.
 async fn model_answering_eve(
     eve: impl Fn() -> Script + Send + Sync + 'static,
 ) -> (ScriptedModel, String) {
@@ -111,7 +112,7 @@ impl Turns {
         }
     }
 
-    /// Asserts that every turn was answered and that the 99th percentile is within [`P99`].
+    /// Asserts that every turn was answered and that the 99th percentile is within [`MAX_P99`].
     fn assert_answered(mut self, what: &str) {
         self.answered.sort_unstable();
         let p99 = self
@@ -125,7 +126,7 @@ impl Turns {
         );
         assert_eq!(refused, 0, "{what}: {:?}", self.refused);
         assert!(
-            answered >= 10 && p99.is_some_and(|p99| p99 <= P99),
+            answered >= 10 && p99.is_some_and(|p99| p99 <= MAX_P99),
             "{what}: {answered} answered, p99 {p99:?}"
         );
     }
@@ -262,6 +263,6 @@ async fn cancelled_turns_are_charged_to_the_tenants_budget() {
     );
     assert!(
         attacker_calls <= 20,
-        "{attacker_calls} calls of about 2,000 tokens out of 20,000"
+        "{attacker_calls} calls of about 2,000 tokens: more than twice what 20,000 tokens pay for"
     );
 }

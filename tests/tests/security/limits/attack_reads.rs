@@ -1,5 +1,5 @@
-//! One tenant reads as much as it can: ranges of a large message, long contexts, large pages, and
-//! calls that it cancels at once.
+//! One tenant reads as much as it can: ranges of a large message, sessions, long contexts and large
+//! pages. Some of its calls it cancels or leaves unread. It also appends large messages.
 
 use std::{
     collections::BTreeMap,
@@ -35,7 +35,7 @@ use crate::limits::{
 const MIB: usize = 1024 * 1024;
 /// Bytes of a large message. AppendLargeMessage accepts up to 64 MiB.
 const LARGE: usize = 63 * MIB;
-/// Duration of each attack, without the calls that are still running at its end.
+/// Duration of an attack. Some attacks last a multiple of it.
 const ATTACK_DURATION: Duration = Duration::from_secs(6);
 
 /// Creates a conversation of the attacker whose messages have texts of these sizes in bytes. The
@@ -228,6 +228,7 @@ async fn stalled_session_readers_do_not_delay_other_tenants() {
             let mut taken = 0;
             while let Ok(Some(chunk)) = answer.chunk().await {
                 taken += chunk.len();
+                // Nearly all of the session's 40 MiB.
                 if taken > 38 * MIB {
                     stopped.fetch_add(1, Ordering::Relaxed);
                     first_stopped.notify_one();
@@ -304,6 +305,8 @@ async fn an_unread_large_answer_gives_its_memory_to_other_readers() {
         message_id: 1,
         range: None,
     };
+    // A read waits five seconds for the memory before it is refused, so six refusals are half a
+    // minute.
     let begun = std::time::Instant::now();
     let mut refused = 0;
     while let Err(status) = reader.get_message(ask.clone()).await {

@@ -32,8 +32,8 @@ fn repeated_empty(number: u8) -> Vec<u8> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn millions_of_empty_fields_do_not_delay_other_tenants() {
     let server = AttackedServer::start(&[]).await;
-    // Field numbers: NewMessage has parts (2) and metadata (3). ToolResultPart is 3 in Part and has
-    // media (4).
+    // Field numbers: AppendMessagesRequest has messages (3). NewMessage has parts (2) and metadata
+    // (3). ToolResultPart is 3 in Part and has media (4). The cases name the other fields.
     let requests = [
         (
             "messages",

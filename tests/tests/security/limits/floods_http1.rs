@@ -97,7 +97,7 @@ async fn tiny_chunks_and_pipelined_requests_do_not_delay_other_tenants() {
 }
 
 #[tokio::test]
-async fn a_request_of_ambiguous_length_is_refused_or_is_one_request() {
+async fn a_request_of_ambiguous_length_is_refused_or_read_by_its_chunks() {
     let server = AttackedServer::start(&[]).await;
     let hidden = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
     for (what, more) in [
@@ -151,7 +151,8 @@ async fn a_request_of_ambiguous_length_is_refused_or_is_one_request() {
         assert!(answer.starts_with("HTTP/1.1 400"), "{what}: {answer}");
         assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{what}: {answer}");
     }
-    // With both headers, the server follows the chunks and ignores the length (RFC 9112).
+    // With both headers, the server follows the chunks and ignores the length (RFC 9112). The
+    // length is that of `hidden` and of the last chunk, which has five bytes.
     let both = format!(
         "Content-Length: {}\r\nTransfer-Encoding: chunked\r\n",
         hidden.len() + 5

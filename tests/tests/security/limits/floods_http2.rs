@@ -30,7 +30,7 @@ const ENHANCE_YOUR_CALM: u32 = 11;
 const EMPTY: [u8; 5] = [0; 5];
 
 /// Sends `bytes(round)` for each round and reads all frames until the server closes the connection.
-/// Returns the code of its GOAWAY.
+/// Returns the code of its GOAWAY. None: no GOAWAY was read.
 async fn flood(
     server: &AttackedServer,
     rounds: u32,
@@ -147,8 +147,8 @@ async fn rapid_resets_close_the_connection() {
         frames.collect()
     })
     .await;
-    // CVE-2025-8671: the server resets each stream, because of an error that costs the client four
-    // bytes.
+    // CVE-2025-8671: the server resets each stream, because of an error that costs the client one
+    // small frame: the window of the stream overflows.
     let most = 0x7fff_ffff_u32.to_be_bytes();
     flood_until_close(
         &server,
@@ -169,7 +169,7 @@ async fn rapid_resets_close_the_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn floods_of_empty_frames_do_not_delay_other_tenants() {
+async fn floods_of_small_frames_do_not_delay_other_tenants() {
     let server = AttackedServer::start(&[]).await;
     let pings = |_| frame(kind::PING, 0, 0, &[7; 8]).repeat(64);
     let settings = |_| frame(kind::SETTINGS, 0, 0, &[]).repeat(64);
@@ -211,7 +211,7 @@ async fn endless_and_oversized_heads_take_little_memory() {
         },
     )
     .await;
-    // A header of 4,000 bytes in the server's HPACK table (entry 62, the newest), referenced 12,000
+    // A header of 3,900 bytes in the server's HPACK table (entry 62, the newest), referenced 12,000
     // times by one byte each: 47 MB when expanded.
     let indexed = [&[0x40][..], &literal("x-bomb", &"x".repeat(3_900))[1..]].concat();
     let bomb = [request_head(LIST, &[]), indexed, vec![0xbe; 12_000]].concat();

@@ -28,9 +28,9 @@ pub(crate) enum Dimension {
     Parts,
     /// Nesting of lists in the input of a tool call and in its result.
     Depth,
-    /// Imported checkpoints, one for each message.
+    /// Imported checkpoints, one for each message but the last.
     Checkpoints,
-    /// Separators, one after each message.
+    /// Separators, one after each message but the last.
     Separators,
     /// Recorded versions of the prefix of its contexts, each with another system prompt.
     Prefixes,

@@ -14,7 +14,7 @@ use crate::limits::{
     grown_conversations::{Dimension, Grower},
 };
 
-/// RPCs that change the conversation. They come last, in this order.
+/// RPCs after which the conversation may cost more or be gone. They come last, in this order.
 const CHANGING: [&str; 6] = [
     "UpdateConversation",
     "Compact",
@@ -129,7 +129,7 @@ impl Caller<'_> {
         let _ = call_to_the_end(self.channel.clone(), path, vec![request.to_vec()]).await;
     }
 
-    /// Watches from the first message until all past events have arrived.
+    /// Watches from the first message until all past events have arrived. `Started` follows them.
     async fn watch(&self, id: &str) {
         let ask = pb::WatchConversationRequest {
             conversation_id: id.to_owned(),

@@ -19,7 +19,7 @@ const BYTES: [usize; 2] = [380_000, 3_800_000];
 const UNKNOWN: u32 = 1_000;
 
 /// A request in which this field has this number of bytes: in one value, or in many small values if
-/// the field is repeated. None: the field is a number or a single message.
+/// the field is repeated. None: the field is neither a text, nor bytes, nor a repeated message.
 fn filled(large_field: &Field, bytes: usize, id: &str) -> Option<Vec<u8>> {
     // The server splits names at underscores.
     let text = |bytes: usize| FieldValue::Bytes(b"a_".repeat(bytes / 2));

@@ -17,11 +17,13 @@
 //! - `attack_errors`: refused requests with names of four megabytes.
 //! - `attack_health`: health checks and watches without a credential.
 //! - `attack_models`: turns that fail, hang or are cancelled.
-//! - `attack_reads`: large messages, contexts and pages, read as fast as possible.
+//! - `attack_reads`: large messages, contexts and pages, read as fast as possible, and large
+//!   appends.
 //! - `attack_requests`: requests that are small on the wire and large in memory.
 //! - `floods_http1`, `floods_http2`: floods and malformed requests of either protocol.
 //!
-//! Costs that must grow at most linearly with the input:
+//! Costs that must grow about linearly with the input (ten times the input, at most fifteen times
+//! the cost):
 //! - `linear_conversations`: conversations of ten times the size.
 //! - `linear_requests`: gRPC requests of ten times the size.
 //! - `linear_routes`: HTTP requests of ten times the size.

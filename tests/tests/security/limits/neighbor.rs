@@ -23,7 +23,7 @@ const PACE: Duration = Duration::from_millis(200);
 /// Interval between probes.
 const PROBE_EVERY: Duration = Duration::from_millis(100);
 /// Limit on the 99th percentile of calls and of probes.
-const P99: Duration = Duration::from_secs(1);
+const MAX_P99: Duration = Duration::from_secs(1);
 
 /// Latencies of the neighbor's calls and of the probes. All calls and probes were answered.
 #[derive(Debug, Default)]
@@ -156,13 +156,13 @@ impl LatencyRecorder {
 }
 
 impl Latencies {
-    /// A sentence with the 99th percentiles of calls and probes.
+    /// A sentence with the 99th percentiles of calls and probes, and the slowest call.
     pub(crate) fn to_words(&self) -> String {
         let (calls, probes) = (self.calls.len(), self.probes.len());
         let slowest = self.calls.iter().max_by_key(|latency| latency.took);
         let slowest = slowest.map(|latency| {
             format!(
-                "slowest {} {:?} after the start",
+                "the slowest was {}, {:?} after the start",
                 latency.asked, latency.after
             )
         });
@@ -174,10 +174,10 @@ impl Latencies {
         )
     }
 
-    /// Asserts that the 99th percentiles of calls and probes are within [`P99`].
+    /// Asserts that the 99th percentiles of calls and probes are within [`MAX_P99`].
     pub(crate) fn assert_undisturbed(&self, what: &str) {
         assert!(
-            p99(&self.calls) <= P99 && p99(&self.probes) <= P99,
+            p99(&self.calls) <= MAX_P99 && p99(&self.probes) <= MAX_P99,
             "{what}: {}",
             self.to_words()
         );

@@ -209,7 +209,7 @@ async fn sent_and_received_bytes_delay_the_tenants_next_call() {
 }
 
 #[tokio::test]
-async fn calls_without_authentication_are_not_rate_limited() {
+async fn a_server_without_authentication_does_not_limit_rates() {
     let settings = "[limits]\ncalls_per_second = 1\ncalls_burst = 1\n";
     let (app, folder) = (TestApp::start().await, anneal_testkit::Folder::new());
     folder.file("anneal.toml", settings);

@@ -189,7 +189,8 @@ async fn unread_answers_take_at_most_half_of_waiting_bytes() {
         ..Default::default()
     };
     let ask = |conversation_id| pb::GetConversationRequest { conversation_id }.encode_to_vec();
-    // All 20 answers have sent their heads. At least ten are then refused and end with trailers,
+    // All 20 answers have sent their heads. Half of `waiting_bytes` holds ten answers of 200,000
+    // bytes. At least ten are then refused and end with trailers,
     // which are headers too and need no window.
     leave_answers_unread(
         limits,
@@ -220,7 +221,8 @@ async fn unread_content_takes_at_most_half_of_content_bytes() {
 }
 
 /// Makes 20 calls whose answers exceed a tenant's share of these limits, and reads only this number
-/// of HEADERS frames. Meanwhile another tenant must be answered.
+/// of HEADERS frames. Meanwhile another tenant must be answered. After the reader has disconnected,
+/// its tenant must be answered again.
 async fn leave_answers_unread(
     limits: LimitSettings,
     path: &str,

@@ -123,7 +123,7 @@ async fn a_tenant_above_its_quota_of_messages_is_refused_and_others_are_not() {
 }
 
 #[tokio::test]
-async fn other_servers_learn_from_workers_what_a_tenant_has_stored_and_deleted() {
+async fn other_servers_learn_what_a_tenant_has_stored_and_deleted() {
     let app = TestApp::with_keys_and_limits(LimitSettings {
         tenant_content_bytes: 10_000,
         ..Default::default()

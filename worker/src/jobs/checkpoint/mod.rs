@@ -24,7 +24,8 @@ use crate::{
     worker::Worker,
 };
 
-/// A checkpoint job takes minutes, so one tenant gets at most half of a claim.
+/// A checkpoint job may take minutes, so one tenant gets at most half of a claim, but at least one
+/// job.
 pub(super) const SPEC: JobSpec = JobSpec {
     batch: |settings| settings.summary_concurrency,
     concurrency: |settings| settings.summary_concurrency,

@@ -17,7 +17,8 @@ use crate::{
     worker::Worker,
 };
 
-/// A job that summarizes messages takes minutes, so one tenant gets at most half of a claim.
+/// A job that summarizes messages may take minutes, so one tenant gets at most half of a claim, but
+/// at least one job.
 pub(super) const SPEC: JobSpec = JobSpec {
     batch: |settings| settings.summary_concurrency,
     concurrency: |settings| settings.summary_concurrency,
@@ -46,8 +47,7 @@ pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationTo
             }),
             Err(error) => {
                 warn!(conversation = %job.conversation, message_id = id.0, "no summary of message {id}: {error}");
-                // If so, the model would not answer for the next message either, or must not be
-                // asked.
+                // Whether the model would fail for the next message as well, or must not be called.
                 let is_last_call = error.rules_out_other_calls();
                 failed = Some(error);
                 if is_last_call {

@@ -97,12 +97,12 @@ pub(super) async fn huge_json(attack: &RunningAttack) {
     let shape = Bytes::from(attack.choose(&shapes));
     attack
         .repeat(4, async |_| {
-            let (path, old) = (
+            let (path, session) = (
                 format!("/api/agents/{AGENT}/chat"),
                 session_path(&attack.context.stored.tiny),
             );
             let (method, path) =
-                attack.choose(&[("POST", path.clone()), ("PATCH", old), ("DELETE", path)]);
+                attack.choose(&[("POST", path.clone()), ("PATCH", session), ("DELETE", path)]);
             let request = attack
                 .request(&web, method, &path)
                 .header("content-type", "application/json");

@@ -58,7 +58,7 @@ pub struct NeighborReport {
     pub slow: Tally,
     /// Latencies of the neighbor's calls and jobs, and of the probes.
     pub latencies: Latencies,
-    /// Warnings in the logs of the processes.
+    /// Warnings and errors in the logs of the processes, by message.
     pub warnings: Tally,
     /// Peak memory of each server, in MiB.
     pub memory: Vec<u64>,
@@ -99,7 +99,7 @@ impl NeighborCampaign {
     }
 
     /// Runs the campaign until the first finding, or to its end. Returns the finding and its time
-    /// since the attack began.
+    /// since the attack began, or the report if nothing was found.
     pub async fn first_finding(&self) -> Result<(Finding, Duration), Box<NeighborReport>> {
         let mut running = RunningCampaign::start(self).await;
         let (findings, began) = (Arc::clone(&running.state.findings), Instant::now());
@@ -119,7 +119,8 @@ impl NeighborCampaign {
 struct RunningCampaign {
     installation: Installation,
     state: Arc<NeighborState>,
-    /// The tasks of the neighbor and of the probes.
+    /// The tasks of the neighbor, of the probes, and of the periodic check of latencies and pending
+    /// messages.
     working: JoinSet<()>,
     tallies: Arc<Tallies>,
     /// Resolves when the attacker has performed its plan.
@@ -144,12 +145,11 @@ impl RunningCampaign {
         let stored = StoredConversations::store(&installation.url, installation.eve_tenant).await;
         let servers = installation.addresses.clone();
         let tallies = Arc::<Tallies>::default();
-        let shared = (Arc::clone(&findings), Arc::clone(&tallies));
         let state = Arc::new(NeighborState::new(
             servers.clone(),
             installation.anna.clone(),
-            shared.0,
-            shared.1,
+            Arc::clone(&findings),
+            Arc::clone(&tallies),
         ));
         let mut working = JoinSet::new();
         for number in 0..CLIENTS {
@@ -205,7 +205,7 @@ impl RunningCampaign {
     async fn finish(mut self) -> NeighborReport {
         self.state.over.cancel();
         while let Some(ended) = self.working.join_next().await {
-            ended.expect("the neighbor's clients do not panic");
+            ended.expect("the tasks do not panic");
         }
         let began = Instant::now();
         wait_for_counts_and_compare(&self.state).await;

@@ -1,6 +1,6 @@
 //! The attacked installation: two servers with API keys, a worker, a PostgreSQL and a scripted
-//! model. Except for API keys and the model, servers and worker have the default settings, unless
-//! the campaign removes a limit.
+//! model. Servers and worker have the default settings, except for addresses, API keys, the model,
+//! `drain_delay_ms`, `poll_ms`, and limits that the campaign removes.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -53,7 +53,8 @@ pub(super) struct Installation {
 }
 
 impl Installation {
-    /// Starts servers of this binary with these further settings, and with this sabotage if any.
+    /// Starts everything. Servers and worker are processes of this binary; the servers get these
+    /// further settings. The sabotage, if any, changes the database.
     pub(super) async fn start(
         binary: &'static str,
         settings: &[&str],
@@ -176,7 +177,7 @@ impl Installation {
         tally
     }
 
-    /// The peak memory of each server so far, in MiB.
+    /// The peak memory of each server so far, in MiB; 0 for a server that has exited.
     pub(super) fn memory(&self) -> Vec<u64> {
         self.servers
             .iter()

@@ -7,7 +7,7 @@ use prost::Message as _;
 use super::running_attack::RunningAttack;
 use crate::{direct_scope, pb, prose, text, user};
 
-/// A text of this many bytes that is costly to count or to summarize.
+/// A text of at most this many bytes, and nearly as many, that is costly to count or to summarize.
 pub(super) fn hostile_text(attack: &RunningAttack, bytes: usize) -> String {
     let piece = match attack.number(0..7) {
         0 => "x".to_owned(),

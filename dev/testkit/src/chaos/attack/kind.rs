@@ -35,10 +35,10 @@ macro_rules! attacks {
 }
 
 attacks! {
-    /// Field names of 4 MB, in JSON and protobuf, that an error message may repeat or rewrite.
+    /// Field names of 1 to 4 MB, in JSON and protobuf, that an error message may repeat or rewrite.
     HugeNames, "huge names", bodies::huge_names;
-    /// JSON bodies of 4 MB on the routes of turns and sessions: nested, of numbers, of unknown
-    /// fields, invalid.
+    /// JSON bodies of up to 4 MB on the routes of turns and sessions: deeply nested, with many
+    /// numbers, unknown fields or escapes, or invalid.
     HugeJson, "huge JSON", bodies::huge_json;
     /// Requests of 4 MB with two million empty elements.
     EmptyElements, "empty elements", bodies::empty_elements;
@@ -46,19 +46,19 @@ attacks! {
     Nonsense, "nonsense", bodies::nonsense;
     /// System prompts of 256 KiB, which the server counts exactly.
     LargePrompts, "large prompts", bodies::large_prompts;
-    /// ClassifyError with provider answers of 1 MiB.
+    /// ClassifyError with provider answers of about 1 MiB.
     Classifications, "classifications", bodies::classifications;
-    /// Single bytes of a message of 63 MiB.
+    /// Short ranges of a message of 63 MiB, most of them of one byte.
     ByteRanges, "byte ranges", reads::byte_ranges;
-    /// Contexts of 200,000 messages of one letter, in every format, with budgets and pressure.
+    /// Contexts of 50,000 or 200,000 tiny messages, in every format, with budgets and pressure.
     TinyContexts, "contexts of tiny messages", reads::tiny_contexts;
-    /// Contexts at the read limit of 128 MiB.
+    /// Contexts of 63 MiB, and contexts at the read limit of 128 MiB.
     LargeContexts, "large contexts", reads::large_contexts;
     /// Reads that are cancelled right after they have begun.
     CancelledReads, "cancelled reads", reads::cancelled_reads;
-    /// Pages and whole documents of large messages.
+    /// Pages of large messages, and whole sessions over HTTP.
     LargePages, "large pages", reads::large_pages;
-    /// Verifications of large conversations.
+    /// Verifications of conversations with many messages or with large ones.
     Verifications, "verifications", reads::verifications;
     /// Forged page tokens, positions and etags.
     ForgedTokens, "forged tokens", reads::forged_tokens;
@@ -66,13 +66,15 @@ attacks! {
     HalfRequests, "half requests", connections::half_requests;
     /// Answers that are never read, over HTTP/1.1 and HTTP/2.
     UnreadAnswers, "unread answers", connections::unread_answers;
-    /// Thousands of connections that send nothing, or half a request head.
+    /// Thousands of connections that send nothing, or only the beginning of a request or a
+    /// handshake.
     IdleConnections, "idle connections", connections::idle_connections;
     /// Connections that are opened and closed as fast as possible.
     ShortConnections, "short connections", connections::short_connections;
     /// Thousands of health watches without a credential.
     HealthWatches, "health watches", connections::health_watches;
-    /// Hundreds of watches of conversations, from the first message on.
+    /// Hundreds of watches of conversations, from the first message, from the end, or from a
+    /// message that does not exist.
     Watches, "watches", connections::watches;
     /// Hundreds of event streams over HTTP.
     EventStreams, "event streams", connections::event_streams;
@@ -108,7 +110,7 @@ attacks! {
     ManyConversations, "many conversations", jobs::many_conversations;
     /// Separators, inserted and deleted.
     Separators, "separators", jobs::separators;
-    /// Imported checkpoints of 1 MiB, and compactions whose callers wait for the result.
+    /// Imported checkpoints of about 1 MiB, and compactions whose callers wait for the result.
     Checkpoints, "checkpoints", jobs::checkpoints;
     /// Sessions of one scope, resolved and rotated as fast as possible.
     Sessions, "sessions", jobs::sessions;

@@ -9,14 +9,15 @@ use std::{
 
 use super::super::findings::{Findings, lock};
 
-/// The highest allowed 99th percentile of calls, and of probes, in a window.
-pub(super) const P99: Duration = Duration::from_secs(1);
-/// The window over which a percentile is computed.
+/// The highest allowed 99th percentile of calls, and of probes, in a window. A single call that
+/// takes longer is counted as slow.
+pub(super) const LATENCY_LIMIT: Duration = Duration::from_secs(1);
+/// The shortest window over which a percentile is computed. Only the last one may be shorter.
 pub(super) const WINDOW: Duration = Duration::from_secs(30);
 /// A window with fewer calls, or fewer probes, is not checked.
 const MIN_MEASUREMENTS: usize = 50;
 
-/// The kind of call that a latency belongs to.
+/// What a latency was measured of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     /// A call of the neighbor.
@@ -66,8 +67,8 @@ impl Latencies {
         });
     }
 
-    /// Checks that the 99th percentile of calls and probes since `from` is at most a second.
-    /// Returns the start of the next window.
+    /// Checks that the 99th percentile of calls and probes since `from` is at most
+    /// [`LATENCY_LIMIT`]. Returns the start of the next window.
     pub(super) fn check_window(&self, from: Duration, findings: &Findings) -> Duration {
         let to = self.began.elapsed();
         for kind in [Kind::Call, Kind::Probe] {
@@ -82,7 +83,7 @@ impl Latencies {
             else {
                 continue;
             };
-            findings.demand(p99 <= P99, "latency", || {
+            findings.demand(p99 <= LATENCY_LIMIT, "latency", || {
                 let (slowest, what) = took.last().copied().unwrap_or_default();
                 format!(
                     "{} operations of kind {kind:?} from {:.0} s to {:.0} s: p99 {p99:.1?}, slowest {what} {slowest:.1?}",

@@ -26,7 +26,8 @@ use crate::{AuthorizedChannel, HttpClient, assistant, pb, prose, user};
 const PACE: Duration = Duration::from_millis(200);
 /// Rounds after which the client deletes its conversation and creates another.
 const ROUNDS: usize = 8;
-/// Approximate size of every fifth question, in bytes.
+/// Approximate size of every fifth appended question, in bytes. A sentence of `prose` has a little
+/// less than 100.
 const LONG_BYTES: usize = 20_000;
 /// The neighbor's agent.
 const AGENT: &str = "panel";
@@ -302,8 +303,8 @@ impl Neighbor {
             .call("BuildContext", contexts.build_context(with_deadline(ask)))
             .await
         {
-            // The budget can leave out the messages between user messages, which are then joined
-            // into one text.
+            // The newest message is an answer; the one before it is its question. The budget can
+            // leave out the messages between user messages, which are then joined into one text.
             let question = conversation
                 .recorded
                 .find_message(newest - 1)

@@ -18,7 +18,7 @@ use tonic::{Request, Response, Status, transport::Channel};
 use super::{
     super::findings::{Findings, Tally, lock},
     installation::Addresses,
-    latencies::{Kind, Latencies, P99, WINDOW},
+    latencies::{Kind, LATENCY_LIMIT, Latencies, WINDOW},
     tallies::Tallies,
     watched_conversation::WatchedConversation,
 };
@@ -40,10 +40,12 @@ pub(super) struct NeighborState {
     /// The neighbor's `authorization`.
     pub(super) authorization: String,
     pub(super) findings: Arc<Findings>,
+    /// Counts of what the neighbor and the probes did.
     pub(super) tally: Tally,
     pub(super) latencies: Latencies,
-    /// Counts of what the attacker does at the same time.
-    pub(super) tallies: Arc<Tallies>,
+    /// Counts of the attacker's actions, and of the neighbor's slow calls by the attacks that were
+    /// running.
+    pub(super) attack_tallies: Arc<Tallies>,
     /// Conversations in use.
     conversations: Mutex<Vec<Arc<WatchedConversation>>>,
     /// Cancelled when the clients must stop.
@@ -55,7 +57,7 @@ impl NeighborState {
         servers: Vec<Addresses>,
         authorization: String,
         findings: Arc<Findings>,
-        tallies: Arc<Tallies>,
+        attack_tallies: Arc<Tallies>,
     ) -> Self {
         let (tally, latencies, conversations) =
             (Tally::default(), Latencies::default(), Mutex::default());
@@ -65,7 +67,7 @@ impl NeighborState {
             findings,
             tally,
             latencies,
-            tallies,
+            attack_tallies,
             conversations,
             over: CancellationToken::new(),
         }
@@ -154,8 +156,8 @@ impl NeighborState {
             .await
             .unwrap_or_else(|_| Err("no answer".to_owned()));
         self.latencies.add(Kind::Call, what, began);
-        if began.elapsed() > P99 {
-            self.tallies.count_slow_call();
+        if began.elapsed() > LATENCY_LIMIT {
+            self.attack_tallies.count_slow_call();
         }
         self.tally.increment("calls of the neighbor");
         match answer {

@@ -20,8 +20,8 @@ use crate::{
     status_details,
 };
 
-/// The pause between two calls of an attack. The attacker shares the CPU with the servers and must
-/// not starve them.
+/// The pause between two actions of an attack, most of which are one call. The attacker shares the
+/// CPU with the servers and must not starve them.
 const PACE: Duration = Duration::from_millis(1);
 
 /// The data that all attacks share.
@@ -200,7 +200,7 @@ impl RunningAttack {
     }
 
     /// Sends a request over HTTP and reads its answer. None if it was refused or the connection
-    /// broke.
+    /// broke. HTTP 500 is a finding.
     pub(super) async fn send(&self, request: RequestBuilder) -> Option<Vec<u8>> {
         self.count_call();
         let Ok(response) = request.send().await else {

@@ -105,7 +105,7 @@ impl StoredConversations {
     }
 }
 
-/// Inserts a conversation with these messages, all of them counted. Returns its id.
+/// Inserts a conversation with these messages, each counted as one token. Returns its id.
 async fn store(db: &mut PgConnection, tenant: Uuid, messages: &Messages) -> String {
     let (
         id,
