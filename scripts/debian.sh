@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes sure that a Debian package is installed: scripts/debian.sh PACKAGE. Prints nothing if it is
-# installed. Installs it on Debian and Ubuntu. On other systems prints what to do, and exits with 1
-# if the package is required.
+# installed. Installs it on Debian and Ubuntu. On other systems says that it is missing, and exits
+# with 1 if it is required.
 set -eu
 
 die() { echo "debian.sh: $*" >&2; exit 1; }
@@ -13,17 +13,17 @@ case "$package" in
     # Counts instructions for `make nightly`. macOS has no valgrind; nothing is counted there.
     valgrind)
         is_there() { command -v valgrind >/dev/null || [ "$(uname -s)" = Darwin ]; }
-        otherwise() { die "valgrind is missing. Install your system's package"; }
+        report_missing() { die "valgrind is missing. Install your system's package"; }
         ;;
     # Two tests run behind PgBouncer.
     pgbouncer)
         is_there() { command -v pgbouncer >/dev/null; }
-        otherwise() { echo "debian.sh: there is no pgbouncer; its tests will be skipped" >&2; }
+        report_missing() { echo "debian.sh: there is no pgbouncer; its tests will be skipped" >&2; }
         ;;
     # Tests use its library to set the clock of a process.
     faketime)
         is_there() { exists /usr/lib/*/faketime/libfaketimeMT.so.1 /usr/lib/faketime/libfaketimeMT.so.1 /usr/lib64/faketime/libfaketimeMT.so.1; }
-        otherwise() { echo "debian.sh: there is no libfaketime; its tests will be skipped" >&2; }
+        report_missing() { echo "debian.sh: there is no libfaketime; its tests will be skipped" >&2; }
         ;;
     *) die "usage: scripts/debian.sh valgrind|pgbouncer|faketime" ;;
 esac
@@ -35,4 +35,4 @@ if command -v apt-get >/dev/null && { [ "$(id -u)" -eq 0 ] || command -v sudo >/
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" >&2
     exit 0
 fi
-otherwise
+report_missing

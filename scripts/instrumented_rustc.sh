@@ -2,7 +2,7 @@
 # rustc with instrumentation for libFuzzer, for the crates of this workspace only
 # (RUSTC_WORKSPACE_WRAPPER). The compiled program counts every executed edge between basic blocks
 # and reports the operands of comparisons. The flags are those of cargo-fuzz. Build scripts are not
-# instrumented, because they run at build time.
+# instrumented, because they run at build time. Calls with -vV or --print compile nothing.
 set -eu
 
 for argument in "$@"; do

@@ -17,7 +17,7 @@ what=${1:-}
 [ "$what" = append ] || [ "$what" = context ] || die "usage: scripts/profile.sh append|context"
 scripts/postgres.sh
 scripts/debian.sh valgrind
-clients=$(scripts/python_client.sh .tools/python)
+python_dir=$(scripts/python_client.sh .tools/python)
 anneal=${ANNEAL:-${CARGO_TARGET_DIR:-target}/profiling/anneal}
 [ -n "${ANNEAL:-}" ] || cargo build --locked --profile profiling --package anneal-cli
 
@@ -44,8 +44,8 @@ wait_for_line() { # FILE PATTERN PROCESS: waits for a line that matches, prints 
 
 "$anneal" --set server.grpc_address=127.0.0.1:0 --set server.http_address=127.0.0.1:0 dev --folder "$folder/dev" >"$log" 2>&1 &
 dev=$!
-postgres=$(wait_for_line "$log" '  data  +([^ ]+)' "$dev")
-database=postgres://postgres:$(cat "$postgres/password")@127.0.0.1:$(cat "$postgres/port")/anneal
+postgres_folder=$(wait_for_line "$log" '  data  +([^ ]+)' "$dev")
+database=postgres://postgres:$(cat "$postgres_folder/password")@127.0.0.1:$(cat "$postgres_folder/port")/anneal
 
 ANNEAL_DATABASE_URL=$database valgrind --quiet --tool=callgrind --instr-atstart=no --separate-threads=no \
     --callgrind-out-file="$folder/calls" "$anneal" --set log.format=json \
@@ -53,7 +53,7 @@ ANNEAL_DATABASE_URL=$database valgrind --quiet --tool=callgrind --instr-atstart=
 server=$!
 address=$(wait_for_line "$log.server" '"grpc":"([^"]+)"' "$server")
 
-load() { PYTHONPATH="$clients/packages:$clients/stubs" python3 scripts/profile_load.py "$address" "$@"; }
+load() { PYTHONPATH="$python_dir/packages:$python_dir/stubs" python3 scripts/profile_load.py "$address" "$@"; }
 calls=${CALLS:-1600}
 conversations=$(load prepare)
 # shellcheck disable=SC2086 # the ids must be split into words

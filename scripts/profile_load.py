@@ -1,8 +1,9 @@
 """Calls a server a fixed number of times, for scripts/profile.sh.
 
 profile_load.py ADDRESS prepare creates 16 conversations of 50 messages and prints their ids.
-profile_load.py ADDRESS append|context CALLS ID... makes CALLS calls in all, with one caller per id:
-appends of one 400-byte message with a request id, or contexts of the whole tail.
+profile_load.py ADDRESS append|context CALLS ID... makes CALLS calls in all, with one caller for
+each of the 16 ids: appends of one 400-byte message with a request id, or contexts of the whole
+tail.
 """
 
 import sys
@@ -15,9 +16,9 @@ from anneal.v1 import conversation_service_pb2 as conversation, conversation_ser
 from anneal.v1 import message_pb2 as message, message_service_pb2 as messages, message_service_pb2_grpc as messages_grpc
 
 CALLERS = 16
-TAIL = 50
+TAIL_MESSAGES = 50
 TEXT = ("The quick brown fox jumps over the lazy dog. " * 9)[:400]
-SECONDS = 60  # deadline per call: callgrind runs one thread at a time, fifty times slower
+DEADLINE_SECONDS = 60  # per call: callgrind runs one thread at a time, fifty times slower
 
 
 def numbered_message(number: int) -> message.NewMessage:
@@ -31,19 +32,19 @@ def create_conversation(channel: grpc.Channel) -> str:
     # Without the trigger no checkpoint shortens the tail during the measurement.
     policy = conversation.Policy(max_message_count=0)
     return stub.CreateConversation(
-        conversation.CreateConversationRequest(policy=policy), timeout=SECONDS).conversation_id
+        conversation.CreateConversationRequest(policy=policy), timeout=DEADLINE_SECONDS).conversation_id
 
 
 def append(channel: grpc.Channel, conversation_id: str, count: int) -> None:
     ask = messages.AppendMessagesRequest(
         conversation_id=conversation_id, request_id=str(uuid.uuid4()),
         messages=[numbered_message(number) for number in range(count)])
-    messages_grpc.MessageServiceStub(channel).AppendMessages(ask, timeout=SECONDS)
+    messages_grpc.MessageServiceStub(channel).AppendMessages(ask, timeout=DEADLINE_SECONDS)
 
 
 def build(channel: grpc.Channel, conversation_id: str) -> None:
     contexts_grpc.ContextServiceStub(channel).BuildContext(
-        context.BuildContextRequest(conversation_id=conversation_id), timeout=SECONDS)
+        context.BuildContextRequest(conversation_id=conversation_id), timeout=DEADLINE_SECONDS)
 
 
 def run_caller(channel: grpc.Channel, what: str, count: int, conversation_id: str) -> None:
@@ -57,7 +58,7 @@ def run_caller(channel: grpc.Channel, what: str, count: int, conversation_id: st
 def prepare(channel: grpc.Channel) -> None:
     for _ in range(CALLERS):
         conversation_id = create_conversation(channel)
-        append(channel, conversation_id, TAIL)
+        append(channel, conversation_id, TAIL_MESSAGES)
         print(conversation_id)
 
 

@@ -11,13 +11,13 @@ mkdir -p "$1"
 dir=$(cd "$1" && pwd -P)
 cd "$(dirname "$0")/.."
 
-wanted=$(cat examples/python/requirements.txt proto/anneal/v1/*.proto | cksum)
-if [ "$(cat "$dir/made_of" 2>/dev/null || true)" != "$wanted" ]; then
+checksum=$(cat examples/python/requirements.txt proto/anneal/v1/*.proto | cksum)
+if [ "$(cat "$dir/made_of" 2>/dev/null || true)" != "$checksum" ]; then
     command -v python3 >/dev/null || die "needs python3 with pip"
     rm -rf "$dir/packages" "$dir/stubs" "$dir/made_of"
     python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --only-binary=:all: \
         --target "$dir/packages" --requirement examples/python/requirements.txt >&2 || die "pip could not install gRPC"
     PYTHONPATH="$dir/packages" STUBS="$dir/stubs" examples/python/generate.sh
-    echo "$wanted" > "$dir/made_of"
+    echo "$checksum" > "$dir/made_of"
 fi
 echo "$dir"

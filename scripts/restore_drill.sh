@@ -59,7 +59,7 @@ start_postgres() { # CLUSTER: starts it, listening on a socket in its own folder
 }
 sql() { "$bin/psql" -X -q -A -t -v ON_ERROR_STOP=1 -c "$1"; }
 
-start_anneal() { # NAME COMMAND WORDS: starts a process and waits for the words in its log
+start_anneal() { # NAME COMMAND WORDS: sets `started` to the pid, waits for the words in the log
     "$anneal" "$2" --set server.grpc_address=127.0.0.1:0 --set server.http_address=127.0.0.1:0 \
         --set worker.http_address=127.0.0.1:0 --set session.max_message_count=8 > "$dir/$1.log" 2>&1 &
     pids+=($!) && started=$! && disown
@@ -116,9 +116,9 @@ load=$! && pids+=($!)
 as_owner "$bin/pg_basebackup" --pgdata="$pg/base" --checkpoint=fast --wal-method=none --no-manifest --no-password 2>&1 |
     grep -v "NOTICE\|WAL archiving\|all required WAL" || true
 [ -f "$pg/base/backup_label" ] || fail "there is no base backup"
-during=$(wc -l < "$dir/acknowledged")
-say "base backup taken during appends: $during acknowledged by then"
-until [ "$(wc -l < "$dir/acknowledged")" -ge $((during + 3)) ]; do sleep 0.05; done
+by_backup=$(wc -l < "$dir/acknowledged")
+say "base backup taken during appends: $by_backup acknowledged by then"
+until [ "$(wc -l < "$dir/acknowledged")" -ge $((by_backup + 3)) ]; do sleep 0.05; done
 touch "$dir/enough" && wait "$load"
 number=$(cat "$dir/last")
 
@@ -139,7 +139,7 @@ wait_until_archived
 append $((number + 4))
 kill_processes
 as_owner "$bin/pg_ctl" stop --silent -m immediate -D "$pg/primary" && rm -rf "$pg/primary"
-say "the worker was killed with $held jobs; then the primary and its disk were destroyed"
+say "the worker was killed, and a dead worker holds $held jobs; then the primary and its disk were destroyed"
 
 restore() { # CLUSTER SETTING: restores base backup and archive into a cluster of this name
     as_owner cp -R "$pg/base" "$pg/$1" && as_owner chmod 700 "$pg/$1"
@@ -166,15 +166,16 @@ restore end ""
 check end
 reached=$(sql "select pg_last_wal_replay_lsn()")
 [ -n "$reached" ] || reached=$(sql "select pg_current_wal_flush_lsn()")
-there=0 lost=0
+restored=0 lost=0
 while read -r talk lsn; do
     found=$(count_messages_of "$talk")
-    if [ "$found" = 10 ]; then there=$((there + 1))
+    if [ "$found" = 10 ]; then restored=$((restored + 1))
     elif [ "$(sql "select '$lsn'::pg_lsn <= '$reached'::pg_lsn")" = t ]; then fail "$talk was acknowledged and archived, and has $found messages of 10"
     else lost=$((lost + 1)); fi
 done < "$dir/acknowledged"
-say "end: $there acknowledged conversations are restored; $lost were acknowledged after the end of the archive ($reached)"
-[ "$there" -ge $((before + 3)) ] || fail "only $there of $((before + 3)) archived conversations are restored"
+say "end: $restored acknowledged conversations are restored; $lost were acknowledged after the end of the archive ($reached)"
+# Three appends were archived after the point in time.
+[ "$restored" -ge $((before + 3)) ] || fail "only $restored of $((before + 3)) archived conversations are restored"
 left=$(sql "select count(*) from ai_job where worker = 'one that died'")
 [ "$left" -ge 1 ] || fail "no job of the dead worker is left, so the drill does not test leases"
 start_anneal worker-end worker "working as"
@@ -187,7 +188,7 @@ kill_processes
 
 restore moment "recovery_target_time = '$moment'"
 check moment
-there=$(sql "select count(*) from ai_conversation where user_id like 'talk-%'")
-[ "$there" = "$before" ] || fail "$there conversations are restored, but $before were acknowledged before that point in time"
-say "moment: $there conversations, exactly those acknowledged before that point in time"
+restored=$(sql "select count(*) from ai_conversation where user_id like 'talk-%'")
+[ "$restored" = "$before" ] || fail "$restored conversations are restored, but $before were acknowledged before that point in time"
+say "moment: $restored conversations, exactly those acknowledged before that point in time"
 say "restored twice, nothing missing"

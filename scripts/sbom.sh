@@ -15,10 +15,10 @@ cd "$(dirname "$0")/.."
 # binary's is used, and all are deleted.
 name=sbom-$$
 trap 'find . -maxdepth 2 -name "$name*" -delete' EXIT
-# cargo-cyclonedx has no --locked: it must not update Cargo.lock.
+# cargo-cyclonedx has no --locked and would update an old Cargo.lock, so this checks it first.
 cargo metadata --locked --format-version 1 >/dev/null || die "Cargo.lock is not current"
 host=$(rustc --version --verbose | sed -n 's/^host: //p')
-# Uses the default features. The container's binary has fewer features, and a few crates less.
+# Uses the default features. The container's binary has fewer features and fewer crates.
 cargo cyclonedx --quiet --manifest-path cli/Cargo.toml --format json --spec-version 1.5 --target "$host" \
     --override-filename "$name" >&2
 [ -s "cli/$name.json" ] || die "cargo-cyclonedx has written nothing for cli/"

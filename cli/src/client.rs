@@ -94,7 +94,7 @@ impl Client {
             )
         })?;
         let credential = Credential::read(arguments)?;
-        if credential.0.is_some() && arguments.is_unencrypted() {
+        if credential.0.is_some() && arguments.is_remote_and_unencrypted() {
             output::print_note(format_args!(
                 "anneal: the credential goes to {} without TLS",
                 arguments.address
@@ -192,13 +192,15 @@ pub(crate) async fn get_conversation(
 fn retry_delay(status: &Status, attempts: u32) -> Option<Duration> {
     let details = status.get_error_details();
     let requested = details.retry_info().and_then(|info| info.retry_delay);
-    // Every error that the server reports has error info. Without it, the connection was lost.
-    let was_lost = details.error_info().is_none()
+    // Every error that the server reports has error info. Without it, these codes mean that the
+    // connection was lost.
+    let connection_was_lost = details.error_info().is_none()
         && matches!(
             status.code(),
             Code::Unavailable | Code::Unknown | Code::Cancelled | Code::Internal
         );
     requested.or_else(|| {
-        was_lost.then(|| MAX_BACKOFF.min(INITIAL_BACKOFF * 2_u32.saturating_pow(attempts - 1)))
+        connection_was_lost
+            .then(|| MAX_BACKOFF.min(INITIAL_BACKOFF * 2_u32.saturating_pow(attempts - 1)))
     })
 }

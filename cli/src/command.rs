@@ -93,7 +93,7 @@ pub(crate) struct ServerArguments {
 
 impl ServerArguments {
     /// Whether calls are sent unencrypted to another machine.
-    pub(crate) fn is_unencrypted(&self) -> bool {
+    pub(crate) fn is_remote_and_unencrypted(&self) -> bool {
         let Ok(address) = self.address.parse::<Uri>() else {
             return false;
         };
@@ -448,9 +448,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_http_to_another_machine_is_unencrypted() {
-        let is_unencrypted =
-            |address: &str| ServerArguments::at(address.to_owned()).is_unencrypted();
+    fn only_http_to_another_machine_is_remote_and_unencrypted() {
+        let is_remote_and_unencrypted =
+            |address: &str| ServerArguments::at(address.to_owned()).is_remote_and_unencrypted();
         for address in [
             "http://localhost:50051",
             "http://127.0.0.1:50051",
@@ -459,7 +459,7 @@ mod tests {
             "https://anneal.example:50051",
             "https://[2001:db8::1]:50051",
         ] {
-            assert!(!is_unencrypted(address), "{address}");
+            assert!(!is_remote_and_unencrypted(address), "{address}");
         }
         for address in [
             "http://anneal.example:50051",
@@ -467,7 +467,7 @@ mod tests {
             "http://127.example",
             "http://[2001:db8::1]:50051",
         ] {
-            assert!(is_unencrypted(address), "{address}");
+            assert!(is_remote_and_unencrypted(address), "{address}");
         }
     }
 }

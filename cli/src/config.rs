@@ -86,7 +86,7 @@ impl Default for BudgetSettings {
 }
 
 /// The sections that environment variables can set. Models, providers and agents have free names,
-/// so they are set only in the file.
+/// so variables cannot set them.
 const SECTIONS: [&str; 12] = [
     "database",
     "append",
@@ -169,7 +169,7 @@ fn unknown_session_key(figment: &Figment) -> Option<String> {
 
 /// The environment variables that are settings: `ANNEAL_DATABASE_URL` sets `database.url`.
 fn environment() -> Env {
-    let sections = |name: &str| {
+    let is_section = |name: &str| {
         SECTIONS
             .iter()
             .any(|section| name.eq_ignore_ascii_case(section))
@@ -177,7 +177,7 @@ fn environment() -> Env {
     let env = Env::prefixed("ANNEAL_").filter(move |key| {
         key.as_str()
             .split_once('_')
-            .is_some_and(|(section, _)| sections(section))
+            .is_some_and(|(section, _)| is_section(section))
     });
     env.map(|key| key.as_str().replacen('_', ".", 1).into())
 }
@@ -218,7 +218,7 @@ pub(crate) fn show(config: &Config) -> anyhow::Result<ExitCode> {
     let mut shown = config.clone();
     let session_settings = config.session_settings();
     let policy = session_settings.policy(&PolicyOverrides::default(), None);
-    let resolved = PolicyOverrides {
+    let from_model = PolicyOverrides {
         cache_ttl_seconds: Some(policy.cache_ttl_seconds),
         window_tokens: policy.window_known.then_some(policy.window),
         cache_read_price: Some(policy.prices.cached),
@@ -227,7 +227,7 @@ pub(crate) fn show(config: &Config) -> anyhow::Result<ExitCode> {
     };
     shown.session = session_settings
         .resolved(&PolicyOverrides::default())
-        .over(resolved);
+        .over(from_model);
     shown.database.url = without_secrets(&shown.database.url);
     for provider in shown.providers.values_mut() {
         provider.proxy = provider.proxy.as_deref().map(without_password);
@@ -249,7 +249,7 @@ impl Config {
         SessionSettings::new(self.session.clone(), self.models.clone())
     }
 
-    /// What the server needs to start: its settings, and the models that it may call.
+    /// The settings of the server, and the models that it may call.
     pub(crate) fn setup(&self, models: Arc<ModelAccess>) -> Setup {
         let applications = ApplicationSettings {
             chat: self.chat.clone(),
@@ -291,7 +291,7 @@ impl Config {
     ) -> anyhow::Result<Option<Arc<Model>>> {
         let model = find_model("summarizer.model", &self.summarizer.model, access)?;
         if let Some(model) = &model {
-            let (window, tokens) = (model.window(), self.budget.tokens_per_day);
+            let (window, daily_tokens) = (model.window(), self.budget.tokens_per_day);
             anyhow::ensure!(
                 window >= MIN_SUMMARIZER_WINDOW,
                 "summarizer.model is {:?}, whose window of {window} tokens is too small for the instructions and a text: \
@@ -299,9 +299,9 @@ impl Config {
                 self.summarizer.model
             );
             anyhow::ensure!(
-                tokens == Tokens::ZERO || tokens >= window,
-                "budget.tokens_per_day is {tokens}, less than one call of {:?} may use: set at least {window}, or 0 for \
-                 no limit",
+                daily_tokens == Tokens::ZERO || daily_tokens >= window,
+                "budget.tokens_per_day is {daily_tokens}, less than one call of {:?} may use: set at least {window}, or 0 \
+                 for no limit",
                 self.summarizer.model
             );
         }
@@ -310,7 +310,7 @@ impl Config {
 
     /// Refuses numbers with which a component could not work, 0 for example.
     fn check_ranges(&self) -> anyhow::Result<()> {
-        let counts = [
+        let numbers = [
             ("worker.count_batch", self.worker.count_batch, 1_024),
             (
                 "worker.count_concurrency",
@@ -357,10 +357,10 @@ impl Config {
                 3_600,
             ),
         ];
-        for (name, count, most) in counts {
+        for (name, number, most) in numbers {
             anyhow::ensure!(
-                count >= 1 && count <= most,
-                "{name} is {count}; it must be from 1 to {most}"
+                number >= 1 && number <= most,
+                "{name} is {number}; it must be from 1 to {most}"
             );
         }
         Ok(())

@@ -84,21 +84,21 @@ async fn run_on_postgres(
     let store = processes::open_store(&config).await?;
     let access = config.model_access()?;
     let model = config.summarizer_model(&access)?;
-    let (open, opened) = oneshot::channel();
+    let (addresses_sender, addresses_receiver) = oneshot::channel();
     let server = tokio::spawn({
         let (store, stop, setup) = (
             store.clone(),
             stop.clone(),
             config.setup(Arc::clone(&access)),
         );
-        async move { serve(store, setup, metrics, open, stop).await }
+        async move { serve(store, setup, metrics, addresses_sender, stop).await }
     });
     let worker = processes::build_worker(store, &config, access, model);
     let worker = tokio::spawn({
         let stop = stop.clone();
         async move { worker.run(stop).await }
     });
-    let outcome = match opened.await {
+    let outcome = match addresses_receiver.await {
         Ok(addresses) => import_and_wait(postgres, arguments, addresses, &stop).await,
         Err(_) => Ok(ExitCode::FAILURE),
     };
@@ -144,11 +144,11 @@ async fn import_and_wait(
 }
 
 async fn start_postgres(arguments: &DevArguments, folder: &Path) -> anyhow::Result<LocalPostgres> {
-    let wanted = arguments.pg_bin.as_deref();
+    let pg_bin = arguments.pg_bin.as_deref();
     #[cfg(feature = "download")]
-    let binaries = Binaries::find_or_download(wanted, &folder.join("download")).await?;
+    let binaries = Binaries::find_or_download(pg_bin, &folder.join("download")).await?;
     #[cfg(not(feature = "download"))]
-    let binaries = Binaries::find(wanted)?;
+    let binaries = Binaries::find(pg_bin)?;
     let settings = Settings::new(folder.join("postgres"), binaries);
     LocalPostgres::start(settings)
         .await
@@ -177,7 +177,7 @@ async fn migrate_database(postgres: &LocalPostgres) -> anyhow::Result<String> {
 }
 
 fn print_welcome(postgres: &LocalPostgres, addresses: Addresses) {
-    let adopted = if postgres.adopted() {
+    let running_note = if postgres.adopted() {
         ", was already running"
     } else {
         ""
@@ -192,7 +192,7 @@ fn print_welcome(postgres: &LocalPostgres, addresses: Addresses) {
         addresses.http
     ));
     output::print_line(format_args!(
-        "  PostgreSQL  {}  ({}{adopted})",
+        "  PostgreSQL  {}  ({}{running_note})",
         shell_url(postgres),
         postgres.version()
     ));

@@ -1,7 +1,7 @@
 //! Checks an `anneal.toml` that is read only because it is in the current folder: the implicit
 //! file. Another person may have written it. It may change settings, but it must not send secrets
 //! from the user's environment or from other files to another machine. A file that is named with
-//! `--config` may.
+//! `--config` is not checked.
 
 use anneal_llm::provider::Providers;
 use anneal_store::StoreSettings;
@@ -39,11 +39,12 @@ pub(crate) fn check_secrets(
         );
     }
     let names_database = text("database.url").is_some_and(|url| url == database.url);
-    let password = ambient_password().filter(|_| names_database && !database.is_on_this_machine());
+    let password_source =
+        ambient_password_source().filter(|_| names_database && !database.is_on_this_machine());
     anyhow::ensure!(
-        password.is_none(),
+        password_source.is_none(),
         "{FILE} of this folder sends the password in {} to {}; if that is meant, name the file: --config {FILE}",
-        password.unwrap_or_default(),
+        password_source.unwrap_or_default(),
         without_secrets(&database.url)
     );
     let insecure = implicit
@@ -58,9 +59,9 @@ pub(crate) fn check_secrets(
     Ok(())
 }
 
-/// Where a password comes from that sqlx would use although no setting names it: an environment
-/// variable, or the file ~/.pgpass, which may hold a password for any host. None: nowhere.
-fn ambient_password() -> Option<&'static str> {
+/// The source of a password that sqlx would use although no setting names it: an environment
+/// variable, or the file ~/.pgpass, which may hold a password for any host. None: there is none.
+fn ambient_password_source() -> Option<&'static str> {
     let is_set =
         |variable: &&str| std::env::var_os(variable).is_some_and(|value| !value.is_empty());
     let has_file = || std::env::home_dir().is_some_and(|home| home.join(".pgpass").exists());

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anneal_core::caller::{Verb, Verbs};
-use anneal_server::NewSecret;
+use anneal_server::GeneratedKey;
 use anneal_store::{ListedKey, Micros, NewKey, OwnerConnection};
 use anyhow::Context as _;
 use prost_types::Timestamp;
@@ -25,17 +25,17 @@ pub(crate) async fn run(config: &Config, action: KeysAction) -> anyhow::Result<E
             days,
         } => {
             let verbs = parse_verbs(&verbs)?;
-            let secret = NewSecret::make().context("the system has no random bytes")?;
+            let generated = GeneratedKey::make().context("the system has no random bytes")?;
             let (name, tenant) = (name.trim(), tenant.as_str());
             anyhow::ensure!(
                 !name.is_empty() && name.len() <= 128,
                 "--name must have 1 to 128 bytes; it says who uses the key"
             );
             let key = NewKey {
-                id: secret.id,
+                id: generated.id,
                 tenant,
                 name,
-                secret_digest: &secret.digest,
+                secret_digest: &generated.digest,
                 verbs,
                 days,
             };
@@ -46,15 +46,15 @@ pub(crate) async fn run(config: &Config, action: KeysAction) -> anyhow::Result<E
             );
             output::print_note(format_args!(
                 "key {} of tenant {tenant}, for {name}: {verbs}. It cannot be shown again:",
-                secret.id
+                generated.id
             ));
-            output::print_line(secret.text);
+            output::print_line(generated.text);
         }
         KeysAction::List { tenant } => list_keys(&mut owner, tenant.as_deref()).await?,
         KeysAction::Revoke { key } => {
             anyhow::ensure!(
                 owner.revoke_key(key).await?,
-                "there is no key {key} that is not revoked yet"
+                "there is no key {key}, or it is revoked already"
             );
             output::print_line(format_args!(
                 "revoked {key}; servers may accept it for 10 seconds more, or 30 if they cannot reach the database"

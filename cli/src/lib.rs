@@ -9,8 +9,8 @@
 //! - `client`: the gRPC clients of the commands. `message_pages`: reads messages page by page.
 //! - `file_format`: the values of `--format` for imports and exports, and the agent of an imported
 //!   conversation.
-//! - `output`: the output of commands; `chat` and `import` also print by themselves. `sanitize`,
-//!   `url_secrets`: replace what must not be printed.
+//! - `output`: the output of commands; `chat`, `export` and `import` also print by themselves.
+//!   `sanitize`, `url_secrets`: replace what must not be printed.
 //!   `terminal_style`, `text_format`: colors, bars, plurals, paragraphs.
 //! - `broken_pipe`: ends the process quietly when the reader of its output has closed it.
 
@@ -72,7 +72,7 @@ pub fn main() -> ExitCode {
         }
     };
     let outcome = runtime.block_on(run(anneal));
-    // Does not wait longer for blocking threads: a summarizer may still run on one of them.
+    // Waits only two seconds for blocking threads: a summarizer may still run on one of them.
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));
     outcome.unwrap_or_else(|error| report_error(&error))
 }

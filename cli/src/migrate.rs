@@ -26,7 +26,7 @@ pub(crate) async fn run(config: &Config, arguments: &MigrateArguments) -> anyhow
     let progress = ProgressBar::new(0).with_style(progress_style());
     let shown = progress.clone();
     let mut migrations = migrations.on_progress(move |moved| {
-        shown.set_length(moved.of.unsigned_abs());
+        shown.set_length(moved.total.unsigned_abs());
         shown.set_position(moved.messages.unsigned_abs());
     });
     let applied = migrations.run(Duration::from_secs(arguments.timeout)).await;
@@ -128,7 +128,7 @@ fn counts_table(counts: &LegacyCounts) -> String {
             counts.separators_joined,
         ),
         (
-            "rows whose metadata is too long for labels, left out",
+            "rows with too much metadata for labels, of which only the old ids are kept",
             counts.labels_left_out,
         ),
     ];

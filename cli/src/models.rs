@@ -39,9 +39,9 @@ pub(crate) async fn run(server: ServerArguments) -> anyhow::Result<ExitCode> {
                 model.model
             ));
         }
-        let own = breaker_text(model.tenant_breaker.as_ref());
-        if !own.is_empty() {
-            output::print_line(format_args!("{:<28} this tenant{own}", model.model));
+        let own_breaker = breaker_text(model.tenant_breaker.as_ref());
+        if !own_breaker.is_empty() {
+            output::print_line(format_args!("{:<28} this tenant{own_breaker}", model.model));
         }
     }
     for state in &stats.conversations {

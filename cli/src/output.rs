@@ -1,7 +1,7 @@
 //! The output of commands. Printed text may come from servers, models, stored rows and files.
 //! Therefore control characters, which could take over the terminal, are replaced or escaped here.
-//! Only `chat/screen.rs` and `import/report.rs` write to standard output themselves, and
-//! `export/mod.rs` when it is no terminal.
+//! Only `chat/screen.rs`, `import/report.rs` and `export/mod.rs` write to standard output
+//! themselves. For a terminal, the export does so through [`Escaping`].
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -61,11 +61,11 @@ impl<W: Write> Escaping<W> {
 impl<W: Write> Write for Escaping<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.partial.extend_from_slice(bytes);
-        let complete = match std::str::from_utf8(&self.partial) {
-            Err(cut) if cut.error_len().is_none() => cut.valid_up_to(),
+        let complete_bytes = match std::str::from_utf8(&self.partial) {
+            Err(error) if error.error_len().is_none() => error.valid_up_to(),
             _ => self.partial.len(),
         };
-        let complete: Vec<u8> = self.partial.drain(..complete).collect();
+        let complete: Vec<u8> = self.partial.drain(..complete_bytes).collect();
         self.inner
             .write_all(escaped(&String::from_utf8_lossy(&complete)).as_bytes())?;
         Ok(bytes.len())
@@ -119,7 +119,7 @@ mod tests {
     use crate::terminal_style::TerminalStyle;
 
     #[test]
-    fn color_codes_stay_and_other_escape_sequences_are_removed() {
+    fn color_codes_stay_and_other_control_characters_are_replaced() {
         let colored = format!(
             "{}\n\t{}",
             TerminalStyle::Colored.bold("title"),
@@ -144,14 +144,14 @@ mod tests {
             serde_json::from_str::<serde_json::Value>(&shown).expect("is JSON"),
             value
         );
-        let mut bytes = Escaping::new(Vec::new());
+        let mut writer = Escaping::new(Vec::new());
         for byte in value.to_string().as_bytes() {
-            bytes
+            writer
                 .write_all(std::slice::from_ref(byte))
                 .expect("is written");
         }
         assert_eq!(
-            bytes.inner,
+            writer.inner,
             shown.as_bytes(),
             "writing byte by byte gives the same output"
         );

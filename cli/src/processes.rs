@@ -26,12 +26,12 @@ pub(crate) async fn run_server(mut config: Config) -> anyhow::Result<ExitCode> {
     let models = config.model_access()?;
     fit_connections_to_files(&mut config.server);
     let store = open_store(&config).await?;
-    let (open, _) = oneshot::channel();
+    let (addresses_sender, _) = oneshot::channel();
     let mut serving = std::pin::pin!(serve(
         store,
         config.setup(models),
         metrics,
-        open,
+        addresses_sender,
         stop.clone()
     ));
     tokio::select! {
@@ -145,7 +145,8 @@ pub(crate) fn build_worker(
     }
 }
 
-/// Opens the store. Checks that the schema is current and the database durable.
+/// Opens the store. Checks that the schema is current, that the database is durable, and that
+/// row-level security applies.
 pub(crate) async fn open_store(config: &Config) -> anyhow::Result<Store> {
     config.database_url()?;
     let pending = Migrations::connect_as_process(&config.database)

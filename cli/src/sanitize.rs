@@ -12,7 +12,7 @@ pub(crate) fn sanitize(text: &str) -> String {
     while let Some(character) = characters.next() {
         match character {
             '\r' if characters.peek() == Some(&'\n') => {}
-            _ if is_direction(character) => {
+            _ if changes_direction(character) => {
                 let _ = write!(sanitized, "<U+{:04X}>", character as u32);
             }
             _ if is_unsafe(character) => sanitized.push('\u{fffd}'),
@@ -25,11 +25,11 @@ pub(crate) fn sanitize(text: &str) -> String {
 /// Whether a terminal interprets the character: control characters except line feed and tab, and
 /// characters that change the writing direction.
 pub(crate) fn is_unsafe(character: char) -> bool {
-    is_direction(character) || character.is_control() && !matches!(character, '\n' | '\t')
+    changes_direction(character) || character.is_control() && !matches!(character, '\n' | '\t')
 }
 
 /// Whether the character changes the writing direction.
-const fn is_direction(character: char) -> bool {
+const fn changes_direction(character: char) -> bool {
     matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
@@ -91,11 +91,11 @@ mod tests {
         let cuts: Vec<usize> = text.char_indices().map(|(place, _)| place).collect();
         for first in &cuts {
             for second in cuts.iter().filter(|second| *second >= first) {
-                let mut pieces = StreamSanitizer::default();
+                let mut stream = StreamSanitizer::default();
                 let sanitized = [&text[..*first], &text[*first..*second], &text[*second..]]
-                    .map(|piece| pieces.next(piece));
+                    .map(|piece| stream.next(piece));
                 assert_eq!(
-                    sanitized.concat() + pieces.end(),
+                    sanitized.concat() + stream.end(),
                     sanitize(text),
                     "{first} {second}"
                 );

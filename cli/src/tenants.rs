@@ -17,7 +17,10 @@ pub(crate) async fn run(config: &Config, action: TenantsAction) -> anyhow::Resul
             let fits = !name.is_empty()
                 && name.len() <= 128
                 && !name.chars().any(|c| c.is_control() || c.is_whitespace());
-            anyhow::ensure!(fits, "a tenant's name has 1 to 128 bytes, without blanks");
+            anyhow::ensure!(
+                fits,
+                "a tenant's name has 1 to 128 bytes, without white space and control characters"
+            );
             anyhow::ensure!(
                 owner.create_tenant(&name).await?,
                 "there is a tenant {name} already"

@@ -15,7 +15,7 @@ pub(crate) enum TerminalStyle {
 }
 
 impl TerminalStyle {
-    /// Colored if standard output is a terminal and `NO_COLOR` is not set.
+    /// Colored if standard output is a terminal and `NO_COLOR` is unset or empty.
     pub(crate) fn of_output() -> Self {
         let is_disabled = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         if std::io::stdout().is_terminal() && !is_disabled {
@@ -41,8 +41,8 @@ impl TerminalStyle {
         }
     }
 
-    /// A line for each row: name, bar and number. The largest number has the longest bar. Rows with
-    /// the number 0 are left out.
+    /// A line for each row: name, bar, number of tokens and note. The largest number has the longest
+    /// bar. Rows with the number 0 are left out.
     pub(crate) fn bars(self, rows: &[Bar<'_>]) -> String {
         let most = rows.iter().map(|row| row.tokens).max().unwrap_or(0).max(1);
         let mut lines = String::new();

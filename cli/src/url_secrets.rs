@@ -13,12 +13,12 @@ pub(crate) fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         return url.to_owned();
     };
-    // The last @ ends the credentials, because a password may contain @.
-    let authority = rest.find('/').unwrap_or(rest.len());
-    let Some(at) = rest
-        .rfind('@')
-        .filter(|at| *at < authority || !rest[..*at].contains('?'))
-    else {
+    // The last @ before the query ends the credentials, because a password may contain @ and /. If
+    // there is none, a password that contains ? ends with the last @ before the path.
+    let query_start = rest.find('?').unwrap_or(rest.len());
+    let path_start = rest.find('/').unwrap_or(rest.len());
+    let last_at = |end: usize| rest[..end].rfind('@');
+    let Some(at) = last_at(query_start).or_else(|| last_at(path_start)) else {
         return url.to_owned();
     };
     match rest[..at].split_once(':') {
@@ -40,6 +40,18 @@ mod tests {
         assert_eq!(
             without_password("postgres://a:se@cr/et@h:1/d"),
             "postgres://a:***@h:1/d"
+        );
+        assert_eq!(
+            without_password("postgres://a:secret@h/d?x=b@c"),
+            "postgres://a:***@h/d?x=b@c"
+        );
+        assert_eq!(
+            without_password("postgres://a:se?cr@et@h/d"),
+            "postgres://a:***@h/d"
+        );
+        assert_eq!(
+            without_password("postgres://h:1/d?x=b@c"),
+            "postgres://h:1/d?x=b@c"
         );
         assert_eq!(without_password("postgres://a@h/d"), "postgres://a@h/d");
         assert_eq!(without_password(""), "");

@@ -125,7 +125,7 @@ fn bar(segment: &pb::SegmentUsage) -> Bar<'_> {
     }
 }
 
-/// What the conversation's model calls cost, as a table with a column for each cooling variant;
+/// The cost of the conversation's model calls, as a table with a column for each cooling variant;
 /// then the reported usage, and the cost of summaries.
 fn cost_page(economics: &pb::Economics, style: TerminalStyle) -> String {
     let mut page = String::new();

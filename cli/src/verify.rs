@@ -66,18 +66,20 @@ pub(crate) async fn check_conversations(
         progress.inc(1);
     }
     progress.finish_and_clear();
-    let checked = [
+    let checked_text = [
         pluralize(checked, "conversation"),
         pluralize(messages as usize, "message"),
         pluralize(checkpoints as usize, "checkpoint"),
     ]
     .join(", ");
     if broken == 0 {
-        output::print_line(format_args!("verified {checked}: every promise is kept"));
+        output::print_line(format_args!(
+            "verified {checked_text}: every promise is kept"
+        ));
         Ok(ExitCode::SUCCESS)
     } else {
         output::print_line(format_args!(
-            "verified {checked}: {}",
+            "verified {checked_text}: {}",
             pluralize(broken, "violation")
         ));
         Ok(ExitCode::FAILURE)
@@ -111,11 +113,11 @@ async fn list_all(client: &Client) -> anyhow::Result<(Vec<String>, Vec<String>)>
             .await
             .map_err(|status| failed_call(&status))?
             .into_inner();
-        let off = page
+        let paused_on_page = page
             .conversations
             .iter()
             .filter(|conversation| import::are_triggers_paused(conversation));
-        paused.extend(off.map(|conversation| conversation.conversation_id.clone()));
+        paused.extend(paused_on_page.map(|conversation| conversation.conversation_id.clone()));
         ids.extend(
             page.conversations
                 .into_iter()

@@ -30,7 +30,7 @@ pub struct BreakerSettings {
     pub failures: u32,
     /// Consecutive failures after which a tenant's breaker for a model opens. The model's own
     /// breaker opens at the same number of failures, of which one tenant's count for at most half
-    /// (`breaker`).
+    /// (module `breaker`).
     pub model_failures: u32,
     /// Seconds that an open breaker refuses calls. Then one trial call is admitted.
     pub cooldown_seconds: u32,
@@ -93,12 +93,12 @@ pub struct AdmissionState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AdmissionRefusal {
     /// A breaker is open after too many consecutive failures.
-    #[error("the breaker of this {scope} is open for {} s", .opens_in.as_secs().max(1))]
+    #[error("the breaker of this {scope} is open for {} s", .retry_after.as_secs().max(1))]
     Breaker {
         /// Which breaker is open: `model`, `tenant` or `conversation`.
         scope: &'static str,
         /// Time until the breaker stops refusing calls and admits a trial call.
-        opens_in: Duration,
+        retry_after: Duration,
     },
     /// The model has its maximum of calls in flight.
     #[error("the model already has its maximum number of calls in flight")]
@@ -110,7 +110,7 @@ pub enum AdmissionRefusal {
     #[error("the tenant has used up its tokens of the day")]
     Budget {
         /// Time until the tenant's next UTC day.
-        opens_in: Duration,
+        retry_after: Duration,
     },
     /// A turn of this conversation is in flight.
     #[error("another turn of this conversation is in flight")]
@@ -133,8 +133,8 @@ pub fn admit(
         .into_iter()
         .chain(conversation)
     {
-        if let Some(opens_in) = breaker.open_for {
-            return Err(AdmissionRefusal::Breaker { scope, opens_in });
+        if let Some(retry_after) = breaker.open_for {
+            return Err(AdmissionRefusal::Breaker { scope, retry_after });
         }
     }
     if limits
@@ -142,7 +142,7 @@ pub fn admit(
         .is_some_and(|most| state.tenant_tokens + tokens > most)
     {
         return Err(AdmissionRefusal::Budget {
-            opens_in: state.day_left,
+            retry_after: state.day_left,
         });
     }
     if state.has_other_tenants
@@ -171,6 +171,7 @@ mod tests {
         is_half_open: false,
     };
 
+    /// Asks for a call that may use up to 100 tokens.
     fn admitted(
         state: &AdmissionState,
         limits: &CallLimits,
@@ -203,7 +204,7 @@ mod tests {
             refused,
             Err(AdmissionRefusal::Breaker {
                 scope: "conversation",
-                opens_in: Duration::from_secs(9)
+                retry_after: Duration::from_secs(9)
             })
         );
         assert_eq!(
@@ -260,7 +261,7 @@ mod tests {
                 refused,
                 Err(AdmissionRefusal::Breaker {
                     scope: "tenant",
-                    opens_in: Duration::from_secs(9)
+                    retry_after: Duration::from_secs(9)
                 })
             );
         }

@@ -20,8 +20,8 @@ impl Boundary {
     /// Chooses between the last separator's position and the last message of the newest valid
     /// checkpoint.
     ///
-    /// A checkpoint is valid when it covers everything from the separator on. Then it is never
-    /// older than the separator.
+    /// A valid checkpoint covers the messages from the last separator on, so its last message is
+    /// newer than that separator.
     pub fn newest(separator: Option<MessageId>, checkpoint: Option<MessageId>) -> Self {
         match (separator, checkpoint) {
             (_, Some(last)) => Self::Checkpoint(last),

@@ -56,10 +56,10 @@ pub struct FailureOutcome {
 /// The tenant's breaker opens after `model_failures` consecutive failures of the tenant, and after
 /// each failure while one of the two breakers is half open.
 pub fn after_failure(counts: &FailureCounts, settings: &BreakerSettings) -> FailureOutcome {
-    // Two, because failures of one tenant never suffice.
-    let enough = settings.model_failures.max(2);
+    // At least two, because failures of one tenant never suffice.
+    let enough_while_closed = settings.model_failures.max(2);
     let (tenant_max, enough) = match counts.model {
-        BreakerState::Closed => (enough.div_ceil(2), enough),
+        BreakerState::Closed => (enough_while_closed.div_ceil(2), enough_while_closed),
         BreakerState::HalfOpen => (1, 2),
         // The call began before the breaker opened.
         BreakerState::Open => (0, u32::MAX),

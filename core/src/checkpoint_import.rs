@@ -16,7 +16,7 @@ pub struct CheckpointImport {
     pub summary: Tokens,
     /// The current boundary.
     pub boundary: MessageId,
-    /// Tokens of the current checkpoint's summary; zero if there is none.
+    /// Tokens of the previous summary, that of the newest valid checkpoint; zero if there is none.
     pub previous: Tokens,
 }
 

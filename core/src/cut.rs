@@ -55,7 +55,7 @@ pub fn tail_figures(tail: &[TailItem], head: Tokens) -> TailFigures {
     }
 }
 
-/// What [`plan`] knows of one message of the tail. It reads no content.
+/// One message of the tail, as [`plan`] sees it: without content.
 #[derive(Debug, Clone)]
 pub struct TailItem {
     /// Its id.
@@ -92,11 +92,11 @@ pub const CHECKPOINT_BYTES: u64 = 32 * 1024 * 1024;
 /// range is not summarized, unless it is a single message.
 pub const CHECKPOINT_MAX_BYTES: u64 = 128 * 1024 * 1024;
 
-/// Plans where to cut the tail. Returns None if every cut would separate a call from its results,
-/// or if a checkpoint cannot read as far as the first allowed cut.
+/// Plans where to cut the tail. Returns None if no cut is allowed (`allowed_cuts`), or if a
+/// checkpoint cannot read as far as the first allowed cut.
 ///
-/// The kept tail is the first of these that fits `CutBudget`, which is about half of each
-/// threshold:
+/// The kept tail is the first of these that fits `CutBudget`, which is half of each threshold, and
+/// two thirds of the automatic one:
 /// 1. what `keep_recent` says;
 /// 2. the last turn;
 /// 3. the newest part of the last turn.
@@ -179,42 +179,43 @@ impl Plan<'_> {
     }
 
     /// The place that keeps `percent` of the messages, and at least [`SHARE_MIN_MESSAGES`] and
-    /// [`SHARE_MIN_PERCENT`]. More messages are summarized if the kept tail exceeds the budget. It
-    /// may have a third more tokens than the budget, because half of the messages are seldom
-    /// exactly half of the tokens.
+    /// [`SHARE_MIN_PERCENT`]. More messages are summarized if the kept tail exceeds the budget. The
+    /// kept tail may have a third more tokens than the budget, because half of the messages are
+    /// seldom exactly half of the tokens.
     fn share(&self, percent: usize, trigger: Trigger) -> Option<usize> {
         let count = self.tail.len();
-        let floor = (count * SHARE_MIN_PERCENT)
+        let min_kept = (count * SHARE_MIN_PERCENT)
             .div_ceil(100)
             .max(SHARE_MIN_MESSAGES);
-        let most = count.saturating_sub(floor);
-        let summarized = (count - (count * percent).div_ceil(100)).min(most);
+        let last_place = count.saturating_sub(min_kept);
+        let wanted = (count - (count * percent).div_ceil(100)).min(last_place);
         let fits = |place: &usize| {
             let limit = Tokens::new(self.budget.tokens.get() / 3 * 4);
             trigger == Trigger::Manual
                 || (self.kept[*place] <= limit && self.tail.len() - place <= self.budget.messages)
         };
-        let before = self.last_allowed_up_to(Some(summarized)).filter(fits);
-        let later = || (summarized + 1..=most).find(|place| self.allowed[*place] && fits(place));
+        let before = self.last_allowed_up_to(Some(wanted)).filter(fits);
+        let later = || (wanted + 1..=last_place).find(|place| self.allowed[*place] && fits(place));
         before
             .or_else(later)
-            .or_else(|| self.last_allowed_up_to(Some(most)))
+            .or_else(|| self.last_allowed_up_to(Some(last_place)))
     }
 
-    /// The start of the turn that the last user message belongs to.
+    /// The last allowed place before the last user message and the user messages directly before
+    /// it.
     fn before_last_user(&self) -> Option<usize> {
-        let user = self.tail.iter().rposition(|item| item.role == Role::User)?;
-        let opening = self.tail[..user]
+        let last_user = self.tail.iter().rposition(|item| item.role == Role::User)?;
+        let first_user = self.tail[..last_user]
             .iter()
             .rposition(|item| item.role != Role::User)
             .map_or(0, |before| before + 1);
-        self.last_allowed_up_to(Some(opening))
+        self.last_allowed_up_to(Some(first_user))
     }
 
     /// The first place after the user messages at the start of the last turn whose kept tail fits.
     fn within_last_turn(&self) -> Option<usize> {
-        let opening = opening_end(self.tail).max(1);
-        (opening..self.tail.len()).find(|place| self.allowed[*place] && self.fits(*place))
+        let first_place = opening_end(self.tail).max(1);
+        (first_place..self.tail.len()).find(|place| self.allowed[*place] && self.fits(*place))
     }
 
     /// The last place up to and including `place` where a cut is allowed.
@@ -226,20 +227,20 @@ impl Plan<'_> {
         self.kept[place] <= self.budget.tokens && self.tail.len() - place <= self.budget.messages
     }
 
-    /// The last allowed place up to `place` such that one checkpoint can read the messages before
-    /// it. If there is none: the first allowed place, unless [`CHECKPOINT_MAX_BYTES`] do not reach
-    /// it either.
-    fn last_readable(&self, place: usize) -> Option<usize> {
+    /// The last allowed place up to `limit` with at most [`CHECKPOINT_BYTES`] before it. If there
+    /// is none: the first allowed place, if it has at most [`CHECKPOINT_MAX_BYTES`] or a single
+    /// message before it.
+    fn last_readable(&self, limit: usize) -> Option<usize> {
         let mut bytes = 0_u64;
-        let mut best = None;
-        for k in 1..=place {
-            bytes = bytes.saturating_add(self.tail[k - 1].bytes);
-            let first = best.is_none() && (k == 1 || bytes <= CHECKPOINT_MAX_BYTES);
-            if self.allowed[k] && (first || bytes <= CHECKPOINT_BYTES) {
-                best = Some(k);
+        let mut last = None;
+        for place in 1..=limit {
+            bytes = bytes.saturating_add(self.tail[place - 1].bytes);
+            let first_readable = last.is_none() && (place == 1 || bytes <= CHECKPOINT_MAX_BYTES);
+            if self.allowed[place] && (first_readable || bytes <= CHECKPOINT_BYTES) {
+                last = Some(place);
             }
         }
-        best
+        last
     }
 }
 
@@ -273,10 +274,10 @@ impl CutBudget {
     }
 }
 
-/// For every `k` from 0 on: whether a cut after the first `k` messages is allowed. A cut never
-/// separates a call from its results, and never covers a call of the newest turn that still waits
-/// for its result. An unanswered call of an older turn may be covered, because otherwise it would
-/// block compaction forever.
+/// For every place, from 0 on: whether a cut is allowed there. A cut never separates a call from
+/// its results, and never covers a call of the newest turn that still waits for its result. An
+/// unanswered call of an older turn may be covered, because otherwise it would block compaction
+/// forever.
 pub(crate) fn allowed_cuts(tail: &[TailItem]) -> Vec<bool> {
     let newest_turn = tail.last().map_or(0, |item| item.turn);
     let mut calls: HashMap<&str, (usize, bool)> = HashMap::new();
@@ -328,7 +329,7 @@ fn kept_after(tail: &[TailItem]) -> Vec<Tokens> {
 fn turn_start(tail: &[TailItem], turns: usize) -> Option<usize> {
     let mut starts = (1..tail.len())
         .rev()
-        .filter(|k| tail[*k].turn != tail[*k - 1].turn);
+        .filter(|index| tail[*index].turn != tail[*index - 1].turn);
     starts.nth(turns.saturating_sub(1))
 }
 

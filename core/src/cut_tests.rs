@@ -202,7 +202,7 @@ fn a_manual_compaction_of_a_short_conversation_keeps_the_last_turn() {
 }
 
 #[test]
-fn a_range_too_long_for_one_checkpoint_is_cut_at_the_last_place_it_can_read() {
+fn a_range_too_long_for_one_checkpoint_is_cut_where_the_checkpoint_stops_reading() {
     let mut tail = chat(10, 1_000);
     for item in &mut tail {
         item.bytes = CHECKPOINT_BYTES / 4;

@@ -24,7 +24,7 @@ pub fn of_append(messages: &[Message], contents: &[String]) -> Digest {
             feed(&mut digest, key.as_bytes());
             feed(&mut digest, value.as_bytes());
         }
-        // Ends the message: no field is so long.
+        // Marks the end of the message. No field is so long that its length has this value.
         digest.update(u64::MAX.to_be_bytes());
     }
     digest.finalize().into()
@@ -54,9 +54,9 @@ pub struct SourceDigest(Sha256);
 impl SourceDigest {
     /// Adds the next messages.
     pub fn add<'a>(&mut self, sources: impl IntoIterator<Item = (MessageId, &'a [u8])>) {
-        for (id, content) in sources {
+        for (id, content_digest) in sources {
             self.0.update(id.0.to_be_bytes());
-            feed(&mut self.0, content);
+            feed(&mut self.0, content_digest);
         }
     }
 

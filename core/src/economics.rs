@@ -74,8 +74,8 @@ pub struct ReplayCost {
     pub breaks: u64,
 }
 
-/// Typical tokens that a swapped message takes in addition to its summary: the mark that says what
-/// it summarizes, and the call or result around it. (`context::swap` has an upper bound.)
+/// Typical tokens that a swapped message takes in addition to its summary: the mark before the
+/// summary, and the call or result around it. (`context::swapped_message` has the exact number.)
 const MARK_TOKENS: Tokens = Tokens::new(22);
 
 /// The size assumed for a summary that does not exist: a tenth of the message, at most 500 tokens.
@@ -117,14 +117,14 @@ struct Replay<'a> {
     start: usize,
     /// Tokens of the checkpoint's summary.
     summary: Tokens,
-    /// Boundary changes already applied.
+    /// Number of boundary changes already applied or skipped.
     boundaries_seen: usize,
-    /// Messages already seen.
+    /// Number of messages before the one that the last replayed call wrote.
     messages_seen: usize,
     /// Index of the message that the last replayed call wrote; None before the first call.
     last_call: Option<usize>,
     /// Tokens of the tail as the last call sent it.
-    sent: Tokens,
+    tail_sent: Tokens,
     cost: ReplayCost,
 }
 
@@ -156,7 +156,7 @@ impl<'a> Replay<'a> {
             boundaries_seen: 0,
             messages_seen: 0,
             last_call: None,
-            sent: Tokens::ZERO,
+            tail_sent: Tokens::ZERO,
             cost: ReplayCost::default(),
         }
     }
@@ -164,26 +164,26 @@ impl<'a> Replay<'a> {
     /// Replays the model call that wrote message `call`.
     fn replay_call(&mut self, call: usize) {
         let messages = &self.history.messages;
-        let fresh = self.messages_seen..call;
+        let added = self.messages_seen..call;
         let large = |index: &usize| cooling::is_large(messages[*index].tokens, &self.policy);
-        self.pending.extend(fresh.clone().filter(large));
-        let added: Tokens = self.sizes[fresh].iter().copied().sum();
+        self.pending.extend(added.clone().filter(large));
+        let added_tokens: Tokens = self.sizes[added].iter().copied().sum();
         self.messages_seen = call;
         let idle_us = self
             .last_call
             .map_or(0, |last| messages[call].at_us - messages[last].at_us);
         let cold = idle_us > i64::from(self.policy.cache_ttl_seconds) * 1_000_000;
         let moved = self.move_boundary(call);
-        let sent_before = self.sent;
-        let broken = self.swap(call, moved || cold || self.last_call.is_none());
-        self.sent = if moved || broken.is_some() {
-            self.tail(call)
+        let tail_sent_before = self.tail_sent;
+        let changed_at = self.swap(call, moved || cold || self.last_call.is_none());
+        self.tail_sent = if moved || changed_at.is_some() {
+            self.tail_tokens(call)
         } else {
-            sent_before + added
+            tail_sent_before + added_tokens
         };
         let system_prompt = framed(self.history.system_prompt);
         let head = system_prompt + framed(self.summary);
-        let cached = match (self.last_call, moved, broken) {
+        let cached = match (self.last_call, moved, changed_at) {
             _ if cold => Tokens::ZERO,
             (None, ..) => Tokens::ZERO,
             (_, true, _) => system_prompt,
@@ -193,19 +193,19 @@ impl<'a> Replay<'a> {
                     .copied()
                     .sum()
             }
-            (Some(_), false, None) => head + sent_before,
+            (Some(_), false, None) => head + tail_sent_before,
         };
-        self.cost.breaks += u64::from(self.last_call.is_some() && (moved || broken.is_some()));
-        self.charge(head + self.sent, cached);
+        self.cost.breaks += u64::from(self.last_call.is_some() && (moved || changed_at.is_some()));
+        self.charge(head + self.tail_sent, cached);
         self.last_call = Some(call);
     }
 
     /// Tokens of the tail that this call sends.
-    fn tail(&self, call: usize) -> Tokens {
+    fn tail_tokens(&self, call: usize) -> Tokens {
         self.sizes[self.start.min(call)..call].iter().copied().sum()
     }
 
-    /// Applies the boundary changes before this call. Returns whether there was one. A boundary at
+    /// Applies the boundary changes before this call. Returns whether it applied one. A boundary at
     /// or after this call's message was set after the call, even if its time is earlier: the stored
     /// times are those at which transactions began.
     fn move_boundary(&mut self, call: usize) -> bool {
@@ -305,17 +305,17 @@ impl<'a> Replay<'a> {
         let by_turns =
             cooling::is_cool_by_turns(messages[index].turn, messages[call].turn, &self.policy)
                 .then(|| {
-                    let cool_at =
+                    let last_hot_turn =
                         i64::from(messages[index].turn) + i64::from(self.policy.hot_zone_radius);
                     calls
                         - self.calls_before[messages
-                            .partition_point(|later| i64::from(later.turn) <= cool_at)
+                            .partition_point(|later| i64::from(later.turn) <= last_hot_turn)
                             .min(call)]
                 });
-        let after =
+        let calls_after =
             calls - self.calls_before[index] - u64::from(messages[index].role == Role::Assistant);
         let by_calls = (self.variant == CoolingVariant::Stepped && self.policy.hot_zone_calls > 0)
-            .then(|| after.checked_sub(u64::from(self.policy.hot_zone_calls) + 1))
+            .then(|| calls_after.checked_sub(u64::from(self.policy.hot_zone_calls) + 1))
             .flatten();
         by_turns.max(by_calls)
     }
@@ -418,7 +418,7 @@ mod tests {
             system_prompt: Tokens::ZERO,
         };
         let strict = replay(&history, &agents_policy(), CoolingVariant::Strict);
-        assert_eq!(strict.breaks, 14, "turns 7 to 20");
+        assert_eq!(strict.breaks, 14, "turns 7 to 20 each cool a message");
     }
 
     #[test]
@@ -488,7 +488,7 @@ mod tests {
     fn a_call_after_the_cache_expired_finds_nothing_cached_and_swaps_at_once() {
         let mut history = tool_run(14, 4_000);
         let warm = replay(&history, &agents_policy(), CoolingVariant::Stepped);
-        // From the thirteenth call on. The cache lives for 300 seconds.
+        // Every message from the thirteenth call on is 301 s late. The cache lives for 300 s.
         for message in &mut history.messages[25..] {
             message.at_us += 301_000_000;
         }

@@ -2,8 +2,9 @@
 //! says otherwise. A name that ends in `BYTES` or `SECONDS` has that unit; the others are numbers
 //! of things.
 //!
-//! [`REQUEST_BYTES`] is applied where a request is received, by `server/src/grpc/server.rs` and
-//! `server/src/http/extractors.rs`. The limits of fields are applied when a request is parsed.
+//! [`REQUEST_BYTES`] is applied where a request is received, by `server/src/grpc/server.rs`,
+//! `server/src/http/mod.rs` and `server/src/http/extractors.rs`. The limits of fields are applied
+//! when a request is parsed.
 
 /// Messages in one append.
 pub const MESSAGES_PER_APPEND: usize = 100;
@@ -15,7 +16,8 @@ pub const MEDIA_PER_RESULT: usize = 32;
 pub const REQUEST_BYTES: usize = 4 * 1024 * 1024;
 /// Bytes of one chunk of a streamed text.
 pub const CHUNK_BYTES: usize = 4 * 1024 * 1024;
-/// Bytes that a request's own framing may add, so that a chunk of exactly [`CHUNK_BYTES`] fits.
+/// Bytes that a gRPC request may have in addition to [`REQUEST_BYTES`]: the encoding around a chunk
+/// of exactly [`CHUNK_BYTES`].
 pub const FRAMING_BYTES: usize = 16;
 /// Bytes of one response.
 pub const RESPONSE_BYTES: usize = 64 * 1024 * 1024;

@@ -101,12 +101,12 @@ fn is_name(host: &str) -> bool {
                 .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
     };
     // Resolvers read a host that ends in a number as an address: 10.0.0.1, 0x7f.1.
-    let ends_in_a_name = |last: &str| last.starts_with(|first: char| first.is_ascii_alphabetic());
+    let is_no_number = |label: &str| label.starts_with(|first: char| first.is_ascii_alphabetic());
     host.len() <= HOST_BYTES
         && host.split('.').all(is_label)
         && host
             .rsplit_once('.')
-            .is_some_and(|(_, last)| ends_in_a_name(last))
+            .is_some_and(|(_, last)| is_no_number(last))
 }
 
 fn is_public(host: &str) -> bool {
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_addresses_with_one_unambiguous_public_host_are_allowed() {
+    fn only_addresses_with_one_public_host_other_than_the_providers_are_allowed() {
         let access = MediaAccess::PublicNames {
             provider_host: "api.example.org".into(),
         };
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn inline_access_allows_no_address() {
+    fn inline_access_allows_no_address_and_any_access_every_address() {
         assert!(!MediaAccess::Inline.allows("https://example.com/a.png"));
         assert!(MediaAccess::Any.allows("http://10.0.0.1/"));
     }

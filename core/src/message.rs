@@ -185,12 +185,12 @@ pub fn without_tools(messages: &[Message]) -> Vec<(usize, Message)> {
                 .filter(|part| !matches!(part, Part::ToolUse { .. }))
                 .cloned()
                 .collect();
-            let kept = Message {
+            let stripped = Message {
                 role: message.role,
                 parts,
                 metadata: message.metadata.clone(),
             };
-            (index, kept)
+            (index, stripped)
         });
     kept.collect()
 }

@@ -81,8 +81,8 @@ impl Model {
     #[must_use]
     pub fn with_learnt_window(self, learnt_window: Option<Tokens>) -> Self {
         let window = match (self.window, learnt_window) {
-            (Some(window), Some(learned)) => Some(window.min(learned)),
-            (window, learned) => window.or(learned),
+            (Some(window), Some(learnt)) => Some(window.min(learnt)),
+            (window, learnt) => window.or(learnt),
         };
         Self { window, ..self }
     }

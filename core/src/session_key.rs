@@ -78,10 +78,10 @@ pub const ALIASES: [(&str, ChatType); 46] = [
 impl ChatType {
     /// The kind of chat with this name. Case, `-`, `_` and blanks are ignored.
     pub fn of(name: &str) -> Self {
-        let letters = name
+        let kept = name
             .chars()
-            .filter(|letter| !matches!(letter, '-' | '_') && !letter.is_whitespace());
-        let plain: String = letters.flat_map(char::to_lowercase).collect();
+            .filter(|character| !matches!(character, '-' | '_') && !character.is_whitespace());
+        let plain: String = kept.flat_map(char::to_lowercase).collect();
         ALIASES
             .iter()
             .find(|(alias, _)| *alias == plain)
@@ -89,8 +89,8 @@ impl ChatType {
     }
 }
 
-/// The participants of a chat, as its channel names them. A field is empty if the channel does not
-/// name it.
+/// The ids and names by which a channel describes a chat. A field is empty if the channel does not
+/// give it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SessionScope {
     /// The agent that takes part.
@@ -121,7 +121,7 @@ pub enum ScopeError {
     /// The scope names no agent.
     #[error("there is no agent")]
     NoAgent,
-    /// The scope names no sender, and no group or the ignored group of a direct chat.
+    /// The scope names no sender and no group. The group of a direct chat does not count.
     #[error("there is neither a group nor a sender")]
     NoGroupOrSender,
     /// The chat is a group or thread, and the scope names neither its group nor its thread.
@@ -229,14 +229,14 @@ impl SessionScope {
 /// Appends a part with `%`, `:` and control characters escaped. No two parts are escaped to the
 /// same text.
 fn escape(part: &str, key: &mut String) {
-    for letter in part.chars() {
-        if letter == '%' || letter == ':' || letter.is_control() {
+    for character in part.chars() {
+        if character == '%' || character == ':' || character.is_control() {
             let mut bytes = [0; 4];
-            for byte in letter.encode_utf8(&mut bytes).bytes() {
+            for byte in character.encode_utf8(&mut bytes).bytes() {
                 let _ = write!(key, "%{byte:02X}");
             }
         } else {
-            key.push(letter);
+            key.push(character);
         }
     }
 }
@@ -289,11 +289,11 @@ mod tests {
             "agent:main:telegram:bot:direct:u1:thread:5%25",
             "the group of a direct chat is ignored"
         );
-        let plain = SessionScope {
+        let without_thread = SessionScope {
             thread: String::new(),
             ..private
         };
-        assert_eq!(key(&plain), key(&sender));
+        assert_eq!(key(&without_thread), key(&sender));
     }
 
     #[test]
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_without_agent_group_or_sender_is_refused() {
+    fn an_incomplete_or_invalid_scope_is_refused() {
         assert_eq!(scope().resolve(), Err(ScopeError::NoGroupOrSender));
         let without_agent = SessionScope {
             agent: String::new(),

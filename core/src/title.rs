@@ -46,25 +46,25 @@ pub fn of_text(text: &str) -> Option<String> {
 fn one_line(text: &str) -> Option<String> {
     let mut line = String::new();
     let (mut blank_pending, mut ascii_only) = (false, true);
-    for letter in text.chars() {
-        if letter.is_whitespace() {
+    for code_point in text.chars() {
+        if code_point.is_whitespace() {
             blank_pending = !line.is_empty();
             continue;
         }
-        if letter.is_control()
-            || is_bidirectional(letter)
-            || (line.is_empty() && !is_visible(letter))
+        if code_point.is_control()
+            || is_bidirectional(code_point)
+            || (line.is_empty() && !is_visible(code_point))
         {
             continue;
         }
         if std::mem::take(&mut blank_pending) {
             line.push(' ');
         }
-        line.push(letter);
+        line.push(code_point);
         // Collects more than fits, so that the title's last character has all its combining marks.
-        // In an ASCII text, one letter more is enough. Stopping early there matters, because most
-        // texts are long and every append of a user message computes a title.
-        ascii_only &= letter.is_ascii();
+        // In an ASCII text, one character more is enough. Stopping early there matters, because
+        // most texts are long and every append of a user message computes a title.
+        ascii_only &= code_point.is_ascii();
         if line.len() > 2 * TITLE_BYTES || (ascii_only && line.len() > TITLE_CHARACTERS) {
             break;
         }
@@ -73,17 +73,20 @@ fn one_line(text: &str) -> Option<String> {
 }
 
 /// Characters that change the text direction. In a list they would affect the text that follows.
-const fn is_bidirectional(letter: char) -> bool {
-    matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+const fn is_bidirectional(code_point: char) -> bool {
+    matches!(code_point, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Whether the character is visible by itself. Joiners, fillers and format characters are not.
-fn is_visible(letter: char) -> bool {
-    let hidden = matches!(letter,
+fn is_visible(code_point: char) -> bool {
+    let hidden = matches!(code_point,
         '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
         | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'
         | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}');
-    !hidden && !letter.is_whitespace() && !letter.is_control() && !is_bidirectional(letter)
+    !hidden
+        && !code_point.is_whitespace()
+        && !code_point.is_control()
+        && !is_bidirectional(code_point)
 }
 
 #[cfg(test)]

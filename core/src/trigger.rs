@@ -17,7 +17,7 @@ pub struct TailState {
     pub last_message_id: MessageId,
     /// The message that was the newest when compaction last made no progress; [`MessageId::NONE`]
     /// if that never happened.
-    pub stalled: MessageId,
+    pub stalled_message_id: MessageId,
     /// The tail's figures. Cool large messages count with the size of their summaries.
     pub figures: TailFigures,
     /// Large messages of the tail that have no summary.
@@ -113,7 +113,7 @@ impl TailState {
 pub fn due_jobs(state: &TailState) -> Vec<JobKind> {
     let mut jobs = Vec::new();
     if cut::due_trigger(&state.figures, &state.policy).is_some()
-        && state.stalled < state.last_message_id
+        && state.stalled_message_id < state.last_message_id
     {
         jobs.push(JobKind::Checkpoint);
     }
@@ -139,7 +139,7 @@ mod tests {
                 ..Policy::default()
             },
             last_message_id: MessageId(9),
-            stalled: MessageId(stalled),
+            stalled_message_id: MessageId(stalled),
             figures: TailFigures {
                 tail: Tokens::new(tokens),
                 messages: 9,
@@ -258,7 +258,7 @@ mod tests {
                 }
             }
         }
-        assert!(checked > 1_000, "checked only {checked} messages");
+        assert!(checked > 1_000, "checked only {checked} states");
     }
 
     #[test]

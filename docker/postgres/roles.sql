@@ -10,7 +10,7 @@ create role anneal_app nologin;
 -- Owns the database and its tables. Only `anneal migrate`, `anneal keys` and `anneal tenants` need
 -- it.
 create role anneal_owner login password :'owner_password' in role anneal_app;
--- The login of servers and workers. It may become anneal_app, and has no other rights.
+-- The login of servers and workers. It may connect and become anneal_app, and has no other rights.
 create role anneal_login login password :'login_password' in role anneal_app;
 
 alter database :"DBNAME" owner to anneal_owner;

@@ -50,10 +50,10 @@ def main() -> None:
             b'"message":"prompt is too long: 212345 tokens > 200000 maximum"}}'), timeout=5)
         assert verdict.is_overflow  # then build again with pressure=PRESSURE_TRUNCATE_TOOL_RESULTS, then PRESSURE_COMPACT
 
-        made = stub.Compact(context.CompactRequest(
+        compaction = stub.Compact(context.CompactRequest(
             conversation_id=conversation_id, request_id="compact-1", focus="departure times",
             wait=duration_pb2.Duration(seconds=20)), timeout=30)
-        print(f"compaction: {context.CompactOutcome.Name(made.outcome)}")
+        print(f"compaction: {context.CompactOutcome.Name(compaction.outcome)}")
         listed = stub.ListCheckpoints(context.ListCheckpointsRequest(conversation_id=conversation_id), timeout=5)
         for checkpoint in listed.checkpoints:
             print(f"up to message {checkpoint.last_message_id}: {checkpoint.tokens_before} tokens became {checkpoint.tokens_after}")

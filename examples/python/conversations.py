@@ -52,8 +52,10 @@ def main() -> None:
             stub.DeleteConversation(conversation.DeleteConversationRequest(conversation_id=one.conversation_id), timeout=5)
         try:
             stub.GetConversation(conversation.GetConversationRequest(conversation_id=made.conversation_id), timeout=5)
-        except grpc.RpcError as gone:
-            assert gone.code() == grpc.StatusCode.NOT_FOUND
+        except grpc.RpcError as error:
+            assert error.code() == grpc.StatusCode.NOT_FOUND
+        else:
+            raise AssertionError("the conversation is still there")
         print(f"{len(listed)} conversations made, listed and deleted")
 
 

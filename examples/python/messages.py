@@ -11,7 +11,7 @@ import grpc
 from anneal.v1 import conversation_service_pb2 as conversation, conversation_service_pb2_grpc as conversation_grpc
 from anneal.v1 import message_pb2 as message, message_service_pb2 as messages, message_service_pb2_grpc as messages_grpc
 
-PIECE = 1024 * 1024
+PIECE = 1024 * 1024  # bytes
 
 
 def text_message(role: int, text: str) -> message.NewMessage:
@@ -33,10 +33,10 @@ def main() -> None:
         conversation_id = conversation_grpc.ConversationServiceStub(channel).CreateConversation(
             conversation.CreateConversationRequest(), timeout=5).conversation_id
 
-        # Streams the conversation's events. A new watch resumes at the position of the last event.
+        # Streams the conversation's events. With the last event's position, a new watch resumes after it.
         watch = stub.WatchConversation(messages.WatchConversationRequest(
             conversation_id=conversation_id, after_message_id=0,
-            without_content=True), timeout=60)  # by default a client receives at most 4 MiB
+            without_content=True), timeout=60)  # by default a client refuses more than 4 MiB
         assert next(watch).WhichOneof("event") == "started"
 
         turn = messages.AppendMessagesRequest(
@@ -62,14 +62,14 @@ def main() -> None:
         stub.DeleteSeparator(messages.DeleteSeparatorRequest(
             conversation_id=conversation_id, after_message_id=mark.after_message_id, request_id="same-topic"), timeout=5)
 
-        seen = []
+        ids = []
         for event in watch:
             if event.WhichOneof("event") == "message_appended":
-                seen.append(event.message_appended.message_id)
-            if seen == [1, 2, 3]:
+                ids.append(event.message_appended.message_id)
+            if ids == [1, 2, 3]:
                 break
         watch.cancel()
-        print(f"messages {seen} appended to {conversation_id}; the large one has {large.tokens.tokens} tokens, estimated")
+        print(f"messages {ids} appended to {conversation_id}; the large one has {large.tokens.tokens} tokens, estimated")
 
 
 if __name__ == "__main__":

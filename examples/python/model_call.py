@@ -29,12 +29,12 @@ def text_message(role: int, text: str) -> message.NewMessage:
 
 def call(request: dict) -> tuple[int, bytes]:
     """Calls the provider; returns status and body."""
-    sent = urllib.request.Request(os.environ.get("OPENAI_BASE_URL", "https://api.openai.com/v1") + "/chat/completions",
+    post = urllib.request.Request(os.environ.get("OPENAI_BASE_URL", "https://api.openai.com/v1") + "/chat/completions",
                                   data=json.dumps(request).encode(), headers={"Content-Type": "application/json"})
     if key := os.environ.get("OPENAI_API_KEY"):
-        sent.add_header("Authorization", f"Bearer {key}")
+        post.add_header("Authorization", f"Bearer {key}")
     try:
-        with urllib.request.urlopen(sent, timeout=120) as answer:
+        with urllib.request.urlopen(post, timeout=120) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as refused:
         return refused.code, refused.read()
@@ -52,7 +52,7 @@ def answer(contexts: context_grpc.ContextServiceStub, conversation_id: str) -> s
             break
         if not verdict.is_overflow:
             raise SystemExit(f"the model failed: {status} {provider_error.OverflowKind.Name(verdict.kind)} ({verdict.rule})")
-        print(f"{built.total_tokens} tokens are too long for {MODEL}", file=sys.stderr)
+        print(f"a context of {built.total_tokens} tokens is too long for {MODEL}", file=sys.stderr)
     else:
         raise SystemExit("the context is too long for the model, however short it was made")
     completion = json.loads(body)

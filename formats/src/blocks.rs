@@ -1,4 +1,4 @@
-//! The content blocks that Anthropic and claw0 share.
+//! The content blocks that Anthropic and claw0 share, and `data:` URIs for other formats too.
 
 use std::collections::BTreeMap;
 
@@ -176,12 +176,12 @@ pub(crate) fn data_uri(media_type: &str, base64: &str) -> String {
     format!("data:{media_type};base64,{base64}")
 }
 
-/// The media type and the base64 of a `data:` URI. None for any other URI.
+/// The media type and the base64 of a `data:` URI in base64. None for any other URI.
 pub(crate) fn parse_data_uri(uri: &str) -> Option<(&str, &str)> {
     uri.strip_prefix("data:")?.split_once(";base64,")
 }
 
-/// The media type of a `data:` URI; `image/*` for any other URI.
+/// The media type that a `data:` URI names; `image/*` if the URI names none.
 pub(crate) fn media_type(uri: &str) -> String {
     let named = uri
         .strip_prefix("data:")
@@ -209,7 +209,7 @@ enum Block<'m> {
     },
     ToolResult {
         tool_use_id: &'m str,
-        content: Content<'m>,
+        content: ResultContent<'m>,
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         is_error: bool,
     },
@@ -224,7 +224,7 @@ enum Block<'m> {
 
 #[derive(Serialize)]
 #[serde(untagged)]
-pub(crate) enum Content<'m> {
+pub(crate) enum ResultContent<'m> {
     Text(&'m str),
     Blocks(Vec<ResultBlock<'m>>),
 }
@@ -232,13 +232,8 @@ pub(crate) enum Content<'m> {
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum ResultBlock<'m> {
-    Text {
-        text: &'m str,
-    },
-    /// An image.
-    Image {
-        source: Source<'m>,
-    },
+    Text { text: &'m str },
+    Image { source: Source<'m> },
 }
 
 #[derive(Serialize)]
@@ -291,7 +286,6 @@ fn block_of(part: &Part) -> Option<Block<'_>> {
             provider,
             ..
         } if provider == PROVIDER => Block::RedactedThinking { data: signature },
-        // A reasoning block is valid only for the provider that signed it.
         Part::Reasoning {
             text,
             signature,
@@ -301,22 +295,23 @@ fn block_of(part: &Part) -> Option<Block<'_>> {
             thinking: text,
             signature,
         },
+        // A reasoning block is valid only for the provider that signed it.
         Part::Reasoning { .. } => return None,
     })
 }
 
 /// The content of a tool result: its text, or a list of its text and its images.
-pub(crate) fn result_content<'m>(text: &'m str, media: &'m [Media]) -> Content<'m> {
-    let pictures: Vec<ResultBlock> = media
+pub(crate) fn result_content<'m>(text: &'m str, media: &'m [Media]) -> ResultContent<'m> {
+    let images: Vec<ResultBlock> = media
         .iter()
         .filter_map(source)
         .map(|source| ResultBlock::Image { source })
         .collect();
-    if pictures.is_empty() {
-        return Content::Text(text);
+    if images.is_empty() {
+        return ResultContent::Text(text);
     }
     let text_block = (!text.is_empty()).then_some(ResultBlock::Text { text });
-    Content::Blocks(text_block.into_iter().chain(pictures).collect())
+    ResultContent::Blocks(text_block.into_iter().chain(images).collect())
 }
 
 /// The source of an image. None for other media.

@@ -1,4 +1,4 @@
-//! What anneal writes about a conversation beside its messages, so that it can read the
+//! The data that anneal writes about a conversation beside its messages, so that it can read the
 //! conversation back unchanged.
 
 use std::collections::{BTreeMap, VecDeque};

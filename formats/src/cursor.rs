@@ -243,10 +243,11 @@ impl<R: Read + Seek> Cursor<R> {
         Ok(layout)
     }
 
-    /// The layout of a file whose first line leaves a bracket open. Inside one value, an object is
-    /// followed by a comma or a bracket. An object that is followed by another object means one
-    /// value per line. Several lines are examined because a truncated line may be followed by more
-    /// of them.
+    /// The layout of a file whose first line leaves a bracket open: a list's if `within_list`.
+    /// Inside one value, an object is followed by a comma or a bracket. An object that is followed
+    /// by another value means one value per line. So does an object that ends the file directly
+    /// after the first line, unless it may belong to a list. Several lines are examined because a
+    /// truncated line may be followed by other truncated lines.
     fn layout_after_open_line(&mut self, within_list: bool) -> io::Result<Layout> {
         for index in 0..MAX_LAYOUT_LINES {
             let is_one_line_object =
@@ -293,7 +294,8 @@ impl<R: Read + Seek> Cursor<R> {
         Ok(lines)
     }
 
-    /// The layout of a file whose first value ended on the first line: lines if more follows.
+    /// The layout of a file whose first line ends its first value, or ends within a string: lines
+    /// if more follows.
     fn layout_after_first_value(&mut self) -> io::Result<Layout> {
         Ok(if self.peek_non_blank()?.is_some() {
             Layout::Lines
@@ -394,6 +396,7 @@ mod tests {
         assert_eq!(long.read_line(5).expect("reads"), Scanned::TooLong);
         assert_eq!(long.read_line(5).expect("reads"), bytes("[1]"));
         assert_eq!(long.read_line(5).expect("reads"), Scanned::Absent);
+        // 6 bytes: two quotes and four escape sequences.
         let text = r#""\u0000\u0000\n\\""#;
         assert_eq!(cursor(text).read_value(6).expect("reads"), bytes(text));
         assert_eq!(cursor(text).read_value(5).expect("reads"), Scanned::TooLong);
@@ -417,7 +420,7 @@ mod tests {
             ("[1,\n2]\n", Layout::SingleValue),
             ("{}\n\n", Layout::SingleValue),
             ("{}\r\n{}", Layout::Lines),
-            ("{\"a\":\"torn\n{}\n", Layout::Lines),
+            ("{\"a\":\"cut\n{}\n", Layout::Lines),
             ("{\n\"a\":1}\n", Layout::SingleValue),
             ("nonsense\n{}\n", Layout::Lines),
             ("{\"a\":\n{\"b\":1}\n{\"b\":2}\n", Layout::Lines),

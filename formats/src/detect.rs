@@ -68,7 +68,7 @@ struct Detector {
 
 impl Detector {
     /// Whether more messages are to be examined.
-    const fn is_undecided(&self) -> bool {
+    const fn needs_more_samples(&self) -> bool {
         !matches!(self.guess, Some(Guess::Certain(_))) && self.samples < MAX_SAMPLES
     }
 
@@ -82,7 +82,7 @@ impl Detector {
 
     fn read_file<R: Read + Seek>(&mut self, cursor: &mut Cursor<R>) -> io::Result<()> {
         let layout = cursor.detect_layout()?;
-        while self.is_undecided() && cursor.peek_non_blank()?.is_some() {
+        while self.needs_more_samples() && cursor.peek_non_blank()?.is_some() {
             if layout == Layout::SingleValue {
                 return self.read_value(cursor);
             }
@@ -110,33 +110,32 @@ impl Detector {
             } else if !matches!(cursor.skip_value()?, Scanned::Bytes(_)) {
                 return Ok(());
             }
-            if lists == 0 || !self.is_undecided() || !cursor.consume_if(b',')? {
+            if lists == 0 || !self.needs_more_samples() || !cursor.consume_if(b',')? {
                 return Ok(());
             }
         }
     }
 
     fn read_object<R: Read + Seek>(&mut self, cursor: &mut Cursor<R>) -> io::Result<()> {
-        let found = read_outline(cursor, &LISTS, SAMPLE_BYTES)?;
+        let outline = read_outline(cursor, &LISTS, SAMPLE_BYTES)?;
         let after = cursor.position();
-        let fields = found.fields();
+        let fields = outline.fields();
         if let Ok(Some(format)) =
             ConversationExtra::of(&fields).map(|extra| extra.and_then(|extra| extra.format()))
         {
             self.guess = Some(Guess::Certain(format));
             return Ok(());
         }
-        let Some(list) = found.list else {
+        let Some(list) = outline.list else {
             self.record_guess(format_of_record(&fields));
             return Ok(());
         };
         if fields.has("system") {
-            self.record_guess(Some(Guess::Certain(Format::Anthropic)));
-            return Ok(());
+            self.record_guess(Some(Guess::Likely(Format::Anthropic)));
         }
         cursor.seek_to(list)?;
         cursor.consume_if(b'[')?;
-        while self.is_undecided() {
+        while self.needs_more_samples() {
             let Scanned::Bytes(bytes) = cursor.read_value(SAMPLE_BYTES)? else {
                 break;
             };
@@ -153,18 +152,20 @@ impl Detector {
 /// The format of a line or message, by its type and its field names.
 fn format_of_record(record: &Fields) -> Option<Guess> {
     let kind = record.text("type").ok().flatten().unwrap_or_default();
-    let has = |name: &str| record.0.contains_key(name);
-    if has("role") {
+    let is_present = |name: &str| record.0.contains_key(name);
+    if is_present("role") {
         return format_of_message(record);
     }
     match kind.as_str() {
         "session" | "compaction" | "model_change" | "custom_message" | "branch_summary" => {
             Some(Guess::Certain(Format::Pi))
         }
-        "message" if has("message") => Some(Guess::Certain(Format::Pi)),
-        "user" | "assistant" if has("content") => Some(Guess::Certain(Format::Claw0)),
-        "tool_use" | "tool_result" if has("tool_use_id") => Some(Guess::Certain(Format::Claw0)),
-        _ if has("from") && has("value") => Some(Guess::Certain(Format::ShareGpt)),
+        "message" if is_present("message") => Some(Guess::Certain(Format::Pi)),
+        "user" | "assistant" if is_present("content") => Some(Guess::Certain(Format::Claw0)),
+        "tool_use" | "tool_result" if is_present("tool_use_id") => {
+            Some(Guess::Certain(Format::Claw0))
+        }
+        _ if is_present("from") && is_present("value") => Some(Guess::Certain(Format::ShareGpt)),
         _ => None,
     }
 }

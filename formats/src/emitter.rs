@@ -79,7 +79,7 @@ impl<'a> Emitter<'a> {
         Ok(())
     }
 
-    /// Adds a record with the native messages that the format's own fields yield: none, one or two.
+    /// Adds a record with the native messages that the format's own fields yield: one or two.
     /// Returns whether the record completes a message.
     pub(crate) fn add_record(
         &mut self,
@@ -89,8 +89,9 @@ impl<'a> Emitter<'a> {
         notes: Notes,
     ) -> Result<bool, ReadError> {
         self.add_notes(location, notes)?;
-        let same = |pending: &&mut PendingMessage| role(&pending.natives) == role(&natives);
-        if let (None, Some(pending)) = (&extra, self.pending.as_mut().filter(same)) {
+        let has_same_role =
+            |pending: &&mut PendingMessage| role(&pending.natives) == role(&natives);
+        if let (None, Some(pending)) = (&extra, self.pending.as_mut().filter(has_same_role)) {
             pending.natives.extend(natives);
             pending.left -= 1;
             if pending.left == 0 {

@@ -6,7 +6,7 @@ use anneal_core::message::Message;
 
 use crate::Remark;
 
-/// What a file says about a conversation as a whole, apart from its messages.
+/// The data that a file has about a conversation as a whole, apart from its messages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Head {
     /// The file's own id of the conversation (a session id), which stays the same while the file
@@ -20,8 +20,8 @@ pub struct Head {
     pub system_prompt: String,
     /// All other fields that the file has for the conversation.
     pub metadata: BTreeMap<String, String>,
-    /// Creation time in microseconds since 1970. Set only for writers, where it is known. Readers
-    /// leave it out, and keep a time that a file gives as metadata.
+    /// Creation time in microseconds since 1970. Set only for writers, and only if it is known.
+    /// Readers leave it out: they put a time that the file has into the metadata.
     pub created_us: Option<i64>,
 }
 

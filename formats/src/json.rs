@@ -66,13 +66,13 @@ impl Notes {
 }
 
 /// A name as a remark quotes it: shortened, with control characters escaped.
-pub(crate) fn short_name(kind: &str) -> String {
-    let end = kind.floor_char_boundary(NAME_BYTES.min(kind.len()));
-    kind[..end].escape_debug().to_string()
+pub(crate) fn short_name(name: &str) -> String {
+    let end = name.floor_char_boundary(NAME_BYTES.min(name.len()));
+    name[..end].escape_debug().to_string()
 }
 
 /// Parses a line or a value. Replaces bytes that are not UTF-8 with U+FFFD. If parsing fails,
-/// replaces lone surrogates with U+FFFD and parses again. Each replacement is noted.
+/// replaces lone surrogates with U+FFFD and parses again. Each kind of replacement adds one note.
 pub(crate) fn parse_bytes<T>(
     bytes: Vec<u8>,
     notes: &mut Notes,
@@ -90,11 +90,11 @@ pub(crate) fn parse_bytes<T>(
             "it is nested deeper than {LEVELS} levels"
         )));
     }
-    let before = (notes.remarks.len(), notes.unread.len());
+    let (remarks_before, unread_before) = (notes.remarks.len(), notes.unread.len());
     parse(&text, notes).or_else(|bad| {
         let repaired = without_lone_surrogates(&text).ok_or(bad)?;
-        notes.remarks.truncate(before.0);
-        notes.unread.truncate(before.1);
+        notes.remarks.truncate(remarks_before);
+        notes.unread.truncate(unread_before);
         notes.push((
             ImportOutcome::Changed,
             "lone surrogates became U+FFFD".into(),
@@ -254,8 +254,8 @@ pub(crate) fn quoted(text: &str) -> String {
     serde_json::to_string(text).expect("a text is always JSON")
 }
 
-/// A tool's input as a JSON object on one line, with line ends replaced by blanks. Any other input
-/// is wrapped as `{"input": …}`.
+/// A tool's input as a JSON object on one line, with line ends replaced by blanks. An input that is
+/// not an object, or is nested too deep, is wrapped as `{"input": …}`.
 pub(crate) fn object(input: &str) -> Box<RawValue> {
     // Line ends are blanks outside of strings. Inside strings they are not valid JSON.
     let line = input
@@ -297,11 +297,11 @@ mod tests {
     fn nesting_is_counted_outside_of_texts() {
         assert!(!is_deep(&format!(
             "{}\"{}\"{}",
-            "[".repeat(128),
+            "[".repeat(LEVELS),
             "[".repeat(999),
-            "]".repeat(128)
+            "]".repeat(LEVELS)
         )));
-        assert!(is_deep(&"[".repeat(129)));
+        assert!(is_deep(&"[".repeat(LEVELS + 1)));
     }
 
     #[test]

@@ -9,7 +9,7 @@ pub(crate) struct JsonScanner {
     /// lowest bit is the innermost bracket.
     lists: u128,
     /// Whether the position is inside a string.
-    text: bool,
+    within_text: bool,
     /// Whether the last byte was the backslash of an escape sequence.
     escaped: bool,
     /// Whether the value is a number or a word (`true`, `null`).
@@ -21,12 +21,12 @@ impl JsonScanner {
     /// ends with them.
     pub(crate) fn scan(&mut self, bytes: &[u8]) -> (usize, bool) {
         for (index, byte) in bytes.iter().enumerate() {
-            if self.text {
+            if self.within_text {
                 match byte {
                     _ if self.escaped => self.escaped = false,
                     b'\\' => self.escaped = true,
                     b'"' => {
-                        self.text = false;
+                        self.within_text = false;
                         if self.depth == 0 {
                             return (index + 1, true);
                         }
@@ -37,7 +37,7 @@ impl JsonScanner {
             }
             match byte {
                 b'"' | b'[' | b'{' if self.scalar => return (index, true),
-                b'"' => self.text = true,
+                b'"' => self.within_text = true,
                 b'[' | b'{' => {
                     self.depth += 1;
                     self.lists = self.lists << 1 | u128::from(*byte == b'[');
@@ -66,7 +66,7 @@ impl JsonScanner {
 
     /// Whether the position is inside a string.
     pub(crate) const fn within_text(&self) -> bool {
-        self.text
+        self.within_text
     }
 
     /// Whether the innermost open bracket is a list's.

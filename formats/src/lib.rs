@@ -6,7 +6,7 @@
 //!
 //! One folder per format: `anthropic`, `claw0`, `openai`, `pi`, `sharegpt`, `zeroclaw`.
 //! `message_list` is shared by the formats that store a list of messages, `blocks` by Anthropic and
-//! claw0, `time` by pi and ZeroClaw.
+//! claw0 (its `data:` URIs also by OpenAI and pi), `time` by pi and ZeroClaw.
 //!
 //! - `format`: the formats. `detect`: which of them a file has.
 //! - `read`: which code reads a format. `write`: which code writes a format.

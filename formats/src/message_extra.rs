@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::json::{Fields, Unreadable};
 
-/// The name of the field with this object.
+/// The name of the field with this object. The object of a conversation has the same name.
 pub(crate) const ANNEAL_KEY: &str = "anneal";
 /// The field of a changed part that holds the index of the native part that it changes.
 const AT: &str = "at";
@@ -112,23 +112,23 @@ pub(crate) fn merge_messages(natives: Vec<Message>) -> Message {
     whole
 }
 
-/// Adds the object `anneal` to the first record, if the native message differs or `forced` requires
-/// it. `more` is the number of records that follow the first one.
+/// Adds the object `anneal` to the first record, if the native message differs or `extra_object`
+/// requires it. `more` is the number of records that follow the first one.
 pub(crate) fn with_extra(
     mut records: Vec<String>,
     more: usize,
     native: &Message,
     message: &Message,
-    forced: ExtraObject,
+    extra_object: ExtraObject,
 ) -> Vec<String> {
-    let forced = || {
+    let required = || {
         let metadata = message.metadata.clone();
-        (forced == ExtraObject::Required).then(|| MessageExtra {
+        (extra_object == ExtraObject::Required).then(|| MessageExtra {
             metadata,
             ..Default::default()
         })
     };
-    if let Some(extra) = MessageExtra::difference(native, message, more).or_else(forced) {
+    if let Some(extra) = MessageExtra::difference(native, message, more).or_else(required) {
         insert(
             &mut records[0],
             &serde_json::to_string(&extra).expect("texts and numbers are always JSON"),
@@ -163,17 +163,17 @@ fn parts_difference(natives: &[Part], parts: &[Part]) -> Vec<Value> {
         free[at] = false;
         Some(at)
     };
-    let same: Vec<Option<usize>> = parts
+    let equal: Vec<Option<usize>> = parts
         .iter()
         .map(|part| take(&|native| native == part))
         .collect();
     let mut written = Vec::new();
-    for (part, same) in parts.iter().zip(same) {
+    for (part, equal) in parts.iter().zip(equal) {
         let kind = std::mem::discriminant(part);
-        let mut alike = || take(&|native| std::mem::discriminant(native) == kind);
-        written.push(match same {
+        let mut take_same_kind = || take(&|native| std::mem::discriminant(native) == kind);
+        written.push(match equal {
             Some(at) => Value::from(at),
-            None => alike().map_or_else(
+            None => take_same_kind().map_or_else(
                 || Value::Object(fields(part)),
                 |at| changed(at, &natives[at], part),
             ),
@@ -207,18 +207,21 @@ fn changed(at: usize, native: &Part, part: &Part) -> Value {
 /// index may be used once.
 fn restore_part(written: Value, natives: &mut [Option<Part>]) -> Result<Part, Unreadable> {
     let bad = || Unreadable::new("a part in its `anneal` cannot be read");
-    let mut at = |at: &Value| {
-        let at = at
+    let mut take_native = |index: &Value| {
+        let index = index
             .as_u64()
-            .and_then(|at| usize::try_from(at).ok())
+            .and_then(|index| usize::try_from(index).ok())
             .ok_or_else(bad)?;
-        natives.get_mut(at).and_then(Option::take).ok_or_else(bad)
+        natives
+            .get_mut(index)
+            .and_then(Option::take)
+            .ok_or_else(bad)
     };
     let whole = match written {
         Value::Object(mut written) => match written.remove(AT) {
             None => Value::Object(written),
-            Some(place) => {
-                let mut whole = fields(&at(&place)?);
+            Some(index) => {
+                let mut whole = fields(&take_native(&index)?);
                 for (key, value) in written {
                     if value.is_null() {
                         whole.remove(&key);
@@ -229,7 +232,7 @@ fn restore_part(written: Value, natives: &mut [Option<Part>]) -> Result<Part, Un
                 Value::Object(whole)
             }
         },
-        place => return at(&place),
+        index => return take_native(&index),
     };
     serde_json::from_value(whole).map_err(|_| bad())
 }

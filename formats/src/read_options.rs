@@ -3,7 +3,7 @@
 /// How a file is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadOptions {
-    /// Whether a line that cannot be read ends the reading.
+    /// Whether an item that cannot be read ends the reading.
     pub strict: Strictness,
     /// Which branches of a branching session are read.
     pub branches: Branches,
@@ -11,10 +11,10 @@ pub struct ReadOptions {
     pub name: String,
 }
 
-/// Whether a line that cannot be read ends the reading.
+/// Whether an item that cannot be read ends the reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Strictness {
-    /// The reader remarks on the line and goes on.
+    /// The reader remarks on the item and goes on.
     #[default]
     Lenient,
     /// The reading ends with an error.

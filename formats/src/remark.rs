@@ -69,7 +69,7 @@ pub enum ImportOutcome {
     /// Kept with a change: for example without a lone surrogate, or without bytes that are not
     /// UTF-8.
     Changed,
-    /// Kept as metadata, or left out because nothing would read it.
+    /// Kept as metadata, or left out because anneal has no place or no use for it.
     SetAside,
     /// Not kept: it cannot be read.
     Refused,

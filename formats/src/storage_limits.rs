@@ -19,7 +19,7 @@ use crate::{
 
 /// The id that replaces an empty one.
 const UNNAMED: &str = "unnamed";
-/// The character that replaces NUL, which cannot be stored here.
+/// The character that replaces NUL where NUL cannot be stored: in titles, ids and metadata.
 const REPLACEMENT: &str = "\u{fffd}";
 
 /// Fits a message to the limits of an append. An error if it cannot be stored.
@@ -105,7 +105,7 @@ fn fit_labels(all: BTreeMap<String, String>, notes: &mut Notes) -> BTreeMap<Stri
         replace_nul("metadata", &mut value, notes);
         labels.insert(key, value);
     }
-    let mut left_out = |labels: &mut BTreeMap<String, String>, key: String| {
+    let mut leave_out = |labels: &mut BTreeMap<String, String>, key: String| {
         labels.remove(&key);
         notes.push((
             ImportOutcome::SetAside,
@@ -117,14 +117,14 @@ fn fit_labels(all: BTreeMap<String, String>, notes: &mut Notes) -> BTreeMap<Stri
             .iter()
             .max_by_key(|(key, value)| key.len() + value.len())
             .map(|(key, _)| key.clone());
-        left_out(
+        leave_out(
             &mut labels,
             largest.expect("labels of more than 0 bytes are not empty"),
         );
     }
     while labels.len() > METADATA_KEYS {
         let last = labels.keys().next_back().cloned();
-        left_out(
+        leave_out(
             &mut labels,
             last.expect("there are more labels than the limit"),
         );
@@ -142,16 +142,17 @@ fn replace_nul(name: &str, text: &mut String, notes: &mut Notes) {
     }
 }
 
-/// Fits a part to the limits. None if a message of this role cannot have it.
+/// Fits a part to the limits. None if a message of this role cannot have it, or if it is media that
+/// cannot be stored.
 fn fit_part(part: Part, role: Role, notes: &mut Notes) -> Option<Part> {
-    let (fits, what) = match &part {
+    let (is_allowed, what) = match &part {
         Part::Text { .. } => (role != Role::Tool, "a text"),
         Part::ToolUse { .. } => (role == Role::Assistant, "a tool call"),
         Part::ToolResult { .. } => (role == Role::Tool, "a tool result"),
         Part::Media(_) => (matches!(role, Role::User | Role::Assistant), "media"),
         Part::Reasoning { .. } => (role == Role::Assistant, "reasoning"),
     };
-    if !fits {
+    if !is_allowed {
         notes.push((
             ImportOutcome::SetAside,
             format!("{what} in a message of the role {}", role.name()),
@@ -160,24 +161,20 @@ fn fit_part(part: Part, role: Role, notes: &mut Notes) -> Option<Part> {
     }
     Some(match part {
         Part::Text { .. } => part,
-        Part::ToolUse {
-            id: call,
-            name,
-            input,
-        } => Part::ToolUse {
-            id: fit_id("tool call", call, notes),
+        Part::ToolUse { id, name, input } => Part::ToolUse {
+            id: fit_id("tool call", id, notes),
             name: fit_id("tool", name, notes),
             input,
         },
         Part::ToolResult {
-            id: call,
+            id,
             text,
             is_error,
             media: all,
         } => {
             let mut media: Vec<Media> = all
                 .into_iter()
-                .filter_map(|one| self::fit_media(one, notes))
+                .filter_map(|one| fit_media(one, notes))
                 .collect();
             if media.len() > MEDIA_PER_RESULT {
                 media.truncate(MEDIA_PER_RESULT);
@@ -187,7 +184,7 @@ fn fit_part(part: Part, role: Role, notes: &mut Notes) -> Option<Part> {
                 ));
             }
             Part::ToolResult {
-                id: fit_id("tool call", call, notes),
+                id: fit_id("tool call", id, notes),
                 text,
                 is_error,
                 media,
@@ -251,8 +248,8 @@ pub(crate) fn half_hex(digest: &digest::Digest) -> String {
     hex::encode(&digest[..16])
 }
 
-/// An id that can be stored. An id that is too long keeps its beginning and ends with its digest.
-/// The result depends only on the id, so a call and its result still match.
+/// An id that can be stored. An id that is too long or has NUL keeps its beginning and ends
+/// with its digest. The new id depends only on the old one, so a call and its result still match.
 fn fit_id(what: &str, id: String, notes: &mut Notes) -> String {
     if !id.is_empty() && id.len() <= ID_BYTES && !id.contains('\0') {
         return id;
@@ -281,7 +278,7 @@ fn fit_id(what: &str, id: String, notes: &mut Notes) -> String {
 mod tests {
     use super::*;
 
-    fn tool(id: &str) -> Message {
+    fn tool_message(id: &str) -> Message {
         let part = Part::ToolResult {
             id: id.into(),
             text: "t".into(),
@@ -309,7 +306,7 @@ mod tests {
             metadata: BTreeMap::new(),
         };
         let mut notes = Notes::new();
-        let result = fit_message(tool(&long), &mut notes).expect("fits");
+        let result = fit_message(tool_message(&long), &mut notes).expect("fits");
         let call = fit_message(call, &mut notes).expect("fits");
         let (Part::ToolResult { id, .. }, Part::ToolUse { id: call_id, .. }) =
             (&result.parts[0], &call.parts[0])
@@ -334,23 +331,24 @@ mod tests {
                 kept.contains_key("big"),
                 kept.contains_key("k00")
             ),
-            (32, false, true)
+            (METADATA_KEYS, false, true)
         );
-        assert_eq!(notes.remarks.len(), 9);
+        let (small, big) = (40 - METADATA_KEYS, 1);
+        assert_eq!(notes.remarks.len(), small + big);
     }
 
     #[test]
     fn parts_that_a_role_cannot_hold_are_set_aside() {
         let text = Message {
             parts: vec![Part::Text { text: "t".into() }],
-            ..tool("c")
+            ..tool_message("c")
         };
         assert!(fit_message(text, &mut Notes::new()).is_err());
         let mut notes = Notes::new();
         let user = fit_message(
             Message {
                 role: Role::User,
-                ..tool("c")
+                ..tool_message("c")
             },
             &mut notes,
         )

@@ -1,11 +1,11 @@
 //! The time format of pi and ZeroClaw.
 
 /// Milliseconds from 1970 until the year 10000. From then on a year has five digits.
-const LATEST_MS: u64 = 253_402_300_800_000;
+const YEAR_10000_MS: u64 = 253_402_300_800_000;
 
 /// The time as ISO 8601 in UTC, with milliseconds.
-pub(crate) fn iso(created_us: i64) -> String {
-    let ms = created_us.div_euclid(1_000);
+pub(crate) fn iso(time_us: i64) -> String {
+    let ms = time_us.div_euclid(1_000);
     let (days, ms_of_day) = (ms.div_euclid(86_400_000), ms.rem_euclid(86_400_000));
     let (year, month, day) = date_of_day(days);
     let (hour, minute) = (ms_of_day / 3_600_000, ms_of_day / 60_000 % 60);
@@ -19,7 +19,7 @@ pub(crate) fn in_pi_format(time: &str) -> String {
     let ms = time
         .parse::<i64>()
         .ok()
-        .filter(|ms| ms.unsigned_abs() < LATEST_MS);
+        .filter(|ms| ms.unsigned_abs() < YEAR_10000_MS);
     ms.map_or_else(|| time.to_owned(), |ms| iso(ms * 1_000))
 }
 
@@ -28,11 +28,11 @@ pub(crate) fn in_pi_format(time: &str) -> String {
 const fn date_of_day(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);
-    let of_era = days.rem_euclid(146_097);
-    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
+    let day_of_era = days.rem_euclid(146_097);
+    let year = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
     let month = if month < 10 { month + 3 } else { month - 9 };
     (year + era * 400 + (month <= 2) as i64, month, day)
 }
@@ -49,7 +49,7 @@ mod tests {
             "t",
             "",
             "99999999999999999999",
-            "253402300800000",
+            "253402300800000", // the year 10000
         ] {
             assert_eq!(in_pi_format(time), time);
         }

@@ -34,7 +34,7 @@ impl<'a> CallEnd<'a> {
         }
     }
 
-    /// What the breakers record of this end.
+    /// The verdict on the call that the breakers record.
     pub(crate) fn verdict(self, purpose: CallPurpose) -> Verdict {
         let failure = match self {
             Self::Answered => return Verdict::Answers,
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_request_counts_against_the_conversation_of_a_summary_only() {
+    fn a_refused_request_counts_against_the_conversation_only_if_it_is_for_a_summary() {
         let refused = CallFailure::Refused { status: 400 };
         assert_eq!(
             verdicts(CallEnd::Failed(&refused)),

@@ -11,8 +11,10 @@ use crate::{call_end::CallEnd, call_metrics::CallMetrics};
 pub struct ProviderCalls<'a> {
     model: &'a Model,
     calls: i32,
-    /// Tokens that all calls but the last have read (`.0`) and written (`.1`).
-    before: (Tokens, Tokens),
+    /// Input tokens of all calls but the last.
+    input_before: Tokens,
+    /// Output tokens of all calls but the last.
+    output_before: Tokens,
     last: CallCost,
 }
 
@@ -21,7 +23,8 @@ impl<'a> ProviderCalls<'a> {
         Self {
             model,
             calls: 0,
-            before: (Tokens::ZERO, Tokens::ZERO),
+            input_before: Tokens::ZERO,
+            output_before: Tokens::ZERO,
             last: CallCost::default(),
         }
     }
@@ -35,8 +38,8 @@ impl<'a> ProviderCalls<'a> {
     pub fn spent(&self) -> ModelSpend {
         ModelSpend {
             calls: self.calls,
-            input: self.before.0 + self.last.input(),
-            output: self.before.1 + self.last.output(),
+            input: self.input_before + self.last.input(),
+            output: self.output_before + self.last.output(),
         }
     }
 
@@ -70,7 +73,8 @@ impl<'a> ProviderCalls<'a> {
             output,
         } = self.spent();
         self.calls = calls + 1;
-        self.before = (input, output);
+        self.input_before = input;
+        self.output_before = output;
         self.last = CallCost::default();
         &mut self.last
     }

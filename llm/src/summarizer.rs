@@ -47,11 +47,13 @@ impl Purpose {
     /// The target of a summary: the most tokens that it may have. It is half of the `source` tokens
     /// of a range, or a tenth of those of a message, and at most `most`, but never less than 48.
     pub fn target(self, source: Tokens, most: Tokens) -> Tokens {
-        let share = match self {
+        let divisor = match self {
             Self::Range => 2,
             Self::Message => 10,
         };
-        Tokens::new(source.get() / share).min(most).max(MIN_TARGET)
+        Tokens::new(source.get() / divisor)
+            .min(most)
+            .max(MIN_TARGET)
     }
 }
 
@@ -125,8 +127,8 @@ pub struct SummaryAsk<'a> {
     pub measure: &'a Measure,
 }
 
-/// Bytes whose tokens are counted at once. A longer text is counted in parts, until the limit is
-/// reached.
+/// Bytes whose tokens are counted at once. A longer text is counted piece by piece, until the limit
+/// is reached.
 const MEASURED_BYTES: usize = 64 * 1024;
 /// Most tokens by which cutting a text in two may raise its count.
 const SEAM_TOKENS: u64 = 8;
@@ -139,8 +141,8 @@ impl SummaryAsk<'_> {
     }
 
     /// Tokens of everything that the summary replaces. Counting stops above `limit`, so a result
-    /// above it is a lower bound. So is the count of a long text: it is counted in parts, and a few
-    /// tokens are subtracted for each cut.
+    /// above it is a lower bound. So is the count of a long text: it is counted piece by piece, and
+    /// a few tokens are subtracted for each cut.
     pub fn source_tokens(&self, limit: Tokens) -> Tokens {
         let mut sum = Tokens::ZERO;
         for text in self.all_texts() {
@@ -227,7 +229,7 @@ pub enum SummaryFailure {
     /// The summary, or a part of it, exceeds its target.
     #[error("summary has {tokens} tokens, its target is {target}")]
     OverTarget {
-        /// Its tokens; a lower bound for an answer that was too long to be parsed.
+        /// Its tokens; one more than its output limit for an answer that was too long to be parsed.
         tokens: Tokens,
         /// The text's own target: that of the summary ([`SummaryAsk::target`]), of the model's
         /// text without the quoted words, or of a part.

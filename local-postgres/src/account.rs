@@ -26,7 +26,7 @@ struct OtherUser {
 }
 
 impl Account {
-    /// The current user. For root: `postgres`, otherwise `nobody`.
+    /// The current user. If it is root: the user `postgres`, or `nobody` if there is no `postgres`.
     pub(crate) fn current() -> Result<Account> {
         let uid = rustix::process::geteuid();
         if !uid.is_root() {
@@ -52,11 +52,9 @@ impl Account {
             .process_group(0)
             .stdin(Stdio::null());
         for (name, _) in std::env::vars_os() {
-            let is_locale = ["LANG", "LANGUAGE"].iter().any(|known| name == *known);
-            if is_locale
-                || name.as_encoded_bytes().starts_with(b"PG")
-                || name.as_encoded_bytes().starts_with(b"LC_")
-            {
+            let bytes = name.as_encoded_bytes();
+            let is_locale = name == "LANG" || name == "LANGUAGE" || bytes.starts_with(b"LC_");
+            if is_locale || bytes.starts_with(b"PG") {
                 command.env_remove(name);
             }
         }
@@ -93,16 +91,16 @@ impl Account {
         let Some(other) = &self.other else {
             return true;
         };
-        path.ancestors().all(|step| {
-            fs::metadata(step).is_ok_and(|step| {
-                let enter_bit = if step.uid() == self.uid {
+        path.ancestors().all(|ancestor| {
+            fs::metadata(ancestor).is_ok_and(|found| {
+                let enter_bit = if found.uid() == self.uid {
                     0o100
-                } else if step.gid() == other.gid {
+                } else if found.gid() == other.gid {
                     0o010
                 } else {
                     0o001
                 };
-                step.mode() & enter_bit != 0
+                found.mode() & enter_bit != 0
             })
         })
     }
@@ -127,10 +125,10 @@ impl Account {
 fn find_user(passwd: &str, name: &str) -> Option<Account> {
     passwd.lines().find_map(|line| {
         let mut fields = line.split(':');
-        let found = fields.next()? == name;
+        let is_wanted = fields.next()? == name;
         let uid = fields.nth(1)?.parse().ok()?;
         let gid = fields.next()?.parse().ok()?;
-        found.then(|| Account {
+        is_wanted.then(|| Account {
             uid,
             other: Some(OtherUser {
                 name: name.to_owned(),

@@ -96,7 +96,7 @@ fn check_supported(found: Binaries) -> Result<Binaries> {
 }
 
 /// The folders in PATH that hold `initdb`, then the folder that `pg_config` reports. `pg_config`
-/// runs only if the others are not used.
+/// runs only if the caller takes none of the folders in PATH.
 fn folders_on_path() -> impl Iterator<Item = PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();

@@ -1,4 +1,4 @@
-//! Downloads the programs of PostgreSQL if none are installed.
+//! Downloads the programs of PostgreSQL if no supported version is installed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use crate::error::{LocalPostgresError, OnPath, Result};
 const MAJOR: &str = "18";
 
 impl Binaries {
-    /// Like [`Binaries::find`]. If nothing is found, returns PostgreSQL 18 in `cache`, and
-    /// downloads it first if it is not there (about 12 MB, from the releases of
+    /// Like [`Binaries::find`]. If no supported version is found, returns PostgreSQL 18 in `cache`,
+    /// and downloads it first if it is not there (about 12 MB, from the releases of
     /// theseus-rs/postgresql-binaries, with its digest checked). An explicit `wanted` is never
     /// replaced by a download.
     pub async fn find_or_download(wanted: Option<&Path>, cache: &Path) -> Result<Binaries> {
@@ -47,8 +47,8 @@ async fn download(cache: &Path) -> Result<Binaries> {
     Binaries::read(&folder.join("bin")).ok_or_else(unusable)
 }
 
-/// Unpacks into a folder beside `folder` and renames it, so that an interrupted download leaves no
-/// incomplete folder.
+/// Downloads the programs into `folder`. Unpacks them into a folder beside it, which is then
+/// renamed, so that an interrupted download leaves no incomplete `folder`.
 async fn fetch(folder: &Path) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let (_, archive) = get_archive(theseus::URL, &VersionReq::parse(MAJOR)?).await?;
     let mut unpacked = folder.as_os_str().to_owned();

@@ -45,8 +45,8 @@ impl Folder {
     }
 
     /// Creates the folder with access for the account only. If the account cannot enter the folder
-    /// above it, creates a replacement under [`FALLBACK_CLUSTERS`]. An error if the folder holds
-    /// files that this crate did not create.
+    /// above it, or could not at an earlier start, uses a replacement under [`FALLBACK_CLUSTERS`].
+    /// An error if the folder holds files that this crate did not create.
     pub(crate) fn open(wanted: &Path, account: &Account) -> Result<Folder> {
         if let Some(parent) = wanted.parent() {
             fs::create_dir_all(parent).on("create", parent)?;
@@ -273,8 +273,8 @@ fn create_private(folder: &Path) -> Result<()> {
     }
 }
 
-/// An error if the folder belongs to another user or is a link: under /tmp, anybody may have
-/// created it first.
+/// An error if the folder belongs to another user or is a link: under /tmp and /var/tmp, anybody
+/// may have created it first.
 fn check_owner(folder: &Path, account: &Account) -> Result<()> {
     let found = fs::symlink_metadata(folder).on("read", folder)?;
     let ours = account.owns(&found) || found.uid() == rustix::process::geteuid().as_raw();

@@ -29,9 +29,9 @@ pub(crate) fn register(folder: &Folder) -> Result<()> {
             fs::write(&owner, "").on("write", &owner)?;
         }
     }
-    for gone in entries(&owners).filter(|owner| !is_owner_alive(owner)) {
+    for ended in entries(&owners).filter(|owner| !is_owner_alive(owner)) {
         // Another process may remove the same file.
-        let _ = fs::remove_file(gone.path());
+        let _ = fs::remove_file(ended.path());
     }
     Ok(())
 }
@@ -93,13 +93,13 @@ fn entries(folder: &Path) -> impl Iterator<Item = DirEntry> {
 
 fn is_owner_alive(owner: &DirEntry) -> bool {
     let name = owner.file_name();
-    let Some((pid, born)) = name.to_str().and_then(|name| name.split_once('-')) else {
+    let Some((pid, started)) = name.to_str().and_then(|name| name.split_once('-')) else {
         return false;
     };
     let Ok(pid) = pid.parse::<u32>() else {
         return false;
     };
-    Pid::from_raw(pid.cast_signed()).is_some_and(is_alive) && start_time(pid) == born
+    Pid::from_raw(pid.cast_signed()).is_some_and(is_alive) && start_time(pid) == started
 }
 
 /// The start time of a process in clock ticks since boot. It distinguishes the process from a later

@@ -65,7 +65,7 @@ fn adopt_or_start(settings: &Settings) -> Result<LocalPostgres> {
 /// The server of the folder, if it accepts connections. Registers this process as an owner of a
 /// test cluster. An error if the folder has another durability, version or port than wanted.
 fn adopt(folder: &Folder, settings: &Settings) -> Result<Option<LocalPostgres>> {
-    let Some(holds) = folder
+    let Some(data_version) = folder
         .read("data/PG_VERSION")
         .and_then(|version| Version::parse(&version))
     else {
@@ -83,10 +83,10 @@ fn adopt(folder: &Folder, settings: &Settings) -> Result<Option<LocalPostgres>> 
         });
     }
     let programs = settings.binaries.version();
-    if holds.major != programs.major {
+    if data_version.major != programs.major {
         return Err(LocalPostgresError::OtherVersion {
             folder: folder.path().to_owned(),
-            holds: holds.major,
+            holds: data_version.major,
             programs,
         });
     }
@@ -268,15 +268,15 @@ fn launch_on(
             .stderr(log.try_clone().on("open", &folder.log())?)
             .stdout(log);
         let mut child = command.spawn().on("run", &postgres)?;
-        let ended = wait_until_ready(&mut child, &data);
+        let ready = wait_until_ready(&mut child, &data);
         // Reaps the process when it ends, so that it does not remain as a zombie.
-        let collector = thread::spawn(move || child.wait());
-        if let Some(postmaster) = ended? {
+        let reaper = thread::spawn(move || child.wait());
+        if let Some(postmaster) = ready? {
             folder.write("port", &port.to_string())?;
             folder.write("version", &settings.binaries.version().to_string())?;
             return Ok(postmaster);
         }
-        let _ = collector.join();
+        let _ = reaper.join();
         let log_text = folder.log_since(log_start);
         if log_text.contains("Address already in use") {
             return Err(LocalPostgresError::PortTaken(port));
@@ -313,7 +313,7 @@ fn wait_until_ready(child: &mut Child, data: &Path) -> Result<Option<Postmaster>
 /// The server's command line. PostgreSQL uses the last of several settings with one name, so the
 /// settings that this crate needs come last.
 fn arguments(settings: &Settings, port: u16, socket_folder: &Path) -> Vec<String> {
-    let quoted = socket_folder.display().to_string().replace('"', "\"\"");
+    let escaped = socket_folder.display().to_string().replace('"', "\"\"");
     let mut all: Vec<(String, String)> = vec![
         ("timezone".into(), "UTC".into()),
         ("log_timezone".into(), "UTC".into()),
@@ -326,7 +326,7 @@ fn arguments(settings: &Settings, port: u16, socket_folder: &Path) -> Vec<String
     all.extend([
         ("listen_addresses".into(), Ipv4Addr::LOCALHOST.to_string()),
         ("port".into(), port.to_string()),
-        ("unix_socket_directories".into(), format!("\"{quoted}\"")),
+        ("unix_socket_directories".into(), format!("\"{escaped}\"")),
         ("unix_socket_permissions".into(), "0700".into()),
         ("logging_collector".into(), "off".into()),
     ]);

@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Version {
     /// 18 in 18.1.
     pub major: u32,
-    /// 1 in 18.1; 0 for a version that is not released yet.
+    /// 1 in 18.1; 0 if only the major version is known, as in `18` or `19beta2`.
     pub minor: u32,
 }
 

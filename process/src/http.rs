@@ -158,7 +158,7 @@ pub fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
 
 /// Most connections at once; a further one is accepted when another ends.
 const MAX_CONNECTIONS: usize = 256;
-/// Time limit for the head of a request, and for the start of the next one on a connection.
+/// Time limit for the head of a request, also for the next request on an open connection.
 const HEAD_DEADLINE: Duration = Duration::from_secs(10);
 /// Time limit of a connection: a probe takes milliseconds and then connects again.
 const CONNECTION_DEADLINE: Duration = Duration::from_mins(1);
@@ -242,7 +242,7 @@ mod tests {
         let stop = CancellationToken::new();
         let serving = tokio::spawn(serve(listener, router, stop.clone()));
         // Each client sends part of a request, or nothing, and then waits for the connection's end.
-        let silent = [
+        let incomplete_requests = [
             "",
             "GET /healthz HT",
             "GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: ",
@@ -258,9 +258,12 @@ mod tests {
             let mut rest = Vec::new();
             let ended =
                 tokio::time::timeout(Duration::from_secs(30), stream.read_to_end(&mut rest)).await;
-            assert!(ended.is_ok(), "the connection that sent {sent:?} is closed");
+            assert!(
+                ended.is_ok(),
+                "the connection that sent {sent:?} stays open"
+            );
         });
-        let asking = async {
+        let complete_request = async {
             let mut stream = tokio::net::TcpStream::connect(address)
                 .await
                 .expect("the port accepts connections");
@@ -275,8 +278,8 @@ mod tests {
                 .expect("the server answers");
             assert_eq!(&answer, b"HTTP/1.1 200");
         };
-        let [nothing, half, most] = silent;
-        tokio::join!(nothing, half, most, asking);
+        let [nothing, half, most] = incomplete_requests;
+        tokio::join!(nothing, half, most, complete_request);
         stop.cancel();
         serving
             .await

@@ -1,4 +1,4 @@
-//! What every anneal process needs: logs, metrics, probes, shutdown. Knows nothing of
+//! Logs, metrics, probes and shutdown, which every anneal process needs. Knows nothing of
 //! conversations.
 //!
 //! - `telemetry`: logs and metrics.

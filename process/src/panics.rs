@@ -59,13 +59,13 @@ mod tests {
     /// The report of the panic of `work`.
     fn report_of(work: fn()) -> String {
         let report = Arc::<Mutex<String>>::default();
-        let noted = Arc::clone(&report);
-        let before = take_hook();
+        let written = Arc::clone(&report);
+        let previous_hook = take_hook();
         set_hook(Box::new(move |panic| {
-            *noted.lock().expect("the lock is not poisoned") = describe(panic);
+            *written.lock().expect("the lock is not poisoned") = describe(panic);
         }));
         let panicked = catch_unwind(work).is_err();
-        set_hook(before);
+        set_hook(previous_hook);
         assert!(panicked);
         report.lock().expect("the lock is not poisoned").clone()
     }

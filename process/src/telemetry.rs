@@ -70,6 +70,7 @@ pub fn start(settings: &LogSettings) -> Result<PrometheusHandle, TelemetryError>
     let buckets = [
         0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
     ];
+    // `set_buckets` fails only for an empty list.
     let builder = PrometheusBuilder::new()
         .set_buckets(&buckets)
         .map_err(|_| TelemetryError::Twice)?;

@@ -26,8 +26,8 @@ use tonic::{
 use tonic_prost::{ProstCodec, ProstEncoder};
 
 /// Most entries in all lists and maps of one request, including nested ones. The largest append
-/// that the other limits allow (100 messages of 256 parts and 32 labels each) has 28,900 entries,
-/// in addition to the media of tool results.
+/// that the other limits allow (100 messages of 256 parts and 32 metadata keys each) has 28,900
+/// entries, in addition to the media of tool results.
 pub const ENTRIES_PER_REQUEST: usize = 65_536;
 /// Most fields in one request, including nested ones. The largest append without media has two
 /// thirds of this number.
@@ -229,14 +229,14 @@ static MESSAGE_TYPES: LazyLock<MessageTypes> = LazyLock::new(|| {
     let set = FileDescriptorSet::decode(crate::DESCRIPTORS).expect("build.rs has encoded it");
     let mut found: Vec<(String, &DescriptorProto)> = Vec::new();
     for file in &set.file {
-        let mut inner: Vec<_> = file
+        let mut unvisited: Vec<_> = file
             .message_type
             .iter()
             .map(|message| (format!(".{}", file.package()), message))
             .collect();
-        while let Some((within, message)) = inner.pop() {
+        while let Some((within, message)) = unvisited.pop() {
             let name = format!("{within}.{}", message.name());
-            inner.extend(
+            unvisited.extend(
                 message
                     .nested_type
                     .iter()
@@ -245,22 +245,22 @@ static MESSAGE_TYPES: LazyLock<MessageTypes> = LazyLock::new(|| {
             found.push((name, message));
         }
     }
-    let numbers: HashMap<&str, usize> = found
+    let indexes: HashMap<&str, usize> = found
         .iter()
         .enumerate()
-        .map(|(number, (name, _))| (&**name, number))
+        .map(|(index, (name, _))| (&**name, index))
         .collect();
     let messages = found.iter().map(|(_, message)| {
-        let most = message
+        let highest_number = message
             .field
             .iter()
             .map(FieldDescriptorProto::number)
             .max()
             .unwrap_or_default();
-        let mut fields = vec![None; most as usize + 1];
+        let mut fields = vec![None; highest_number as usize + 1];
         for field in &message.field {
             let holds = match field.r#type() {
-                Type::Message => Holds::Message(numbers[field.type_name()]),
+                Type::Message => Holds::Message(indexes[field.type_name()]),
                 Type::String | Type::Bytes => Holds::Text,
                 _ => Holds::Number,
             };
@@ -284,7 +284,7 @@ static MESSAGE_TYPES: LazyLock<MessageTypes> = LazyLock::new(|| {
                 .next()
                 .unwrap_or_default()
                 .to_owned(),
-            numbers[method.input_type()],
+            indexes[method.input_type()],
         )
     });
     MessageTypes {
@@ -298,7 +298,7 @@ mod tests {
     use super::*;
     use crate::v1 as pb;
 
-    fn counted(request: &pb::AppendMessagesRequest) -> Result<usize, Excess> {
+    fn count_entries(request: &pb::AppendMessagesRequest) -> Result<usize, Excess> {
         let mut remaining = Remaining::default();
         count(
             MESSAGE_TYPES.requests["AppendMessagesRequest"],
@@ -330,8 +330,8 @@ mod tests {
             messages: vec![message; 5],
             ..Default::default()
         };
-        // Of each of five messages: itself, a label, and two parts with three media each.
-        assert_eq!(counted(&request), Ok(5 * (1 + 1 + 2 * (1 + 3))));
+        // Of each of five messages: itself, a metadata key, and two parts with three media each.
+        assert_eq!(count_entries(&request), Ok(5 * (1 + 1 + 2 * (1 + 3))));
     }
 
     #[test]
@@ -341,9 +341,9 @@ mod tests {
             messages,
             ..Default::default()
         };
-        assert_eq!(counted(&request), Ok(ENTRIES_PER_REQUEST));
+        assert_eq!(count_entries(&request), Ok(ENTRIES_PER_REQUEST));
         request.messages.push(pb::NewMessage::default());
-        assert_eq!(counted(&request), Err(Excess::Entries));
+        assert_eq!(count_entries(&request), Err(Excess::Entries));
     }
 
     #[test]

@@ -133,13 +133,13 @@ pub(crate) fn log_call(
     tenant: TenantId,
     identity: &Identity,
     rpc: &'static str,
-    about: Option<Uuid>,
+    conversation: Option<Uuid>,
     code: &'static str,
 ) {
     let Some(left_out) = count_line(Source::Calls(tenant, rpc)) else {
         return;
     };
-    let conversation = about.map(|id| id.to_string()).unwrap_or_default();
+    let conversation = conversation.map(|id| id.to_string()).unwrap_or_default();
     info!(
         target: "audit",
         event = "call",

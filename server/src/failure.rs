@@ -142,7 +142,7 @@ pub(crate) enum AuthError {
     #[error("the client certificate names no configured client")]
     Certificate,
     #[error("the client certificate has expired")]
-    Expired,
+    CertificateExpired,
 }
 
 impl AuthError {
@@ -154,7 +154,7 @@ impl AuthError {
             Self::Unknown => "unknown",
             Self::Token(_) => "token",
             Self::Certificate => "certificate",
-            Self::Expired => "certificate_expired",
+            Self::CertificateExpired => "certificate_expired",
         }
     }
 }
@@ -177,7 +177,7 @@ pub(crate) struct Overflow {
 }
 
 impl Failure {
-    /// The failure for a field that cannot be accepted, with the reason.
+    /// The failure for a field that cannot be accepted. `description` says why.
     pub(crate) fn invalid(
         field: impl AsRef<str> + Into<String>,
         description: impl AsRef<str> + Into<String>,
@@ -188,7 +188,7 @@ impl Failure {
         }
     }
 
-    /// The failure for a request that cannot be decoded, with the reason.
+    /// The failure for a request that cannot be decoded. `description` says why.
     pub(crate) fn malformed(description: impl AsRef<str> + Into<String>) -> Self {
         Self::Malformed(TruncatedText::new(description))
     }

@@ -143,7 +143,7 @@ impl ServerWithoutDatabase {
     }
 
     /// Calls the RPC at this path with these messages. Returns its refusal. None: the frames that
-    /// were read hold no refusal, or `path` is no path of a request.
+    /// were read hold no refusal, or `path` is not a valid path.
     pub async fn call(&self, path: &str, messages: &[&[u8]]) -> Option<Refusal> {
         let framed = messages.iter().flat_map(|message| {
             let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
@@ -214,7 +214,7 @@ pub struct Rpc {
     /// `/package.Service/Method`.
     pub path: String,
     /// Whether the client streams its request.
-    pub streams: bool,
+    pub client_streams: bool,
 }
 
 /// Every RPC, in the order of the descriptors.
@@ -229,7 +229,7 @@ pub fn rpcs() -> Vec<Rpc> {
     let methods = services.flat_map(|(package, service)| {
         service.method.iter().map(move |method| Rpc {
             path: format!("/{package}.{}/{}", service.name(), method.name()),
-            streams: method.client_streaming(),
+            client_streams: method.client_streaming(),
         })
     });
     methods.collect()
@@ -322,12 +322,13 @@ impl TokenReader {
     /// The tenant and the verbs of a valid token. The error says why the token is refused.
     pub fn read(&self, token: &str) -> Result<(String, Vec<&'static str>), String> {
         use anneal_core::caller::Verb;
-        let holder = self.0.verify(token).map_err(|error| error.to_string())?;
-        let all = [Verb::Read, Verb::Append, Verb::Admin, Verb::Operator];
-        let caller = Caller::with(TenantId::DEFAULT, holder.verbs);
+        let claims = self.0.verify(token).map_err(|error| error.to_string())?;
+        let all_verbs = [Verb::Read, Verb::Append, Verb::Admin, Verb::Operator];
+        let caller = Caller::with(TenantId::DEFAULT, claims.verbs);
         Ok((
-            holder.tenant,
-            all.into_iter()
+            claims.tenant,
+            all_verbs
+                .into_iter()
                 .filter(|verb| caller.may(*verb))
                 .map(Verb::name)
                 .collect(),

@@ -9,7 +9,7 @@
 //! - `verbs.rs`: what a credential must allow for each RPC
 //! - `listen/`: TCP and TLS connections; `traffic/`: rates, bytes that wait, slow readers
 //! - `state.rs`: what every RPC uses; `watch_registry/`: the watched conversations
-//! - `settings/`: the settings of all of them; `cors_origins.rs`: one that needs parsing;
+//! - `settings/`: the server's settings; `cors_origins.rs`: the allowed origins, parsed;
 //!   `reloaded_files.rs`: values from files that may change
 //! - `run.rs`: start and stop; `listeners.rs`: binds the addresses; `server_error.rs`: why the
 //!   server did not start, or failed
@@ -44,7 +44,7 @@ mod usecases;
 mod verbs;
 mod watch_registry;
 
-pub use auth::{KeyText, NewSecret};
+pub use auth::{GeneratedKey, KeyText};
 pub use cors_origins::CorsOrigins;
 pub use listen::TlsError;
 pub use listeners::Addresses;

@@ -1,6 +1,6 @@
 //! Binds the server's addresses and sets up authentication and TLS. Unless `server.insecure` is
-//! set, refuses to serve other hosts without credentials and TLS, and to serve anybody with TLS but
-//! without credentials.
+//! set, refuses to serve other hosts without credentials or without TLS, and to serve anybody with
+//! TLS but without credentials.
 
 use std::net::SocketAddr;
 
@@ -38,7 +38,7 @@ pub(crate) struct Listeners {
 }
 
 impl Listeners {
-    /// Binds all addresses. Refuses those that need protection and have none.
+    /// Binds all addresses. Refuses those that lack the protection that they need.
     pub(crate) fn open(
         settings: &ServerSettings,
         auth: &AuthSettings,

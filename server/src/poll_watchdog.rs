@@ -29,14 +29,14 @@ pub(crate) struct PollWatchdog {
 impl PollWatchdog {
     /// For a request and its answer.
     pub(crate) fn for_request<B>(request: &http::Request<B>) -> Self {
-        let other = || match *request.method() {
+        let http_method = || match *request.method() {
             Method::GET => "GET",
             Method::POST => "POST",
             Method::PATCH => "PATCH",
             Method::DELETE => "DELETE",
             _ => "other",
         };
-        let name = Rpc::by_path(request.uri().path()).map_or_else(other, |rpc| rpc.name);
+        let name = Rpc::by_path(request.uri().path()).map_or_else(http_method, |rpc| rpc.name);
         Self {
             name,
             uri: request.uri().clone(),

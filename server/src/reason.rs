@@ -127,9 +127,9 @@ impl Reason {
         }
     }
 
-    /// How long a caller should wait before it retries. None, for one of three reasons:
+    /// How long a caller should wait before it retries. None, in three cases:
     /// - a retry would not help;
-    /// - the wait depends on the failure (`grpc/status.rs`), as with a rate;
+    /// - the wait depends on the failure (`grpc/status.rs`), as with `TenantRateExceeded`;
     /// - the server cannot know: after `DeadlineExceeded` a retry may help or not.
     pub(crate) const fn retry_after(self) -> Option<Duration> {
         match self {

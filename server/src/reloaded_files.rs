@@ -65,7 +65,7 @@ impl<T: Send + Sync> ReloadedFiles<T> {
     }
 
     fn reload_if_changed(&self) {
-        let names = || {
+        let path_list = || {
             self.paths
                 .iter()
                 .map(|path| path.display().to_string())
@@ -94,11 +94,11 @@ impl<T: Send + Sync> ReloadedFiles<T> {
         match (self.parse)(&found) {
             Ok(new) => {
                 *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
-                info!("reloaded {}", names());
+                info!("reloaded {}", path_list());
             }
             Err(why) => warn!(
                 "cannot use the new content of {}, the previous content stays in force: {why}",
-                names()
+                path_list()
             ),
         }
         *last_read = found;
@@ -120,22 +120,22 @@ mod tests {
     fn contents_that_do_not_parse_are_ignored_and_valid_ones_apply_at_the_next_check() {
         let path = std::env::temp_dir().join(format!("anneal-reload-{}", uuid::Uuid::new_v4()));
         fs::write(&path, "1").expect("writes");
-        let number = |files: &[Vec<u8>]| {
+        let parse_number = |files: &[Vec<u8>]| {
             String::from_utf8_lossy(&files[0])
                 .parse::<u32>()
                 .map_err(|error| error.to_string())
         };
-        let read = ReloadedFiles::read(vec![path.clone()], number).expect("is a number");
+        let number = ReloadedFiles::read(vec![path.clone()], parse_number).expect("is a number");
         for (text, expected) in [("one", 1), ("2", 2), ("", 2), ("3", 3)] {
             fs::write(&path, text).expect("writes");
-            read.reload_if_changed();
-            assert_eq!(*read.current(), expected, "{text}");
+            number.reload_if_changed();
+            assert_eq!(*number.current(), expected, "{text}");
         }
         fs::remove_file(&path).expect("removes");
-        read.reload_if_changed();
-        assert_eq!(*read.current(), 3);
+        number.reload_if_changed();
+        assert_eq!(*number.current(), 3);
         assert!(matches!(
-            ReloadedFiles::read(vec![path], number),
+            ReloadedFiles::read(vec![path], parse_number),
             Err(ReloadError::File(..))
         ));
     }

@@ -1,5 +1,4 @@
-//! What every RPC shares: its caller, deadline, concurrency limit, span, metrics and audit log
-//! line.
+//! One RPC under way: its caller, deadline, concurrency limit, span, metrics and audit log line.
 
 use std::{cell::Cell, future::Future, panic::AssertUnwindSafe, sync::OnceLock, time::Duration};
 
@@ -69,7 +68,7 @@ pub(crate) struct RpcCall {
     proof: Option<Proof>,
     started: Instant,
     /// How long the call may take from `started` on.
-    deadline: Duration,
+    timeout: Duration,
     /// Writes to the audit log when it is dropped; None for RPCs that are not audited.
     audit: Option<AuditOnDrop>,
     /// Counts the call against its concurrency limit until it is dropped.
@@ -80,7 +79,7 @@ pub(crate) struct RpcCall {
 
 impl RpcCall {
     /// Admits a call: finds its caller and deadline. Refuses the call if its caller lacks a verb,
-    /// or if its limit of concurrent calls or of request memory is reached.
+    /// or if the limit of concurrent calls or of request memory is reached.
     pub(crate) fn begin<T>(
         state: &ServerState,
         rpc: &'static Rpc,
@@ -129,10 +128,10 @@ impl RpcCall {
             memory.reserve_entries(ENTRIES.try_with(Cell::get).unwrap_or_default())?;
         }
         let name = rpc.name;
-        let entered = limit.try_acquire(caller.tenant());
-        let permit =
-            entered.inspect_err(|_| metrics::counter!("shed_total", "rpc" => name).increment(1))?;
-        let deadline = deadline(request.metadata(), deadlines);
+        let acquired = limit.try_acquire(caller.tenant());
+        let permit = acquired
+            .inspect_err(|_| metrics::counter!("shed_total", "rpc" => name).increment(1))?;
+        let timeout = call_timeout(request.metadata(), deadlines);
         let proof = request.extensions().get::<Proof>().cloned();
         let call = Self {
             name,
@@ -140,7 +139,7 @@ impl RpcCall {
             identity,
             proof,
             started: Instant::now(),
-            deadline,
+            timeout,
             audit: None,
             _permit: permit,
             _request_memory: request_memory,
@@ -180,7 +179,7 @@ impl RpcCall {
 
     /// Extends the deadline by `wait`: the time that the caller asked the server to wait.
     pub(crate) const fn extend_deadline(mut self, wait: Duration) -> Self {
-        self.deadline = self.deadline.saturating_add(wait);
+        self.timeout = self.timeout.saturating_add(wait);
         self
     }
 
@@ -196,7 +195,7 @@ impl RpcCall {
             .catch_unwind()
             .map(|ended| ended.unwrap_or(Err(Failure::Panicked)));
         let timed = async {
-            tokio::time::timeout(self.deadline, work)
+            tokio::time::timeout(self.timeout, work)
                 .await
                 .unwrap_or(Err(Failure::Deadline))
         };
@@ -238,9 +237,9 @@ impl RpcCall {
         info_span!("rpc", rpc = self.name, tenant = %self.caller.tenant(), caller = %self.identity)
     }
 
-    /// When the call's deadline ends.
+    /// When the call's time is over.
     pub(crate) fn deadline(&self) -> Instant {
-        self.started + self.deadline
+        self.started + self.timeout
     }
 
     /// Records the duration and the status code: metrics, log and audit log.
@@ -287,9 +286,9 @@ impl Drop for AuditOnDrop {
     }
 }
 
-/// The deadline of a call: its `grpc-timeout`, at most `allowed.most`. Without `grpc-timeout` it is
-/// the default.
-fn deadline(metadata: &MetadataMap, allowed: Deadlines) -> Duration {
+/// How long a call may take: its `grpc-timeout`, at most `allowed.most`. Without `grpc-timeout` it
+/// is the default.
+fn call_timeout(metadata: &MetadataMap, allowed: Deadlines) -> Duration {
     let requested = metadata
         .get("grpc-timeout")
         .and_then(|value| value.to_str().ok())

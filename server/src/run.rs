@@ -74,10 +74,10 @@ pub async fn serve(
         state.cancel_turns.clone(),
         state.watch_registry.clone(),
     );
-    let health = report_not_serving().await;
+    let health = create_health_reporter().await;
     let readiness = Readiness::default();
-    // Cancelled when the last gRPC call and the last turn have ended: reloads, watches and job
-    // notifications go on while the server drains.
+    // Cancelled when the last gRPC call and the last turn have ended. Until then HTTP, the probes
+    // and the background tasks go on, also while the server drains.
     let background = CancellationToken::new();
     tokio::spawn(watch_database(
         store.clone(),
@@ -145,8 +145,8 @@ pub async fn serve(
             warn!("stopping, although some gRPC callers have not read the rest of their answers");
         }
     }
-    // A turn whose caller has disconnected may still be storing its answer, and the leases of ended
-    // model calls may still have to be settled.
+    // A turn whose caller has disconnected may still be storing its answer, and ended model calls
+    // may still have to be settled.
     turns.close();
     turns.wait().await;
     settling_store.wait_for_settlements().await;
@@ -215,7 +215,7 @@ async fn watch_database(
         }
         store.ping().await.is_ok()
     };
-    let changed = |ready: bool| {
+    let on_change = |ready: bool| {
         if ready {
             info!("the database answers: serving");
         } else {
@@ -224,12 +224,12 @@ async fn watch_database(
         let health = health.clone();
         tokio::spawn(async move { report_serving_status(&health, ready).await });
     };
-    readiness.watch(check, changed, stop).await;
+    readiness.watch(check, on_change, stop).await;
 }
 
-/// Reports NOT_SERVING for every service. Until the database has answered, health checks must
-/// neither succeed nor fail with NOT_FOUND.
-async fn report_not_serving() -> HealthReporter {
+/// Creates the health reporter, and reports NOT_SERVING for every service. Until the database has
+/// answered, health checks must neither succeed nor fail with NOT_FOUND.
+async fn create_health_reporter() -> HealthReporter {
     let health = HealthReporter::new();
     report_serving_status(&health, false).await;
     health

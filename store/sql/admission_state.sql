@@ -21,11 +21,11 @@ select
         ::double precision as "day_left!",
     exists (
         select from ai_model_lease where conversation_id = $2 and turn and lease_until_ts > now()
-    ) as "turn!",
+    ) as "turn_under_way!",
     coalesce(b.failures, 0) as "failures!",
     extract(epoch from b.open_until_ts - now())::double precision as "open_seconds?",
-    coalesce(o.failures, 0) as "tenant_failures!",
-    extract(epoch from o.open_until_ts - now())::double precision as "tenant_open_seconds?"
+    coalesce(t.failures, 0) as "tenant_failures!",
+    extract(epoch from t.open_until_ts - now())::double precision as "tenant_open_seconds?"
 from ai_conversation as c
 cross join lateral (
     select count(*) as under_way, count(*) filter (where l.tenant_id = $1) as tenant_under_way from ai_model_lease as l
@@ -33,6 +33,6 @@ cross join lateral (
       and l.lease_until_ts > now()
 ) as calls
 left join ai_conversation_breaker as b on b.conversation_id = c.conversation_id and b.model = $3
-left join ai_tenant_breaker as o on o.tenant_id = $1 and o.model = $3
+left join ai_tenant_breaker as t on t.tenant_id = $1 and t.model = $3
 where c.tenant_id = $1
   and c.conversation_id = $2

@@ -19,7 +19,8 @@
 --   its append, place is its position in the append.
 -- - $29: the kind of the counting job.
 --
--- `held` are the appends whose conversations are locked, `moved` those among them that are stored.
+-- `locked` are the appends whose conversations are locked, `accepted` those among them that are
+-- stored.
 with ask as materialized (
     select tenant_id, conversation_id, messages, last_role, starts_after_user, starts_otherwise, o200k_estimate,
         cl100k_estimate, expected_last, request_id, tools, title, place
@@ -31,7 +32,7 @@ with ask as materialized (
         cl100k_estimate, expected_last, request_id, tools, title, place
     )
     order by conversation_id
-), held as materialized (
+), locked as materialized (
     select ask.*, c.known
     from ask
     cross join lateral (
@@ -52,7 +53,7 @@ with ask as materialized (
           and (tenant_id = ask.tenant_id) is true
         for no key update skip locked
     ) as c
-), moved as (
+), accepted as (
     update ai_conversation as c
     set last_message_id = c.last_message_id + ask.messages,
         last_role = ask.last_role,
@@ -66,7 +67,7 @@ with ask as materialized (
             when c.listed_ts <= now() - $14::integer * interval '1 second' then greatest(c.last_activity_ts, now())
             else c.listed_ts
         end
-    from held as ask
+    from locked as ask
     where c.conversation_id = ask.conversation_id
       and (c.tenant_id = ask.tenant_id) is true
       and not ask.known
@@ -79,24 +80,25 @@ with ask as materialized (
         tenant_id, conversation_id, message_id, role, turn, token_estimate, text_bytes, content_bytes, content,
         content_digest, tool_outline, metadata, request_id, request_digest, request_messages
     )
-    select moved.tenant_id, moved.conversation_id, moved.before_id + new.place, new.role, moved.turn - new.starts_after,
-        case when moved.encoding = 1 then new.o200k_estimate else new.cl100k_estimate end, new.text_bytes,
+    select accepted.tenant_id, accepted.conversation_id, accepted.before_id + new.place, new.role,
+        accepted.turn - new.starts_after,
+        case when accepted.encoding = 1 then new.o200k_estimate else new.cl100k_estimate end, new.text_bytes,
         octet_length(new.content), new.content::json, new.content_digest, new.tool_outline::json, new.metadata::jsonb,
         new.request_id, new.request_digest, new.request_messages
-    from moved
+    from accepted
     join unnest(
         $15::bigint[], $16::bigint[], $17::smallint[], $18::integer[], $19::bigint[], $20::bigint[], $21::bigint[],
         $22::text[], $23::bytea[], $24::text[], $25::text[], $26::text[], $27::bytea[], $28::smallint[]
     ) as new (
         append_place, place, role, starts_after, o200k_estimate, cl100k_estimate, text_bytes, content, content_digest,
         tool_outline, metadata, request_id, request_digest, request_messages
-    ) on new.append_place = moved.place
+    ) on new.append_place = accepted.place
 ), job as (
     insert into ai_job as j (tenant_id, kind, conversation_id)
-    select tenant_id, $29::smallint, conversation_id from moved
+    select tenant_id, $29::smallint, conversation_id from accepted
     order by conversation_id
     on conflict (kind, conversation_id) do update set generation = j.generation + 1
 )
-select place as "place!", null::bigint as "before_id?", null::integer as "turn?", null::smallint as "encoding?" from held
+select place as "place!", null::bigint as "before_id?", null::integer as "turn?", null::smallint as "encoding?" from locked
 union all
-select place, before_id, turn, encoding from moved
+select place, before_id, turn, encoding from accepted

@@ -5,7 +5,7 @@
 select coalesce(min(message_id) - 1, 0) as "after!"
 from (
     select message_id, row_number() over newest as place,
-        sum(coalesce(content_bytes, greatest(text_bytes, pg_column_size(content)))) over newest as bytes
+        sum(coalesce(content_bytes, greatest(text_bytes, pg_column_size(content)))) over newest as bytes_to_newest
     from (
         select message_id, text_bytes, content_bytes, content from ai_message
         where tenant_id = $1
@@ -16,4 +16,4 @@ from (
     window newest as (order by message_id desc)
 ) as message
 where place = 1
-   or bytes <= $4::bigint
+   or bytes_to_newest <= $4::bigint

@@ -1,4 +1,4 @@
--- What tells whether the work of a conversation is done or has a job: its last counted message, the
+-- Shows whether the work of a conversation is done or has a job: its last counted message, the
 -- kinds of its jobs (waiting, running or dead), and whether its trigger bounds were last computed
 -- under these settings. $3: the fingerprint of the settings, which quiet_rules stores.
 select c.last_message_id, c.counted_message_id, (c.quiet_rules = $3::bigint) is true as "same_rules!",

@@ -1,4 +1,5 @@
--- Calibrates a model with what a usage report or an error shows. A null parameter: not shown.
+-- Calibrates a model with what a usage report or an error shows. A parameter is null if it is not
+-- shown.
 -- - $3: the model's tokens per token counted here. A moving average is stored, in which each report
 --   weighs a fifth.
 -- - $4: the context window, as an error has reported it.

@@ -7,8 +7,9 @@
 with head as (
     select c.conversation_id, c.last_message_id, c.turn, c.policy, c.encoding, c.system_prompt_tokens, b.separator,
         b.checkpoint_last, b.boundary, b.summary, b.summary_tokens, b.generation,
-        (e.keys ->> 'large_message_threshold')::bigint as large, (e.keys ->> 'hot_zone_radius')::bigint as radius,
-        case when e.keys ->> 'cooling' = 'stepped' then nullif((e.keys ->> 'hot_zone_calls')::bigint, 0) end as calls,
+        (e.keys ->> 'large_message_threshold')::bigint as large_threshold,
+        (e.keys ->> 'hot_zone_radius')::bigint as radius,
+        case when e.keys ->> 'cooling' = 'stepped' then nullif((e.keys ->> 'hot_zone_calls')::bigint, 0) end as hot_calls,
         w.window_tokens
     from ai_conversation as c
     cross join lateral (
@@ -33,7 +34,7 @@ from head
 union all
 select m.message_id, m.role, m.turn,
     case
-        when m.large and m.summary_tokens is not null and (h.turn - m.turn > h.radius or m.calls_after > h.calls)
+        when m.large and m.summary_tokens is not null and (h.turn - m.turn > h.radius or m.calls_after > h.hot_calls)
             then m.summary_tokens
         else m.tokens
     end,
@@ -45,7 +46,8 @@ select m.message_id, m.role, m.turn,
 from head as h
 cross join lateral (
     select message_id, role, turn, content_bytes, content, tool_outline, summary_cache, summary_tokens, coalesce(token_count, token_estimate) as tokens,
-        coalesce(token_count > h.large, false) as large, count(*) filter (where role = 2) over later as calls_after
+        coalesce(token_count > h.large_threshold, false) as large,
+        count(*) filter (where role = 2) over later as calls_after
     from ai_message
     where tenant_id = $1
       and conversation_id = h.conversation_id

@@ -15,10 +15,10 @@
 --   alone.
 -- - There is no join that could become a scan of the whole table.
 -- - Subqueries that must use an index of waiting jobs also ask for the order of that index.
-with recursive tenants (tenant_id, steps, due, is_due) as (
+with recursive tenants (tenant_id, steps, due_tenants, is_due) as (
     select $4::uuid, 0, 0, false
     union all
-    select following.tenant_id, tenants.steps + 1, tenants.due + waits.is_due::integer, waits.is_due
+    select following.tenant_id, tenants.steps + 1, tenants.due_tenants + examined.is_due::integer, examined.is_due
     from tenants
     cross join lateral (
         select tenant_id from ai_job
@@ -50,8 +50,8 @@ with recursive tenants (tenant_id, steps, due, is_due) as (
             order by due_ts
             limit 1
         ), false) as is_due
-    ) as waits
-    where tenants.due < $2::bigint
+    ) as examined
+    where tenants.due_tenants < $2::bigint
       and tenants.steps < $8::integer
 ), share as materialized (
     select least($3::bigint, greatest($2::bigint / 4, ceil($2::numeric / nullif(count(*), 0))))::bigint as jobs
@@ -112,7 +112,7 @@ from claimed
 union all
 (
     select tenant_id, null, null, null, null from tenants
-    where due >= $2
+    where due_tenants >= $2
        or steps >= $8
     order by steps desc
     limit 1

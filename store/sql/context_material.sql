@@ -20,6 +20,7 @@
 --   upper bound: the text of all rows takes at most $9 bytes.
 -- - Messages whose "read_bytes" exceed $8 are not returned, except the oldest one, as left out: its
 --   "read_bytes" are the size of the whole result.
+-- - "age_seconds": the time since an assistant's message was stored; null for other messages.
 --
 -- $3: the number of turns that the current input starts if the newest message is a user's; $4: if
 -- it is not. $5: the server's settings by profile. $6: the policy overrides of the call.
@@ -27,7 +28,8 @@ with head as (
     select c.conversation_id, c.last_message_id, c.last_role, c.turn, c.policy, c.encoding, c.system_prompt,
         c.system_prompt_tokens, b.separator, b.checkpoint_last, b.boundary, b.summary, b.summary_tokens, b.saved_tokens,
         c.turn + case when c.last_role = 1 then $3::integer else $4::integer end as current_turn,
-        (e.keys ->> 'large_message_threshold')::bigint as large, (e.keys ->> 'hot_zone_radius')::bigint as radius,
+        (e.keys ->> 'large_message_threshold')::bigint as large_threshold,
+        (e.keys ->> 'hot_zone_radius')::bigint as radius,
         e.keys ->> 'cooling' = 'stepped' as stepped, p.epoch, p.prefix_hash, p.boundary_message_id,
         p.system_prompt_digest, p.swapped_message_ids, p.cut, w.window_tokens, w.tokens_ratio
     from ai_conversation as c
@@ -97,13 +99,13 @@ cross join lateral (
         from (
             select message_id, role, turn, token_count, token_estimate, content, content_bytes, summary_cache,
                 summary_tokens, text_bytes, tool_outline, created_ts, swap,
-                swap or coalesce(h.stepped and token_count > h.large, false) as summary_is_read
+                swap or coalesce(h.stepped and token_count > h.large_threshold, false) as summary_is_read
             from ai_message
             cross join lateral (
                 select coalesce(
                     summary_tokens is not null and case
                         when h.stepped then message_id = any (h.swapped_message_ids)
-                        else token_count > h.large and h.current_turn - turn > h.radius
+                        else token_count > h.large_threshold and h.current_turn - turn > h.radius
                     end, false
                 ) as swap
             ) as s

@@ -8,15 +8,15 @@ with held as materialized (
       and lease = $3
       and (state = 1) is true
     for update
-), gone as (
+), given_up as (
     delete from ai_job as j using held
     where held.dead
       and j.kind = $1
       and j.conversation_id = $2
     returning j.tenant_id, j.kind, j.conversation_id, j.generation, j.attempts, j.argument, j.dirty_ts
-), put as (
+), recorded as (
     insert into ai_job_dead as d (tenant_id, kind, conversation_id, generation, attempts, last_error, argument, dirty_ts)
-    select tenant_id, kind, conversation_id, generation, attempts, left($4, 2000), argument, dirty_ts from gone
+    select tenant_id, kind, conversation_id, generation, attempts, left($4, 2000), argument, dirty_ts from given_up
     on conflict (kind, conversation_id) do update set
         generation = excluded.generation, attempts = excluded.attempts, last_error = excluded.last_error,
         argument = excluded.argument, died_ts = now()

@@ -1,6 +1,6 @@
 -- A conversation that was created for a session, and the digest of the request that created it.
 -- Another conversation may be active in the session by now.
-select (extract(epoch from s.created_ts) * 1000000)::bigint as "seen_us?",
+select (extract(epoch from s.created_ts) * 1000000)::bigint as "session_created_us?",
     (extract(epoch from s.rotated_ts) * 1000000)::bigint as "rotated_us?", c.conversation_id, c.agent_id, c.user_id, c.title,
     c.status, c.pinned, c.metadata::text as "metadata!", c.system_prompt, c.policy::text as "policy!", c.encoding, c.revision,
     c.session_key, c.last_message_id, c.counted_message_id, c.token_total, c.turn,

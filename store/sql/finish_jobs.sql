@@ -22,11 +22,11 @@ with held as materialized (
         limit 1
         for update
     ) as locked
-), gone as (
+), deleted as (
     delete from ai_job
     where (kind = $1) is true
       and conversation_id = any (array(select conversation_id from held where clean))
-), again as (
+), requeued as (
     update ai_job as j
     set state = 0, lease = null, lease_until_ts = null, worker = null, attempts = 0, last_error = null,
         due_ts = now(), dirty_ts = now(),
@@ -38,7 +38,7 @@ with held as materialized (
       and (j.kind = $1) is true
       and j.conversation_id = held.conversation_id
       and j.conversation_id = any (array(select conversation_id from held where not clean))
-), revived as (
+), deleted_dead as (
     delete from ai_job_dead
     where (kind = $1) is true
       and conversation_id = any (array(select conversation_id from held))

@@ -14,9 +14,9 @@ select m.message_id as "message_id!", m.role as "role!", m.turn as "turn!",
     m.summary_kind as "summary_kind?", m.summary_model as "summary_model?",
     (extract(epoch from m.summary_ts) * 1000000)::bigint as "summary_us?",
     (extract(epoch from m.created_ts) * 1000000)::bigint as "created_us!", size.bytes as "bytes!",
-    whole.bytes as "whole_bytes!", bounds.first as "cut_from!",
+    whole.bytes as "whole_bytes!", bounds.start_offset as "cut_from!",
     case when readable.is_readable
-        then substring(whole.plain from bounds.first + 1 for bounds.past - bounds.first) end as "cut?"
+        then substring(whole.plain from bounds.start_offset + 1 for bounds.end_offset - bounds.start_offset) end as "cut?"
 from ai_message as m
 cross join lateral (
     select coalesce(m.content_bytes, octet_length(m.content::text))::bigint
@@ -41,8 +41,8 @@ cross join lateral (
     offset 0
 ) as whole
 cross join lateral (
-    select greatest(least($4::bigint, whole.bytes) - 3, 0)::integer as first,
-        least(least($4::bigint, whole.bytes) + $5::bigint + 3, whole.bytes)::integer as past
+    select greatest(least($4::bigint, whole.bytes) - 3, 0)::integer as start_offset,
+        least(least($4::bigint, whole.bytes) + $5::bigint + 3, whole.bytes)::integer as end_offset
     offset 0
 ) as bounds
 where m.tenant_id = $1

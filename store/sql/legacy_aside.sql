@@ -3,16 +3,16 @@
 -- the move of the rows, because the older tables may have no such keys.
 do $$
 declare
-    older record;
+    old_index record;
 begin
-    for older in
+    for old_index in
         select indexrelid::regclass as name, indexrelid as number
         from pg_index
         where indrelid in (
             to_regclass('ai_conversation'), to_regclass('ai_message'), to_regclass('ai_conversation_checkpoint')
         )
     loop
-        execute format('alter index %s rename to legacy_index_%s', older.name, older.number);
+        execute format('alter index %s rename to legacy_index_%s', old_index.name, old_index.number);
     end loop;
 end
 $$;

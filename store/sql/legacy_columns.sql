@@ -1,5 +1,5 @@
--- The columns of all tables that have names of ours, in every schema of the search path, the
--- current schema first. Names and types of the columns show whether the tables are those of an
+-- The columns of all tables and views that have names of ours, in every schema of the search path,
+-- the current schema first. Names and types of the columns show whether they are the tables of an
 -- older system.
 select n.nspname::text as schema_name, path.place, c.relname::text as table_name,
     c.relkind = 'r' as plain, a.attname::text as name, t.typname::text as type_name, t.typtype = 'e' as enumerated,

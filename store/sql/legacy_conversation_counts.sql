@@ -1,5 +1,6 @@
 -- Counts the conversations of the older tables, and irregular rows. For some irregularities a
--- "first_" column has the lowest id of such a row. "fate" is what the move does with a message row
+-- "first_" column has the lowest id of such a row. "timeless" ones have no time that can be read,
+-- "repeated" ones have the id of another row. "fate" is what the move does with a message row
 -- (see legacy_views.sql). "ids" are the labels in which a row's old ids are kept, and also a
 -- conversation's old status and too long title. $1: most bytes of a title, $2: of a user's id, $3:
 -- of labels.
@@ -39,4 +40,4 @@ cross join (
         from legacy_message
     ) as placed
     where fate = 'separator'
-) as placed
+) as separator_counts

@@ -1,5 +1,5 @@
--- Sets the original status and times of a moved conversation. The statements that created it and
--- appended to it have set the times to now.
+-- Sets the original status and times of a moved conversation, and marks its title, if it has one,
+-- as given. The statements that created it and appended to it have set the times to now.
 update ai_conversation
 set status = $3,
     title_given = title <> '',

@@ -1,14 +1,15 @@
 -- A page of a tenant's conversations, newest activity first, without system prompts.
--- $2: the status, $3: the beginning of the title; null: any. $4, $5: the position after which the
--- page starts. $6: the number of entries.
+-- $2: the status, $3: the beginning of the title; null: any. The page starts after the conversation
+-- with the last activity $4 (microseconds since 1970) and the id $5; null: with the newest one. It
+-- has at most $6 entries.
 -- The index orders conversations by listed_ts, which is last_activity_ts or up to $7 seconds before
 -- it. `page_end` is the listed_ts of conversation number $6 in the order of the index. The
 -- conversations up to that one would fill the page, and were active at `page_end` or later, because
 -- listed_ts is never after the activity. So no entry of the page, which is in the order of
 -- activity, was last active before `page_end`. Each entry's listed_ts is at most $7 seconds before
--- its activity: not before `reach`. The limit 501 (the largest page and one more row) is a
+-- its activity: not before `oldest_listed`. The limit 501 (the largest page and one more row) is a
 -- constant, so that every plan walks the index.
-with place as (
+with page_start as (
     select coalesce(timestamptz 'epoch' + $4::bigint * interval '1 microsecond', timestamptz 'infinity') as activity,
         coalesce($5, uuid 'ffffffff-ffff-ffff-ffff-ffffffffffff') as conversation_id
 ), page_end as (
@@ -17,17 +18,17 @@ with place as (
         select listed_ts
         from ai_conversation
         where tenant_id = $1
-          and listed_ts <= (select activity from place)
-          and (last_activity_ts, conversation_id) < (select activity, conversation_id from place)
+          and listed_ts <= (select activity from page_start)
+          and (last_activity_ts, conversation_id) < (select activity, conversation_id from page_start)
           and ($2::smallint is null or status = $2)
           and ($3::text is null or starts_with(title, $3))
         order by listed_ts desc
         limit 501
-    ) as nearly
+    ) as in_index_order
     order by listed_ts desc
     offset $6::bigint - 1
     limit 1
-), reach as (
+), oldest_listed as (
     select coalesce((select listed_ts from page_end), timestamptz '-infinity') - $7::integer * interval '1 second' as listed_ts
 )
 select conversation_id as "conversation_id!", agent_id as "agent_id!", user_id as "user_id!", title as "title!",
@@ -38,9 +39,9 @@ select conversation_id as "conversation_id!", agent_id as "agent_id!", user_id a
     (extract(epoch from last_activity_ts) * 1000000)::bigint as "last_activity_us!"
 from ai_conversation
 where tenant_id = $1
-  and listed_ts <= (select activity from place)
-  and listed_ts >= (select listed_ts from reach)
-  and (last_activity_ts, conversation_id) < (select activity, conversation_id from place)
+  and listed_ts <= (select activity from page_start)
+  and listed_ts >= (select listed_ts from oldest_listed)
+  and (last_activity_ts, conversation_id) < (select activity, conversation_id from page_start)
   and ($2::smallint is null or status = $2)
   and ($3::text is null or starts_with(title, $3))
 order by last_activity_ts desc, conversation_id desc

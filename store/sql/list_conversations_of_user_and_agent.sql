@@ -1,14 +1,15 @@
 -- A page of the conversations of a tenant's user with an agent, newest activity first, without
--- system prompts. $4: the status, $5: the beginning of the title; null: any. $6, $7: the position
--- after which the page starts. $8: the number of entries.
+-- system prompts. $4: the status, $5: the beginning of the title; null: any. The page starts after
+-- the conversation with the last activity $6 (microseconds since 1970) and the id $7; null: with
+-- the newest one. It has at most $8 entries.
 -- The index orders conversations by listed_ts, which is last_activity_ts or up to $9 seconds before
 -- it. `page_end` is the listed_ts of conversation number $8 in the order of the index. The
 -- conversations up to that one would fill the page, and were active at `page_end` or later, because
 -- listed_ts is never after the activity. So no entry of the page, which is in the order of
 -- activity, was last active before `page_end`. Each entry's listed_ts is at most $9 seconds before
--- its activity: not before `reach`. The limit 501 (the largest page and one more row) is a
+-- its activity: not before `oldest_listed`. The limit 501 (the largest page and one more row) is a
 -- constant, so that every plan walks the index.
-with place as (
+with page_start as (
     select coalesce(timestamptz 'epoch' + $6::bigint * interval '1 microsecond', timestamptz 'infinity') as activity,
         coalesce($7, uuid 'ffffffff-ffff-ffff-ffff-ffffffffffff') as conversation_id
 ), page_end as (
@@ -19,17 +20,17 @@ with place as (
         where tenant_id = $1
           and user_id = $2
           and agent_id = $3
-          and listed_ts <= (select activity from place)
-          and (last_activity_ts, conversation_id) < (select activity, conversation_id from place)
+          and listed_ts <= (select activity from page_start)
+          and (last_activity_ts, conversation_id) < (select activity, conversation_id from page_start)
           and ($4::smallint is null or status = $4)
           and ($5::text is null or starts_with(title, $5))
         order by listed_ts desc
         limit 501
-    ) as nearly
+    ) as in_index_order
     order by listed_ts desc
     offset $8::bigint - 1
     limit 1
-), reach as (
+), oldest_listed as (
     select coalesce((select listed_ts from page_end), timestamptz '-infinity') - $9::integer * interval '1 second' as listed_ts
 )
 select conversation_id as "conversation_id!", agent_id as "agent_id!", user_id as "user_id!", title as "title!",
@@ -42,9 +43,9 @@ from ai_conversation
 where tenant_id = $1
   and user_id = $2
   and agent_id = $3
-  and listed_ts <= (select activity from place)
-  and listed_ts >= (select listed_ts from reach)
-  and (last_activity_ts, conversation_id) < (select activity, conversation_id from place)
+  and listed_ts <= (select activity from page_start)
+  and listed_ts >= (select listed_ts from oldest_listed)
+  and (last_activity_ts, conversation_id) < (select activity, conversation_id from page_start)
   and ($4::smallint is null or status = $4)
   and ($5::text is null or starts_with(title, $5))
 order by last_activity_ts desc, conversation_id desc

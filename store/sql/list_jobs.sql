@@ -1,5 +1,8 @@
 -- A page of a tenant's jobs in the order of state (1 waiting, 2 running, 3 dead), kind and
--- conversation. $5, $6, $7: the position after which the page starts.
+-- conversation. $2: the kind, $3: the state, $4: the conversation; null: any. The page starts after
+-- the job with the state $5, the kind $6 and the conversation $7; null: with the first one. The
+-- column "due_us" is when a waiting job is due, when a running job's lease ends, or when a dead job
+-- was given up.
 select state as "state!", kind as "kind!", conversation_id as "conversation_id!", attempts as "attempts!",
     (extract(epoch from due_ts) * 1000000)::bigint as "due_us!",
     (extract(epoch from dirty_ts) * 1000000)::bigint as "dirty_us!", last_error as "last_error?", worker as "worker?"

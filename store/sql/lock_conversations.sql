@@ -1,15 +1,15 @@
 -- Locks conversations ($1: tenants, $2: conversations) in the order of their ids, without waiting.
 -- A conversation that another transaction holds, or that is deleted, has no row in the result. The
--- quiet_ columns are the trigger bounds. "is_quiet" says whether these were computed under the
--- present settings ($3: their fingerprint) and the present context window of the model.
+-- quiet_ columns are the trigger bounds. "bounds_are_current" says whether these were computed
+-- under the present settings ($3: their fingerprint) and the present context window of the model.
 select held.conversation_id as "conversation_id!", held.counted_message_id as "counted_message_id!",
     held.last_message_id as "last_message_id!", held.token_total as "token_total!",
     held.quiet_message_id, held.quiet_token_total, held.quiet_large_tokens,
     held.quiet_message_id is not null and held.quiet_rules = $3::bigint
-        and w.window_tokens is not distinct from held.quiet_window_tokens as "is_quiet!"
+        and w.window_tokens is not distinct from held.quiet_window_tokens as "bounds_are_current!"
 from (
     select tenant_id, conversation_id
-    from unnest((select $1::uuid[]), (select $2::uuid[])) as asked (tenant_id, conversation_id)
+    from unnest((select $1::uuid[]), (select $2::uuid[])) as unsorted (tenant_id, conversation_id)
     order by conversation_id
 ) as asked
 cross join lateral (

@@ -6,8 +6,9 @@
 -- - All other waiting jobs are due now, unless they are due within 2 seconds anyway: a job that a
 --   worker has released is due after one second.
 -- - Open breakers stay open for at most $2 seconds.
--- Jobs that other transactions have locked are skipped, because those set the times themselves. No
--- index orders all waiting jobs by time, so this reads the whole queue; it runs rarely.
+-- Jobs that other transactions have locked are skipped, because these transactions set the times
+-- themselves. No index orders all waiting jobs by time, so this reads the whole queue; it runs
+-- rarely.
 with leased as materialized (
     select kind, conversation_id from ai_job
     where state = 1
@@ -23,35 +24,36 @@ with leased as materialized (
         end
     order by kind, conversation_id
     for update skip locked
-), ended as (
+), mended_leases as (
     update ai_job as j set lease_until_ts = now() + $1 * interval '1 second'
     from leased
     where j.kind = leased.kind
       and j.conversation_id = leased.conversation_id
     returning 1 as one
-), due as (
+), mended_waits as (
     update ai_job as j
     set due_ts = now() + case when waiting.is_put_off then $2 * interval '1 second' else interval '0' end
     from waiting
     where j.kind = waiting.kind
       and j.conversation_id = waiting.conversation_id
     returning 1 as one
-), calls as (
+), mended_calls as (
     update ai_model_lease set lease_until_ts = now() + $1 * interval '1 second'
     where lease_until_ts > now() + $1 * interval '1 second'
     returning 1 as one
-), model as (
+), mended_model_breakers as (
     update ai_model_breaker set open_until_ts = now() + $2 * interval '1 second'
     where open_until_ts > now() + $2 * interval '1 second'
     returning 1 as one
-), tenant as (
+), mended_tenant_breakers as (
     update ai_tenant_breaker set open_until_ts = now() + $2 * interval '1 second'
     where open_until_ts > now() + $2 * interval '1 second'
     returning 1 as one
-), conversation as (
+), mended_conversation_breakers as (
     update ai_conversation_breaker set open_until_ts = now() + $2 * interval '1 second'
     where open_until_ts > now() + $2 * interval '1 second'
     returning 1 as one
 )
-select (select count(*) from ended) + (select count(*) from due) + (select count(*) from calls)
-    + (select count(*) from model) + (select count(*) from tenant) + (select count(*) from conversation) as "mended!"
+select (select count(*) from mended_leases) + (select count(*) from mended_waits) + (select count(*) from mended_calls)
+    + (select count(*) from mended_model_breakers) + (select count(*) from mended_tenant_breakers)
+    + (select count(*) from mended_conversation_breakers) as "mended!"

@@ -4,8 +4,8 @@
 select b.model, b.failures, extract(epoch from b.open_until_ts - now())::double precision as open_seconds,
     coalesce(b.last_error, '') as "last_error!",
     (select count(*) from ai_model_lease as l where l.model = b.model and l.lease_until_ts > now()) as "under_way!",
-    coalesce(o.failures, 0) as "tenant_failures!", coalesce(o.last_error, '') as "tenant_error!",
-    extract(epoch from o.open_until_ts - now())::double precision as "tenant_open_seconds?",
+    coalesce(own.failures, 0) as "tenant_failures!", coalesce(own.last_error, '') as "tenant_error!",
+    extract(epoch from own.open_until_ts - now())::double precision as "tenant_open_seconds?",
     (select count(*) from ai_tenant_breaker as t where t.model = b.model and t.open_until_ts > now())
         as "open_tenant_breakers!",
     coalesce(s.calls, 0) as "calls!", coalesce(s.failed_calls, 0) as "failed_calls!",
@@ -15,6 +15,6 @@ left join ai_model_spend as s
   on s.tenant_id = $1
  and s.day = (now() at time zone 'utc')::date
  and s.model = b.model
-left join ai_tenant_breaker as o on o.tenant_id = $1 and o.model = b.model
+left join ai_tenant_breaker as own on own.tenant_id = $1 and own.model = b.model
 order by b.model
 limit 500

@@ -1,17 +1,18 @@
 -- Stores the lease of an admitted call, for $7 seconds. A half-open breaker admits one trial call
 -- at a time, so it is opened again for the length of the lease:
--- - the tenant's breaker for the model, if this call is a trial call for it or for the model's
---   ($8);
--- - the conversation's breaker, if it has opened before and the call is no turn ($5: it is one).
-with model as (
+-- - the tenant's breaker for the model, if this call is a trial call for that breaker or for the
+--   model's own ($8);
+-- - the conversation's breaker, if it has opened before and the call is not a turn ($5: whether the
+--   call is a turn).
+with model_breaker as (
     update ai_model_breaker set updated_ts = now()
     where model = $4
-), tenant as (
+), tenant_breaker as (
     insert into ai_tenant_breaker as o (tenant_id, model, open_until_ts)
     select $1, $4, now() + $7::double precision * interval '1 second'
     where $8
     on conflict (tenant_id, model) do update set open_until_ts = excluded.open_until_ts, updated_ts = now()
-), conversation as (
+), conversation_breaker as (
     update ai_conversation_breaker
     set open_until_ts = now() + $7 * interval '1 second', updated_ts = now()
     where conversation_id = $2

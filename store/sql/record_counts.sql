@@ -27,11 +27,11 @@ with counted as (
     set messages = u.messages + excluded.messages, content_bytes = u.content_bytes + excluded.content_bytes
 )
 update ai_conversation as c
-set counted_message_id = moved.counted_message_id,
+set counted_message_id = progress.counted_message_id,
     token_total = c.token_total + coalesce(changed.change, 0)
 from unnest((select $5::uuid[]), (select $6::uuid[]), (select $7::bigint[]))
-    as moved (tenant_id, conversation_id, counted_message_id)
-left join changed on changed.conversation_id = moved.conversation_id
-where c.tenant_id = moved.tenant_id
-  and c.conversation_id = moved.conversation_id
+    as progress (tenant_id, conversation_id, counted_message_id)
+left join changed on changed.conversation_id = progress.conversation_id
+where c.tenant_id = progress.tenant_id
+  and c.conversation_id = progress.conversation_id
 returning c.conversation_id as "conversation_id!", c.token_total as "token_total!"

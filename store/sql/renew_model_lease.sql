@@ -1,20 +1,22 @@
--- Renews a call's lease for $4 seconds. If it is a trial call for a half-open breaker, the breaker
--- stays open as long, so that no second trial call is admitted: $5 for the tenant's breaker, $6 for
--- the conversation's. Changes no lease if the lease is lost.
-with tenant as (
+-- Renews a call's lease for $4 seconds. If the call is a trial call for a half-open breaker, the
+-- breaker stays open as long, so that no second trial call is admitted. $5: whether it is one for
+-- the tenant's breaker or the model's; $6: for the conversation's. Changes nothing if the lease is
+-- lost.
+with tenant_breaker as (
     update ai_tenant_breaker
     set open_until_ts = greatest(open_until_ts, now() + $4::double precision * interval '1 second')
     where $5
       and tenant_id = $1
       and open_until_ts is not null
       and model = (select model from ai_model_lease where tenant_id = $1 and conversation_id = $2 and lease = $3)
-), conversation as (
+), conversation_breaker as (
     update ai_conversation_breaker
-    set open_until_ts = now() + $4 * interval '1 second'
+    set open_until_ts = greatest(open_until_ts, now() + $4 * interval '1 second')
     where $6
       and tenant_id = $1
       and conversation_id = $2
       and open_until_ts is not null
+      and model = (select model from ai_model_lease where tenant_id = $1 and conversation_id = $2 and lease = $3)
 )
 update ai_model_lease
 set lease_until_ts = now() + $4 * interval '1 second'

@@ -1,8 +1,9 @@
 -- Replaces a session's active conversation ($3) by a new one ($4), and archives the old one. Does
 -- nothing if the old one is no longer active. The caller has locked the old one's row. $5 to $13:
--- the attributes of the new one. Where one is null, the old conversation's is taken, except for
--- title ($7) and pinned ($8). $14: the digest of the request, if it has an id.
-with moved as (
+-- the attributes of the new one. An attribute that is null is copied from the old one, except for
+-- title ($7) and pinned ($8): null makes them empty and false. $14: the digest of the request, if
+-- the request has an id.
+with rotated as (
     update ai_session
     set conversation_id = $4, rotated_ts = now()
     where tenant_id = $1
@@ -12,7 +13,7 @@ with moved as (
 ), archived as (
     update ai_conversation
     set status = 2, revision = revision + 1
-    from moved
+    from rotated
     where tenant_id = $1
       and conversation_id = $3
 )
@@ -23,8 +24,8 @@ insert into ai_conversation (
 select $1, $4, coalesce($5, old.agent_id), coalesce($6, old.user_id), coalesce($7, ''), coalesce($7, '') <> '',
     coalesce($8, false), coalesce($9::text::jsonb, old.metadata), coalesce($10, old.system_prompt),
     coalesce($11, old.system_prompt_tokens), coalesce($12::text::jsonb, old.policy), coalesce($13, old.encoding), $14,
-    moved.session_key
-from moved
+    rotated.session_key
+from rotated
 join ai_conversation as old
   on old.tenant_id = $1
  and old.conversation_id = $3

@@ -11,7 +11,7 @@
 --   are the tenant's.
 -- - $17: the number of the present series. A series of failures ends when the model answers or when
 --   its breaker opens.
-with gone as (
+with deleted_lease as (
     delete from ai_model_lease
     where tenant_id = $1
       and conversation_id = $2
@@ -23,7 +23,7 @@ with gone as (
     on conflict (tenant_id, day, model) do update set
         calls = s.calls + excluded.calls, failed_calls = s.failed_calls + excluded.failed_calls,
         input_tokens = s.input_tokens + excluded.input_tokens, output_tokens = s.output_tokens + excluded.output_tokens
-), model as (
+), model_breaker as (
     update ai_model_breaker
     set failures = case $8 when 1 then 0 else failures + 1 end,
         evidence = $11,
@@ -50,7 +50,7 @@ with gone as (
         failures = o.failures + 1, evidence = excluded.evidence, series = excluded.series,
         open_until_ts = coalesce(excluded.open_until_ts, o.open_until_ts), last_error = excluded.last_error,
         updated_ts = now()
-), closed as (
+), conversation_answered as (
     delete from ai_conversation_breaker
     where tenant_id = $1
       and conversation_id = $2

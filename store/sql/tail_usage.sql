@@ -14,9 +14,9 @@ with settings as materialized (
     -- Materialized, so that the settings are merged once per conversation and not once per message.
     select c.tenant_id, c.conversation_id, c.last_message_id, c.stalled_message_id, c.turn, c.policy, c.encoding,
         c.system_prompt_tokens, b.separator, b.checkpoint_last, b.boundary, b.summary_tokens,
-        (e.keys ->> 'large_message_threshold')::bigint as large, (e.keys ->> 'hot_zone_radius')::bigint as radius,
+        (e.keys ->> 'large_message_threshold')::bigint as large_threshold, (e.keys ->> 'hot_zone_radius')::bigint as radius,
         e.keys ->> 'cooling' = 'stepped' as stepped,
-        case when e.keys ->> 'cooling' = 'stepped' then nullif((e.keys ->> 'hot_zone_calls')::bigint, 0) end as calls,
+        case when e.keys ->> 'cooling' = 'stepped' then nullif((e.keys ->> 'hot_zone_calls')::bigint, 0) end as hot_calls,
         p.swapped_message_ids, e.keys ->> 'model' as model, w.window_tokens
     from settings
     cross join unnest((select $1::uuid[]), (select $2::uuid[])) as asked (tenant_id, conversation_id)
@@ -59,11 +59,11 @@ from head as h
 cross join lateral (
     -- hot_from: messages before this one are cool. warm_from: messages before this one are nearly
     -- cool. Both are null if hot_zone_calls is not in force.
-    select max(message_id) filter (where place = h.calls + 1) as hot_from,
-        max(message_id) filter (where place = h.calls - 1) as warm_from
+    select max(message_id) filter (where place = h.hot_calls + 1) as hot_from,
+        max(message_id) filter (where place = h.hot_calls - 1) as warm_from
     from (
         select message_id, row_number() over (order by message_id desc) as place from ai_message
-        where h.calls is not null
+        where h.hot_calls is not null
           and tenant_id = h.tenant_id
           and conversation_id = h.conversation_id
           and message_id > h.boundary
@@ -73,26 +73,26 @@ cross join lateral (
 cross join lateral (
     select count(*) as messages, max(turn) - min(turn) + 1 as turns, count(*) filter (where role = 2) as calls,
         sum(case when cool and summary_tokens is not null then summary_tokens else tokens end) as tokens,
-        sum(case when swap then summary_tokens else tokens end) as sent,
-        coalesce(array_agg(message_id) filter (where swap), '{}') as swapped_ids,
-        coalesce(array_agg(role) filter (where swap), '{}') as swapped_roles,
-        coalesce(array_agg(text_bytes) filter (where swap), '{}') as swapped_bytes,
-        coalesce(array_agg(coalesce(tool_outline::text, '[]')) filter (where swap), '{}') as swapped_outlines,
-        sum(tokens - summary_tokens) filter (where swap) as saved,
+        sum(case when swapped then summary_tokens else tokens end) as sent,
+        coalesce(array_agg(message_id) filter (where swapped), '{}') as swapped_ids,
+        coalesce(array_agg(role) filter (where swapped), '{}') as swapped_roles,
+        coalesce(array_agg(text_bytes) filter (where swapped), '{}') as swapped_bytes,
+        coalesce(array_agg(coalesce(tool_outline::text, '[]')) filter (where swapped), '{}') as swapped_outlines,
+        sum(tokens - summary_tokens) filter (where swapped) as saved,
         count(*) filter (where large and summary_ts is null) as unsummarized,
-        count(*) filter (where large and summary_ts is null and near) as nearly_cool,
+        count(*) filter (where large and summary_ts is null and nearly_cool) as nearly_cool,
         count(*) filter (where token_count is null) as estimated
     from (
         select message_id, role, turn, text_bytes, tool_outline, token_count, tokens, summary_tokens, summary_ts, large,
             large and (h.turn - turn > h.radius or message_id < z.hot_from) as cool,
-            h.turn - turn >= h.radius or h.calls < 2 or message_id < z.warm_from as near,
+            h.turn - turn >= h.radius or h.hot_calls < 2 or message_id < z.warm_from as nearly_cool,
             summary_tokens is not null and case
                 when h.stepped then message_id = any (h.swapped_message_ids)
                 else large and h.turn - turn > h.radius
-            end as swap
+            end as swapped
         from (
             select message_id, role, turn, text_bytes, tool_outline, token_count, summary_tokens, summary_ts,
-                coalesce(token_count, token_estimate) as tokens, coalesce(token_count > h.large, false) as large
+                coalesce(token_count, token_estimate) as tokens, coalesce(token_count > h.large_threshold, false) as large
             from ai_message
             where tenant_id = h.tenant_id
               and conversation_id = h.conversation_id

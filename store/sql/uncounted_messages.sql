@@ -1,8 +1,8 @@
 -- The next uncounted messages of conversations ($1: tenants, $2: conversations), oldest first. Of
--- each conversation at most $3 messages with at most $4 bytes together, or the first one alone if
--- it has more. If $5 is true, only conversations are read that have no more than $3 uncounted
--- messages and $4 bytes. A conversation of which no message is read has one row without a message.
--- A deleted conversation has no row.
+-- each conversation it returns at most $3 messages with at most $4 bytes together, or the first one
+-- alone if that has more. If $5 is true, only conversations are read that have no more than $3
+-- uncounted messages and $4 bytes. A conversation of which no message is read has one row without a
+-- message. A deleted conversation has no row.
 select c.conversation_id as "conversation_id!", c.encoding as "encoding!", c.counted_message_id as "counted_message_id!",
     c.last_message_id as "last_message_id!", m.message_id as "message_id?", m.role as "role?", m.content::text as "content?: String"
 from unnest((select $1::uuid[]), (select $2::uuid[])) as asked (tenant_id, conversation_id)

@@ -1,11 +1,11 @@
 -- Large messages of the tail that lack a summary, oldest first, at most $5. $3: the server's
--- settings by profile. $4: only messages that are cool, or will be within one turn or two model
--- calls. `head` is materialized: under row-level security, values that are computed in the same
--- query cannot be index conditions.
+-- settings by profile. $4: whether only messages are read that are cool, or will be within one turn
+-- or two model calls. `head` is materialized: under row-level security, values that are computed in
+-- the same query cannot be index conditions.
 with head as materialized (
     select c.conversation_id, c.turn, b.boundary,
-        (e.keys ->> 'large_message_threshold')::bigint as large, (e.keys ->> 'hot_zone_radius')::bigint as radius,
-        case when e.keys ->> 'cooling' = 'stepped' then nullif((e.keys ->> 'hot_zone_calls')::bigint, 0) end as calls
+        (e.keys ->> 'large_message_threshold')::bigint as large_threshold, (e.keys ->> 'hot_zone_radius')::bigint as radius,
+        case when e.keys ->> 'cooling' = 'stepped' then nullif((e.keys ->> 'hot_zone_calls')::bigint, 0) end as hot_calls
     from ai_conversation as c
     cross join lateral (
         select ($3::text::jsonb -> coalesce(c.policy ->> 'profile', '')) || c.policy as keys
@@ -24,8 +24,8 @@ cross join lateral (
       and message_id > h.boundary
     window later as (order by message_id desc rows between unbounded preceding and 1 preceding)
 ) as m
-where m.token_count > h.large
+where m.token_count > h.large_threshold
   and m.summary_ts is null
-  and (not $4::boolean or h.turn - m.turn >= h.radius or m.calls_after > h.calls - 2)
+  and (not $4::boolean or h.turn - m.turn >= h.radius or m.calls_after > h.hot_calls - 2)
 order by m.message_id
 limit $5

@@ -18,7 +18,7 @@ pub struct NonDurableSetting {
 }
 
 impl NonDurableSetting {
-    /// What the operator has to do to make the setting durable.
+    /// Tells the operator how to make the setting durable.
     pub fn remedy(&self) -> String {
         let setting = &self.setting;
         match self.source.as_str() {

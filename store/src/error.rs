@@ -1,4 +1,4 @@
-//! What can go wrong in the store, grouped by what the caller does about it.
+//! The store's errors, grouped by what the caller does about them.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ pub enum StoreError {
     #[error(transparent)]
     InvalidCheckpoint(#[from] InvalidCheckpoint),
     /// The conversation was changed after its etag was read.
-    #[error("the conversation was changed in between")]
+    #[error("the conversation was changed after its etag was read")]
     EtagMismatch,
     /// Other calls rotated or deleted the session again and again; a retry can succeed.
     #[error("the session was rotated or deleted by others again and again")]
@@ -159,7 +159,7 @@ impl From<sqlx::Error> for StoreError {
             "25006" | "25P03" | "57P01" | "57P02" | "57P03" => Self::Unavailable(error.into()),
             // Class 08: the connection failed. Class 53: the server lacks memory, disk space or
             // connections.
-            class if class.starts_with("08") || class.starts_with("53") => {
+            code if code.starts_with("08") || code.starts_with("53") => {
                 Self::Unavailable(error.into())
             }
             _ => Self::Database(error.into()),
@@ -206,7 +206,7 @@ pub enum MigrationsError {
 impl MigrationsError {
     /// Whether another session was in the way (with a lock, or in a deadlock), so that another try
     /// can succeed.
-    pub(crate) fn is_lock_timeout(&self) -> bool {
+    pub(crate) fn is_conflict(&self) -> bool {
         let source = match self {
             Self::Store(StoreError::Conflict(_)) => return true,
             Self::Failed(

@@ -1,6 +1,6 @@
 //! All access to PostgreSQL. Each statement is here or in `sql/`. Each transaction is one function
-//! that is named after its use case. The first filter of every statement is the caller's tenant,
-//! except in statements of the queue, which serves all tenants.
+//! that is named after its use case. Every statement on tenants' tables names the tenant, or the
+//! lease of a job, except statements of the queue, which serves all tenants.
 //!
 //! - `connection`: pools, deadlines, row-level security, repairs after the clock was set back.
 //! - `conversations`, `messages`, `checkpoints`, `sessions`: the rows of these kinds.

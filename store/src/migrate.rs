@@ -51,13 +51,13 @@ pub struct MigrationOutcome {
 pub struct Migrations {
     db: BoundedConnection,
     /// Called with the progress while rows of older tables are moved.
-    watch: Box<dyn Fn(LegacyProgress) + Send + Sync>,
+    on_progress: Box<dyn Fn(LegacyProgress) + Send + Sync>,
 }
 
 impl Migrations {
     /// Connects as the login of the URL, which must own the tables if migrations are to be run. The
-    /// session keeps its state, so there must be no transaction pooler between this process and the
-    /// database.
+    /// session holds the advisory lock across transactions, so there must be no transaction pooler
+    /// between this process and the database.
     pub async fn connect(settings: &StoreSettings) -> Result<Self, MigrationsError> {
         let settings = StoreSettings {
             pooling: Pooling::Session,
@@ -65,12 +65,12 @@ impl Migrations {
         };
         Ok(Self {
             db: BoundedConnection::new(connect_as_login(&settings).await?),
-            watch: Box::new(|_| ()),
+            on_progress: Box::new(|_| ()),
         })
     }
 
-    /// Connects with the login and the pooler with which a server or worker connects, but does not
-    /// switch to the role of its sessions. For listing pending migrations only.
+    /// Connects with the login and the pooler of servers and workers, but does not switch to the
+    /// role that their sessions have. For listing pending migrations only.
     pub async fn connect_as_process(settings: &StoreSettings) -> Result<Self, MigrationsError> {
         let mut db = BoundedConnection::new(connect_as_login(settings).await?);
         if settings.pooling == Pooling::Transaction {
@@ -80,15 +80,15 @@ impl Migrations {
         }
         Ok(Self {
             db,
-            watch: Box::new(|_| ()),
+            on_progress: Box::new(|_| ()),
         })
     }
 
     /// Sets the function that is called with the progress while rows of older tables are moved.
     #[must_use]
-    pub fn on_progress(self, watch: impl Fn(LegacyProgress) + Send + Sync + 'static) -> Self {
+    pub fn on_progress(self, report: impl Fn(LegacyProgress) + Send + Sync + 'static) -> Self {
         Self {
-            watch: Box::new(watch),
+            on_progress: Box::new(report),
             ..self
         }
     }
@@ -164,7 +164,7 @@ impl Migrations {
         let legacy = loop {
             match self.apply_pending().await {
                 Ok(legacy) => break legacy,
-                Err(error) if error.is_lock_timeout() && started.elapsed() < max_wait => {
+                Err(error) if error.is_conflict() && started.elapsed() < max_wait => {
                     warn!("a table is locked by another session, trying again: {error}");
                     tokio::time::sleep(RETRY_PAUSE).await;
                 }
@@ -199,7 +199,7 @@ impl Migrations {
         failpoint!("migrate.legacy.begun");
         let counts = legacy::put_aside(&mut tx, shape).await?;
         migrator.run_direct(None, tx.unbounded(), false).await?;
-        legacy::move_rows(&mut tx, &counts, &self.watch).await?;
+        legacy::move_rows(&mut tx, &counts, &self.on_progress).await?;
         failpoint!("migrate.legacy.moved");
         tx.commit().await?;
         failpoint!("migrate.legacy.committed");
@@ -225,11 +225,11 @@ impl Migrations {
     }
 
     async fn list_applied_versions(&mut self) -> Result<Vec<i64>, MigrationsError> {
-        let ledger: Option<String> =
+        let migrations_table: Option<String> =
             sqlx::query_scalar("select to_regclass('_sqlx_migrations')::text")
                 .fetch_one(&mut self.db)
                 .await?;
-        if ledger.is_none() {
+        if migrations_table.is_none() {
             return Ok(Vec::new());
         }
         let table = "_sqlx_migrations";

@@ -1,7 +1,7 @@
 //! Finished parts of summaries that need several model calls. They are kept until the summary is
 //! stored, so that a worker that takes the job over continues where the last one stopped. A part's
 //! key is a digest of everything that the part was made from. So a part that is found can be used;
-//! a part that no longer fits is not found.
+//! a part that was made from something else is not found.
 
 use anneal_core::digest::Digest;
 

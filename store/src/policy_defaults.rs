@@ -39,9 +39,9 @@ impl PolicyDefaults {
         self.fingerprint
     }
 
-    /// The policy of a conversation. A preview's overrides come before the conversation's stored
-    /// overrides, and those before the server's settings. `window` is the context window that the
-    /// model's provider has reported.
+    /// The policy of a conversation. A preview's overrides replace the conversation's stored
+    /// overrides, and those replace the server's settings, key by key. `window` is the context
+    /// window that the model's provider has reported.
     pub(crate) fn policy(
         &self,
         stored: &str,

@@ -112,7 +112,7 @@ pub(crate) fn labels(metadata: Option<&str>) -> Result<BTreeMap<String, String>,
 }
 
 /// Why writing JSON cannot fail here.
-const SERIALIZES: &str = "strings, numbers and lists of them always serialize";
+const SERIALIZES: &str = "strings, numbers, lists and maps of strings always serialize";
 
 /// JSON text of a value that always serializes: maps of strings, lists of parts.
 pub(crate) fn json<T: serde::Serialize + ?Sized>(value: &T) -> String {

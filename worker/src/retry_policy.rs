@@ -60,9 +60,10 @@ impl JobError {
         };
         match self {
             Self::Summary(SummaryFailure::NotAdmitted(
-                AdmissionRefusal::Breaker { opens_in, .. } | AdmissionRefusal::Budget { opens_in },
+                AdmissionRefusal::Breaker { retry_after, .. }
+                | AdmissionRefusal::Budget { retry_after },
             )) => RetryDecision::Defer {
-                delay: (*opens_in).min(MAX_DEFERRAL),
+                delay: (*retry_after).min(MAX_DEFERRAL),
             },
             // An exhausted connection pool says nothing about the job, which must not be given up
             // for it.
@@ -88,8 +89,8 @@ impl JobError {
         match self {
             Self::Summary(SummaryFailure::NotAdmitted(AdmissionRefusal::Breaker {
                 scope: "model",
-                opens_in,
-            })) => Some((*opens_in).min(MAX_DEFERRAL)),
+                retry_after,
+            })) => Some((*retry_after).min(MAX_DEFERRAL)),
             _ => None,
         }
     }
@@ -100,8 +101,8 @@ impl JobError {
         match self {
             Self::Summary(SummaryFailure::NotAdmitted(AdmissionRefusal::Breaker {
                 scope: "tenant",
-                opens_in,
-            })) => Some((*opens_in).min(MAX_DEFERRAL)),
+                retry_after,
+            })) => Some((*retry_after).min(MAX_DEFERRAL)),
             Self::Summary(SummaryFailure::NotAdmitted(AdmissionRefusal::Share)) => Some(BUSY_DELAY),
             _ => None,
         }

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_closing_line_shows_tokens_cached_share_conversation_total_and_model() {
+    fn the_closing_lines_show_why_the_answer_stopped_whether_it_is_stored_and_its_usage() {
         let usage = pb::ModelUsage {
             input_tokens: 1_200,
             cached_tokens: 900,

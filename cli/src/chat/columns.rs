@@ -60,7 +60,7 @@ pub(super) fn ago(seconds: u64) -> String {
 /// after a whole line, or inside the first line if that is longer than the screen. It is after at
 /// least one grapheme cluster, unless the text is empty.
 pub(super) fn screenful(text: &str, rows: usize, columns: usize) -> usize {
-    let mut left = rows.max(1);
+    let mut free_rows = rows.max(1);
     let mut end = 0;
     for line in text.split_inclusive('\n') {
         let needed = line
@@ -68,20 +68,21 @@ pub(super) fn screenful(text: &str, rows: usize, columns: usize) -> usize {
             .width()
             .div_ceil(columns.max(1))
             .max(1);
-        if needed > left {
+        if needed > free_rows {
             return if end > 0 {
                 end
             } else {
-                line_prefix_bytes(line, left * columns.max(1))
+                line_prefix_bytes(line, free_rows * columns.max(1))
             };
         }
-        left -= needed;
+        free_rows -= needed;
         end += line.len();
     }
     end
 }
 
-/// Number of bytes at the start of the line that fill this many columns.
+/// Number of bytes at the start of the line that fill this many columns. At least one grapheme
+/// cluster is taken, unless the line is empty.
 fn line_prefix_bytes(line: &str, columns: usize) -> usize {
     let mut taken = 0;
     let mut end = 0;

@@ -31,7 +31,7 @@ const COMPACT_CALLS: usize = 12;
 impl Chat {
     /// Makes a new conversation the target. The next message creates it.
     pub(super) fn start_new_conversation(&mut self, title: String) -> Result<(), ChatError> {
-        let named = if title.is_empty() {
+        let quoted_title = if title.is_empty() {
             String::new()
         } else {
             format!(", \"{}\"", sanitize(&title))
@@ -39,7 +39,7 @@ impl Chat {
         self.target = Target::new(title);
         self.unanswered = None;
         Ok(self.screen.print_note(&format!(
-            "a new conversation{named}: your first message creates it"
+            "a new conversation{quoted_title}: your first message creates it"
         ))?)
     }
 
@@ -56,7 +56,8 @@ impl Chat {
     ) -> Result<(), ChatError> {
         self.target = Target::existing(conversation);
         self.unanswered = None;
-        let (title, figures) = conversation_rows::line(conversation, SystemTime::now());
+        let (title, figures) =
+            conversation_rows::title_and_figures(conversation, SystemTime::now());
         let Reader::Person = self.screen.reader else {
             return Ok(self.screen.print_note(&format!("{title} ({figures})"))?);
         };
@@ -154,7 +155,7 @@ impl Chat {
             .into_inner();
         let after = separator.after_message_id;
         Ok(self.screen.print_note(&format!(
-            "a separator after message {after}: messages before it are no longer sent"
+            "a separator after message {after}: messages before the separator are no longer sent"
         ))?)
     }
 
@@ -162,7 +163,10 @@ impl Chat {
     pub(super) async fn rename_conversation(&mut self, title: String) -> Result<(), ChatError> {
         match &mut self.target {
             Target::New { .. } => self.target = Target::new(title.clone()),
-            Target::Existing(ConversationRef { id, title: before }) => {
+            Target::Existing(ConversationRef {
+                id,
+                title: known_title,
+            }) => {
                 let conversation = pb::Conversation {
                     conversation_id: id.clone(),
                     title: title.clone(),
@@ -177,7 +181,7 @@ impl Chat {
                     ..Default::default()
                 };
                 self.client.conversations().update_conversation(ask).await?;
-                before.clone_from(&title);
+                known_title.clone_from(&title);
                 self.add_completion_titles(std::slice::from_ref(&title));
             }
         }

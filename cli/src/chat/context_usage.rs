@@ -18,8 +18,8 @@ impl Chat {
         let conversation_id = self.target.id()?;
         let mut usage = self.fetch_usage(&conversation_id, None).await?;
         if usage.model_window_tokens == 0 && !self.model.is_empty() {
-            // The conversation names no model, but a model has answered. The context must fit the
-            // window of that model.
+            // No window is known for the conversation. The context must fit the window of the model
+            // that answered last, or of `--model` before the first answer.
             let policy = pb::Policy {
                 model: self.model.clone(),
                 ..Default::default()
@@ -67,20 +67,20 @@ impl Chat {
 fn page(usage: &pb::GetContextUsageResponse, context: &pb::BuildContextResponse) -> String {
     let mut page = String::new();
     let approximately = if usage.estimated { "~" } else { "" };
-    let window = if usage.model_window_tokens == 0 {
+    let window_note = if usage.model_window_tokens == 0 {
         " (the token threshold, because no window is known)"
     } else {
         ""
     };
     let _ = writeln!(
         page,
-        "context: {approximately}{} / {} tokens{window}\n{} {:.1}%\n",
+        "context: {approximately}{} / {} tokens{window_note}\n{} {:.1}%\n",
         grouped(usage.total_tokens),
         grouped(usage.window_tokens),
         bar(usage.used_share),
         100.0 * usage.used_share
     );
-    let whole = usage.total_tokens;
+    let total_tokens = usage.total_tokens;
     let of = |wanted: Segment| {
         usage
             .segments
@@ -99,14 +99,15 @@ fn page(usage: &pb::GetContextUsageResponse, context: &pb::BuildContextResponse)
             Segment::Tail => format!("  {}", pluralize(segment.messages as usize, "message")),
             _ => String::new(),
         };
-        segment_line(&mut page, name, segment.tokens, whole, &messages);
+        segment_line(&mut page, name, segment.tokens, total_tokens, &messages);
     }
     tail_lines(&mut page, usage, context);
     next_checkpoint_line(&mut page, usage, context);
     page
 }
 
-/// The tail: its hot messages, its cool messages, and those that are sent as their summaries.
+/// The tail: its hot messages, its cool messages, those that are sent as their summaries, and those
+/// that will be.
 fn tail_lines(
     page: &mut String,
     usage: &pb::GetContextUsageResponse,
@@ -155,22 +156,26 @@ fn tail_lines(
             message_list(swapped)
         );
     }
-    let (_, pending) = of(|entry| entry.reason() == Reason::SummaryPending);
-    if !pending.is_empty() {
-        let _ = writeln!(page, "  summaries pending: {}", message_list(&pending));
+    let (_, summary_pending) = of(|entry| entry.reason() == Reason::SummaryPending);
+    if !summary_pending.is_empty() {
+        let _ = writeln!(
+            page,
+            "  summaries pending: {}",
+            message_list(&summary_pending)
+        );
     }
-    let (_, waiting) = of(|entry| entry.reason() == Reason::StepPending);
-    if !waiting.is_empty() {
+    let (_, step_pending) = of(|entry| entry.reason() == Reason::StepPending);
+    if !step_pending.is_empty() {
         let saved = grouped(usage.pending_saved_tokens);
         let _ = writeln!(
             page,
             "  replaced by summaries at the next cooling step: {} (saves {saved} tokens)",
-            message_list(&waiting)
+            message_list(&step_pending)
         );
     }
 }
 
-/// When the next checkpoint is made: a checkpoint is due already, or at which thresholds. Of two
+/// Says that a checkpoint is due, or else the thresholds at which the next one will be. Of two
 /// thresholds, the one that is closer to being reached comes first.
 fn next_checkpoint_line(
     page: &mut String,
@@ -196,16 +201,16 @@ fn next_checkpoint_line(
         usage.tail_messages.unsigned_abs(),
         usage.max_message_count.into(),
     );
-    let either = match usage.max_message_count {
+    let thresholds = match usage.max_message_count {
         0 => tokens,
         _ if by_messages > by_tokens => format!("{messages}, or {tokens}"),
         _ => format!("{tokens}, or {messages}"),
     };
-    let _ = writeln!(page, "\nnext: a checkpoint at {either}");
+    let _ = writeln!(page, "\nnext: a checkpoint at {thresholds}");
 }
 
-fn segment_line(page: &mut String, name: &str, tokens: u64, whole: u64, note: &str) {
-    let share = tokens as f64 / whole.max(1) as f64;
+fn segment_line(page: &mut String, name: &str, tokens: u64, total_tokens: u64, note: &str) {
+    let share = tokens as f64 / total_tokens.max(1) as f64;
     let _ = writeln!(
         page,
         "  {name:<20}{} {:>11}{note}",
@@ -264,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_has_the_segments_and_the_next_threshold() {
+    fn the_page_shows_usage_summaries_and_when_the_next_checkpoint_is_due() {
         let segment = |segment: Segment, tokens, messages| pb::SegmentUsage {
             segment: segment.into(),
             tokens,

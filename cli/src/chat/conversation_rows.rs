@@ -13,7 +13,7 @@ use super::{
 };
 use crate::sanitize::sanitize;
 
-/// Columns that a row takes without its title and id.
+/// Columns that a row takes without its title, its id, and the word `archived`.
 const FIGURE_COLUMNS: usize = 46;
 /// The minimum and maximum width of the title.
 const TITLE_COLUMNS: (usize, usize) = (12, 48);
@@ -25,9 +25,9 @@ pub(super) fn rows(
     now: SystemTime,
     columns: usize,
 ) -> String {
-    let letters = unique_prefix_length(conversations);
+    let id_length = unique_prefix_length(conversations);
     let width = columns
-        .saturating_sub(FIGURE_COLUMNS + letters)
+        .saturating_sub(FIGURE_COLUMNS + id_length)
         .clamp(TITLE_COLUMNS.0, TITLE_COLUMNS.1);
     let mut rows = String::new();
     for conversation in conversations {
@@ -36,7 +36,11 @@ pub(super) fn rows(
         } else {
             ' '
         };
-        let id: String = conversation.conversation_id.chars().take(letters).collect();
+        let id: String = conversation
+            .conversation_id
+            .chars()
+            .take(id_length)
+            .collect();
         let title = fitted(&sanitize(title_or_placeholder(conversation)), width);
         let messages = grouped(conversation.message_count.unsigned_abs());
         let tokens = grouped(conversation.token_total.unwrap_or_default().tokens);
@@ -55,7 +59,10 @@ pub(super) fn rows(
 
 /// One conversation as two texts. The first is its title. The second has the start of its id, its
 /// messages, tokens and last activity.
-pub(super) fn line(conversation: &pb::Conversation, now: SystemTime) -> (String, String) {
+pub(super) fn title_and_figures(
+    conversation: &pb::Conversation,
+    now: SystemTime,
+) -> (String, String) {
     let title = clipped(
         &sanitize(title_or_placeholder(conversation)),
         TITLE_COLUMNS.1,
@@ -117,12 +124,15 @@ mod tests {
             UNIX_EPOCH + Duration::from_hours(50),
             80,
         );
-        let ends: Vec<usize> = rows
+        let figure_columns: Vec<usize> = rows
             .lines()
             .map(|line| line.find("12 msgs").map_or(0, |at| line[..at].width()))
             .collect();
         assert!(
-            ends[0] > 0 && ends.iter().all(|end| *end == ends[0]),
+            figure_columns[0] > 0
+                && figure_columns
+                    .iter()
+                    .all(|column| *column == figure_columns[0]),
             "{rows}"
         );
         assert!(rows.lines().all(|line| line.width() <= 80), "{rows}");

@@ -71,9 +71,9 @@ impl Editor {
         let reedline = match history {
             Some(file) => {
                 create_private_file(file)?;
-                let kept = FileBackedHistory::with_file(HISTORY_LINES, file.to_owned())
+                let file_history = FileBackedHistory::with_file(HISTORY_LINES, file.to_owned())
                     .map_err(io::Error::other)?;
-                reedline.with_history(Box::new(SanitizedHistory(kept)))
+                reedline.with_history(Box::new(SanitizedHistory(file_history)))
             }
             None => reedline,
         };
@@ -141,8 +141,9 @@ pub(super) fn history_file() -> Option<PathBuf> {
             .map(PathBuf::from)
             .filter(|path| path.is_absolute())
     };
-    let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")))?;
-    Some(state.join("anneal").join("chat-history"))
+    let state_folder =
+        folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")))?;
+    Some(state_folder.join("anneal").join("chat-history"))
 }
 
 /// Creates the file with mode 0600, and sets this mode if the file exists.
@@ -229,6 +230,7 @@ impl Completer for Completions {
         let suggestions: Vec<Suggestion> = completions(typed, &titles)
             .into_iter()
             .map(|(start, value)| Suggestion {
+                // A completion at offset 0 is a command; titles start after /switch.
                 append_whitespace: start == 0,
                 value,
                 span: Span::new(start, typed.len()),
@@ -295,9 +297,9 @@ mod tests {
 
     #[test]
     fn typed_continuation_backslashes_are_removed_and_pasted_ones_stay() {
-        let typed = ["one\\".to_owned(), "one\\\ntwo\\".to_owned()];
+        let continued = ["one\\".to_owned(), "one\\\ntwo\\".to_owned()];
         assert_eq!(
-            join_continued("one\\\ntwo\\\nthree", &typed),
+            join_continued("one\\\ntwo\\\nthree", &continued),
             "one\ntwo\nthree"
         );
         assert_eq!(
@@ -305,7 +307,7 @@ mod tests {
             "curl \\\n  -X GET"
         );
         assert_eq!(
-            join_continued("another\\\nline", &typed),
+            join_continued("another\\\nline", &continued),
             "another\\\nline",
             "no recorded text is the start of this one"
         );

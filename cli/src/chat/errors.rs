@@ -56,7 +56,8 @@ pub(super) fn reason(status: &Status) -> String {
 }
 
 /// The server's message, the reason, and advice if there is any. An error without a reason is not
-/// from the server: then that the server cannot be reached, or the message and the gRPC code.
+/// from the server: the text then says that the server cannot be reached, or has the message and
+/// the gRPC code.
 fn refusal_text(status: &Status) -> String {
     let reason = reason(status);
     let message = sanitize(status.message());
@@ -173,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_missing_model_names_the_settings_to_add() {
-        let none = refused(Code::FailedPrecondition, "MODEL_NOT_CONFIGURED", "");
+        let no_model = refused(Code::FailedPrecondition, "MODEL_NOT_CONFIGURED", "");
         for words in [
             "no model is configured",
             "[providers.mine]",
@@ -181,12 +182,13 @@ mod tests {
             "[chat]",
             "All commands that need no answer",
         ] {
-            assert!(none.contains(words), "{words}: {none}");
+            assert!(no_model.contains(words), "{words}: {no_model}");
         }
-        let other = refused(Code::FailedPrecondition, "MODEL_NOT_CONFIGURED", "small");
+        let unknown_model = refused(Code::FailedPrecondition, "MODEL_NOT_CONFIGURED", "small");
         assert!(
-            other.contains("no model named small") && other.contains("[models.\"small\"]"),
-            "{other}"
+            unknown_model.contains("no model named small")
+                && unknown_model.contains("[models.\"small\"]"),
+            "{unknown_model}"
         );
     }
 
@@ -201,7 +203,7 @@ mod tests {
             refused(Code::Internal, "INTERNAL", ""),
             "cannot answer now (INTERNAL)"
         );
-        let gone = ChatError::from(Status::unavailable("tcp connect error")).to_string();
-        assert!(gone.contains("cannot be reached"), "{gone}");
+        let unreachable = ChatError::from(Status::unavailable("tcp connect error")).to_string();
+        assert!(unreachable.contains("cannot be reached"), "{unreachable}");
     }
 }

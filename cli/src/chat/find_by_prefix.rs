@@ -18,16 +18,16 @@ pub(super) enum Choice<'a> {
 /// over prefixes.
 pub(super) fn choose<'a>(prefix: &str, among: &'a [pb::Conversation]) -> Choice<'a> {
     let wanted = prefix.to_lowercase();
-    let whole = |conversation: &&pb::Conversation| {
+    let is_complete = |conversation: &&pb::Conversation| {
         conversation.title.to_lowercase() == wanted || conversation.conversation_id == wanted
     };
-    let begins = |conversation: &&pb::Conversation| {
+    let has_prefix = |conversation: &&pb::Conversation| {
         conversation.title.to_lowercase().starts_with(&wanted)
             || conversation.conversation_id.starts_with(&wanted)
     };
-    let mut found: Vec<_> = among.iter().filter(whole).collect();
+    let mut found: Vec<_> = among.iter().filter(is_complete).collect();
     if found.is_empty() {
-        found = among.iter().filter(begins).collect();
+        found = among.iter().filter(has_prefix).collect();
     }
     match found.as_slice() {
         [] => Choice::None,
@@ -36,8 +36,8 @@ pub(super) fn choose<'a>(prefix: &str, among: &'a [pb::Conversation]) -> Choice<
     }
 }
 
-/// Whether the text has the form of a complete id, which may belong to any agent and user.
-pub(super) fn is_whole_id(text: &str) -> bool {
+/// Whether the text has the form of a complete id.
+pub(super) fn is_complete_id(text: &str) -> bool {
     text.len() == ID_CHARACTERS
         && text
             .chars()
@@ -51,14 +51,14 @@ pub(super) fn unique_prefix_length(among: &[pb::Conversation]) -> usize {
         .map(|conversation| conversation.conversation_id.as_str())
         .collect();
     ids.sort_unstable();
-    let shared = ids.windows(2).map(|pair| {
+    let shared_lengths = ids.windows(2).map(|pair| {
         pair[0]
             .bytes()
             .zip(pair[1].bytes())
             .take_while(|(a, b)| a == b)
             .count()
     });
-    shared.max().map_or(8, |shared| (shared + 1).max(8))
+    shared_lengths.max().map_or(8, |shared| (shared + 1).max(8))
 }
 
 #[cfg(test)]

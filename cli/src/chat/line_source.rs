@@ -50,15 +50,15 @@ impl LineSource {
 
 /// Runs a blocking call on a blocking thread.
 async fn run_blocking<T: Send + 'static>(
-    wait: impl FnOnce() -> T + Send + 'static,
+    call: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
-    tokio::task::spawn_blocking(wait)
+    tokio::task::spawn_blocking(call)
         .await
         .map_err(io::Error::other)
 }
 
-/// Reads a line of standard input. A line that ends with a backslash is joined with the next one.
-/// Invalid UTF-8 is replaced.
+/// Reads a line of standard input. A backslash at the end of a line continues the text on the next
+/// line. Invalid UTF-8 is replaced.
 fn read_plain_line() -> io::Result<Option<String>> {
     let mut stdin = io::stdin().lock();
     let mut text = String::new();

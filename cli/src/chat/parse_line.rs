@@ -35,7 +35,7 @@ pub(super) enum ChatCommand {
     Show(i64),
     /// Change the title.
     Rename(String),
-    /// Repeat the failed turn.
+    /// Send the unanswered message again.
     Retry,
     /// List the commands.
     Help,
@@ -54,7 +54,7 @@ pub(super) struct CommandHelp {
 pub(super) const COMMANDS: [CommandHelp; 11] = [
     command_help(
         "/new",
-        "[NAME]",
+        "[TITLE]",
         "start a conversation with this title; your next message creates it",
     ),
     command_help(
@@ -105,7 +105,8 @@ const fn command_help(
     }
 }
 
-/// Parses a line. A message keeps its indentation and inner lines; blanks at its end are removed.
+/// Parses a line. A message keeps its indentation and inner lines. Line ends before it and blanks
+/// after it are removed.
 pub(super) fn parse(text: &str) -> Line {
     let text = text.trim_start_matches('\n').trim_end();
     if text.is_empty() {
@@ -209,13 +210,13 @@ fn is_close(typed: &str, known: &str) -> bool {
 fn edit_distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (above, letter) in one.chars().enumerate() {
+    for (index, letter) in one.chars().enumerate() {
         let mut diagonal = row[0];
-        row[0] = above + 1;
+        row[0] = index + 1;
         for (column, known) in other.iter().enumerate() {
-            let changed = diagonal + usize::from(letter != *known);
+            let substituted = diagonal + usize::from(letter != *known);
             diagonal = row[column + 1];
-            row[column + 1] = changed.min(row[column] + 1).min(diagonal + 1);
+            row[column + 1] = substituted.min(row[column] + 1).min(diagonal + 1);
         }
     }
     row[other.len()]
@@ -316,6 +317,7 @@ mod tests {
         for id in ["/show", "/show it", "/show 0", "/show -1"] {
             assert!(invalid(id).starts_with("/show ID"), "{id}");
         }
+        // An é has 2 bytes, so this title has 514.
         assert!(invalid(&format!("/new {}", "é".repeat(257))).contains("at most 512 bytes"));
     }
 }

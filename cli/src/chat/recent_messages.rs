@@ -14,8 +14,8 @@ use crate::{client::Client, sanitize::sanitize};
 
 /// Most messages that are shown: the last two turns, if each has two messages.
 const MAX_MESSAGES: i32 = 4;
-/// Most lines that are shown of a message.
-const MAX_LINES: usize = 6;
+/// Most rows of the screen that the text of a message fills.
+const MAX_ROWS: usize = 6;
 /// Bytes fetched of a large message.
 const EXCERPT_BYTES: i64 = 4_000;
 
@@ -92,7 +92,7 @@ fn message_text(message: &pb::Message) -> String {
 
 /// The first lines of a message, with its role.
 fn message_lines(message: &pb::Message, text: &str, columns: usize) -> String {
-    let who = match message.role() {
+    let author = match message.role() {
         Role::User => "you",
         Role::Assistant => "model",
         Role::Tool => "tool",
@@ -100,10 +100,10 @@ fn message_lines(message: &pb::Message, text: &str, columns: usize) -> String {
     };
     let text = text.trim();
     // Eight columns are for the role and the bar before each line.
-    let shown = &text[..screenful(text, MAX_LINES, columns.saturating_sub(8).max(20))];
+    let shown = &text[..screenful(text, MAX_ROWS, columns.saturating_sub(8).max(20))];
     let mut lines = String::new();
     for (index, line) in shown.lines().enumerate() {
-        let _ = writeln!(lines, "{:<6}| {line}", if index == 0 { who } else { "" });
+        let _ = writeln!(lines, "{:<6}| {line}", if index == 0 { author } else { "" });
     }
     // The text may lack much of the message: only an excerpt was fetched, reasoning was left out,
     // or the input of a tool call was cut. Trimming alone hardly ever halves it.
@@ -113,7 +113,7 @@ fn message_lines(message: &pb::Message, text: &str, columns: usize) -> String {
         let _ = writeln!(lines, "{:<6}| … (/show {})", "", message.message_id);
     }
     if lines.is_empty() {
-        let _ = writeln!(lines, "{who:<6}|");
+        let _ = writeln!(lines, "{author:<6}|");
     }
     lines
 }
@@ -131,7 +131,7 @@ mod tests {
         };
         let text = "a line\n".repeat(20);
         let lines = message_lines(&message, &text, 80);
-        assert_eq!(lines.lines().count(), MAX_LINES + 1, "{lines}");
+        assert_eq!(lines.lines().count(), MAX_ROWS + 1, "{lines}");
         assert!(
             lines.starts_with("model | a line\n      | a line\n") && lines.ends_with("(/show 7)\n"),
             "{lines}"

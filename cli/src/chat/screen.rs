@@ -9,7 +9,7 @@ const DEFAULT_COLUMNS: usize = 80;
 /// Rows if the terminal does not report its size.
 const DEFAULT_ROWS: usize = 24;
 
-/// Who reads the output.
+/// The reader of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reader {
     /// A person at a terminal: everything goes to standard output.
@@ -96,10 +96,11 @@ impl Screen {
         self.end_line()
     }
 
-    /// Ends the current line, if it is not empty.
+    /// Prints the text that the sanitizers hold back. Then ends the current line if it is not
+    /// empty.
     pub(super) fn end_line(&mut self) -> io::Result<()> {
-        let left = [self.reasoning_sanitizer.end(), self.text_sanitizer.end()].concat();
-        self.write(&left)?;
+        let held_back = [self.reasoning_sanitizer.end(), self.text_sanitizer.end()].concat();
+        self.write(&held_back)?;
         if self.at_line_start {
             Ok(())
         } else {

@@ -11,63 +11,69 @@ use super::{
 };
 use crate::sanitize::StreamSanitizer;
 
-/// Bytes fetched at once: a few screens.
+/// Bytes fetched per call. A screen shows about 2,000.
 const PIECE_BYTES: i64 = 64 * 1024;
 
-/// A message that is being printed.
-struct MessageReader {
+/// A message that is being shown.
+struct ShownMessage {
     conversation_id: String,
     message_id: i64,
     /// Bytes fetched so far.
     fetched: i64,
     /// Bytes of the whole message; 0 before the first piece.
-    bytes: i64,
+    total: i64,
     /// Fetched text that is not printed yet.
-    text: String,
+    unprinted: String,
     sanitizer: StreamSanitizer,
 }
 
 impl Chat {
     /// Prints the message. Asks a person before each further page.
     pub(super) async fn show_message(&mut self, message_id: i64) -> Result<(), ChatError> {
-        let mut reader = MessageReader {
+        let mut shown = ShownMessage {
             conversation_id: self.target.id()?,
             message_id,
             fetched: 0,
-            bytes: 0,
-            text: String::new(),
+            total: 0,
+            unprinted: String::new(),
             sanitizer: StreamSanitizer::default(),
         };
-        let message = self.fetch_piece(&mut reader).await?;
+        let message = self.fetch_piece(&mut shown).await?;
         let description = description(&message);
         self.screen.print_note(&description)?;
-        // Columns of the text above a page: the description, later one line of the page before.
+        // Columns of the text above a page: the description's. For later pages 1: the last row of
+        // the page before stays.
         let mut columns_above = description.width();
         loop {
-            if reader.fetched < reader.bytes && reader.text.len() < PIECE_BYTES as usize / 2 {
-                self.fetch_piece(&mut reader).await?;
+            if shown.fetched < shown.total && shown.unprinted.len() < PIECE_BYTES as usize / 2 {
+                self.fetch_piece(&mut shown).await?;
             }
             if self.screen.reader == Reader::Pipe {
-                self.screen.print_piece(&std::mem::take(&mut reader.text))?;
-                if reader.fetched >= reader.bytes {
+                self.screen
+                    .print_piece(&std::mem::take(&mut shown.unprinted))?;
+                if shown.fetched >= shown.total {
                     return Ok(self.screen.end_line()?);
                 }
                 continue;
             }
             let (columns, rows) = screen::size();
-            // Rows stay free: for what is above the page, and for the question below it.
-            let above = columns_above.div_ceil(columns.max(1));
-            let end = screenful(&reader.text, rows.saturating_sub(above + 1), columns);
+            // Some rows stay free: for the text above the page, and one for the question below it.
+            let rows_above = columns_above.div_ceil(columns.max(1));
+            let end = screenful(
+                &shown.unprinted,
+                rows.saturating_sub(rows_above + 1),
+                columns,
+            );
             columns_above = 1;
-            self.screen.print_page(&reader.text[..end])?;
-            reader.text.drain(..end);
-            if reader.text.is_empty() && reader.fetched >= reader.bytes {
+            self.screen.print_page(&shown.unprinted[..end])?;
+            shown.unprinted.drain(..end);
+            if shown.unprinted.is_empty() && shown.fetched >= shown.total {
                 return Ok(());
             }
-            let left = reader.bytes - reader.fetched + reader.text.len() as i64;
+            let bytes_left = shown.total - shown.fetched + shown.unprinted.len() as i64;
             let question = format!(
                 "-- {} more bytes: Enter continues, q stops --",
-                grouped(left.unsigned_abs())
+                grouped(bytes_left.unsigned_abs())
             );
             if !self.lines.confirm_next_page(question, &self.screen).await? {
                 return Ok(());
@@ -75,29 +81,29 @@ impl Chat {
         }
     }
 
-    /// Fetches the next piece into the reader. Returns the message without its parts.
-    async fn fetch_piece(&self, reader: &mut MessageReader) -> Result<pb::Message, ChatError> {
+    /// Fetches the next piece into `shown`. Returns the message without its parts.
+    async fn fetch_piece(&self, shown: &mut ShownMessage) -> Result<pb::Message, ChatError> {
         let ask = pb::GetMessageRequest {
-            conversation_id: reader.conversation_id.clone(),
-            message_id: reader.message_id,
+            conversation_id: shown.conversation_id.clone(),
+            message_id: shown.message_id,
             range: Some(pb::ByteRange {
-                offset: reader.fetched,
+                offset: shown.fetched,
                 length: PIECE_BYTES,
             }),
         };
         let found = self.client.messages().get_message(ask).await?.into_inner();
         let message = found.message.unwrap_or_default();
         let range = found.range.unwrap_or_default();
-        reader.bytes = message.text_bytes;
+        shown.total = message.text_bytes;
         // An empty range would be requested forever.
-        reader.fetched = if range.length > 0 {
+        shown.fetched = if range.length > 0 {
             range.offset + range.length
         } else {
-            reader.bytes
+            shown.total
         };
-        reader.text.push_str(&reader.sanitizer.next(&found.text));
-        if reader.fetched >= reader.bytes {
-            reader.text.push_str(reader.sanitizer.end());
+        shown.unprinted.push_str(&shown.sanitizer.next(&found.text));
+        if shown.fetched >= shown.total {
+            shown.unprinted.push_str(shown.sanitizer.end());
         }
         Ok(message)
     }
@@ -105,7 +111,7 @@ impl Chat {
 
 /// One line about the message: author, turn, tokens, and its summary.
 fn description(message: &pb::Message) -> String {
-    let who = match message.role() {
+    let author = match message.role() {
         pb::Role::User => "the user's",
         pb::Role::Assistant => "the model's",
         pb::Role::Tool => "a tool's",
@@ -120,7 +126,7 @@ fn description(message: &pb::Message) -> String {
     };
     let tokens = message.tokens.unwrap_or_default().tokens;
     format!(
-        "message {} is {who}, of turn {}: {} tokens{summary}",
+        "message {} is {author}, of turn {}: {} tokens{summary}",
         message.message_id,
         message.turn,
         grouped(tokens)

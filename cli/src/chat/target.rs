@@ -20,18 +20,19 @@ const PAGE: i32 = 500;
 /// Most pages of a search: the newest 10,000 conversations.
 const MAX_PAGES: usize = 20;
 /// Most conversations listed if a prefix is ambiguous.
-const CANDIDATES: usize = 10;
+const MAX_LISTED_MATCHES: usize = 10;
 
 /// How far a search went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SearchExtent {
     /// A conversation matched, or all conversations were examined.
-    All,
+    Complete,
     /// No conversation matched, and there are older ones that were not examined.
-    Newest,
+    OnlyNewest,
 }
 
-/// The owner of the conversations, and the settings of new ones.
+/// The owner of the conversations; the model and the system prompt for new conversations and for
+/// each turn.
 pub(super) struct ConversationOwner {
     pub(super) agent: String,
     pub(super) user: String,
@@ -135,13 +136,14 @@ impl ConversationOwner {
         Ok((page.conversations, !page.next_page_token.is_empty()))
     }
 
-    /// The conversation with this prefix. A complete id finds a conversation of any owner.
+    /// The conversation whose title or id has this prefix. A complete id finds a conversation of
+    /// any owner.
     pub(super) async fn find(
         &self,
         client: &Client,
         prefix: &str,
     ) -> Result<pb::Conversation, ChatError> {
-        if find_by_prefix::is_whole_id(prefix) {
+        if find_by_prefix::is_complete_id(prefix) {
             let ask = pb::GetConversationRequest {
                 conversation_id: prefix.to_lowercase(),
             };
@@ -154,60 +156,60 @@ impl ConversationOwner {
         let (among, extent) = self.candidates(client, prefix).await?;
         match find_by_prefix::choose(prefix, &among) {
             Choice::One(conversation) => Ok(conversation.clone()),
-            Choice::None if extent == SearchExtent::Newest => Err(not_found_in_newest(prefix)),
+            Choice::None if extent == SearchExtent::OnlyNewest => Err(not_found_in_newest(prefix)),
             Choice::None => Err(not_found(prefix)),
             Choice::Several(several) => Err(ambiguous(prefix, &several)),
         }
     }
 
     /// Conversations that the prefix may mean: the newest page, and older ones whose titles begin
-    /// exactly with the prefix. If none of these matches, all older pages are searched, for ids and
-    /// for titles with other case.
+    /// exactly with the prefix. If none of these matches, older pages are added, up to `MAX_PAGES`
+    /// in all, for ids and for titles with other case.
     async fn candidates(
         &self,
         client: &Client,
         prefix: &str,
     ) -> Result<(Vec<pb::Conversation>, SearchExtent), Status> {
-        let (mut among, mut next) = self.fetch_page(client, "", String::new()).await?;
-        if next.is_empty() {
-            return Ok((among, SearchExtent::All));
+        let (mut among, mut page_token) = self.fetch_page(client, "", String::new()).await?;
+        if page_token.is_empty() {
+            return Ok((among, SearchExtent::Complete));
         }
         if prefix.len() <= TITLE_BYTES {
             let (exact, _) = self.fetch_page(client, prefix, String::new()).await?;
-            let fresh = |found: &pb::Conversation| {
+            let is_new = |found: &pb::Conversation| {
                 among
                     .iter()
                     .all(|one| one.conversation_id != found.conversation_id)
             };
-            let older: Vec<_> = exact.into_iter().filter(fresh).collect();
+            let older: Vec<_> = exact.into_iter().filter(is_new).collect();
             among.extend(older);
         }
         if find_by_prefix::choose(prefix, &among) != Choice::None {
-            return Ok((among, SearchExtent::All));
+            return Ok((among, SearchExtent::Complete));
         }
         for _ in 1..MAX_PAGES {
-            let (older, after) = self.fetch_page(client, "", next).await?;
+            let (older, next_token) = self.fetch_page(client, "", page_token).await?;
             among.extend(older);
-            next = after;
-            if next.is_empty() {
-                return Ok((among, SearchExtent::All));
+            page_token = next_token;
+            if page_token.is_empty() {
+                return Ok((among, SearchExtent::Complete));
             }
         }
-        Ok((among, SearchExtent::Newest))
+        Ok((among, SearchExtent::OnlyNewest))
     }
 
-    /// A page of the conversations whose titles begin with `title`, and the token of the next page.
+    /// A page of the conversations whose titles begin with `title_prefix`, and the token of the
+    /// next page.
     async fn fetch_page(
         &self,
         client: &Client,
-        title: &str,
+        title_prefix: &str,
         page_token: String,
     ) -> Result<(Vec<pb::Conversation>, String), Status> {
-        let title_prefix = title.to_owned();
         let ask = pb::ListConversationsRequest {
             page_size: PAGE,
             page_token,
-            title_prefix,
+            title_prefix: title_prefix.to_owned(),
             ..self.list_request()
         };
         let page = client
@@ -259,20 +261,20 @@ fn not_found(prefix: &str) -> ChatError {
 }
 
 fn not_found_in_newest(prefix: &str) -> ChatError {
-    let looked = grouped(MAX_PAGES as u64 * u64::from(PAGE.unsigned_abs()));
+    let examined = grouped(MAX_PAGES as u64 * u64::from(PAGE.unsigned_abs()));
     let prefix = sanitize(prefix);
-    format!("no title begins with exactly \"{prefix}\"; of the newest {looked} conversations, none begins with it in other case or by its id")
+    format!("no title begins exactly with \"{prefix}\"; of the newest {examined} conversations, no title begins with it in other case, and no id")
         .into()
 }
 
 fn ambiguous(prefix: &str, several: &[&pb::Conversation]) -> ChatError {
     let shown: Vec<pb::Conversation> = several
         .iter()
-        .take(CANDIDATES)
+        .take(MAX_LISTED_MATCHES)
         .map(|found| (*found).clone())
         .collect();
     let rows = conversation_rows::rows(&shown, None, SystemTime::now(), super::screen::size().0);
-    let more = match several.len().saturating_sub(CANDIDATES) {
+    let more = match several.len().saturating_sub(MAX_LISTED_MATCHES) {
         0 => String::new(),
         more => format!("  … and {more} more\n"),
     };

@@ -32,8 +32,8 @@ pub(super) fn explanation(
     page
 }
 
-/// Consecutive messages that share a line, because they are sent in the same way for the same
-/// reason; or one message that has a line of its own.
+/// Consecutive entries of the manifest that share a line, because their messages are sent in the
+/// same way for the same reason; or one entry that has a line of its own.
 struct Run<'a> {
     /// Id of the first message.
     first: i64,
@@ -43,7 +43,7 @@ struct Run<'a> {
     tokens: u64,
     /// Tokens of all messages as stored.
     original: u64,
-    /// The manifest's entry of the first message.
+    /// The first entry.
     entry: &'a pb::ManifestEntry,
 }
 
@@ -109,13 +109,13 @@ fn runs(manifest: &[pb::ManifestEntry]) -> Vec<Run<'_>> {
 impl Run<'_> {
     /// Whether the entry belongs on the same line. Large and clipped messages have their own lines.
     fn includes(&self, entry: &pb::ManifestEntry) -> bool {
-        let alike = |one: &pb::ManifestEntry| (one.representation(), one.reason(), one.cool);
-        let shares = match entry.representation() {
+        let columns = |one: &pb::ManifestEntry| (one.representation(), one.reason(), one.cool);
+        let may_share_line = match entry.representation() {
             Representation::Original => entry.reason() == Reason::Small,
             Representation::Dropped | Representation::Repaired => true,
             _ => false,
         };
-        shares && alike(self.entry) == alike(entry)
+        may_share_line && columns(self.entry) == columns(entry)
     }
 }
 
@@ -169,7 +169,11 @@ fn repairs(page: &mut String, context: &pb::BuildContextResponse, style: Termina
         style.bold(&pluralize(context.repairs.len(), "repair"))
     );
     for (kind, places) in kinds {
-        page.push_str(&wrap(&format!("{}: {}", repaired(kind), places.join(", "))));
+        page.push_str(&wrap(&format!(
+            "{}: {}",
+            repair_text(kind),
+            places.join(", ")
+        )));
     }
     page.push('\n');
 }
@@ -186,7 +190,7 @@ fn place(repair: &pb::Repair) -> String {
     }
 }
 
-const fn repaired(kind: RepairKind) -> &'static str {
+const fn repair_text(kind: RepairKind) -> &'static str {
     match kind {
         RepairKind::Merged => "joined to the message before, which has the same role",
         RepairKind::ResultAdded => "a call without a result got a synthetic one",
@@ -230,7 +234,7 @@ fn prefix(page: &mut String, context: &pb::BuildContextResponse, style: Terminal
         let _ = writeln!(
             page,
             "  broken: {}; {at} is sent anew",
-            broke(broken.reason())
+            break_cause(broken.reason())
         );
         let saving = match (broken.saved_tokens_per_call, broken.pays_back_after_calls) {
             (0, _) => String::new(),
@@ -250,7 +254,7 @@ fn prefix(page: &mut String, context: &pb::BuildContextResponse, style: Terminal
     page.push('\n');
 }
 
-const fn broke(reason: BreakReason) -> &'static str {
+const fn break_cause(reason: BreakReason) -> &'static str {
     match reason {
         BreakReason::Checkpoint => "a checkpoint has moved the boundary",
         BreakReason::Separator => "a separator was inserted or deleted",
@@ -340,11 +344,11 @@ mod tests {
             reasons
                 .map(why)
                 .all(|words| words.len() > 2 && words.len() <= 44),
-            "a text is longer than its column of 44 characters"
+            "a text is missing, or longer than the 44 characters that keep its line below 100"
         );
         let kinds = (0..64)
             .filter_map(|number| RepairKind::try_from(number).ok())
             .skip(1);
-        assert!(kinds.map(repaired).all(|words| words.len() > 2));
+        assert!(kinds.map(repair_text).all(|words| words.len() > 2));
     }
 }

@@ -158,8 +158,8 @@ fn role(number: i32) -> &'static str {
     message::parse_role("role", number).map_or("?", |role| role.name())
 }
 
-/// A message as one line of JSON: role, parts, ids and tokens. The media of tool results are left
-/// out, and of reasoning all but the text.
+/// A message as one line of JSON: role, parts, ids and tokens. Leaves out the media of tool
+/// results, and everything of reasoning but its text.
 fn json(message: &pb::ContextMessage) -> anyhow::Result<String> {
     let parts = message.parts.iter().filter_map(|part| part.part.as_ref()).map(|part| match part {
         Part::Text(part) => serde_json::json!({"type": "text", "text": part.text}),

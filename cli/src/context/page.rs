@@ -86,20 +86,20 @@ impl Page<'_> {
         page.push('\n');
     }
 
-    /// The messages that are sent changed or not at all, and what happens to each. Consecutive
-    /// messages with the same description share a line.
+    /// The messages that are large, or sent changed, or not sent, and what happens to each.
+    /// Consecutive messages with the same description share a line.
     fn manifest(&self, page: &mut String) {
         let mut runs: Vec<(i64, i64, String)> = Vec::new();
         for entry in self
             .context
             .manifest
             .iter()
-            .filter(|entry| !is_unchanged(entry))
+            .filter(|entry| !is_small_original(entry))
         {
             let text = representation_text(entry);
             match runs.last_mut() {
-                Some((_, last, before))
-                    if *before == text && *last + 1 == entry.first_message_id =>
+                Some((_, last, last_text))
+                    if *last_text == text && *last + 1 == entry.first_message_id =>
                 {
                     *last = entry.last_message_id;
                 }
@@ -222,7 +222,7 @@ pub(super) fn page_head(
     page
 }
 
-/// How the context represents the messages of the entry, if not unchanged.
+/// How the context represents messages that are large, sent changed, or not sent.
 fn representation_text(entry: &pb::ManifestEntry) -> String {
     let (tokens, original) = (entry.tokens, entry.original_tokens);
     match entry.representation() {
@@ -252,7 +252,7 @@ fn in_tail(entry: &pb::ManifestEntry) -> bool {
     )
 }
 
-fn is_unchanged(entry: &pb::ManifestEntry) -> bool {
+fn is_small_original(entry: &pb::ManifestEntry) -> bool {
     entry.representation() == Representation::Original && entry.reason() == Reason::Small
 }
 

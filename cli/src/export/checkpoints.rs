@@ -1,5 +1,5 @@
-//! The checkpoints of a conversation. The positions of all are in memory. A checkpoint with its
-//! summary is fetched only when it is about to be written.
+//! The checkpoints of a conversation. The positions of all are in memory, the summaries of one page
+//! only. A page is fetched again when a checkpoint of it is about to be written.
 
 use std::collections::VecDeque;
 
@@ -81,7 +81,7 @@ impl<'a> Checkpoints<'a> {
         self.positions.pop_front();
     }
 
-    /// Takes the next checkpoint, and fetches it with its summary.
+    /// Takes the next checkpoint, with its summary. Fetches its page unless that is in memory.
     pub(super) async fn pop(&mut self) -> anyhow::Result<Option<pb::Checkpoint>> {
         let Some(position) = self.positions.pop_front() else {
             return Ok(None);

@@ -103,7 +103,7 @@ async fn export_conversation(client: &Client, id: &str, writer: &mut Writer) -> 
             let message = convert::stored_message(message)?;
             marks.write_due(writer, Some(message.created_us)).await?;
             writer.write_message(&message)?;
-            marks.after = message.id;
+            marks.last_message_id = message.id;
         }
     }
     marks.write_due(writer, None).await

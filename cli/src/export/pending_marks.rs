@@ -11,21 +11,21 @@ use super::{checkpoints::Checkpoints, convert::micros};
 /// The marks (checkpoints and separators) that are not written yet, oldest first.
 pub(super) struct PendingMarks<'a> {
     /// The id of the message written last.
-    pub(super) after: i64,
+    pub(super) last_message_id: i64,
     pub(super) separators: VecDeque<pb::Separator>,
     checkpoints: Checkpoints<'a>,
     /// The separators that were written: for each, the id of the message before it.
-    written: Vec<i64>,
+    written_separators: Vec<i64>,
 }
 
 impl<'a> PendingMarks<'a> {
     /// Starts before the first message.
     pub(super) fn new(checkpoints: Checkpoints<'a>) -> Self {
         Self {
-            after: 0,
+            last_message_id: 0,
             separators: VecDeque::new(),
             checkpoints,
-            written: Vec::new(),
+            written_separators: Vec::new(),
         }
     }
 
@@ -43,9 +43,9 @@ impl<'a> PendingMarks<'a> {
             let separator = self
                 .separators
                 .front()
-                .filter(|separator| separator.after_message_id <= self.after);
+                .filter(|separator| separator.after_message_id <= self.last_message_id);
             let checkpoint = self.checkpoints.front().filter(|checkpoint| {
-                checkpoint.last_message_id <= self.after
+                checkpoint.last_message_id <= self.last_message_id
                     && next_us.is_none_or(|next| checkpoint.created_us <= next)
             });
             let separator_first = match (separator, checkpoint) {
@@ -57,12 +57,13 @@ impl<'a> PendingMarks<'a> {
             };
             if separator_first {
                 if let Some(separator) = self.separators.pop_front() {
-                    self.written.push(separator.after_message_id);
+                    self.written_separators.push(separator.after_message_id);
                     writer.write_separator()?;
                 }
             } else if let Some(checkpoint) = checkpoint {
-                let start = checkpoint.first_message_id - 1;
-                if start != 0 && !self.written.contains(&start) {
+                // The checkpoint starts at the separator after this message; 0: at no separator.
+                let before_start = checkpoint.first_message_id - 1;
+                if before_start != 0 && !self.written_separators.contains(&before_start) {
                     self.checkpoints.skip();
                 } else if let Some(checkpoint) = self.checkpoints.pop().await? {
                     writer.write_summary(&summary(checkpoint))?;

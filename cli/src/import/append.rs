@@ -17,7 +17,7 @@ use pb::{append_large_message_request as large, part::Part as Wire};
 use prost::Message as _;
 use tonic::Request;
 
-use super::digest_prefix::hex;
+use super::digest_prefix::hex_prefix;
 use crate::client::{Client, failed_call, retry};
 
 /// Most bytes of the messages in one batch. The rest of the request is for its other fields.
@@ -65,7 +65,8 @@ fn parse(message: pb::NewMessage) -> Result<Message, FieldError> {
     message::parse("message", message)
 }
 
-/// What a conversation that stores no tool messages stores of the message. None: nothing.
+/// The message without its tool calls and results, as a conversation that keeps none stores it.
+/// None: nothing is left of it.
 pub(super) fn without_tools(message: &pb::NewMessage) -> Option<pb::NewMessage> {
     let message = parse(message.clone()).ok()?;
     anneal_core::message::without_tools(&[message])
@@ -79,15 +80,15 @@ pub(super) fn text_bytes(message: &pb::NewMessage) -> i64 {
     message.map_or(0, |message| plain_text_bytes(&message.parts) as i64)
 }
 
-/// The parts after the first `parts` ones, which are stored already, as a message of their own.
-/// None: the file has added no parts.
+/// The parts that the file added after the first `stored_parts` parts of the message, as a message
+/// of their own. None: the file has added no parts.
 pub(super) fn added_parts(
     message: &pb::NewMessage,
-    parts: usize,
+    stored_parts: usize,
     format: Format,
 ) -> Option<pb::NewMessage> {
     let message = parse(message.clone()).ok()?;
-    anneal_formats::added_parts(format, message, parts).map(pb::NewMessage::from)
+    anneal_formats::added_parts(format, message, stored_parts).map(pb::NewMessage::from)
 }
 
 /// Whether the parts include tool calls or results.
@@ -104,7 +105,7 @@ const fn is_tool_part(part: &pb::Part) -> bool {
     matches!(part.part, Some(Wire::ToolUse(_) | Wire::ToolResult(_)))
 }
 
-/// Where a batch is appended.
+/// The place at which a batch is appended.
 #[derive(Debug, Clone)]
 pub(super) struct AppendTarget<'a> {
     pub(super) conversation: &'a str,
@@ -121,8 +122,8 @@ pub(super) async fn append(
     mut batch: Vec<pb::NewMessage>,
 ) -> anyhow::Result<pb::AppendMessagesResponse> {
     let bytes: Vec<Vec<u8>> = batch.iter().map(pb::NewMessage::encode_to_vec).collect();
-    let content = hex(&digest::of_fields(bytes.iter().map(Vec::as_slice)));
-    let request_id = format!("import:{}:{}:{content}", target.key, target.after);
+    let batch_digest = hex_prefix(&digest::of_fields(bytes.iter().map(Vec::as_slice)));
+    let request_id = format!("import:{}:{}:{batch_digest}", target.key, target.after);
     // Only a batch of one message is so large: BATCH_BYTES limits batches of several.
     if bytes.iter().map(Vec::len).sum::<usize>() > HEADER_BYTES
         && let Some(message) = batch.pop_if(|_| true)

@@ -9,7 +9,7 @@ use tonic::Code;
 
 use super::{
     append::{self, AppendTarget, BATCH_BYTES},
-    digest_prefix::hex,
+    digest_prefix::hex_prefix,
     pause_triggers,
     report::{Report, ReportLocation},
     stored_messages::{Comparison, StoredMessages},
@@ -49,7 +49,7 @@ pub(super) struct ImportedConversation {
     batch: Vec<PendingMessage>,
     batch_bytes: usize,
     /// Number of summaries of the file that are still to come.
-    summaries: u64,
+    remaining_summaries: u64,
     trigger_state: TriggerState,
     /// Whether the rest of the file's conversation is refused.
     refused: bool,
@@ -61,7 +61,7 @@ struct PendingMessage {
     piece: Piece,
 }
 
-/// Which piece of a message of the file a stored message is.
+/// The piece of a message of the file that becomes one stored message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Piece {
     /// The whole message, or its beginning.
@@ -99,7 +99,7 @@ impl ImportedConversation {
             tool_retention: ToolRetention::of(&conversation),
             format: settings.format,
             strict: settings.strict,
-            summaries: expected.summaries,
+            remaining_summaries: expected.summaries,
             trigger_state: if pause_triggers::are_triggers_paused(&conversation) {
                 TriggerState::Paused
             } else {
@@ -110,7 +110,7 @@ impl ImportedConversation {
             stored: 0,
             already_stored: 0,
             tools_dropped: 0,
-            key: hex(&expected.key),
+            key: hex_prefix(&expected.key),
             initial_message_count: conversation.message_count,
             reached_message_id: 0,
             position: 0,
@@ -158,8 +158,8 @@ impl ImportedConversation {
 
     /// Skips the parts of the message that earlier runs stored, or did not store because they are
     /// tool parts. Returns the rest, which must be stored now; None: nothing. The last message of a
-    /// growing log may have more parts than in an earlier run. They become a message of their own
-    /// after the stored one, and contexts join the two.
+    /// growing log may have more parts than in an earlier run. The added parts become a message
+    /// of their own after the stored one, and contexts join the two.
     async fn skip_stored_part(
         &mut self,
         mut message: pb::NewMessage,
@@ -216,7 +216,7 @@ impl ImportedConversation {
     /// conversation is known to store tool parts.
     fn count_missing_tools(&mut self, report: &mut Report) -> anyhow::Result<()> {
         self.tools_dropped += 1;
-        if self.tool_retention.note_missing(self.position) {
+        if self.tool_retention.note_not_stored(self.position) {
             self.report_missing_tools(&[self.position], report)
         } else {
             Ok(())
@@ -279,11 +279,11 @@ impl ImportedConversation {
         report: &mut Report,
     ) -> anyhow::Result<()> {
         self.flush(client, report).await?;
-        self.summaries = self.summaries.saturating_sub(1);
+        self.remaining_summaries = self.remaining_summaries.saturating_sub(1);
         if !self.refused && self.reached_message_id >= self.initial_message_count {
             self.import_checkpoint(client, summary, report).await?;
         }
-        if self.summaries == 0 {
+        if self.remaining_summaries == 0 {
             self.restore_triggers(client).await
         } else {
             Ok(())
@@ -306,10 +306,11 @@ impl ImportedConversation {
                 what,
             );
         }
-        let content = digest::of_fields([summary.text.as_bytes(), summary.model.as_bytes()]);
+        let content = [summary.text.as_bytes(), summary.model.as_bytes()];
+        let summary_key = hex_prefix(&digest::of_fields(content));
         let ask = pb::ImportCheckpointRequest {
             conversation_id: self.id.clone(),
-            request_id: format!("import:{}:{}:{}", self.key, last_message_id, hex(&content)),
+            request_id: format!("import:{}:{last_message_id}:{summary_key}", self.key),
             last_message_id,
             summary: summary.text,
             model: summary.model,
@@ -352,7 +353,7 @@ impl ImportedConversation {
 
     /// Pauses the triggers, if summaries are still to come and the triggers are not paused yet.
     async fn pause_triggers(&mut self, client: &Client) -> anyhow::Result<()> {
-        if self.summaries == 0 || self.trigger_state == TriggerState::Paused {
+        if self.remaining_summaries == 0 || self.trigger_state == TriggerState::Paused {
             return Ok(());
         }
         let conversation = get_conversation(client, &self.id).await?;
@@ -393,7 +394,7 @@ impl ImportedConversation {
             .into_iter()
             .map(|pending| (pending.piece, pending.message))
             .unzip();
-        let tools: Vec<bool> = batch
+        let only_tools: Vec<bool> = batch
             .iter()
             .map(|message| append::has_only_tools(&message.parts))
             .collect();
@@ -408,7 +409,7 @@ impl ImportedConversation {
         self.stored += appended.messages.len();
         self.tools_dropped += dropped;
         let mut tools_are_stored = false;
-        for (index, (piece, has_only_tools)) in (0..).zip(pieces.into_iter().zip(tools)) {
+        for (index, (piece, has_only_tools)) in (0..).zip(pieces.into_iter().zip(only_tools)) {
             let is_stored = !appended.skipped.contains(&index);
             tools_are_stored |= has_only_tools && is_stored;
             self.advance_piece(piece, i64::from(is_stored));

@@ -11,6 +11,6 @@ pub(super) fn digest_prefix(digest: &Digest) -> Key {
 }
 
 /// The first 16 bytes as 32 hex digits.
-pub(super) fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex_prefix(bytes: &[u8]) -> String {
     hex::encode(&bytes[..16])
 }

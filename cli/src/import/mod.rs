@@ -87,7 +87,7 @@ pub(crate) async fn run(arguments: ImportArguments) -> anyhow::Result<ExitCode> 
         policy: arguments.policy,
     };
     let mut report = Report::at(arguments.report.as_deref())?;
-    let mut failed = None;
+    let mut run_error = None;
     for path in &arguments.files {
         let Err(error) = import_file(&client, path, &options, &mut report).await else {
             continue;
@@ -95,20 +95,20 @@ pub(crate) async fn run(arguments: ImportArguments) -> anyhow::Result<ExitCode> 
         // A failed call ends the run: it may fail for the next file as well. Any other error
         // concerns this file only: the whole file counts as refused, and the run goes on.
         if options.strict == Strictness::Strict || error.is::<FailedCall>() {
-            failed = Some(error);
+            run_error = Some(error);
             break;
         }
         output::print_note(format_args!("anneal: {error:#}"));
         report.remark(
             "",
-            ReportLocation::Unread,
+            ReportLocation::FailedFile,
             ImportOutcome::Refused,
             &format!("{error:#}"),
         );
     }
     print_best_effort(&report.remarks());
     report.finish()?;
-    match failed {
+    match run_error {
         Some(error) => Err(error),
         None if report.has_refusals() => Ok(ExitCode::FAILURE),
         None => Ok(ExitCode::SUCCESS),

@@ -2,8 +2,9 @@
 //! worker makes no checkpoint. Such a checkpoint could cover more messages than a later summary of
 //! the file, which then could not become a checkpoint itself.
 //!
-//! The previous triggers are kept in a label of the conversation. The run that reaches the end of
-//! the file restores them.
+//! The previous triggers are kept in a label of the conversation. They are restored after the last
+//! summary, at the end of the conversation, or when the import fails. If the process is killed
+//! before, the next run restores them.
 
 use anneal_core::limits::{METADATA_BYTES, METADATA_KEYS};
 use anneal_proto::v1 as pb;
@@ -102,17 +103,17 @@ pub(super) fn with_restored_triggers(mut conversation: pb::Conversation) -> pb::
     conversation
 }
 
-/// Updates title, system prompt, labels and policy of the conversation to those of the result of
-/// `wanted`, and returns the updated conversation. If others change it at the same time, applies
-/// `wanted` to the changed conversation.
+/// Changes title, system prompt, labels and policy of the conversation as `change` does, and
+/// returns the updated conversation. If others update it at the same time, applies `change` to the
+/// result of their update.
 pub(super) async fn update_conversation(
     client: &Client,
     mut conversation: pb::Conversation,
-    wanted: impl Fn(pb::Conversation) -> pb::Conversation,
+    change: impl Fn(pb::Conversation) -> pb::Conversation,
 ) -> anyhow::Result<pb::Conversation> {
     for _ in 0..MAX_ATTEMPTS {
-        let new = wanted(conversation.clone());
-        let differs = [
+        let new = change(conversation.clone());
+        let fields = [
             ("title", new.title != conversation.title),
             (
                 "system_prompt",
@@ -121,7 +122,7 @@ pub(super) async fn update_conversation(
             ("metadata", new.metadata != conversation.metadata),
             ("policy", new.policy != conversation.policy),
         ];
-        let paths: Vec<String> = differs
+        let paths: Vec<String> = fields
             .iter()
             .filter(|(_, differs)| *differs)
             .map(|(path, _)| (*path).to_owned())
@@ -146,7 +147,7 @@ pub(super) async fn update_conversation(
             Err(status) if status.code() == Code::Aborted => {
                 conversation = get_conversation(client, &conversation.conversation_id).await?;
             }
-            changed => return changed.map_err(|status| failed_call(&status)),
+            updated => return updated.map_err(|status| failed_call(&status)),
         }
     }
     anyhow::bail!(

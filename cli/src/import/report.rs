@@ -24,8 +24,8 @@ pub(super) enum ReportLocation {
     File(anneal_formats::Location),
     /// A message of the conversation, from 1.
     Message(u64),
-    /// The file could not be read.
-    Unread,
+    /// The file as a whole: its import failed.
+    FailedFile,
 }
 
 /// The counts of one file.
@@ -125,7 +125,7 @@ impl Report {
             ReportLocation::File(location) => format!(" {location}"),
             ReportLocation::Message(number) => format!(" message {number}"),
             // The error was printed already.
-            ReportLocation::Unread => return,
+            ReportLocation::FailedFile => return,
         };
         if self.shown.len() < MAX_SHOWN {
             self.shown.push(sanitize(&format!(
@@ -207,7 +207,7 @@ fn json_line(
 ) -> String {
     let mut line = json!({"file": file, "conversation": conversation, "fate": outcome_name(outcome), "what": what});
     match location {
-        ReportLocation::File(anneal_formats::Location::WholeFile) | ReportLocation::Unread => {}
+        ReportLocation::File(anneal_formats::Location::WholeFile) | ReportLocation::FailedFile => {}
         ReportLocation::File(anneal_formats::Location::Line(number)) => {
             line["line"] = number.into();
         }

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::{
     ImportOptions,
     conversation::{ImportedConversation, ReadSettings},
-    digest_prefix::hex,
+    digest_prefix::hex_prefix,
     file_reader::{FileReader, Source},
     pause_triggers,
     report::{Report, ReportLocation, print_best_effort},
@@ -47,8 +47,8 @@ pub(super) async fn send_all(
     if sent.is_err()
         && let Some(current) = &mut importer.current
     {
-        // The first error is reported. If restoring fails, a later run repairs it, and `anneal
-        // verify` reports it.
+        // The first error is reported. If restoring fails, the triggers stay paused: `anneal
+        // verify` reports that, and a later run restores them.
         let _ = current.restore_triggers(client).await;
     }
     sent.map(|()| importer.ids)
@@ -86,10 +86,10 @@ impl Importer<'_> {
                 self.current = Some(self.create_or_find_conversation(head).await?);
             }
             (FileEvent::Remark(remark), current) => {
-                let whose = current
+                let conversation = current
                     .as_ref()
-                    .filter(|_| remark.scope == Scope::Conversation);
-                let conversation = whose.map_or("", |current| current.id.as_str());
+                    .filter(|_| remark.scope == Scope::Conversation)
+                    .map_or("", |current| current.id.as_str());
                 self.report.remark(
                     conversation,
                     ReportLocation::File(remark.location),
@@ -125,22 +125,22 @@ impl Importer<'_> {
         let Some(expected) = self.survey.find(self.source.format, self.options, &head) else {
             anyhow::bail!("the file was changed during the import")
         };
-        // Only fields that do not change when the file grows, so that every run finds the same
-        // conversation.
+        // The request has only fields that do not change when the file grows, so that every run
+        // finds the same conversation.
         let create = pb::CreateConversationRequest {
-            request_id: format!("import:{}", hex(&expected.key)),
+            request_id: format!("import:{}", hex_prefix(&expected.key)),
             agent_id: file_format::agent_id(&self.options.agent, &head.agent_id).to_owned(),
             user_id: self.options.user.clone(),
             ..Default::default()
         };
-        let made = retry(async || {
+        let existing = retry(async || {
             self.client
                 .conversations()
                 .create_conversation(create.clone())
                 .await
         })
         .await;
-        let made = made.map_err(|status| failed_call(&status))?;
+        let existing = existing.map_err(|status| failed_call(&status))?;
         let title = self.own_title(&head.title).to_owned();
         let head = Head {
             title: title.clone(),
@@ -148,15 +148,17 @@ impl Importer<'_> {
         };
         let is_named_by_file = head.identity == self.source.read_options.name;
         let origin = self.source.origin.as_deref().filter(|_| is_named_by_file);
-        let is_other_file = origin.is_some_and(|origin| source_label::is_other_file(&made, origin));
-        let wanted = |made| {
-            let described = self.with_file_head(made, &head, expected.summaries);
+        let is_other_file =
+            origin.is_some_and(|origin| source_label::is_other_file(&existing, origin));
+        let change = |existing| {
+            let described = self.with_file_head(existing, &head, expected.summaries);
             match origin {
                 Some(origin) => source_label::with_label(described, origin),
                 None => described,
             }
         };
-        let conversation = pause_triggers::update_conversation(self.client, made, wanted).await?;
+        let conversation =
+            pause_triggers::update_conversation(self.client, existing, change).await?;
         if is_other_file {
             let what = "a file of the same name in another folder was imported into this conversation before; if that is \
                 another log, give this one a name (--as) or a user (--user)";
@@ -185,8 +187,8 @@ impl Importer<'_> {
         ))
     }
 
-    /// The title in the file; empty if it is only the name of the session and a number. Then the
-    /// server makes a title from the first message.
+    /// The title in the file; empty if it is only the name of the session, alone or with a number.
+    /// Then the server makes a title from the first message.
     fn own_title<'t>(&self, title: &'t str) -> &'t str {
         let rest = title
             .strip_prefix(self.source.read_options.name.as_str())
@@ -203,13 +205,13 @@ impl Importer<'_> {
     /// paused where no message is stored yet or an earlier run has left them paused.
     fn with_file_head(
         &self,
-        made: pb::Conversation,
+        existing: pb::Conversation,
         head: &Head,
         summaries: u64,
     ) -> pb::Conversation {
         let pause = summaries > 0
-            && (made.message_count == 0 || pause_triggers::are_triggers_paused(&made));
-        let mut wanted = pause_triggers::with_restored_triggers(made);
+            && (existing.message_count == 0 || pause_triggers::are_triggers_paused(&existing));
+        let mut wanted = pause_triggers::with_restored_triggers(existing);
         if let Some(policy) = self.options.policy.policy() {
             wanted.policy = Some(policy);
         }

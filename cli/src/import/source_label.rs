@@ -9,7 +9,7 @@ use anneal_core::{
 };
 use anneal_proto::v1 as pb;
 
-use super::digest_prefix::hex;
+use super::digest_prefix::hex_prefix;
 
 /// The name of the label.
 const LABEL: &str = "anneal.import.source";
@@ -18,7 +18,7 @@ const LABEL: &str = "anneal.import.source";
 /// path does not exist.
 pub(super) fn label_of(path: &Path) -> Option<String> {
     let path = path.canonicalize().ok()?;
-    Some(hex(&digest::of_content(&path.to_string_lossy())))
+    Some(hex_prefix(&digest::of_content(&path.to_string_lossy())))
 }
 
 /// Whether messages were imported into the conversation from another file.

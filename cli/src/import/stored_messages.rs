@@ -68,18 +68,19 @@ pub(super) enum Comparison {
 
 impl Comparison {
     /// Compares a stored message with a message of the file.
-    pub(super) fn of(stored: &pb::Message, wanted: &pb::NewMessage, format: Format) -> Self {
-        if is_same(stored, wanted) {
+    pub(super) fn of(stored: &pb::Message, in_file: &pb::NewMessage, format: Format) -> Self {
+        if is_same(stored, in_file) {
             return Self::Same;
         }
-        let begins = stored.role == wanted.role && wanted.parts.starts_with(&stored.parts);
-        if begins && let Some(rest) = append::added_parts(wanted, stored.parts.len(), format) {
+        let is_beginning = stored.role == in_file.role && in_file.parts.starts_with(&stored.parts);
+        if is_beginning && let Some(rest) = append::added_parts(in_file, stored.parts.len(), format)
+        {
             return Self::Beginning(rest);
         }
-        if !append::has_tools(&wanted.parts) {
+        if !append::has_tools(&in_file.parts) {
             return Self::Other;
         }
-        match append::without_tools(wanted) {
+        match append::without_tools(in_file) {
             None => Self::OnlyTools,
             Some(kept) if is_same(stored, &kept) => Self::WithoutTools,
             Some(_) => Self::Other,
@@ -89,10 +90,10 @@ impl Comparison {
 
 /// Whether the messages have equal content. A stored message that was fetched without parts is
 /// compared by its size.
-fn is_same(stored: &pb::Message, wanted: &pb::NewMessage) -> bool {
+fn is_same(stored: &pb::Message, in_file: &pb::NewMessage) -> bool {
     let same = match stored.parts.as_slice() {
-        [] => stored.text_bytes == append::text_bytes(wanted),
-        parts => parts == wanted.parts,
+        [] => stored.text_bytes == append::text_bytes(in_file),
+        parts => parts == in_file.parts,
     };
-    same && stored.role == wanted.role
+    same && stored.role == in_file.role
 }

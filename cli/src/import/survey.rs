@@ -101,7 +101,7 @@ pub(super) async fn survey_file(
             &source.read_options,
             &mut |event| survey.add(event),
         );
-        match (survey.refused.take(), outcome) {
+        match (survey.refusal.take(), outcome) {
             (Some(why), Err(ReadError::Stopped(_))) => anyhow::bail!(why),
             (_, outcome) => outcome?,
         }
@@ -118,9 +118,9 @@ struct Surveyor {
     result: FileSurvey,
     open: Option<OpenConversation>,
     /// Number of conversations without an identity so far, by content.
-    seen: HashMap<Key, u64>,
+    content_counts: HashMap<Key, u64>,
     /// Why a strict import stops; None: it goes on.
-    refused: Option<String>,
+    refusal: Option<String>,
 }
 
 /// The conversation that is being read.
@@ -128,9 +128,9 @@ struct OpenConversation {
     head: Head,
     messages: u64,
     summaries: u64,
-    /// Digest of the content so far, for the key of a conversation without an identity. If it has
-    /// an identity, the messages are left out.
-    content: Digest,
+    /// Digest of the content so far, for the key of a conversation without an identity. Messages
+    /// of a conversation with an identity are left out.
+    content_digest: Digest,
 }
 
 impl Surveyor {
@@ -140,8 +140,8 @@ impl Surveyor {
             options,
             result: FileSurvey::default(),
             open: None,
-            seen: HashMap::new(),
-            refused: None,
+            content_counts: HashMap::new(),
+            refusal: None,
         }
     }
 
@@ -153,13 +153,13 @@ impl Surveyor {
                     .metadata
                     .iter()
                     .flat_map(|(key, value)| [key.as_bytes(), value.as_bytes()]);
-                let content =
+                let content_digest =
                     digest::of_fields(std::iter::once(head.system_prompt.as_bytes()).chain(labels));
                 self.open = Some(OpenConversation {
                     head,
                     messages: 0,
                     summaries: 0,
-                    content,
+                    content_digest,
                 });
             }
             FileEvent::Message(message) => self.add_message(message)?,
@@ -185,12 +185,13 @@ impl Surveyor {
         if open.head.identity.is_empty() {
             let content = append::content_json(&message);
             let message_digest = digest::of_append(std::slice::from_ref(&message), &[content]);
-            open.content = digest::of_fields([open.content.as_slice(), &message_digest]);
+            open.content_digest =
+                digest::of_fields([open.content_digest.as_slice(), &message_digest]);
         }
         if self.options.strict == Strictness::Strict
             && let Err(why) = append::check_message(message)
         {
-            self.refused = Some(format!("message {}: {why}", open.messages));
+            self.refusal = Some(format!("message {}: {why}", open.messages));
             return Err(Stopped);
         }
         Ok(())
@@ -198,30 +199,31 @@ impl Surveyor {
 
     fn add_to_digest(&mut self, fields: &[&[u8]]) {
         if let Some(open) = &mut self.open {
-            open.content = digest::of_fields(
-                std::iter::once(open.content.as_slice()).chain(fields.iter().copied()),
+            open.content_digest = digest::of_fields(
+                std::iter::once(open.content_digest.as_slice()).chain(fields.iter().copied()),
             );
         }
     }
 
     /// Ends the current conversation. Its key is made of its identity, otherwise of its content and
-    /// the number of earlier conversations with the same content.
+    /// its number among the conversations with the same content: 1, 2, 3 …
     fn finish_conversation(&mut self) {
         let Some(open) = self.open.take() else { return };
         let (messages, summaries) = (open.messages, open.summaries);
         if open.head.identity.is_empty() {
             let agent = file_format::agent_id(&self.options.agent, &open.head.agent_id).as_bytes();
-            let times = self.seen.entry(digest_prefix(&open.content)).or_default();
-            *times += 1;
+            let content_key = digest_prefix(&open.content_digest);
+            let number = self.content_counts.entry(content_key).or_default();
+            *number += 1;
             let user = self.options.user.as_bytes();
-            let content = [
+            let fields = [
                 b"content".as_slice(),
-                &open.content,
+                &open.content_digest,
                 agent,
                 user,
-                &times.to_be_bytes(),
+                &number.to_be_bytes(),
             ];
-            let key = digest_prefix(&digest::of_fields(content));
+            let key = digest_prefix(&digest::of_fields(fields));
             self.result.unnamed.push_back(ExpectedConversation {
                 key,
                 messages,
@@ -261,7 +263,7 @@ mod tests {
         for identity in heads {
             survey
                 .add(FileEvent::Conversation(head(identity)))
-                .expect("nothing is strict");
+                .expect("the import is not strict");
         }
         survey.finish_conversation();
         survey.result
@@ -337,8 +339,8 @@ mod tests {
             (result.unnamed.len() as u64, result.messages()),
             (CONVERSATIONS, CONVERSATIONS)
         );
-        // Each ExpectedConversation has 32 bytes. The rest of the bound is for the key in `seen`,
-        // and for the spare room of the collections while they grow.
+        // Each ExpectedConversation has 32 bytes. The rest of the bound is for the key in
+        // `content_counts`, and for the spare room of the collections while they grow.
         if let (Some(before), Some(after)) = (before, peak_memory()) {
             assert!(
                 after - before < 160 * CONVERSATIONS,

@@ -34,12 +34,13 @@ impl ToolRetention {
         }
     }
 
-    /// Notes that a tool part is stored. If it was unknown whether the conversation stores them, it
-    /// does: returns the positions of the messages whose tool parts are missing.
+    /// Notes that a tool part is stored. If it was unknown whether the conversation stores tool
+    /// parts, this shows that it does: returns the positions of the messages whose tool parts are
+    /// missing.
     pub(super) fn note_stored(&mut self) -> Vec<u64> {
         match self {
-            Self::Unknown(missing) => {
-                let missing = std::mem::take(missing);
+            Self::Unknown(not_stored) => {
+                let missing = std::mem::take(not_stored);
                 *self = Self::Kept;
                 missing
             }
@@ -49,12 +50,12 @@ impl ToolRetention {
 
     /// Notes that the tool parts of the message at this position are not stored. Returns whether
     /// they are known to be missing.
-    pub(super) fn note_missing(&mut self, message: u64) -> bool {
+    pub(super) fn note_not_stored(&mut self, position: u64) -> bool {
         match self {
             Self::Kept => true,
             Self::Dropped => false,
-            Self::Unknown(missing) => {
-                missing.push(message);
+            Self::Unknown(not_stored) => {
+                not_stored.push(position);
                 false
             }
         }

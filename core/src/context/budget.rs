@@ -129,26 +129,26 @@ impl BudgetFit<'_> {
     /// Drops whole turns older than `newest`, oldest first. One pass sums the tokens of each turn,
     /// a second pass drops.
     fn drop_turns(&mut self, newest: i32) {
-        let mut weights: BTreeMap<i32, Tokens> = BTreeMap::new();
+        let mut turn_tokens: BTreeMap<i32, Tokens> = BTreeMap::new();
         for entry in self
             .draft
             .entries
             .iter()
             .filter(|entry| entry.is_conversation() && entry.turn < newest)
         {
-            *weights.entry(entry.turn).or_default() += entry.framed_tokens();
+            *turn_tokens.entry(entry.turn).or_default() += entry.framed_tokens();
         }
         let mut excess = self.excess();
-        let mut last = None;
-        for (turn, weight) in weights {
+        let mut last_dropped = None;
+        for (turn, tokens) in turn_tokens {
             if excess == Tokens::ZERO {
                 break;
             }
-            excess = excess.less(weight);
-            last = Some(turn);
+            excess = excess.less(tokens);
+            last_dropped = Some(turn);
         }
-        if let Some(last) = last {
-            self.drop_where(|_, entry| entry.is_conversation() && entry.turn <= last);
+        if let Some(last_dropped) = last_dropped {
+            self.drop_where(|_, entry| entry.is_conversation() && entry.turn <= last_dropped);
         }
     }
 
@@ -259,7 +259,7 @@ impl BudgetFit<'_> {
             .enumerate()
             .filter(|(_, part)| matches!(part, Part::Text { .. }));
         let mut texts: Vec<(usize, Tokens)> = texts
-            .map(|(index, part)| (index, counter.count(part_text(part))))
+            .map(|(part_index, part)| (part_index, counter.count(part_text(part))))
             .collect();
         texts.sort_by_key(|(_, tokens)| std::cmp::Reverse(*tokens));
         for (part, tokens) in texts {

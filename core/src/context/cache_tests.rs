@@ -11,8 +11,9 @@ use crate::{
 const RESULT_TOKENS: u64 = 4_000;
 
 /// A tool run in one turn: a question, then `calls` calls, each with a result of `RESULT_TOKENS`
-/// that has a summary. All messages are plain texts, and results have the role user, because the
-/// build would drop tool results without ids of calls.
+/// that has a summary. The calls have the ids 2, 4, 6 …, their results 3, 5, 7 … All messages are
+/// plain texts, and results have the role user, because the build would drop tool results without
+/// ids of calls.
 fn tool_run(calls: i64) -> Material {
     let overrides = PolicyOverrides {
         profile: Some(Profile::Agents),
@@ -111,7 +112,7 @@ fn the_first_context_records_a_version_and_breaks_nothing() {
     assert_eq!(
         (later.hash, later.stable_until),
         (version.hash, MessageId(9)),
-        "a longer tail breaks nothing"
+        "a longer tail breaks nothing; message 10 is the last call"
     );
 }
 
@@ -149,9 +150,9 @@ fn a_step_waits_until_it_pays_off_and_then_swaps_all_cool_messages() {
                 "the break is at the oldest newly swapped message"
             );
             // 11.5 is `rho` of the default prices.
-            let paid =
+            let calls_to_pay_back =
                 (11.5 * broken.rewritten.get() as f64 / broken.saved.get() as f64).ceil() as u64;
-            assert_eq!(broken.pays_back_after, Some(paid));
+            assert_eq!(broken.pays_back_after, Some(calls_to_pay_back));
             assert_eq!(context.prefix.stable_until.0, broken.at.0 - 1);
             steps.push(calls);
             version = next;
@@ -173,6 +174,7 @@ fn cool_messages_are_swapped_at_once_when_the_prefix_breaks_anyway() {
         Vec::<i64>::new(),
         "not worth a break yet"
     );
+    // More than ten calls have followed the results 3 and 5, so these two are cool.
     assert_eq!(swaps(tool_run(13)), [3, 5], "nothing is known to be cached");
     let cold = Material {
         idle_seconds: Some(301),
@@ -339,15 +341,16 @@ fn an_unanswered_call_breaks_nothing_once_another_message_follows_but_its_late_r
     let mut before = tool_run(0);
     before.tail.truncate(1);
     let first = version(&build_without_budget(before));
-    let left = after_a_call(Some(&first), std::slice::from_ref(&user));
+    let unanswered = after_a_call(Some(&first), std::slice::from_ref(&user));
     assert_eq!(
-        left.repairs
+        unanswered
+            .repairs
             .iter()
             .map(|repair| repair.kind)
             .collect::<Vec<_>>(),
         [RepairKind::ResultAdded]
     );
-    assert_eq!(left.prefix.cache_break, None);
+    assert_eq!(unanswered.prefix.cache_break, None);
     let late = Part::ToolResult {
         id: "c1".into(),
         text: "late".into(),

@@ -96,7 +96,8 @@ fn clip_text(
     })
 }
 
-/// The mark that replaces a left-out range. It names the range, so that a model can ask for it.
+/// The mark that replaces a left-out range. For a stored message it names the range, so that a
+/// model can ask for it.
 fn mark(
     left_out: Range<usize>,
     byte_range: Option<&Range<usize>>,
@@ -143,7 +144,7 @@ impl Draft {
     ) -> Tokens {
         let encoding = self.encoding;
         let entry = &mut self.entries[index];
-        let Some(left) = entry.clip_part(part, tokens, limit, encoding) else {
+        let Some(clipped_tokens) = entry.clip_part(part, tokens, limit, encoding) else {
             return Tokens::ZERO;
         };
         if let Some(manifest_entry) = entry
@@ -156,9 +157,9 @@ impl Draft {
                 manifest_entry.representation = Representation::Clipped;
             }
             manifest_entry.reason = reason;
-            manifest_entry.tokens = manifest_entry.tokens.less(tokens) + left;
+            manifest_entry.tokens = manifest_entry.tokens.less(tokens) + clipped_tokens;
         }
-        tokens.less(left)
+        tokens.less(clipped_tokens)
     }
 }
 

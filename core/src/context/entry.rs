@@ -20,7 +20,7 @@ pub(super) struct Entry {
     pub(super) parts: Vec<Part>,
     /// The stored messages that it represents.
     pub(super) ids: Vec<MessageId>,
-    /// Its turn; 0 for system prompt and summary.
+    /// Its turn; 0 for system prompt, summary and added user messages.
     pub(super) turn: i32,
     /// Tokens of the parts.
     pub(super) tokens: Tokens,

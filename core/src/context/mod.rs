@@ -107,7 +107,7 @@ pub fn build(mut material: Material, ask: Ask) -> Result<Context, BudgetTooSmall
         current_turn,
     };
     let cool = swap::swap_cool_messages(&mut material, &surroundings);
-    let previous = prefix_comparison::PreviousPrefix::of(&material);
+    let compared = prefix_comparison::ComparisonInput::of(&material);
 
     let mut draft = Draft {
         encoding,
@@ -120,8 +120,8 @@ pub fn build(mut material: Material, ask: Ask) -> Result<Context, BudgetTooSmall
     };
     draft.entries.reserve(material.tail.len() + input.len());
     for (message, cool) in material.tail.into_iter().zip(cool) {
-        let (manifest, entry) = Entry::of_tail_message(message, cool, &policy, encoding);
-        draft.manifest.push(manifest);
+        let (manifest_entry, entry) = Entry::of_tail_message(message, cool, &policy, encoding);
+        draft.manifest.push(manifest_entry);
         draft.entries.push(entry);
     }
     content_limit::add_to_manifest(&mut draft.manifest, &material.omitted);
@@ -133,7 +133,7 @@ pub fn build(mut material: Material, ask: Ask) -> Result<Context, BudgetTooSmall
     clip::record_clips(&mut draft);
     repair::enforce_role_sequence(&mut draft);
     let prefix =
-        prefix_comparison::compare(&draft, &previous, boundary, prompt_digest, last_message_id);
+        prefix_comparison::compare(&draft, &compared, boundary, prompt_digest, last_message_id);
     Ok(draft.finish(last_message_id, boundary, current_turn, prefix))
 }
 

@@ -1,6 +1,7 @@
 //! The beginning (prefix) of a context, which the provider's prefix cache depends on: its recorded
-//! versions, and what a break costs and saves. A break is a difference from the previous context:
-//! from there on the cache is useless. `prefix_comparison` finds it.
+//! versions, and what a break costs and saves. A break is the place from which on the cache is
+//! useless: the context differs there from the previous one, or the cache has expired.
+//! `prefix_comparison` finds it.
 
 use crate::{digest::Digest, message::MessageId, tokens::Tokens};
 
@@ -8,7 +9,7 @@ use crate::{digest::Digest, message::MessageId, tokens::Tokens};
 /// says which messages are swapped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PrefixVersion {
-    /// Number of the version: 1, 2, 3 …, one more for each break.
+    /// Number of the version: 1, 2, 3 …
     pub epoch: i64,
     /// Hash of everything that decides the beginning. Equal hashes mean equal beginnings.
     pub hash: Digest,

@@ -14,9 +14,9 @@ use crate::{
     tokens::Tokens,
 };
 
-/// What the comparison needs to know of the previous context and of the material. It is copied
-/// before the build consumes the material.
-pub(super) struct PreviousPrefix {
+/// The facts about the previous context and about the new one that the comparison needs. They are
+/// copied before the build consumes the material.
+pub(super) struct ComparisonInput {
     /// The newest recorded version.
     pub(super) version: Option<PrefixVersion>,
     /// The assistant message that the last model call wrote.
@@ -25,15 +25,15 @@ pub(super) struct PreviousPrefix {
     pub(super) cold: bool,
     /// The relative extra cost of cache writes: [`crate::model::Prices::rho`].
     pub(super) rho: f64,
-    /// Tokens that the checkpoint's summary saves.
+    /// Tokens that the new context's checkpoint summary saves.
     pub(super) checkpoint_saved: Tokens,
-    /// Origin of the checkpoint's summary.
+    /// Origin of the new context's checkpoint summary.
     pub(super) summary_origin: SummaryOrigin,
-    /// Messages of the tail that are sent as their summaries.
+    /// Messages that the new context sends as their summaries.
     pub(super) swapped: Vec<MessageId>,
 }
 
-impl PreviousPrefix {
+impl ComparisonInput {
     /// Copies what is needed from the material. Call it after the swap, so that `swapped` is
     /// complete.
     pub(super) fn of(material: &Material) -> Self {
@@ -62,19 +62,19 @@ impl PreviousPrefix {
 /// Compares a finished draft with what was sent before.
 pub(super) fn compare(
     draft: &Draft,
-    previous: &PreviousPrefix,
+    input: &ComparisonInput,
     boundary: Boundary,
     system_prompt: Digest,
     last_message_id: MessageId,
 ) -> Prefix {
-    let hash = prefix_hash(draft, previous, boundary, system_prompt);
+    let hash = prefix_hash(draft, input, boundary, system_prompt);
     let cut = draft.manifest.iter().any(is_cut);
-    let sent_until = previous.last_call.map_or(MessageId::NONE, |call| {
+    let sent_until = input.last_call.map_or(MessageId::NONE, |call| {
         MessageId(call.0 - 1).max(boundary.after())
     });
-    let version = previous.version.as_ref();
-    let sent = sent_tokens(draft, MessageId::NONE, previous.last_call);
-    if version.is_some_and(|version| version.hash == hash) && !previous.cold {
+    let version = input.version.as_ref();
+    let sent = sent_tokens(draft, MessageId::NONE, input.last_call);
+    if version.is_some_and(|version| version.hash == hash) && !input.cold {
         return Prefix {
             hash,
             stable_until: sent_until,
@@ -83,16 +83,16 @@ pub(super) fn compare(
             new_version: None,
         };
     }
-    let (reason, broken_at) = break_reason(draft, previous, boundary, system_prompt, hash);
+    let (reason, broken_at) = break_reason(draft, input, boundary, system_prompt, hash);
     let saved = match reason {
         BreakReason::Swap => saved_tokens(draft, version.map_or(&[], |version| &version.swapped)),
-        BreakReason::Checkpoint => previous.checkpoint_saved,
+        BreakReason::Checkpoint => input.checkpoint_saved,
         _ => Tokens::ZERO,
     };
-    let rewritten = sent_tokens(draft, broken_at, previous.last_call);
+    let rewritten = sent_tokens(draft, broken_at, input.last_call);
     // A summary that was made for one answer starts no version. Later contexts are compared with
     // the version before it.
-    let changed = previous.summary_origin == SummaryOrigin::Stored
+    let starts_version = input.summary_origin == SummaryOrigin::Stored
         && version.is_none_or(|version| version.hash != hash);
     let stable_until = if broken_at > boundary.after().next() {
         MessageId(broken_at.0 - 1).min(sent_until)
@@ -107,18 +107,17 @@ pub(super) fn compare(
             at: broken_at,
             rewritten,
             saved,
-            pays_back_after: (saved > Tokens::ZERO).then(|| {
-                (previous.rho * rewritten.get() as f64 / saved.get() as f64).ceil() as u64
-            }),
+            pays_back_after: (saved > Tokens::ZERO)
+                .then(|| (input.rho * rewritten.get() as f64 / saved.get() as f64).ceil() as u64),
         }),
         cached: if reason == BreakReason::First {
             Tokens::ZERO
         } else {
             sent.less(rewritten)
         },
-        new_version: changed.then(|| {
+        new_version: starts_version.then(|| {
             let epoch = version.map_or(0, |version| version.epoch) + 1;
-            let swapped = previous.swapped.clone();
+            let swapped = input.swapped.clone();
             let version = PrefixVersion {
                 epoch,
                 hash,
@@ -143,13 +142,13 @@ pub(super) fn compare(
 /// representations suffice.
 fn prefix_hash(
     draft: &Draft,
-    previous: &PreviousPrefix,
+    input: &ComparisonInput,
     boundary: Boundary,
     system_prompt: Digest,
 ) -> Digest {
     let mut hash = Sha256::new();
     hash.update(system_prompt);
-    let kind: u8 = match (boundary, previous.summary_origin) {
+    let kind: u8 = match (boundary, input.summary_origin) {
         (Boundary::Start, _) => 0,
         (Boundary::Separator(_), _) => 1,
         (Boundary::Checkpoint(_), SummaryOrigin::Stored) => 2,
@@ -158,7 +157,7 @@ fn prefix_hash(
     };
     hash.update([kind, draft.format as u8]);
     hash.update(boundary.after().0.to_le_bytes());
-    for id in &previous.swapped {
+    for id in &input.swapped {
         hash.update(id.0.to_le_bytes());
     }
     for manifest_entry in draft
@@ -173,7 +172,7 @@ fn prefix_hash(
     let newest = last_non_result(draft);
     for repair in &draft.repairs {
         let counts = match repair.kind {
-            // A synthetic result changes the hash only while its call is in the newest message.
+            // A synthetic result changes the hash only while nothing but results follows its call.
             // Once another message follows, the synthetic result stays, or the late result is moved
             // to its place and counts as `ResultMoved`.
             RepairKind::ResultAdded => repair.message.is_some_and(|with_call| with_call >= newest),
@@ -220,12 +219,12 @@ fn is_cut(manifest_entry: &ManifestEntry) -> bool {
 /// Why the beginning differs, and the first message that differs.
 fn break_reason(
     draft: &Draft,
-    previous: &PreviousPrefix,
+    input: &ComparisonInput,
     boundary: Boundary,
     system_prompt: Digest,
     hash: Digest,
 ) -> (BreakReason, MessageId) {
-    let Some(version) = &previous.version else {
+    let Some(version) = &input.version else {
         return (BreakReason::First, MessageId::NONE);
     };
     if version.boundary != boundary.after() {
@@ -241,7 +240,7 @@ fn break_reason(
     if version.system_prompt != system_prompt {
         return (BreakReason::SystemPrompt, MessageId::NONE);
     }
-    if version.hash == hash || previous.cold {
+    if version.hash == hash || input.cold {
         return (BreakReason::Idle, MessageId::NONE);
     }
     let only_in = |one: &[MessageId], other: &[MessageId]| {
@@ -249,7 +248,7 @@ fn break_reason(
             .copied()
             .find(|id| other.binary_search(id).is_err())
     };
-    let (now, then) = (&previous.swapped, &version.swapped);
+    let (now, then) = (&input.swapped, &version.swapped);
     let swap = only_in(now, then)
         .into_iter()
         .chain(only_in(then, now))

@@ -30,8 +30,8 @@ pub(super) struct TailSurroundings {
 /// Swaps the messages that are due. Returns for each message of the tail whether it is cool.
 ///
 /// With strict cooling the store has already read cool messages as their summaries. With stepped
-/// cooling it reads the messages that an earlier step swapped as summaries. The other cool messages
-/// come with original and summary, and are swapped all together or not at all.
+/// cooling it has read as summaries only the messages that an earlier step swapped. The other cool
+/// messages come with original and summary, and are swapped all together or not at all.
 pub(super) fn swap_cool_messages(
     material: &mut Material,
     surroundings: &TailSurroundings,
@@ -45,26 +45,35 @@ pub(super) fn swap_cool_messages(
             role: message.role,
         })
         .collect();
-    let ages = cooling::calls_since_cool(&positions, surroundings.current_turn, &policy);
-    if policy.cooling == Cooling::Stepped && step_is_due(material, surroundings, &ages) {
+    let calls_since_cool =
+        cooling::calls_since_cool(&positions, surroundings.current_turn, &policy);
+    if policy.cooling == Cooling::Stepped && step_is_due(material, surroundings, &calls_since_cool)
+    {
         // Small messages have no summary here (`TailMessage::ready_summary`), so they stay.
-        for (message, age) in material.tail.iter_mut().zip(&ages) {
-            if age.is_some() {
+        for (message, calls) in material.tail.iter_mut().zip(&calls_since_cool) {
+            if calls.is_some() {
                 message.swap();
             }
         }
     }
-    ages.into_iter().map(|age| age.is_some()).collect()
+    calls_since_cool
+        .into_iter()
+        .map(|calls| calls.is_some())
+        .collect()
 }
 
 /// Whether the cool messages are swapped in this context. Collects the candidates and the cost of
 /// their swap; [`cooling::step_is_due`] decides.
-fn step_is_due(material: &Material, surroundings: &TailSurroundings, ages: &[Option<u64>]) -> bool {
+fn step_is_due(
+    material: &Material,
+    surroundings: &TailSurroundings,
+    calls_since_cool: &[Option<u64>],
+) -> bool {
     let candidates: Vec<Candidate> = material
         .tail
         .iter()
-        .zip(ages)
-        .filter_map(|(message, age)| candidate(message, (*age)?, material))
+        .zip(calls_since_cool)
+        .filter_map(|(message, calls)| candidate(message, (*calls)?, material))
         .collect();
     let Some(oldest) = candidates.first() else {
         return false;

@@ -1,5 +1,6 @@
-//! What is sent in place of a message that is swapped for its summary, and the mark before a
-//! checkpoint's summary. A mark is a line in brackets that says what the text after it summarizes.
+//! The parts that are sent in place of a message that is swapped for its summary, and the mark
+//! before a checkpoint's summary. A mark is a line in brackets that says what the text after it
+//! summarizes.
 
 use crate::{
     message::{MessageId, Part, Role, ToolMark},

@@ -1,5 +1,5 @@
-//! What a build does with a history: the manifest has every message, the budget is kept, and every
-//! call has its result.
+//! Builds of contexts: the manifest has every message, the budget is kept, and every call has its
+//! result.
 
 use std::collections::HashSet;
 
@@ -368,13 +368,13 @@ fn history() -> impl Strategy<Value = Vec<TailMessage>> {
             let role = [Role::User, Role::Assistant, Role::Tool, Role::System][role as usize];
             turn += i32::from(crate::turn::starts(role, before));
             before = Some(role);
-            let words = "sea, 海 and sky; ".repeat(if large { words * 40 } else { words });
+            let content = "sea, 海 and sky; ".repeat(if large { words * 40 } else { words });
             let parts = match role {
-                Role::Tool => vec![result(&format!("c{id}"), &words)],
+                Role::Tool => vec![result(&format!("c{id}"), &content)],
                 Role::Assistant if id < 3 => {
-                    vec![Part::Text { text: words }, call(&format!("c{id}"))]
+                    vec![Part::Text { text: content }, call(&format!("c{id}"))]
                 }
-                _ => text(&words),
+                _ => text(&content),
             };
             tail.push(message(index as i64 + 5, role, turn, parts));
         }

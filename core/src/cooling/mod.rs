@@ -22,7 +22,7 @@ pub fn is_cool_by_turns(turn: i32, current_turn: i32, policy: &Policy) -> bool {
     i64::from(current_turn) - i64::from(turn) > i64::from(policy.hot_zone_radius)
 }
 
-/// What decides the age of a message.
+/// Turn and role of a message of a tail. They decide when the messages become cool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TailPosition {
     /// Its turn.
@@ -49,16 +49,16 @@ pub fn calls_since_cool(
     }
     let hot_calls = (policy.cooling == Cooling::Stepped && policy.hot_zone_calls > 0)
         .then_some(policy.hot_zone_calls);
-    let ages = tail.iter().enumerate().map(|(index, position)| {
+    let calls_since_cool = tail.iter().enumerate().map(|(index, position)| {
         let by_turns = is_cool_by_turns(position.turn, current_turn, policy).then(|| {
-            let cool_at = i64::from(position.turn) + i64::from(policy.hot_zone_radius);
-            calls_from[tail.partition_point(|later| i64::from(later.turn) <= cool_at)]
+            let last_hot_turn = i64::from(position.turn) + i64::from(policy.hot_zone_radius);
+            calls_from[tail.partition_point(|later| i64::from(later.turn) <= last_hot_turn)]
         });
         let by_calls =
             hot_calls.and_then(|calls| calls_from[index + 1].checked_sub(u64::from(calls) + 1));
         by_turns.max(by_calls)
     });
-    ages.collect()
+    calls_since_cool.collect()
 }
 
 #[cfg(test)]
@@ -122,9 +122,9 @@ mod tests {
         let chat: Vec<TailPosition> = (1..=8)
             .flat_map(|turn| [Role::User, Role::Assistant].map(|role| TailPosition { turn, role }))
             .collect();
-        let ages = calls_since_cool(&chat, 8, &policy);
+        let calls = calls_since_cool(&chat, 8, &policy);
         assert_eq!(
-            &ages[..6],
+            &calls[..6],
             [Some(2), Some(2), Some(1), Some(1), None, None],
             "messages of turn 1 are cool since turn 7, those of turn 2 since turn 8"
         );

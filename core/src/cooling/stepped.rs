@@ -1,7 +1,7 @@
 //! Stepped cooling. A swap changes the context, so the provider's prefix cache loses everything
 //! after the swapped message. Therefore swaps wait until they save 3,000 tokens and sending the
-//! originals has cost half as much as the swap would. A swap that costs nothing does not wait. Then
-//! all cool large messages that have a summary are swapped together, in one step.
+//! originals has cost half as much as the swap would. A swap that costs nothing does not wait. A
+//! swap replaces all cool large messages that have a summary, together in one step.
 //!
 //! The decision needs no forecast and no state of its own: it follows from stored rows. On real
 //! transcripts at Anthropic's prices, model calls cost at most 10 % more than with an oracle that
@@ -36,7 +36,8 @@ pub struct SwapCost {
     pub rewritten: Tokens,
     /// The provider's prices for cached input.
     pub prices: Prices,
-    /// Whether the swap costs nothing, because the prefix breaks anyway or the cache is cold.
+    /// Whether the swap costs nothing, because the prefix breaks anyway, the cache is cold, or the
+    /// context would exceed its budget.
     pub free: bool,
 }
 
@@ -50,8 +51,8 @@ pub fn step_is_due(candidates: &[Candidate], cost: &SwapCost) -> bool {
         .iter()
         .map(|candidate| candidate.saved.get() as f64 * candidate.calls as f64)
         .sum();
-    let price = WAITING_SHARE * cost.prices.rho() * cost.rewritten.get() as f64;
-    waiting_cost >= price && saved >= MIN_SAVED
+    let waiting_limit = WAITING_SHARE * cost.prices.rho() * cost.rewritten.get() as f64;
+    waiting_cost >= waiting_limit && saved >= MIN_SAVED
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a checkpoint leaves in the tail.
+//! The setting `keep_recent`: which messages a checkpoint leaves in the tail.
 
 use std::{fmt, str::FromStr};
 
@@ -30,8 +30,8 @@ pub const SHARE_MIN_PERCENT: usize = 20;
 pub const SHARE_MIN_MESSAGES: usize = 4;
 
 /// The valid values, for error messages.
-const FORMS: &str =
-    "`5 turns`, `20000 tokens`, `50 %` or `last user message`, each at least 1, a share at most 90";
+const FORMS: &str = "`5 turns`, `20000 tokens`, `50 %` or `last user message`; a number is at \
+                     least 1, a share at most 90";
 
 impl KeepRecent {
     pub(super) fn check(self) -> Result<(), PolicyError> {
@@ -66,27 +66,18 @@ impl FromStr for KeepRecent {
     fn from_str(text: &str) -> Result<Self, PolicyError> {
         let wrong = || PolicyError::new("keep_recent", FORMS);
         let words: Vec<&str> = text.split_whitespace().collect();
-        let kept = match words.as_slice() {
-            ["last", "user", "message"] => Self::LastUserMessage,
-            [turns, "turns" | "turn"] => Self::Turns(turns.parse().map_err(|_| wrong())?),
-            [tokens, "tokens" | "token"] => {
-                Self::Tokens(Tokens::new(tokens.parse().map_err(|_| wrong())?))
-            }
+        let (number, unit) = match words.as_slice() {
+            ["last", "user", "message"] => return Ok(Self::LastUserMessage),
+            [number, unit] => (*number, *unit),
             // Number and unit in one word: `5turns`.
-            [both] if both.ends_with("turns") => Self::Turns(
-                both.trim_end_matches("turns")
-                    .parse()
-                    .map_err(|_| wrong())?,
-            ),
-            [both] if both.ends_with("tokens") => Self::Tokens(Tokens::new(
-                both.trim_end_matches("tokens")
-                    .parse()
-                    .map_err(|_| wrong())?,
-            )),
-            [percent, "%"] => Self::Share(percent.parse().map_err(|_| wrong())?),
-            [share] if share.ends_with('%') => {
-                Self::Share(share.trim_end_matches('%').parse().map_err(|_| wrong())?)
-            }
+            [both] => both.split_at(both.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?),
+            _ => return Err(wrong()),
+        };
+        let number: u64 = number.parse().map_err(|_| wrong())?;
+        let kept = match unit {
+            "turns" | "turn" => Self::Turns(u32::try_from(number).map_err(|_| wrong())?),
+            "tokens" | "token" => Self::Tokens(Tokens::new(number)),
+            "%" => Self::Share(u32::try_from(number).map_err(|_| wrong())?),
             _ => return Err(wrong()),
         };
         Ok(kept)

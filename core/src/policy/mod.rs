@@ -123,31 +123,31 @@ impl Policy {
             TokenThreshold::Tokens(Tokens::ZERO) => {
                 Err(PolicyError::new("token_threshold", "at least 1"))
             }
-            TokenThreshold::Tokens(most) if most.get() > i64::MAX as u64 => {
+            TokenThreshold::Tokens(threshold) if threshold.get() > i64::MAX as u64 => {
                 Err(PolicyError::new("token_threshold", "at most 2^63 - 1"))
             }
-            TokenThreshold::Tokens(most) => {
+            TokenThreshold::Tokens(threshold) => {
                 let KeepRecent::Tokens(keep) = self.keep_recent else {
                     return Ok(());
                 };
                 let left = (system_prompt + keep).get();
                 let least = left.saturating_mul(MIN_THRESHOLD_PERCENT) / 100;
-                if most.get() >= least {
+                if threshold.get() >= least {
                     return Ok(());
                 }
-                let why = format!(
+                let must_be = format!(
                     "at least {least}: a checkpoint leaves {left} tokens (system prompt and \
                      keep_recent). With a smaller threshold the next checkpoint follows soon, \
                      and each one makes the provider write its cache again"
                 );
-                Err(PolicyError::new("token_threshold", why))
+                Err(PolicyError::new("token_threshold", must_be))
             }
             TokenThreshold::BelowWindow(reserve) if self.window_known && reserve >= self.window => {
-                let why = format!(
+                let must_be = format!(
                     "a reserve below the model's window of {} tokens",
                     self.window
                 );
-                Err(PolicyError::new("token_threshold", why))
+                Err(PolicyError::new("token_threshold", must_be))
             }
             TokenThreshold::BelowWindow(_) | TokenThreshold::Auto => Ok(()),
         }

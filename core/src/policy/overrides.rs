@@ -45,7 +45,7 @@ impl PolicyOverrides {
 }
 
 overrides! {
-    /// A shipped preset. The other keys override its values.
+    /// A shipped preset. The other keys of the same level override its values.
     profile: Profile,
     /// See [`super::Policy::token_threshold`].
     token_threshold: TokenThreshold,

@@ -1,4 +1,4 @@
-//! What each shipped preset sets.
+//! The settings of each shipped preset.
 
 use super::{Cooling, KeepRecent, LargeSummaries, PolicyOverrides, Profile, TokenThreshold};
 use crate::tokens::Tokens;

@@ -14,19 +14,14 @@ use crate::{
 /// models.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SessionSettings {
-    own: PolicyOverrides,
+    server: PolicyOverrides,
     models: Models,
 }
 
 impl SessionSettings {
     /// Settings from the `[session]` section and the configured models.
-    pub const fn new(own: PolicyOverrides, models: Models) -> Self {
-        Self { own, models }
-    }
-
-    /// The keys that the `[session]` section sets.
-    pub const fn own(&self) -> &PolicyOverrides {
-        &self.own
+    pub const fn new(server: PolicyOverrides, models: Models) -> Self {
+        Self { server, models }
     }
 
     /// The policy in force with a conversation's overrides. `learnt_window` is the window that the
@@ -73,15 +68,15 @@ impl SessionSettings {
         overrides.clone().over(base)
     }
 
-    /// The settings that apply to a conversation with this profile where its own overrides set no
-    /// key. None: the conversation has no profile.
+    /// The settings that apply to a conversation with this profile where its overrides set no key.
+    /// None: the conversation has no profile.
     fn base(&self, profile: Option<Profile>) -> PolicyOverrides {
-        let own = self.own.clone();
+        let server = self.server.clone();
         if let Some(profile) = profile {
-            return profile.settings().over(own);
+            return profile.settings().over(server);
         }
-        let preset = own.profile.unwrap_or(Profile::Default).settings();
-        own.over(preset)
+        let preset = server.profile.unwrap_or(Profile::Default).settings();
+        server.over(preset)
     }
 
     /// A number that differs if the settings, the shipped profiles and models, or the rules of

@@ -104,26 +104,35 @@ fn a_key_comes_from_the_conversation_then_its_profile_then_the_server() {
         r#"{"profile":"claw0","large_message_threshold":7,"model":"gpt-4o","cache_ttl_seconds":60}"#,
     );
     let session = SessionSettings::new(server, crate::model::Models::default());
-    let plain = session.policy(&PolicyOverrides::default(), None);
+    let without_overrides = session.policy(&PolicyOverrides::default(), None);
     assert_eq!(
-        (plain.large_message_threshold.get(), plain.keep_recent),
+        (
+            without_overrides.large_message_threshold.get(),
+            without_overrides.keep_recent
+        ),
         (7, KeepRecent::Share(50))
     );
-    assert_eq!((plain.window.get(), plain.cache_ttl_seconds), (128_000, 60));
-    let own = session.policy(
+    assert_eq!(
+        (
+            without_overrides.window.get(),
+            without_overrides.cache_ttl_seconds
+        ),
+        (128_000, 60)
+    );
+    let with_profile = session.policy(
         &overrides_from(r#"{"profile":"agents","hot_zone_radius":2}"#),
         None,
     );
     assert_eq!(
         (
-            own.large_message_threshold.get(),
-            own.hot_zone_radius,
-            own.hot_zone_calls
+            with_profile.large_message_threshold.get(),
+            with_profile.hot_zone_radius,
+            with_profile.hot_zone_calls
         ),
         (1_000, 2, 10)
     );
     assert_eq!(
-        (own.prices.cached, own.cache_ttl_seconds),
+        (with_profile.prices.cached, with_profile.cache_ttl_seconds),
         (500, 60),
         "no profile sets prices and the lifetime of the cache"
     );
@@ -141,7 +150,7 @@ fn a_threshold_close_to_what_a_checkpoint_leaves_is_refused() {
             .policy(&set(threshold), None)
             .check(Tokens::new(prompt))
     };
-    assert!(check(30_000, 0).is_ok());
+    assert!(check(30_000, 0).is_ok(), "150 % of the kept tokens");
     assert!(
         check(29_999, 0)
             .expect_err("refused")
@@ -161,7 +170,7 @@ fn the_automatic_threshold_is_where_cache_and_checkpoints_cost_least() {
         ..PolicyOverrides::default()
     };
     let policy = SessionSettings::default().policy(&overrides, None);
-    let mut context = TailFigures {
+    let mut figures = TailFigures {
         head: Tokens::new(4_000),
         tail: Tokens::new(50_000),
         messages: 200,
@@ -173,10 +182,10 @@ fn the_automatic_threshold_is_where_cache_and_checkpoints_cost_least() {
     let left = 24_000.0_f64;
     let best = left + (2.0 * 11.5 * 500.0 * left).sqrt();
     let wanted = Tokens::new(best.max(1.5 * left) as u64 - 4_000);
-    assert_eq!(policy.threshold(&context), wanted);
-    context.calls = 1_000_000;
+    assert_eq!(policy.threshold(&figures), wanted);
+    figures.calls = 1_000_000;
     assert_eq!(
-        policy.threshold(&context).get(),
+        policy.threshold(&figures).get(),
         36_000 - 4_000,
         "never below 1.5 times what a checkpoint leaves"
     );
@@ -185,7 +194,7 @@ fn the_automatic_threshold_is_where_cache_and_checkpoints_cost_least() {
         ..policy
     };
     assert_eq!(
-        small.threshold(&context).get(),
+        small.threshold(&figures).get(),
         15_000 - 4_000,
         "never above the window less a quarter of it, which is reserved for the answer"
     );

@@ -44,7 +44,7 @@ impl Policy {
     /// Tokens of tail from which on a checkpoint is due.
     pub fn threshold(&self, figures: &TailFigures) -> Tokens {
         match self.token_threshold {
-            TokenThreshold::Tokens(most) => most,
+            TokenThreshold::Tokens(threshold) => threshold,
             TokenThreshold::BelowWindow(reserve) => self
                 .window
                 .less(reserve)

@@ -1,5 +1,5 @@
-//! Tool input as JSON. It is checked as strictly as the strictest provider checks it, and is passed
-//! on byte for byte.
+//! Tool input as JSON, and a check for base64. Tool input is checked as strictly as the strictest
+//! provider checks it, and is passed on byte for byte.
 
 use std::fmt;
 

@@ -112,7 +112,7 @@ pub(crate) fn is_accepted(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockedMedia {
     /// Index of the message's part.
-    pub part: usize,
+    pub part_index: usize,
     /// Index in the tool result's media; None: the part itself is the media.
     pub media_index: Option<usize>,
 }
@@ -131,10 +131,10 @@ pub fn find_blocked_media(
         .parts
         .iter()
         .enumerate()
-        .find_map(|(part, content)| match content {
+        .find_map(|(part_index, part)| match part {
             Part::Media(media) => {
                 is_blocked(media, MediaPosition::of(message.role)).then_some(BlockedMedia {
-                    part,
+                    part_index,
                     media_index: None,
                 })
             }
@@ -145,7 +145,7 @@ pub fn find_blocked_media(
                     .iter()
                     .position(|media| is_blocked(media, MediaPosition::of_result(*is_error)))?;
                 Some(BlockedMedia {
-                    part,
+                    part_index,
                     media_index: Some(nth),
                 })
             }
@@ -227,8 +227,9 @@ fn usual_type(media: &Media, names: &[&'static str]) -> Option<&'static str> {
 /// The whole `data:` URI, which is the form that OpenAI reads; None if the type in the URI is not
 /// `media_type`.
 fn whole_inline<'m>(media: &'m Media, media_type: &str) -> Option<Source<'m>> {
-    let (own, _) = inline(&media.uri)?;
-    own.eq_ignore_ascii_case(media_type)
+    let (uri_type, _) = inline(&media.uri)?;
+    uri_type
+        .eq_ignore_ascii_case(media_type)
         .then_some(Source::Inline(&media.uri))
 }
 
@@ -347,6 +348,9 @@ mod tests {
             "[media image/tiff at data:]"
         );
         let long = description(&media(&format!("s3://{}", "é".repeat(300)), "image/png"));
-        assert!(long.len() < 240 && long.ends_with("é]"), "{long}");
+        assert!(
+            long.len() < SHOWN_BYTES + 40 && long.ends_with("é]"),
+            "{long}"
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! The request formats of providers, and what each of them accepts.
 //!
 //! - `media`: pictures and files, by type, position and address.
-//! - `json`: tool input.
+//! - `json`: tool input, and base64.
 
 pub(crate) mod json;
 pub(crate) mod media;

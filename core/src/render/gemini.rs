@@ -131,7 +131,8 @@ pub(super) fn request(context: &Context) -> Request<'_> {
     request
 }
 
-/// The parts of one message in Gemini's form. `names`: the tool's name for each call id so far.
+/// The parts of one message in Gemini's form. The signature of a reasoning part goes to the call
+/// directly after it. `names`: the tool's name for each call id so far.
 fn pieces<'c>(
     parts: &'c [Part],
     role: Role,

@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::context::Context;
 
-/// The context as one JSON object. Without a system prompt, the keys for it are absent.
+/// The context as one JSON object. Without a system prompt, its key or message is absent.
 pub fn render(context: &Context, format: Format) -> String {
     match format {
         Format::Neutral => to_json(&neutral::request(context), context),

@@ -94,7 +94,7 @@ pub(super) fn request(context: &Context) -> Request<'_> {
             }
             Role::User => match (messages.last_mut(), content(message)) {
                 (Some(Message::User { content: before }), Some(more)) => before.extend(more),
-                (_, parts) => messages.extend(parts.map(|content| Message::User { content })),
+                (_, more) => messages.extend(more.map(|content| Message::User { content })),
             },
         }
     }

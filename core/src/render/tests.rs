@@ -1,4 +1,4 @@
-//! One conversation in each provider's format. What a build changes for a format: repeated user
+//! One conversation in each provider's format, and a build's changes for a format: to repeated user
 //! messages, large results under pressure, and media and results that a provider refuses.
 
 use serde_json::{Value, json};
@@ -111,7 +111,7 @@ fn kinds(context: &Context) -> Vec<RepairKind> {
 }
 
 /// A conversation with two calls whose results come in the other order, an id with a special
-/// character, a picture, reasoning, and an application's instruction.
+/// character, an input that is no JSON, a picture, reasoning, and an application's instruction.
 fn conversation() -> Vec<(Role, Vec<Part>)> {
     vec![
         (
@@ -164,7 +164,7 @@ fn anthropic_gets_results_first_in_one_user_message_and_its_own_reasoning() {
     let id = body["messages"][1]["content"][2]["id"]
         .as_str()
         .expect("an id");
-    assert!(id.starts_with("a_b_") && id.len() == 14, "{id}");
+    assert!(id.starts_with("a_b_") && id.len() == 4 + 10, "{id}");
     let expected = json!({"system": [{"type": "text", "text": "Answer briefly."}], "messages": [
         {"role": "user", "content": [
             {"type": "text", "text": "Look."},
@@ -259,7 +259,7 @@ fn a_conversation_without_user_messages_gets_one_at_its_start_and_end() {
         Format::GeminiContents,
     ] {
         let (_, context) = build_and_render(Vec::new(), format);
-        assert_eq!(context.messages.len(), 2, "a context is never empty");
+        assert_eq!(context.messages.len(), 2, "system prompt and user message");
     }
 }
 

@@ -35,10 +35,10 @@ pub fn clip_middle(
             omitted: text.len()..text.len(),
         });
     }
-    let mut kept = limit.less(counter.count(&marker(0..text.len())));
+    let mut kept_tokens = limit.less(counter.count(&marker(0..text.len())));
     loop {
-        let (head, head_tokens) = counter.truncate(text, Tokens::new(kept.get() / 2));
-        let (tail, _) = counter.truncate_start(&text[head.len()..], kept.less(head_tokens));
+        let (head, head_tokens) = counter.truncate(text, Tokens::new(kept_tokens.get() / 2));
+        let (tail, _) = counter.truncate_start(&text[head.len()..], kept_tokens.less(head_tokens));
         let omitted = head.len()..text.len() - tail.len();
         let clipped = join(head, &marker(omitted.clone()), tail);
         let tokens = counter.count(&clipped);
@@ -49,10 +49,10 @@ pub fn clip_middle(
                 omitted,
             });
         }
-        if kept == Tokens::ZERO {
+        if kept_tokens == Tokens::ZERO {
             return None;
         }
-        kept = kept.less(tokens.less(limit));
+        kept_tokens = kept_tokens.less(tokens.less(limit));
     }
 }
 

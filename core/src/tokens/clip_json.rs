@@ -22,8 +22,8 @@ const LEVELS: u32 = 24;
 /// Containers (arrays and objects) that are nested deeper than this are kept or left out as a
 /// whole.
 const MAX_DEPTH: usize = 12;
-/// Fewest bytes that are kept of a string. Shorter strings are never cut, because the marker would
-/// be as long as the string.
+/// Fewest bytes that are kept of a string that is cut. With fewer, the marker would be most of the
+/// string.
 const MIN_STRING: usize = 24;
 /// Fewest bytes that a cut must leave out, so that it is worth its marker.
 const MIN_SAVED: usize = 60;
@@ -46,7 +46,7 @@ pub fn clip_json(
     let tree = Reader {
         text,
         at: 0,
-        most: most_entries,
+        held_at_each_end: most_entries,
     }
     .read_value(0)?;
     let attempt = |level: u32| {
@@ -56,7 +56,7 @@ pub fn clip_json(
         };
         let detail = Detail {
             // A token has about four bytes.
-            string: scale(limit.get().saturating_mul(4), MIN_STRING),
+            string_bytes: scale(limit.get().saturating_mul(4), MIN_STRING),
             entries: scale(most_entries as u64, 1),
         };
         let mut written = Writer {
@@ -132,13 +132,13 @@ impl Entry {
 }
 
 impl Entries {
-    fn push(&mut self, entry: Entry, most: usize) {
+    fn push(&mut self, entry: Entry, held_at_each_end: usize) {
         self.count += 1;
-        if self.head.len() < most {
+        if self.head.len() < held_at_each_end {
             self.head.push(entry);
             return;
         }
-        if self.tail.len() == most {
+        if self.tail.len() == held_at_each_end {
             self.tail.pop_front();
         }
         self.tail.push_back(entry);
@@ -150,11 +150,11 @@ impl Entries {
 
     /// The entry at this index, if it is held as one of the first or last ones.
     fn get(&self, index: usize) -> Option<&Entry> {
-        let tail = self.count - self.tail.len();
+        let tail_start = self.count - self.tail.len();
         if index < self.head.len() {
             self.head.get(index)
         } else {
-            self.tail.get(index.checked_sub(tail)?)
+            self.tail.get(index.checked_sub(tail_start)?)
         }
     }
 }
@@ -164,7 +164,7 @@ struct Reader<'t> {
     text: &'t str,
     at: usize,
     /// Number of first entries, and of last entries, that are held for each container.
-    most: usize,
+    held_at_each_end: usize,
 }
 
 impl Reader<'_> {
@@ -226,7 +226,7 @@ impl Reader<'_> {
                 self.at += 1;
             }
             let value = self.read_value(depth + 1)?;
-            entries.push(Entry { key, value }, self.most);
+            entries.push(Entry { key, value }, self.held_at_each_end);
             self.skip_space();
             if self.peek()? == b',' {
                 self.at += 1;
@@ -270,7 +270,7 @@ impl Reader<'_> {
 #[derive(Clone, Copy)]
 struct Detail {
     /// Bytes of a string.
-    string: usize,
+    string_bytes: usize,
     /// Entries of a container.
     entries: usize,
 }
@@ -286,7 +286,7 @@ struct Writer<'t, M> {
 impl<M: Fn(Range<usize>) -> String> Writer<'_, M> {
     fn write_value(&mut self, node: &Node) {
         match &node.kind {
-            Kind::Plain if node.span.len() > self.detail.string + MIN_SAVED => {
+            Kind::Plain if node.span.len() > self.detail.string_bytes + MIN_SAVED => {
                 let mark = self.leave_out(node.span.clone());
                 self.out.push_str(&quoted(&mark));
             }
@@ -306,31 +306,31 @@ impl<M: Fn(Range<usize>) -> String> Writer<'_, M> {
     /// Writes a string, without its middle if it is long. Cuts fall between characters and between
     /// escapes.
     fn write_string(&mut self, span: &Range<usize>) {
-        if span.len() <= self.detail.string + MIN_SAVED {
+        if span.len() <= self.detail.string_bytes + MIN_SAVED {
             self.out.push_str(&self.text[span.clone()]);
             return;
         }
         let inner = span.start + 1..span.end - 1;
-        let (wanted_head, wanted_tail) = (
-            inner.start + self.detail.string / 2,
-            inner.end - self.detail.string / 2,
+        let (latest_head_end, earliest_tail_start) = (
+            inner.start + self.detail.string_bytes / 2,
+            inner.end - self.detail.string_bytes / 2,
         );
-        let (mut head, mut tail, mut at) = (inner.start, inner.end, inner.start);
+        let (mut head_end, mut tail_start, mut at) = (inner.start, inner.end, inner.start);
         while at < inner.end {
-            if at <= wanted_head {
-                head = at;
+            if at <= latest_head_end {
+                head_end = at;
             }
-            if at >= wanted_tail {
-                tail = at;
+            if at >= earliest_tail_start {
+                tail_start = at;
                 break;
             }
             at += unit_bytes(&self.text[at..inner.end]);
         }
-        let mark = self.leave_out(head..tail);
+        let mark = self.leave_out(head_end..tail_start);
         let mark = quoted(&mark);
-        self.out.push_str(&self.text[span.start..head]);
+        self.out.push_str(&self.text[span.start..head_end]);
         self.out.push_str(&mark[1..mark.len() - 1]);
-        self.out.push_str(&self.text[tail..span.end]);
+        self.out.push_str(&self.text[tail_start..span.end]);
     }
 
     /// Writes a container. If it has many entries, a marker entry replaces the middle ones.
@@ -347,16 +347,16 @@ impl<M: Fn(Range<usize>) -> String> Writer<'_, M> {
         for index in 0..head {
             self.write_entry(entries, index);
         }
-        let rest = head..entries.len() - tail;
+        let middle = head..entries.len() - tail;
         let ends = entries
-            .get(rest.start)
-            .zip(entries.get(rest.end.saturating_sub(1)));
-        if !rest.is_empty() {
+            .get(middle.start)
+            .zip(entries.get(middle.end.saturating_sub(1)));
+        if !middle.is_empty() {
             let range = ends.map_or(0..0, |(first, last)| first.span().start..last.span().end);
             self.write_comma();
             if open == '{' {
                 self.out
-                    .extend(["\"[", &rest.len().to_string(), " entries left out]\":"]);
+                    .extend(["\"[", &middle.len().to_string(), " entries left out]\":"]);
             }
             let mark = self.leave_out(range);
             self.out.push_str(&quoted(&mark));

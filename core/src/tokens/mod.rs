@@ -1,7 +1,7 @@
 //! Counting, estimating, truncating and clipping by tokens.
 //!
 //! - `counter`: exact counts of text.
-//! - `truncate`: prefixes, suffixes and chunks of a text with a given count.
+//! - `truncate`: prefixes, suffixes and chunks of a text with at most a given count.
 //! - `tables`: the tokenizers that `counter` and `truncate` use.
 //! - `text_estimate`: estimates of text without a tokenizer, from the `sketch` of a vocabulary.
 //! - `message_tokens`: counts and estimates of messages, media included.

@@ -3,8 +3,8 @@
 
 use super::Encoding;
 
-/// Bytes of the piece filter. It consists of 64-bit words, and a piece sets [`BITS_PER_PIECE`] bits
-/// of one word.
+/// Bytes of the piece filter. It consists of 64-bit words. A hash of a piece sets [`BITS_PER_HASH`]
+/// bits of one word.
 const FILTER_BYTES: usize = 1 << 17;
 
 /// Number of code points with a stored cost: up to the end of the emoji. Higher ones are rare and
@@ -14,8 +14,8 @@ const CHARACTERS: usize = 0x1_FC00;
 /// Tokens of a character above [`CHARACTERS`]: one for each of its bytes.
 const RARE_CHARACTER: u32 = 4;
 
-/// Bits that a piece sets. With this number the filter reports about 2 % of other pieces as known.
-const BITS_PER_PIECE: u32 = 4;
+/// Bits that a hash sets. With this number the filter reports about 2 % of other pieces as known.
+const BITS_PER_HASH: u32 = 4;
 
 /// Longest piece in the filter, in bytes.
 const MAX_PIECE_BYTES: usize = 16;
@@ -113,7 +113,7 @@ impl PieceHash {
             (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44) as usize % (FILTER_BYTES / 8) * 8;
         let mut bits = 0;
         let mut nth = 0;
-        while nth < BITS_PER_PIECE {
+        while nth < BITS_PER_HASH {
             bits |= 1 << ((self.0 >> (58 - 6 * nth)) & 63);
             nth += 1;
         }
@@ -130,8 +130,9 @@ mod tests {
     /// bytes.
     const PIECES: [usize; 5] = [0, 38_000, 4_000, 12_000, 1_000];
 
-    /// Whether the estimate looks up pieces of this shape: one word of one case after at most one
-    /// other ASCII character; a run of punctuation; or a few non-ASCII characters.
+    /// Whether the estimate looks up pieces of this shape: one word, lowercase, capitalized or
+    /// uppercase, after at most one other ASCII character; a run of punctuation, perhaps after a
+    /// blank and before line ends; or two to [`MAX_WIDE_CHARACTERS`] non-ASCII characters.
     fn is_looked_up(token: &str) -> bool {
         if (2..=MAX_WIDE_CHARACTERS).contains(&token.chars().count())
             && token.chars().all(|c| !c.is_ascii())
@@ -143,7 +144,7 @@ mod tests {
         }
         let first_is_letter = token.as_bytes()[0].is_ascii_alphabetic();
         let (first, rest) = token.split_at(usize::from(!first_is_letter));
-        let word = !first.starts_with(|c: char| c.is_ascii_digit() || c == '\n' || c == '\r')
+        let is_word = !first.starts_with(|c: char| c.is_ascii_digit() || c == '\n' || c == '\r')
             && rest.bytes().all(|b| b.is_ascii_alphabetic())
             && (rest[1.min(rest.len())..]
                 .bytes()
@@ -153,8 +154,8 @@ mod tests {
             .strip_prefix(' ')
             .unwrap_or(token)
             .trim_end_matches(['\r', '\n']);
-        let marks = !marks.is_empty() && marks.bytes().all(|b| b.is_ascii_punctuation());
-        word || marks
+        let is_punctuation = !marks.is_empty() && marks.bytes().all(|b| b.is_ascii_punctuation());
+        is_word || is_punctuation
     }
 
     /// The sketch computed from the vocabulary.

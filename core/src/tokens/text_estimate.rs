@@ -152,14 +152,14 @@ impl Scanner<'_> {
     fn unknown_word_cost(&self, letters: &[u8], before: Option<u8>) -> u64 {
         let mut cost = 0;
         let mut rest = letters;
-        let mut front = usize::from(before.is_some());
-        let mut start = before.map_or(PieceHash::EMPTY, |mark| PieceHash::EMPTY.with(mark));
+        let mut bytes_before = usize::from(before.is_some());
+        let mut start_hash = before.map_or(PieceHash::EMPTY, |mark| PieceHash::EMPTY.with(mark));
         while !rest.is_empty() {
-            let mut hash = start;
+            let mut hash = start_hash;
             let mut longest = 1;
             for (len, letter) in (1..=MAX_PART_LETTERS).zip(rest) {
                 hash = hash.with(*letter);
-                if len > 1 && self.sketch.contains(hash, len + front) {
+                if len > 1 && self.sketch.contains(hash, len + bytes_before) {
                     longest = len;
                 }
             }
@@ -171,7 +171,7 @@ impl Scanner<'_> {
                 PART_COST[longest.min(PART_COST.len() - 1)]
             };
             rest = after_part;
-            (start, front) = (PieceHash::EMPTY, 0);
+            (start_hash, bytes_before) = (PieceHash::EMPTY, 0);
         }
         cost
     }
@@ -183,6 +183,7 @@ impl Scanner<'_> {
         self.at = end;
     }
 
+    /// Scans white space. The last blank before a word or mark belongs to the piece after it.
     fn scan_blanks(&mut self) {
         let end = self.run_end(self.at, |byte| matches!(byte, b' ' | b'\t'..=b'\r'));
         let blanks = &self.bytes[self.at..end];
@@ -226,7 +227,7 @@ impl Scanner<'_> {
             self.scan_word(Some(self.bytes[start]));
             return;
         }
-        let front = start - usize::from(before.is_some());
+        let piece_start = start - usize::from(before.is_some());
         let known = |piece: &[u8]| {
             piece.len() == 1
                 || (piece.len() <= MAX_KNOWN_PUNCTUATION_BYTES
@@ -234,13 +235,13 @@ impl Scanner<'_> {
         };
         // A piece of punctuation includes the line end after it.
         self.at = self.run_end(end, |byte| matches!(byte, b'\n' | b'\r'));
-        let (marks, lines) = (&self.bytes[front..end], &self.bytes[end..self.at]);
+        let (marks, lines) = (&self.bytes[piece_start..end], &self.bytes[end..self.at]);
         let blank_before_control = if before.is_some() && self.bytes[start].is_ascii_control() {
             TOKEN
         } else {
             0
         };
-        self.cost += if known(&self.bytes[front..self.at]) {
+        self.cost += if known(&self.bytes[piece_start..self.at]) {
             TOKEN
         } else if known(marks) {
             TOKEN + blank_cost(lines)
@@ -255,12 +256,12 @@ impl Scanner<'_> {
         let Some(first) = chars.next() else { return };
         let mut end = self.at + first.len_utf8();
         let mut hash = PieceHash::of(&self.bytes[self.at..end]);
-        let known = if is_chinese_or_japanese(self.bytes[self.at]) {
+        let known_piece_cost = if is_chinese_or_japanese(self.bytes[self.at]) {
             PAIR_COST
         } else {
             TOKEN
         };
-        let (mut cost, mut longest) = (u64::from(self.sketch.cost(first)) * TOKEN, end);
+        let (mut cost, mut longest_end) = (u64::from(self.sketch.cost(first)) * TOKEN, end);
         for next in chars
             .take(MAX_WIDE_CHARACTERS - 1)
             .take_while(|next| !next.is_ascii())
@@ -271,11 +272,11 @@ impl Scanner<'_> {
                 .iter()
                 .fold(hash, |hash, byte| hash.with(*byte));
             if self.sketch.contains_wide(hash) {
-                (cost, longest) = (known, end);
+                (cost, longest_end) = (known_piece_cost, end);
             }
         }
         self.cost += cost;
-        self.at = longest;
+        self.at = longest_end;
     }
 }
 

@@ -95,9 +95,9 @@ impl Counter {
             }
             if tokens + more > n {
                 end += self.piece_prefix(piece, n - tokens);
-                let (from, before) = anchor;
-                let (len, tokens) = self.fit(&text[from..], end - from, n - before);
-                return (&text[..from + len], before + tokens);
+                let (from, tokens_before) = anchor;
+                let (len, tokens) = self.fit(&text[from..], end - from, n - tokens_before);
+                return (&text[..from + len], tokens_before + tokens);
             }
             tokens += more;
             end += piece.len();
@@ -116,8 +116,8 @@ impl Counter {
                 .filter(|end| text.is_char_boundary(*end));
             longest = longer
                 .map(counted)
-                .take_while(|(_, k)| *k <= n + 2)
-                .filter(|(_, k)| *k <= n)
+                .take_while(|(_, tokens)| *tokens <= n + 2)
+                .filter(|(_, tokens)| *tokens <= n)
                 .last();
         }
         let shorter = || {
@@ -125,7 +125,7 @@ impl Counter {
                 .rev()
                 .filter(|end| text.is_char_boundary(*end))
                 .map(counted)
-                .find(|(_, k)| *k <= n)
+                .find(|(_, tokens)| *tokens <= n)
         };
         longest.or_else(shorter).unwrap_or_default()
     }
@@ -136,23 +136,23 @@ impl Counter {
         if tokens <= n {
             return (text, tokens);
         }
-        let (mut rest, mut start) = (tokens, 0);
+        let (mut rest_tokens, mut start) = (tokens, 0);
         for (piece, less) in self.pieces(text) {
-            rest -= less;
+            rest_tokens -= less;
             start += piece.len();
-            if rest <= n {
+            if rest_tokens <= n {
                 // The end of a piece may split into other pieces than the whole piece did, so it is
                 // counted again.
-                let cut = |limit| &text[start - self.piece_suffix(piece, limit)..];
+                let suffix = |limit| &text[start - self.piece_suffix(piece, limit)..];
                 // The longest suffix of the piece may not fit after all. Four are tried.
-                let mut cuts = (1..=n - rest)
+                let mut suffixes = (1..=n - rest_tokens)
                     .rev()
                     .take(4)
-                    .map(cut)
-                    .map(|cut| (cut, self.count(cut).get() as usize));
-                return cuts
+                    .map(suffix)
+                    .map(|suffix| (suffix, self.count(suffix).get() as usize));
+                return suffixes
                     .find(|(_, tokens)| *tokens <= n)
-                    .unwrap_or((&text[start..], rest));
+                    .unwrap_or((&text[start..], rest_tokens));
             }
         }
         ("", 0)

@@ -1,5 +1,6 @@
 //! Contexts of arbitrary conversations: the manifest has every message, the budget is kept, a
-//! second build gives the same, and every provider accepts the request.
+//! second build gives the same, a clip says what it left out, and every provider accepts the
+//! request.
 
 mod checks;
 mod clips;
@@ -128,14 +129,14 @@ proptest! {
             let message = case.material.tail.iter().find(|message| message.id == entry.first).expect("clipped messages are in the tail");
             let Body::Original(parts) = &message.body else { panic!("{entry:?} is swapped") };
             let plain = plain_text(parts);
-            let shown = context.messages.iter().filter(|message| message.message_ids.contains(&entry.first));
-            let shown: String = shown.flat_map(|message| &message.parts).map(|part| part_text(part).to_owned() + "\n").collect();
+            let messages = context.messages.iter().filter(|message| message.message_ids.contains(&entry.first));
+            let shown: String = messages.flat_map(|message| &message.parts).map(|part| part_text(part).to_owned() + "\n").collect();
             for range in &entry.clipped {
                 prop_assert!(plain.get(range.clone()).is_some(), "{range:?} of {} bytes", plain.len());
                 let mark = format!("bytes {} to {} of message {}]", range.start, range.end, entry.first);
                 prop_assert!(shown.contains(&mark), "{mark} is not in {shown}");
-                let before: String = plain[..range.start].chars().rev().take_while(|c| !c.is_whitespace() && *c != ',').collect();
-                let before: String = before.chars().rev().collect();
+                let before_reversed: String = plain[..range.start].chars().rev().take_while(|c| !c.is_whitespace() && *c != ',').collect();
+                let before: String = before_reversed.chars().rev().collect();
                 prop_assert!(shown.contains(&before), "{before:?} before {range:?} is not shown");
             }
             prop_assert!(entry.clipped.windows(2).all(|pair| pair[0].end <= pair[1].start), "{:?}", entry.clipped);

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::texts::{RUNS, random_corpora, seed_corpora};
+use crate::texts::{RUN_UNITS, random_corpora, seed_corpora};
 use anneal_core::tokens::Encoding;
 
 /// An estimate may be too low by this many tokens in addition to 5 %, because in short texts errors
@@ -23,7 +23,7 @@ struct Sums {
 }
 
 impl Sums {
-    /// Estimates the text and checks the lower bound.
+    /// Adds both counts of the text, and checks that the estimate is not too low.
     fn add(&mut self, name: &str, encoding: Encoding, text: &str) {
         let exact = encoding.counter().count(text).get() as f64;
         let estimated = encoding.estimate(text).get() as f64;
@@ -67,7 +67,7 @@ fn no_run_of_one_character_is_underestimated_by_more_than_5_percent() {
                 Sums::default().add("run in words", encoding, &format!("a {run} b{run}"));
             }
         }
-        for run in RUNS {
+        for run in RUN_UNITS {
             Sums::default().add("run", encoding, &run.repeat(20_000));
         }
     }

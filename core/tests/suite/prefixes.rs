@@ -25,9 +25,10 @@ enum Step {
     Prompt,
     /// A pause that is longer than the lifetime of the provider's cache.
     Pause,
-    /// Later contexts have a budget of this share of the tail, in percent; 100: no budget.
+    /// Later contexts have a budget of this share of the tail, in percent, but at least 8,000
+    /// tokens. 100: no budget.
     Budget(u64),
-    /// Whether later contexts are built as after a refusal of the model.
+    /// Whether later contexts are built as if the model had refused the context as too long.
     Pressure(bool),
 }
 
@@ -57,6 +58,7 @@ struct GrowingConversation {
     /// The budget of later contexts, as a share of the tail in percent; 100: no budget.
     share: u64,
     pressure: Pressure,
+    /// The newest recorded version.
     version: Option<PrefixVersion>,
 }
 
@@ -124,7 +126,7 @@ impl GrowingConversation {
 
     /// The material as the store reads it: swapped messages come without their originals.
     fn material(&self) -> Material {
-        let current = self.messages.last().map_or(0, |message| message.2);
+        let current_turn = self.messages.last().map_or(0, |message| message.2);
         let tail = self
             .messages
             .iter()
@@ -133,7 +135,7 @@ impl GrowingConversation {
                 let large = *tokens > self.policy.large_message_threshold.get();
                 let swapped = match self.policy.cooling {
                     Cooling::Strict => {
-                        large && cooling::is_cool_by_turns(*turn, current, &self.policy)
+                        large && cooling::is_cool_by_turns(*turn, current_turn, &self.policy)
                     }
                     Cooling::Stepped => self
                         .version
@@ -158,7 +160,7 @@ impl GrowingConversation {
                         text: format!("said, {id}"),
                     }])
                 };
-                let waits = large && !swapped && self.policy.cooling == Cooling::Stepped;
+                let summary_is_ready = large && !swapped && self.policy.cooling == Cooling::Stepped;
                 TailMessage {
                     id: *id,
                     role: *role,
@@ -166,7 +168,7 @@ impl GrowingConversation {
                     tokens: Tokens::new(*tokens),
                     estimated: false,
                     body,
-                    ready_summary: waits.then_some(summary),
+                    ready_summary: summary_is_ready.then_some(summary),
                 }
             });
         let summary = |last: MessageId| CheckpointSummary {
@@ -179,7 +181,7 @@ impl GrowingConversation {
         Material {
             last_message_id: self.last(),
             last_role: self.messages.last().map(|message| message.1),
-            turn: current,
+            turn: current_turn,
             encoding: Encoding::O200kBase,
             policy: self.policy,
             system_prompt: self.prompt.clone(),
@@ -196,14 +198,15 @@ impl GrowingConversation {
     }
 
     fn build(&mut self) -> Context {
-        let all: u64 = self
+        let tail_tokens: u64 = self
             .messages
             .iter()
             .filter(|message| message.0 > self.boundary())
             // 4: the framing of a message.
             .map(|message| message.3 + 4)
             .sum();
-        let budget = (self.share < 100).then(|| Tokens::new((all * self.share / 100).max(8_000)));
+        let budget =
+            (self.share < 100).then(|| Tokens::new((tail_tokens * self.share / 100).max(8_000)));
         let ask = Ask {
             budget,
             pressure: self.pressure,
@@ -233,8 +236,8 @@ fn up_to(context: &Context, last: MessageId) -> impl Iterator<Item = &ContextMes
         .filter(move |message| message.message_ids.last().is_some_and(|id| *id <= last))
 }
 
-/// Whether one context is the beginning of another. Later text may have been joined to its last
-/// message.
+/// Whether `earlier` is the beginning of `later`. In `later`, more text may have been joined to the
+/// last message of `earlier`.
 fn is_beginning_of(earlier: &[(Role, String)], later: &[(Role, String)]) -> bool {
     let Some(((role, last), before)) = earlier.split_last() else {
         return true;
@@ -258,19 +261,19 @@ proptest! {
         for step in steps {
             conversation.apply(step);
             let context = conversation.build();
-            let again = conversation.build();
-            prop_assert_eq!(&again.messages, &context.messages, "nothing changed in between");
-            prop_assert_eq!((&again.prefix.new_version, again.prefix.hash), (&None, context.prefix.hash));
+            let rebuilt = conversation.build();
+            prop_assert_eq!(&rebuilt.messages, &context.messages, "nothing changed in between");
+            prop_assert_eq!((&rebuilt.prefix.new_version, rebuilt.prefix.hash), (&None, context.prefix.hash));
             if let Some(before) = before {
-                let same = before.prefix.hash == context.prefix.hash;
-                prop_assert_eq!(same, context.prefix.new_version.is_none(), "every break is a new version");
-                if !same {
+                let same_hash = before.prefix.hash == context.prefix.hash;
+                prop_assert_eq!(same_hash, context.prefix.new_version.is_none(), "every break is a new version");
+                if !same_hash {
                     prop_assert!(context.prefix.cache_break.is_some(), "a new version has a break");
                 }
                 for message in up_to(&context, context.prefix.stable_until) {
                     prop_assert!(before.messages.contains(message), "sent before: {:?}", message.message_ids);
                 }
-                if same {
+                if same_hash {
                     prop_assert!(is_beginning_of(&texts(&before), &texts(&context)));
                 }
             }
@@ -283,18 +286,18 @@ proptest! {
         steps in prop::collection::vec(step(), 1..120),
     ) {
         let mut conversation = GrowingConversation::new(Cooling::Stepped);
-        let mut swapped: Vec<MessageId> = Vec::new();
+        let mut swapped_before: Vec<MessageId> = Vec::new();
         for step in steps {
             conversation.apply(step);
             let context = conversation.build();
             let summaries = context.manifest.iter().filter(|entry| entry.representation == Representation::Summary);
-            let now = conversation.version.as_ref().map(|version| version.swapped.clone()).unwrap_or_default();
-            prop_assert!(summaries.clone().all(|entry| now.contains(&entry.first)));
-            prop_assert!(swapped.iter().filter(|id| **id > conversation.boundary()).all(|id| now.contains(id)));
+            let swapped_now = conversation.version.as_ref().map(|version| version.swapped.clone()).unwrap_or_default();
+            prop_assert!(summaries.clone().all(|entry| swapped_now.contains(&entry.first)));
+            prop_assert!(swapped_before.iter().filter(|id| **id > conversation.boundary()).all(|id| swapped_now.contains(id)));
             for entry in summaries {
                 prop_assert!(entry.cool, "message {} is hot", entry.first);
             }
-            swapped = now;
+            swapped_before = swapped_now;
         }
     }
 }

@@ -3,7 +3,8 @@
 use anneal_core::session_key::{ALIASES, ChatType, SessionKey, SessionScope};
 use proptest::prelude::*;
 
-/// Parts of keys that could be confused with one another if they were not escaped.
+/// Parts of keys that could be confused with one another if they were not escaped. The empty part
+/// is there twice, so that it is drawn more often.
 const PARTS: [&str; 17] = [
     "",
     "",
@@ -29,7 +30,7 @@ fn part() -> impl Strategy<Value = String> {
 }
 
 fn scope() -> impl Strategy<Value = SessionScope> {
-    let kinds = ALIASES
+    let chat_types = ALIASES
         .iter()
         .map(|(alias, _)| *alias)
         .chain(["", "unheard of"])
@@ -45,7 +46,7 @@ fn scope() -> impl Strategy<Value = SessionScope> {
         agent,
         part(),
         part(),
-        prop::sample::select(kinds),
+        prop::sample::select(chat_types),
         part(),
         part(),
         part(),
@@ -63,7 +64,8 @@ fn scope() -> impl Strategy<Value = SessionScope> {
         )
 }
 
-/// The identity of a chat, computed without a key: the group or else the person, and the thread.
+/// The identity of a chat, computed without a key: agent, channel, account, whether it is a group,
+/// the group or else the person, and the thread. `None` if the scope names no chat.
 fn meaning(scope: &SessionScope) -> Option<(String, String, String, bool, String, String)> {
     let kind = ChatType::of(&scope.chat_type);
     let grouped = !scope.group.is_empty() && kind != ChatType::Direct;
@@ -105,18 +107,20 @@ fn unescaped(part: &str) -> String {
 fn meaning_of_key(key: &SessionKey) -> (String, String, String, bool, String, String) {
     let parts: Vec<String> = key.as_str().split(':').map(unescaped).collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-    let (base, grouped, owner, thread) = match parts[..] {
-        [_, a, c, o, "thread", group, thread] => ([a, c, o], true, group, thread),
-        [_, a, c, o, "group", group] => ([a, c, o], true, group, ""),
-        [_, a, c, o, "direct", sender] => ([a, c, o], false, sender, ""),
-        [_, a, c, o, "direct", sender, "thread", thread] => ([a, c, o], false, sender, thread),
+    let [_, agent, channel, account, rest @ ..] = &parts[..] else {
+        panic!("{key:?} is not a session key")
+    };
+    let (grouped, owner, thread) = match *rest {
+        ["thread", group, thread] => (true, group, thread),
+        ["group", group] => (true, group, ""),
+        ["direct", sender] => (false, sender, ""),
+        ["direct", sender, "thread", thread] => (false, sender, thread),
         _ => panic!("{key:?} is not a session key"),
     };
-    let [agent, channel, account] = base.map(str::to_owned);
     (
-        agent,
-        channel,
-        account,
+        (*agent).to_owned(),
+        (*channel).to_owned(),
+        (*account).to_owned(),
         grouped,
         owner.to_owned(),
         thread.to_owned(),

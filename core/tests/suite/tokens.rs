@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use crate::texts::{Dice, RUNS, SEEDS, random_corpora, random_text, seed_corpora};
+use crate::texts::{Dice, RUN_UNITS, SEEDS, random_corpora, random_text, seed_corpora};
 use anneal_core::tokens::{Counter, Encoding, Tokens};
 use proptest::prelude::*;
 use tiktoken_rs::{cl100k_base_singleton, o200k_base_singleton};
@@ -29,7 +29,7 @@ fn assert_counts_as_tiktoken(text: &str) {
 }
 
 /// Seeds in random order, of about this many bytes.
-fn medley(bytes: usize) -> String {
+fn shuffled_seeds(bytes: usize) -> String {
     let mut dice = Dice::new(bytes as u64);
     let mut text = String::new();
     while text.len() < bytes {
@@ -51,7 +51,7 @@ fn counts_are_those_of_tiktoken_in_every_script() {
         }
     }
     assert_counts_as_tiktoken("");
-    assert_counts_as_tiktoken(&medley(300_000));
+    assert_counts_as_tiktoken(&shuffled_seeds(300_000));
 }
 
 proptest! {
@@ -89,8 +89,8 @@ fn a_special_token_in_text_is_ordinary_text() {
 }
 
 #[test]
-fn short_runs_are_counted_as_tiktoken_counts_them() {
-    for run in RUNS {
+fn runs_are_counted_as_tiktoken_counts_them() {
+    for run in RUN_UNITS {
         for length in [1, 127, 128, 129, 1000, 4095, 4096, 4097, 5000, 20_000] {
             assert_counts_as_tiktoken(&run.repeat(length));
             assert_counts_as_tiktoken(&format!("x{}y", run.repeat(length)));
@@ -102,7 +102,7 @@ fn short_runs_are_counted_as_tiktoken_counts_them() {
 /// count of a tenth of it.
 #[test]
 fn a_megabyte_of_one_character_has_ten_times_the_tokens_of_its_tenth() {
-    for run in RUNS {
+    for run in RUN_UNITS {
         let tenth = run.repeat(102_400 / run.len());
         for encoding in Encoding::ALL {
             let (part, whole) = (
@@ -133,6 +133,7 @@ fn a_megabyte_of_random_text_is_counted() {
         let text = random_text(&mut dice, alphabet, 1_000_000);
         for encoding in Encoding::ALL {
             let tokens = encoding.counter().count(&text).get();
+            // A token has 1 to 128 bytes, and the last character may exceed the megabyte.
             assert!(
                 (1_000_000 / 128..=1_000_004).contains(&tokens),
                 "{tokens} tokens of {alphabet:?}"
@@ -148,11 +149,11 @@ fn a_megabyte_of_random_text_is_counted() {
 /// Texts of many pieces, of one piece, and of runs.
 fn texts_to_truncate() -> Vec<String> {
     let mut dice = Dice::new(7);
-    let mut texts: Vec<String> = RUNS
+    let mut texts: Vec<String> = RUN_UNITS
         .iter()
         .map(|run| run.repeat(30_000 / run.len()))
         .collect();
-    texts.push(medley(40_000));
+    texts.push(shuffled_seeds(40_000));
     texts.push(random_text(&mut dice, "abcdefghijklmnopqrstuvwxyz", 20_000));
     texts.push(random_text(&mut dice, "的一是不了人我在有他龘", 20_000));
     texts.push(random_text(&mut dice, " \t\n\r\u{a0}a", 20_000));
@@ -196,7 +197,7 @@ fn chunks_are_consecutive_and_each_fits() {
     for_every_cut(|counter, text, n| {
         let at_most = n.max(Tokens::new(16));
         if n != at_most && n != Tokens::new(0) {
-            // Values from 1 to 15 behave as 16. So does 0, which is tested.
+            // Values below 16 behave as 16. Of these only 0 is tested.
             return;
         }
         let mut end = 0;
@@ -209,7 +210,7 @@ fn chunks_are_consecutive_and_each_fits() {
         }
         assert_eq!(end, text.len());
         // A chunk is at most an eighth shorter for a better cut, and slightly shorter for whole
-        // characters.
+        // characters. The bound is wider than that.
         let fewest = counter.count(text).get().div_ceil(at_most.get());
         assert!(
             chunks <= fewest + fewest / 2 + 1,

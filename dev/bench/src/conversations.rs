@@ -11,11 +11,11 @@ use uuid::Uuid;
 use crate::stack::{BenchStack, user};
 
 /// Conversations that grow, and connections to the server. None of the conversations is ever
-/// compacted, because only appending is measured.
+/// compacted: a checkpoint would disturb the measurement.
 #[derive(Clone)]
 pub(crate) struct Conversations {
     channels: Arc<[Channel]>,
-    conversations: Arc<[String]>,
+    conversation_ids: Arc<[String]>,
 }
 
 /// How many separators are inserted concurrently.
@@ -31,8 +31,8 @@ pub(crate) struct StoredMessage {
 }
 
 impl Conversations {
-    /// Creates new conversations that are reached over this many connections.
-    pub(crate) async fn start(
+    /// Creates this many conversations, which are reached over this many connections.
+    pub(crate) async fn create(
         stack: &BenchStack,
         conversations: u64,
         connections: usize,
@@ -45,9 +45,9 @@ impl Conversations {
             max_message_count: Some(0),
             ..Default::default()
         };
-        let mut made = Vec::new();
+        let mut conversation_ids = Vec::new();
         for number in 0..conversations as usize {
-            made.push(
+            conversation_ids.push(
                 stack
                     .create_conversation(&channels[number % connections], Some(policy.clone()))
                     .await?,
@@ -55,7 +55,7 @@ impl Conversations {
         }
         Ok(Self {
             channels: channels.into(),
-            conversations: made.into(),
+            conversation_ids: conversation_ids.into(),
         })
     }
 
@@ -63,7 +63,7 @@ impl Conversations {
     /// conversations).
     pub(crate) async fn append(&self, number: u64) -> Result<StoredMessage, Status> {
         let conversation_id =
-            self.conversations[number as usize % self.conversations.len()].clone();
+            self.conversation_ids[number as usize % self.conversation_ids.len()].clone();
         let stored = append(self.channel(number), &conversation_id, vec![user(text())]).await?;
         Ok(StoredMessage {
             conversation_id,
@@ -78,11 +78,12 @@ impl Conversations {
     /// concurrently across conversations.
     pub(crate) async fn append_to_each(&self, messages: usize) -> anyhow::Result<()> {
         let mut callers = JoinSet::new();
-        for (number, conversation_id) in self.conversations.iter().enumerate() {
+        for (number, conversation_id) in self.conversation_ids.iter().enumerate() {
             let (channel, conversation_id) =
                 (self.channel(number as u64).clone(), conversation_id.clone());
-            callers
-                .spawn(async move { append_in_turn(&channel, &conversation_id, messages).await });
+            callers.spawn(
+                async move { append_one_by_one(&channel, &conversation_id, messages).await },
+            );
         }
         while let Some(done) = callers.join_next().await {
             done??;
@@ -94,7 +95,7 @@ impl Conversations {
     /// checkpoint.
     pub(crate) async fn insert_separators(&self) -> anyhow::Result<()> {
         let mut callers = JoinSet::new();
-        for (number, conversation_id) in self.conversations.iter().enumerate() {
+        for (number, conversation_id) in self.conversation_ids.iter().enumerate() {
             let mut client = BenchStack::message_client(self.channel(number as u64));
             let ask = pb::InsertSeparatorRequest {
                 conversation_id: conversation_id.clone(),
@@ -152,7 +153,7 @@ pub(crate) async fn append(
 }
 
 /// Appends this many messages of 400 bytes to a conversation, one after the other.
-pub(crate) async fn append_in_turn(
+pub(crate) async fn append_one_by_one(
     channel: &Channel,
     conversation_id: &str,
     messages: usize,

@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use crate::database::Database;
 
-/// What is asked of PostgreSQL: its version, and the settings that affect the cost of an append.
+/// PostgreSQL's parameters that a run records: its version, and the settings that affect the cost
+/// of an append.
 const SETTINGS: [&str; 10] = [
     "server_version",
     "shared_buffers",
@@ -92,16 +93,16 @@ impl Environment {
     }
 }
 
-/// Reads version and settings from this run's first PostgreSQL.
+/// Reads version and settings from this run's first PostgreSQL. Later calls do nothing.
 pub(crate) async fn record_postgres_settings(database: &Database) -> anyhow::Result<()> {
     if POSTGRES.get().is_some() {
         return Ok(());
     }
-    let shows: Vec<String> = SETTINGS
+    let statements: Vec<String> = SETTINGS
         .iter()
         .map(|setting| format!("show {setting};"))
         .collect();
-    let output = database.run(&shows.join("\n")).await?;
+    let output = database.run(&statements.join("\n")).await?;
     let settings = SETTINGS
         .iter()
         .zip(output.lines())

@@ -213,22 +213,22 @@ impl Figures {
 pub(crate) fn format_number(value: f64) -> String {
     let decimals = match value.abs() {
         0.0 => 0,
-        small if small < 1.0 => 3,
-        small if small < 10.0 => 2,
-        small if small < 1_000.0 => 1,
+        size if size < 1.0 => 3,
+        size if size < 10.0 => 2,
+        size if size < 1_000.0 => 1,
         _ => 0,
     };
     let plain = format!("{value:.decimals$}");
     let whole = plain.find('.').unwrap_or(plain.len());
-    let mut spaced = String::new();
+    let mut grouped = String::new();
     for (place, character) in plain.char_indices() {
-        let left = whole.saturating_sub(place);
-        if place > 0 && place < whole && left % 3 == 0 && !spaced.ends_with('-') {
-            spaced.push(',');
+        let digits_left = whole.saturating_sub(place);
+        if place > 0 && place < whole && digits_left % 3 == 0 && !grouped.ends_with('-') {
+            grouped.push(',');
         }
-        spaced.push(character);
+        grouped.push(character);
     }
-    spaced
+    grouped
 }
 
 fn least(values: &[f64]) -> f64 {

@@ -5,7 +5,7 @@ use anneal_core::{digest, message::MessageId};
 use anneal_proto::v1::{self as pb, operator_service_client::OperatorServiceClient};
 use tonic::transport::Channel;
 
-use crate::{conversations::append_in_turn, database::Database, stack::BenchStack};
+use crate::{conversations::append_one_by_one, database::Database, stack::BenchStack};
 
 /// Messages between two checkpoints.
 const STEP: usize = 1_000;
@@ -59,11 +59,11 @@ async fn append_template(
     database: &Database,
 ) -> anyhow::Result<TemplateMessage> {
     let conversation = stack.create_conversation(channel, None).await?;
-    append_in_turn(channel, &conversation, 1).await?;
-    let digest = format!(
+    append_one_by_one(channel, &conversation, 1).await?;
+    let sql = format!(
         "select encode(content_digest, 'hex') from ai_message where conversation_id = '{conversation}'"
     );
-    let content_digest = hex::decode(database.run(&digest).await?)?;
+    let content_digest = hex::decode(database.run(&sql).await?)?;
     Ok(TemplateMessage {
         conversation,
         content_digest,
@@ -99,9 +99,9 @@ fn checkpoints_sql(template: &TemplateMessage, conversation: &str, shape: Shape)
         .messages
         .checked_sub(shape.tail)
         .filter(|newest| *newest > 0)?;
-    let first = (newest - 1) % STEP + 1;
+    let oldest = (newest - 1) % STEP + 1;
     let (mut rows, mut previous) = (Vec::new(), None);
-    for (generation, last) in (first..=newest).step_by(STEP).enumerate() {
+    for (generation, last) in (oldest..=newest).step_by(STEP).enumerate() {
         let source_first = previous.unwrap_or(0) + 1;
         let sources = (source_first..=last)
             .map(|id| (MessageId(id as i64), template.content_digest.as_slice()));

@@ -26,8 +26,8 @@ const WARM_UP: Duration = Duration::from_secs(1);
 const LEAST_SECONDS: u64 = 2;
 /// The script of one transaction: an append.
 const TRANSACTION: &str = include_str!("../sql/append.pgbench.sql");
-/// SQL that creates the conversations.
-const CONVERSATIONS: &str = include_str!("../sql/pgbench_talks.sql");
+/// The script that creates the conversations.
+const CREATE_CONVERSATIONS: &str = include_str!("../sql/pgbench_talks.sql");
 
 /// pgbench with its own database and its best number of clients.
 pub(crate) struct Pgbench {
@@ -50,26 +50,28 @@ impl Pgbench {
         let database = stack.create_database("baseline").await?;
         database
             .run_with(
-                CONVERSATIONS,
+                CREATE_CONVERSATIONS,
                 &[("talks", &PGBENCH_CONVERSATIONS.to_string())],
             )
             .await?;
         let folder = stack.folder().join("pgbench");
         fs::create_dir_all(&folder)?;
         fs::write(folder.join("append.sql"), TRANSACTION)?;
-        let mut found = Self {
+        let mut pgbench = Self {
             database,
             folder,
             clients: CLIENTS[0],
         };
         let mut best = 0.0;
         for clients in CLIENTS {
-            let rate = found.run(clients, pace.seconds(TRIED_SECONDS), &[]).await?;
+            let rate = pgbench
+                .run(clients, pace.seconds(TRIED_SECONDS), &[])
+                .await?;
             if rate > best {
-                (best, found.clients) = (rate, clients);
+                (best, pgbench.clients) = (rate, clients);
             }
         }
-        Ok(Some(found))
+        Ok(Some(pgbench))
     }
 
     /// The best number of clients.
@@ -87,7 +89,7 @@ impl Pgbench {
         let logs = self.folder.join("log");
         let _ = fs::remove_dir_all(&logs);
         fs::create_dir_all(&logs)?;
-        let prefix = format!("--log-prefix={}", logs.join("of").display());
+        let prefix = format!("--log-prefix={}", logs.join("transactions").display());
         self.run(
             self.clients,
             time + WARM_UP,
@@ -97,6 +99,7 @@ impl Pgbench {
         read_logs(&logs)
     }
 
+    /// Runs pgbench for this time. Returns the transactions per second.
     async fn run(&self, clients: u64, time: Duration, options: &[&str]) -> anyhow::Result<f64> {
         let mut command = self
             .database
@@ -150,7 +153,7 @@ fn read_logs(folder: &Path) -> anyhow::Result<Latencies> {
                 .push(parse_transaction(line).with_context(|| format!("pgbench logged {line}"))?);
         }
     }
-    let first = transactions
+    let first_end = transactions
         .iter()
         .map(|(ended, _)| *ended)
         .min()
@@ -158,7 +161,7 @@ fn read_logs(folder: &Path) -> anyhow::Result<Latencies> {
     let mut latencies = Latencies::default();
     for (_, took) in transactions
         .iter()
-        .filter(|(ended, _)| *ended >= first + WARM_UP)
+        .filter(|(ended, _)| *ended >= first_end + WARM_UP)
     {
         latencies.record(*took);
     }
@@ -170,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rate_excludes_connecting() {
+    fn the_rate_excludes_connecting_and_is_0_without_transactions() {
         let output = "latency average = 1.3 ms\ninitial connection time = 7.1 ms\ntps = 6066.97 (without initial connection time)\n";
         assert_eq!(rate(output), Some(6066.97));
         assert_eq!(

@@ -15,30 +15,30 @@ const FOLDER: &str = "docs/performance";
 /// Width of a plot in pixels.
 const WIDTH: u32 = 1_200;
 /// Height of the title in pixels.
-const TITLE: u32 = 48;
+const TITLE_HEIGHT: u32 = 48;
 /// Width of the names beside a panel in pixels.
-const NAMES: u32 = 520;
+const NAMES_WIDTH: u32 = 520;
 /// Height of the axis below a panel in pixels.
-const AXIS: u32 = 72;
+const AXIS_HEIGHT: u32 = 72;
 /// Height of a row of a panel in pixels.
-const ROW: u32 = 30;
+const ROW_HEIGHT: u32 = 30;
 /// Height of the panel with the latencies in pixels.
-const CURVES: u32 = 460;
+const CURVES_HEIGHT: u32 = 460;
 /// The font. plotters writes its sizes to the file scaled by four fifths.
 const FONT: &str = "sans-serif";
 /// Color of anneal's own runs.
-const OURS: RGBColor = RGBColor(0x1f, 0x5f, 0xa8);
+const OUR_COLOR: RGBColor = RGBColor(0x1f, 0x5f, 0xa8);
 /// Color of the baselines.
-const BASELINE: RGBColor = RGBColor(0x77, 0x77, 0x77);
+const BASELINE_COLOR: RGBColor = RGBColor(0x77, 0x77, 0x77);
 /// Colors of the lines in the panel with the latencies.
-const LINES: [RGBColor; 4] = [
-    OURS,
-    BASELINE,
+const LINE_COLORS: [RGBColor; 4] = [
+    OUR_COLOR,
+    BASELINE_COLOR,
     RGBColor(0xc4, 0x5a, 0x11),
     RGBColor(0x2e, 0x7d, 0x32),
 ];
 /// Percentiles are drawn up to this many nines: three nines are 99.9 %.
-const NINES: f64 = 3.0;
+const MAX_NINES: f64 = 3.0;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
@@ -79,7 +79,7 @@ struct Row {
 
 impl Panel {
     fn height(&self) -> u32 {
-        AXIS + ROW * self.rows.len() as u32
+        AXIS_HEIGHT + ROW_HEIGHT * self.rows.len() as u32
     }
 }
 
@@ -102,7 +102,7 @@ fn panels<'a>(figures: impl Iterator<Item = &'a Figure>) -> Vec<Panel> {
         let (min, median, max) = (figure.min, figure.median, figure.max);
         rows.push(Row {
             name: figure.name.clone(),
-            color: OURS,
+            color: OUR_COLOR,
             min,
             median,
             max,
@@ -114,7 +114,7 @@ fn panels<'a>(figures: impl Iterator<Item = &'a Figure>) -> Vec<Panel> {
         ) {
             rows.push(Row {
                 name: format!("beside: {name}"),
-                color: BASELINE,
+                color: BASELINE_COLOR,
                 min,
                 median,
                 max,
@@ -126,13 +126,13 @@ fn panels<'a>(figures: impl Iterator<Item = &'a Figure>) -> Vec<Panel> {
 
 fn plot(scenario: &str, panels: &[Panel], curves: &[&Curve]) -> anyhow::Result<()> {
     let file = Path::new(FOLDER).join(format!("{scenario}.svg"));
-    let of_curves = if curves.is_empty() { 0 } else { CURVES };
-    let height = TITLE + panels.iter().map(Panel::height).sum::<u32>() + of_curves;
+    let curves_height = if curves.is_empty() { 0 } else { CURVES_HEIGHT };
+    let height = TITLE_HEIGHT + panels.iter().map(Panel::height).sum::<u32>() + curves_height;
     let root = SVGBackend::new(&file, (WIDTH, height)).into_drawing_area();
     root.fill(&WHITE)?;
     let title = format!("{scenario}: median, and the lowest and the highest run");
     root.draw(&Text::new(title, (16, 14), (FONT, 25)))?;
-    let (_, mut rest) = root.split_vertically(TITLE);
+    let (_, mut rest) = root.split_vertically(TITLE_HEIGHT);
     for panel in panels {
         let (area, below) = rest.split_vertically(panel.height());
         draw_panel(&root, &area, panel)?;
@@ -146,8 +146,8 @@ fn plot(scenario: &str, panels: &[Panel], curves: &[&Curve]) -> anyhow::Result<(
     Ok(())
 }
 
-/// Draws one row per figure: a line from the lowest to the highest run, with a dot and a number at
-/// the median.
+/// Draws each row: a line from the lowest to the highest run, with a dot and a number at the
+/// median.
 fn draw_panel(root: &Area, area: &Area, panel: &Panel) -> anyhow::Result<()> {
     let rows = panel.rows.len() as f64;
     let most = panel.rows.iter().map(|row| row.max).fold(0.0, f64::max);
@@ -156,8 +156,8 @@ fn draw_panel(root: &Area, area: &Area, panel: &Panel) -> anyhow::Result<()> {
     let right = if most > 0.0 { most * 1.12 } else { 1.0 };
     let mut chart = ChartBuilder::on(area)
         .margin_right(24)
-        .set_label_area_size(LabelAreaPosition::Left, NAMES)
-        .set_label_area_size(LabelAreaPosition::Bottom, AXIS - 12)
+        .set_label_area_size(LabelAreaPosition::Left, NAMES_WIDTH)
+        .set_label_area_size(LabelAreaPosition::Bottom, AXIS_HEIGHT - 12)
         .build_cartesian_2d(left..right, 0.0..rows)?;
     chart
         .configure_mesh()
@@ -170,11 +170,11 @@ fn draw_panel(root: &Area, area: &Area, panel: &Panel) -> anyhow::Result<()> {
         .label_style((FONT, 17))
         .axis_desc_style((FONT, 18))
         .draw()?;
-    let named = (FONT, 18)
+    let name_style = (FONT, 18)
         .into_font()
         .into_text_style(root)
         .pos(Pos::new(HPos::Right, VPos::Center));
-    let valued = (FONT, 17)
+    let number_style = (FONT, 17)
         .into_font()
         .into_text_style(root)
         .pos(Pos::new(HPos::Left, VPos::Center));
@@ -185,17 +185,17 @@ fn draw_panel(root: &Area, area: &Area, panel: &Panel) -> anyhow::Result<()> {
             row.color.stroke_width(3),
         )])?;
         chart.draw_series([Circle::new((row.median, y), 5, row.color.filled())])?;
-        let (begin, line) = chart.backend_coord(&(left, y));
+        let (axis_x, row_y) = chart.backend_coord(&(left, y));
         root.draw(&Text::new(
             row.name.as_str(),
-            (begin - 10, line),
-            named.clone(),
+            (axis_x - 10, row_y),
+            name_style.clone(),
         ))?;
-        let (end, _) = chart.backend_coord(&(row.max, y));
+        let (max_x, _) = chart.backend_coord(&(row.max, y));
         root.draw(&Text::new(
             format_number(row.median),
-            (end + 10, line),
-            valued.clone(),
+            (max_x + 10, row_y),
+            number_style.clone(),
         ))?;
     }
     Ok(())
@@ -204,16 +204,18 @@ fn draw_panel(root: &Area, area: &Area, panel: &Panel) -> anyhow::Result<()> {
 /// Draws latencies from the fastest call up to three nines, on a scale on which each nine takes the
 /// same space.
 fn draw_curves(area: &Area, curves: &[&Curve]) -> anyhow::Result<()> {
-    let ends = |nines: f64| {
+    let latencies_at = |nines: f64| {
         curves
             .iter()
             .map(move |curve| curve.latencies.percentile_ms(share(nines)))
     };
     // The vertical axis begins below the latency at 0.05 nines, the 11th percentile.
-    let least = ends(0.05)
+    let least = latencies_at(0.05)
         .filter(|ms| ms.is_finite())
         .fold(f64::INFINITY, f64::min);
-    let most = ends(NINES).filter(|ms| ms.is_finite()).fold(0.0, f64::max);
+    let most = latencies_at(MAX_NINES)
+        .filter(|ms| ms.is_finite())
+        .fold(0.0, f64::max);
     if most <= 0.0 {
         return Ok(());
     }
@@ -222,8 +224,8 @@ fn draw_curves(area: &Area, curves: &[&Curve]) -> anyhow::Result<()> {
         .margin_right(44)
         .caption("how long calls took, all runs together", (FONT, 21))
         .set_label_area_size(LabelAreaPosition::Left, 90)
-        .set_label_area_size(LabelAreaPosition::Bottom, AXIS)
-        .build_cartesian_2d(0.0..NINES, (least * 0.8..most * 1.5).log_scale())?;
+        .set_label_area_size(LabelAreaPosition::Bottom, AXIS_HEIGHT)
+        .build_cartesian_2d(0.0..MAX_NINES, (least * 0.8..most * 1.5).log_scale())?;
     chart
         .configure_mesh()
         .x_desc("share of calls that took at most this long")
@@ -238,10 +240,10 @@ fn draw_curves(area: &Area, curves: &[&Curve]) -> anyhow::Result<()> {
         .draw()?;
     for (curve, color) in curves
         .iter()
-        .zip(LINES.into_iter().cycle())
+        .zip(LINE_COLORS.into_iter().cycle())
         .filter(|(curve, _)| curve.latencies.count() > 0)
     {
-        let points = (0..=60_u32).map(|step| f64::from(step) / 60.0 * NINES);
+        let points = (0..=60_u32).map(|step| f64::from(step) / 60.0 * MAX_NINES);
         let line = points.map(|nines| (nines, curve.latencies.percentile_ms(share(nines))));
         chart
             .draw_series(LineSeries::new(line, color.stroke_width(2)))?
@@ -254,7 +256,7 @@ fn draw_curves(area: &Area, curves: &[&Curve]) -> anyhow::Result<()> {
         .configure_series_labels()
         .position(SeriesLabelPosition::UpperLeft)
         .background_style(WHITE)
-        .border_style(BASELINE)
+        .border_style(BASELINE_COLOR)
         .label_font((FONT, 18))
         .draw()?;
     Ok(())

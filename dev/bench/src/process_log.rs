@@ -7,7 +7,7 @@ use tokio::{
     process::Child,
 };
 
-/// Reads the log of a newly started process until an entry contains the field, and returns its
+/// Reads the log of a newly started process until an entry contains the field. Returns the field's
 /// value. The rest of the log is read and discarded in the background.
 pub(crate) async fn read_log_field(child: &mut Child, field: &str) -> anyhow::Result<String> {
     let mut lines = BufReader::new(child.stderr.take().context("the process's log")?).lines();

@@ -1,5 +1,4 @@
-//! The output of a run: a table for people, the results as JSON in target/bench/, and plots if
-//! requested.
+//! The output of a run: a table for people, and the results as JSON in target/bench/.
 
 use std::{fs, path::Path};
 
@@ -24,7 +23,7 @@ struct Report<'a> {
 }
 
 /// Writes the results of one or all scenarios, and prints the table. The last line that is printed
-/// says how many targets were reached.
+/// says how many targets hold and how many are missed.
 pub(crate) fn write(figures: &Figures, pace: Pace, scenario: Option<&str>) -> anyhow::Result<()> {
     let quick = pace.is_quick();
     let report = Report {
@@ -51,7 +50,7 @@ fn file_name(pace: Pace, scenario: Option<&str>) -> String {
     format!("results{of_scenario}{quick}.json")
 }
 
-/// How many targets were reached.
+/// How many targets hold, are missed and could not be judged.
 fn verdict(figures: &[Figure]) -> String {
     let count = |verdict| {
         figures
@@ -165,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_counts_reached_targets() {
+    fn the_last_line_counts_targets_by_verdict() {
         assert_eq!(
             verdict(&figures()),
             "1 targets hold, 1 are missed, 1 could not be judged."

@@ -60,7 +60,7 @@ impl SilentModel {
         *self.waiting.borrow()
     }
 
-    /// Returns as soon as this many calls are waiting; an error after a minute.
+    /// Returns as soon as this many calls are waiting, or fails after a minute.
     pub(crate) async fn wait_for_calls(&self, calls: usize) -> anyhow::Result<()> {
         let mut waiting = self.waiting.subscribe();
         tokio::time::timeout(
@@ -72,7 +72,8 @@ impl SilentModel {
     }
 }
 
-/// Handles one call: reads what arrives, waits for the release, answers.
+/// Handles one call: reads what arrives, waits until it is released or the caller disconnects,
+/// answers.
 async fn answer(
     mut socket: TcpStream,
     mut holds: watch::Receiver<bool>,
@@ -86,8 +87,8 @@ async fn answer(
     let released = async {
         let _ = holds.wait_for(|holds| !holds).await;
     };
-    let gone = async { while matches!(socket.read(&mut request).await, Ok(1..)) {} };
-    tokio::select! { () = released => {}, () = gone => {} }
+    let disconnected = async { while matches!(socket.read(&mut request).await, Ok(1..)) {} };
+    tokio::select! { () = released => {}, () = disconnected => {} }
     waiting.send_modify(|waiting| *waiting -= 1);
     let _ = socket.write_all(ANSWER.as_bytes()).await;
     let _ = socket.shutdown().await;

@@ -34,7 +34,7 @@ pub(crate) struct BenchStack {
     address: String,
 }
 
-/// The settings file of a stack's processes, in the stack's folder.
+/// Name of the settings file of a stack's processes, in the stack's folder.
 const CONFIG: &str = "anneal.toml";
 
 /// Whether a worker process is started.
@@ -50,8 +50,8 @@ impl BenchStack {
     }
 
     /// Starts a stack whose processes use a settings file with this content.
-    pub(crate) async fn start_with(file: &str) -> anyhow::Result<Self> {
-        Self::start_on(file, &[], Worker::Runs).await
+    pub(crate) async fn start_with(config_text: &str) -> anyhow::Result<Self> {
+        Self::start_on(config_text, &[], Worker::Runs).await
     }
 
     /// Starts a stack without a worker: appended messages are not counted.
@@ -66,14 +66,17 @@ impl BenchStack {
     }
 
     /// Starts a stack. `extra` are settings of PostgreSQL.
-    async fn start_on(file: &str, extra: &[(&str, &str)], worker: Worker) -> anyhow::Result<Self> {
+    async fn start_on(
+        config_text: &str,
+        extra: &[(&str, &str)],
+        worker: Worker,
+    ) -> anyhow::Result<Self> {
         let folder = std::env::temp_dir().join(format!("anneal-bench-{}", Uuid::new_v4().simple()));
         let mut settings = Settings::new(folder.join("postgres"), binaries()?);
-        // Enough connections for pgbench's clients in addition to those of the server and the
-        // worker.
         let own = [
             ("shared_buffers", "512MB"),
             ("max_wal_size", "4GB"),
+            // Enough for pgbench's clients, the server and the worker.
             ("max_connections", "200"),
         ];
         settings.extra = own
@@ -88,7 +91,7 @@ impl BenchStack {
         let url = postgres.url("postgres");
         environment::record_postgres_settings(&Database::new(&postgres, binaries()?)).await?;
         let config = folder.join(CONFIG);
-        std::fs::write(&config, file)?;
+        std::fs::write(&config, config_text)?;
         let anneal = || anneal(&url, &config);
         migrate(anneal()?).await?;
         let mut server = anneal()?
@@ -152,7 +155,7 @@ impl BenchStack {
         Ok(first.with_name(name))
     }
 
-    /// The binary with the settings of this stack's processes.
+    /// A command that runs the binary with the settings of this stack's processes.
     pub(crate) fn anneal(&self) -> anyhow::Result<Command> {
         anneal(&self.postgres.url("postgres"), &self.config())
     }
@@ -276,7 +279,7 @@ async fn migrate(mut anneal: Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The binary in the same target folder as the benchmark.
+/// A command that runs the binary in the same target folder as the benchmark.
 fn anneal(url: &str, config: &Path) -> anyhow::Result<Command> {
     let binary = std::env::current_exe()?.with_file_name("anneal");
     anyhow::ensure!(

@@ -51,9 +51,9 @@ fn read_events(
     bytes: &[u8],
     options: &ReadOptions,
 ) -> Result<Vec<FileEvent>, ReadError> {
-    let mut all = Vec::new();
-    let mut sink = |found: FileEvent| -> Result<(), Stopped> {
-        all.push(found);
+    let mut events = Vec::new();
+    let mut sink = |event: FileEvent| -> Result<(), Stopped> {
+        events.push(event);
         Ok(())
     };
     if format == Format::ZeroClaw {
@@ -63,7 +63,7 @@ fn read_events(
     } else {
         read_from(Cursor::new(bytes), format, options, &mut sink)?;
     }
-    Ok(all)
+    Ok(events)
 }
 
 fn scratch_file() -> NamedTempFile {
@@ -179,10 +179,10 @@ impl FileConversation {
 }
 
 /// Splits the events of a file into its conversations and the remarks.
-fn split_conversations(found: Vec<FileEvent>) -> (Vec<FileConversation>, Vec<Remark>) {
+fn split_conversations(events: Vec<FileEvent>) -> (Vec<FileConversation>, Vec<Remark>) {
     let (mut conversations, mut remarks) = (Vec::<FileConversation>::new(), Vec::new());
-    for one in found {
-        match (one, conversations.last_mut()) {
+    for event in events {
+        match (event, conversations.last_mut()) {
             (FileEvent::Remark(remark), _) => remarks.push(remark),
             (FileEvent::Conversation(head), _) => conversations.push(FileConversation {
                 head,
@@ -195,62 +195,62 @@ fn split_conversations(found: Vec<FileEvent>) -> (Vec<FileConversation>, Vec<Rem
     (conversations, remarks)
 }
 
-/// Writes a conversation and checks that it is read back unchanged. The only allowed remarks are
-/// about summaries that are replaced by a newer one.
+/// Writes a conversation and checks that it is read back unchanged, with one remark for each
+/// summary that the format replaces by a newer one.
 fn assert_round_trip(conversation: &FileConversation, format: Format) {
     let file = conversation.to_file(format);
-    let shown = || String::from_utf8_lossy(&file).into_owned();
-    let (again, remarks) = split_conversations(
+    let file_text = || String::from_utf8_lossy(&file).into_owned();
+    let (conversations, remarks) = split_conversations(
         read_events(format, &file, &lenient()).expect("a written file can be read"),
     );
-    let [read] = again.as_slice() else {
+    let [read_back] = conversations.as_slice() else {
         panic!(
             "{format:?}: {} conversations are read from {}",
-            again.len(),
-            shown()
+            conversations.len(),
+            file_text()
         )
     };
     assert_eq!(
-        read.messages(),
+        read_back.messages(),
         conversation.messages(),
         "{format:?}: {}",
-        shown()
+        file_text()
     );
     assert_eq!(
-        read.summaries(format),
+        read_back.summaries(format),
         conversation.summaries(format),
         "{format:?}: {}",
-        shown()
+        file_text()
     );
     assert_eq!(
-        read.separators(),
+        read_back.separators(),
         conversation.separators(),
         "{format:?}: {}",
-        shown()
+        file_text()
     );
     // A conversation without a title is named after its file if it is the only one in it.
     let title = if conversation.head.title.is_empty() {
-        read.head.title.clone()
+        read_back.head.title.clone()
     } else {
         conversation.head.title.clone()
     };
     assert_eq!(
-        read.head,
+        read_back.head,
         Head {
             title,
             ..conversation.head.clone()
         },
         "{format:?}: {}",
-        shown()
+        file_text()
     );
-    // OpenAI's format keeps all summaries, so the first number is that of all.
+    // OpenAI's format keeps all summaries, so the first length is the number of all.
     let replaced =
         conversation.summaries(Format::OpenAi).len() - conversation.summaries(format).len();
     assert_eq!(
         remarks.len(),
         replaced,
         "{format:?}: {remarks:?} of {}",
-        shown()
+        file_text()
     );
 }
 
@@ -271,20 +271,20 @@ fn check_foreign_file(format: Format, bytes: &[u8]) {
         return;
     };
     let (conversations, remarks) = split_conversations(leniently.clone());
-    let refused = remarks
+    let has_refused = remarks
         .iter()
         .any(|remark| remark.outcome == ImportOutcome::Refused);
     match strictly {
         Ok(strictly) => assert!(
-            strictly == leniently && !refused,
+            strictly == leniently && !has_refused,
             "strict reading accepts the file, but lenient reading finds something else"
         ),
         Err(ReadError::Refused { location, .. }) => {
-            let same = |remark: &Remark| {
+            let is_same = |remark: &Remark| {
                 remark.outcome == ImportOutcome::Refused && remark.location == location
             };
             assert!(
-                remarks.iter().any(same),
+                remarks.iter().any(is_same),
                 "strict reading refuses {location}, but lenient reading does not: {remarks:?}"
             );
         }
@@ -296,9 +296,9 @@ fn check_foreign_file(format: Format, bytes: &[u8]) {
     );
     for conversation in &conversations {
         for message in conversation.messages() {
-            let stored = message::parse("message", message.clone().into());
+            let parsed = message::parse("message", message.clone().into());
             assert_eq!(
-                stored.as_ref(),
+                parsed.as_ref(),
                 Ok(message),
                 "the server refuses a message that was read"
             );
@@ -319,22 +319,21 @@ fn check_generated_conversation(from: &mut Unstructured<'_>) -> arbitrary::Resul
     };
     head.system_prompt = messages::text(from)?.replace('\0', "");
     let mut events = Vec::new();
-    // How many messages a summary would cover now, and how many the newest summary covers.
-    let (mut covers, mut covered) = (0, 0);
+    let (mut message_count, mut covered_by_newest_summary) = (0, 0);
     for _ in 0..from.int_in_range(0..=MAX_MESSAGES)? {
         match from.int_in_range(0..=9)? {
             0 => events.push(FileEvent::Separator),
-            1 if covers > covered => {
-                covered = covers;
+            1 if message_count > covered_by_newest_summary => {
+                covered_by_newest_summary = message_count;
                 events.push(FileEvent::Summary(Summary {
-                    covers,
-                    text: format!("summary up to {covers}"),
+                    covers: message_count,
+                    text: format!("summary up to {message_count}"),
                     ..Summary::default()
                 }));
             }
             _ => {
                 if let Some(message) = messages::message(from)? {
-                    covers += 1;
+                    message_count += 1;
                     events.push(FileEvent::Message(message));
                 }
             }
@@ -350,7 +349,7 @@ pub fn check(data: &[u8]) {
     let Some((first, rest)) = data.split_first() else {
         return;
     };
-    // Of each eight values of the byte, six select a format and two a generated conversation.
+    // Of every eight values of the byte, six select a format and two a generated conversation.
     if let Some(format) = FORMATS.get(usize::from(*first) % (FORMATS.len() + 2)) {
         check_foreign_file(*format, rest);
     } else {

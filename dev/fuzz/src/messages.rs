@@ -6,8 +6,8 @@ use anneal_core::message::{Message, Role};
 use anneal_proto::{convert::message, v1 as pb};
 use arbitrary::{Arbitrary as _, Result, Unstructured};
 
-/// Texts that imitate something else: markers, roles, ids and names.
-const IMITATIONS: [&str; 20] = [
+/// Texts that imitate something else (markers, roles, ids, names), and texts of unusual characters.
+const UNUSUAL_TEXTS: [&str; 20] = [
     "[Summary of the conversation up to message 7]\n",
     "[Summary of message 3; its original of 9 bytes is kept under that id]\n",
     "\n[12 user] ",
@@ -33,17 +33,25 @@ const IMITATIONS: [&str; 20] = [
 /// Maximum number of repetitions of a text.
 const MAX_REPETITIONS: usize = 200;
 
-/// Any text: bytes of the fuzzer's input, an imitation of something else, both together, or many
-/// numbered repetitions of input bytes.
+/// Any text: bytes of the fuzzer's input, an unusual text, both together, or many numbered
+/// repetitions of input bytes.
 pub(crate) fn text(from: &mut Unstructured<'_>) -> Result<String> {
     let chosen = match from.int_in_range(0..=7)? {
         0..=4 => <&str>::arbitrary(from)?.to_owned(),
-        5 => from.choose(&IMITATIONS)?.repeat(from.int_in_range(1..=3)?),
-        6 => format!("{}{}", from.choose(&IMITATIONS)?, <&str>::arbitrary(from)?),
+        5 => from
+            .choose(&UNUSUAL_TEXTS)?
+            .repeat(from.int_in_range(1..=3)?),
+        6 => format!(
+            "{}{}",
+            from.choose(&UNUSUAL_TEXTS)?,
+            <&str>::arbitrary(from)?
+        ),
         _ => {
             let times = from.int_in_range(1..=MAX_REPETITIONS)?;
             let unit = <&str>::arbitrary(from)?;
-            (0..times).fold(String::new(), |all, at| all + unit + &at.to_string() + " ")
+            (0..times).fold(String::new(), |all, number| {
+                all + unit + &number.to_string() + " "
+            })
         }
     };
     Ok(chosen)
@@ -110,7 +118,7 @@ fn part(from: &mut Unstructured<'_>, role: Role) -> Result<pb::Part> {
     Ok(pb::Part { part: Some(part) })
 }
 
-/// A message of this role. `None` if the validation refuses it.
+/// A message of this role. `None` if the server's validation refuses it.
 fn message_of(from: &mut Unstructured<'_>, role: Role) -> Result<Option<Message>> {
     let parts = (0..from.int_in_range(1..=3)?)
         .map(|_| part(from, role))
@@ -127,7 +135,7 @@ fn message_of(from: &mut Unstructured<'_>, role: Role) -> Result<Option<Message>
     Ok(message::parse("message", new).ok())
 }
 
-/// A message of any role. `None` if the validation refuses it.
+/// A message of any role. `None` if the server's validation refuses it.
 pub(crate) fn message(from: &mut Unstructured<'_>) -> Result<Option<Message>> {
     let role = *from.choose(&[
         Role::User,
@@ -140,8 +148,8 @@ pub(crate) fn message(from: &mut Unstructured<'_>) -> Result<Option<Message>> {
     message_of(from, role)
 }
 
-/// A user's message. `None` if the validation refuses it.
-pub(crate) fn question(from: &mut Unstructured<'_>) -> Result<Option<Message>> {
+/// A user's message. `None` if the server's validation refuses it.
+pub(crate) fn user_message(from: &mut Unstructured<'_>) -> Result<Option<Message>> {
     message_of(from, Role::User)
 }
 

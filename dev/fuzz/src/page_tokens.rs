@@ -9,7 +9,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 /// The time at which the conversation was created, in microseconds.
-const CREATED: i64 = 7;
+const CREATED_US: i64 = 7;
 const TENANT: Uuid = Uuid::from_u128(1);
 const CONVERSATION: Uuid = Uuid::from_u128(0x0193_f9c0_0000_7000_8000_0000_0000_0001);
 
@@ -17,18 +17,19 @@ fn list(name: &str) -> PageTokens {
     PageTokens::of(TENANT, &[name, "0193f9c0-0000-7000-8000-000000000001"])
 }
 
-/// Checks that a token is decoded to the position that it was issued for, and only by its own list.
+/// Checks that an accepted token is equivalent to the one that is issued for its position, and that
+/// no other list accepts it. A refusal must name the field.
 fn check_page_token<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(token: &str) {
     let here = list("messages");
     match here.position::<T>(token) {
         Ok(None) => assert!(token.is_empty(), "{token} is read as the first page"),
-        Ok(Some(place)) => {
+        Ok(Some(position)) => {
             let again = here
-                .position::<T>(&here.token(&place))
+                .position::<T>(&here.token(&position))
                 .expect("an issued value is accepted");
-            assert_eq!(again.as_ref(), Some(&place), "{token}");
+            assert_eq!(again.as_ref(), Some(&position), "{token}");
             let of = |tenant, fields: &[&str]| PageTokens::of(tenant, fields);
-            let foreign = of(
+            let of_other_tenant = of(
                 Uuid::from_u128(2),
                 &["messages", "0193f9c0-0000-7000-8000-000000000001"],
             );
@@ -36,7 +37,7 @@ fn check_page_token<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debu
                 list("jobs"),
                 of(TENANT, &["messages"]),
                 of(TENANT, &["messages", "", ""]),
-                foreign,
+                of_other_tenant,
             ] {
                 assert!(
                     other.position::<T>(token).is_err(),
@@ -58,16 +59,16 @@ fn assert_refusal(refusal: &Refusal, field: &str) {
 /// Checks that a token of this list with any JSON as its position is decoded to the same JSON or
 /// refused.
 fn check_forged_page_token(json: &[u8]) {
-    let Ok(place) = serde_json::from_slice::<Value>(json) else {
+    let Ok(position) = serde_json::from_slice::<Value>(json) else {
         return;
     };
     let here = list("messages");
-    let token = here.token(&place);
-    if let Ok(Some((last, first))) = here.position::<(i64, i64)>(&token) {
-        assert_eq!(place, serde_json::json!([last, first]));
+    let token = here.token(&position);
+    if let Ok(Some((first, second))) = here.position::<(i64, i64)>(&token) {
+        assert_eq!(position, serde_json::json!([first, second]));
     }
-    if let Ok(Some(last)) = here.position::<i64>(&token) {
-        assert_eq!(place, Value::from(last));
+    if let Ok(Some(number)) = here.position::<i64>(&token) {
+        assert_eq!(position, Value::from(number));
     }
     check_page_token::<(i16, i16, Uuid)>(&token);
     check_page_token::<(i64, Uuid)>(&token);
@@ -78,7 +79,7 @@ fn check_forged_page_token(json: &[u8]) {
 /// has the ids of the conversation's last message, last counted message and last change.
 fn check_position(text: &str, position: [i64; 3]) {
     let at = |tenant, conversation, created| Positions::of(tenant, conversation, created, position);
-    let here = at(TENANT, CONVERSATION, CREATED);
+    let here = at(TENANT, CONVERSATION, CREATED_US);
     match here.read(text) {
         Ok(encoded) => {
             assert_eq!(here.read(&encoded), Ok(encoded.clone()), "{text}");
@@ -88,9 +89,9 @@ fn check_position(text: &str, position: [i64; 3]) {
             );
             let other = Uuid::from_u128(2);
             for elsewhere in [
-                at(other, CONVERSATION, CREATED),
-                at(TENANT, other, CREATED),
-                at(TENANT, CONVERSATION, CREATED + 1),
+                at(other, CONVERSATION, CREATED_US),
+                at(TENANT, other, CREATED_US),
+                at(TENANT, CONVERSATION, CREATED_US + 1),
             ] {
                 assert!(
                     elsewhere.read(text).is_err(),
@@ -119,7 +120,7 @@ fn check_case(from: &mut Unstructured<'_>) -> arbitrary::Result<()> {
         2 | 3 => {
             let mut position = <[i64; 3]>::arbitrary(from)?.map(|number| number & i64::MAX);
             position[1] = position[1].min(position[0]);
-            let here = Positions::of(TENANT, CONVERSATION, CREATED, position);
+            let here = Positions::of(TENANT, CONVERSATION, CREATED_US, position);
             assert!(
                 here.read(&here.now()).is_ok(),
                 "an issued position is refused"
@@ -144,7 +145,8 @@ fn check_case(from: &mut Unstructured<'_>) -> arbitrary::Result<()> {
 }
 
 /// The first byte selects the kind of value. The rest is the text of the value, or the bytes that
-/// are encoded and sealed as one.
+/// are encoded and sealed as one. Before the rest of a position, 24 bytes give the ids of its
+/// conversation.
 pub fn check(data: &[u8]) {
     // If there are too few bytes, there is nothing to check.
     let _ = check_case(&mut Unstructured::new(data));

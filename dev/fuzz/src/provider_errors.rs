@@ -48,7 +48,8 @@ fn check_case(from: &mut Unstructured<'_>) -> arbitrary::Result<()> {
     Ok(())
 }
 
-/// The first bytes select the status, the header and how the answer arrived. The rest is the body.
+/// The first bytes select the status, how the answer arrived, the number of sent tokens and a
+/// header. The rest is the body.
 pub fn check(data: &[u8]) {
     // If there are too few bytes, there is nothing to check.
     let _ = check_case(&mut Unstructured::new(data));

@@ -61,17 +61,17 @@ fn arbitrary_case(from: &mut Unstructured<'_>) -> arbitrary::Result<Case> {
     } else {
         None
     };
-    // The checkpoint covers two messages after the separator.
+    // The checkpoint covers the two messages after the separator.
     let boundary = separator + if summary.is_some() { 2 } else { 0 };
     let tail = arbitrary_tail(from, boundary)?;
     let mut current_input = Vec::new();
     for _ in 0..from.int_in_range(0..=2)? {
-        current_input.extend(messages::question(from)?);
+        current_input.extend(messages::user_message(from)?);
     }
-    let counted = |text: &str| ENCODING.counter().count(text);
+    let count = |text: &str| ENCODING.counter().count(text);
     let checkpoint = summary.map(|text| CheckpointSummary {
         last: MessageId(boundary),
-        tokens: counted(&text),
+        tokens: count(&text),
         text,
         saved: Tokens::ZERO,
         origin: SummaryOrigin::Stored,
@@ -84,7 +84,7 @@ fn arbitrary_case(from: &mut Unstructured<'_>) -> arbitrary::Result<Case> {
         turn: tail.last().map_or(0, |message| message.turn),
         encoding: ENCODING,
         policy: Policy::default(),
-        system_prompt_tokens: counted(&system_prompt),
+        system_prompt_tokens: count(&system_prompt),
         system_prompt,
         separator: (separator > 0).then_some(MessageId(separator)),
         checkpoint,
@@ -112,13 +112,13 @@ fn arbitrary_tail(
     boundary: i64,
 ) -> arbitrary::Result<Vec<TailMessage>> {
     let mut tail = Vec::new();
-    let (mut turn, mut before) = (0, None);
+    let (mut turn, mut previous_role) = (0, None);
     for Message { role, parts, .. } in messages::messages(from, MAX_MESSAGES)? {
-        turn += i32::from(turn::starts(role, before));
-        before = Some(role);
+        turn += i32::from(turn::starts(role, previous_role));
+        previous_role = Some(role);
         let tokens = count_parts(ENCODING, &parts);
         let body = if from.ratio(1, 16)? {
-            swapped(messages::text(from)?, &parts)
+            summary_body(messages::text(from)?, &parts)
         } else {
             Body::Original(parts)
         };
@@ -137,7 +137,7 @@ fn arbitrary_tail(
 }
 
 /// The body of a message with these parts that is sent as this summary.
-fn swapped(text: String, parts: &[Part]) -> Body {
+fn summary_body(text: String, parts: &[Part]) -> Body {
     let tokens = ENCODING.counter().count(&text);
     Body::Summary {
         tokens,
@@ -196,18 +196,18 @@ fn assert_system_texts(case: &Case, rendered: &Value) {
             }));
         }
     }
-    let swapped = case.material.tail.iter().any(|message| {
+    let has_system_summary = case.material.tail.iter().any(|message| {
         message.role == Role::System && matches!(message.body, Body::Summary { .. })
     });
-    if swapped || case.ask.budget.is_some() {
+    if has_system_summary || case.ask.budget.is_some() {
         // Summaries are preceded by a marker, and clipping removes the middle of a text.
         return;
     }
     let messages = rendered["messages"].as_array().into_iter().flatten();
-    let of_system =
+    let system_messages =
         messages.filter(|message| message["role"] == "system" || message["role"] == "developer");
     let mut found = Vec::new();
-    of_system.for_each(|message| collect_strings(&message["content"], &mut found));
+    system_messages.for_each(|message| collect_strings(&message["content"], &mut found));
     collect_strings(&rendered["system"], &mut found);
     collect_strings(&rendered["systemInstruction"], &mut found);
     for text in found {
@@ -252,7 +252,7 @@ fn collect_strings<'v>(value: &'v Value, into: &mut Vec<&'v str>) {
     }
 }
 
-/// The bytes select a conversation, a format, a budget and a pressure.
+/// The bytes select a conversation, a current input, a format, a budget and a pressure.
 pub fn check(data: &[u8]) {
     let Ok(case) = arbitrary_case(&mut Unstructured::new(data)) else {
         return;

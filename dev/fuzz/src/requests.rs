@@ -24,12 +24,12 @@ const MAX_TEXT_BYTES: usize = 2_048;
 const MAX_MESSAGES: usize = 4;
 
 /// Longer than any deadline, wait or retry interval of a call.
-const ALL_TIMERS: time::Duration = time::Duration::from_hours(24);
+const LONGER_THAN_ALL_TIMERS: time::Duration = time::Duration::from_hours(24);
 
-/// A server without a database, and the requests that can be sent to it.
+/// A server without a database, its RPCs, and the reasons with which it may refuse.
 struct OfflineServer {
     runtime: Runtime,
-    endpoints: ServerWithoutDatabase,
+    server: ServerWithoutDatabase,
     rpcs: Vec<Rpc>,
     /// The documented reasons of errors.
     reasons: HashSet<&'static str>,
@@ -43,26 +43,26 @@ impl OfflineServer {
             .start_paused(true)
             .build();
         let runtime = runtime.expect("the system has a timer");
-        let endpoints = runtime.block_on(async { ServerWithoutDatabase::open() });
+        let server = runtime.block_on(async { ServerWithoutDatabase::open() });
         let headings = ERRORS
             .lines()
             .filter_map(|line| line.strip_prefix("### `")?.strip_suffix('`'));
         Self {
             runtime,
-            endpoints,
+            server,
             rpcs: rpcs(),
             reasons: headings.collect(),
         }
     }
 
     fn check_rpc(&self, rpc: &Rpc, body: &[u8]) {
-        let messages = if rpc.streams {
+        let messages = if rpc.client_streams {
             split_messages(body)
         } else {
             vec![body]
         };
         let refusal = self.runtime.block_on(async {
-            let refusal = self.endpoints.call(&rpc.path, &messages).await;
+            let refusal = self.server.call(&rpc.path, &messages).await;
             drain_background_work().await;
             refusal
         });
@@ -102,9 +102,9 @@ impl OfflineServer {
 
     fn check_http(&self, request: Request<Vec<u8>>) {
         let request_name = format!("{} {}", request.method(), request.uri());
-        let has_body = request.method() != Method::HEAD;
+        let answer_has_body = request.method() != Method::HEAD;
         let answer = self.runtime.block_on(async {
-            let answer = self.endpoints.request(request).await;
+            let answer = self.server.request(request).await;
             drain_background_work().await;
             answer
         });
@@ -125,7 +125,7 @@ impl OfflineServer {
             "application/problem+json",
             "{request_name}"
         );
-        if !has_body {
+        if !answer_has_body {
             return;
         }
         let problem: Value = serde_json::from_slice(&body).expect("a problem is JSON");
@@ -145,7 +145,7 @@ impl OfflineServer {
 /// Waits until everything that a call started in the background has finished, so that the next call
 /// begins in the same state. Tasks may wake other tasks, so all are polled several times.
 async fn drain_background_work() {
-    time::advance(ALL_TIMERS).await;
+    time::advance(LONGER_THAN_ALL_TIMERS).await;
     for _ in 0..8 {
         tokio::task::yield_now().await;
     }
@@ -177,13 +177,13 @@ fn split_messages(mut body: &[u8]) -> Vec<&[u8]> {
 /// Generates an HTTP request, mostly to an existing endpoint. `None` if HTTP itself does not allow
 /// it.
 fn request(from: &mut Unstructured<'_>) -> arbitrary::Result<Option<Request<Vec<u8>>>> {
-    const ID: &str = "0193f9c0-0000-7000-8000-000000000001";
+    const SESSION_ID: &str = "0193f9c0-0000-7000-8000-000000000001";
     let method = *from.choose(&["GET", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS", "PUT"])?;
-    let place = match from.int_in_range(0..=6)? {
+    let path = match from.int_in_range(0..=6)? {
         0 => "/api/agents/a/chat".to_owned(),
         1 => "/api/agents/a/sessions".to_owned(),
-        2 => format!("/api/agents/a/sessions/{ID}"),
-        3 => format!("/api/agents/a/sessions/{ID}/events"),
+        2 => format!("/api/agents/a/sessions/{SESSION_ID}"),
+        3 => format!("/api/agents/a/sessions/{SESSION_ID}/events"),
         4 => format!("/api/agents/{}/sessions", <&str>::arbitrary(from)?),
         5 => format!("/api/agents/a/sessions/{}/events", <&str>::arbitrary(from)?),
         _ => format!("/{}", <&str>::arbitrary(from)?),
@@ -191,7 +191,7 @@ fn request(from: &mut Unstructured<'_>) -> arbitrary::Result<Option<Request<Vec<
     let query = <&str>::arbitrary(from)?;
     let mut request = Request::builder()
         .method(method)
-        .uri(format!("{place}?{query}"));
+        .uri(format!("{path}?{query}"));
     request = request.header(header::HOST, "localhost");
     if from.ratio(7, 8)? {
         request = request.header(header::CONTENT_TYPE, "application/json");

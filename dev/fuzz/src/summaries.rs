@@ -88,10 +88,10 @@ fn assert_prompt(call: &Call<'_>) {
         "{request:#}"
     );
     let user = messages[1]["content"].as_str().expect("a text");
-    let (first, rest) = user
+    let (first_line, rest) = user
         .split_once('\n')
         .expect("the first mark has a line of its own");
-    let mark = first.strip_prefix("BEGIN ").expect("the first mark");
+    let mark = first_line.strip_prefix("BEGIN ").expect("the first mark");
     assert_eq!(
         user.matches(mark).count(),
         2,
@@ -155,12 +155,12 @@ fn assert_valid_summary(summary: &Summary, ask: &SummaryAsk<'_>) {
 }
 
 /// Checks that the summary's own words contain no line that looks like the beginning of another
-/// turn, and none of the tokens that separate turns for a model. The words of the user that are
-/// quoted at its end are exempt.
-fn assert_no_turn_openers(summary: &Summary, quoted: Option<MessageId>) {
-    let quote = quoted.map(|id| format!("\n\n[{id} user, word for word]\n"));
-    let own = quote
-        .and_then(|quote| summary.text.find(&quote))
+/// turn, and none of the tokens that separate turns for a model. The quoted words of the user at
+/// the summary's end are exempt.
+fn assert_no_turn_openers(summary: &Summary, quoted_id: Option<MessageId>) {
+    let quote_heading = quoted_id.map(|id| format!("\n\n[{id} user, word for word]\n"));
+    let own = quote_heading
+        .and_then(|heading| summary.text.find(&heading))
         .map_or(summary.text.as_str(), |at| &summary.text[..at]);
     let lower = own.to_lowercase();
     for line in lower.lines() {
@@ -256,7 +256,7 @@ fn check_case(model: &Model, from: &mut Unstructured<'_>) -> arbitrary::Result<(
     let answers = (0..2)
         .map(|_| answer(from))
         .collect::<arbitrary::Result<Vec<_>>>()?;
-    let quoted = if from.ratio(1, 4)? {
+    let quoted_text = if from.ratio(1, 4)? {
         Some(messages::text(from)?)
     } else {
         None
@@ -276,13 +276,13 @@ fn check_case(model: &Model, from: &mut Unstructured<'_>) -> arbitrary::Result<(
     if sources.is_empty() {
         return Ok(());
     }
-    // The quoted message is the first of the sources, or 99, which is none of them.
-    let quote = MessageId(if sources[0].role == Role::User { 1 } else { 99 });
+    // The quoted message is the first source if that is the user's; 99 is the id of no source.
+    let quoted_id = MessageId(if sources[0].role == Role::User { 1 } else { 99 });
     let ask = SummaryAsk {
         purpose,
         previous: previous.as_deref(),
-        quoted: quoted.as_deref().map(|text| Quote {
-            message_id: quote,
+        quoted: quoted_text.as_deref().map(|text| Quote {
+            message_id: quoted_id,
             text,
         }),
         sources: &sources,
@@ -298,7 +298,7 @@ fn check_case(model: &Model, from: &mut Unstructured<'_>) -> arbitrary::Result<(
             "two extracts of the same sources differ"
         );
     }
-    let filtered = answers
+    let has_filtered = answers
         .iter()
         .any(|answer| answer.end.stop == StopReason::Filtered);
     let scripted = ScriptedCalls {
@@ -311,7 +311,7 @@ fn check_case(model: &Model, from: &mut Unstructured<'_>) -> arbitrary::Result<(
             assert_no_turn_openers(&summary, ask.quoted.map(|quote| quote.message_id));
         }
         Err(SummaryFailure::Filtered) => assert!(
-            filtered,
+            has_filtered,
             "the summary failed as filtered, but no answer was filtered"
         ),
         Err(

@@ -68,15 +68,15 @@ impl SignedTokens {
     }
 }
 
-/// A token assembled from three parts, each of which comes from a signed token or from the input.
+/// Assembles a token from three parts, each of which comes from a signed token or from the input.
 fn assemble_token(from: &mut Unstructured<'_>) -> arbitrary::Result<String> {
     let signed: Vec<&str> = GOOD.lines().chain(BAD.lines()).collect();
     let mut parts = Vec::new();
-    for place in 0..3 {
+    for index in 0..3 {
         let part = if from.ratio(2, 3)? {
             from.choose(&signed)?
                 .split('.')
-                .nth(place)
+                .nth(index)
                 .unwrap_or_default()
                 .to_owned()
         } else {

@@ -16,14 +16,14 @@ use crate::texts;
 
 const SYSTEM_PROMPT: &str =
     "You help with a ledger. Answer briefly, and say what you are not sure of.";
-/// The last message that the checkpoint covers.
-const CHECKPOINTED: i64 = 40;
+/// Id of the last message that the checkpoint covers.
+const LAST_CHECKPOINTED: i64 = 40;
 /// Messages of one turn: question, call, result, answer.
 const MESSAGES_PER_TURN: i64 = 4;
 /// Every fifth turn has a large result.
-const TURNS_PER_LARGE: i64 = 5;
+const TURNS_PER_LARGE_RESULT: i64 = 5;
 /// A message with more tokens is large in this conversation.
-const LARGE: Tokens = Tokens::new(1_000);
+const LARGE_THRESHOLD: Tokens = Tokens::new(1_000);
 const SUMMARY_TOKENS: Tokens = Tokens::new(60);
 
 /// The rows that the store would read for a context: the last `messages` messages of a
@@ -32,9 +32,9 @@ const SUMMARY_TOKENS: Tokens = Tokens::new(60);
 /// stepped cooling, they come with their content until the next step.
 pub(crate) fn material(messages: i64, cooling: Cooling) -> Material {
     let policy = policy(cooling);
-    let last = CHECKPOINTED + messages;
+    let last = LAST_CHECKPOINTED + messages;
     let newest_turn = turn(last);
-    let tail = (CHECKPOINTED + 1..=last).map(|id| {
+    let tail = (LAST_CHECKPOINTED + 1..=last).map(|id| {
         let cool = newest_turn - turn(id) > policy.hot_zone_radius as i32;
         tail_message(id, cooling == Cooling::Strict && cool)
     });
@@ -49,7 +49,7 @@ pub(crate) fn material(messages: i64, cooling: Cooling) -> Material {
         system_prompt_tokens: Tokens::new(20),
         separator: None,
         checkpoint: Some(CheckpointSummary {
-            last: MessageId(CHECKPOINTED),
+            last: MessageId(LAST_CHECKPOINTED),
             text: texts::english(1_200),
             tokens: Tokens::new(250),
             saved: Tokens::new(6_000),
@@ -72,7 +72,7 @@ fn policy(cooling: Cooling) -> Policy {
     let policy = SessionSettings::default().policy(&overrides, None);
     Policy {
         cooling,
-        large_message_threshold: LARGE,
+        large_message_threshold: LARGE_THRESHOLD,
         hot_zone_radius: 5,
         ..policy
     }
@@ -84,7 +84,7 @@ fn prefix_version() -> PrefixVersion {
     PrefixVersion {
         epoch: 1,
         hash: [7; 32],
-        boundary: MessageId(CHECKPOINTED),
+        boundary: MessageId(LAST_CHECKPOINTED),
         system_prompt: digest::of_content(SYSTEM_PROMPT),
         swapped: Vec::new(),
         cut: false,
@@ -99,11 +99,11 @@ fn turn(id: i64) -> i32 {
 fn tail_message(id: i64, as_summary: bool) -> TailMessage {
     let Message { role, parts, .. } = message(id);
     let tokens = Tokens::new(plain_text_bytes(&parts) as u64 / 4);
-    let summary = (tokens > LARGE).then(|| ReadySummary {
+    let summary = (tokens > LARGE_THRESHOLD).then(|| ReadySummary {
         text: texts::english(240),
         tokens: SUMMARY_TOKENS,
     });
-    let (body, ready) = match summary {
+    let (body, ready_summary) = match summary {
         Some(ReadySummary { text, tokens }) if as_summary => {
             let original_bytes = plain_text_bytes(&parts) as u64;
             (
@@ -116,7 +116,7 @@ fn tail_message(id: i64, as_summary: bool) -> TailMessage {
                 None,
             )
         }
-        ready => (Body::Original(parts), ready),
+        summary => (Body::Original(parts), summary),
     };
     TailMessage {
         id: MessageId(id),
@@ -125,7 +125,7 @@ fn tail_message(id: i64, as_summary: bool) -> TailMessage {
         tokens,
         estimated: false,
         body,
-        ready_summary: ready,
+        ready_summary,
     }
 }
 
@@ -193,7 +193,7 @@ fn tool_call(id: String) -> Part {
 }
 
 fn tool_result(message_id: i64, call_id: String) -> Part {
-    let bytes = if i64::from(turn(message_id)) % TURNS_PER_LARGE == 0 {
+    let bytes = if i64::from(turn(message_id)) % TURNS_PER_LARGE_RESULT == 0 {
         9_000
     } else {
         900

@@ -113,7 +113,7 @@ fn measure_renders() {
 }
 
 fn measure_counts() {
-    for (name, says, text) in [
+    for (name, description, text) in [
         (
             "count_english",
             "32 kB of English, o200k_base",
@@ -137,7 +137,7 @@ fn measure_counts() {
     ] {
         measure(
             name,
-            says,
+            description,
             || text.as_str(),
             |text| Encoding::O200kBase.counter().count(text),
         );
@@ -145,7 +145,7 @@ fn measure_counts() {
 }
 
 fn measure_estimates() {
-    for (name, says, text) in [
+    for (name, description, text) in [
         (
             "estimate_english",
             "32 kB of English, o200k_base",
@@ -159,7 +159,7 @@ fn measure_estimates() {
     ] {
         measure(
             name,
-            says,
+            description,
             || text.as_str(),
             |text| Encoding::O200kBase.estimate(text),
         );

@@ -1,14 +1,14 @@
-//! One measurement. A first run initializes lazy values and is not counted. A second run is
+//! One measurement. The first run initializes lazy values and is not counted. The second run is
 //! counted.
 
 use std::hint::black_box;
 
-/// Runs `work` on the value from `prepare`, once without counting and once with, and prints the
-/// measurement's line. Neither the preparation nor dropping the input and the result is counted,
-/// unless `work` itself drops its input.
+/// Runs `work` twice, each time on a new value from `prepare`, and prints the measurement's line.
+/// Only the second run is counted. Neither the preparation nor dropping the input and the result is
+/// counted, unless `work` itself drops its input.
 pub(crate) fn measure<I, O>(
     name: &str,
-    says: &str,
+    description: &str,
     prepare: impl Fn() -> I,
     work: impl Fn(I) -> O,
 ) {
@@ -17,7 +17,7 @@ pub(crate) fn measure<I, O>(
     let mut output = None;
     count_instructions(&mut || output = input.take().map(&work));
     drop(black_box(output));
-    println!("{name}\t{says}");
+    println!("{name}\t{description}");
 }
 
 /// Callgrind finds this function by its name. It counts from here until the function returns, and

@@ -1,13 +1,13 @@
 //! Addresses of media: URLs of the web and of storage buckets, and data URLs.
 
 /// The media type and payload of `data:TYPE;base64,PAYLOAD`.
-pub(crate) fn data_url(url: &str) -> Option<(&str, &str)> {
+pub(crate) fn split_data_url(url: &str) -> Option<(&str, &str)> {
     url.strip_prefix("data:")?.split_once(";base64,")
 }
 
 /// Whether `url` begins with one of `schemes` (such as `https://`), has a host after it, and
 /// contains no white space.
-pub(crate) fn has_scheme(url: &str, schemes: &[&str]) -> bool {
+pub(crate) fn is_url(url: &str, schemes: &[&str]) -> bool {
     let rest = schemes.iter().find_map(|scheme| url.strip_prefix(scheme));
     rest.is_some_and(|rest| {
         !rest.is_empty() && !rest.starts_with('/') && !rest.contains(char::is_whitespace)
@@ -20,7 +20,7 @@ mod tests {
 
     #[test]
     fn an_address_needs_a_known_scheme_and_a_host_and_no_white_space() {
-        assert!(has_scheme(
+        assert!(is_url(
             "https://example.org/a.png",
             &["http://", "https://"]
         ));
@@ -33,17 +33,17 @@ mod tests {
             "example.org",
             "HTTPS",
         ] {
-            assert!(!has_scheme(bad, &["http://", "https://"]), "{bad}");
+            assert!(!is_url(bad, &["http://", "https://"]), "{bad}");
         }
     }
 
     #[test]
     fn a_data_url_gives_its_type_and_payload() {
         assert_eq!(
-            data_url("data:image/png;base64,QQ=="),
+            split_data_url("data:image/png;base64,QQ=="),
             Some(("image/png", "QQ=="))
         );
-        assert_eq!(data_url("data:image/png,QQ=="), None);
-        assert_eq!(data_url("https://example.org"), None);
+        assert_eq!(split_data_url("data:image/png,QQ=="), None);
+        assert_eq!(split_data_url("https://example.org"), None);
     }
 }

@@ -51,7 +51,7 @@ impl<'a> Node<'a> {
         true
     }
 
-    /// The value of a key. `None` if the key or the object is absent.
+    /// The value of a key. `None` if the key is absent or if this is not an object.
     pub(crate) fn find(&self, key: &str) -> Option<Node<'a>> {
         self.value.get(key).map(|value| self.under(key, value))
     }
@@ -80,9 +80,9 @@ impl<'a> Node<'a> {
             self.refuse_type("an object", out);
             return None;
         }
-        let named = self.need("type", out)?;
-        let kind = named.text(out)?;
-        Some((named, kind))
+        let type_node = self.need("type", out)?;
+        let kind = type_node.text(out)?;
+        Some((type_node, kind))
     }
 
     /// This value as a string. Records a refusal if it is not one.

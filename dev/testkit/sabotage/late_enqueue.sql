@@ -1,7 +1,8 @@
 -- A naive implementation enqueues the counting job after the append's commit, in another
--- transaction. Here this is the next claim of a worker at least 100 ms after the append.
+-- transaction. Here the other transaction is the next one in which a worker updates jobs of all
+-- tenants, at least 100 ms after the append.
 create schema sabotage;
-create table sabotage.late (tenant_id uuid, conversation_id uuid, since_ts timestamptz default clock_timestamp());
+create table sabotage.late (tenant_id uuid, conversation_id uuid, appended_ts timestamptz default clock_timestamp());
 
 create function sabotage.defer_job() returns trigger language plpgsql security definer as $$
 begin
@@ -12,21 +13,22 @@ $$;
 
 create function sabotage.enqueue_late_jobs() returns trigger language plpgsql security definer as $$
 begin
-    -- Only statements of the queue see the jobs of all tenants: their list has the nil UUID.
+    -- Row-level security allows the jobs of all tenants only if anneal.tenants contains the nil
+    -- UUID, as it does for the statements of the queue.
     if current_setting('anneal.tenants', true) not like '%00000000-0000-0000-0000-000000000000%' then
         return null;
     end if;
-    with late as (
+    with taken as (
         delete from sabotage.late
         where ctid in (
             select ctid from sabotage.late
-            where since_ts < clock_timestamp() - interval '100 milliseconds'
+            where appended_ts < clock_timestamp() - interval '100 milliseconds'
             for update skip locked
         )
         returning tenant_id, conversation_id
     )
     insert into ai_job as j (tenant_id, kind, conversation_id)
-    select distinct tenant_id, 1, conversation_id from late
+    select distinct tenant_id, 1, conversation_id from taken
     order by conversation_id
     on conflict (kind, conversation_id) do update set generation = j.generation + 1;
     return null;

@@ -1,7 +1,7 @@
 -- A naive implementation does not look for a new separator when it commits a checkpoint. A
 -- checkpoint that was planned before the newest separator is then stored as if it had been planned
--- after it. `NO_SEPARATOR` in dev/testkit/src/chaos/sabotage.rs makes the check at the commit read
--- the separator that was the newest when the job was claimed.
+-- after that separator. `NO_SEPARATOR` in dev/testkit/src/chaos/sabotage.rs makes the check at the
+-- commit read the separator that was the newest when the job was claimed.
 create schema sabotage;
 grant usage on schema sabotage to public;
 create table sabotage.planned (conversation_id uuid primary key, separator bigint);
@@ -19,7 +19,8 @@ $$;
 create trigger sabotage after update on ai_job
 for each row when (new.kind = 2 and old.state = 0 and new.state = 1) execute function sabotage.remember_separator();
 
--- While a checkpoint job runs: the newest separator at its claim. Otherwise the newest separator.
+-- While a checkpoint job runs: the separator that was the newest when the job was claimed.
+-- Otherwise: the newest separator.
 create function sabotage.separator_of(conversation uuid) returns bigint language sql stable security definer as $$
     select case
         when exists (select from ai_job where kind = 2 and conversation_id = conversation and state = 1)
@@ -39,18 +40,19 @@ language sql stable security definer as $$
     from (select sabotage.separator_of(conversation) as separator) as s
 $$;
 
+-- Lets a checkpoint begin after the newest separator, whichever separator it was planned with.
 create function sabotage.follow_newest_separator() returns trigger language plpgsql security definer as $$
 declare
-    newest bigint;
+    first_id bigint;
 begin
-    select coalesce(max(after_message_id), 0) + 1 into strict newest from ai_separator
+    select coalesce(max(after_message_id), 0) + 1 into strict first_id from ai_separator
     where conversation_id = new.conversation_id;
-    if newest <> new.first_message_id then
-        new.first_message_id := newest;
-        new.last_message_id := greatest(new.last_message_id, newest);
+    if first_id <> new.first_message_id then
+        new.first_message_id := first_id;
+        new.last_message_id := greatest(new.last_message_id, first_id);
         select max(last_message_id) into strict new.previous_message_id from ai_conversation_checkpoint
         where conversation_id = new.conversation_id
-          and first_message_id = newest;
+          and first_message_id = first_id;
     end if;
     return new;
 end

@@ -1,6 +1,6 @@
 -- A naive implementation does not check which tenant owns the conversation that is read.
--- `NO_TENANT` in dev/testkit/src/chaos/sabotage.rs removes the tenant from the statements. These
--- policies make row-level security allow every row.
+-- `NO_TENANT` in dev/testkit/src/chaos/sabotage.rs removes the tenant from the statements of
+-- GetConversation and ListMessages. These policies make row-level security allow every row.
 do $$
 declare
     name text;

@@ -1,5 +1,5 @@
 -- A naive implementation stores the input of tool calls as JSON, not as text: it comes back with
--- other spaces, numbers and orders of keys.
+-- other spaces, another order of keys, and numbers in another notation.
 create schema sabotage;
 
 create function sabotage.rewrite_inputs() returns trigger language plpgsql as $$

@@ -1,5 +1,5 @@
 -- A naive implementation looks up cached summaries by their kind, not by their message: every large
--- message gets the first summary that was ever made.
+-- message gets the first summary of that kind.
 create schema sabotage;
 create table sabotage.first_summary (kind smallint primary key, summary text, tokens bigint, model text);
 

@@ -58,7 +58,7 @@ impl Drop for Folder {
 pub struct OwnPostgres {
     /// The database's URL. It stays the same across restarts.
     pub url: String,
-    /// Between the URL and PostgreSQL, whose port changes at a restart.
+    /// Between the URL and PostgreSQL, whose port may change at a restart.
     proxy: TcpProxy,
     postgres: StopOnDrop,
     settings: Settings,
@@ -285,15 +285,15 @@ impl AnnealBinary {
                 .flat_map(|setting| ["--set", *setting]),
         );
         let server = self.start(&arguments);
-        let address = server
+        let line = server
             .find_line("\"grpc\":\"127.0.0.1:")
             .await
             .unwrap_or_default();
-        let after = address
+        let port = line
             .split("\"grpc\":\"127.0.0.1:")
             .nth(1)
             .and_then(|rest| rest.split('"').next());
-        match after.and_then(|port| port.parse().ok()) {
+        match port.and_then(|port| port.parse().ok()) {
             Some(port) => Ok((server, port)),
             None => Err(server),
         }
@@ -351,8 +351,8 @@ impl From<Output> for CommandOutput {
 }
 
 /// The peak memory of a process in MiB; None when the process is gone, or the system has no
-/// `/proc`. Pages of its program file are not counted: the system can drop them, and an unoptimized
-/// build has three times as many.
+/// `/proc`. Pages of mapped files, most of them of the program file, are not counted: the system
+/// can drop them, and an unoptimized build has three times as many.
 fn peak_memory_of(id: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{id}/status")).ok()?;
     let figure = |name: &str| {
@@ -437,15 +437,15 @@ impl Process {
         self.child.id().and_then(peak_memory_of)
     }
 
-    /// Waits until the process exits. Returns its exit code, and its peak memory in MiB as sampled
-    /// until shortly before.
+    /// Waits until the process exits. Returns its exit code, and the last sample of its peak memory
+    /// in MiB before the exit.
     pub async fn wait_for_exit_with_memory(mut self) -> (Option<i32>, u64) {
-        let mut most = 0;
+        let mut peak = 0;
         let mut ticks = tokio::time::interval(std::time::Duration::from_millis(5));
         loop {
             tokio::select! {
-                ended = self.child.wait() => return (ended.expect("the process ends").code(), most),
-                _ = ticks.tick() => most = self.child.id().and_then(peak_memory_of).unwrap_or(most),
+                ended = self.child.wait() => return (ended.expect("the process ends").code(), peak),
+                _ = ticks.tick() => peak = self.child.id().and_then(peak_memory_of).unwrap_or(peak),
             }
         }
     }

@@ -11,9 +11,9 @@ use prost_types::{DescriptorProto, FileDescriptorSet, field_descriptor_proto::Ty
 
 use crate::request_fields::describe_message;
 
-/// Every field of an RPC's answer that is not its default, in wire order: its path
-/// (`conversation.title`) and its value. A message field comes after its own fields, with an empty
-/// value. Timestamps are left out because they differ between runs.
+/// Every field of an RPC's answer whose value is not the default, in wire order: the field's path
+/// (`conversation.title`) and its value. A field that is a message comes after the fields of that
+/// message, with an empty value. Timestamps are left out because they differ between runs.
 pub fn answer_fields(rpc: &str, answer: &[u8]) -> Vec<(String, String)> {
     let set = FileDescriptorSet::decode(DESCRIPTORS).expect("descriptors");
     let all: Vec<&DescriptorProto> = set

@@ -52,9 +52,9 @@ impl TestApp {
         }
         let mut round = 0;
         while made.iter().any(|(_, batches)| batches.len() > round) {
-            let appends = made.iter_mut().filter_map(|(conversation, batches)| {
-                Some(conversation.append_batch(batches.get(round)?))
-            });
+            let appends = made
+                .iter_mut()
+                .filter_map(|(chat, batches)| Some(chat.append_batch(batches.get(round)?)));
             futures::stream::iter(appends)
                 .buffer_unordered(AT_ONCE)
                 .collect::<Vec<()>>()
@@ -62,9 +62,7 @@ impl TestApp {
             self.run_jobs_until_idle().await;
             round += 1;
         }
-        made.into_iter()
-            .map(|(conversation, _)| conversation)
-            .collect()
+        made.into_iter().map(|(chat, _)| chat).collect()
     }
 }
 
@@ -73,20 +71,20 @@ fn batches(messages: &[pb::NewMessage]) -> Vec<Vec<pb::NewMessage>> {
     let mut batches: Vec<Vec<pb::NewMessage>> = Vec::new();
     let mut bytes = 0;
     for message in messages {
-        let more = message.encoded_len();
+        let message_bytes = message.encoded_len();
         match batches.last_mut() {
             Some(batch)
                 if batch.len() < BATCH_MESSAGES
-                    && bytes + more <= BATCH_BYTES
-                    && more < STREAMED_BYTES =>
+                    && bytes + message_bytes <= BATCH_BYTES
+                    && message_bytes < STREAMED_BYTES =>
             {
-                bytes += more;
+                bytes += message_bytes;
                 batch.push(message.clone());
             }
             _ => {
                 // A streamed message is the only one of its batch: no other fits after it.
-                bytes = if more < STREAMED_BYTES {
-                    more
+                bytes = if message_bytes < STREAMED_BYTES {
+                    message_bytes
                 } else {
                     BATCH_BYTES
                 };

@@ -1,7 +1,7 @@
 //! Credentials of callers: channels that send an `authorization` header, tenants, API keys.
 
 use anneal_core::caller::{TenantId, Verb};
-use anneal_server::NewSecret;
+use anneal_server::GeneratedKey;
 use anneal_store::{NewKey, OwnerConnection, StoreSettings};
 use tonic::{
     Request, Status,
@@ -62,13 +62,13 @@ impl TestApp {
     }
 
     /// Creates an API key of a tenant, and the tenant if it does not exist.
-    pub async fn key(&self, tenant: &str, verbs: &[Verb]) -> NewSecret {
+    pub async fn key(&self, tenant: &str, verbs: &[Verb]) -> GeneratedKey {
         make_key(&self.url, tenant, verbs).await
     }
 }
 
 /// Creates an API key of a tenant in the database of this URL, and the tenant if it does not exist.
-pub async fn make_key(url: &str, tenant: &str, verbs: &[Verb]) -> NewSecret {
+pub async fn make_key(url: &str, tenant: &str, verbs: &[Verb]) -> GeneratedKey {
     let mut owner = OwnerConnection::connect(&StoreSettings::at(url))
         .await
         .expect("the connection succeeds");
@@ -76,18 +76,18 @@ pub async fn make_key(url: &str, tenant: &str, verbs: &[Verb]) -> NewSecret {
         .create_tenant(tenant)
         .await
         .expect("the tenant is created");
-    let secret = NewSecret::make().expect("random bytes");
+    let generated = GeneratedKey::make().expect("random bytes");
     let verbs = verbs.iter().copied().collect();
     let key = NewKey {
-        id: secret.id,
+        id: generated.id,
         tenant,
         name: "a test",
-        secret_digest: &secret.digest,
+        secret_digest: &generated.digest,
         verbs,
         days: None,
     };
     assert!(owner.create_key(&key).await.expect("the key is stored"));
-    secret
+    generated
 }
 
 /// A channel whose calls send this `authorization`. Empty: no header.

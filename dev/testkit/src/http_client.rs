@@ -170,7 +170,8 @@ impl SseEvent {
     }
 }
 
-/// The text of the answer: all text after the newest `attempt` event, or all text.
+/// The text of the answer: all text after the newest `attempt` event, or all text if there is no
+/// such event.
 pub fn text_of(events: &[SseEvent]) -> String {
     let last = events
         .iter()
@@ -185,7 +186,8 @@ pub fn text_of(events: &[SseEvent]) -> String {
 /// A stream of server-sent events.
 pub struct SseStream {
     response: Response,
-    unread: Vec<u8>,
+    /// Received bytes of events that [`Self::next`] has not returned.
+    pending: Vec<u8>,
 }
 
 impl SseStream {
@@ -200,7 +202,7 @@ impl SseStream {
         if response.status() == 200 && kind == "text/event-stream" {
             return Self {
                 response,
-                unread: Vec::new(),
+                pending: Vec::new(),
             };
         }
         panic!(
@@ -212,8 +214,8 @@ impl SseStream {
     /// Waits for the next event. None when the server has closed the stream.
     pub async fn next(&mut self) -> Option<SseEvent> {
         loop {
-            if let Some(end) = self.unread.windows(2).position(|two| two == b"\n\n") {
-                let block: Vec<u8> = self.unread.drain(..end + 2).collect();
+            if let Some(end) = self.pending.windows(2).position(|two| two == b"\n\n") {
+                let block: Vec<u8> = self.pending.drain(..end + 2).collect();
                 if let Some(event) =
                     parse_event(&String::from_utf8(block).expect("events are UTF-8"))
                 {
@@ -222,7 +224,7 @@ impl SseStream {
                 continue;
             }
             match self.response.chunk().await.expect("the stream continues") {
-                Some(bytes) => self.unread.extend_from_slice(&bytes),
+                Some(bytes) => self.pending.extend_from_slice(&bytes),
                 None => return None,
             }
         }

@@ -2,7 +2,7 @@
 
 use crate::{AnnealBinary, CommandOutput, Folder, TestApp, TestConversation, pb};
 
-/// A folder of files next to an app.
+/// A folder of files for an app, and the binary that imports and exports them.
 pub struct ImportFolder<'a> {
     /// The app that conversations are imported into.
     pub app: &'a TestApp,
@@ -64,7 +64,7 @@ impl<'a> ImportFolder<'a> {
             .collect()
     }
 
-    /// The number of conversations in the app.
+    /// The number of conversations in the app, at most 500.
     pub async fn count_conversations(&self) -> usize {
         let ask = pb::ListConversationsRequest {
             page_size: 500,

@@ -198,15 +198,15 @@ pub struct MigratedConversation {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ExpectedMigration {
     /// The conversations by their old ids.
-    pub kept: BTreeMap<i64, MigratedConversation>,
+    pub conversations: BTreeMap<i64, MigratedConversation>,
     /// The lines that `anneal migrate` must print: the text, and the number.
     pub lines: Vec<(&'static str, usize)>,
 }
 
 /// Computes what the migration must make of these rows, by the rules of docs/operations.md.
 pub fn expected_migration(conversations: i64, rows: &[OldRow]) -> ExpectedMigration {
-    let mut all = ExpectedMigration::default();
-    let (mut users, mut system, mut summaries) = (0, 0, 0);
+    let mut expected = ExpectedMigration::default();
+    let (mut user_separators, mut system_separators, mut summaries) = (0, 0, 0);
     for conversation in 1..=conversations {
         let mut own: Vec<(i64, usize, &OldRow)> = rows
             .iter()
@@ -215,59 +215,61 @@ pub fn expected_migration(conversations: i64, rows: &[OldRow]) -> ExpectedMigrat
             .map(|(place, row)| (row.created, place + 1, row))
             .collect();
         own.sort_by_key(|(created, id, _)| (*created, *id));
-        let mut kept = MigratedConversation::default();
+        let mut migrated = MigratedConversation::default();
         for (place, (created, id, row)) in own.iter().enumerate() {
             let summary_follows = own
                 .get(place + 1)
                 .is_some_and(|(_, _, next)| next.kind == "SUMMARY");
             match row.kind {
                 "SUMMARY" => summaries += 1,
-                "SEPARATOR" if row.source == "system" || summary_follows => system += 1,
+                "SEPARATOR" if row.source == "system" || summary_follows => system_separators += 1,
                 "SEPARATOR" => {
-                    users += 1;
-                    kept.separators.push(kept.messages.len() as i64);
+                    user_separators += 1;
+                    migrated.separators.push(migrated.messages.len() as i64);
                 }
                 _ => {
                     let role = row.role.to_lowercase();
-                    kept.messages
+                    migrated
+                        .messages
                         .push((role, row.content.clone(), *created, id.to_string()));
                 }
             }
         }
-        kept.separators.dedup();
-        all.kept.insert(conversation, kept);
+        migrated.separators.dedup();
+        expected.conversations.insert(conversation, migrated);
     }
-    let by = |role: &str| {
-        all.kept
+    let messages_by = |role: &str| {
+        expected
+            .conversations
             .values()
-            .flat_map(|kept| &kept.messages)
+            .flat_map(|migrated| &migrated.messages)
             .filter(|message| message.0 == role)
             .count()
     };
-    let marks: usize = all.kept.values().map(|kept| kept.separators.len()).sum();
-    let messages: usize = all.kept.values().map(|kept| kept.messages.len()).sum();
-    let empty = all
-        .kept
-        .values()
-        .flat_map(|kept| &kept.messages)
+    let migrated = || expected.conversations.values();
+    let kept_separators: usize = migrated().map(|one| one.separators.len()).sum();
+    let messages: usize = migrated().map(|one| one.messages.len()).sum();
+    let empty = migrated()
+        .flat_map(|one| &one.messages)
         .filter(|message| message.1.is_empty())
         .count();
-    all.lines = vec![
-        ("conversations", all.kept.len()),
+    let lines = vec![
+        ("conversations", expected.conversations.len()),
         ("messages", messages),
-        ("  by users", by("user")),
-        ("  by assistants", by("assistant")),
-        ("  by the system", by("system")),
-        ("user separators kept", users),
-        ("system separators deleted", system),
+        ("  by users", messages_by("user")),
+        ("  by assistants", messages_by("assistant")),
+        ("  by the system", messages_by("system")),
+        ("user separators kept", user_separators),
+        ("system separators deleted", system_separators),
         ("summaries deleted", summaries),
         ("empty messages, kept empty", empty),
         (
             "user separators at the place of another, joined with it",
-            users - marks,
+            user_separators - kept_separators,
         ),
     ];
-    all
+    expected.lines = lines;
+    expected
 }
 
 /// Reads the migrated conversations from the current schema, by their old ids.

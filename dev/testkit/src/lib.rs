@@ -1,6 +1,6 @@
 //! The harness of the black-box tests. A [`TestApp`] is a database, a server and a stepped worker
-//! in the test's process; [`AnnealBinary`] runs them as processes. [`chaos`] runs campaigns of
-//! faults and attacks against such processes.
+//! in the test's process; [`AnnealBinary`] runs server and worker as processes. [`chaos`]
+//! runs campaigns of faults and attacks against such processes.
 //!
 //! Apps and processes:
 //! - `test_app`: the app of one test: database, server, worker.

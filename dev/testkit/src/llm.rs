@@ -92,8 +92,11 @@ impl Drop for Llm {
             );
         }
         // Each run uses another port, so files named after the port would accumulate.
-        for left in ["conf", "log"] {
-            let _ = std::fs::remove_file(self.folder.join(format!("server-{}.{left}", self.port)));
+        for extension in ["conf", "log"] {
+            let _ = std::fs::remove_file(
+                self.folder
+                    .join(format!("server-{}.{extension}", self.port)),
+            );
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Transactions in which a test holds locks, and functions that wait until other sessions wait for
-//! these locks. With them a test decides which side of a race comes first.
+//! locks or have ended their statements. With these a test decides which side of a race comes
+//! first.
 
 use sqlx::PgConnection;
 use uuid::Uuid;

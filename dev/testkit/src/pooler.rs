@@ -13,8 +13,8 @@ use tokio::{
 
 use crate::{Folder, eventually};
 
-/// Number of PgBouncer's sessions with PostgreSQL. There are far fewer than anneal's connections,
-/// so transactions must share them.
+/// Number of PgBouncer's sessions with PostgreSQL: far fewer than anneal's connections, so that
+/// transactions must share them.
 const SESSIONS: usize = 10;
 
 /// PgBouncer in front of a database. Killed on drop.
@@ -35,15 +35,15 @@ impl Pooler {
             return None;
         }
         let port = unused_port();
-        let (login, place) = database
+        let (login, server_and_name) = database
             .trim_start_matches("postgres://")
             .split_once('@')
             .expect("a login");
-        let (name, password) = login.split_once(':').expect("a password");
-        let (server, database) = place.split_once('/').expect("a database");
+        let (user, password) = login.split_once(':').expect("a password");
+        let (server, database_name) = server_and_name.split_once('/').expect("a database");
         let server_port = server.rsplit(':').next().expect("a port");
         let folder = Folder::new();
-        let users = folder.file("users.txt", &format!("\"{name}\" \"{password}\"\n"));
+        let users = folder.file("users.txt", &format!("\"{user}\" \"{password}\"\n"));
         let settings = format!(
             "[databases]\n* = host=127.0.0.1 port={server_port}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
              unix_socket_dir =\nauth_type = scram-sha-256\nauth_file = {}\npool_mode = transaction\n\
@@ -58,7 +58,7 @@ impl Pooler {
             .status()
             .await;
         assert!(chmod.expect("`chmod` is installed").success());
-        let url = format!("postgres://{login}@127.0.0.1:{port}/{database}");
+        let url = format!("postgres://{login}@127.0.0.1:{port}/{database_name}");
         let mut pooler = Self {
             url,
             port,

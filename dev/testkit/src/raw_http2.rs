@@ -63,7 +63,7 @@ impl Frame {
 
 /// A client connection.
 pub struct RawHttp2 {
-    stream: TcpStream,
+    socket: TcpStream,
     /// The payload of the server's SETTINGS frame.
     settings: Vec<u8>,
 }
@@ -78,7 +78,7 @@ impl RawHttp2 {
 
     /// Connects as [`Self::connect`] does. None if the server closes or refuses the connection.
     pub async fn try_connect(address: SocketAddr, settings: &[(u16, u32)]) -> Option<Self> {
-        let mut stream = TcpStream::connect(address).await.ok()?;
+        let mut socket = TcpStream::connect(address).await.ok()?;
         let pairs = settings
             .iter()
             .flat_map(|(id, value)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat());
@@ -86,9 +86,9 @@ impl RawHttp2 {
             &b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..],
             &frame(kind::SETTINGS, 0, 0, &pairs.collect::<Vec<_>>()),
         ];
-        stream.write_all(&hello.concat()).await.ok()?;
+        socket.write_all(&hello.concat()).await.ok()?;
         let mut client = Self {
-            stream,
+            socket,
             settings: Vec::new(),
         };
         client.settings = client.next_of(kind::SETTINGS).await?.payload;
@@ -102,12 +102,12 @@ impl RawHttp2 {
 
     /// Sends raw bytes. An error means that the server has closed the connection.
     pub async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.stream.write_all(bytes).await
+        self.socket.write_all(bytes).await
     }
 
     /// The local address.
     pub fn address(&self) -> SocketAddr {
-        self.stream.local_addr().expect("the socket is connected")
+        self.socket.local_addr().expect("the socket is connected")
     }
 
     /// The server's value of this setting; None if the server does not set it.
@@ -121,7 +121,7 @@ impl RawHttp2 {
 
     /// Waits for the next frame. None when the connection is closed.
     pub async fn next(&mut self) -> Option<Frame> {
-        next_frame(&mut self.stream).await
+        next_frame(&mut self.socket).await
     }
 
     /// Waits for the next frame of this type and discards others. None when the connection is
@@ -152,17 +152,17 @@ impl RawHttp2 {
         tokio::net::tcp::OwnedReadHalf,
         tokio::net::tcp::OwnedWriteHalf,
     ) {
-        self.stream.into_split()
+        self.socket.into_split()
     }
 }
 
 /// Waits for the next frame. None when the connection is closed.
-pub async fn next_frame(stream: &mut (impl AsyncRead + Unpin)) -> Option<Frame> {
+pub async fn next_frame(reader: &mut (impl AsyncRead + Unpin)) -> Option<Frame> {
     let mut head = [0; 9];
-    stream.read_exact(&mut head).await.ok()?;
+    reader.read_exact(&mut head).await.ok()?;
     let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
     let mut payload = vec![0; length as usize];
-    stream.read_exact(&mut payload).await.ok()?;
+    reader.read_exact(&mut payload).await.ok()?;
     let id = u32::from_be_bytes([head[5], head[6], head[7], head[8]]) & 0x7fff_ffff;
     Some(Frame {
         kind: head[3],

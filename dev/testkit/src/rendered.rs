@@ -31,7 +31,7 @@ impl Rendered {
                 .messages
                 .iter()
                 .flat_map(|message| &message.parts)
-                .flat_map(neutral_texts)
+                .flat_map(part_texts)
                 .collect();
             let messages = built.0.messages.len() as u64;
             return if format == Format::Unspecified {
@@ -47,13 +47,13 @@ impl Rendered {
         };
         let body: Value = serde_json::from_str(json).map_err(|e| e.to_string())?;
         let mut texts = Vec::new();
-        let whole: Box<RawValue> = serde_json::from_str(json).map_err(|e| e.to_string())?;
-        collect_texts(&whole, "", &mut texts).map_err(|e| e.to_string())?;
-        let list = body["messages"]
+        let raw: Box<RawValue> = serde_json::from_str(json).map_err(|e| e.to_string())?;
+        collect_texts(&raw, "", &mut texts).map_err(|e| e.to_string())?;
+        let listed = body["messages"]
             .as_array()
             .or(body["contents"].as_array())
             .map_or(0, Vec::len);
-        let system = body
+        let has_system_prompt = body
             .get("system")
             .or(body.get("systemInstruction"))
             .is_some();
@@ -61,7 +61,7 @@ impl Rendered {
             format,
             body,
             texts,
-            messages: list as u64 + u64::from(system),
+            messages: listed as u64 + u64::from(has_system_prompt),
         })
     }
 
@@ -82,7 +82,7 @@ impl Rendered {
     }
 }
 
-fn neutral_texts(part: &pb::Part) -> Vec<String> {
+fn part_texts(part: &pb::Part) -> Vec<String> {
     match part.part.as_ref() {
         Some(Part::Text(part)) => vec![part.text.clone()],
         Some(Part::ToolUse(part)) => vec![part.name.clone(), part.input.clone()],

@@ -180,10 +180,10 @@ pub fn every_field() -> Vec<Field> {
 }
 
 /// Adds the fields of this message, and of the messages within it, to `found`.
-fn collect_fields(all: &[&DescriptorProto], message: &str, to: &Field, found: &mut Vec<Field>) {
+fn collect_fields(all: &[&DescriptorProto], message: &str, parent: &Field, found: &mut Vec<Field>) {
     let message = describe_message(all, message);
     for one in &message.field {
-        let mut field = to.clone();
+        let mut field = parent.clone();
         field.steps.push(step(message, one));
         if one.r#type() == Type::Message {
             collect_fields(all, one.type_name(), &field, found);

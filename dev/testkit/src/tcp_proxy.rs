@@ -14,8 +14,8 @@ pub struct TcpProxy {
     faults: watch::Sender<Fault>,
 }
 
-/// What happens to the connections that are open at the moment when a fault is sent. Connections that
-/// are opened later have no fault.
+/// The fault of the connections that are open when the fault is sent. Connections that are
+/// opened later have none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     Closed,
@@ -99,7 +99,7 @@ async fn forward(
             tokio::select! {
                 _ = copy_bidirectional(&mut client, &mut server) => {}
                 // Both sockets of a stalled connection stay open until it is closed.
-                _ = faults.changed() => { let _ = faults.wait_for(|end| *end == Fault::Closed).await; }
+                _ = faults.changed() => { let _ = faults.wait_for(|fault| *fault == Fault::Closed).await; }
             }
         });
     }

@@ -17,7 +17,7 @@ use crate::chaos::{Frame, read_startup_message};
 /// Forwards connections. After [`Self::swap_tenants`] it replaces one tenant id by another in the
 /// parameters of statements.
 pub struct TenantSwapProxy {
-    tenants: watch::Sender<Option<TenantSwap>>,
+    swap: watch::Sender<Option<TenantSwap>>,
 }
 
 /// A tenant id and its replacement.
@@ -44,19 +44,19 @@ impl TenantSwapProxy {
             .await
             .expect("some port is free");
         let own_port = listener.local_addr().expect("the socket is bound").port();
-        let tenants = watch::Sender::new(None);
-        let swap = tenants.subscribe();
+        let swap = watch::Sender::new(None);
+        let receiver = swap.subscribe();
         tokio::spawn(async move {
             loop {
                 let (client, _) = listener.accept().await.expect("a connection is accepted");
                 let server = TcpStream::connect(("127.0.0.1", port))
                     .await
                     .expect("the database is reachable");
-                tokio::spawn(forward(client, server, swap.clone()));
+                tokio::spawn(forward(client, server, receiver.clone()));
             }
         });
         (
-            Self { tenants },
+            Self { swap },
             url.replace(
                 &format!("@127.0.0.1:{port}/"),
                 &format!("@127.0.0.1:{own_port}/"),
@@ -66,7 +66,7 @@ impl TenantSwapProxy {
 
     /// From now on replaces `from` by `to` in every statement's parameters.
     pub fn swap_tenants(&self, from: Uuid, to: Uuid) {
-        self.tenants.send_replace(Some(TenantSwap { from, to }));
+        self.swap.send_replace(Some(TenantSwap { from, to }));
     }
 }
 
@@ -88,9 +88,9 @@ async fn forward_requests(
     swap: &watch::Receiver<Option<TenantSwap>>,
 ) -> std::io::Result<()> {
     loop {
-        let (bytes, again) = read_startup_message(from).await?;
+        let (bytes, asks_for_encryption) = read_startup_message(from).await?;
         to.write_all(&bytes).await?;
-        if !again {
+        if !asks_for_encryption {
             break;
         }
     }

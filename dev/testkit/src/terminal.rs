@@ -24,14 +24,14 @@ const CURSOR_QUERY: &[u8] = b"\x1b[6n";
 pub struct Terminal {
     child: Box<dyn Child + Send + Sync>,
     keyboard: Keyboard,
-    seen: Arc<Mutex<Seen>>,
+    output: Arc<Mutex<Output>>,
     master: Box<dyn MasterPty + Send>,
 }
 
 type Keyboard = Arc<Mutex<Box<dyn Write + Send>>>;
 
 /// The output so far.
-struct Seen {
+struct Output {
     screen: vt100::Parser,
     bytes: Vec<u8>,
 }
@@ -64,7 +64,7 @@ impl Terminal {
             .slave
             .spawn_command(command)
             .expect("the binary starts");
-        let output = pair
+        let reader = pair
             .master
             .try_clone_reader()
             .expect("the terminal can be read");
@@ -78,18 +78,18 @@ impl Terminal {
             COLUMNS.try_into().expect("the number of columns fits"),
             SCROLLBACK,
         );
-        let seen = Arc::new(Mutex::new(Seen {
+        let output = Arc::new(Mutex::new(Output {
             screen,
             bytes: Vec::new(),
         }));
         thread::spawn({
-            let (seen, keyboard) = (Arc::clone(&seen), Arc::clone(&keyboard));
-            move || read_output(output, &seen, &keyboard)
+            let (output, keyboard) = (Arc::clone(&output), Arc::clone(&keyboard));
+            move || read_output(reader, &output, &keyboard)
         });
         Self {
             child,
             keyboard,
-            seen,
+            output,
             master: pair.master,
         }
     }
@@ -113,7 +113,7 @@ impl Terminal {
     pub fn paste(&self, text: &str) {
         let text = text.replace('\n', "\r");
         let is_bracketed = self
-            .seen
+            .output
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .screen
@@ -128,7 +128,7 @@ impl Terminal {
 
     /// The screen's lines without trailing blanks.
     pub fn screen(&self) -> String {
-        self.seen
+        self.output
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .screen
@@ -138,7 +138,7 @@ impl Terminal {
 
     /// All output bytes.
     pub fn bytes(&self) -> Vec<u8> {
-        self.seen
+        self.output
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .bytes
@@ -148,7 +148,7 @@ impl Terminal {
     /// The terminal's modes: bracketed paste and termios.
     pub fn modes(&self) -> String {
         let is_bracketed = self
-            .seen
+            .output
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .screen
@@ -226,20 +226,24 @@ impl Drop for Terminal {
 
 /// Reads the output until the process exits, and answers queries of the cursor position, as
 /// terminals do.
-fn read_output(mut output: impl Read, seen: &Mutex<Seen>, keyboard: &Mutex<Box<dyn Write + Send>>) {
+fn read_output(
+    mut reader: impl Read,
+    output: &Mutex<Output>,
+    keyboard: &Mutex<Box<dyn Write + Send>>,
+) {
     let mut piece = [0; 4096];
     // The number of bytes up to the end of the last query.
     let mut answered = 0;
-    while let Ok(read @ 1..) = output.read(&mut piece) {
+    while let Ok(read @ 1..) = reader.read(&mut piece) {
         let mut answers = Vec::new();
         {
-            let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
             for byte in &piece[..read] {
-                seen.bytes.push(*byte);
-                seen.screen.process(&[*byte]);
-                if seen.bytes[answered..].ends_with(CURSOR_QUERY) {
-                    answered = seen.bytes.len();
-                    let (row, column) = seen.screen.screen().cursor_position();
+                output.bytes.push(*byte);
+                output.screen.process(&[*byte]);
+                if output.bytes[answered..].ends_with(CURSOR_QUERY) {
+                    answered = output.bytes.len();
+                    let (row, column) = output.screen.screen().cursor_position();
                     answers.push(format!("\u{1b}[{};{}R", row + 1, column + 1));
                 }
             }

@@ -383,7 +383,7 @@ impl TestApp {
         let settings = StoreSettings {
             url: url.clone(),
             pooling: options.pooling,
-            // A new pool has no open connection yet. Longer than the default, in case many callers
+            // Longer than the default: a new pool has no open connection yet, and many callers may
             // arrive at once.
             pool_wait_ms: 6_000,
             ..StoreSettings::default()
@@ -454,14 +454,14 @@ impl TestApp {
             .url
             .rsplit_once('/')
             .expect("a test's URL ends with its database");
-        let (admin, drop_it) = (
+        let (admin, drop_database) = (
             format!("{server}/postgres"),
             format!("drop database \"{name}\" with (force)"),
         );
         let mut db = PgConnection::connect(&admin)
             .await
             .expect("the test cluster answers");
-        sqlx::query(sqlx::AssertSqlSafe(drop_it))
+        sqlx::query(sqlx::AssertSqlSafe(drop_database))
             .execute(&mut db)
             .await
             .expect("the test's database is deleted");

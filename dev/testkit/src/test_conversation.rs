@@ -212,7 +212,7 @@ impl<'a> TestConversation<'a> {
         ))
     }
 
-    /// All checkpoints, newest boundary first.
+    /// The newest 500 checkpoints, newest boundary first.
     pub async fn checkpoints(&self) -> Vec<pb::Checkpoint> {
         let ask = pb::ListCheckpointsRequest {
             conversation_id: self.id.clone(),
@@ -336,13 +336,13 @@ pub struct Built(pub pb::BuildContextResponse);
 /// its cache, which the comparison resets.
 impl PartialEq for Built {
     fn eq(&self, other: &Self) -> bool {
-        let sent = |built: &Self| pb::BuildContextResponse {
+        let without_cache_fields = |built: &Self| pb::BuildContextResponse {
             prefix_stable_until: 0,
             cache_break: None,
             expected_cached_tokens: 0,
             ..built.0.clone()
         };
-        sent(self) == sent(other)
+        without_cache_fields(self) == without_cache_fields(other)
     }
 }
 

@@ -62,7 +62,7 @@ impl Summarizer for GatedSummarizer {
 /// A summarizer that panics if a source contains [`Self::WORD`]. It counts its calls.
 #[derive(Clone, Default)]
 pub struct PanickingSummarizer {
-    asked: Arc<AtomicUsize>,
+    call_count: Arc<AtomicUsize>,
 }
 
 impl PanickingSummarizer {
@@ -71,7 +71,7 @@ impl PanickingSummarizer {
 
     /// The number of calls so far.
     pub fn calls(&self) -> usize {
-        self.asked.load(Ordering::SeqCst)
+        self.call_count.load(Ordering::SeqCst)
     }
 }
 
@@ -85,7 +85,7 @@ impl Summarizer for PanickingSummarizer {
     }
 
     fn summarize(&self, ask: &SummaryAsk<'_>) -> Result<Summary, SummaryFailure> {
-        self.asked.fetch_add(1, Ordering::SeqCst);
+        self.call_count.fetch_add(1, Ordering::SeqCst);
         let mut texts = ask.sources.iter().flat_map(anneal_llm::Source::texts);
         assert!(
             !texts.any(|text| text.contains(Self::WORD)),

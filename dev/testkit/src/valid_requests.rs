@@ -5,10 +5,11 @@ use prost::Message as _;
 
 use crate::{pb, text, user};
 
-/// A valid request of this RPC, with the conversation `id` if the RPC has such a field. Most
-/// requests that can have a request id get `request`. AppendLargeMessage gets its first frame only.
-pub fn valid_request(rpc: &str, id: &str, request: &str) -> Vec<u8> {
-    let (conversation_id, request_id) = (|| id.to_owned(), || request.to_owned());
+/// A valid request of this RPC, with this conversation id if the RPC has such a field. Most
+/// requests that can have a request id get this one. AppendLargeMessage gets its first frame only.
+pub fn valid_request(rpc: &str, conversation_id: &str, request_id: &str) -> Vec<u8> {
+    let conversation_id = || conversation_id.to_owned();
+    let request_id = || request_id.to_owned();
     macro_rules! ask {
         ($ask:ident { $($field:ident: $value:expr),* $(,)? }) => {
             pb::$ask { conversation_id: conversation_id(), $($field: $value,)* ..Default::default() }.encode_to_vec()

@@ -71,8 +71,9 @@ impl TestConversation<'_> {
             .iter()
             .find(|job| job.conversation.to_string() == self.id)
             .expect("the job is waiting");
+        let (delay_ms, most_attempts) = (0, 1);
         store
-            .fail_job(job, "it cannot be done", 0, 1)
+            .fail_job(job, "it cannot be done", delay_ms, most_attempts)
             .await
             .expect("the job is marked as failed");
     }
@@ -118,25 +119,25 @@ impl Watch {
     }
 
     /// Waits for the next event. Err holds the status that ended the watch. Panics if nothing
-    /// arrives within a minute, or if the event's position is that of the event before or has more
-    /// than 128 bytes.
+    /// arrives within a minute, if the event's position has more than 128 bytes, or if it is that
+    /// of the event before, unless the event is `started`.
     pub async fn try_next(&mut self) -> Result<Event, Status> {
         let next = timeout(Duration::from_mins(1), self.stream.message())
             .await
             .expect("an event arrives in time");
-        let event = next?.expect("a watch ends only with an error");
+        let response = next?.expect("a watch ends only with an error");
         assert!(
-            event.position.len() <= 128,
+            response.position.len() <= 128,
             "the position has {} bytes, and must have at most 128",
-            event.position.len()
+            response.position.len()
         );
-        let what = event.event.expect("every response has an event");
+        let event = response.event.expect("every response has an event");
         assert!(
-            event.position != self.position || matches!(what, Event::Started(_)),
+            response.position != self.position || matches!(event, Event::Started(_)),
             "an event has the position of the event before"
         );
-        self.position = event.position;
-        Ok(what)
+        self.position = response.position;
+        Ok(event)
     }
 
     /// Reads until the watch ends. Returns its status.
@@ -191,7 +192,7 @@ pub async fn metric_value(server: &Process, name: &str) -> f64 {
     stream
         .read_to_string(&mut answer)
         .await
-        .expect("the query succeeds");
+        .expect("the answer is read");
     let lines = answer
         .lines()
         .filter(|line| line.split(['{', ' ']).next() == Some(name));

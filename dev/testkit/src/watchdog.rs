@@ -1,10 +1,12 @@
-//! Checks that no call of a test's server blocks an async thread for more than 100 ms of CPU time.
+//! Checks that no call of a test's server blocks an async thread for more than 100 ms of processor
+//! time.
 
 use std::sync::OnceLock;
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
-/// The metric in which a server counts the times that a call blocked an async thread.
+/// The histogram in which a server records how long a call has blocked an async thread, if that
+/// was too long.
 const HELD: &str = "async_thread_held_seconds";
 
 /// The metrics of all servers in this process. nextest runs each test in its own process.

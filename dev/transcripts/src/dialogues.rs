@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::{Chat, TranscriptFolder, pb, text, transcript_folder::stem};
 
 impl TranscriptFolder {
-    /// LoCoMo: two people in many sessions over months. The first speaker is the user.
+    /// LoCoMo: two people in many sessions over months. The file's `speaker_a` is the user.
     pub fn locomo(&self) -> Vec<Chat> {
         let dialogues = self.json("locomo/locomo4.json");
         dialogues
@@ -23,7 +23,7 @@ impl TranscriptFolder {
         locomo_dialogue(&self.json("locomo/locomo4.json")[0])
     }
 
-    /// At most `count` Chinese dialogues of CrossWOZ. python3 unpacks them; if it is missing,
+    /// At most `count` Chinese dialogues of CrossWOZ. python3 unpacks them; if that fails,
     /// prints that they are skipped and returns none.
     pub fn crosswoz(&self, count: usize) -> Vec<Chat> {
         let unpack = "import sys, zipfile; sys.stdout.buffer.write(zipfile.ZipFile(sys.argv[1]).read('val.json'))";
@@ -43,7 +43,7 @@ impl TranscriptFolder {
             .iter()
             .take(count);
         dialogues
-            .map(|(id, dialogue)| alternating(&dialogue["messages"], "content").named(id))
+            .map(|(id, dialogue)| dialogue_from_objects(&dialogue["messages"], "content").named(id))
             .collect()
     }
 
@@ -57,7 +57,7 @@ impl TranscriptFolder {
                     return chats;
                 }
                 chats.push(
-                    alternating(&dialogue["messages"], "message")
+                    dialogue_from_objects(&dialogue["messages"], "message")
                         .named(format!("{} {index}", stem(&file))),
                 );
             }
@@ -76,7 +76,7 @@ impl TranscriptFolder {
                 let texts = pairs
                     .iter()
                     .flat_map(|pair| pair.as_array().expect("a pair"));
-                chats.push(alternate(texts).named(format!("{language} {index}")));
+                chats.push(dialogue_from_texts(texts).named(format!("{language} {index}")));
             }
         }
         chats
@@ -90,9 +90,9 @@ fn locomo_dialogue(dialogue: &Value) -> Chat {
         .take_while(|session| session.is_array());
     let utterances = sessions.flat_map(|session| session.as_array().expect("a list"));
     let messages = utterances.map(|utterance| {
-        let user = utterance["speaker"] == conversation["speaker_a"];
+        let is_user = utterance["speaker"] == conversation["speaker_a"];
         text(
-            if user {
+            if is_user {
                 pb::Role::User
             } else {
                 pb::Role::Assistant
@@ -108,8 +108,8 @@ fn locomo_dialogue(dialogue: &Value) -> Chat {
 }
 
 /// A dialogue of two alternating speakers, from a list of objects with the text under `key`.
-fn alternating(messages: &Value, key: &str) -> Chat {
-    alternate(
+fn dialogue_from_objects(messages: &Value, key: &str) -> Chat {
+    dialogue_from_texts(
         messages
             .as_array()
             .expect("a list")
@@ -119,7 +119,7 @@ fn alternating(messages: &Value, key: &str) -> Chat {
 }
 
 /// A dialogue of two alternating speakers. The first one is the user.
-fn alternate<'a>(texts: impl Iterator<Item = &'a Value>) -> Chat {
+fn dialogue_from_texts<'a>(texts: impl Iterator<Item = &'a Value>) -> Chat {
     let roles = [pb::Role::User, pb::Role::Assistant].into_iter().cycle();
     let messages = texts
         .zip(roles)

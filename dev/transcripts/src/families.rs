@@ -12,7 +12,7 @@ pub struct Family {
 }
 
 impl TranscriptFolder {
-    /// Every conversation. CrossWOZ is unpacked by python3; it is empty if python3 is missing.
+    /// Every conversation. CrossWOZ is unpacked by python3; it is empty if that fails.
     pub fn all(&self) -> Vec<Family> {
         let family = |name, chats| Family { name, chats };
         vec![

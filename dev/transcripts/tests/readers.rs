@@ -83,7 +83,8 @@ fn everything_that_is_read_keeps_the_rules_of_an_append_and_has_its_own_name() {
     }
 }
 
-/// Asserts that the part may be in a message of this role, and that its names are not too long.
+/// Asserts that a message of this role may have the part, and that the part's ids and names have 1
+/// to 128 bytes. An append also accepts media, but these conversations have none.
 fn assert_allowed(at: &str, role: Role, part: &Part) {
     let (is_allowed, names) = match part {
         Part::Text(_) => (role != Role::Tool, vec![]),

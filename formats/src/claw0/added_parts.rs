@@ -4,21 +4,22 @@ use anneal_core::message::{Message, Part};
 
 use super::{TIMES, read::times_label};
 
-/// The parts after the first `parts` ones, as a message of their own. None if later records cannot
-/// have added these parts.
-pub(crate) fn added_parts(mut message: Message, parts: usize) -> Option<Message> {
+/// The parts after the first `stored_parts`, as a message of their own. None if later records
+/// cannot have added these parts.
+pub(crate) fn added_parts(mut message: Message, stored_parts: usize) -> Option<Message> {
     let has_own_record =
         |part: &Part| matches!(part, Part::ToolUse { .. } | Part::ToolResult { .. });
-    if parts == 0
-        || parts >= message.parts.len()
-        || !message.parts[parts..].iter().all(has_own_record)
+    if stored_parts == 0
+        || stored_parts >= message.parts.len()
+        || !message.parts[stored_parts..].iter().all(has_own_record)
     {
         return None;
     }
-    message.parts.drain(..parts);
+    message.parts.drain(..stored_parts);
     if let Some(times) = message.metadata.get(TIMES) {
         let times: Vec<String> = times.split(' ').map(str::to_owned).collect();
-        // Each of these parts is a record of its own, with one time or with none.
+        // Each of these parts comes from a record of its own. If all records have times, the last
+        // times are theirs.
         let first = times.len().saturating_sub(message.parts.len());
         message
             .metadata
@@ -65,12 +66,12 @@ mod tests {
             ),
             (None, None)
         );
-        let texts = Message {
+        let text_last = Message {
             parts: message.parts.into_iter().rev().collect(),
             ..message
         };
         assert_eq!(
-            added_parts(texts, 1),
+            added_parts(text_last, 1),
             None,
             "a text is never added by a later record"
         );

@@ -65,13 +65,13 @@ pub(crate) fn read<R: Read + Seek>(
 
 struct Claw0Reader<'a> {
     out: Emitter<'a>,
-    /// Set until the first message is emitted.
+    /// Set until the head is emitted, before the first item.
     head: Option<Head>,
     /// Whether the file has a head line, so that it is a conversation even without messages.
     has_head: bool,
     pending: Option<PendingMessage>,
-    /// Ids of the tool calls in the content of the last assistant record. Such a call may have a
-    /// record of its own as well, which repeats it.
+    /// Ids of the tool calls in the content of the last assistant record; empty after a user
+    /// record. Such a call may have a record of its own as well, which repeats it.
     content_call_ids: Vec<String>,
 }
 
@@ -93,7 +93,7 @@ impl PendingMessage {
 
 /// A parsed line.
 enum Record {
-    /// A message, or the first record of one.
+    /// The messages of a user or assistant record: one, or two if tool results are split off.
     Message(Vec<Message>),
     /// A tool call: a part of the assistant message before it, or the first part of a new one.
     ToolCall(Part),
@@ -140,11 +140,11 @@ impl Claw0Reader<'_> {
             Record::ToolResult(part) => {
                 self.join_part(location, Role::Tool, part, time, extra, notes)
             }
-            Record::Head(about) => {
+            Record::Head(conversation) => {
                 self.has_head = true;
                 if let Some(head) = &mut self.head {
                     let title = std::mem::take(&mut head.title);
-                    *head = about.head();
+                    *head = conversation.head();
                     if head.title.is_empty() {
                         head.title = title;
                     }
@@ -219,8 +219,9 @@ impl Claw0Reader<'_> {
         extra: Option<MessageExtra>,
         notes: Notes,
     ) -> Result<(), ReadError> {
-        let again = matches!(&part, Part::ToolUse { id, .. } if self.content_call_ids.contains(id));
-        if again && extra.is_none() {
+        let is_repeated =
+            matches!(&part, Part::ToolUse { id, .. } if self.content_call_ids.contains(id));
+        if is_repeated && extra.is_none() {
             return self.out.remark(
                 location,
                 ImportOutcome::SetAside,
@@ -294,7 +295,8 @@ impl Claw0Reader<'_> {
     }
 }
 
-/// The message with the label that holds the times of its records.
+/// The message with the label that holds the times of its records. A message without parts gets an
+/// empty text.
 pub(super) fn with_times(message: Message, times: &[String]) -> Message {
     let mut message = merge_messages(vec![message]);
     if !times.is_empty() {
@@ -357,22 +359,22 @@ fn parse_record(fields: &Fields, notes: &mut Notes) -> Result<Record, Unreadable
     })
 }
 
-/// The message that a reader gets from these records.
+/// The message that a reader gets from these records, without the object `anneal`.
 pub(super) fn native_message(records: &[String]) -> Message {
     let mut natives = Vec::new();
     let mut times = Vec::new();
     for text in records {
         let fields = Fields::parse(text).expect("a record is an object");
         times.extend(fields.text_or_raw("ts").ok().flatten());
-        let part = |role, part| Message {
+        let one_part_message = |role, part| Message {
             role,
             parts: vec![part],
             metadata: BTreeMap::new(),
         };
         match parse_record(&fields, &mut Notes::new()) {
             Ok(Record::Message(messages)) => natives.extend(messages),
-            Ok(Record::ToolCall(call)) => natives.push(part(Role::Assistant, call)),
-            Ok(Record::ToolResult(answer)) => natives.push(part(Role::Tool, answer)),
+            Ok(Record::ToolCall(call)) => natives.push(one_part_message(Role::Assistant, call)),
+            Ok(Record::ToolResult(result)) => natives.push(one_part_message(Role::Tool, result)),
             _ => {}
         }
     }

@@ -37,10 +37,10 @@ impl FormatWriter for Claw0Writer {
         if std::mem::replace(&mut self.started, true) {
             return Err(WriteError::OneOnly(Format::Claw0));
         }
-        let about = ConversationExtra::with_system_prompt(Format::Claw0, head).to_json();
+        let extra = ConversationExtra::with_system_prompt(Format::Claw0, head).to_json();
         Ok(writeln!(
             self.out,
-            "{{\"type\":\"{ANNEAL_TYPE}\",\"{ANNEAL_KEY}\":{about}}}"
+            "{{\"type\":\"{ANNEAL_TYPE}\",\"{ANNEAL_KEY}\":{extra}}}"
         )?)
     }
 
@@ -52,14 +52,14 @@ impl FormatWriter for Claw0Writer {
             stored.created_us,
         );
         // The results of two tool messages in a row would be read as one message.
-        let forced = if message.role == Role::Tool && self.previous_role == Some(Role::Tool) {
+        let extra_object = if message.role == Role::Tool && self.previous_role == Some(Role::Tool) {
             ExtraObject::Required
         } else {
             ExtraObject::IfNeeded
         };
         self.previous_role = Some(message.role);
         let native = read::native_message(&records);
-        for record in with_extra(records, 0, &native, message, forced) {
+        for record in with_extra(records, 0, &native, message, extra_object) {
             writeln!(self.out, "{record}")?;
         }
         Ok(())
@@ -105,8 +105,8 @@ fn records(message: &Message, previous_role: Option<Role>) -> Vec<String> {
                 .cloned()
                 .partition(|part| matches!(part, Part::ToolUse { .. }));
             let mut records = Vec::new();
-            // Without an assistant record before them, the calls would become parts of the
-            // assistant message that was written last.
+            // After an assistant message, the calls need an assistant record before them: otherwise
+            // they would become parts of that message.
             if !others.is_empty() || calls.is_empty() || previous_role == Some(Role::Assistant) {
                 records.push(message_record("assistant", &blocks::blocks_json(&others)));
             }
@@ -151,23 +151,23 @@ fn tool_result_record(part: &Part) -> Option<String> {
 }
 
 /// Adds a time to each record: the original time from the label, or else the time at which the
-/// message was stored. Both are in seconds.
+/// message was stored. Both are in seconds. Records beyond the label's times get its last time.
 fn with_times(records: Vec<String>, message: &Message, created_us: i64) -> Vec<String> {
-    let known = message
+    let label = message
         .metadata
         .get(TIMES)
         .map(String::as_str)
         .unwrap_or_default();
-    let known: Vec<&str> = known.split(' ').filter(|time| is_number(time)).collect();
+    let original: Vec<&str> = label.split(' ').filter(|time| is_number(time)).collect();
     let stored = format!(
         "{}.{:06}",
         created_us.div_euclid(1_000_000),
         created_us.rem_euclid(1_000_000)
     );
     let time = |index: usize| {
-        known
+        original
             .get(index)
-            .or(known.last())
+            .or(original.last())
             .copied()
             .unwrap_or(&stored)
             .to_owned()

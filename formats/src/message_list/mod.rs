@@ -45,10 +45,10 @@ pub(crate) trait Dialect {
     /// Parses the system prompt in the fields beside the list; empty if there is none.
     fn parse_system_prompt(
         &self,
-        _conversation: &Fields,
+        conversation: &Fields,
         _notes: &mut Notes,
     ) -> Result<String, Unreadable> {
-        Ok(String::new())
+        Ok(conversation.text("system")?.unwrap_or_default())
     }
 
     /// The records to write for a message, each a JSON object. What the format cannot express is

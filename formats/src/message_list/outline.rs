@@ -43,12 +43,12 @@ pub(crate) fn read_outline<R: Read + Seek>(
     lists: &[&str],
     most: usize,
 ) -> io::Result<Outline> {
-    let mut found = Outline::default();
-    let mut best = usize::MAX;
+    let mut outline = Outline::default();
+    let mut best_rank = usize::MAX;
     cursor.consume_if(b'{')?;
     loop {
         if cursor.consume_if(b'}')? {
-            return Ok(found);
+            return Ok(outline);
         }
         let Scanned::Bytes(name) = cursor.read_value(NAME_BYTES)? else {
             break;
@@ -59,25 +59,25 @@ pub(crate) fn read_outline<R: Read + Seek>(
             break;
         }
         let rank = lists.iter().position(|list| *list == name);
-        let begins = cursor.peek_non_blank()?;
-        if let (Some(rank), Some(b'[')) = (rank, begins) {
-            if rank < best {
-                (best, found.list) = (rank, Some(cursor.position()));
+        let first_byte = cursor.peek_non_blank()?;
+        if let (Some(rank), Some(b'[')) = (rank, first_byte) {
+            if rank < best_rank {
+                (best_rank, outline.list) = (rank, Some(cursor.position()));
             }
             if matches!(cursor.skip_value()?, Scanned::Truncated) {
                 break;
             }
         } else {
             match cursor.read_value(most)? {
-                Scanned::Bytes(bytes) => found.keep(name, bytes),
+                Scanned::Bytes(bytes) => outline.keep(name, bytes),
                 Scanned::TooLong => {}
                 Scanned::Absent | Scanned::Truncated => break,
             }
         }
         cursor.consume_if(b',')?;
     }
-    found.truncated = true;
-    Ok(found)
+    outline.truncated = true;
+    Ok(outline)
 }
 
 impl Outline {

@@ -22,7 +22,7 @@ use crate::{
 const FIELD_BYTES: usize = 16 * 1024 * 1024;
 /// Largest field beside the list that becomes metadata of the conversation, in bytes.
 const LABEL_BYTES: usize = 256;
-/// The remark on an entry of a list that is empty, as in `[a,,b]`.
+/// The remark on an empty entry of a list, as in `[a,,b]`.
 const EMPTY_ENTRY: &str = "the list has an empty entry before a comma";
 
 /// Reads a file of the dialect.
@@ -98,15 +98,15 @@ impl<D: Dialect> MessageListReader<'_, D> {
                     false
                 }
             };
-            let passed = if is_whole {
+            let skipped_lines = if is_whole {
                 0
             } else {
                 cursor.skip_to_next_value()?
             };
-            if passed > 1 {
+            if skipped_lines > 1 {
                 self.out.refuse(
                     location,
-                    format!("{passed} lines up to the next value cannot be read"),
+                    format!("{skipped_lines} lines up to the next value cannot be read"),
                 )?;
             }
         }
@@ -176,13 +176,13 @@ impl<D: Dialect> MessageListReader<'_, D> {
     ) -> Result<(), ReadError> {
         let location = Location::Line(start.line);
         if cursor.peek()? == Some(b'{') {
-            let found = read_outline(cursor, D::LISTS, LABEL_BYTES)?;
-            let truncated = found.truncated && found.list.is_none();
+            let outline = read_outline(cursor, D::LISTS, LABEL_BYTES)?;
+            let truncated = outline.truncated && outline.list.is_none();
             cursor.seek_to(start)?;
             if truncated {
                 return self.out.refuse(location, "it is not JSON, or is cut off");
             }
-            if found.list.is_none() {
+            if outline.list.is_none() {
                 return match cursor.read_line(ELEMENT_BYTES)? {
                     Scanned::Bytes(bytes) => self.add_message(bytes, location),
                     _ => self
@@ -226,22 +226,22 @@ impl<D: Dialect> MessageListReader<'_, D> {
                 is_whole = self.read_messages(cursor)?;
             }
             Some(b'{') => {
-                let found = read_outline(cursor, D::LISTS, FIELD_BYTES)?;
+                let outline = read_outline(cursor, D::LISTS, FIELD_BYTES)?;
                 let after = cursor.position();
-                is_whole = !found.truncated;
-                match found.list {
+                is_whole = !outline.truncated;
+                match outline.list {
                     Some(list) => {
-                        self.open_with_fields(&found.fields(), location, title);
+                        self.open_with_fields(&outline.fields(), location, title);
                         cursor.seek_to(list)?;
-                        let whole = self.read_messages(cursor)?;
+                        let list_is_whole = self.read_messages(cursor)?;
                         cursor.seek_to(after)?;
-                        if found.truncated && whole {
+                        if outline.truncated && list_is_whole {
                             self.emit_head()?;
                             self.out
                                 .refuse(location, "the file ends in the middle of this item")?;
                         }
                     }
-                    None if found.fields().names().any(D::identifies_message) => {
+                    None if outline.fields().names().any(D::identifies_message) => {
                         self.open(
                             Head {
                                 title,
@@ -341,10 +341,11 @@ impl<D: Dialect> MessageListReader<'_, D> {
         let mut aside = Vec::new();
         for key in fields
             .names()
-            .filter(|key| !matches!(*key, ANNEAL_KEY | MARKS_KEY | "system"))
+            .filter(|key| !matches!(*key, ANNEAL_KEY | MARKS_KEY))
         {
             let Some(raw) = fields.raw(key) else { continue };
             match (key, json::is_text(raw)) {
+                ("system", _) if !head.system_prompt.is_empty() || raw == "\"\"" => {}
                 ("title" | "name", true) => head.title = json::text(raw)?,
                 ("agent_id", true) => head.agent_id = json::text(raw)?,
                 _ if raw.len() <= LABEL_BYTES && !raw.starts_with(['{', '[']) => {
@@ -514,7 +515,7 @@ impl<D: Dialect> MessageListReader<'_, D> {
         self.emit_marks()
     }
 
-    /// Counts one more message, whether it was kept or refused.
+    /// Counts one more message, whether it was kept or refused, and emits the marks after it.
     fn count_message(&mut self) -> Result<(), ReadError> {
         if let Some(open) = &mut self.open {
             open.messages += 1;
@@ -557,7 +558,7 @@ fn skip_commas<R: Read + Seek>(cursor: &mut Cursor<R>) -> Result<bool, ReadError
 /// Whether the next object has a list under one of these names. The cursor stays where it is.
 fn has_list<R: Read + Seek>(cursor: &mut Cursor<R>, lists: &[&str]) -> Result<bool, ReadError> {
     let start = cursor.position();
-    let found = read_outline(cursor, lists, LABEL_BYTES)?;
+    let outline = read_outline(cursor, lists, LABEL_BYTES)?;
     cursor.seek_to(start)?;
-    Ok(found.list.is_some())
+    Ok(outline.list.is_some())
 }

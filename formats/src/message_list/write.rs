@@ -113,13 +113,19 @@ impl<D: Dialect> FormatWriter for MessageListWriter<D> {
         let reads_as_prompt =
             open.messages == 0 && !open.has_prompt && message.role == Role::System;
         open.messages += 1;
-        let forced = if reads_as_prompt {
+        let extra_object = if reads_as_prompt {
             ExtraObject::Required
         } else {
             ExtraObject::IfNeeded
         };
         let more = records.len().saturating_sub(1);
-        for record in with_extra(records, more, &merge_messages(natives), message, forced) {
+        for record in with_extra(
+            records,
+            more,
+            &merge_messages(natives),
+            message,
+            extra_object,
+        ) {
             self.write_record(&record)?;
         }
         Ok(())

@@ -166,15 +166,15 @@ fn content_part(item: &str, notes: &mut Notes) -> Result<Option<Part>, Unreadabl
             })
         }
         "image_url" | "input_image" => {
-            notes.note_unread_fields(&item, &["type", "image_url"], "pictures");
+            notes.note_unread_fields(&item, &["type", "image_url"], "images");
             let uri = match item.raw("image_url") {
                 Some(raw) if json::is_text(raw) => json::text(raw)?,
                 Some(raw) => {
                     let address = Fields::parse(raw)?;
-                    notes.note_unread_fields(&address, &["url"], "pictures");
+                    notes.note_unread_fields(&address, &["url"], "images");
                     address.required_text("url")?
                 }
-                None => return Err(Unreadable::new("a picture needs an image_url")),
+                None => return Err(Unreadable::new("an image needs an image_url")),
             };
             Some(Part::Media(Media {
                 media_type: media_type(&uri),

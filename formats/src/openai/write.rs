@@ -107,9 +107,9 @@ fn result<'m>(part: &'m Part, name: Option<&'m str>) -> Chat<'m> {
         Part::ToolResult {
             id, text, media, ..
         } => {
-            let pictures = media.iter().map(picture);
-            let items = (!text.is_empty() || media.is_empty()).then_some(Item::Text { text });
-            (id.as_str(), items.into_iter().chain(pictures).collect())
+            let images = media.iter().map(image);
+            let text_item = (!text.is_empty() || media.is_empty()).then_some(Item::Text { text });
+            (id.as_str(), text_item.into_iter().chain(images).collect())
         }
         other => ("", item(other).into_iter().collect()),
     };
@@ -126,12 +126,12 @@ fn result<'m>(part: &'m Part, name: Option<&'m str>) -> Chat<'m> {
 fn item(part: &Part) -> Option<Item<'_>> {
     match part {
         Part::Text { text } => Some(Item::Text { text }),
-        Part::Media(media) => Some(picture(media)),
+        Part::Media(media) => Some(image(media)),
         Part::ToolUse { .. } | Part::ToolResult { .. } | Part::Reasoning { .. } => None,
     }
 }
 
-fn picture(media: &Media) -> Item<'_> {
+fn image(media: &Media) -> Item<'_> {
     Item::ImageUrl {
         image_url: Url { url: &media.uri },
     }

@@ -35,11 +35,12 @@ type LeftOut = Vec<(Location, String)>;
 pub(super) struct BranchReader<'t> {
     tree: &'t Tree,
     branch: Vec<u32>,
-    /// Index of the first entry after the last message. These entries are kept in the head.
+    /// Index of the first entry after the last message. It and the entries after it are kept in the
+    /// head.
     trailing: usize,
     /// For each entry or message that is the first that some compaction keeps: the number of
     /// messages before it.
-    before: HashMap<FirstKept, u64>,
+    messages_before: HashMap<FirstKept, u64>,
     /// Message entries so far, unreadable ones included.
     message_entries: u64,
     /// Messages covered by the newest summary.
@@ -48,7 +49,7 @@ pub(super) struct BranchReader<'t> {
     model: String,
     /// Entries for the label of the next message, with their locations. Their texts together fit
     /// into the metadata.
-    non_message: Vec<(Location, NonMessage)>,
+    pending_entries: Vec<(Location, NonMessage)>,
 }
 
 impl<'t> BranchReader<'t> {
@@ -57,25 +58,25 @@ impl<'t> BranchReader<'t> {
             tree,
             trailing: branch.len(),
             branch,
-            before: HashMap::new(),
+            messages_before: HashMap::new(),
             message_entries: 0,
             covered: 0,
             model: String::new(),
-            non_message: Vec::new(),
+            pending_entries: Vec::new(),
         }
     }
 
-    /// Takes the entries after the last message. Returns them as the value of a label of the
-    /// conversation, because no message follows whose label could have them; then the entries that
-    /// were shortened or left out.
+    /// Takes the entries after the last message, which no message's label can have. Returns the
+    /// value of a label of the conversation with these entries (None if there are none), and those
+    /// that were shortened or left out.
     pub(super) fn take_trailing_entries<R: Read + Seek>(
         &mut self,
         labels: &BTreeMap<String, String>,
         cursor: &mut Cursor<R>,
     ) -> Result<(Option<String>, LeftOut), ReadError> {
-        let least = self.branch.len().saturating_sub(MAX_TRAILING_ENTRIES);
+        let first_examined = self.branch.len().saturating_sub(MAX_TRAILING_ENTRIES);
         let mut found = Vec::new();
-        while self.trailing > least {
+        while self.trailing > first_examined {
             let position = self.tree.position_of(self.branch[self.trailing - 1]);
             cursor.seek_to(position)?;
             let Scanned::Bytes(bytes) = cursor.read_line(ELEMENT_BYTES)? else {
@@ -102,10 +103,10 @@ impl<'t> BranchReader<'t> {
         out: &mut Emitter,
     ) -> Result<(), ReadError> {
         for index in 0..self.branch.len() {
-            let id = self.branch[index];
-            let position = self.tree.position_of(id);
-            self.note_first_kept(FirstKept::Entry(id), out);
-            for _ in 0..self.tree.unreadable_before(id) {
+            let entry = self.branch[index];
+            let position = self.tree.position_of(entry);
+            self.note_first_kept(FirstKept::Entry(entry), out);
+            for _ in 0..self.tree.unreadable_before(entry) {
                 self.count_message_entry(out);
             }
             cursor.seek_to(position)?;
@@ -131,12 +132,12 @@ impl<'t> BranchReader<'t> {
                 }
                 Ok(found) => {
                     out.add_notes(location, notes)?;
-                    self.emit_entry(id, location, found, out)?;
+                    self.emit_entry(entry, location, found, out)?;
                 }
                 Err(Unreadable(what)) => out.refuse(location, what)?,
             }
         }
-        for (location, _) in self.non_message {
+        for (location, _) in self.pending_entries {
             out.remark(
                 location,
                 ImportOutcome::SetAside,
@@ -150,7 +151,7 @@ impl<'t> BranchReader<'t> {
     /// compaction keeps.
     fn note_first_kept(&mut self, kept: FirstKept, out: &Emitter) {
         if self.tree.is_kept_first(kept) {
-            self.before.insert(kept, out.message_count());
+            self.messages_before.insert(kept, out.message_count());
         }
     }
 
@@ -162,7 +163,7 @@ impl<'t> BranchReader<'t> {
 
     fn emit_entry(
         &mut self,
-        id: u32,
+        entry: u32,
         location: Location,
         found: Entry,
         out: &mut Emitter,
@@ -170,7 +171,7 @@ impl<'t> BranchReader<'t> {
         match found {
             Entry::Message(..) | Entry::SessionName => Ok(()),
             Entry::Separator => out.emit_separator(),
-            Entry::Compaction(compaction) => match self.covered_messages(id, &compaction) {
+            Entry::Compaction(compaction) => match self.covered_messages(entry, &compaction) {
                 Ok(covers) => {
                     self.covered = covers;
                     let Compaction {
@@ -194,9 +195,11 @@ impl<'t> BranchReader<'t> {
             },
             Entry::Model(model, non_message) => {
                 self.model = model;
-                self.keep_for_next_message(id, location, non_message, out)
+                self.keep_for_next_message(entry, location, non_message, out)
             }
-            Entry::Other(non_message) => self.keep_for_next_message(id, location, non_message, out),
+            Entry::Other(non_message) => {
+                self.keep_for_next_message(entry, location, non_message, out)
+            }
         }
     }
 
@@ -204,7 +207,7 @@ impl<'t> BranchReader<'t> {
     /// which the head has.
     fn keep_for_next_message(
         &mut self,
-        id: u32,
+        entry: u32,
         location: Location,
         mut non_message: NonMessage,
         out: &mut Emitter,
@@ -212,12 +215,12 @@ impl<'t> BranchReader<'t> {
         if self
             .branch
             .get(self.trailing)
-            .is_some_and(|first| id >= *first)
+            .is_some_and(|first| entry >= *first)
         {
             return Ok(());
         }
         let held: usize = self
-            .non_message
+            .pending_entries
             .iter()
             .map(|(_, non_message)| non_message.text.len())
             .sum();
@@ -230,7 +233,7 @@ impl<'t> BranchReader<'t> {
             non_message.text.clone_from(&non_message.short);
         }
         if held + non_message.text.len() <= METADATA_BYTES {
-            self.non_message.push((location, non_message));
+            self.pending_entries.push((location, non_message));
         }
         Ok(())
     }
@@ -257,7 +260,7 @@ impl<'t> BranchReader<'t> {
             }
         }
         let (kept, left_out) =
-            entries_label(std::mem::take(&mut self.non_message), &message.metadata);
+            entries_label(std::mem::take(&mut self.pending_entries), &message.metadata);
         remark_left_out(left_out, out)?;
         if !kept.is_empty() {
             message.metadata.insert(ENTRIES.into(), kept);
@@ -266,16 +269,16 @@ impl<'t> BranchReader<'t> {
             .map(drop)
     }
 
-    /// How many messages a compaction covers, or why it is set aside.
-    fn covered_messages(&self, id: u32, compaction: &Compaction) -> Result<u64, &'static str> {
+    /// How many messages the compaction at `entry` covers, or why it is set aside.
+    fn covered_messages(&self, entry: u32, compaction: &Compaction) -> Result<u64, &'static str> {
         if compaction.summary.trim().is_empty() {
             return Err("without a summary");
         }
-        let kept = self
+        let covers = self
             .tree
-            .kept_first(id)
-            .and_then(|kept| self.before.get(&kept).copied());
-        match kept.ok_or("whose first kept entry is not on the branch")? {
+            .kept_first(entry)
+            .and_then(|kept| self.messages_before.get(&kept).copied());
+        match covers.ok_or("whose first kept entry is not on the branch")? {
             0 => Err("that keeps everything"),
             covers if covers <= self.covered => Err("that covers no more than the one before it"),
             covers => Ok(covers),
@@ -297,26 +300,29 @@ fn entries_label(
     entries: Vec<(Location, NonMessage)>,
     labels: &BTreeMap<String, String>,
 ) -> (String, LeftOut) {
-    let (mut kept, mut left_out) = (String::new(), Vec::new());
+    let (mut label, mut left_out) = (String::new(), Vec::new());
     for (location, non_message) in entries {
-        let with = |text: &str| {
-            if kept.is_empty() {
+        let label_with = |text: &str| {
+            if label.is_empty() {
                 text.to_owned()
             } else {
-                format!("{kept}\n{text}")
+                format!("{label}\n{text}")
             }
         };
-        let (whole, short) = (with(&non_message.text), with(&non_message.short));
+        let (whole, short) = (
+            label_with(&non_message.text),
+            label_with(&non_message.short),
+        );
         if storage_limits::label_fits(labels, ENTRIES, &whole) {
-            kept = whole;
+            label = whole;
             continue;
         }
         if storage_limits::label_fits(labels, ENTRIES, &short) {
-            kept = short;
+            label = short;
         }
         left_out.push((location, too_large_remark(&non_message)));
     }
-    (kept, left_out)
+    (label, left_out)
 }
 
 fn too_large_remark(non_message: &NonMessage) -> String {

@@ -123,7 +123,7 @@ impl Entry {
         match self {
             // A message made of an entry of another type has the label `pi.type`.
             Self::Message(message, _) => !message.metadata.contains_key("pi.type"),
-            Self::Other(aside) => aside.kind == MESSAGE_TYPE,
+            Self::Other(non_message) => non_message.kind == MESSAGE_TYPE,
             Self::Compaction(_) | Self::Separator | Self::SessionName | Self::Model(..) => false,
         }
     }

@@ -42,7 +42,7 @@ const UNLABELED_MESSAGE_FIELDS: [&str; 9] = [
     "output",
     "summary",
 ];
-/// The label of the message's own time, which may differ from the time of its entry.
+/// The label (without `pi.`) of the message's own time, which may differ from its entry's.
 pub(super) const MESSAGE_TIMESTAMP: &str = "messageTimestamp";
 /// Fields that become labels first, because only a few labels fit.
 const PRIORITY_FIELDS: [&str; 7] = [
@@ -192,7 +192,7 @@ fn tool_result(fields: &Fields, notes: &mut Notes) -> Result<Part, Unreadable> {
     let mut media = Vec::new();
     let mut blocks = BlockFields::default();
     let content_parts = parse_content(fields, &ReasoningProvider::default(), &mut blocks, notes)?;
-    // The texts are joined into one, so there is no block into which these fields could be written
+    // The texts are joined into one, so there is no block into which extra fields could be written
     // back.
     blocks.note_unread(notes, "blocks of a tool result");
     for part in content_parts {
@@ -215,7 +215,7 @@ fn tool_result(fields: &Fields, notes: &mut Notes) -> Result<Part, Unreadable> {
     })
 }
 
-/// The provider that signed the reasoning of an answer.
+/// The provider that signed the reasoning of an answer; empty: unknown.
 #[derive(Default)]
 struct ReasoningProvider(String);
 
@@ -295,7 +295,7 @@ fn parse_block(
             (part, &["type", "thinking", "thinkingSignature", "redacted"])
         }
         "toolCall" | "tool_use" => {
-            let input = if kind == "toolCall" {
+            let input_field = if kind == "toolCall" {
                 "arguments"
             } else {
                 "input"
@@ -304,7 +304,7 @@ fn parse_block(
             let part = Part::ToolUse {
                 id,
                 name,
-                input: block.raw(input).unwrap_or("{}").to_owned(),
+                input: block.raw(input_field).unwrap_or("{}").to_owned(),
             };
             (
                 part,

@@ -22,7 +22,8 @@ pub(crate) use write::PiWriter;
 
 /// The prefix of labels that hold fields of an entry or a message.
 const LABEL: &str = "pi.";
-/// The label with the entries before a message that are not sent to the model.
+/// The label with entries that are not sent to the model: those before a message, or, in the head,
+/// those after the last message.
 const ENTRIES: &str = "pi.entries";
 /// The `customType` of anneal's separator.
 const SEPARATOR: &str = "anneal.separator";

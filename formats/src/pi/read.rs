@@ -93,8 +93,8 @@ fn read_header<R: Read + Seek>(
             title: options.name.clone(),
             ..Default::default()
         };
-        if let Some(about) = ConversationExtra::of(&fields)? {
-            let written = about.head();
+        if let Some(extra) = ConversationExtra::of(&fields)? {
+            let written = extra.head();
             let title = if written.title.is_empty() {
                 head.title
             } else {
@@ -123,8 +123,8 @@ fn read_header<R: Read + Seek>(
     })
 }
 
-/// Reads the id of the entry. Without an id it is the line number. If an earlier entry has the same
-/// id, the line number is added.
+/// Reads the id of the entry, or returns its line number if it has none. If an earlier entry has
+/// the same id, the line number is added.
 fn read_entry_id<R: Read + Seek>(
     tree: &Tree,
     entry: u32,

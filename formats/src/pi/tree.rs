@@ -36,7 +36,7 @@ pub(super) struct Tree {
     /// Entries whose id an earlier entry has too.
     repeated: HashSet<u32>,
     /// For each entry, whether it has a child.
-    followed: Vec<bool>,
+    has_child: Vec<bool>,
     /// The first entries of side branches: entries whose parent has an earlier child, and roots
     /// that are not the first entry.
     forks: HashSet<u32>,
@@ -78,8 +78,8 @@ struct Line {
     id: Option<String>,
     parent: Parent,
     name: Option<String>,
-    kept: Option<String>,
-    kept_index: Option<u32>,
+    first_kept_id: Option<String>,
+    first_kept_index: Option<u32>,
 }
 
 /// The parent of a line.
@@ -164,9 +164,9 @@ impl Tree {
         out: &mut Emitter,
     ) -> Result<(), ReadError> {
         let index = self.entries.len() as u32;
-        let before = index.checked_sub(1).unwrap_or(NO_PARENT);
+        let previous = index.checked_sub(1).unwrap_or(NO_PARENT);
         let parent = match line.parent {
-            Parent::PreviousLine => before,
+            Parent::PreviousLine => previous,
             Parent::Root => NO_PARENT,
             Parent::Id(parent) => {
                 let parent = self.ids.find(&parent);
@@ -177,7 +177,7 @@ impl Tree {
                         "its parent does not exist, so the entry before it becomes its parent",
                     )?;
                 }
-                parent.unwrap_or(before)
+                parent.unwrap_or(previous)
             }
         };
         if line.name.is_some() {
@@ -188,31 +188,30 @@ impl Tree {
         if line.id.is_some_and(|id| self.ids.insert(&id, index)) {
             self.repeated.insert(index);
         }
-        let entry = line
-            .kept
+        let by_id_or_index = line
+            .first_kept_id
             .as_deref()
             .and_then(|id| self.ids.find(id))
-            .or(line.kept_index)
+            .or(line.first_kept_index)
             .map(FirstKept::Entry);
         // ai-panel numbers messages from 1: `msg-11`.
-        let number = || {
-            Some(FirstKept::Message(
-                line.kept.as_deref()?.strip_prefix("msg-")?.parse().ok()?,
-            ))
+        let by_number = || {
+            let number = line.first_kept_id.as_deref()?.strip_prefix("msg-")?;
+            Some(FirstKept::Message(number.parse().ok()?))
         };
-        if let Some(kept) = entry.or_else(number) {
+        if let Some(kept) = by_id_or_index.or_else(by_number) {
             self.kept.insert(index, kept);
             self.kept_firsts.insert(kept);
         }
-        let forks = match self.followed.get_mut(parent as usize) {
-            Some(followed) => std::mem::replace(followed, true),
+        let begins_side_branch = match self.has_child.get_mut(parent as usize) {
+            Some(has_child) => std::mem::replace(has_child, true),
             // A root that is not the first entry begins a side branch too.
             None => index > 0,
         };
-        if forks {
+        if begins_side_branch {
             self.forks.insert(index);
         }
-        self.followed.push(false);
+        self.has_child.push(false);
         self.entries.push(Entry {
             offset: position.offset,
             line: u32::try_from(position.line).unwrap_or(u32::MAX),
@@ -236,7 +235,7 @@ impl Tree {
     }
 
     /// The first entry that a compaction keeps; None if the compaction names none, or an id that no
-    /// earlier entry has.
+    /// entry up to the compaction has.
     pub(super) fn kept_first(&self, compaction: u32) -> Option<FirstKept> {
         self.kept.get(&compaction).copied()
     }
@@ -261,7 +260,7 @@ impl Tree {
     /// entries.
     pub(super) fn leaves(&self) -> Vec<u32> {
         (0..self.entries.len() as u32)
-            .filter(|entry| !self.followed[*entry as usize])
+            .filter(|entry| !self.has_child[*entry as usize])
             .collect()
     }
 
@@ -315,13 +314,13 @@ fn parse_line(text: &str) -> Result<Line, Unreadable> {
         } else {
             None
         },
-        kept: if is_compaction {
+        first_kept_id: if is_compaction {
             fields.text("firstKeptEntryId")?
         } else {
             None
         },
         // In version 1 this is the index of a line of the file. Line 0 is the header.
-        kept_index: fields
+        first_kept_index: fields
             .raw("firstKeptEntryIndex")
             .filter(|_| is_compaction)
             .and_then(|raw| raw.parse::<u32>().ok()?.checked_sub(1)),

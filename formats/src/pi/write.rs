@@ -29,7 +29,7 @@ use crate::{
 
 /// Labels that are not written as fields of their own: other code writes them, or the message
 /// itself has what they say.
-const RESTORED_LABELS: [&str; 10] = [
+const LABELS_WITHOUT_FIELD: [&str; 10] = [
     "pi.id",
     "pi.timestamp",
     "pi.messageTimestamp",
@@ -52,7 +52,7 @@ pub(crate) struct PiWriter {
     /// The id of the entry written last.
     parent: Option<u32>,
     /// The id of each message's first entry.
-    messages: Vec<u32>,
+    first_entries: Vec<u32>,
     /// The names of the tools that the last answer called, by call id.
     called_tools: HashMap<String, String>,
     /// When the last written message was stored; before the first one, when the conversation was
@@ -67,7 +67,7 @@ impl PiWriter {
             started: false,
             ids: Ids::default(),
             parent: None,
-            messages: Vec::new(),
+            first_entries: Vec::new(),
             called_tools: HashMap::new(),
             created_us: 0,
         }
@@ -88,11 +88,11 @@ impl PiWriter {
     /// Makes the entries of a message: one, or for a tool message one for each result.
     fn next_entries(&mut self, stored: &StoredMessage) -> Vec<String> {
         let message = &stored.message;
-        let known = message
+        let original = message
             .metadata
             .get("pi.timestamp")
             .map(|time| in_pi_format(time));
-        let timestamp = known.unwrap_or_else(|| iso(stored.created_us));
+        let timestamp = original.unwrap_or_else(|| iso(stored.created_us));
         let message_time = message.metadata.get(&format!("{LABEL}{MESSAGE_TIMESTAMP}"));
         let message_time: Option<i64> = message_time.and_then(|time| time.parse().ok());
         let ms = message_time.unwrap_or_else(|| stored.created_us.div_euclid(1_000));
@@ -107,7 +107,7 @@ impl PiWriter {
                 .ids
                 .next(message.metadata.get("pi.id").filter(|_| index == 0));
             if index == 0 {
-                self.messages.push(id);
+                self.first_entries.push(id);
             }
             let (kind, fields) = if message.role == Role::System {
                 let content = content(&message.parts, &BlockFields::of(message));
@@ -129,7 +129,7 @@ impl PiWriter {
         entries
     }
 
-    /// The fields of a message, without its time.
+    /// The fields of a message, or of the result at `index` of a tool message, without the time.
     fn message_fields(&self, message: &Message, index: usize) -> String {
         let (labels, fields) = (labels(message), BlockFields::of(message));
         match (message.role, message.parts.get(index)) {
@@ -138,16 +138,16 @@ impl PiWriter {
                     .metadata
                     .get("pi.usage")
                     .filter(|usage| object(usage).get() == usage.as_str());
-                let calls = message
+                let has_calls = message
                     .parts
                     .iter()
                     .any(|part| matches!(part, Part::ToolUse { .. }));
-                let stop = message.metadata.get("pi.stopReason").map(String::as_str);
+                let stop_reason = message.metadata.get("pi.stopReason").map(String::as_str);
                 format!(
                     "\"role\":\"assistant\",\"content\":{},{labels}\"usage\":{},\"stopReason\":{}",
                     blocks(&message.parts, &fields),
                     usage.map_or(NO_USAGE, String::as_str),
-                    quoted(stop.unwrap_or(if calls { "toolUse" } else { "stop" })),
+                    quoted(stop_reason.unwrap_or(if has_calls { "toolUse" } else { "stop" })),
                 )
             }
             (
@@ -162,16 +162,16 @@ impl PiWriter {
                 let first_block = (!text.is_empty() || media.is_empty()).then(|| text_block(text));
                 let blocks: Vec<String> = first_block
                     .into_iter()
-                    .chain(media.iter().map(picture))
+                    .chain(media.iter().map(media_block))
                     .collect();
                 let name = self.called_tools.get(id).map_or("tool", String::as_str);
-                let named = if message.metadata.contains_key("pi.toolName") {
+                let name_field = if message.metadata.contains_key("pi.toolName") {
                     String::new()
                 } else {
                     format!("\"toolName\":{},", quoted(name))
                 };
                 format!(
-                    "\"role\":\"toolResult\",\"toolCallId\":{},{named}\"content\":[{}],{labels}\"isError\":{is_error}",
+                    "\"role\":\"toolResult\",\"toolCallId\":{},{name_field}\"content\":[{}],{labels}\"isError\":{is_error}",
                     quoted(id),
                     blocks.join(","),
                 )
@@ -193,14 +193,14 @@ impl FormatWriter for PiWriter {
         let label = |name: &str| head.metadata.get(name).cloned();
         let id = label("pi.id").unwrap_or_else(|| uuid(&head.identity, &head.title));
         // ai-panel calls this field `createdAt`.
-        let known = label("pi.timestamp").or_else(|| label("pi.createdAt"));
-        let timestamp = known.map_or_else(|| iso(self.created_us), |time| in_pi_format(&time));
+        let original = label("pi.timestamp").or_else(|| label("pi.createdAt"));
+        let timestamp = original.map_or_else(|| iso(self.created_us), |time| in_pi_format(&time));
         let cwd = label("pi.cwd").unwrap_or_else(|| "/".into());
-        let about = ConversationExtra::with_system_prompt(Format::Pi, head).to_json();
+        let extra = ConversationExtra::with_system_prompt(Format::Pi, head).to_json();
         let (id, timestamp, cwd) = (quoted(&id), quoted(&timestamp), quoted(&cwd));
         writeln!(
             self.out,
-            "{{\"type\":\"session\",\"version\":3,\"id\":{id},\"timestamp\":{timestamp},\"cwd\":{cwd},\"{ANNEAL_KEY}\":{about}}}"
+            "{{\"type\":\"session\",\"version\":3,\"id\":{id},\"timestamp\":{timestamp},\"cwd\":{cwd},\"{ANNEAL_KEY}\":{extra}}}"
         )?;
         if !head.title.is_empty() {
             let id = self.ids.next(None);
@@ -250,7 +250,7 @@ impl FormatWriter for PiWriter {
         let id = self.ids.next(None);
         let covers = usize::try_from(summary.covers).unwrap_or(usize::MAX);
         // If the summary covers all messages, the compaction itself is the first kept entry.
-        let first_kept = self.messages.get(covers).copied().unwrap_or(id);
+        let first_kept = self.first_entries.get(covers).copied().unwrap_or(id);
         let after = summary
             .tokens_after
             .map(|after| format!(",\"tokensAfter\":{after}"))
@@ -326,7 +326,7 @@ fn labels(message: &Message) -> String {
     let own = message
         .metadata
         .iter()
-        .filter(|(key, _)| !RESTORED_LABELS.contains(&key.as_str()));
+        .filter(|(key, _)| !LABELS_WITHOUT_FIELD.contains(&key.as_str()));
     for (name, value) in own.filter_map(|(key, value)| Some((key.strip_prefix(LABEL)?, value))) {
         if is_message_field(name) {
             let is_json = !value.contains(['\n', '\r']) && object(value).get() == value;
@@ -366,7 +366,7 @@ fn is_message_field(name: &str) -> bool {
     )
 }
 
-/// A user message's content: a string, or blocks.
+/// The content of a user or system message: a string, or blocks.
 fn content(parts: &[Part], fields: &BlockFields) -> String {
     match parts {
         [Part::Text { text }] if !fields.has(0) => quoted(text),
@@ -386,7 +386,7 @@ fn blocks(parts: &[Part], fields: &BlockFields) -> String {
 fn block(part: &Part) -> String {
     match part {
         Part::Text { text } | Part::ToolResult { text, .. } => text_block(text),
-        Part::Media(media) => picture(media),
+        Part::Media(media) => media_block(media),
         Part::ToolUse { id, name, input } => {
             let (id, name) = (quoted(id), quoted(name));
             format!(
@@ -419,12 +419,12 @@ fn text_block(text: &str) -> String {
 }
 
 /// An image block. A text block with the URI, if the bytes are not in the URI.
-fn picture(media: &Media) -> String {
+fn media_block(media: &Media) -> String {
     match parse_data_uri(&media.uri) {
-        Some((media_type, bytes)) => {
+        Some((media_type, base64)) => {
             format!(
                 "{{\"type\":\"image\",\"data\":{},\"mimeType\":{}}}",
-                quoted(bytes),
+                quoted(base64),
                 quoted(media_type)
             )
         }

@@ -20,7 +20,7 @@ pub(crate) struct ShareGpt {
     /// Number of calls in the conversation so far.
     calls: u64,
     /// Ids of the calls that have no result yet.
-    open: VecDeque<String>,
+    open_calls: VecDeque<String>,
 }
 
 /// Most calls without a result that are remembered.

@@ -38,8 +38,8 @@ impl ShareGpt {
     fn number_call(&mut self, value: String, notes: &mut Notes) -> Part {
         self.calls += 1;
         let id = format!("call_{}", self.calls);
-        if self.open.len() < MAX_OPEN_CALLS {
-            self.open.push_back(id.clone());
+        if self.open_calls.len() < MAX_OPEN_CALLS {
+            self.open_calls.push_back(id.clone());
         }
         let call = Fields::parse(&value).and_then(|call| {
             let parsed = (call.required_text("name")?, call.text_or_raw("arguments")?);
@@ -64,7 +64,10 @@ impl ShareGpt {
     /// these calls.
     fn match_result(&mut self, value: String) -> Part {
         // No call has the id `call_0`: they are numbered from 1.
-        let id = self.open.pop_front().unwrap_or_else(|| "call_0".into());
+        let id = self
+            .open_calls
+            .pop_front()
+            .unwrap_or_else(|| "call_0".into());
         Part::ToolResult {
             id,
             text: value,

@@ -49,7 +49,7 @@ pub(crate) fn read(path: &Path, options: &ReadOptions, mut out: Emitter) -> Resu
 const COUNT_WITHOUT_SESSION: &str =
     "select count(*) from session_messages where session_id is null";
 
-/// What is read of a session before its messages.
+/// The data of a session that is read before its messages.
 struct Session {
     /// The values of `session_id` in the rows of its messages.
     keys: Vec<Key>,
@@ -57,7 +57,7 @@ struct Session {
     /// Whether anneal wrote the session. Then `created_at` is the time at which the message was
     /// stored, and does not become a label.
     written_by_anneal: bool,
-    /// The last row that its newest summary covers.
+    /// The id of the last row that its newest summary covers.
     boundary: Option<i64>,
     summary: Option<Summary>,
     /// For each separator: the id of the row before it.
@@ -88,8 +88,8 @@ impl Session {
             title: format!("{} {id}", options.name),
             ..Default::default()
         };
-        if let (Some(column), Some(row)) = (tables.session_id(), &listing.own_key) {
-            head = add_session_columns(database, tables, column, row, head)?;
+        if let (Some(column), Some(key)) = (tables.session_id_column(), &listing.own_key) {
+            head = add_session_columns(database, tables, column, key, head)?;
         }
         if tables.index.has("session_key") && tables.index.has("active_session_id") {
             let query =
@@ -103,9 +103,9 @@ impl Session {
         head.metadata.extend(state_labels(database, tables, id)?);
         let boundary = state_value(database, tables, id, BOUNDARY)?
             .and_then(|value| value.trim().parse().ok());
-        let text = state_value(database, tables, id, SUMMARY_STATE)?
+        let summary_text = state_value(database, tables, id, SUMMARY_STATE)?
             .filter(|text| !text.trim().is_empty());
-        let summary = text.map(|text| Summary {
+        let summary = summary_text.map(|text| Summary {
             text,
             ..Default::default()
         });
@@ -132,9 +132,9 @@ impl Session {
         out: &mut Emitter,
     ) -> Result<(), ReadError> {
         out.emit_conversation(Location::WholeFile, std::mem::take(&mut self.head))?;
-        let summary_row = self.newest_summary(database, tables)?;
-        let (id, meta, role) = (
-            tables.row_id(),
+        let summary_row = self.newest_summary_row(database, tables)?;
+        let (id_column, meta, role) = (
+            tables.row_id_column(),
             tables.messages.or_null("meta_json"),
             tables.messages.or_null("role"),
         );
@@ -149,7 +149,7 @@ impl Session {
             .collect();
         let columns = columns.concat();
         let query = format!(
-            "select {id}, {role}, content, {meta}{columns} from session_messages where session_id in ({}) order by {id}",
+            "select {id_column}, {role}, content, {meta}{columns} from session_messages where session_id in ({}) order by {id_column}",
             self.placeholders()
         );
         let mut statement = database.prepare(&query)?;
@@ -184,7 +184,7 @@ impl Session {
                 out.emit_separator()?;
             }
             // anneal writes the row of the summary directly after the boundary, ZeroClaw writes it
-            // after the newest message at that time. So it may have been read here, or is to come.
+            // after the newest message at that time. So it may have been read by now, or not.
             if self.boundary.is_some_and(|boundary| row.id > boundary) {
                 self.emit_pending_summary(
                     covers,
@@ -237,7 +237,7 @@ impl Session {
     }
 
     /// The id of the row with the newest summary; None if no row has a summary.
-    fn newest_summary(
+    fn newest_summary_row(
         &self,
         database: &Connection,
         tables: &Tables,
@@ -245,7 +245,7 @@ impl Session {
         if !tables.messages.has("role") {
             return Ok(None);
         }
-        let (id, meta) = (tables.row_id(), tables.messages.or_null("meta_json"));
+        let (id, meta) = (tables.row_id_column(), tables.messages.or_null("meta_json"));
         let query = format!(
             "select {id}, role, substr(content, 1, 64), {meta} from session_messages
              where session_id in ({}) and role = 'assistant' and substr(content, 1, {}) = '{SUMMARY}' order by {id} desc",
@@ -267,13 +267,13 @@ impl Session {
 /// Replaces the head by the one that anneal wrote into the label `anneal`. Returns whether there
 /// was one.
 fn restore_head(mut head: Head) -> (Head, bool) {
-    let Some(about) = head.metadata.remove(&format!("{LABEL}{ANNEAL_KEY}")) else {
+    let Some(label) = head.metadata.remove(&format!("{LABEL}{ANNEAL_KEY}")) else {
         return (head, false);
     };
-    let about = Fields::parse(&format!("{{\"{ANNEAL_KEY}\":{about}}}"))
+    let extra = Fields::parse(&format!("{{\"{ANNEAL_KEY}\":{label}}}"))
         .ok()
         .and_then(|fields| ConversationExtra::of(&fields).ok().flatten());
-    match about.map(ConversationExtra::head) {
+    match extra.map(ConversationExtra::head) {
         Some(written) if written.title.is_empty() => (
             Head {
                 title: head.title,
@@ -325,7 +325,8 @@ fn add_session_columns(
     Ok(head)
 }
 
-/// The states of a session except those that have a key of their own here, as labels.
+/// The states of a session as labels, except boundary, summary and separators, which are read by
+/// [`state_value`].
 fn state_labels(
     database: &Connection,
     tables: &Tables,

@@ -82,10 +82,10 @@ pub(super) fn list_sessions(
     tables: &Tables,
 ) -> rusqlite::Result<Vec<SessionListing>> {
     let mut sessions = Sessions::default();
-    if let Some(id) = tables.session_id() {
+    if let Some(column) = tables.session_id_column() {
         for_each_key(
             database,
-            &format!("select {id} from sessions order by rowid"),
+            &format!("select {column} from sessions order by rowid"),
             &mut |id, key| {
                 sessions.find_or_add(id).own_key.get_or_insert(key);
             },

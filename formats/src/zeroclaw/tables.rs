@@ -56,14 +56,14 @@ impl Tables {
     }
 
     /// The column of `sessions` that holds the session id.
-    pub(super) fn session_id(&self) -> Option<&'static str> {
+    pub(super) fn session_id_column(&self) -> Option<&'static str> {
         ["id", "session_id"]
             .into_iter()
             .find(|column| self.sessions.has(column))
     }
 
     /// The column of messages that holds the row id.
-    pub(super) fn row_id(&self) -> &'static str {
+    pub(super) fn row_id_column(&self) -> &'static str {
         if self.messages.has("id") {
             "id"
         } else {

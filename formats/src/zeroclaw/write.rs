@@ -36,8 +36,8 @@ pub(crate) struct ZeroClawWriter {
     sessions: u64,
     /// The id of the last row of a message.
     row: i64,
-    /// The row id before the first message of this session.
-    first_row: i64,
+    /// The id of the last row before this session.
+    row_before_session: i64,
     /// For each separator: the id of the row before it.
     separators: Vec<i64>,
     /// When the last written message was stored; before the first one, when the session was
@@ -56,7 +56,7 @@ impl ZeroClawWriter {
             session: String::new(),
             sessions: 0,
             row: 0,
-            first_row: 0,
+            row_before_session: 0,
             separators: Vec::new(),
             created_us: 0,
         })
@@ -104,13 +104,13 @@ impl FormatWriter for ZeroClawWriter {
         self.close()?;
         self.created_us = head.created_us.unwrap_or_default();
         self.sessions += 1;
-        self.first_row = self.row;
+        self.row_before_session = self.row;
         self.session = match head.identity.as_str() {
             "" => format!("session-{}", self.sessions),
             identity => identity.to_owned(),
         };
         let label = |name: &str| head.metadata.get(name).map(String::as_str);
-        let about = ConversationExtra::with_system_prompt(Format::ZeroClaw, head).to_json();
+        let extra = ConversationExtra::with_system_prompt(Format::ZeroClaw, head).to_json();
         let status = label("zeroclaw.status").unwrap_or("active");
         let insert = "insert into sessions (id, status, title, updated_at, anneal) values (?1, ?2, ?3, ?4, ?5)";
         self.connection.execute(
@@ -120,7 +120,7 @@ impl FormatWriter for ZeroClawWriter {
                 status,
                 &head.title,
                 iso(self.created_us),
-                about,
+                extra,
             ),
         )?;
         if let Some(key) = label("zeroclaw.session_key") {
@@ -140,24 +140,25 @@ impl FormatWriter for ZeroClawWriter {
         let (metadata, _) = read::parse_meta(&labels, &mut Notes::new()).unwrap_or_default();
         let native = read::native_message(role, content.clone(), metadata)
             .expect("every role name is a role of ZeroClaw");
-        let forced = if content.starts_with(SUMMARY) {
+        let extra_object = if content.starts_with(SUMMARY) {
             ExtraObject::Required
         } else {
             ExtraObject::IfNeeded
         };
-        let meta = with_extra(vec![labels], 0, &native, message, forced)
+        let meta = with_extra(vec![labels], 0, &native, message, extra_object)
             .pop()
             .filter(|meta| meta != "{}");
-        let known = message.metadata.get(CREATED_AT).cloned();
-        let created_at = known.unwrap_or_else(|| iso(self.created_us));
+        let original = message.metadata.get(CREATED_AT).cloned();
+        let created_at = original.unwrap_or_else(|| iso(self.created_us));
         self.insert_row(self.row, role, &content, &created_at, meta.as_deref())
     }
 
     fn write_summary(&mut self, summary: &Summary) -> Result<(), WriteError> {
         let covers = i64::try_from(summary.covers).unwrap_or(i64::MAX / STEP);
-        let boundary = self
-            .row
-            .min(self.first_row.saturating_add(covers.saturating_mul(STEP)));
+        let boundary = self.row.min(
+            self.row_before_session
+                .saturating_add(covers.saturating_mul(STEP)),
+        );
         let content = format!("{SUMMARY}\n{}", summary.text);
         self.insert_row(
             boundary + 1,

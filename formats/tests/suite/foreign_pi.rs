@@ -31,8 +31,8 @@ fn conversations(lines: &[String], branches: Branches) -> Vec<(String, String)> 
             (FileEvent::Conversation(head), _) => {
                 conversations.push((head.identity, String::new()));
             }
-            (FileEvent::Message(message), Some((_, content))) => {
-                content.push_str(&message.metadata["pi.id"]);
+            (FileEvent::Message(message), Some((_, ids))) => {
+                ids.push_str(&message.metadata["pi.id"]);
             }
             _ => {}
         }
@@ -50,46 +50,49 @@ fn summaries(found: &[FileEvent]) -> Vec<Summary> {
 
 #[test]
 fn a_branch_keeps_its_identity_when_it_grows_and_when_another_becomes_active() {
-    let named = |name: &str, content: &str| (name.to_owned(), content.to_owned());
+    let branch = |identity: &str, ids: &str| (identity.to_owned(), ids.to_owned());
     let mut lines = vec![
         entry("A", None),
         entry("B", Some("A")),
         entry("C", Some("B")),
     ];
-    assert_eq!(conversations(&lines, Branches::Active), [named("s", "ABC")]);
+    assert_eq!(
+        conversations(&lines, Branches::Active),
+        [branch("s", "ABC")]
+    );
     // The user goes back to B.
     lines.extend([entry("D", Some("B")), entry("E", Some("D"))]);
     assert_eq!(
         conversations(&lines, Branches::Active),
-        [named("s/D", "ABDE")]
+        [branch("s/D", "ABDE")]
     );
     assert_eq!(
         conversations(&lines, Branches::All),
-        [named("s", "ABC"), named("s/D", "ABDE")]
+        [branch("s", "ABC"), branch("s/D", "ABDE")]
     );
     // The side branch grows, and then the first branch.
     lines.push(entry("F", Some("E")));
     assert_eq!(
         conversations(&lines, Branches::All),
-        [named("s", "ABC"), named("s/D", "ABDEF")]
+        [branch("s", "ABC"), branch("s/D", "ABDEF")]
     );
     lines.push(entry("G", Some("C")));
     assert_eq!(
         conversations(&lines, Branches::All),
-        [named("s/D", "ABDEF"), named("s", "ABCG")]
+        [branch("s/D", "ABDEF"), branch("s", "ABCG")]
     );
-    // A branch of the side branch, a second root, and an id that exists already.
+    // A branch of the side branch, a second root, and an id that exists already, on line 11.
     lines.extend([
         entry("H", Some("D")),
         entry("I", None),
         entry("D", Some("A")),
     ]);
     let wanted = [
-        named("s/D", "ABDEF"),
-        named("s", "ABCG"),
-        named("s/H", "ABDH"),
-        named("s/I", "I"),
-        named("s/D:11", "AD"),
+        branch("s/D", "ABDEF"),
+        branch("s", "ABCG"),
+        branch("s/H", "ABDH"),
+        branch("s/I", "I"),
+        branch("s/D:11", "AD"),
     ];
     assert_eq!(conversations(&lines, Branches::All), wanted);
 }
@@ -112,6 +115,7 @@ fn a_session_without_a_readable_header_is_still_read_as_a_tree() {
     ] {
         let found = read_text(&text, Format::Pi);
         assert_eq!(messages(&found).len(), 2, "{text}");
+        // Only the header with an odd version is accepted.
         assert_eq!(
             remarks(&found).is_empty(),
             text.starts_with(&with_odd_version),
@@ -133,6 +137,7 @@ fn the_message_numbers_of_ai_panel_include_refused_messages() {
     }));
     lines.push(r#"{"type":"compaction","summary":"so far","firstKeptEntryId":"msg-11","tokensBefore":80000,"tokensAfter":5000}"#.into());
     let found = read_text(lines.join("\n"), Format::Pi);
+    // Of the messages 1 to 10, two are refused.
     let wanted = Summary {
         covers: 8,
         text: "so far".into(),
@@ -240,6 +245,7 @@ fn times_are_written_in_the_format_of_pi() {
     };
     let written =
         std::fs::read_to_string(shared::write_file(Format::Pi, &head, &[]).path()).expect("reads");
+    // The time is in the header and in the entry with the title.
     assert_eq!(
         written
             .matches(r#""timestamp":"2026-11-21T07:20:47.355Z""#)

@@ -58,6 +58,7 @@ fn zeroclaw_sessions_are_read_with_their_newest_summary() {
         .collect();
     assert_eq!(actual, ["a", "b", "c", "d", "e\0f", "other"].map(text));
     assert_eq!(messages(&found)[0].metadata["n"], "1.50");
+    // Of the rows up to 5, all but the old summary are messages.
     assert_eq!(
         summaries(&found)
             .iter()
@@ -108,6 +109,7 @@ fn sessions_are_found_by_an_index_and_rows_without_session_are_remarked_on() {
     drop(database);
     let started = std::time::Instant::now();
     let found = shared::read_all(file.path(), Format::ZeroClaw);
+    // The session whose id is not UTF-8 is read as well.
     assert_eq!(
         (heads(&found).len(), messages(&found).len()),
         (20_001, 20_001)

@@ -193,15 +193,15 @@ fn duplicate_keys_and_unusual_numbers_are_read() {
 #[test]
 fn an_invalid_anneal_object_is_refused_or_repaired() {
     let lines = [
-        r#"{"role":"user","content":"a","anneal":{"parts":[0,0]}}"#,
-        r#"{"role":"user","content":"a","anneal":{"parts":[7]}}"#,
-        r#"{"role":"user","content":"a","anneal":{"parts":[{"at":0,"type":"tool_use"}]}}"#,
+        r#"{"role":"user","content":"r","anneal":{"parts":[0,0]}}"#,
+        r#"{"role":"user","content":"r","anneal":{"parts":[7]}}"#,
+        r#"{"role":"user","content":"r","anneal":{"parts":[{"at":0,"type":"tool_use"}]}}"#,
         r#"{"role":"user","content":"a","anneal":{"more":18446744073709551615}}"#,
-        r#"{"role":"user","content":"b","anneal":{"role":"tool"}}"#,
-        r#"{"role":"user","content":"c","anneal":7}"#,
+        r#"{"role":"user","content":"r","anneal":{"role":"tool"}}"#,
+        r#"{"role":"user","content":"b","anneal":7}"#,
     ];
     let found = read_text(lines.join("\n"), Format::OpenAi);
-    assert_eq!(texts(&found), ["a", "c"]);
+    assert_eq!(texts(&found), ["a", "b"]);
     assert_eq!(
         remarks(&found)
             .iter()
@@ -214,8 +214,8 @@ fn an_invalid_anneal_object_is_refused_or_repaired() {
 #[test]
 fn a_file_without_a_conversation_is_an_error() {
     for text in ["", "\n\n", "7", "[]", "[7]"] {
-        let all = try_read_all(file(text).path(), Format::OpenAi, &options());
-        assert!(matches!(all, Err(ReadError::Empty)), "{text}: {all:?}");
+        let read = try_read_all(file(text).path(), Format::OpenAi, &options());
+        assert!(matches!(read, Err(ReadError::Empty)), "{text}: {read:?}");
     }
     assert!(matches!(detect(file("").path()), Err(ReadError::Unknown)));
 }
@@ -266,8 +266,8 @@ fn a_file_of_200_mb_is_read_one_message_at_a_time() {
         let mut file = std::io::BufWriter::new(std::fs::File::create(&path).expect("creates"));
         file.write_all(begin.as_bytes()).expect("writes");
         for index in 0..200 {
-            let before = if index == 0 { "" } else { between };
-            write!(file, "{before}{message}").expect("writes");
+            let separator = if index == 0 { "" } else { between };
+            write!(file, "{separator}{message}").expect("writes");
         }
         file.write_all(end.as_bytes()).expect("writes");
         file.flush().expect("writes");
@@ -302,7 +302,7 @@ fn reading_a_session_takes_little_memory_for_each_entry() {
     for index in 0..ENTRIES {
         let parent = index
             .checked_sub(1)
-            .map_or_else(|| "null".into(), |before| format!("\"{before:032x}\""));
+            .map_or_else(|| "null".into(), |previous| format!("\"{previous:032x}\""));
         writeln!(file, "{{\"type\":\"message\",\"id\":\"{index:032x}\",\"parentId\":{parent},\"message\":{{\"role\":\"user\",\"content\":\"a\"}}}}").expect("writes");
     }
     file.flush().expect("writes");
@@ -327,7 +327,7 @@ fn reading_a_session_takes_little_memory_for_each_entry() {
 fn a_line_longer_than_any_message_is_refused_in_bounded_memory() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("long");
-    let piece = vec![b'x'; 1024 * 1024];
+    let mebibyte = vec![b'x'; 1024 * 1024];
     for (format, begin, end) in [
         (Format::Claw0, r#"{"type":"user","content":""#, r#""}"#),
         (Format::OpenAi, r#"{"role":"user","content":""#, r#""}"#),
@@ -341,7 +341,7 @@ fn a_line_longer_than_any_message_is_refused_in_bounded_memory() {
         let mut file = std::io::BufWriter::new(std::fs::File::create(&path).expect("creates"));
         write!(file, "{begin}b{end}\n{begin}").expect("writes");
         for _ in 0..100 {
-            file.write_all(&piece).expect("writes");
+            file.write_all(&mebibyte).expect("writes");
         }
         write!(file, "{end}\n{begin}a{end}\n").expect("writes");
         file.flush().expect("writes");
@@ -409,8 +409,8 @@ proptest! {
         let file = file(pieces.concat());
         let _ = detect(file.path());
         for format in FORMATS {
-            let all = try_read_all(file.path(), format, &ReadOptions { branches: anneal_formats::Branches::All, ..options() });
-            if let Ok(found) = all {
+            let read = try_read_all(file.path(), format, &ReadOptions { branches: anneal_formats::Branches::All, ..options() });
+            if let Ok(found) = read {
                 prop_assert!(!heads(&found).is_empty());
             }
         }

@@ -3,7 +3,8 @@
 use crate::shared::{self, FORMATS, file, messages, options, read_all, read_text, try_read_all};
 use anneal_formats::{Branches, FileEvent, Format, ImportOutcome, Location, ReadOptions, Scope};
 
-/// The location of each remark, and the title of its conversation; an empty title for the file.
+/// The location of each remark, and the title of its conversation; empty if the remark is about
+/// the file.
 fn remark_locations(found: &[FileEvent]) -> Vec<(Location, String)> {
     let mut title = String::new();
     let mut all = Vec::new();
@@ -75,10 +76,11 @@ fn remarks_on_messages_of_a_multiline_list_give_line_and_entry() {
 fn remarks_on_the_fields_of_a_conversation_are_about_that_conversation() {
     let user = r#"{"role":"user","content":"a"}"#;
     let first = format!("{{\"title\":\"one\",\"messages\":[{user}]}}");
-    let aside = format!("{{\"title\":\"two\",\"extra\":{{}},\"messages\":[{user}]}}");
+    let extra_field = format!("{{\"title\":\"two\",\"extra\":{{}},\"messages\":[{user}]}}");
     let marks = format!("{{\"anneal_marks\":7,\"messages\":[{user}]}}");
-    let long = format!("{{\"title\":\"{}\",\"messages\":[]}}", "t".repeat(600));
-    let found = read_text([first, aside, marks, long].join("\n"), Format::OpenAi);
+    let long_title = format!("{{\"title\":\"{}\",\"messages\":[]}}", "t".repeat(600));
+    let lines = [first, extra_field, marks, long_title].join("\n");
+    let found = read_text(lines, Format::OpenAi);
     let wanted = [
         (Location::Line(2), titled("two")),
         (Location::Line(3), titled("file 3")),
@@ -128,16 +130,16 @@ fn remarks_on_the_end_of_a_branch_are_about_that_branch() {
             .collect::<Vec<_>>(),
         ["s", "s/c"]
     );
-    let order: Vec<bool> = found
+    let is_head: Vec<bool> = found
         .iter()
         .map(|one| matches!(one, FileEvent::Conversation(_)))
         .collect();
-    let second = order.iter().rposition(|is| *is).expect("two");
+    let second_head = is_head.iter().rposition(|is| *is).expect("two");
     let remarks: Vec<usize> = (0..found.len())
         .filter(|index| matches!(found[*index], FileEvent::Remark(_)))
         .collect();
     assert!(
-        remarks[0] < second && remarks[1] > second,
+        remarks[0] < second_head && remarks[1] > second_head,
         "each remark follows its own head"
     );
 }
@@ -179,6 +181,7 @@ fn extra_commas_lose_no_message() {
         ] {
             let found = read_text(&text, Format::OpenAi);
             let conversations = shared::heads(&found).len();
+            // The first conversation has three messages, a second one has one.
             assert_eq!(
                 messages(&found).len(),
                 2 + conversations,
@@ -214,7 +217,7 @@ fn the_remark_on_a_truncated_list_counts_the_lost_bytes() {
 }
 
 #[test]
-fn remarks_with_counts_of_unread_fields_are_about_the_file() {
+fn counts_of_unread_fields_and_remarks_before_any_conversation_are_about_the_file() {
     let line = r#"{"messages":[{"role":"user","content":"a","uuid":"u"}]}"#;
     let found = read_text(format!("{line}\n{line}\n"), Format::OpenAi);
     assert_eq!(
@@ -225,7 +228,7 @@ fn remarks_with_counts_of_unread_fields_are_about_the_file() {
         .into_iter()
         .filter(|format| *format != Format::ZeroClaw)
     {
-        // No format accepts this line. A remark before the first conversation is about the file.
+        // No format accepts this line.
         if let Ok(found) = try_read_all(file("{oops\n").path(), format, &options()) {
             assert!(
                 matches!(found[0], FileEvent::Remark(ref remark) if remark.scope == Scope::File),

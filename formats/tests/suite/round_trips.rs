@@ -172,8 +172,8 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 }
 
 fn head() -> impl Strategy<Value = Head> {
-    let plain = || text().prop_map(|text| text.replace('\0', ""));
-    (plain(), labels()).prop_map(|(system_prompt, metadata)| Head {
+    let text_without_nul = || text().prop_map(|text| text.replace('\0', ""));
+    (text_without_nul(), labels()).prop_map(|(system_prompt, metadata)| Head {
         identity: "known".into(),
         title: "title".into(),
         agent_id: "agent".into(),
@@ -233,18 +233,18 @@ proptest! {
             let remarks = remarks(&found);
             prop_assert_eq!(remarks.len(), replaced, "{:?}: {:?}", format, remarks);
             prop_assert_eq!(&messages(&found), &messages_written, "{:?}", format);
-            let Some(FileEvent::Conversation(read)) = found.first() else { panic!("{format:?} begins with {found:?}") };
-            prop_assert_eq!(read, &head, "{:?}", format);
-            let read: Vec<(u64, &str)> = found.iter().filter_map(|one| match one {
+            let Some(FileEvent::Conversation(head_read)) = found.first() else { panic!("{format:?} begins with {found:?}") };
+            prop_assert_eq!(head_read, &head, "{:?}", format);
+            let summaries_read: Vec<(u64, &str)> = found.iter().filter_map(|one| match one {
                 FileEvent::Summary(summary) => Some((summary.covers, summary.text.as_str())),
                 _ => None,
             }).collect();
-            let mut wanted: Vec<(u64, &str)> =
+            let mut summaries_wanted: Vec<(u64, &str)> =
                 summaries.iter().map(|summary| (summary.covers, summary.text.as_str())).collect();
             let separators = found.iter().filter(|one| matches!(one, FileEvent::Separator)).count();
             prop_assert_eq!(separators, events_written.iter().filter(|one| matches!(one, FileEvent::Separator)).count());
-            wanted.drain(..replaced);
-            prop_assert_eq!(read, wanted, "{:?}", format);
+            summaries_wanted.drain(..replaced);
+            prop_assert_eq!(summaries_read, summaries_wanted, "{:?}", format);
         }
     }
 }

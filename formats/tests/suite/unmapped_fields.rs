@@ -43,8 +43,8 @@ fn fields_of_pi_blocks_are_written_back() {
     let found = read_text(lines.map(|line| line.to_string()).join("\n"), Format::Pi);
     assert!(remarks(&found).is_empty(), "{found:?}");
     let text = text_of(Format::Pi, &found);
-    let again = json_lines(&text);
-    let actual: Vec<&Value> = again
+    let written = json_lines(&text);
+    let actual: Vec<&Value> = written
         .iter()
         .filter(|line| line["type"] == "message")
         .collect();
@@ -79,7 +79,7 @@ fn fields_of_pi_blocks_that_do_not_fit_are_remarked_on() {
 }
 
 #[test]
-fn a_forged_block_fields_label_changes_no_block() {
+fn a_forged_label_with_block_fields_changes_no_block() {
     for label in [
         r#"{"0":{"type":1,"text":"other","x":2}}"#,
         r#"{"7":{"x":1}}"#,
@@ -143,16 +143,17 @@ fn other_columns_of_zeroclaw_rows_are_kept() {
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .into()
     );
+    // The second row has only its time.
     assert_eq!(labels[1].len(), 1);
     // Writing and reading again gives the same result.
-    let again = write_file(Format::ZeroClaw, &heads(&found)[0], &found);
-    let database = rusqlite::Connection::open(again.path()).expect("opens");
-    let times = "select group_concat(created_at, ',') from session_messages";
+    let written = write_file(Format::ZeroClaw, &heads(&found)[0], &found);
+    let database = rusqlite::Connection::open(written.path()).expect("opens");
+    let query = "select group_concat(created_at, ',') from session_messages";
     let times: String = database
-        .query_row(times, [], |row| row.get(0))
+        .query_row(query, [], |row| row.get(0))
         .expect("answers");
     assert_eq!(times, "2026-01-02 03:04:05,2026-01-02 03:04:06");
-    let read = shared::read_all(again.path(), Format::ZeroClaw);
+    let read = shared::read_all(written.path(), Format::ZeroClaw);
     assert_eq!(
         (heads(&read), messages(&read)),
         (heads(&found), messages(&found))
@@ -166,10 +167,10 @@ fn unread_fields_are_remarked_on_in_every_format() {
         + &json!({"type": "tool_use", "tool_use_id": "t", "name": "n", "input": {}, "took": 1})
             .to_string();
     let call = json!({"index": 0, "id": "c", "type": "function", "function": {"name": "n", "arguments": "{}", "strict": true}});
-    let see = json!([{"type": "text", "text": "a", "cache_control": {}},
+    let parts = json!([{"type": "text", "text": "a", "cache_control": {}},
         {"type": "image_url", "image_url": {"url": "https://example.org/a.png", "detail": "low"}}]);
     let openai =
-        json!([{"role": "user", "content": see}, {"role": "assistant", "tool_calls": [call]}])
+        json!([{"role": "user", "content": parts}, {"role": "assistant", "tool_calls": [call]}])
             .to_string();
     let sharegpt = json!({"conversations": [{"from": "human", "value": "a", "weight": 1},
         {"from": "function_call", "value": "{\"name\":\"n\",\"arguments\":{},\"id\":7}"}]})
@@ -188,7 +189,7 @@ fn unread_fields_are_remarked_on_in_every_format() {
             &openai,
             &[
                 "cache_control of texts",
-                "detail of pictures",
+                "detail of images",
                 "index of tool calls",
                 "strict of function calls",
             ],

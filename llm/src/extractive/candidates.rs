@@ -47,8 +47,8 @@ pub(crate) struct TopCandidates {
     heap: BinaryHeap<Candidate>,
     /// Most candidates that are held.
     most: usize,
-    /// Candidates that were offered.
-    seen: usize,
+    /// Number of candidates that were offered.
+    offered: usize,
 }
 
 impl TopCandidates {
@@ -68,13 +68,13 @@ impl TopCandidates {
         Self {
             heap: BinaryHeap::new(),
             most,
-            seen: 0,
+            offered: 0,
         }
     }
 
     /// Offers one candidate. Its text is built only if the candidate is held.
     pub(crate) fn offer(&mut self, order: usize, rank: f32, text: impl FnOnce() -> String) {
-        self.seen += 1;
+        self.offered += 1;
         if self.heap.len() >= self.most {
             match self.heap.peek() {
                 Some(worst) if rank <= worst.rank => return,
@@ -88,9 +88,9 @@ impl TopCandidates {
         });
     }
 
-    /// Number of candidates offered.
-    pub(crate) const fn seen(&self) -> usize {
-        self.seen
+    /// Number of candidates that were offered.
+    pub(crate) const fn offered(&self) -> usize {
+        self.offered
     }
 
     /// Best candidate first.

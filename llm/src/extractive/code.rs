@@ -29,7 +29,7 @@ pub(crate) fn digest(code: &str, counter: TokenCounter<'_>, budget: u64) -> Stri
         let indent = indent_of(line);
         let rank = rank(body, indent).or_else(|| after_signature.then(|| doc_rank(body)).flatten());
         // Signatures of lower rank (imports and constants) have no doc string after them.
-        after_signature = signature(body).is_some_and(|kind| kind >= 2.0);
+        after_signature = signature(body).is_some_and(|rank| rank >= 2.0);
         // Other lines fill the rest of the budget, the first ones before the later ones.
         let rank = rank.unwrap_or_else(|| {
             if body.len() > 2 {
@@ -72,9 +72,11 @@ fn indent_of(line: &str) -> usize {
     columns.div_ceil(4)
 }
 
+/// The rank of a signature, which is lower if it is indented, or of a line with a mark such as
+/// TODO; None for other lines.
 fn rank(body: &str, indent: usize) -> Option<f32> {
-    if let Some(kind) = signature(body) {
-        return Some(kind - indent.min(6) as f32 * 0.25);
+    if let Some(rank) = signature(body) {
+        return Some(rank - indent.min(6) as f32 * 0.25);
     }
     let marked = ["TODO", "FIXME", "HACK", "XXX", "SAFETY"]
         .iter()
@@ -82,7 +84,7 @@ fn rank(body: &str, indent: usize) -> Option<f32> {
     marked.then_some(2.2)
 }
 
-/// The rank of a line that begins a doc string or comment; None for other lines.
+/// The rank of a line that begins a doc string or a block comment; None for other lines.
 fn doc_rank(body: &str) -> Option<f32> {
     (body.starts_with("\"\"\"") || body.starts_with("'''") || body.starts_with("/*")).then_some(1.2)
 }
@@ -176,11 +178,6 @@ fn is_import(plain: &str, word: &str) -> bool {
 }
 
 fn is_sql(plain: &str) -> bool {
-    // 14 bytes are enough for the longest beginning below.
-    let Some(head) = plain.get(..plain.len().min(14)).or_else(|| plain.get(..6)) else {
-        return false;
-    };
-    let head = head.to_ascii_lowercase();
     [
         "create ",
         "alter table ",
@@ -189,8 +186,11 @@ fn is_sql(plain: &str) -> bool {
         "delete from ",
     ]
     .iter()
-    .any(|start| head.starts_with(start.get(..14).unwrap_or(start)))
-        && plain.contains(['(', ';', '_'])
+    .any(|start| {
+        plain
+            .get(..start.len())
+            .is_some_and(|head| head.eq_ignore_ascii_case(start))
+    }) && plain.contains(['(', ';', '_'])
 }
 
 /// `Type name(arguments) {`, `name() {`: a method of Java, C, C++, C#, or a shell function.
@@ -212,14 +212,14 @@ fn is_method(plain: &str) -> bool {
         "yield", "await", "case", "when", "unless", "#", "//", "*", "-", "#ifdef", "let", "const",
         "var",
     ];
-    let count = words.count();
+    let words_after_first = words.count();
     !control.contains(&first)
         && !first.is_empty()
-        && count <= 4
+        && words_after_first <= 4
         && before
             .chars()
             .all(|c| c.is_alphanumeric() || " _*&:<>,~[]".contains(c))
-        && (count > 0 || plain.ends_with('{'))
+        && (words_after_first > 0 || plain.ends_with('{'))
 }
 
 fn is_constant(plain: &str) -> bool {

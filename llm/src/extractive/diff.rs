@@ -10,8 +10,8 @@
 //! - 1.8 and less: signatures of a new file.
 //! - 1.0: lines before the first file.
 //!
-//! Later changes of a file rank lower than earlier ones. Lines of generated files rank lower by
-//! 2.0.
+//! Later changes of a file rank lower than earlier ones, by up to 0.6. Lines of generated
+//! files rank lower by 2.0.
 
 use std::collections::BTreeMap;
 
@@ -82,10 +82,10 @@ pub(crate) fn digest(diff: &str, counter: TokenCounter<'_>, budget: u64) -> Stri
     for (at, line) in diff.lines().enumerate() {
         work::tick(line.len() + 1);
         total += 1;
-        // In a diff without `diff --git` lines, `--- ` begins a file. It then is the first line, or
-        // comes after the changes of another file. Before any change, `--- ` belongs to the header
-        // lines of the current file. A removed line that begins with `-- ` looks the same, and is
-        // taken for the beginning of a file as well.
+        // In a diff without `diff --git` lines, `--- ` begins a file. It then comes before all
+        // files, or after the changes of another file. Before any change, `--- ` belongs to the
+        // header lines of the current file. A removed line that begins with `-- ` looks the same,
+        // and is taken for the beginning of a file as well.
         if line.starts_with("diff --git ")
             || line.starts_with("--- ")
                 && file
@@ -167,7 +167,7 @@ fn offer_line<'a>(best: &mut TopCandidates, file: &mut File<'a>, at: usize, line
 }
 
 fn offer_change(best: &mut TopCandidates, file: &File<'_>, at: usize, rank: f32, line: &str) {
-    // Later lines of a long edit rank lower.
+    // Later lines of a file rank lower.
     let nth = file.added + file.removed;
     if nth <= MAX_CHANGED_LINES || file.new {
         let rank = rank - file.rank_penalty() - nth.min(MAX_CHANGED_LINES) as f32 * 0.01;

@@ -22,7 +22,7 @@ pub(crate) enum FragmentKind {
 /// One text of a message.
 pub(crate) struct Fragment<'a> {
     pub(crate) kind: FragmentKind,
-    /// What is written before the text: `→ name` for a call; `← name` for its result (with `✗` for
+    /// The words before the text: `→ name` for a call; `← name` for its result (with `✗` for
     /// an error, and with the result's files); `[type address]` for a file; empty for plain text,
     /// reasoning and cached summaries.
     pub(crate) lead: String,

@@ -16,8 +16,14 @@ const MAX_TEXT_CHARS: usize = 1_000;
 /// The outline of a value.
 #[derive(Debug)]
 pub(crate) enum Shape {
-    /// A string: its beginning, and its length in bytes.
-    Text(String, usize),
+    /// A string.
+    Text {
+        /// The whole string, or its first [`MAX_TEXT_CHARS`] characters.
+        sample: String,
+        is_whole: bool,
+        /// Length of the string in the JSON, in bytes.
+        bytes: usize,
+    },
     /// A number, `true`, `null`, or any other text without quotes.
     Bare(String),
     /// An object or array: its first entries and the last one, and the number of all its entries.
@@ -114,11 +120,11 @@ impl Scanner<'_> {
     fn run(&mut self) {
         let bytes = self.text.as_bytes();
         while let Some(&b) = bytes.get(self.at) {
-            let root = self.frames.len() == 1 && self.deeper == 0;
+            let at_root = self.frames.len() == 1 && self.deeper == 0;
             match b {
                 b'{' | b'[' => self.open(b == b'{'),
                 b if b.is_ascii_whitespace() => self.at += 1,
-                _ if root && self.frames[0].total > 0 => return,
+                _ if at_root && self.frames[0].total > 0 => return,
                 b'}' | b']' => {
                     self.at += 1;
                     self.close();
@@ -183,11 +189,11 @@ impl Scanner<'_> {
             .last()
             .is_some_and(|frame| frame.object && frame.key.is_none())
         {
-            let colon = bytes[self.at..]
+            let next = bytes[self.at..]
                 .iter()
                 .position(|b| !b.is_ascii_whitespace())
                 .map(|i| self.at + i);
-            if let Some(colon) = colon.filter(|i| bytes[*i] == b':') {
+            if let Some(colon) = next.filter(|i| bytes[*i] == b':') {
                 self.at = colon + 1;
                 if let Some(frame) = self.frames.last_mut() {
                     frame.key = Some(text::clip(&text::fold(text::head(raw, 80)), 64).into_owned());
@@ -195,10 +201,12 @@ impl Scanner<'_> {
                 return;
             }
         }
-        self.add(Shape::Text(
-            text::fold(&unescaped(text::head(raw, MAX_TEXT_CHARS))),
-            raw.len(),
-        ));
+        let sample = text::head(raw, MAX_TEXT_CHARS);
+        self.add(Shape::Text {
+            sample: text::fold(&unescaped(sample)),
+            is_whole: sample.len() == raw.len(),
+            bytes: raw.len(),
+        });
     }
 
     fn bare(&mut self) {
@@ -231,15 +239,16 @@ impl Scanner<'_> {
         let key = frame.key.take().unwrap_or_default();
         self.nodes += 1;
         if frame.entries.len() >= if self.nodes > MAX_NODES { 1 } else { most }
-            && let Some((_, gone)) = frame.entries.pop()
+            && let Some((_, replaced)) = frame.entries.pop()
         {
-            self.nodes = self.nodes.saturating_sub(gone.nodes());
+            self.nodes = self.nodes.saturating_sub(replaced.nodes());
         }
         frame.entries.push((key, shape));
     }
 }
 
-/// The string with its escapes replaced. Escapes of white space become blanks.
+/// The string with its escapes replaced, except `\u` escapes of control characters and surrogates.
+/// Escapes of white space become blanks.
 fn unescaped(raw: &str) -> String {
     if !raw.contains('\\') {
         return raw.to_owned();
@@ -397,12 +406,16 @@ pub(crate) fn digest(shape: &Shape, counter: TokenCounter<'_>, budget: u64) -> S
 
 fn write_shape(out: &mut String, shape: &Shape, detail: Detail, depth: usize) {
     match shape {
-        Shape::Text(sample, _) if detail.text == 0 => {
+        Shape::Text { sample, .. } if detail.text == 0 => {
             out.push_str(if sample.is_empty() { "\"\"" } else { "str" });
         }
-        Shape::Text(sample, bytes) => {
+        Shape::Text {
+            sample,
+            is_whole,
+            bytes,
+        } => {
             let shown = text::head(sample, detail.text);
-            if shown.len() == sample.len() && *bytes <= MAX_TEXT_CHARS {
+            if *is_whole && shown.len() == sample.len() {
                 let _ = write!(out, "\"{shown}\"");
             } else {
                 let _ = write!(out, "\"{shown}…\"({bytes})");
@@ -451,12 +464,10 @@ fn write_many(
     let mut shown = 0;
     for (at, (key, value)) in entries.iter().enumerate() {
         let last = at + 1 == entries.len();
-        // Writes the first entries and the last one: the end of a list shows what changes along it.
+        // Writes the first entries and the last one, because both together show how the entries
+        // differ. If only one may be written, it is the first.
         if shown + 1 > most || shown + 1 == most && !last && most > 1 {
-            if most > 1 && last { /* the last one is always written */
-            } else {
-                continue;
-            }
+            continue;
         }
         let gap = last && total > shown + 1;
         out.push_str(match (shown, gap, one_per_line) {

@@ -45,7 +45,7 @@ struct Template<'a> {
 /// ones. A template has `#` for its variable parts.
 pub(crate) fn digest(log: &str, counter: TokenCounter<'_>, budget: u64) -> String {
     let mut templates: Vec<Template<'_>> = Vec::new();
-    let mut places: FxHashMap<u64, usize> = FxHashMap::default();
+    let mut index_by_hash: FxHashMap<u64, usize> = FxHashMap::default();
     let (mut total, mut span, mut masked) = (0, (None, None), String::new());
     for (at, line) in log.lines().enumerate() {
         let line = text::head(line, MAX_READ_CHARS).trim_end();
@@ -60,11 +60,11 @@ pub(crate) fn digest(log: &str, counter: TokenCounter<'_>, budget: u64) -> Strin
         mask(line, &mut masked);
         let mut hasher = FxHasher::default();
         hasher.write(masked.as_bytes());
-        let place = places.get(&hasher.finish()).copied();
-        match place {
-            Some(place) => templates[place].count += 1,
+        let index = index_by_hash.get(&hasher.finish()).copied();
+        match index {
+            Some(index) => templates[index].count += 1,
             None if templates.len() < MAX_TEMPLATES => {
-                places.insert(hasher.finish(), templates.len());
+                index_by_hash.insert(hasher.finish(), templates.len());
                 templates.push(Template {
                     first: at,
                     count: 1,
@@ -159,6 +159,7 @@ fn mask(line: &str, out: &mut String) {
 /// digits are replaced as well. `/v2/54fad/servers` becomes `/v2/#/servers`, and a UUID becomes
 /// `#`.
 fn mask_inside(word: &str, hex: bool, out: &mut String) {
+    // Between two variable runs, these are part of the same value.
     const GLUE: [char; 4] = ['-', '.', ':', '_'];
     let start = out.len();
     let mut rest = word;
@@ -170,11 +171,11 @@ fn mask_inside(word: &str, hex: bool, out: &mut String) {
         let version = name.len() == 2 && name.starts_with('v');
         let varies = name.bytes().any(|b| b.is_ascii_digit()) && !version
             || hex && name.len() >= 4 && name.bytes().all(|b| b.is_ascii_hexdigit());
-        let glued = start + out[start..].trim_end_matches(GLUE).len();
+        let end_before_glue = start + out[start..].trim_end_matches(GLUE).len();
         if !varies {
             out.push_str(name);
-        } else if out[start..glued].ends_with('#') {
-            out.truncate(glued);
+        } else if out[start..end_before_glue].ends_with('#') {
+            out.truncate(end_before_glue);
         } else {
             out.push('#');
         }

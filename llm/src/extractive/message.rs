@@ -109,7 +109,7 @@ fn share_budget<'a>(
         });
         chosen.truncate(most);
     }
-    let leads: u64 = chosen
+    let lead_tokens: u64 = chosen
         .iter()
         .map(|i| {
             if shares[*i].lead.is_empty() {
@@ -119,19 +119,19 @@ fn share_budget<'a>(
             }
         })
         .sum();
-    let mut left = budget.saturating_sub(leads).max(1);
-    let mut weight: f64 = chosen.iter().map(|i| shares[*i].weight()).sum();
+    let mut left = budget.saturating_sub(lead_tokens).max(1);
+    let mut weight_left: f64 = chosen.iter().map(|i| shares[*i].weight()).sum();
     chosen.sort_by_key(|i| (shares[*i].block.text.len(), *i));
     let mut digests = vec![None; shares.len()];
     for (done, i) in chosen.iter().copied().enumerate() {
-        let part = shares[i].weight() / weight.max(f64::MIN_POSITIVE);
-        // No block gets less than half of an even share: a short question before a pasted log
-        // matters.
-        let even = left / (2 * (chosen.len() - done) as u64);
-        let own = ((left as f64 * part.min(1.0)) as u64).max(even).max(1);
+        let part = shares[i].weight() / weight_left.max(f64::MIN_POSITIVE);
+        // No block gets less than half of an even share, because a short question before a pasted
+        // log matters.
+        let least = left / (2 * (chosen.len() - done) as u64);
+        let own = ((left as f64 * part.min(1.0)) as u64).max(least).max(1);
         let text = digest(&shares[i], own);
         left = left.saturating_sub(counter.count(&text));
-        weight -= shares[i].weight();
+        weight_left -= shares[i].weight();
         digests[i] = Some(text);
     }
     let mut out = String::new();

@@ -64,12 +64,12 @@ pub(crate) fn shrink(
         let rank = signals.weight() + user + opening + 0.4 * at as f32 / total as f32;
         best.offer(at, rank, || text::clip(line, 2_000).into_owned());
     }
-    let seen = best.seen();
+    let offered = best.offered();
     let kept = best.fit(counter, budget);
     if kept.is_empty() {
         return (counter.clip(previous, budget), 0);
     }
-    (lines(&kept), seen - kept.len())
+    (lines(&kept), offered - kept.len())
 }
 
 /// The opening user message below `label`, word for word, each line after `> `. A message that

@@ -45,7 +45,7 @@ impl Sentence<'_> {
 }
 
 /// The sentences of a text, in order. Each has at most [`MAX_SENTENCE_CHARS`] characters and a few
-/// marks, unless it is a blob.
+/// combining or closing marks, unless it is a blob.
 pub(crate) struct Sentences<'a> {
     rest: &'a str,
     opens_line: bool,
@@ -127,11 +127,14 @@ fn end_of_sentence(text: &str) -> (usize, Option<usize>) {
         {
             if spaced
                 || !text.is_char_boundary(BLOB_CHARS)
-                || !text[..BLOB_CHARS].bytes().all(is_blob)
+                || !text[..BLOB_CHARS].bytes().all(is_blob_byte)
             {
                 return (after, None);
             }
-            let run = text.bytes().position(|b| !is_blob(b)).unwrap_or(text.len());
+            let run = text
+                .bytes()
+                .position(|b| !is_blob_byte(b))
+                .unwrap_or(text.len());
             return if run > after {
                 (run, Some(run))
             } else {
@@ -153,7 +156,7 @@ fn continues_after(last: char, next: &str) -> bool {
 }
 
 /// Whether a blob may hold this byte.
-const fn is_blob(b: u8) -> bool {
+const fn is_blob_byte(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'=' | b'-' | b'_')
 }
 
@@ -251,10 +254,12 @@ fn rank(sentence: &Sentence<'_>, at: usize, signals: &Signals) -> f32 {
 /// fits, the beginning of the first sentence.
 pub(crate) fn digest(text: &str, counter: TokenCounter<'_>, budget: u64, focus: &Focus) -> String {
     let mut frequencies = Frequencies::new();
-    let mut total = 0;
-    for sentence in Sentences::of(text).filter(|sentence| sentence.blob.is_none()) {
-        frequencies.add(sentence.text);
-        total += 1;
+    let mut closing_sentence = 0;
+    for (at, sentence) in Sentences::of(text).enumerate() {
+        if sentence.blob.is_none() {
+            frequencies.add(sentence.text);
+            closing_sentence = at;
+        }
     }
     let mut best = TopCandidates::for_budget(budget);
     let mut seen = FxHashSet::default();
@@ -264,7 +269,7 @@ pub(crate) fn digest(text: &str, counter: TokenCounter<'_>, budget: u64, focus: 
         {
             continue;
         }
-        let closing = if at + 1 == total { 0.6 } else { 0.0 };
+        let closing = if at == closing_sentence { 0.6 } else { 0.0 };
         let signals = Signals::read(sentence.text, &frequencies, focus);
         best.offer(at, rank(&sentence, at, &signals) + closing, || {
             sentence.folded()

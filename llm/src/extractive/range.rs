@@ -1,6 +1,6 @@
 //! Summary of a run of messages: the previous summary, the quoted opening, then one line per
 //! important message. A message's line is made of its most important units. A unit is a sentence of
-//! prose, or the digest of another block.
+//! prose, the digest of another block, or a whole short tool result.
 
 use std::hash::Hasher;
 
@@ -35,17 +35,17 @@ const MAX_UNIT_CHARS: usize = 420;
 
 /// The summary, of at most `limit` tokens.
 pub(crate) fn summary(ask: &SummaryAsk<'_>, counter: TokenCounter<'_>, limit: u64) -> String {
-    let (before, left_out) = previous::parse(ask.previous.unwrap_or_default());
+    let (previous_summary, left_out) = previous::parse(ask.previous.unwrap_or_default());
     let label = |quote: &Quote<'_>| format!("[{} user]", quote.message_id);
     let quoted = ask
         .quoted
         .map(|quote| previous::quote(&quote, &label(&quote), counter, limit / 3))
         .unwrap_or_default();
-    let reserved = counter.count(&before).min(limit / 2) + counter.count(&quoted);
+    let reserved = counter.count(&previous_summary).min(limit / 2) + counter.count(&quoted);
     // A message that is quoted without a cut needs no line of its own.
     let quoted_whole = ask
         .quoted
-        .filter(|_| !quoted.contains('…'))
+        .filter(|_| !quoted.is_empty() && !quoted.contains('…'))
         .map(|quote| quote.message_id);
     let sources: Vec<&Source> = ask
         .sources
@@ -54,7 +54,7 @@ pub(crate) fn summary(ask: &SummaryAsk<'_>, counter: TokenCounter<'_>, limit: u6
         .collect();
     let ranked_sources = RankedSources::of(&sources, ask, counter);
     let ranked = ranked_sources.candidates(limit).into_ranked();
-    let messages = ranked_sources.with_content;
+    let messages_with_content = ranked_sources.messages_with_content;
 
     // Four tokens, and six below, are for line feeds and the last line. The counts of the parts do
     // not add up exactly: if the result exceeds the limit, it is written again with a smaller
@@ -62,19 +62,23 @@ pub(crate) fn summary(ask: &SummaryAsk<'_>, counter: TokenCounter<'_>, limit: u6
     let mut budget = limit.saturating_sub(reserved + 4);
     for _ in 0..6 {
         let (lines, shown) = ranked_sources.lines(&ranked, counter, budget);
-        if shown == 0 && before.is_empty() && quoted.is_empty() {
+        if shown == 0 && previous_summary.is_empty() && quoted.is_empty() {
             break;
         }
         let rest = limit.saturating_sub(counter.count(&lines) + counter.count(&quoted) + 6);
-        let (before, dropped) =
-            previous::shrink(&before, counter, rest.max(limit / 4), &ranked_sources.focus);
-        let missing = left_out + dropped + messages.saturating_sub(shown);
+        let (shrunk, dropped) = previous::shrink(
+            &previous_summary,
+            counter,
+            rest.max(limit / 4),
+            &ranked_sources.focus,
+        );
+        let missing = left_out + dropped + messages_with_content.saturating_sub(shown);
         let last = if missing > 0 {
             format!("[… ×{missing}]")
         } else {
             String::new()
         };
-        let out = joined([&before, &quoted, &lines, &last]);
+        let out = joined([&shrunk, &quoted, &lines, &last]);
         let tokens = counter.count(&out);
         if tokens <= limit {
             return out;
@@ -86,7 +90,11 @@ pub(crate) fn summary(ask: &SummaryAsk<'_>, counter: TokenCounter<'_>, limit: u6
         .first()
         .map_or("", |candidate| candidate.text.as_str());
     counter.clip(
-        &text::escape_labels(if before.is_empty() { only } else { &before }),
+        &text::escape_labels(if previous_summary.is_empty() {
+            only
+        } else {
+            &previous_summary
+        }),
         limit,
     )
 }
@@ -105,8 +113,8 @@ struct RankedSources<'a> {
     frequencies: Frequencies,
     focus: Focus,
     counter: TokenCounter<'a>,
-    /// Messages that are not blank.
-    with_content: usize,
+    /// Number of messages that are not blank.
+    messages_with_content: usize,
     /// Index of the last message of a user; `usize::MAX` if there is none.
     last_user: usize,
     /// Index of the first message of a user; `usize::MAX` if there is none.
@@ -131,7 +139,7 @@ impl<'a> RankedSources<'a> {
         }
         let is_user = |(source, _): &(&Source, Vec<Fragment<'_>>)| source.role == Role::User;
         Self {
-            with_content: sources
+            messages_with_content: sources
                 .iter()
                 .filter(|(_, fragments)| !fragments.is_empty())
                 .count(),
@@ -148,7 +156,7 @@ impl<'a> RankedSources<'a> {
     fn candidates(&self, limit: u64) -> TopCandidates {
         let mut best = TopCandidates::for_budget(limit);
         let mut seen = FxHashSet::default();
-        let mut alike: FxHashMap<u64, u32> = FxHashMap::default();
+        let mut count_by_words: FxHashMap<u64, u32> = FxHashMap::default();
         // The units of each message if all messages got equally many units of four tokens each.
         let even = limit / (4 * self.sources.len().max(1)) as u64;
         let most = usize::try_from(even)
@@ -176,7 +184,7 @@ impl<'a> RankedSources<'a> {
                 let cost = (unit.text.len() as f32 / 120.0).max(1.0).powf(0.35);
                 let rank = (base + unit.rank) * decay.powi(nth as i32) / cost;
                 let (words, figures) = sketch(&unit.text);
-                let repeats = alike.entry(words).or_default();
+                let repeats = count_by_words.entry(words).or_default();
                 // "Step 7 done" after "Step 6 done" adds little, so its rank is lower. An equal
                 // unit adds nothing, so it is not offered.
                 let rank = rank - 0.4 * (*repeats).min(4) as f32;
@@ -223,7 +231,8 @@ impl<'a> RankedSources<'a> {
         text.is_some_and(|fragment| fragment.text.trim_end().ends_with(['?', '？', '؟']))
     }
 
-    /// Offers the units of a fragment. `place` is the number of units before it in the message.
+    /// Offers the units of a fragment. `place` is the order number of its first unit in the
+    /// message, and is moved past its units.
     fn offer_units(
         &self,
         units: &mut TopCandidates,
@@ -296,22 +305,24 @@ impl<'a> RankedSources<'a> {
         let mut taken: FxHashMap<usize, Vec<Candidate>> = FxHashMap::default();
         for candidate in ranked {
             let at = candidate.order / UNITS_PER_MESSAGE;
-            let label = if taken.contains_key(&at) {
+            let label_tokens = if taken.contains_key(&at) {
                 1
             } else {
                 counter.count(&self.label(at)) + 1
             };
-            let cost = counter.count(&candidate.text) + label + 1;
+            let cost = counter.count(&candidate.text) + label_tokens + 1;
             if cost <= left {
                 left -= cost;
                 taken.entry(at).or_default().push(candidate.clone());
-            } else if cost > budget / 3 && left > label + MIN_CLIPPED_TOKENS {
+            } else if cost > budget / 3 && left > label_tokens + MIN_CLIPPED_TOKENS {
                 // The unit is too long, but ranks above the rest: its beginning is kept.
                 let text = counter.clip(
                     &candidate.text,
-                    (left - label - 1).min(budget / 3).max(MIN_CLIPPED_TOKENS),
+                    (left - label_tokens - 1)
+                        .min(budget / 3)
+                        .max(MIN_CLIPPED_TOKENS),
                 );
-                left = left.saturating_sub(counter.count(&text) + label + 1);
+                left = left.saturating_sub(counter.count(&text) + label_tokens + 1);
                 taken.entry(at).or_default().push(Candidate {
                     text,
                     ..candidate.clone()

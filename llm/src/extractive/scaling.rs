@@ -81,7 +81,7 @@ fn four_times_the_text_is_at_most_five_times_the_work() {
             );
             assert!(
                 four <= 240_000 * 40,
-                "{unit:?} {purpose:?}: {four} bytes looked at for 240,000"
+                "{unit:?} {purpose:?}: {four} bytes read for 240,000"
             );
         }
     }

@@ -160,8 +160,8 @@ fn kind_of_fence(text: &str) -> Kind {
     }
 }
 
-/// Joins adjacent blocks of one kind. A short run of prose between two blocks of code, log or diff
-/// is joined with them.
+/// Joins adjacent blocks of one kind, except JSON. A short run of prose between two blocks of code,
+/// two of log or two of diff is joined with them.
 fn merged<'a>(text: &'a str, found: Vec<Block<'a>>) -> Vec<Block<'a>> {
     let offset = |part: &str| part.as_ptr() as usize - text.as_ptr() as usize;
     let mut out: Vec<Block<'a>> = Vec::new();
@@ -263,7 +263,7 @@ fn kind_of_line(line: &str, around: Kind) -> Kind {
     if log::time_of(line).is_some_and(|time| time.len() > 7)
         && !body.starts_with(['"', '\'', '{'])
         && body.len() > 20
-        || has_level(body)
+        || has_log_level(body)
     {
         return Kind::Log;
     }
@@ -279,7 +279,7 @@ fn kind_of_line(line: &str, around: Kind) -> Kind {
     Kind::Prose
 }
 
-fn has_level(body: &str) -> bool {
+fn has_log_level(body: &str) -> bool {
     let start = body.get(..60).unwrap_or(body);
     let mut words = start.split(|c: char| !c.is_ascii_alphabetic());
     words.any(|word| {
@@ -294,9 +294,9 @@ fn has_level(body: &str) -> bool {
 
 fn is_csv(body: &str, around: Kind) -> bool {
     let commas = body.matches(',').count();
-    let spaces = body.matches(", ").count();
+    let spaced_commas = body.matches(", ").count();
     commas >= if around == Kind::Table { 2 } else { 3 }
-        && spaces == 0
+        && spaced_commas == 0
         && !body.ends_with(['{', ';', '('])
         && body.len() < GUESS_BYTES
 }

@@ -19,13 +19,13 @@ pub(crate) fn digest(table: &str, counter: TokenCounter<'_>, budget: u64) -> Str
         .enumerate()
     {
         work::tick(row.len());
-        let from_end = at.min(total - 1 - at) as f32;
+        let to_nearer_end = at.min(total - 1 - at) as f32;
         let is_separator = row
             .bytes()
             .all(|b| matches!(b, b'|' | b'-' | b':' | b'+' | b'=' | b' ' | b'\t' | b'\r'));
         let first = if at == 0 { 2.0 } else { 0.0 };
         let separator = if is_separator { 1.5 } else { 0.0 };
-        best.offer(at, first - separator + 1.0 / (1.0 + from_end), || {
+        best.offer(at, first - separator + 1.0 / (1.0 + to_nearer_end), || {
             text::clip(&text::fold(text::head(row, 400)), 240).into_owned()
         });
     }

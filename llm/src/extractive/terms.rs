@@ -8,13 +8,13 @@ use rustc_hash::{FxHashMap, FxHasher};
 use super::{text, work};
 
 /// Words (scripts with spaces) and pairs of characters (Han, Kana, Hangul) that mark an error.
-const ERRORS: &str = "error errors failed failure fails exception panic crash crashed traceback fatal refused denied timeout broken bug invalid warning erreur échec fehler fehlgeschlagen erro falha ошибка сбой خطأ فشل त्रुटि विफल 错误 失败 异常 报错 錯誤 失敗 異常 故障 崩溃 エラ 例外 오류 실패 에러";
+const ERRORS: &str = "error errors failed failure fails exception panic crash crashed traceback fatal refused denied timeout broken bugs invalid warning erreur échec fehler fehlgeschlagen erro falha ошибка сбой خطأ فشل त्रुटि विफल 错误 失败 异常 报错 錯誤 失敗 異常 故障 崩溃 エラ 例外 오류 실패 에러";
 /// Words and pairs of characters that mark a decision.
-const DECISIONS: &str = "decided decide decision must should shall agreed agree confirmed confirm need needs want wants prefer prefers never always instead deadline plan plans remember important conclusion therefore fixed fix changed resolved booked cancelled dois doit faut décidé wichtig muss entschieden debe decidido importante deve надо нужно решили важно يجب قرر مهم चाहिए निर्णय ज़रूरी 决定 必须 需要 应该 不要 要求 确认 同意 計劃 计划 记住 重要 结论 因此 改成 希望 请用 決定 必須 必要 確認 重要 予定 ください 결정 필요 확인 중요 해야";
+const DECISIONS: &str = "decided decide decision must should shall agreed agree confirmed confirm need needs want wants prefer prefers never always instead deadline plan plans remember important conclusion therefore fixed fixes changed resolved booked cancelled dois doit faut décidé wichtig muss entschieden debe decidido importante deve надо нужно решили важно يجب قرر مهم चाहिए निर्णय ज़रूरी 决定 必须 需要 应该 不要 要求 确认 同意 計劃 计划 记住 重要 结论 因此 改成 希望 请用 決定 必須 必要 確認 重要 予定 ください 결정 필요 확인 중요 해야";
 /// English stop words of four letters and more; shorter words never count.
 const STOP_WORDS: &str = "that this with have from they your were what will would there their about been could them then than when which just like also some into more very here only over such these those because really think know yeah well does doing being";
 
-/// What a term of the lexicon is a sign of; [`Mark::Stop`] is a stop word.
+/// The meaning of a term of the lexicon: a sign of an error or a decision, or a stop word.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mark {
     Error,
@@ -45,29 +45,29 @@ static LEXICON: LazyLock<FxHashMap<u64, Mark>> = LazyLock::new(|| {
 pub(crate) fn each_term(text: &str, mut visit: impl FnMut(u64)) {
     work::tick(text.len());
     let mut word = FxHasher::default();
-    let (mut letters, mut wide, mut before) = (0_u32, false, None::<char>);
-    let mut close = |word: &mut FxHasher, letters: &mut u32, wide: &mut bool| {
+    let (mut letters, mut non_ascii, mut before) = (0_u32, false, None::<char>);
+    let mut close = |word: &mut FxHasher, letters: &mut u32, non_ascii: &mut bool| {
         // Words of up to three ASCII letters are nearly always function words; beyond ASCII two
         // letters can be a content word.
-        if *letters > if *wide { 1 } else { 3 } {
+        if *letters > if *non_ascii { 1 } else { 3 } {
             visit(word.finish());
         }
-        (*word, *letters, *wide) = (FxHasher::default(), 0, false);
+        (*word, *letters, *non_ascii) = (FxHasher::default(), 0, false);
     };
     for c in text.chars() {
         if text::is_cjk(c) || text::is_southeast_asian(c) {
-            close(&mut word, &mut letters, &mut wide);
+            close(&mut word, &mut letters, &mut non_ascii);
             if let Some(first) = before.replace(c) {
                 word.write_u32(first as u32);
                 word.write_u32(c as u32);
-                (letters, wide) = (2, true);
-                close(&mut word, &mut letters, &mut wide);
+                (letters, non_ascii) = (2, true);
+                close(&mut word, &mut letters, &mut non_ascii);
             }
             continue;
         }
         before = None;
         if c.is_alphanumeric() || c == '_' || text::is_indic_mark(c) {
-            wide |= !c.is_ascii();
+            non_ascii |= !c.is_ascii();
             letters += 1;
             if c.is_ascii() {
                 word.write_u32(u32::from(c.to_ascii_lowercase() as u8));
@@ -75,10 +75,10 @@ pub(crate) fn each_term(text: &str, mut visit: impl FnMut(u64)) {
                 c.to_lowercase().for_each(|c| word.write_u32(c as u32));
             }
         } else {
-            close(&mut word, &mut letters, &mut wide);
+            close(&mut word, &mut letters, &mut non_ascii);
         }
     }
-    close(&mut word, &mut letters, &mut wide);
+    close(&mut word, &mut letters, &mut non_ascii);
 }
 
 /// Slots of a [`Frequencies`], which takes 128 kB for a text of any length. Terms with the same
@@ -153,7 +153,7 @@ pub(crate) fn focus(text: Option<&str>) -> Focus {
 /// Properties of a sentence, most of which make it important.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Signals {
-    /// Mean centrality of its terms, from 0 to 1.
+    /// The centrality of its terms, added up and divided by their number plus 3; from 0 to 1.
     pub(crate) central: f32,
     /// Number of paths, ids, URLs, addresses and quoted names.
     pub(crate) identifiers: u32,
@@ -163,8 +163,6 @@ pub(crate) struct Signals {
     pub(crate) names: u32,
     /// Number of terms of the focus.
     pub(crate) wanted: u32,
-    /// Whether it is a question. The weight does not use this.
-    pub(crate) asks: bool,
     /// Whether it has a word that marks a decision.
     pub(crate) decides: bool,
     /// Whether it has a word that marks an error.
@@ -190,7 +188,6 @@ impl Signals {
         });
         // The constant keeps sentences of a single frequent word from ranking highest.
         signals.central = sum / (signals.terms as f32 + 3.0);
-        signals.asks = sentence.contains(['?', '？', '؟', '吗', '呢']);
         signals.read_words(sentence);
         signals
     }

@@ -16,8 +16,8 @@ use super::items::Item;
 /// unused.
 const STRETCH_BYTES: usize = 1024;
 
-/// At least this many stretches fit a chunk: a stretch takes at most a quarter of its budget. So
-/// even with a small budget every chunk but the last is more than half full.
+/// At least this many stretches fit a chunk: a stretch takes at most a quarter of a chunk's budget.
+/// So even with a small budget every chunk but the last is more than half full.
 const MIN_STRETCHES_PER_CHUNK: u64 = 4;
 
 /// Tokens that joining two stretches or lines may add to the sum of their counts.

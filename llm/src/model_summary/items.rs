@@ -73,7 +73,7 @@ pub(super) struct Item<'a> {
     pub(super) messages: Option<(i64, i64)>,
     role: Option<&'static str>,
     pub(super) kind: Kind,
-    /// What stands before the text: the name of a tool (`→ name`) or the address of a file; empty
+    /// The words before the text: the name of a tool (`→ name`) or the address of a file; empty
     /// for most items.
     pub(super) lead: String,
     pub(super) text: Cow<'a, str>,
@@ -116,13 +116,16 @@ impl<'a> Item<'a> {
 
     /// The item for a model's summary of these items. Its kind is [`Kind::PreviousSummary`] if all
     /// of them are pieces of the previous summary, or else [`Kind::PartSummary`].
-    pub(super) fn part<'i>(of: impl Iterator<Item = &'i Item<'i>> + Clone, text: String) -> Self {
-        let kind = if of.clone().all(|item| item.kind == Kind::PreviousSummary) {
+    pub(super) fn part<'i>(
+        items: impl Iterator<Item = &'i Item<'i>> + Clone,
+        text: String,
+    ) -> Self {
+        let kind = if items.clone().all(|item| item.kind == Kind::PreviousSummary) {
             Kind::PreviousSummary
         } else {
             Kind::PartSummary
         };
-        let messages = of
+        let messages = items
             .filter_map(|item| item.messages)
             .reduce(|(a, b), (c, d)| (a.min(c), b.max(d)));
         Self {

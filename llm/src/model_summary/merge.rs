@@ -192,7 +192,7 @@ impl<'a> SummaryRun<'a> {
         chunk: &Chunk<'_>,
         budget: TokenBudget,
     ) -> Result<String, SummaryFailure> {
-        let target = budget.part(chunk.tokens);
+        let target = budget.part_target(chunk.tokens);
         let key = self.part_key(chunk, target);
         if let Some(text) = self.calls.load_part(&key).await {
             return Ok(text);
@@ -202,8 +202,8 @@ impl<'a> SummaryRun<'a> {
         Ok(text)
     }
 
-    /// A hash of everything that the model's answer depends on, except for the random string in the
-    /// prompt's BEGIN and END lines.
+    /// A hash of what a part is made from. It leaves out the random string in the prompt's BEGIN
+    /// and END lines, the output limit, and the strings that the part must keep.
     fn part_key(&self, chunk: &Chunk<'_>, target: u64) -> Digest {
         let purpose = match self.ask.purpose {
             Purpose::Range => "range",

@@ -78,12 +78,13 @@ impl<'a> ModelSummarizer<'a> {
 struct TargetSplit {
     /// Most tokens of the model's text.
     text: u64,
-    /// The quoted words, each line after `> `; empty when there are none.
+    /// The quoted words below their label, each line after `> `; empty when there are none.
     quote: String,
 }
 
 impl TargetSplit {
-    /// The split for this ask; an error if the sources are blank, or the target is too small.
+    /// The split for this ask; an error if the sources are blank or too short, or the target is too
+    /// small.
     fn of(ask: &SummaryAsk<'_>) -> Result<Self, SummaryFailure> {
         if ask.is_blank() {
             return Err(SummaryFailure::EmptySource);
@@ -92,6 +93,7 @@ impl TargetSplit {
         if target < MIN_TEXT_TOKENS {
             return Err(SummaryFailure::TargetTooSmall(ask.target));
         }
+        // The summary must be shorter than its source.
         let limit = target.min(
             ask.source_tokens(ask.target + Tokens::new(1))
                 .get()

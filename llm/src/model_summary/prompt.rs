@@ -29,11 +29,11 @@ pub(super) struct Task {
     pub(super) output: u64,
     /// Strings of the data that the text must hold unchanged.
     pub(super) must_keep: Vec<String>,
-    /// What was wrong with the previous answer.
+    /// The fault of the previous answer.
     pub(super) feedback: Option<Feedback>,
 }
 
-/// What the text is for.
+/// The use of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     /// The text is the whole summary.
@@ -42,8 +42,8 @@ pub(super) enum Stage {
     Part,
 }
 
-/// What was wrong with an answer, as it is reported to the model. The refused text itself is never
-/// sent back.
+/// The fault of an answer, as it is reported to the model. The refused text itself is never sent
+/// back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Feedback {
     Empty,

@@ -8,59 +8,59 @@ use serde::Serialize;
 #[serde(untagged)]
 enum Request<'a> {
     Neutral {
-        messages: [Neutral<'a>; 2],
+        messages: [NeutralMessage<'a>; 2],
     },
     OpenAi {
-        messages: [Plain<'a>; 2],
+        messages: [OpenAiMessage<'a>; 2],
     },
     Anthropic {
-        system: [Text<'a>; 1],
-        messages: [Blocks<'a>; 1],
+        system: [TypedText<'a>; 1],
+        messages: [AnthropicMessage<'a>; 1],
     },
     Gemini {
         #[serde(rename = "systemInstruction")]
-        system: Parts<'a>,
-        contents: [Content<'a>; 1],
+        system: GeminiSystem<'a>,
+        contents: [GeminiMessage<'a>; 1],
     },
 }
 
 #[derive(Serialize)]
-struct Neutral<'a> {
+struct NeutralMessage<'a> {
     role: Role,
-    parts: [Text<'a>; 1],
+    parts: [TypedText<'a>; 1],
 }
 
 #[derive(Serialize)]
-struct Plain<'a> {
+struct OpenAiMessage<'a> {
     role: Role,
     content: &'a str,
 }
 
 #[derive(Serialize)]
-struct Blocks<'a> {
+struct AnthropicMessage<'a> {
     role: Role,
-    content: [Text<'a>; 1],
+    content: [TypedText<'a>; 1],
 }
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "text")]
-struct Text<'a> {
+struct TypedText<'a> {
     text: &'a str,
 }
 
 #[derive(Serialize)]
-struct Parts<'a> {
-    parts: [Bare<'a>; 1],
+struct GeminiSystem<'a> {
+    parts: [UntypedText<'a>; 1],
 }
 
 #[derive(Serialize)]
-struct Content<'a> {
+struct GeminiMessage<'a> {
     role: Role,
-    parts: [Bare<'a>; 1],
+    parts: [UntypedText<'a>; 1],
 }
 
 #[derive(Serialize)]
-struct Bare<'a> {
+struct UntypedText<'a> {
     text: &'a str,
 }
 
@@ -68,29 +68,31 @@ struct Bare<'a> {
 pub(super) fn request(format: Format, system: &str, user: &str) -> String {
     let request = match format {
         Format::Neutral => Request::Neutral {
-            messages: [(Role::System, system), (Role::User, user)].map(|(role, text)| Neutral {
-                role,
-                parts: [Text { text }],
+            messages: [(Role::System, system), (Role::User, user)].map(|(role, text)| {
+                NeutralMessage {
+                    role,
+                    parts: [TypedText { text }],
+                }
             }),
         },
         Format::OpenAiChat => Request::OpenAi {
             messages: [(Role::System, system), (Role::User, user)]
-                .map(|(role, content)| Plain { role, content }),
+                .map(|(role, content)| OpenAiMessage { role, content }),
         },
         Format::AnthropicMessages => Request::Anthropic {
-            system: [Text { text: system }],
-            messages: [Blocks {
+            system: [TypedText { text: system }],
+            messages: [AnthropicMessage {
                 role: Role::User,
-                content: [Text { text: user }],
+                content: [TypedText { text: user }],
             }],
         },
         Format::GeminiContents => Request::Gemini {
-            system: Parts {
-                parts: [Bare { text: system }],
+            system: GeminiSystem {
+                parts: [UntypedText { text: system }],
             },
-            contents: [Content {
+            contents: [GeminiMessage {
                 role: Role::User,
-                parts: [Bare { text: user }],
+                parts: [UntypedText { text: user }],
             }],
         },
     };

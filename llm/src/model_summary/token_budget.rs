@@ -21,13 +21,13 @@ pub(super) const MIN_PART_TOKENS: u64 = 64;
 /// shorter.
 pub(super) const MAX_CARRIED_TOKENS: u64 = 2 * MIN_PART_TOKENS;
 
-/// A part is this many times shorter than its chunk.
+/// A part's target is its chunk's tokens divided by this.
 const PART_RATIO: u64 = 8;
 
-/// A part takes at most a twelfth of a merge call's input. So at least eight parts fit a merge
-/// call, each a quarter longer than its target, and with the fields of its line. This is the
+/// A part's target is at most a twelfth of a merge call's input. So at least eight parts fit a
+/// merge call, each a quarter longer than its target, and with the fields of its line. This is the
 /// divisor.
-const PARTS_PER_MERGE: u64 = 12;
+const PART_TARGET_DIVISOR: u64 = 12;
 
 /// Most tokens of a part, unless the summary itself may be longer.
 const MAX_PART_TOKENS: u64 = 400;
@@ -76,7 +76,7 @@ impl TokenBudget {
         let whole = input(target);
         let longest_part = target
             .max(MAX_PART_TOKENS)
-            .min(whole / PARTS_PER_MERGE)
+            .min(whole / PART_TARGET_DIVISOR)
             .max(MIN_PART_TOKENS);
         let chunk = input(longest_part);
         (whole.min(chunk) >= MIN_INPUT_TOKENS).then_some(Self {
@@ -87,7 +87,7 @@ impl TokenBudget {
     }
 
     /// The target of a part whose chunk has `tokens`.
-    pub(super) fn part(self, tokens: u64) -> u64 {
+    pub(super) fn part_target(self, tokens: u64) -> u64 {
         (tokens / PART_RATIO).clamp(MIN_PART_TOKENS, self.longest_part)
     }
 }

@@ -111,7 +111,7 @@ impl SummaryRun<'_> {
             // The provider's default: reasoning models refuse any other value.
             temperature: None,
             input: Tokens::new(sent),
-            sent_tokens: Some(Tokens::new(token_budget::least_provider_count(sent))),
+            least_sent_tokens: Some(Tokens::new(token_budget::least_provider_count(sent))),
         };
         let answer = self.calls.call(&call).await?;
         Ok(AnsweredCall {
@@ -134,8 +134,9 @@ impl SummaryRun<'_> {
             StopReason::Filtered => return Err(SummaryFailure::Filtered),
             StopReason::Done | StopReason::ToolUse => {}
         }
-        let most = task.output.saturating_mul(MAX_BYTES_PER_TOKEN);
-        if call.answer.text.len() as u64 > most {
+        let max_bytes = task.output.saturating_mul(MAX_BYTES_PER_TOKEN);
+        if call.answer.text.len() as u64 > max_bytes {
+            // Its tokens are not counted: it is reported as one more than the output limit.
             let [tokens, target] = [task.output + 1, task.target].map(Tokens::new);
             return Err(SummaryFailure::OverTarget { tokens, target });
         }

@@ -32,12 +32,12 @@ impl AnswerStream {
     pub(super) fn new(
         body: Body,
         protocol: Box<dyn ProtocolReader>,
-        sent_tokens: Option<Tokens>,
+        least_sent_tokens: Option<Tokens>,
     ) -> Self {
         Self {
             source: Source::Unread(Box::new(body)),
             protocol,
-            answer: PartialAnswer::new(sent_tokens),
+            answer: PartialAnswer::new(least_sent_tokens),
         }
     }
 
@@ -152,6 +152,6 @@ impl<'a> BilledAnswerStream<'a> {
     }
 }
 
-fn check_for_error(event: &str, json: &str) -> Result<(), CallFailure> {
-    stream_error(event, json).map_or(Ok(()), |error| Err(failure::of_stream_error(&error)))
+fn check_for_error(event_name: &str, json: &str) -> Result<(), CallFailure> {
+    stream_error(event_name, json).map_or(Ok(()), |error| Err(failure::of_stream_error(&error)))
 }

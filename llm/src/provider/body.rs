@@ -46,11 +46,11 @@ impl Body {
         deadlines: Deadlines,
         bytes: usize,
     ) -> Result<Self, CallFailure> {
-        let kind = response
+        let content_type = response
             .headers()
             .get(CONTENT_TYPE)
             .map(reqwest::header::HeaderValue::as_bytes);
-        if kind.is_some_and(|kind| kind.trim_ascii_start().starts_with(b"text/html")) {
+        if content_type.is_some_and(|kind| kind.trim_ascii_start().starts_with(b"text/html")) {
             return Err(CallFailure::Broken("it is an HTML page"));
         }
         if response
@@ -166,12 +166,15 @@ impl Body {
 
     /// Reads one more chunk; false at the end.
     async fn read_more(&mut self) -> Result<bool, CallFailure> {
-        let phase = if self.has_begun {
+        let timeout_text = if self.has_begun {
             "the answer paused for too long"
         } else {
             "the answer did not begin in time"
         };
-        let chunk = self.deadlines.apply(self.response.chunk(), phase).await?;
+        let chunk = self
+            .deadlines
+            .apply(self.response.chunk(), timeout_text)
+            .await?;
         let Some(chunk) = chunk.map_err(|_| CallFailure::Broken("it was cut off"))? else {
             return Ok(false);
         };

@@ -32,21 +32,21 @@ impl Deadlines {
         }
     }
 
-    /// Awaits the future. If it takes too long, returns a failure whose text is `phase`, or says
-    /// that the whole call took too long.
+    /// Awaits the future. If it takes too long, returns a failure. Its text is `timeout_text`, or
+    /// says that the whole call took too long.
     pub(super) async fn apply<T>(
         &self,
         future: impl Future<Output = T>,
-        phase: &str,
+        timeout_text: &str,
     ) -> Result<T, CallFailure> {
         let until = (Instant::now() + self.silence).min(self.end);
         timeout_at(until, future).await.map_err(|_| {
-            let phase = if until == self.end {
+            let text = if until == self.end {
                 "the whole call took too long"
             } else {
-                phase
+                timeout_text
             };
-            failure::unavailable(phase)
+            failure::unavailable(text)
         })
     }
 }

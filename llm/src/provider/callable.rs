@@ -66,8 +66,8 @@ fn model(
             ("concurrent_calls", settings.concurrent_calls.is_some()),
         ];
         return match unused.iter().find(|(_, is_set)| *is_set) {
-            Some((key, _)) => refuse(format!(
-                "{key} is for models that are called: name its provider as well"
+            Some((setting, _)) => refuse(format!(
+                "{setting} is for models that are called: name its provider as well"
             )),
             None => Ok(None),
         };
@@ -216,8 +216,8 @@ fn limits(settings: &ProviderSettings) -> Result<Limits, SettingsError> {
         ("total_timeout_ms", settings.total_timeout_ms),
         ("response_bytes", settings.response_bytes),
     ];
-    if let Some((key, _)) = all.iter().find(|(_, limit)| *limit == 0) {
-        return refuse(format!("{key} must be at least 1"));
+    if let Some((setting, _)) = all.iter().find(|(_, limit)| *limit == 0) {
+        return refuse(format!("{setting} must be at least 1"));
     }
     Ok(Limits {
         silence: Duration::from_millis(settings.first_byte_timeout_ms.into()),
@@ -226,21 +226,21 @@ fn limits(settings: &ProviderSettings) -> Result<Limits, SettingsError> {
     })
 }
 
-/// Parses a URL that has no user, password, query or fragment.
-fn address(key: &str, text: &str) -> Result<Url, SettingsError> {
-    let wanted = || format!("{key} must be an address such as https://host/v1");
+/// Parses a URL that has no user, password, query or fragment. Errors name the `setting`.
+fn address(setting: &str, text: &str) -> Result<Url, SettingsError> {
+    let wanted = || format!("{setting} must be an address such as https://host/v1");
     let url = Url::parse(text).map_err(|_| SettingsError(wanted()))?;
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none_or(str::is_empty) {
         return refuse(wanted());
     }
     if !url.username().is_empty() || url.password().is_some() {
         return refuse(format!(
-            "{key} must hold no user and no password: keys belong in key_env or key_file"
+            "{setting} must hold no user and no password: keys belong in key_env or key_file"
         ));
     }
     if url.query().is_some() || url.fragment().is_some() {
         return refuse(format!(
-            "{key} must end with its path: leave out what begins with ? or #"
+            "{setting} must end with its path: leave out what begins with ? or #"
         ));
     }
     Ok(url)

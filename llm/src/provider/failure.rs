@@ -20,7 +20,7 @@ pub enum CallFailure {
         window: Option<Tokens>,
         /// Tokens of the context by the provider's count, where the error names them.
         prompt: Option<Tokens>,
-        /// What decided: a rule of `provider_error`, or a check of anneal's own.
+        /// The rule of `provider_error`, or the check of anneal's own, that decided this.
         rule: &'static str,
     },
     /// Too many calls, or an overloaded provider (429, 503, 529). The caller should retry later.
@@ -35,7 +35,7 @@ pub enum CallFailure {
     /// caller should retry later.
     #[error("the provider is unavailable: {what}")]
     Unavailable {
-        /// The status, or the phase of the connection that failed.
+        /// The status, or a few words on the cause, such as `no connection`.
         what: String,
         /// Whether the provider may have processed the request. False if the request was not sent,
         /// or timed out while the provider received it (408).

@@ -50,14 +50,14 @@ impl Provider {
     pub(super) async fn post(&self, path: &str, body: String) -> Result<Body, CallFailure> {
         let deadlines = Deadlines::start(self.limits);
         let url = format!("{}{path}", self.base_url);
-        let sent = self
+        let sending = self
             .client
             .post(url)
             .headers(self.headers())
             .body(body)
             .send();
         let response = deadlines
-            .apply(sent, "the answer did not begin in time")
+            .apply(sending, "the answer did not begin in time")
             .await?;
         let response = response.map_err(|e| connection_failure(&e))?;
         if response.status().is_success() {
@@ -123,15 +123,15 @@ fn header_text((name, value): (&reqwest::header::HeaderName, &HeaderValue)) -> (
 /// The delay before a retry that the provider asks for, in milliseconds, seconds or as a date.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let header = |name| headers.get(name)?.to_str().ok().map(str::trim);
-    let seconds = |text: &str| {
+    let parse_seconds = |text: &str| {
         text.parse()
             .ok()
             .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
     };
     let by_milliseconds = header("retry-after-ms")
-        .and_then(seconds)
+        .and_then(parse_seconds)
         .map(|duration| duration / 1_000);
-    let by_seconds = || header("retry-after").and_then(seconds);
+    let by_seconds = || header("retry-after").and_then(parse_seconds);
     let by_date = || {
         let date = httpdate::parse_http_date(header("retry-after")?).ok()?;
         Some(

@@ -92,15 +92,15 @@ fn printable(name: &str) -> &str {
 }
 
 fn looks_like_a_key(text: &str) -> bool {
-    let begins = ["sk-", "sk_", "AIza", "gsk_", "xai-", "hf_"]
+    let has_known_prefix = ["sk-", "sk_", "AIza", "gsk_", "xai-", "hf_"]
         .iter()
-        .any(|start| text.starts_with(start));
+        .any(|prefix| text.starts_with(prefix));
     let is_random = |run: &str| {
         run.len() >= MIN_KEY_RUN
             && run.contains(|c: char| c.is_ascii_digit())
             && run.contains(|c: char| c.is_ascii_alphabetic())
     };
-    begins
+    has_known_prefix
         || text
             .split(|c: char| !c.is_ascii_alphanumeric())
             .any(is_random)

@@ -57,10 +57,9 @@ pub struct Call<'a> {
     pub temperature: Option<f32>,
     /// Estimated tokens of the request: its cost if the provider reports no count.
     pub input: Tokens,
-    /// A lower bound of the sent tokens: the fewest that the context may have by the model's
-    /// tokenizer. A provider that counts far fewer has truncated the prompt; None: this is not
-    /// checked.
-    pub sent_tokens: Option<Tokens>,
+    /// Fewest tokens that the context may have by the model's tokenizer. A provider that counts far
+    /// fewer has truncated the prompt; None: this is not checked.
+    pub least_sent_tokens: Option<Tokens>,
 }
 
 /// A piece of an answer.

@@ -82,7 +82,11 @@ impl Model {
         };
         let (path, body) = request(&self.provider, &self.served_as, &call);
         let body = self.provider.post(&path, body).await?;
-        Ok(AnswerStream::new(body, self.protocol(), call.sent_tokens))
+        Ok(AnswerStream::new(
+            body,
+            self.protocol(),
+            call.least_sent_tokens,
+        ))
     }
 
     /// Like [`Self::stream`], and records the cost of the call in `cost`, even if the call fails or

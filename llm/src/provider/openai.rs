@@ -48,11 +48,11 @@ struct MessageFields<'a> {
     #[serde(borrow, default)]
     reasoning: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    tool_calls: BoundedList<CallPart<'a>>,
+    tool_calls: BoundedList<CallFragment<'a>>,
 }
 
 #[derive(Deserialize)]
-struct CallPart<'a> {
+struct CallFragment<'a> {
     #[serde(default)]
     index: Option<u64>,
     #[serde(default)]
@@ -170,19 +170,19 @@ impl OpenAi {
         );
         answer.push_text(text(message.content).unwrap_or_default());
         answer.push_text(text(message.refusal).unwrap_or_default());
-        for part in message.tool_calls.0 {
-            self.merge_call_fragment(part)?;
+        for fragment in message.tool_calls.0 {
+            self.merge_call_fragment(fragment)?;
         }
         Ok(())
     }
 
     /// Adds a fragment of a tool call to the latest call with the fragment's index. A fragment
-    /// without index and id continues the latest call of all. A new id starts a new call, because
-    /// some servers give all calls the same index.
-    fn merge_call_fragment(&mut self, part: CallPart<'_>) -> Result<(), CallFailure> {
-        let id = part.id.filter(|id| !id.is_empty());
+    /// without index and id continues the latest call of all. An id without an index starts a new
+    /// call. So does a new id, because some servers give all calls the same index.
+    fn merge_call_fragment(&mut self, fragment: CallFragment<'_>) -> Result<(), CallFailure> {
+        let id = fragment.id.filter(|id| !id.is_empty());
         let is_full = self.calls.len() == MAX_TOOL_CALLS;
-        let latest = match part.index {
+        let latest = match fragment.index {
             Some(index) => self
                 .calls
                 .iter_mut()
@@ -197,23 +197,23 @@ impl OpenAi {
             Some(call) => call,
             None if is_full => return Err(TOO_MANY_TOOL_CALLS),
             None => self.calls.push_mut(PartialCall {
-                index: part.index,
+                index: fragment.index,
                 ..PartialCall::default()
             }),
         };
         if let Some(id) = id {
             call.id = id;
         }
-        let Some(function) = part.function else {
+        let Some(function) = fragment.function else {
             return Ok(());
         };
         if let Some(name) = function.name.filter(|_| call.name.is_empty()) {
             call.name = name;
         }
         if let Some(arguments) = function.arguments {
-            let fragment = serde_json::from_str::<String>(arguments.get());
+            let string = serde_json::from_str::<String>(arguments.get());
             call.input
-                .push_str(fragment.as_deref().unwrap_or(arguments.get()));
+                .push_str(string.as_deref().unwrap_or(arguments.get()));
         }
         Ok(())
     }

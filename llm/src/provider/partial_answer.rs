@@ -46,8 +46,8 @@ pub(super) struct PartialAnswer {
     ids: HashSet<String>,
     stop: Option<StopReason>,
     usage: CallUsage,
-    /// Fewest tokens that the context may have, where known.
-    sent_tokens: Option<Tokens>,
+    /// As [`super::Call::least_sent_tokens`].
+    least_sent_tokens: Option<Tokens>,
     /// Whether there is any text or tool call.
     has_content: bool,
     /// Whether there is any output, including thoughts or an incomplete tool call.
@@ -57,9 +57,9 @@ pub(super) struct PartialAnswer {
 }
 
 impl PartialAnswer {
-    pub(super) fn new(sent_tokens: Option<Tokens>) -> Self {
+    pub(super) fn new(least_sent_tokens: Option<Tokens>) -> Self {
         Self {
-            sent_tokens,
+            least_sent_tokens,
             ..Self::default()
         }
     }
@@ -145,7 +145,7 @@ impl PartialAnswer {
     /// Records the provider's counts so far. Fails if they show that the provider has truncated the
     /// prompt.
     pub(super) fn record_usage(&mut self, usage: CallUsage) -> Result<(), CallFailure> {
-        if is_prompt_truncated(usage.input.get(), self.sent_tokens.map(Tokens::get)) {
+        if is_prompt_truncated(usage.input.get(), self.least_sent_tokens.map(Tokens::get)) {
             return Err(CallFailure::Overflow {
                 window: None,
                 prompt: None,

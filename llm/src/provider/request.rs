@@ -37,7 +37,7 @@ pub(super) fn request(provider: &Provider, served_as: &str, call: &Call<'_>) -> 
         Api::Gemini => {
             body.add_json(
                 "generationConfig",
-                &generation(call.output, call.temperature),
+                &generation_config(call.output, call.temperature),
             );
             let declared = list(call.tools, |tool| tool_json(tool, "parametersJsonSchema"));
             body.add_tools(declared.map(|list| format!("[{{\"functionDeclarations\":{list}}}]")));
@@ -50,7 +50,7 @@ pub(super) fn request(provider: &Provider, served_as: &str, call: &Call<'_>) -> 
     (path, body.end_with(call.context))
 }
 
-fn generation(output: Tokens, temperature: Option<f32>) -> String {
+fn generation_config(output: Tokens, temperature: Option<f32>) -> String {
     let mut config = Object::begin(0);
     config.add("maxOutputTokens", &output);
     config.add_given("temperature", temperature);

@@ -51,11 +51,12 @@ pub(super) fn parse<'b>(text: &'b str, content_type: Option<&str>) -> Body<'b> {
 }
 
 fn is_events(text: &str) -> bool {
-    let field = ["data:", "event:", "id:", "retry:"]
+    let starts_with_field = ["data:", "event:", "id:", "retry:"]
         .iter()
         .any(|field| text.starts_with(field));
-    // A comment keeps a connection open. Old versions of llama.cpp send errors in a field `error:`.
-    field
+    // A line that begins with a colon is a comment, which keeps the connection open. Old versions
+    // of llama.cpp send errors in a field `error:`.
+    starts_with_field
         || text.starts_with(':')
         || field_of("error", text).is_some_and(|value| value.starts_with('{'))
 }
@@ -97,8 +98,8 @@ fn events(text: &str) -> Stream {
         } else if let Some(value) = field_of("event", line) {
             name = value;
         } else if let Some(value) = field_of("data", line) {
-            let more = if data.is_empty() { "" } else { "\n" };
-            data.push_str(more);
+            let separator = if data.is_empty() { "" } else { "\n" };
+            data.push_str(separator);
             data.push_str(value);
         } else if let Some(value) = field_of("error", line) {
             dispatch("error", value, &mut stream);
@@ -160,10 +161,14 @@ mod tests {
                 "{text}"
             );
         }
-        let lines = parse("{\"a\":1}\n{\"b\":2}\n{\"c\":", None);
+    }
+
+    #[test]
+    fn json_lines_are_read_up_to_the_first_invalid_one() {
+        let body = parse("{\"a\":1}\n{\"b\":2}\n{\"c\":", None);
         let events = vec![Event::Other(json!({"a": 1})), Event::Other(json!({"b": 2}))];
         assert_eq!(
-            lines,
+            body,
             Body::Stream(Stream {
                 events,
                 is_done: false

@@ -1,13 +1,13 @@
-//! What providers' error codes mean. Codes are compared as a whole, and only from fields that hold
-//! codes.
+//! The meanings of providers' error codes. Codes are compared as a whole, and only from fields that
+//! hold codes.
 
 use super::OverflowKind;
 
 /// The meaning of a provider's error code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Code {
+pub(super) enum CodeMeaning {
     /// An overflow of this kind. The text is the code as the tables below spell it.
-    Kind(OverflowKind, &'static str),
+    Overflow(OverflowKind, &'static str),
     /// An error about something else than size: key, permission, quota, rate, availability, an
     /// unknown model, a content filter. If its message has the wording of an overflow, the message
     /// only quotes that wording.
@@ -37,7 +37,7 @@ const BYTES: [&str; 5] = [
 /// Codes of [`OverflowKind::MessageTooLong`].
 const MESSAGE_TOO_LONG: [&str; 2] = ["string_above_max_length", "string_too_long"];
 
-/// Codes of [`Code::Unrelated`].
+/// Codes of [`CodeMeaning::Unrelated`].
 const UNRELATED: [&str; 36] = [
     "rate_limit_exceeded",
     "rate_limit_error",
@@ -146,12 +146,12 @@ const STATUSES: [(u16, &[&str]); 8] = [
     (529, &["overloaded_error"]),
 ];
 
-/// The HTTP status of a code; None if no table gives one.
+/// The HTTP status of a code; None if [`STATUSES`] does not list the code.
 pub(super) fn status_of(code: &str) -> Option<u16> {
-    let named = |codes: &&[&str]| codes.iter().any(|known| known.eq_ignore_ascii_case(code));
+    let has_code = |codes: &&[&str]| codes.iter().any(|known| known.eq_ignore_ascii_case(code));
     STATUSES
         .iter()
-        .find(|(_, codes)| named(codes))
+        .find(|(_, codes)| has_code(codes))
         .map(|(status, _)| *status)
 }
 
@@ -160,8 +160,8 @@ pub(super) fn status_of(code: &str) -> Option<u16> {
 const QUOTA_TOO_SMALL: [&str; 1] = ["tokens_limit_reached"];
 
 /// The meaning of a code; None if the code is unknown, or too general to mean anything here.
-pub(super) fn look_up(code: &str) -> Option<Code> {
-    let known = |codes: &[&'static str]| {
+pub(super) fn look_up(code: &str) -> Option<CodeMeaning> {
+    let find_in = |codes: &[&'static str]| {
         codes
             .iter()
             .copied()
@@ -173,14 +173,14 @@ pub(super) fn look_up(code: &str) -> Option<Code> {
         (&MESSAGE_TOO_LONG, OverflowKind::MessageTooLong),
         (&QUOTA_TOO_SMALL, OverflowKind::QuotaTooSmall),
     ];
-    let proven = tables
+    let overflow = tables
         .into_iter()
-        .find_map(|(codes, kind)| Some(Code::Kind(kind, known(codes)?)));
-    proven.or_else(|| known(&UNRELATED).map(|_| Code::Unrelated))
+        .find_map(|(codes, kind)| Some(CodeMeaning::Overflow(kind, find_in(codes)?)));
+    overflow.or_else(|| find_in(&UNRELATED).map(|_| CodeMeaning::Unrelated))
 }
 
 /// Whether an HTTP status alone means something else than size: the key, the payment, the address
 /// or the rate.
-pub(super) const fn is_unrelated(status: u16) -> bool {
+pub(super) const fn is_unrelated_status(status: u16) -> bool {
     matches!(status, 401..=404 | 407 | 429)
 }

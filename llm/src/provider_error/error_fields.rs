@@ -23,7 +23,8 @@ pub(super) struct ErrorFields {
     pub(super) prompt: Option<u64>,
 }
 
-/// The error in the body of an answer with an error status, whatever fields enclose it.
+/// The error in a value that is known to hold one, whatever fields enclose it: the body of an
+/// answer with an error status, or an event that is named `error`.
 pub(super) fn from_failure(value: &Value) -> ErrorFields {
     from_answer(value).unwrap_or_else(|| {
         let mut found = ErrorFields::default();
@@ -148,7 +149,7 @@ impl ErrorFields {
                 list.iter()
                     .take(MAX_LIST_ENTRIES)
                     .filter_map(Value::as_object)
-                    .for_each(|complaint| self.take_codes(complaint));
+                    .for_each(|detail| self.take_codes(detail));
             }
             Some(inner) => self.take(inner, layers),
             None => {}

@@ -20,7 +20,7 @@ mod wording;
 mod wrapping;
 
 use body::{Body, Event, Stream};
-use codes::Code;
+use codes::CodeMeaning;
 use error_fields::ErrorFields;
 use success::AnswerState;
 
@@ -141,11 +141,11 @@ pub(crate) struct StreamError {
 }
 
 /// The error in one event of a stream, or in one document; None if the JSON is part of an answer.
-pub(crate) fn stream_error(event: &str, json: &str) -> Option<StreamError> {
+pub(crate) fn stream_error(event_name: &str, json: &str) -> Option<StreamError> {
     const OK: u16 = 200;
     // Errors are short, and parsed JSON takes many times its size in memory.
     let json = &json[..json.floor_char_boundary(BODY_BYTES)];
-    let is_error = event == "error";
+    let is_error = event_name == "error";
     // The JSON is parsed only if it may be an error: if it holds "error" or "exception" (the first
     // letter may be a capital, so it is left out below), `__type` or `base_resp`.
     if !is_error
@@ -190,10 +190,10 @@ fn header<'a>(answer: &ProviderAnswer<'a>, name: &str) -> Option<&'a str> {
 
 /// The verdict on an answer with an error status.
 fn failure(answer: &ProviderAnswer<'_>, body: &Body<'_>) -> Classification {
-    let named = header(answer, "x-amzn-errortype")
+    let header_code = header(answer, "x-amzn-errortype")
         .map(|name| error_fields::strip_namespace(name).to_owned());
     let verdict = |mut fields: ErrorFields| {
-        fields.codes.extend(named.clone());
+        fields.codes.extend(header_code.clone());
         classify_error(&fields, answer.status)
     };
     match body {
@@ -217,8 +217,8 @@ fn failure(answer: &ProviderAnswer<'_>, body: &Body<'_>) -> Classification {
     }
 }
 
-/// The verdict on an answer with a success status: an error within it, an empty answer, or a good
-/// one.
+/// The verdict on an answer with a success status: an error within it, a silent or truncated
+/// answer, or a good one.
 fn success(answer: &ProviderAnswer<'_>, body: &Body<'_>) -> Classification {
     let verdict = |fields: ErrorFields| {
         classify_error(
@@ -226,7 +226,7 @@ fn success(answer: &ProviderAnswer<'_>, body: &Body<'_>) -> Classification {
             fields.statuses.first().copied().unwrap_or(answer.status),
         )
     };
-    let failed = match body {
+    let error = match body {
         Body::Empty => return Classification::new(OverflowKind::Silent, "empty-body"),
         Body::Html | Body::PlainText(_) => {
             return Classification::new(OverflowKind::NotOverflow, "unknown-answer");
@@ -236,7 +236,7 @@ fn success(answer: &ProviderAnswer<'_>, body: &Body<'_>) -> Classification {
             first_about_size(stream.events.iter().filter_map(error_in_event).map(verdict))
         }
     };
-    if let Some(verdict) = failed {
+    if let Some(verdict) = error {
         return verdict;
     }
     let mut state = AnswerState::default();
@@ -310,12 +310,12 @@ fn silence_rule(
 
 /// Whether the provider counted less than three fifths of the sent tokens. Ollama keeps about half
 /// of its window and drops the rest of a longer prompt; two tokenizers differ by less than two
-/// fifths on the same text. False without both counts, or for fewer than [`MIN_SENT_TOKENS`].
+/// fifths on the same text. False below [`MIN_SENT_TOKENS`], or if a count is 0 or missing.
 fn is_truncated(state: &AnswerState, sent: Option<u64>) -> bool {
     let sent = sent.filter(|sent| *sent >= MIN_SENT_TOKENS);
-    let read = state.prompt_tokens.filter(|read| *read > 0);
-    sent.zip(read)
-        .is_some_and(|(sent, read)| read.saturating_mul(5) < sent.saturating_mul(3))
+    let counted = state.prompt_tokens.filter(|counted| *counted > 0);
+    sent.zip(counted)
+        .is_some_and(|(sent, counted)| counted.saturating_mul(5) < sent.saturating_mul(3))
 }
 
 /// The first verdict that is about size; if there is none, the first verdict.
@@ -332,7 +332,7 @@ fn first_about_size(verdicts: impl Iterator<Item = Classification>) -> Option<Cl
 
 /// The verdict on an error: by its codes, then by its message, then by its status.
 fn classify_error(fields: &ErrorFields, status: u16) -> Classification {
-    let proven: Vec<Code> = fields
+    let meanings: Vec<CodeMeaning> = fields
         .codes
         .iter()
         .filter_map(|code| codes::look_up(code))
@@ -347,13 +347,13 @@ fn classify_error(fields: &ErrorFields, status: u16) -> Classification {
         prompt_tokens: matched.prompt,
         rule: matched.rule,
     });
-    let by_code = proven.iter().find_map(|code| match code {
-        Code::Kind(kind, rule) => Some(Classification::new(*kind, rule)),
-        Code::Unrelated => None,
+    let by_code = meanings.iter().find_map(|meaning| match meaning {
+        CodeMeaning::Overflow(kind, rule) => Some(Classification::new(*kind, rule)),
+        CodeMeaning::Unrelated => None,
     });
     if let Some(by_code) = by_code {
-        // The code decides the kind. The message may add the numbers, and whether the input alone
-        // or the input plus the output is too long.
+        // A message about the window is more precise than the code: it gives the kind and the
+        // numbers. But a quota stays a quota.
         let precise = by_words
             .filter(|words| words.is_overflow() && by_code.kind != OverflowKind::QuotaTooSmall);
         let mut verdict = precise.map_or(by_code, |words| Classification {
@@ -366,12 +366,12 @@ fn classify_error(fields: &ErrorFields, status: u16) -> Classification {
         }
         return verdict;
     }
-    let is_unrelated = proven.contains(&Code::Unrelated)
-        || codes::is_unrelated(status)
+    let is_unrelated = meanings.contains(&CodeMeaning::Unrelated)
+        || codes::is_unrelated_status(status)
         || fields
             .statuses
             .iter()
-            .any(|status| codes::is_unrelated(*status));
+            .any(|status| codes::is_unrelated_status(*status));
     match by_words {
         Some(words) if !is_unrelated || words.kind == OverflowKind::QuotaTooSmall => words,
         _ if status == 413 && !is_unrelated => {

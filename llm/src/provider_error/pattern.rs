@@ -38,8 +38,8 @@ pub(super) struct Numbers {
 pub(super) fn match_start(pattern: &str, text: &str) -> Option<Numbers> {
     let mut numbers = Numbers::default();
     let rest = walk(pattern, text, &mut numbers)?;
-    let counted = numbers.limit.is_some() || numbers.prompt.is_some();
-    let ends = if counted {
+    let has_numbers = numbers.limit.is_some() || numbers.prompt.is_some();
+    let ends = if has_numbers {
         ends_clause(rest)
     } else {
         ends_sentence(rest)
@@ -51,13 +51,13 @@ pub(super) fn match_start(pattern: &str, text: &str) -> Option<Numbers> {
 fn walk<'t>(pattern: &str, text: &'t str, numbers: &mut Numbers) -> Option<&'t str> {
     let (mut pattern, mut text) = (pattern, text);
     while !pattern.is_empty() {
-        let Some(hole) = pattern.strip_prefix('{') else {
+        let Some(placeholder) = pattern.strip_prefix('{') else {
             let until = pattern.find('{').unwrap_or(pattern.len());
             text = literal(&pattern[..until], text)?;
             pattern = &pattern[until..];
             continue;
         };
-        let (name, after) = hole.split_once('}')?;
+        let (name, after) = placeholder.split_once('}')?;
         pattern = after;
         text = match name {
             "_" => text.trim_start(),
@@ -99,18 +99,20 @@ fn literal<'t>(wording: &str, text: &'t str) -> Option<&'t str> {
 /// Bytes before the first occurrence of `wording`; None if there is none within
 /// [`MAX_ANY_BYTES`], or a line end or `"` stands before it.
 fn skipped(wording: &str, text: &str) -> Option<usize> {
-    let near = text
+    let candidates = text
         .char_indices()
         .take_while(|(at, found)| *at <= MAX_ANY_BYTES && !matches!(found, '\n' | '"'));
-    near.map(|(at, _)| at)
+    candidates
+        .map(|(at, _)| at)
         .find(|at| literal(wording, &text[*at..]).is_some())
 }
 
+/// The rest of `text` after a name.
 fn word(text: &str) -> Option<&str> {
     let ends =
         |found: char| found.is_whitespace() || matches!(found, '"' | '`' | '<' | '>' | '{' | '}');
     let length = text.find(ends).unwrap_or(text.len());
-    // Names may stand in apostrophes, and the word must not include the closing one.
+    // The name does not include a closing apostrophe or the punctuation after it.
     let length = text[..length].trim_end_matches(['\'', ':', ',']).len();
     (1..=MAX_WORD_BYTES)
         .contains(&length)
@@ -158,21 +160,20 @@ fn after_approximation(text: &str) -> &str {
 /// large.
 fn number(text: &str) -> Option<(Option<u64>, &str)> {
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
-    let first = digits(text);
-    if first == 0 {
+    let leading = digits(text);
+    if leading == 0 {
         return None;
     }
-    let (mut value, mut rest) = (text[..first].parse::<u64>().ok(), &text[first..]);
-    // A group is a separator and exactly three digits. The first number before it has at most
-    // three digits. So the first numbers in `8192, 3`, `8192,300` and `1,204800` are 8192, 8192
-    // and 1.
-    let grouped = |rest: &str| {
+    let (mut value, mut rest) = (text[..leading].parse::<u64>().ok(), &text[leading..]);
+    // A group is a separator and exactly three digits. Before the first group stand at most three
+    // digits. So `8192, 3` and `8192,300` begin with the number 8192, and `1,204800` with 1.
+    let group_start = |rest: &str| {
         let group = rest
             .strip_prefix([',', '.', '_', '\'', '\u{a0}', '\u{202f}'])
-            .filter(|_| first <= 3)?;
+            .filter(|_| leading <= 3)?;
         (digits(group) == 3).then(|| rest.len() - group.len())
     };
-    while let Some(start) = grouped(rest) {
+    while let Some(start) = group_start(rest) {
         let added = rest[start..start + 3].parse::<u64>().ok();
         value = value
             .and_then(|value| value.checked_mul(1_000))
@@ -203,14 +204,14 @@ fn ends_clause(rest: &str) -> bool {
 /// Whether a sentence ends here. Required where the message names neither a limit nor a prompt,
 /// because its wording alone proves less.
 fn ends_sentence(rest: &str) -> bool {
-    let stop = rest
+    let after = rest
         .strip_prefix(is_quote)
         .unwrap_or(rest)
         .trim_start_matches(['.', '!']);
-    let stopped = stop.len() < rest.len();
-    stop.is_empty()
-        || stop.starts_with(['\n', '\r'])
-        || (stopped && stop.starts_with(|next: char| next == ' ' || is_quote(next)))
+    let has_mark = after.len() < rest.len();
+    after.is_empty()
+        || after.starts_with(['\n', '\r'])
+        || (has_mark && after.starts_with(|next: char| next == ' ' || is_quote(next)))
 }
 
 #[cfg(test)]

@@ -91,10 +91,10 @@ impl AnswerState {
                 self.take_stop(choice);
             }
         }
-        let within = ["delta", "messageStop", "response", "message"]
+        let nested = ["delta", "messageStop", "response", "message"]
             .iter()
             .filter_map(|key| answer.get(key));
-        within.chain([answer]).for_each(|part| {
+        nested.chain([answer]).for_each(|part| {
             self.take_stop(part);
             self.take_usage(part);
         });
@@ -199,7 +199,7 @@ fn content_values(answer: &Value) -> impl Iterator<Item = &Value> {
 /// Whether the value is an answer, or an event of one, in a known format.
 fn is_known(answer: &Value, kind: &str) -> bool {
     let has = |key| answer.get(key).is_some();
-    let typed = [
+    let type_prefixes = [
         "message",
         "content_block_",
         "content-",
@@ -208,10 +208,10 @@ fn is_known(answer: &Value, kind: &str) -> bool {
         "stream-",
     ];
     // A response that OpenAI computes in the background has no content yet, which is no failure.
-    let background = ["in_progress", "queued"].map(Value::from);
+    let background_statuses = ["in_progress", "queued"].map(Value::from);
     let in_background = answer
         .get("status")
-        .is_some_and(|status| background.contains(status));
+        .is_some_and(|status| background_statuses.contains(status));
     has("choices")
         || has("candidates")
         || has("stopReason")
@@ -222,7 +222,7 @@ fn is_known(answer: &Value, kind: &str) -> bool {
             .get("object")
             .is_some_and(|object| object == "response")
             && !in_background)
-        || typed.iter().any(|start| kind.starts_with(start))
+        || type_prefixes.iter().any(|prefix| kind.starts_with(prefix))
 }
 
 /// Whether a value holds content.

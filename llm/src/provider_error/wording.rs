@@ -11,12 +11,12 @@ enum Meaning {
     /// This kind of overflow.
     Kind(OverflowKind),
     /// Input, or input plus output, depending on the numbers.
-    Fit,
+    InputOrSum,
     /// A quota that is too small, if the numbers show that the request exceeds it.
     Quota,
 }
 
-use Meaning::{Fit, Kind, Quota};
+use Meaning::{InputOrSum, Kind, Quota};
 use OverflowKind::{Bytes, Input, InputPlusOutput, MessageTooLong, OutputTruncated, QuotaTooSmall};
 
 /// A wording: the name of its rule, its meaning, and its pattern (see `pattern.rs`).
@@ -25,14 +25,14 @@ type Wording = (&'static str, Meaning, &'static str);
 /// OpenAI's wordings, which vLLM, DeepSeek, OpenRouter, llama-cpp-python and many others use, too.
 #[rustfmt::skip]
 const MAXIMUM_CONTEXT_LENGTH: &[Wording] = &[
-    ("maximum-context-length", Fit, "This {word} maximum context length is {limit} tokens{,} However{,} you requested {n} tokens ({parts})"),
-    ("maximum-context-length", Fit, "This {word} maximum context length is {limit} tokens{,} However{,} you requested {output} output tokens and your prompt contains {prompt} input tokens"),
-    ("maximum-context-length", Fit, "This {word} maximum context length is {limit} tokens{,} However{,} your request has {prompt} input tokens plus {output} `max_tokens`"),
+    ("maximum-context-length", InputOrSum, "This {word} maximum context length is {limit} tokens{,} However{,} you requested {n} tokens ({parts})"),
+    ("maximum-context-length", InputOrSum, "This {word} maximum context length is {limit} tokens{,} However{,} you requested {output} output tokens and your prompt contains {prompt} input tokens"),
+    ("maximum-context-length", InputOrSum, "This {word} maximum context length is {limit} tokens{,} However{,} your request has {prompt} input tokens plus {output} `max_tokens`"),
     ("maximum-context-length", Kind(Input), "This {word} maximum context length is {limit} tokens{,} However{,} your request has {prompt} input tokens"),
     ("maximum-context-length", Kind(Input), "This {word} maximum context length is {limit} tokens{,} However{,} your messages resulted in {prompt} tokens"),
     ("maximum-context-length", Kind(Input), "This {word} maximum context length is {limit} tokens{,} However{,} your prompt contains {prompt} tokens"),
-    ("maximum-context-length", Fit, "`max_tokens` or `max_completion_tokens` is too large: {output}. This {word} maximum context length is {limit} tokens and your request has {prompt} input tokens"),
-    ("maximum-context-length", Fit, "`max_tokens` is too large: {output}. This {word} maximum context length is {limit} tokens and your request has {prompt} input tokens"),
+    ("maximum-context-length", InputOrSum, "`max_tokens` or `max_completion_tokens` is too large: {output}. This {word} maximum context length is {limit} tokens and your request has {prompt} input tokens"),
+    ("maximum-context-length", InputOrSum, "`max_tokens` is too large: {output}. This {word} maximum context length is {limit} tokens and your request has {prompt} input tokens"),
     ("maximum-context-length", Kind(Input), "This {word} maximum context length is {limit} tokens"),
     ("maximum-context-length-of-input", Kind(Input), "Invalid `{word}`: maximum context length is {limit} tokens"),
     ("configured-input-limit", Kind(Input), "Input tokens exceed the configured limit of {limit} tokens. Your messages resulted in {prompt} tokens"),
@@ -47,7 +47,7 @@ const HOSTED: &[Wording] = &[
     ("prompt-is-too-long", Kind(Input), "prompt is too long: {prompt} tokens > {limit} maximum"),
     ("prompt-is-too-long", Kind(Input), "prompt is too long"),
     ("prompt-is-too-long", Kind(Input), "prompt too long"),
-    ("exceed-context-limit", Fit, "input length and `max_tokens` exceed context limit: {prompt} + {output} > {limit}"),
+    ("exceed-context-limit", InputOrSum, "input length and `max_tokens` exceed context limit: {prompt} + {output} > {limit}"),
     ("gemini-input-token-count", Kind(Input), "The input token count ({prompt}) exceeds the maximum number of tokens allowed ({limit})"),
     ("gemini-input-token-count", Kind(Input), "The input token count exceeds the maximum number of tokens allowed {limit}"),
     ("vertex-input-token-count", Kind(Input), "Unable to submit request because the input token count is {prompt} but the model only supports up to {limit}"),
@@ -67,7 +67,7 @@ const HOSTED: &[Wording] = &[
     ("mistral-too-large", Kind(Input), "Prompt contains {prompt} tokens{any}too large for model with {limit} maximum context length"),
     ("fireworks-prompt", Kind(Input), "The prompt is too long: {prompt}, model maximum context length: {limit}"),
     ("copilot-prompt", Kind(Input), "prompt token count of {prompt} exceeds the limit of {limit}"),
-    ("cloudflare-window", Fit, "The estimated number of input and maximum output tokens ({output}) exceeded this model context window limit ({limit})"),
+    ("cloudflare-window", InputOrSum, "The estimated number of input and maximum output tokens ({output}) exceeded this model context window limit ({limit})"),
     ("watsonx-limit", Kind(Input), "Invalid input argument for Model `{word}`: the number of input tokens {prompt} cannot exceed the total tokens limit {limit} for this model"),
     ("watsonx-limit", Kind(Input), "the number of input tokens {prompt} cannot exceed the total tokens limit {limit} for this model"),
     ("deepinfra-input", Kind(Input), "Requested input length {prompt} exceeds maximum input length {limit}"),
@@ -95,10 +95,10 @@ const SERVERS: &[Wording] = &[
     ("sglang-input", Kind(Input), "The input ({prompt} tokens) is longer than the model's context length ({limit} tokens)"),
     ("sglang-input", Kind(Input), "The input is longer than the model's context length"),
     ("sglang-allowed", Kind(Input), "Input length ({prompt} tokens) exceeds the maximum allowed length ({limit} tokens)"),
-    ("sglang-requested", Fit, "Requested token count exceeds the model's maximum context length of {limit} tokens. You requested a total of {n} tokens: {prompt} tokens from the input messages and {output} tokens for the completion"),
+    ("sglang-requested", InputOrSum, "Requested token count exceeds the model's maximum context length of {limit} tokens. You requested a total of {n} tokens: {prompt} tokens from the input messages and {output} tokens for the completion"),
     ("sglang-requested", Kind(Input), "Requested token count exceeds the model's maximum context length of {limit} tokens"),
-    ("tgi-total", Fit, "`inputs` tokens + `max_new_tokens` must be <= {limit}. Given: {prompt} `inputs` tokens and {output} `max_new_tokens`"),
-    ("tgi-total", Fit, "`inputs` tokens + `max_new_tokens` must be <= {limit}"),
+    ("tgi-total", InputOrSum, "`inputs` tokens + `max_new_tokens` must be <= {limit}. Given: {prompt} `inputs` tokens and {output} `max_new_tokens`"),
+    ("tgi-total", InputOrSum, "`inputs` tokens + `max_new_tokens` must be <= {limit}"),
     ("tgi-inputs", Kind(Input), "`inputs` must have less than {limit} tokens. Given: {prompt}"),
     ("ollama-context", Kind(Input), "prompt too long; exceeded max context length by {n} tokens"),
     ("ollama-context", Kind(Input), "the input length exceeds the context length"),
@@ -182,7 +182,7 @@ fn kind(meaning: Meaning, numbers: Numbers) -> Option<OverflowKind> {
         Kind(kind) => Some(kind),
         // If the prompt alone is too long, the output limit is not the cause. Without numbers, a
         // wording that names input and output is about their sum.
-        Fit => match (numbers.input, numbers.limit) {
+        InputOrSum => match (numbers.input, numbers.limit) {
             (Some(_), _) if !numbers.with_output => Some(Input),
             (Some(input), Some(limit)) if input >= limit => Some(Input),
             _ => Some(InputPlusOutput),
@@ -232,8 +232,8 @@ mod tests {
                 ("{output}", "30"),
                 ("{n}", "7"),
             ];
-            for (hole, filled) in fill {
-                text = text.replace(hole, filled);
+            for (placeholder, filled) in fill {
+                text = text.replace(placeholder, filled);
             }
             assert_eq!(
                 match_message(&text).map(|matched| matched.rule),
@@ -245,6 +245,7 @@ mod tests {
                 None,
                 "{text}"
             );
+            // A backtick at the start of a pattern matches the quotation mark as well.
             assert_eq!(
                 match_message(&format!("'{text}'")).filter(|_| !wording.starts_with('`')),
                 None,

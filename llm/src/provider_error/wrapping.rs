@@ -148,10 +148,10 @@ fn named<'t>(words: &'t str, codes: &mut Vec<&'t str>) -> Option<&'t str> {
     let inner = rest
         .strip_prefix(": ")
         .or_else(|| rest.strip_prefix(" - "))?;
-    let own = name.rsplit('.').next().unwrap_or(name);
-    let is_error = own.ends_with("Error") || own.ends_with("Exception");
+    let error = name.rsplit('.').next().unwrap_or(name);
+    let is_error = error.ends_with("Error") || error.ends_with("Exception");
     (is_error && is_name(name)).then(|| {
-        codes.push(own);
+        codes.push(error);
         inner
     })
 }

@@ -150,6 +150,7 @@ fn diffs_keep_files_hunks_and_edits() {
     (0..900).for_each(|i| diff.push_str(&format!("+var a{i} = {i};\n")));
     diff.push_str("diff --git a/src/app.py b/src/app.py\n--- a/src/app.py\n+++ b/src/app.py\n@@ -10,4 +10,4 @@ def login(user):\n     check(user)\n-    return False\n+    return user.ok\n");
     let kept = digest(diff, 120);
+    // `×1 +900`: one generated file with 900 added lines.
     for fact in [
         "M src/app.py +1 -1",
         "def login(user)",
@@ -182,7 +183,7 @@ fn logs_keep_templates_counts_times_and_errors() {
         }
     }
     let kept = digest(log, 160);
-    // 2,000 lines, and five errors.
+    // 2,000 requests, and five errors: after requests 7, 407, 807, 1207 and 1607.
     for fact in [
         "[log ×2005, 2026-01-02 10:00:00.000 – ",
         "ERROR db: connection to 10.0.0.7 lost ×5",
@@ -254,7 +255,7 @@ fn a_blob_is_written_as_its_length() {
     );
     assert!(
         kept.contains("Here is the picture") && kept.contains("(40000)"),
-        "{kept}"
+        "4 characters 10,000 times: {kept}"
     );
 }
 

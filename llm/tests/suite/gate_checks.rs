@@ -1,5 +1,5 @@
-//! Checks that the gates refuse or pass a model's text, and the conversations that such a text
-//! summarizes.
+//! Assertions that the gates refuse or pass a model's text. Two conversations for such texts to
+//! summarize: `english` and `chinese`.
 #![allow(clippy::unwrap_used, clippy::format_collect, reason = "a test may")]
 
 use crate::fixtures::{ask, dialogue};

@@ -7,12 +7,12 @@
 //! Summaries by a model:
 //! - `model_prompts`: the prompt. `model_calls`: how many calls, and their limits.
 //! - `model_chunks`: sources beyond the window. `model_parts`: parts that survive a failure.
-//! - `model_gates`, `model_format_gates`, `model_identifiers`: what an answer must say, its form,
-//!   and the identifiers that it must keep. `model_second_calls`: the call after a refused answer.
+//! - `model_gates`: what an answer must say. `model_format_gates`: its form. `model_identifiers`:
+//!   the identifiers that it must keep. `model_second_calls`: the call after a refused answer.
 //! - `model_properties`: any sources and answers.
 //!
 //! Providers' answers:
-//! - `provider_errors`, `provider_messages`: how they are classified, by structure and by wording.
+//! - `provider_errors`: how they are classified by structure. `provider_messages`: by wording.
 //! - `provider_error_properties`: any answer.
 //!
 //! Shared: `fixtures` (sources and checked extracts), `scripted_model` (a model whose answers come

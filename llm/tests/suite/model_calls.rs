@@ -106,6 +106,7 @@ fn every_call_leaves_a_margin_for_another_tokenizer() {
             )
             .unwrap();
             for prompt in scripted.prompts() {
+                // The margin is 15 %: `MARGIN_PERCENT` in `model_summary/token_budget.rs`.
                 assert!(
                     prompt.sent * 115 / 100 + prompt.output <= window,
                     "{} and {} of {window}",
@@ -120,11 +121,11 @@ fn every_call_leaves_a_margin_for_another_tokenizer() {
 #[test]
 fn an_overflow_makes_chunks_smaller_and_loses_no_message() {
     let sources = talk(1_000);
-    for named in [None, Some(4_000)] {
+    for named_window in [None, Some(4_000)] {
         // From the third call on, the model refuses prompts of more than 3,000 tokens.
         let scripted = ScriptedCalls::new(move |number, prompt| {
             if number > 1 && prompt.sent > 3_000 {
-                Err(overflow(named))
+                Err(overflow(named_window))
             } else {
                 Ok(answer(report(prompt)))
             }
@@ -182,6 +183,11 @@ fn a_model_that_refuses_every_length_fails_after_a_few_calls() {
         "{failure:?}"
     );
     assert!(scripted.calls() < 12, "{} calls", scripted.calls());
+}
+
+#[test]
+fn a_window_that_cannot_hold_the_instructions_fails_without_a_call() {
+    let sources = talk(1_000);
     let scripted = ScriptedCalls::reporting();
     let failure = summarize(
         &model(1_500),
@@ -193,9 +199,5 @@ fn a_model_that_refuses_every_length_fails_after_a_few_calls() {
         matches!(failure, SummaryFailure::Call(CallFailure::Overflow { .. })),
         "{failure:?}"
     );
-    assert_eq!(
-        scripted.calls(),
-        0,
-        "a window that cannot hold the instructions"
-    );
+    assert_eq!(scripted.calls(), 0);
 }

@@ -61,12 +61,12 @@ fn a_previous_summary_beyond_the_window_is_split() {
     summarize(&model(8_192), &scripted, &ask).unwrap();
     let prompts = scripted.prompts();
     assert_eq!(prompts.last().unwrap().kinds()[0], "earlier_summary");
-    let carried: String = prompts
+    let sent_in_parts: String = prompts
         .iter()
         .filter(|prompt| !prompt.is_whole())
         .flat_map(RecordedPrompt::texts)
         .collect();
-    assert_eq!(carried, previous);
+    assert_eq!(sent_in_parts, previous);
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn one_long_message_is_split_between_its_lines() {
 
 #[test]
 fn a_few_messages_after_a_full_chunk_go_into_the_merge_unchanged() {
-    // How many of the 40 conversations end with a chunk that is too short for a part.
+    // The number of conversations, of 40, that end with a chunk that is too short for a part.
     let mut carried = 0;
     for messages in 100..140 {
         let scripted = ScriptedCalls::reporting();

@@ -44,7 +44,7 @@ fn empty_and_too_long_answers_are_refused() {
 #[test]
 fn an_answer_of_many_megabytes_is_refused_before_it_is_parsed() {
     let sources = english();
-    // If it were parsed, it would be empty.
+    // If it were parsed, the failure would be `EmptyAnswer`.
     let blank = format!("{{{}\"summary\": \"\"}}", " ".repeat(16_000_000));
     assert!(matches!(
         refusal(&sources, &blank, 400),
@@ -124,7 +124,7 @@ fn a_summary_may_say_that_its_source_is_json() {
             9],
     );
     assert_eq!(rejection(&talk, said), RejectedSummary::DescribesFormat);
-    let named = Media {
+    let json_file = Media {
         media_type: "application/json".into(),
         uri: "https://x.example/1".into(),
         bytes: 0,
@@ -134,7 +134,7 @@ fn a_summary_may_say_that_its_source_is_json() {
         text(format!("Here it is:\n{document}")),
         result("c", "bay 7: east"),
         call("c", "check", document),
-        Part::Media(named),
+        Part::Media(json_file),
     ] {
         passes(
             &[talk.clone(), vec![source(10, Role::User, vec![part])]].concat(),

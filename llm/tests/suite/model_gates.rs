@@ -66,7 +66,7 @@ fn a_text_in_another_script_than_its_source_is_refused() {
 #[test]
 fn a_chinese_summary_of_a_dialogue_about_code_passes() {
     let code = "fn open(door: &Door) -> Result<(), Jammed> {\n    let hinge = door.hinge();\n    hinge.turn(90)?;\n    Ok(())\n}\n".repeat(12);
-    let mut sources = vec![
+    let sources = [
         source(
             1,
             Role::User,
@@ -90,10 +90,13 @@ fn a_chinese_summary_of_a_dialogue_about_code_passes() {
         &sources,
         "用户的门打不开；src/door.rs: fn open(door: &Door) -> Result<(), Jammed> 调用 door.hinge() 再 hinge.turn(90)，错误是 Jammed。",
     );
-    // One message with a short question above a long English log.
+}
+
+#[test]
+fn a_chinese_question_above_a_long_english_log_may_be_summarized_in_either_language() {
     let log =
         "error: the connection to the database was refused while the service started and nobody was told\n".repeat(30);
-    sources = vec![
+    let sources = [
         source(1, Role::User, vec![text(format!("总结日志\n{log}"))]),
         source(
             2,

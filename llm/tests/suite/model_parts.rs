@@ -10,9 +10,9 @@ use anneal_llm::{Purpose, Quote, SummaryAsk, provider::CallFailure};
 fn finished_parts_survive_a_failure_of_any_call() {
     let sources = talk(1_000);
     let ask = ask(Purpose::Range, &sources, 500);
-    let whole = ScriptedCalls::reporting();
-    let expected = summarize(&model(8_192), &whole, &ask).unwrap();
-    let total = whole.calls();
+    let without_failure = ScriptedCalls::reporting();
+    let expected = summarize(&model(8_192), &without_failure, &ask).unwrap();
+    let total = without_failure.calls();
     for done in 0..total {
         let scripted = ScriptedCalls::new(move |number, prompt| {
             if number == done {

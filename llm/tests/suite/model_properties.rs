@@ -89,11 +89,11 @@ proptest! {
             Err(failure) => prop_assert!(failure.is_bad_output(), "{failure:?}"),
         }
         let prompts = scripted.prompts();
-        let first: Vec<RecordedPrompt> = prompts.iter().filter(|prompt| prompt.feedback().is_none()).cloned().collect();
+        let first_calls: Vec<RecordedPrompt> = prompts.iter().filter(|prompt| prompt.feedback().is_none()).cloned().collect();
         if prompts.iter().any(RecordedPrompt::is_whole) {
             for source in &sources {
                 let whole: String = source.texts().map(as_sent).collect();
-                let lines: String = message_lines(&first).filter(|line| line["message"] == source.message_id.0).map(|line| line["text"].as_str().unwrap()).collect();
+                let lines: String = message_lines(&first_calls).filter(|line| line["message"] == source.message_id.0).map(|line| line["text"].as_str().unwrap()).collect();
                 prop_assert!(lines == whole || whole.trim().is_empty(), "message {}: {} bytes of {}", source.message_id, lines.len(), whole.len());
             }
         }
@@ -123,19 +123,19 @@ proptest! {
     }
 
     #[test]
-    fn the_calls_end_whatever_length_the_provider_refuses(sources in sources(), most in 500_u64..6_000, named in prop::option::of(100_u64..9_000)) {
-        let scripted = ScriptedCalls::new(move |_, prompt| if prompt.sent > most { Err(overflow(named)) } else { Ok(answer(report(prompt))) });
-        let made = summarize(&model(8_192), &scripted, &crate::fixtures::ask(Purpose::Range, &sources, 300));
-        prop_assert!(scripted.calls() < 400, "{} calls, {made:?}", scripted.calls());
+    fn the_calls_end_whatever_length_the_provider_refuses(sources in sources(), accepted in 500_u64..6_000, named_window in prop::option::of(100_u64..9_000)) {
+        let scripted = ScriptedCalls::new(move |_, prompt| if prompt.sent > accepted { Err(overflow(named_window)) } else { Ok(answer(report(prompt))) });
+        let result = summarize(&model(8_192), &scripted, &crate::fixtures::ask(Purpose::Range, &sources, 300));
+        prop_assert!(scripted.calls() < 400, "{} calls, {result:?}", scripted.calls());
     }
 }
 
-/// Bytes that are measured for a source of `bytes` bytes of repeated `unit`.
+/// Bytes that are measured for `messages` messages of `bytes` bytes in all, of repeated `unit`.
 fn measured_bytes(unit: &str, bytes: usize, messages: i64) -> u64 {
     let sum = Arc::new(AtomicU64::new(0));
-    let seen = Arc::clone(&sum);
+    let counter = Arc::clone(&sum);
     let counting = move |text: &str| {
-        seen.fetch_add(text.len() as u64, Ordering::Relaxed);
+        counter.fetch_add(text.len() as u64, Ordering::Relaxed);
         Tokens::new(text.len().div_ceil(4) as u64)
     };
     let each = unit.repeat(bytes / unit.len() / messages as usize) + "end.";

@@ -1,5 +1,5 @@
 //! The second call after a refused answer: its prompt carries feedback, and its answer is accepted
-//! or fails the summary. A call that fails without a text is not followed by a second one.
+//! or fails the summary. A filtered answer or a failed call is not followed by a second call.
 #![allow(clippy::unwrap_used, clippy::format_collect, reason = "a test may")]
 
 use crate::fixtures::{ask, source, text};
@@ -13,15 +13,15 @@ use anneal_llm::{
 
 #[test]
 fn a_valid_second_answer_is_the_summary() {
-    let bad = [
+    let refused_answers = [
         "",
         "User: hi\nAssistant: hello",
         "The same thing happened once more today. The same thing happened once more today. The same thing happened once more today. The same thing happened once more today.",
     ];
-    for bad in bad {
+    for refused_answer in refused_answers {
         let scripted = ScriptedCalls::new(move |number, _| {
             Ok(answer(if number == 0 {
-                bad
+                refused_answer
             } else {
                 "Places open and close, week by week, and Bob pays."
             }))
@@ -50,7 +50,7 @@ fn a_parts_second_answer_may_lack_an_identifier_but_must_pass_the_other_gates() 
         Role::User,
         vec![text("OPS-4711, OPS-4711 and OPS-4711 again.")],
     );
-    let forgetful = ScriptedCalls::new(|_, prompt| {
+    let lacks_identifier = ScriptedCalls::new(|_, prompt| {
         Ok(answer(if prompt.is_whole() {
             report(prompt)
         } else {
@@ -62,24 +62,29 @@ fn a_parts_second_answer_may_lack_an_identifier_but_must_pass_the_other_gates() 
     });
     summarize(
         &model(8_192),
-        &forgetful,
+        &lacks_identifier,
         &ask(Purpose::Range, &sources, 400),
     )
     .unwrap();
     assert!(
-        forgetful.prompts()[0].must_keep == ["OPS-4711"]
-            && forgetful.prompts()[1].feedback().is_some()
+        lacks_identifier.prompts()[0].must_keep == ["OPS-4711"]
+            && lacks_identifier.prompts()[1].feedback().is_some()
     );
     // The second answer may lack the identifier even if the first was refused for another reason.
-    let clumsy = ScriptedCalls::new(|_, prompt| {
+    let markers_first = ScriptedCalls::new(|_, prompt| {
         Ok(answer(match (prompt.is_whole(), prompt.feedback()) {
             (true, _) => report(prompt),
             (false, None) => "User: hi".to_owned(),
             (false, Some(_)) => "Plans for places that open and close, week by week.".to_owned(),
         }))
     });
-    summarize(&model(8_192), &clumsy, &ask(Purpose::Range, &sources, 400)).unwrap();
-    let stubborn = ScriptedCalls::new(|_, prompt| {
+    summarize(
+        &model(8_192),
+        &markers_first,
+        &ask(Purpose::Range, &sources, 400),
+    )
+    .unwrap();
+    let markers_twice = ScriptedCalls::new(|_, prompt| {
         Ok(answer(if prompt.is_whole() {
             report(prompt)
         } else {
@@ -88,7 +93,7 @@ fn a_parts_second_answer_may_lack_an_identifier_but_must_pass_the_other_gates() 
     });
     let failure = summarize(
         &model(8_192),
-        &stubborn,
+        &markers_twice,
         &ask(Purpose::Range, &sources, 400),
     )
     .unwrap_err();
@@ -100,13 +105,13 @@ fn a_parts_second_answer_may_lack_an_identifier_but_must_pass_the_other_gates() 
         "{failure:?}"
     );
     assert!(
-        stubborn.parts.lock().unwrap().is_empty(),
+        markers_twice.parts.lock().unwrap().is_empty(),
         "a refused part was stored"
     );
 }
 
 #[test]
-fn failures_without_a_text_get_no_second_call() {
+fn filtered_answers_and_failed_calls_get_no_second_call() {
     let sources = english();
     let filtered = ScriptedCalls::new(|_, _| Ok(ended("Ann wants", StopReason::Filtered)));
     let failure = summarize(

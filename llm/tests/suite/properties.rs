@@ -58,7 +58,7 @@ proptest! {
     fn any_sources_give_a_valid_summary(
         sources in sources(),
         previous in prop::option::of(content()),
-        opening in prop::option::of(content()),
+        quoted in prop::option::of(content()),
         focus in prop::option::of("[a-z]{4,8}"),
         target in 0_u64..300,
         is_range in any::<bool>(),
@@ -66,12 +66,14 @@ proptest! {
         let ask = SummaryAsk {
             purpose: if is_range { Purpose::Range } else { Purpose::Message },
             previous: previous.as_deref(),
-            quoted: opening.as_deref().map(|text| Quote { message_id: MessageId(1), text }),
+            quoted: quoted.as_deref().map(|text| Quote { message_id: MessageId(1), text }),
             sources: &sources,
             focus: focus.as_deref(),
             target: Tokens::new(target),
             measure: &measure,
         };
+        // The summary of a range has labels, unless it has too few tokens for them or begins with
+        // a previous summary, which may lack them.
         match checked(&ask) {
             Ok(summary) if is_range && previous.is_none() && target > 60 && ask.source_tokens(ask.target) > Tokens::new(60) => {
                 prop_assert!(is_labeled(&summary.text), "{}", summary.text);

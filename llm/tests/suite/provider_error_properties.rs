@@ -1,5 +1,5 @@
-//! Properties of the classification of any answer: it never panics, and a verdict names no limit
-//! other than a window.
+//! Properties of the classification of any answer: it never panics, and only a verdict about the
+//! window names numbers of tokens.
 
 use crate::provider_messages::OVERFLOWS;
 use anneal_llm::provider_error::{
@@ -68,8 +68,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_bytes_get_a_verdict(status in any::<u16>(), body in prop::collection::vec(any::<u8>(), 0..200), sent in any::<Option<u64>>()) {
-        classify(&ProviderAnswer { status, headers: &[], body: &body, delivery: Delivery::Streamed, sent_tokens: sent });
+    fn any_bytes_get_a_verdict(status in any::<u16>(), body in prop::collection::vec(any::<u8>(), 0..200), sent_tokens in any::<Option<u64>>()) {
+        classify(&ProviderAnswer { status, headers: &[], body: &body, delivery: Delivery::Streamed, sent_tokens });
     }
 
     #[test]
@@ -86,8 +86,8 @@ proptest! {
             let body = body.as_bytes();
             let found = classify(&ProviderAnswer { status, headers: &[], body, delivery: Delivery::Whole, sent_tokens });
             prop_assert_eq!(found.is_overflow(), matches!(found.kind, Input | InputPlusOutput));
-            let of_window = found.is_overflow() || found.kind == OutputTruncated;
-            prop_assert!(of_window || (found.limit_tokens, found.prompt_tokens) == (None, None), "{:?}", found);
+            let about_window = found.is_overflow() || found.kind == OutputTruncated;
+            prop_assert!(about_window || (found.limit_tokens, found.prompt_tokens) == (None, None), "{:?}", found);
             prop_assert!(found.limit_tokens != Some(0));
         }
     }

@@ -203,7 +203,7 @@ fn an_error_that_quotes_a_user_is_not_an_overflow() {
             format!("user wrote: {message}"),
             format!("\"{message}\" is not a role"),
         ] {
-            // Only Moonshot's prefix has this form.
+            // The third form may be Moonshot's: its messages begin with `Invalid request: `.
             let found = verdict(400, &error(&quoting).to_string());
             assert!(
                 found.kind == NotOverflow || found.rule == "moonshot-limit",
@@ -346,7 +346,7 @@ fn an_empty_body_is_an_overflow_with_status_400_or_413_and_silent_with_200() {
 }
 
 #[test]
-fn a_stream_without_content_or_end_is_silent() {
+fn a_stream_that_lacks_content_or_its_end_is_silent() {
     let chunk = |delta: Value, finish: Value| {
         format!(
             "data: {}\n\n",
@@ -451,7 +451,7 @@ fn a_truncated_prompt_is_detected_by_the_reported_count() {
     assert_eq!(
         kind(cached, Some(8_600)),
         NotOverflow,
-        "caches were read too"
+        "cached tokens count too"
     );
 }
 
@@ -489,13 +489,13 @@ fn headers_name_the_error_where_the_body_does_not() {
 }
 
 #[test]
-fn only_the_first_part_of_a_huge_body_is_read() {
+fn a_huge_body_is_read_only_in_part_and_a_deeply_nested_one_is_no_overflow() {
     let mut huge =
         "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n".repeat(BODY_BYTES / 40);
     assert_eq!(
         streamed(&huge).kind,
         NotOverflow,
-        "the end of the stream is not read"
+        "the stream has 47/40 of BODY_BYTES, so its end is not read"
     );
     huge.push_str("event: error\ndata: {\"error\":{\"code\":\"context_length_exceeded\"}}\n\n");
     assert_eq!(streamed(&huge).kind, NotOverflow);

@@ -60,7 +60,8 @@ pub(crate) const OVERFLOWS: &[Overflow] = &[
     ("Error code: 400 - {'error': {'message': \"This model's maximum context length is 4096 tokens. However, your messages resulted in 5000 tokens.\", 'type': 'invalid_request_error'}}", Input, Some(4_096), Some(5_000)),
 ];
 
-/// Statuses and messages of errors that are not about the size of the context.
+/// Statuses and messages of errors that are not about the size of the context. For some of them
+/// only the status says so.
 #[rustfmt::skip]
 pub(crate) const UNRELATED: &[(u16, &str)] = &[
     (500, "context deadline exceeded"),

@@ -43,7 +43,7 @@ fn the_digest_of_a_real_log_holds_its_templates_and_warnings() {
     let Some(log) = real("loghub/OpenStack_2k.log") else {
         return;
     };
-    let kept = digest(log, 600);
+    let summary = digest(log, 600);
     let facts = [
         "[log ×2000, 2017-05-16 00:00:00.008 – 2017-05-16 00:14:47.687]",
         "\"GET /v2/#/servers/detail HTTP/#\" status: # len: # time: # ×698",
@@ -53,7 +53,7 @@ fn the_digest_of_a_real_log_holds_its_templates_and_warnings() {
         "VM Resumed (Lifecycle Event) ×44",
     ];
     for fact in facts {
-        assert!(kept.contains(fact), "{fact}: {kept}");
+        assert!(summary.contains(fact), "{fact}: {summary}");
     }
 }
 
@@ -64,19 +64,19 @@ fn the_digest_of_a_real_diff_of_868_167_characters_holds_the_important_edit() {
     };
     let content = run["messages"][143]["content"].as_str().unwrap();
     assert_eq!(content.chars().count(), 868_167);
-    let kept = digest(content, 500);
+    let summary = digest(content, 500);
     for fact in [
         "M requests/models.py +2 -1",
         "elif self.method not in ('GET', 'HEAD'):",
         "build/… ×65",
         "class RequestException(RuntimeError)",
     ] {
-        assert!(kept.contains(fact), "{fact}: {kept}");
+        assert!(summary.contains(fact), "{fact}: {summary}");
     }
 }
 
 #[test]
-fn real_agent_runs_keep_their_task_and_their_errors() {
+fn a_real_agent_run_keeps_its_task_and_its_paths() {
     let Some(run) = json("mini-swe-agent/sympy__sympy-13091.traj.json") else {
         return;
     };
@@ -97,10 +97,12 @@ fn real_agent_runs_keep_their_task_and_their_errors() {
             )
         })
         .collect();
-    let kept = range(&sources, 1_000);
+    let summary = range(&sources, 1_000);
     assert!(
-        kept.contains("sympy/core/") && kept.contains("NotImplemented") && is_labeled(&kept),
-        "{kept}"
+        summary.contains("sympy/core/")
+            && summary.contains("NotImplemented")
+            && is_labeled(&summary),
+        "{summary}"
     );
 }
 
@@ -118,13 +120,16 @@ fn chinese_conversations_give_chinese_summaries() {
                 .map(|m| m["message"].as_str().unwrap())
                 .collect();
             let sources = dialogue(&lines);
-            let kept = range(&sources, 200);
-            let said: String = kept
+            let summary = range(&sources, 200);
+            let said: String = summary
                 .lines()
                 .filter_map(|line| Some(line.split_once(']')?.1))
                 .collect();
             let letters = said.chars().filter(|c| c.is_alphabetic()).count();
-            assert!(han(&said) * 2 > letters && is_labeled(&kept), "{kept}");
+            assert!(
+                han(&said) * 2 > letters && is_labeled(&summary),
+                "{summary}"
+            );
         }
     }
 }
@@ -146,13 +151,13 @@ fn a_long_dialogue_keeps_both_speakers_and_its_topics() {
             )
         })
         .collect();
-    let kept = range(
+    let summary = range(
         &dialogue(&lines.iter().map(String::as_str).collect::<Vec<_>>()),
         1_500,
     );
-    let lower = kept.to_lowercase();
+    let lower = summary.to_lowercase();
     for fact in ["caroline", "melanie", "adoption", "transgender"] {
-        assert!(lower.contains(fact), "{fact}: {kept}");
+        assert!(lower.contains(fact), "{fact}: {summary}");
     }
 }
 
@@ -170,8 +175,11 @@ fn tool_runs_keep_the_user_the_flight_and_the_outcome() {
             .map(|(i, m)| message(i, m))
             .collect();
         let ask = crate::fixtures::ask(Purpose::Range, &sources, 600);
-        let kept = checked(&ask).unwrap().text;
-        assert!(is_labeled(&kept) && kept.contains("user] "), "{kept}");
+        let summary = checked(&ask).unwrap().text;
+        assert!(
+            is_labeled(&summary) && summary.contains("user] "),
+            "{summary}"
+        );
         if at == 0 {
             for fact in [
                 "mia_li_3668",
@@ -180,16 +188,16 @@ fn tool_runs_keep_the_user_the_flight_and_the_outcome() {
                 "→ book_reservation",
                 "successfully booked",
             ] {
-                assert!(kept.contains(fact), "{fact}: {kept}");
+                assert!(summary.contains(fact), "{fact}: {summary}");
             }
         }
-        let again = checked(&anneal_llm::SummaryAsk {
-            previous: Some(&kept),
+        let second = checked(&anneal_llm::SummaryAsk {
+            previous: Some(&summary),
             target: Tokens::new(300),
             ..ask
         })
         .unwrap();
-        assert!(measure(&again.text) <= Tokens::new(300));
+        assert!(measure(&second.text) <= Tokens::new(300));
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct RecordedPrompt {
     pub(crate) after: Vec<String>,
     /// Output limit of the call, in tokens.
     pub(crate) output: u64,
-    /// Tokens of both texts as GPT-4o counts them.
+    /// Tokens of `system` and `user` as GPT-4o counts them.
     pub(crate) sent: u64,
     /// The fewest tokens that the provider is expected to count.
     pub(crate) least_count: u64,
@@ -70,7 +70,7 @@ impl RecordedPrompt {
             .unwrap_or_default();
         let after = lines.map(str::to_owned).collect();
         let sent = (measure(&system) + measure(&user)).get();
-        let least_count = call.sent_tokens.unwrap().get();
+        let least_count = call.least_sent_tokens.unwrap().get();
         Self {
             lines: data,
             must_keep,
@@ -84,7 +84,8 @@ impl RecordedPrompt {
         }
     }
 
-    /// The kinds of the lines. A line without one (`"said"`) holds what the user or the model said.
+    /// The kind of each line; `said` for a line without one, which holds what the user or the model
+    /// said.
     pub(crate) fn kinds(&self) -> Vec<&str> {
         self.lines
             .iter()
@@ -258,7 +259,8 @@ fn model_from(window: u64, output: u64, served_as: &str) -> Arc<Model> {
     Arc::clone(models.find("m").unwrap())
 }
 
-/// The summary. Asserts that it keeps every rule for summaries.
+/// The summary. Asserts that it is not blank, fits its target, is shorter than its source and has
+/// no control characters.
 pub(crate) fn summarize(
     model: &Model,
     calls: &dyn SummaryCalls,

@@ -32,7 +32,7 @@ async fn a_started_server_answers_by_its_url_and_has_a_socket() {
 }
 
 #[tokio::test]
-async fn the_cluster_is_utf8_sorts_by_code_point_and_has_checksums() {
+async fn the_cluster_is_utf8_sorts_by_code_point_has_checksums_and_listens_on_loopback_only() {
     let harness = Harness::new();
     let postgres = harness.start().await;
     assert_eq!(harness.sql(&postgres, "show server_encoding"), "UTF8");
@@ -56,11 +56,11 @@ async fn only_test_clusters_are_not_durable_and_a_folder_keeps_its_durability() 
         .await;
     assert_eq!(harness.sql(&durable, query), "on,on,on");
 
-    let mixed_up = Settings {
+    let other_durability = Settings {
         durability: Durability::Durable,
         ..harness.settings("pg")
     };
-    let refusal = LocalPostgres::start(mixed_up).await.unwrap_err();
+    let refusal = LocalPostgres::start(other_durability).await.unwrap_err();
     assert!(
         matches!(refusal, LocalPostgresError::OtherDurability { .. }),
         "{refusal}"
@@ -94,24 +94,24 @@ async fn a_wrong_password_is_refused_on_tcp_and_on_the_socket() {
         "host='{}' port={port} user=postgres password=wrong",
         postgres.socket_folder().display()
     );
-    for way in [by_tcp, by_socket] {
-        let refusal = harness.psql(&way, "select 1").unwrap_err();
+    for address in [by_tcp, by_socket] {
+        let refusal = harness.psql(&address, "select 1").unwrap_err();
         assert!(
             refusal.contains("password authentication failed"),
             "{refusal}"
         );
     }
-    assert!(!format!("{:?}", *postgres).contains(postgres.password()));
 }
 
 #[tokio::test]
-async fn the_folder_and_the_password_are_private() {
+async fn the_folder_the_log_and_the_password_are_private() {
     let harness = Harness::new();
     let postgres = harness.start().await;
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(postgres.folder()), 0o700);
     assert_eq!(mode(&postgres.folder().join("password")), 0o600);
     assert_eq!(mode(&postgres.log_path()), 0o600);
+    assert!(!format!("{:?}", *postgres).contains(postgres.password()));
 }
 
 /// A free port below the range from which the system assigns ports.
@@ -174,7 +174,7 @@ async fn a_pid_file_with_the_pid_of_another_process_does_not_prevent_a_start() {
     assert_eq!(harness.sql(&again, "select answer from kept"), "42");
     assert!(
         other_process.try_wait().unwrap().is_none(),
-        "the other process still runs"
+        "the other process was killed"
     );
     other_process.kill().unwrap();
     other_process.wait().unwrap();
@@ -226,7 +226,7 @@ async fn a_folder_that_the_user_cannot_enter_gets_a_replacement_and_a_note() {
         .await
         .unwrap();
     assert!(again.adopted());
-    // Only as root is the cluster stored elsewhere. Other users run PostgreSQL themselves.
+    // The cluster is moved only if root runs this test. Other users run PostgreSQL themselves.
     let moved = fs::metadata(harness.base()).unwrap().uid() == 0;
     assert_eq!(moved, !postgres.folder().starts_with(harness.base()));
     if moved {
@@ -266,12 +266,12 @@ async fn a_taken_port_is_an_error_if_wanted_and_replaced_if_remembered() {
         })
         .await;
     first.stop(Stop::Fast).await.unwrap();
-    let _squatter = TcpListener::bind((Ipv4Addr::LOCALHOST, first.port())).unwrap();
-    let insisting = Settings {
+    let _listener = TcpListener::bind((Ipv4Addr::LOCALHOST, first.port())).unwrap();
+    let with_taken_port = Settings {
         port: Some(first.port()),
         ..harness.settings("pg")
     };
-    let refusal = LocalPostgres::start(insisting).await.unwrap_err();
+    let refusal = LocalPostgres::start(with_taken_port).await.unwrap_err();
     assert!(
         matches!(refusal, LocalPostgresError::PortTaken(port) if port == first.port()),
         "{refusal}"

@@ -39,11 +39,11 @@ async fn a_second_start_adopts_the_server_within_milliseconds() {
 async fn a_running_server_is_not_moved_to_another_port() {
     let harness = Harness::new();
     let first = harness.start().await;
-    let elsewhere = Settings {
+    let other_port = Settings {
         port: Some(1),
         ..harness.settings("pg")
     };
-    let refusal = LocalPostgres::start(elsewhere).await.unwrap_err();
+    let refusal = LocalPostgres::start(other_port).await.unwrap_err();
     assert!(
         matches!(refusal, LocalPostgresError::OtherPort { running, .. } if running == first.port()),
         "{refusal}"
@@ -80,7 +80,7 @@ async fn one_of_two_processes_starts_and_both_share_the_server() {
     let postgres = harness.start().await;
     assert!(
         postgres.adopted(),
-        "the server outlives the processes that started it"
+        "the server ended with the process that started it"
     );
     assert_eq!(harness.sql(&postgres, "select 1"), "1");
 }
@@ -117,9 +117,9 @@ async fn a_start_removes_a_test_cluster_without_owners_beside_it() {
         fs::remove_file(owner.unwrap().path()).unwrap();
     }
     // As after a killed run: the file of a process that has ended.
-    let mut gone = Command::new("true").spawn().unwrap();
-    gone.wait().unwrap();
-    fs::write(owners.join(format!("{}-1", gone.id())), "").unwrap();
+    let mut ended_process = Command::new("true").spawn().unwrap();
+    ended_process.wait().unwrap();
+    fs::write(owners.join(format!("{}-1", ended_process.id())), "").unwrap();
 
     let pid = postmaster_pid(&abandoned);
     let _next = harness.start_with(harness.settings("next")).await;

@@ -53,7 +53,7 @@ pub fn parse(field: &str, new: pb::NewMessage) -> Result<Message, FieldError> {
     }
     let parts = new.parts.into_iter().enumerate();
     let parts: Vec<Part> = parts
-        .map(|(index, new)| parse_part(&format!("{field}.parts[{index}]"), new, role))
+        .map(|(index, part)| parse_part(&format!("{field}.parts[{index}]"), part, role))
         .collect::<Result<_, _>>()?;
     if plain_text_bytes(&parts) > MESSAGE_BYTES {
         return Err(FieldError::limit(field, MESSAGE_BYTES, "bytes"));
@@ -80,7 +80,7 @@ pub fn parse_role(field: &str, number: i32) -> Result<Role, FieldError> {
     }
 }
 
-fn parse_part(field: &str, new: pb::Part, role: Role) -> Result<Part, FieldError> {
+fn parse_part(field: &str, part: pb::Part, role: Role) -> Result<Part, FieldError> {
     use pb::part::Part as Wire;
     let only_in = |allowed: &[Role], what: &str| {
         if allowed.contains(&role) {
@@ -91,7 +91,7 @@ fn parse_part(field: &str, new: pb::Part, role: Role) -> Result<Part, FieldError
             format!("a {} message cannot hold {what}", role.name()),
         ))
     };
-    match new.part {
+    match part.part {
         None => Err(FieldError::invalid(
             field,
             "must hold text, tool_use, tool_result, media or reasoning",
@@ -126,7 +126,7 @@ fn parse_part(field: &str, new: pb::Part, role: Role) -> Result<Part, FieldError
             let media = part
                 .media
                 .into_iter()
-                .map(|new| parse_media(&field, new))
+                .map(|media| parse_media(&field, media))
                 .collect::<Result<_, _>>()?;
             Ok(Part::ToolResult {
                 id: part.tool_use_id,
@@ -158,25 +158,25 @@ fn parse_part(field: &str, new: pb::Part, role: Role) -> Result<Part, FieldError
 }
 
 /// Parses a media part: an address or a `data:` URI, and its type.
-pub fn parse_media(field: &str, new: pb::MediaPart) -> Result<Media, FieldError> {
-    let most = if new.uri.starts_with("data:") {
+pub fn parse_media(field: &str, media: pb::MediaPart) -> Result<Media, FieldError> {
+    let most = if media.uri.starts_with("data:") {
         MESSAGE_BYTES
     } else {
         URI_BYTES
     };
-    if new.uri.is_empty() {
+    if media.uri.is_empty() {
         return Err(FieldError::invalid(
             format!("{field}.uri"),
             "must not be empty",
         ));
     }
-    parse::bounded_text(&format!("{field}.uri"), &new.uri, most)?;
-    parse::id(&format!("{field}.media_type"), &new.media_type)?;
+    parse::bounded_text(&format!("{field}.uri"), &media.uri, most)?;
+    parse::id(&format!("{field}.media_type"), &media.media_type)?;
     Ok(Media {
-        uri: new.uri,
-        media_type: new.media_type,
-        bytes: new.size_bytes,
-        tokens: u64::from(new.tokens),
+        uri: media.uri,
+        media_type: media.media_type,
+        bytes: media.size_bytes,
+        tokens: u64::from(media.tokens),
     })
 }
 
@@ -257,7 +257,7 @@ impl From<pb::Message> for pb::NewMessage {
     }
 }
 
-/// A message of one text part, without labels.
+/// A message of one text part, without metadata.
 pub fn text_message(role: pb::Role, text: impl Into<String>) -> pb::NewMessage {
     let part = pb::part::Part::Text(pb::TextPart { text: text.into() });
     pb::NewMessage {

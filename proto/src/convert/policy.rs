@@ -60,9 +60,9 @@ pub fn parse_with_base(
         cache_read_price: policy.cache_read_price,
         cache_write_price: policy.cache_write_price,
     };
-    let together = overrides.clone().over(base.clone());
+    let combined = overrides.clone().over(base.clone());
     session
-        .policy(&together, None)
+        .policy(&combined, None)
         .check(system_prompt)
         .map_err(|error| invalid(&error, &policy))?;
     Ok(overrides)

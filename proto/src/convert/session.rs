@@ -39,11 +39,11 @@ pub fn parse_scope(scope: Option<pb::SessionScope>) -> Result<ParsedScope, Field
         ScopeError::NoAgent => FieldError::invalid("scope.agent_id", "must not be empty"),
         ScopeError::NoGroup => FieldError::invalid(
             "scope.group_id",
-            "must be given if the chat type is a group or thread, unless thread_id is",
+            "must be given if the chat type is a group or thread, unless thread_id is given",
         ),
         ScopeError::NoGroupOrSender => FieldError::invalid(
             "scope.sender_id",
-            "must be given if no group is, or if the chat is direct",
+            "must be given if group_id is not, or if the chat is direct",
         ),
     })?;
     Ok(ParsedScope {

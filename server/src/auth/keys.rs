@@ -65,8 +65,8 @@ impl KeyText {
     }
 }
 
-/// A new key. Its text can be shown only now, because the secret is not stored.
-pub struct NewSecret {
+/// A new API key. Its text can be shown only now, because the secret is not stored.
+pub struct GeneratedKey {
     /// The id, which may be shown later.
     pub id: Uuid,
     /// The whole key.
@@ -75,7 +75,7 @@ pub struct NewSecret {
     pub digest: [u8; 32],
 }
 
-impl NewSecret {
+impl GeneratedKey {
     /// Makes a new key.
     ///
     /// Fails if the system has no random bytes.
@@ -216,7 +216,8 @@ impl<'k> LookupGuard<'k> {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(id);
-        // Lazily: a guard that is built and dropped would remove the mark of the first lookup.
+        // `then` builds the guard only for the first lookup: to drop another one would remove the
+        // first one's mark.
         is_first.then(|| Self { in_flight, id })
     }
 }
@@ -236,11 +237,11 @@ mod tests {
 
     #[test]
     fn a_new_key_can_be_parsed_and_debug_hides_its_secret() {
-        let made = NewSecret::make().expect("random bytes");
+        let made = GeneratedKey::make().expect("random bytes");
         let read = KeyText::parse(&made.text).expect("is a key");
         assert_eq!((read.id, read.digest()), (made.id, made.digest));
         assert!(!format!("{read:?}").contains(&read.secret));
-        assert_ne!(NewSecret::make().expect("random bytes").text, made.text);
+        assert_ne!(GeneratedKey::make().expect("random bytes").text, made.text);
     }
 
     #[test]

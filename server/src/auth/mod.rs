@@ -27,7 +27,7 @@ use anneal_core::{
 use anneal_store::Store;
 use http::{Extensions, HeaderMap, header};
 
-pub use self::keys::{KeyText, NewSecret};
+pub use self::keys::{GeneratedKey, KeyText};
 pub(crate) use self::{
     layer::{AuthLayer, AuthService},
     tokens::TokenVerifier,
@@ -200,7 +200,7 @@ impl Authenticator {
         let Some(credential) = bearer(headers)? else {
             let certificate = certificate.ok_or(AuthError::NoCredential)?;
             if certificate.has_expired() {
-                return Err(AuthError::Expired.into());
+                return Err(AuthError::CertificateExpired.into());
             }
             let (name, client) = clients.find(certificate).ok_or(AuthError::Certificate)?;
             let caller = tenants

@@ -151,15 +151,15 @@ impl TokenVerifier {
     /// Refuses a token that is valid for too long. The time counts from `iat`, or from now if that
     /// is missing or in the future.
     fn check_lifetime(&self, claims: &Map<String, Value>) -> Result<(), AuthError> {
-        let Some(max) = self.max_lifetime_seconds else {
+        let Some(max_seconds) = self.max_lifetime_seconds else {
             return Ok(());
         };
-        let seconds = |name: &str| claims.get(name).and_then(Value::as_f64);
+        let claim_seconds = |name: &str| claims.get(name).and_then(Value::as_f64);
         let now = UnixTime::now().as_secs() as f64;
-        let issued = seconds("iat").map_or(now, |issued| issued.min(now));
+        let issued = claim_seconds("iat").map_or(now, |issued| issued.min(now));
         // A token without a readable `exp` was refused before.
-        let lifetime = seconds("exp").unwrap_or(f64::INFINITY) - issued;
-        if lifetime > f64::from(max) + LEEWAY_SECONDS as f64 {
+        let lifetime = claim_seconds("exp").unwrap_or(f64::INFINITY) - issued;
+        if lifetime > f64::from(max_seconds) + LEEWAY_SECONDS as f64 {
             return Err(AuthError::Token(
                 "it is valid for longer than auth.token_lifetime_seconds allows",
             ));

@@ -16,8 +16,8 @@ use crate::{
 
 /// Most addresses in memory. The least recently and least frequently used are evicted first.
 const MAX_ADDRESSES: u64 = 50_000;
-/// How long an address is kept after its last lookup. By then its debt is paid off: it is at most
-/// what a minute pays off, and one key.
+/// How long an address is kept after its last lookup. By then its debt is paid off: the debt is at
+/// most what one minute pays off, plus one key.
 const ADDRESS_TTL: Duration = Duration::from_mins(2);
 /// What one key costs, in units of [`Rate`]. The setting counts keys a minute, and `Rate` counts
 /// units a second: `n` keys a minute, at 60 units each, are `n` units a second.

@@ -53,7 +53,7 @@ pub(crate) async fn run_and_encode<T: Message + Default + 'static>(
 /// unchanged.
 async fn encode_long<T: Message + Default + 'static>(
     answer: WithReservation<T>,
-    cpu: &CpuPool,
+    pool: &CpuPool,
     tenant: TenantId,
 ) -> Result<WithReservation<(T, Option<EncodedResponse>)>, Failure> {
     let length = answer.answer.encoded_len();
@@ -75,7 +75,7 @@ async fn encode_long<T: Message + Default + 'static>(
             .expect("a vector has room for any message");
         (T::default(), Some(EncodedResponse(encoded.into())))
     };
-    answer.map_long(cpu, tenant, true, encode).await
+    answer.map_long(pool, tenant, true, encode).await
 }
 
 /// Sends the [`EncodedResponse`] of a response as its body. Responses without one are unchanged.
@@ -83,13 +83,13 @@ pub(crate) fn replace_body(mut response: Response<Body>) -> Response<Body> {
     let Some(EncodedResponse(encoded)) = response.extensions_mut().remove() else {
         return response;
     };
-    let mut end = HeaderMap::new();
+    let mut trailers = HeaderMap::new();
     Status::new(Code::Ok, "")
-        .add_header(&mut end)
+        .add_header(&mut trailers)
         .expect("a status without a message fits any header");
     let frames = [
         Ok::<_, Status>(Frame::data(encoded)),
-        Ok(Frame::trailers(end)),
+        Ok(Frame::trailers(trailers)),
     ];
     response.map(|_| Body::new(StreamBody::new(stream::iter(frames))))
 }

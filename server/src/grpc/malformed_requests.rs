@@ -36,8 +36,8 @@ fn decode_failure(headers: &HeaderMap) -> Option<Failure> {
         .into_iter()
         .find(|excess| status.code() == Code::OutOfRange && text == excess.to_string())
     {
-        let (most, what) = excess.limit();
-        return Some(Failure::limit("request", most, what));
+        let (most, unit) = excess.limit();
+        return Some(Failure::limit("request", most, unit));
     }
     match status.code() {
         Code::Internal if text.starts_with("failed to decode Protobuf message") => Some(

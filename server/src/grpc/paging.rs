@@ -36,7 +36,7 @@ impl TokenScope {
         let digest = digest::of_fields(
             once(tenant.as_bytes().as_slice()).chain(fields.iter().map(|it| it.as_bytes())),
         );
-        // 12 bytes are enough: two scopes do not have the same beginning by chance.
+        // 12 bytes are enough: the digests of two scopes do not begin alike by chance.
         Self(URL_SAFE_NO_PAD.encode(&digest[..12]))
     }
 

@@ -121,10 +121,10 @@ pub(crate) fn layer_services(
 
 /// The trailers of an answer that is cut short by a failure.
 fn trailers(failure: Failure) -> HeaderMap {
-    let mut end = HeaderMap::new();
+    let mut trailers = HeaderMap::new();
     // Cannot fail: our messages and details are valid header values.
-    let _ = Status::from(failure).add_header(&mut end);
-    end
+    let _ = Status::from(failure).add_header(&mut trailers);
+    trailers
 }
 
 fn builder() -> http2::Builder<TokioExecutor> {

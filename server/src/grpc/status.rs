@@ -94,9 +94,10 @@ impl Failure {
             Self::Model { failure, .. } => failure.retry_after(),
             Self::NotAdmitted {
                 refusal:
-                    AdmissionRefusal::Breaker { opens_in, .. } | AdmissionRefusal::Budget { opens_in },
+                    AdmissionRefusal::Breaker { retry_after, .. }
+                    | AdmissionRefusal::Budget { retry_after },
                 ..
-            } => Some(*opens_in),
+            } => Some(*retry_after),
             Self::RateExceeded { wait, .. } | Self::TooManyUnknownKeys { wait } => Some(*wait),
             _ => None,
         };

@@ -1,5 +1,5 @@
 //! Authentication and authorization of HTTP requests. Each endpoint lists RPCs whose verbs its
-//! caller needs. They are checked before the body is read.
+//! caller needs. The verbs are checked before the body is read.
 
 use std::marker::PhantomData;
 

@@ -140,19 +140,19 @@ async fn start_turn(
     agent: &str,
     body: ChatBody,
 ) -> Result<TurnReader, Problem> {
-    let mut created = 0;
+    let mut creations = 0;
     loop {
         let turn_request = new_turn_request(&http_caller, agent, body.clone()).await?;
-        created += usize::from(turn_request.session_origin == SessionOrigin::Created);
-        let may_be_gone = turn_request.session_origin == SessionOrigin::Created
-            && created < MAX_SESSION_CREATIONS;
+        creations += usize::from(turn_request.session_origin == SessionOrigin::Created);
+        let may_create_again = turn_request.session_origin == SessionOrigin::Created
+            && creations < MAX_SESSION_CREATIONS;
         let mut reader = state.running_turns.join_or_start(
             http_caller.clone(),
             turn_request,
             state.closing.clone(),
         );
         match reader.wait_for_start().await {
-            Err(problem) if may_be_gone && problem.is(Reason::ConversationNotFound) => {}
+            Err(problem) if may_create_again && problem.is(Reason::ConversationNotFound) => {}
             Err(problem) => return Err(problem),
             Ok(()) => return Ok(reader),
         }
@@ -300,9 +300,9 @@ fn invalid_event_id() -> Problem {
     Problem::invalid("Last-Event-ID", "is not the id of an event of a chat")
 }
 
-/// Creates a session of the agent; a repeated request gets the same session. The request id is
-/// derived from agent and request, because other agents and gRPC clients may use the same request
-/// id.
+/// Creates a session of the agent; a repeated request gets the same session. The request id of the
+/// creation is derived from the agent and `request_id`, because requests for other agents and of
+/// gRPC clients may have the same `request_id`.
 async fn create_session(
     http_caller: &HttpCaller,
     agent: &str,
@@ -443,7 +443,7 @@ impl TurnStream {
     }
 
     /// The next event and its id. The event for an invalid credential has no id, because it does
-    /// not change the resume point. None: the turn has ended.
+    /// not change the resume point. None: the turn has ended, or that event was the last one.
     async fn next(&mut self) -> Option<(Option<String>, TurnEvent)> {
         let reader = self.reader.as_mut()?;
         let credential_ends = async {

@@ -156,8 +156,8 @@ fn parse_body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
             "the body must be a JSON object",
         ));
     }
-    let mut text = serde_json::Deserializer::from_slice(bytes);
-    let body = serde_path_to_error::deserialize(&mut text).map_err(|error| {
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let body = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let (field, inner) = (error.path().to_string(), error.inner());
         let description = inner.to_string();
         if inner.is_data() && field != "." {
@@ -169,7 +169,7 @@ fn parse_body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
             )
         }
     })?;
-    text.end().map_err(|error| {
+    deserializer.end().map_err(|error| {
         let detail = format!("the body goes on after the JSON object: {error}");
         Problem::malformed(StatusCode::BAD_REQUEST, detail)
     })?;

@@ -119,10 +119,10 @@ pub(crate) fn router(
         guards::refuse_when_closing,
     ));
     let mut api = catch_panics(api.with_state(state.clone()).fallback(no_such_path));
-    // Outermost, so that a page of an allowed origin can read refusals of every layer. Probes get
-    // no CORS headers: no page needs them.
-    if let Some(allowed) = cors::layer(&settings.cors_origins) {
-        api = api.layer(allowed);
+    // Outside the layers above, so that a page of an allowed origin can read their refusals. Probes
+    // get no CORS headers: no page needs them.
+    if let Some(cors_layer) = cors::layer(&settings.cors_origins) {
+        api = api.layer(cors_layer);
     }
     if let Some(probes) = probes {
         let probes = probes.method_not_allowed_fallback(no_such_method);
@@ -137,13 +137,13 @@ pub(crate) fn router(
         refuse: |failure| Problem::from(failure).into_response(),
         truncate: |failure| Err(axum::Error::new(tonic::Status::from(failure))),
     };
-    let body_layers = ServiceBuilder::new()
+    let outer_layers = ServiceBuilder::new()
         .map_response(|answer: http::Response<_>| {
             anneal_process::http::forbid_sniffing(answer.map(Body::new))
         })
         .layer(traffic_layer)
         .map_request(|request: http::Request<_>| request.map(Body::new));
-    api.layer(body_layers)
+    api.layer(outer_layers)
 }
 
 /// Turns a panic of a handler into an internal problem, so that the connection stays open.

@@ -46,7 +46,7 @@ impl EndpointRpcs for PatchSession {
 
 /// Changes the fields that the body has.
 ///
-/// With If-Match, only if the session still has that ETag.
+/// With If-Match, it changes them only if the session still has that ETag.
 #[utoipa::path(
     patch,
     path = "/api/agents/{id}/sessions/{sid}",
@@ -113,7 +113,7 @@ fn changed_fields(id: String, patch: SessionPatch) -> (pb::Conversation, Vec<Str
     (new, paths)
 }
 
-/// The ETag of If-Match. Empty: there is none, or `*`.
+/// The ETag of If-Match. Empty: the header is absent, or is `*`.
 fn if_match_etag(headers: &HeaderMap) -> Result<String, Problem> {
     let Some(value) = headers.get(header::IF_MATCH) else {
         return Ok(String::new());
@@ -122,10 +122,10 @@ fn if_match_etag(headers: &HeaderMap) -> Result<String, Problem> {
     if value == "*" {
         return Ok(String::new());
     }
-    let bare = value
+    let unquoted = value
         .strip_prefix('"')
         .and_then(|rest| rest.strip_suffix('"'));
-    let etag = bare.filter(|etag| !etag.is_empty() && !etag.contains('"'));
+    let etag = unquoted.filter(|etag| !etag.is_empty() && !etag.contains('"'));
     etag.map(str::to_owned)
         .ok_or_else(|| Problem::invalid("If-Match", "must be one ETag of this server, in quotes"))
 }

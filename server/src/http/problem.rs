@@ -14,7 +14,8 @@ use utoipa::ToSchema;
 
 use crate::{failure::Failure, reason::Reason, truncated_text::TruncatedText};
 
-/// Why a request was refused. Programs should look at `reason`; docs/errors.md describes each.
+/// Why a request was refused. Programs should look at `reason`; docs/errors.md describes each
+/// reason.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Problem {
@@ -217,8 +218,7 @@ fn field_name(field: &str) -> String {
         "conversation_id" => "sessionId".to_owned(),
         "after_message_id" => "after".to_owned(),
         "position" => "Last-Event-ID".to_owned(),
-        // Without an index: that of the part is not that of the picture, because texts are parts,
-        // too.
+        // Without an index: the part's index is not the picture's, because texts are parts, too.
         name if name.starts_with("messages") && name.ends_with(".media.uri") => "images".to_owned(),
         name if name.starts_with("messages") => "message".to_owned(),
         // Over HTTP a picture is a single string.
@@ -279,9 +279,9 @@ mod tests {
 
     #[test]
     fn a_problem_is_short_even_when_its_values_are_megabytes() {
-        for letter in ["a_", "_", "ß_", "x", "🦀"] {
-            let long = letter.repeat(4_000_000 / letter.len());
-            let refused = [
+        for text in ["a_", "_", "ß_", "x", "🦀"] {
+            let long = text.repeat(4_000_000 / text.len());
+            let problems = [
                 Problem::invalid(&*long, &*long),
                 Problem::from(Failure::limit(&*long, 1, "bytes").within(&long)),
                 Problem::from(Failure::invalid("metadata", &*long)),
@@ -290,7 +290,7 @@ mod tests {
                 Problem::malformed(StatusCode::BAD_REQUEST, long.clone()),
                 Problem::from(Status::internal(long.clone())),
             ];
-            for problem in refused {
+            for problem in problems {
                 let body = serde_json::to_string(&problem).expect("is JSON");
                 assert!(body.len() < 2_000, "{} bytes", body.len());
             }

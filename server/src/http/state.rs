@@ -1,4 +1,4 @@
-//! What all endpoints share.
+//! The state that all endpoints share.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Concurrency limits. With several tenants, each may hold at most its share of a limit, so that
-//! one tenant cannot use up all permits. `rpc_call.rs` says which RPC takes which limit; large
-//! appends and HTTP readers of turns take another one where they begin.
+//! one tenant cannot use up all permits. `rpc_call.rs` says which RPC takes a permit of which
+//! limit; `grpc/rpc/append_large_message.rs` and `http/chat.rs` take permits of further limits.
 //! `settings/server.rs` has the numbers, and `settings/limits.rs` a tenant's share
 //! (`tenant_share_percent`).
 

@@ -42,7 +42,7 @@ const UNIT_BYTES: u64 = 1024;
 /// larger read returns its size, and is repeated with a larger reservation.
 pub(super) const FIRST_BYTES: u64 = 1024 * 1024;
 /// Queries that may transfer at least this many bytes run on a blocking thread. The driver copies
-/// the bytes several times in one poll: 64 MiB take 100 ms, less than this take less than 40 ms.
+/// the bytes several times in one poll: 64 MiB take 100 ms, 24 MiB take less than 40 ms.
 pub(crate) const LONG_QUERY_BYTES: u64 = 24 * 1024 * 1024;
 /// Most attempts of a read whose result grows between attempts.
 const READ_ATTEMPTS: usize = 4;
@@ -187,12 +187,12 @@ impl ContentBudget {
             let reservation = self.reserve(tenant, wanted).await?;
             let held: Arc<dyn Any + Send + Sync> = Arc::<Reservation>::clone(&reservation);
             let reading = read(ReadBudget::new(wanted, held));
-            let read = if wanted < LONG_QUERY_BYTES {
+            let outcome = if wanted < LONG_QUERY_BYTES {
                 reading.await?
             } else {
                 run_on_blocking_thread(reading).await?
             };
-            match read {
+            match outcome {
                 ContentRead::Read { value, bytes } => {
                     reservation.shrink(bytes);
                     return Ok(WithReservation {
@@ -370,7 +370,7 @@ mod tests {
     async fn a_read_that_is_too_large_is_repeated_with_a_larger_reservation() {
         let budget = ContentBudget::new(8 * MIB, TenantShare::Whole);
         let free_bytes = Mutex::new(Vec::new());
-        let holding = budget.read(EVE, |read_budget| {
+        let reading = budget.read(EVE, |read_budget| {
             free_bytes
                 .lock()
                 .expect("no holder panicked")
@@ -386,14 +386,14 @@ mod tests {
                 Ok(read)
             }
         });
-        let holding = holding.await.expect("reads");
+        let content = reading.await.expect("reads");
         assert_eq!(
             *free_bytes.lock().expect("no holder panicked"),
             [7 * MIB, 8 * MIB - 3 * MIB - 3 * MIB / 8],
             "1 MiB is reserved at first, then an eighth more than the read takes"
         );
-        assert_eq!(holding.reservation.bytes(), 3 * MIB);
-        drop(holding);
+        assert_eq!(content.reservation.bytes(), 3 * MIB);
+        drop(content);
         assert_eq!(budget.limit.available() as u64 * UNIT_BYTES, 8 * MIB);
     }
 }

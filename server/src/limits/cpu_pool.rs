@@ -108,14 +108,17 @@ mod tests {
     #[tokio::test]
     async fn a_tenant_whose_work_waits_leaves_threads_to_the_others() {
         let pool = CpuPool::new(TenantShare::Percent(50));
-        let (end, ends) = mpsc::channel::<()>();
-        let ends = std::sync::Arc::new(std::sync::Mutex::new(ends));
+        // Eve's work waits until `release` is dropped.
+        let (release, released) = mpsc::channel::<()>();
+        let released = std::sync::Arc::new(std::sync::Mutex::new(released));
         let eves: Vec<_> = (0..100)
             .map(|_| {
-                let (pool, ends) = (pool.clone(), std::sync::Arc::clone(&ends));
+                let (pool, released) = (pool.clone(), std::sync::Arc::clone(&released));
                 tokio::spawn(async move {
                     pool.run(EVE, move || {
-                        ends.lock().is_ok_and(|ends| ends.recv().is_ok())
+                        released
+                            .lock()
+                            .is_ok_and(|released| released.recv().is_ok())
                     })
                     .await
                     .is_ok()
@@ -125,7 +128,7 @@ mod tests {
         for n in 0..100 {
             assert_eq!(pool.run(ANNA, move || n).await.expect("works"), n);
         }
-        drop(end);
+        drop(release);
         for eve in eves {
             assert!(eve.await.expect("ends"));
         }

@@ -1,4 +1,4 @@
-//! What callers may use of this process at once, and what their tenants may store.
+//! Limits of what callers may use of this process at once, and of what their tenants may store.
 //!
 //! - [`concurrency`]: permits of a shared limit, and the share of one tenant
 //! - [`content_budget`]: bytes of stored content that calls hold

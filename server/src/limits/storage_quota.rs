@@ -21,7 +21,7 @@ const CACHE_TTL: Duration = Duration::from_secs(5);
 /// Most tenants whose usage is cached.
 const MAX_TENANTS: u64 = 10_000;
 
-/// The quotas of every tenant. Cheap to clone.
+/// The quota that each tenant has, and the cached usage of tenants. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct StorageQuota {
     /// None: no quota is set, and the database is not queried.
@@ -106,7 +106,7 @@ impl StorageQuota {
         }
     }
 
-    /// The usage of the caller's tenant. Concurrent misses query the database once.
+    /// The usage of the caller's tenant. Concurrent cache misses query the database once.
     async fn read_usage(&self, store: &Store, caller: Caller) -> Result<Arc<Usage>, Failure> {
         let read = async {
             let TenantUsage {

@@ -1,5 +1,5 @@
 //! One connection, plain or TLS, with timeouts. The client must send its first bytes within
-//! [`FIRST_BYTES_TIMEOUT`]. While bytes wait for it, it may read nothing for at most
+//! [`FIRST_BYTES_TIMEOUT`]. While bytes wait for the client, it must read some of them every
 //! [`WRITE_TIMEOUT`].
 
 use std::{
@@ -183,8 +183,8 @@ impl AsyncRead for Connection {
         ready!(polled)?;
         let read = buffer.filled().len() - before;
         if let Some(frames) = &mut self.frames {
-            let frames = frames.read(&buffer.filled()[before..]);
-            self.slot.note_frames(frames);
+            let counts = frames.read(&buffer.filled()[before..]);
+            self.slot.note_frames(counts);
         }
         self.slot.touch();
         if self.preface_bytes_left > 0 {

@@ -129,7 +129,7 @@ impl ConnectionLimit {
         let (id, evicted) = table.insert(Arc::clone(&state));
         metrics::gauge!("connections_open").set(table.len() as f64);
         drop(table);
-        close_all(evicted);
+        close_evicted(evicted);
         ConnectionSlot {
             reference: SlotRef {
                 id,
@@ -166,7 +166,7 @@ impl ConnectionLimit {
 }
 
 /// Closes connections whose slots others need.
-fn close_all(evicted: Vec<Arc<SlotState>>) {
+fn close_evicted(evicted: Vec<Arc<SlotState>>) {
     for state in evicted {
         state.close.cancel();
         let owner = if *state.owner() == Owner::Unauthenticated {
@@ -243,13 +243,9 @@ impl ConnectionSlot {
         }: FrameCounts,
     ) {
         let SlotRef { id, shared, state } = &self.reference;
-        let has_large_buffer = has_large || state.has_large_buffer.load(Ordering::Acquire);
-        if streams == 0
-            && has_large_buffer
-                == state
-                    .has_large_buffer
-                    .swap(has_large_buffer, Ordering::AcqRel)
-        {
+        let was_large = state.has_large_buffer.fetch_or(has_large, Ordering::AcqRel);
+        let has_large_buffer = was_large || has_large;
+        if streams == 0 && has_large_buffer == was_large {
             return;
         }
         let pending_streams = state
@@ -263,7 +259,7 @@ impl ConnectionSlot {
             let owner = state.owner();
             let evicted = shared.table().resize(*id, *owner, slots as usize);
             drop(owner);
-            close_all(evicted);
+            close_evicted(evicted);
         }
     }
 
@@ -304,15 +300,15 @@ impl SlotRef {
     /// reserved for new connections.
     pub(crate) fn assign_tenant(&self, tenant: TenantId) {
         let mut owner = self.state.owner();
-        let next = match *owner {
+        let new_owner = match *owner {
             Owner::Unauthenticated => Owner::Tenant(tenant),
             Owner::Tenant(before) if before != tenant => Owner::Shared,
             Owner::Tenant(_) | Owner::Shared => return,
         };
-        let evicted = self.shared.table().change_owner(self.id, *owner, next);
-        *owner = next;
+        let evicted = self.shared.table().change_owner(self.id, *owner, new_owner);
+        *owner = new_owner;
         drop(owner);
-        close_all(evicted);
+        close_evicted(evicted);
     }
 
     /// Moves one pending stream to the active ones, until the guard is dropped.
@@ -354,7 +350,7 @@ impl SlotRef {
     /// unauthenticated call when such calls have as many waiting bytes as they may have together.
     pub(crate) fn close_oldest_unauthenticated_caller(&self) {
         let evicted = self.shared.table().remove_unauthenticated_caller(self.id);
-        close_all(evicted.into_iter().collect());
+        close_evicted(evicted.into_iter().collect());
     }
 
     /// Counts an unauthenticated call. None: `max` of them are already in flight.

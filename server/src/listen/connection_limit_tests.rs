@@ -1,4 +1,5 @@
-//! Tests of `connection_limit.rs`: how many slots a connection takes, and which are closed.
+//! Tests of `connection_limit.rs`: how many slots a connection takes, and which connections are
+//! closed.
 
 use uuid::Uuid;
 
@@ -69,10 +70,9 @@ fn a_connection_takes_one_slot_per_eight_concurrent_streams() {
         "eight at a time take one slot"
     );
     let begun: Vec<CountGuard> = (0..8).map(|_| second.reference().begin_stream()).collect();
-    // Eight active and 88 pending streams: twelve slots.
-    second.note_frames(streams(88));
+    // Eight active and 88 pending streams: twelve slots. One read has the requests and a large frame.
     second.note_frames(FrameCounts {
-        requests: 0,
+        requests: 88,
         has_large: true,
     });
     assert!(

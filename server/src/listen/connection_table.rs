@@ -308,7 +308,7 @@ mod tests {
         evicted.extend(table.change_owner(id, Owner::Unauthenticated, owner));
         assert!(
             evicted.len() <= 1,
-            "one new slot takes at most one: {evicted:?}"
+            "one new slot closes at most one connection: {evicted:?}"
         );
         evicted.first().map(|evicted| evicted.0)
     }

@@ -13,7 +13,7 @@ const END_HEADERS: u8 = 4;
 /// Frames up to this size do not make the connection's buffer grow.
 const SMALL_FRAME_BYTES: usize = 4 * 1024;
 
-/// What the frames contain that begin in the bytes of one read.
+/// Counts of the frames that begin in the bytes of one read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct FrameCounts {
     /// Requests that begin. Trailers count as one, but gRPC clients send none.
@@ -45,7 +45,7 @@ impl FrameCounter {
 
     /// Counts the frames that begin in these bytes.
     pub(super) fn read(&mut self, mut bytes: &[u8]) -> FrameCounts {
-        let mut frames = FrameCounts::default();
+        let mut counts = FrameCounts::default();
         while !bytes.is_empty() {
             if self.skip > 0 {
                 let skipped = self.skip.min(bytes.len());
@@ -63,11 +63,11 @@ impl FrameCounter {
                 self.skip = u32::from_be_bytes([0, high, middle, low]) as usize;
                 self.header_bytes = 0;
                 let continues_header_block = kind == HEADERS && flags & END_HEADERS == 0;
-                frames.requests += u32::from(kind == HEADERS);
-                frames.has_large |= continues_header_block || self.skip > SMALL_FRAME_BYTES;
+                counts.requests += u32::from(kind == HEADERS);
+                counts.has_large |= continues_header_block || self.skip > SMALL_FRAME_BYTES;
             }
         }
-        frames
+        counts
     }
 }
 
@@ -86,22 +86,22 @@ mod tests {
             sent.extend(vec![HEADERS; length as usize]);
         }
         for size in [1, 2, 7, 9, 100, sent.len()] {
-            let mut frames = FrameCounter::new();
-            let read: Vec<FrameCounts> =
-                sent.chunks(size).map(|bytes| frames.read(bytes)).collect();
+            let mut counter = FrameCounter::new();
+            let counts: Vec<FrameCounts> =
+                sent.chunks(size).map(|bytes| counter.read(bytes)).collect();
             assert_eq!(
-                read.iter().map(|frames| frames.requests).sum::<u32>(),
+                counts.iter().map(|counts| counts.requests).sum::<u32>(),
                 2,
                 "in chunks of {size}"
             );
             assert!(
-                !read.iter().any(|frames| frames.has_large),
+                !counts.iter().any(|counts| counts.has_large),
                 "in chunks of {size}"
             );
         }
-        let mut frames = FrameCounter::new();
-        frames.read(&[b'P'; PREFACE_BYTES]);
-        let unfinished_header_block = frames.read(&[0, 0, 1, HEADERS, 0, 0, 0, 0, 1, b'x']);
+        let mut counter = FrameCounter::new();
+        counter.read(&[b'P'; PREFACE_BYTES]);
+        let unfinished_header_block = counter.read(&[0, 0, 1, HEADERS, 0, 0, 0, 0, 1, b'x']);
         assert_eq!(
             unfinished_header_block,
             FrameCounts {
@@ -111,7 +111,7 @@ mod tests {
         );
         // The header of a DATA frame of 8 KiB.
         assert_eq!(
-            frames.read(&[0, 0x20, 0, 0, 0, 0, 0, 0, 1]),
+            counter.read(&[0, 0x20, 0, 0, 0, 0, 0, 0, 1]),
             FrameCounts {
                 requests: 0,
                 has_large: true

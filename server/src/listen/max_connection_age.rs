@@ -1,4 +1,4 @@
-//! How old a connection may get (gRPC calls this MAX_CONNECTION_AGE). Clients of older connections
+//! Limits the age of connections (gRPC calls this MAX_CONNECTION_AGE). Clients of older connections
 //! are asked to reconnect, so that they spread over servers that were added later. Idle connections
 //! are not closed here: HTTP/1.1 closes them in `http/serve.rs`, and the keep-alive pings of gRPC
 //! close those whose client is gone.
@@ -59,16 +59,16 @@ impl MaxConnectionAge {
     {
         let mut connection = pin!(connection);
         tokio::select! {
-            result = &mut connection => return log_end(result),
+            result = &mut connection => return log_failure(result),
             () = stop.cancelled() => {
                 connection.as_mut().graceful_shutdown();
-                return log_end(connection.await);
+                return log_failure(connection.await);
             }
             () = self.wait_for_age() => connection.as_mut().graceful_shutdown(),
         }
         metrics::counter!("connections_aged_total").increment(1);
         if let Ok(result) = tokio::time::timeout(self.grace, connection).await {
-            log_end(result);
+            log_failure(result);
         } else {
             debug!("a connection's calls have not ended within its grace");
         }
@@ -84,7 +84,7 @@ impl MaxConnectionAge {
     }
 }
 
-fn log_end(result: Result<(), impl std::fmt::Display>) {
+fn log_failure(result: Result<(), impl std::fmt::Display>) {
     if let Err(error) = result {
         debug!("a connection has ended: {error}");
     }

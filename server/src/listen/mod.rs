@@ -114,9 +114,9 @@ impl Listener {
             }
             let slot = connection_limit.acquire();
             let Some(handshaker) = &handshaker else {
-                // Wait until this connection is served before the next one is accepted. A
-                // connection that waited here would count as unauthenticated, and the oldest of too
-                // many unauthenticated connections is closed, whatever it sends.
+                // While two connections wait to be served, no further one is accepted. A connection
+                // that waits here counts as unauthenticated, and the oldest of too many
+                // unauthenticated connections is closed, whatever it sends.
                 let _ = accepted
                     .send(Connection::plain(stream, address, slot, protocol))
                     .await;

@@ -75,11 +75,11 @@ impl Tls {
         if !settings.tls_client_ca_file.is_empty() {
             paths.push(PathBuf::from(&settings.tls_client_ca_file));
         }
-        let read = ReloadedFiles::read(paths, parse_configs).map_err(|error| match error {
+        let files = ReloadedFiles::read(paths, parse_configs).map_err(|error| match error {
             ReloadError::File(path, error) => TlsError::File(path, error),
             ReloadError::Content(why) => TlsError::Content(why),
         })?;
-        Ok(Some(Self(Arc::new(read))))
+        Ok(Some(Self(Arc::new(files))))
     }
 
     /// Reloads the files when they change, until the future is dropped.

@@ -11,12 +11,12 @@ use anneal_store::CallHistory;
 /// messages by their summaries), to compare the costs. Takes seconds for the longest histories, so
 /// it must not run on an async thread.
 pub(crate) fn economics(calls: &CallHistory, policy: &Policy) -> pb::Economics {
-    let none = replay(&calls.history, policy, CoolingVariant::None);
+    let without_cooling = replay(&calls.history, policy, CoolingVariant::None);
     let CallHistory {
         reported, spend, ..
     } = calls;
     pb::Economics {
-        calls: none.calls as i64,
+        calls: without_cooling.calls as i64,
         strict: Some(cost_reply(replay(
             &calls.history,
             policy,
@@ -27,7 +27,7 @@ pub(crate) fn economics(calls: &CallHistory, policy: &Policy) -> pb::Economics {
             policy,
             CoolingVariant::Stepped,
         ))),
-        none: Some(cost_reply(none)),
+        none: Some(cost_reply(without_cooling)),
         reported: Some(pb::ReportedUsage {
             calls: reported.calls,
             input_tokens: reported.input.get(),

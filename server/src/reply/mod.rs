@@ -63,22 +63,22 @@ pub(crate) fn separator(id: ConversationId, separator: Separator) -> pb::Separat
 }
 
 pub(crate) fn conversation(stored: Conversation) -> pb::Conversation {
-    let given = stored.given;
+    let attributes = stored.attributes;
     let status = match stored.status {
         ConversationStatus::Active => pb::ConversationStatus::Active,
         ConversationStatus::Archived => pb::ConversationStatus::Archived,
     };
     pb::Conversation {
         conversation_id: stored.id.to_string(),
-        agent_id: given.agent_id,
-        user_id: given.user_id,
-        title: given.title,
+        agent_id: attributes.agent_id,
+        user_id: attributes.user_id,
+        title: attributes.title,
         status: status.into(),
-        pinned: given.pinned,
-        metadata: given.metadata.into_iter().collect(),
-        system_prompt: given.system_prompt,
-        policy: Some(given.policy.into()),
-        encoding: given.encoding.name().into(),
+        pinned: attributes.pinned,
+        metadata: attributes.metadata.into_iter().collect(),
+        system_prompt: attributes.system_prompt,
+        policy: Some(attributes.policy.into()),
+        encoding: attributes.encoding.name().into(),
         etag: stored.revision.to_string(),
         message_count: stored.last_message_id.0,
         token_total: Some(pb::TokenTotal {
@@ -114,7 +114,7 @@ pub(crate) fn conversation_for(
     reply
 }
 
-/// The fields that a caller sent in the same call. None: it did not send this one.
+/// The fields that a caller sent in the same call. None: the caller did not send the field.
 #[derive(Default)]
 pub(crate) struct GivenFields<'a> {
     pub(crate) title: Option<&'a str>,

@@ -56,10 +56,10 @@ impl AgentSettings {
                 SYSTEM_PROMPT_BYTES,
             ),
         ];
-        let refused = |key, must_be| AgentError {
+        let refused = |key, problem| AgentError {
             agent: name.to_owned(),
             key,
-            must_be,
+            problem,
         };
         if name.is_empty() {
             return Err(refused("name", "must not be empty".to_owned()));
@@ -75,11 +75,11 @@ impl AgentSettings {
                 return Err(refused(key, "must not contain NUL".to_owned()));
             }
         }
-        let prompt = Encoding::of_model(&self.model)
+        let prompt_tokens = Encoding::of_model(&self.model)
             .unwrap_or_default()
             .counter()
             .count(&self.system_prompt);
-        let checked = session.policy(&self.policy(), None).check(prompt);
+        let checked = session.policy(&self.policy(), None).check(prompt_tokens);
         checked
             .map(|_| ())
             .map_err(|error| refused(error.key, format!("must be {}", error.must_be)))
@@ -88,11 +88,12 @@ impl AgentSettings {
 
 /// An invalid setting of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("agents.{agent:?}: {key} {must_be}")]
+#[error("agents.{agent:?}: {key} {problem}")]
 pub struct AgentError {
     agent: String,
     key: &'static str,
-    must_be: String,
+    /// Why the value is refused, as the rest of a sentence that begins with the key.
+    problem: String,
 }
 
 /// The settings of turns and agents.

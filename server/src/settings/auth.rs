@@ -82,7 +82,7 @@ pub enum AuthSettingsError {
     #[error(
         "auth.clients.{0:?}: the name of a client must be a DNS name, or a URI with its scheme and ://"
     )]
-    NoName(String),
+    InvalidName(String),
     /// No authority is set that would check client certificates.
     #[error(
         "auth.clients needs server.tls_client_ca_file: only certificates that this authority has signed are accepted"
@@ -128,7 +128,7 @@ impl AuthSettings {
         }
         for (client, settings) in &self.clients {
             if client.is_empty() || client.contains(':') && !is_uri(client) {
-                return Err(AuthSettingsError::NoName(client.clone()));
+                return Err(AuthSettingsError::InvalidName(client.clone()));
             }
             if let Some(verb) = settings
                 .verbs

@@ -207,7 +207,8 @@ impl RequestAccounting {
 }
 
 impl WaitingBytes {
-    /// Reserves more bytes. Fails with `Overloaded` above the limit of the tenant or of all.
+    /// Reserves more bytes. Fails with `Overloaded` above the limit of the account or of all
+    /// accounts.
     pub(super) fn reserve(&mut self, bytes: u64) -> Result<(), Failure> {
         let Inner {
             waiting,
@@ -222,17 +223,17 @@ impl WaitingBytes {
                 .or_else(|| self.accounting.0.account.get())
                 .unwrap_or(unauthenticated),
         );
-        let share = if Arc::ptr_eq(&account, unauthenticated) {
+        let max_for_account = if Arc::ptr_eq(&account, unauthenticated) {
             *max_waiting / UNAUTHENTICATED_DIVISOR
         } else {
             *max_waiting_per_tenant
         };
-        let per_tenant = account.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let account_total = account.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let total = waiting.fetch_add(bytes, Ordering::Relaxed) + bytes;
         metrics::gauge!("waiting_bytes").increment(bytes as f64);
         self.account = Some(account);
         self.bytes += bytes;
-        if per_tenant > share || total > *max_waiting {
+        if account_total > max_for_account || total > *max_waiting {
             self.release(bytes);
             metrics::counter!("waiting_refused_total").increment(1);
             return Err(Failure::Overloaded);
@@ -267,7 +268,8 @@ impl WaitingBytes {
 pub(crate) struct RequestMemory(Arc<Mutex<WaitingBytes>>);
 
 impl RequestMemory {
-    /// Reserves more bytes. Fails with `Overloaded` above the limit of the tenant or of all.
+    /// Reserves more bytes. Fails with `Overloaded` above the limit of the account or of all
+    /// accounts.
     pub(super) fn reserve(&self, bytes: u64) -> Result<(), Failure> {
         self.0
             .lock()

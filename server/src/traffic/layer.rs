@@ -82,7 +82,7 @@ const CONTENDED_READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// Closes the connection of a client that takes too long to read a large answer: one whose
 /// reservation holds the large slot (`limits/content_budget.rs`). Returns once the answer has been
 /// sent or the connection is closed.
-async fn close_slow_reader(slot: SlotRef, reservation: Weak<Reservation>) {
+async fn close_slow_reader(connection: SlotRef, reservation: Weak<Reservation>) {
     let begun = Instant::now();
     let mut checks = tokio::time::interval(Duration::from_secs(1));
     loop {
@@ -94,7 +94,7 @@ async fn close_slow_reader(slot: SlotRef, reservation: Weak<Reservation>) {
         if took > LARGE_READ_TIMEOUT
             || took > CONTENDED_READ_TIMEOUT && reservation.large_slot_is_awaited()
         {
-            return slot.close_for_stalling();
+            return connection.close_for_stalling();
         }
     }
 }
@@ -144,7 +144,7 @@ where
             path.starts_with(UNAUTHENTICATED_PATH),
             path == LARGE_APPEND_PATH,
         );
-        let unauthenticated_on = slot.clone().filter(|_| is_unauthenticated);
+        let unauthenticated_connection = slot.clone().filter(|_| is_unauthenticated);
         let unauthenticated_call = slot
             .as_ref()
             .filter(|_| is_unauthenticated)
@@ -179,7 +179,7 @@ where
         let held_memory = memory.clone();
         let request_body = |body| {
             RequestBody::new(body, accounting.clone(), memory, bounds)
-                .unauthenticated_on(unauthenticated_on)
+                .with_unauthenticated_connection(unauthenticated_connection)
         };
         let answering = ENTRIES.scope(Cell::new(0), self.inner.call(request.map(request_body)));
         async move {

@@ -22,13 +22,13 @@ pub(crate) struct RateDebt {
 impl Rate {
     /// A rate. None if `per_second` is 0: no limit.
     pub(crate) fn new(per_second: u64, burst: u64) -> Option<Self> {
-        let unbounded = Self {
+        let without_burst = Self {
             per_second,
             burst_time: Duration::ZERO,
         };
         (per_second > 0).then(|| Self {
-            burst_time: unbounded.cost(burst.max(1)),
-            ..unbounded
+            burst_time: without_burst.cost(burst.max(1)),
+            ..without_burst
         })
     }
 

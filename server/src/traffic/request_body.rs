@@ -40,7 +40,7 @@ pub(crate) struct RequestBody<B> {
     /// decoder limits the size.
     max_bytes: Option<u64>,
     /// The connection of a call that needs no credential. None for other calls.
-    unauthenticated_on: Option<SlotRef>,
+    unauthenticated_connection: Option<SlotRef>,
     deadline: Instant,
     /// Runs until `deadline`. None: nothing had to be waited for yet.
     timeout: Option<Pin<Box<Sleep>>>,
@@ -62,18 +62,18 @@ impl<B> RequestBody<B> {
             frames: 0,
             bytes: 0,
             max_bytes,
-            unauthenticated_on: None,
+            unauthenticated_connection: None,
             deadline,
             timeout: None,
         }
     }
 
-    /// Marks the body of a call that needs no credential, on this connection. If such calls have
-    /// used up their memory, the oldest other connection with such a call is closed, and this call
-    /// is not refused.
-    pub(super) fn unauthenticated_on(self, slot: Option<SlotRef>) -> Self {
+    /// Sets the connection of a call that needs no credential; None for other calls. If such calls
+    /// have used up their memory, the oldest other connection with such a call is closed, and this
+    /// call is not refused.
+    pub(super) fn with_unauthenticated_connection(self, connection: Option<SlotRef>) -> Self {
         Self {
-            unauthenticated_on: slot,
+            unauthenticated_connection: connection,
             ..self
         }
     }
@@ -84,7 +84,7 @@ impl<B> RequestBody<B> {
         let Some(memory) = &self.memory else {
             return Ok(());
         };
-        match (memory.reserve(bytes), &self.unauthenticated_on) {
+        match (memory.reserve(bytes), &self.unauthenticated_connection) {
             (Err(_), Some(slot)) => {
                 slot.close_oldest_unauthenticated_caller();
                 self.memory = None;

@@ -75,7 +75,8 @@ pub(crate) async fn plan(
         state.store.session(),
         conversation.system_prompt_tokens(),
     )?;
-    // The model is also part of the request's own policy, because the digest covers only that.
+    // The digest covers the request's own policy without the agent's. So the model that the request
+    // names is part of that policy, too.
     let own_policy = PolicyOverrides {
         model: own_policy.model.clone().or(model),
         ..own_policy

@@ -53,7 +53,7 @@ pub(crate) fn reply(caller: Caller, scope: ParsedScope, session: StoredSession) 
         )),
         chat_type: pb::ChatType::from(scope.resolved.chat_type).into(),
         created: session.is_new,
-        created_time: session.seen.map(reply::timestamp),
+        created_time: session.created.map(reply::timestamp),
         rotated_time: session.rotated.map(reply::timestamp),
     }
 }

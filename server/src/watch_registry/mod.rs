@@ -70,9 +70,9 @@ pub(crate) struct WatchRegistry(Arc<Inner>);
 
 struct Inner {
     /// Time between two polls.
-    poll: Duration,
+    poll_interval: Duration,
     /// How long a reader may take no event.
-    stall: Duration,
+    stall_timeout: Duration,
     watch_limit: ConcurrencyLimit,
     read_limit: ConcurrencyLimit,
     budget: WatchBudget,
@@ -87,8 +87,8 @@ struct Inner {
 impl WatchRegistry {
     pub(crate) fn new(settings: &ServerSettings, tenant_share: TenantShare) -> Self {
         Self(Arc::new(Inner {
-            poll: Duration::from_millis(u64::from(settings.watch_poll_ms)),
-            stall: Duration::from_secs(u64::from(settings.watch_stall_seconds)),
+            poll_interval: Duration::from_millis(u64::from(settings.watch_poll_ms)),
+            stall_timeout: Duration::from_secs(u64::from(settings.watch_stall_seconds)),
             watch_limit: ConcurrencyLimit::new(settings.concurrent_watches as usize, tenant_share),
             read_limit: ConcurrencyLimit::new(MAX_CONCURRENT_READS, tenant_share),
             budget: WatchBudget::new(tenant_share),
@@ -114,8 +114,8 @@ impl WatchRegistry {
     }
 
     /// How long a reader may take no event.
-    pub(crate) fn stall(&self) -> Duration {
-        self.0.stall
+    pub(crate) fn stall_timeout(&self) -> Duration {
+        self.0.stall_timeout
     }
 
     /// The budget of bytes that watchers hold.
@@ -148,7 +148,7 @@ impl WatchRegistry {
             if !is_transient || Instant::now() > until {
                 return Err(failure);
             }
-            tokio::time::sleep(self.0.poll).await;
+            tokio::time::sleep(self.0.poll_interval).await;
         }
     }
 
@@ -203,7 +203,7 @@ impl WatchRegistry {
     where
         A: Future<Output = Result<Heads, StoreError>>,
     {
-        let mut ticks = interval(self.0.poll);
+        let mut ticks = interval(self.0.poll_interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut last_answer = Instant::now();
         loop {
@@ -361,7 +361,7 @@ mod tests {
         let poll = registry.poll(|_| async {
             match queries.fetch_add(1, Ordering::Relaxed) {
                 0 => panic!("a bug"),
-                // 95 s: longer than `MAX_DB_OUTAGE`.
+                // 19 queries of 5 s take longer than `MAX_DB_OUTAGE`.
                 1..20 => silence(HEADS_TIMEOUT).await,
                 _ => Ok(Heads::new()),
             }

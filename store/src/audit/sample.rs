@@ -21,14 +21,14 @@ use crate::{
 /// snapshot ends within a second.
 const MAX_MESSAGES: i64 = 2_000;
 
-/// An audit checks at most this many bytes of their content, unless the newest message alone has
-/// more.
+/// The messages that an audit checks have together at most this many bytes of content, unless the
+/// newest one alone has more.
 const MAX_BYTES: i64 = 16 * 1024 * 1024;
 
-/// Tenants from whose conversations one audit chooses.
-const TENANTS_PER_ROUND: i64 = 16;
+/// Most tenants whose conversations one list of candidates has.
+const TENANTS_PER_LIST: i64 = 16;
 
-/// Most conversations of each tenant from which an audit chooses.
+/// Most conversations of each tenant in a list of candidates.
 const CONVERSATIONS_PER_TENANT: i64 = 256;
 
 /// Hours for which a conversation counts as recently active.
@@ -54,7 +54,7 @@ impl Store {
         let tenants = sqlx::query_scalar!(
             "select tenant_id from tenant where tenant_id > $1 order by tenant_id limit $2",
             cursor.0,
-            TENANTS_PER_ROUND,
+            TENANTS_PER_LIST,
         )
         .fetch_all(&mut *db)
         .await?;
@@ -101,10 +101,10 @@ impl Store {
         )
         .fetch_one(&mut *db)
         .await?;
-        let mut verified = check_conversation(&mut db, caller, id, after).await?;
+        let mut report = check_conversation(&mut db, caller, id, after).await?;
         let work_checked =
-            check_work(&mut db, caller, id, &self.policy_defaults, &mut verified).await;
-        Ok((verified, db.settle(work_checked).await.err()))
+            check_work(&mut db, caller, id, &self.policy_defaults, &mut report).await;
+        Ok((report, db.settle(work_checked).await.err()))
     }
 }
 
@@ -115,7 +115,7 @@ async fn check_work(
     caller: Caller,
     id: ConversationId,
     policy_defaults: &PolicyDefaults,
-    verified: &mut VerifyReport,
+    report: &mut VerifyReport,
 ) -> Result<(), StoreError> {
     let row = sqlx::query_file!(
         "sql/audit_work.sql",
@@ -131,11 +131,11 @@ async fn check_work(
         return Ok(());
     }
     if row.counted_message_id < row.last_message_id {
-        let missing = format!(
+        let description = format!(
             "no job counts the messages after {}",
             row.counted_message_id
         );
-        verified.add_violation(4, row.counted_message_id + 1, missing);
+        report.add_violation(4, row.counted_message_id + 1, description);
         return Ok(());
     }
     let state = tail_stats::read_tail_state(&mut *db, caller, id, policy_defaults).await?;
@@ -148,7 +148,7 @@ async fn check_work(
         .into_iter()
         .filter(|kind| !has(*kind))
     {
-        verified.add_violation(
+        report.add_violation(
             4,
             row.last_message_id,
             format!("{} is due, but has no job", kind.name()),

@@ -56,13 +56,13 @@ struct Head {
     turn: i32,
 }
 
-/// The columns of a message that are needed to check checkpoints.
-struct ReadMessage {
+/// The id of a message and the digest of its content.
+struct MessageDigest {
     id: i64,
     digest: Vec<u8>,
 }
 
-/// Most messages that one statement reads, and whose digests are added without a pause.
+/// Most messages that one statement reads, and whose digests are added before the task yields.
 const MESSAGES_PER_STEP: i64 = 2_000;
 
 impl Store {
@@ -74,8 +74,8 @@ impl Store {
         id: ConversationId,
     ) -> Result<VerifyReport, StoreError> {
         let mut db = self.reads.checkout_snapshot(caller).await?;
-        let verified = check_conversation(&mut db, caller, id, 0).await;
-        db.settle(verified).await
+        let report = check_conversation(&mut db, caller, id, 0).await;
+        db.settle(report).await
     }
 }
 
@@ -97,26 +97,26 @@ pub(super) async fn check_conversation(
     .fetch_optional(&mut *db)
     .await?
     .ok_or(StoreError::NotFound(Entity::Conversation))?;
-    let mut verified = VerifyReport::default();
-    let seen = check_messages(db, caller, id, (&head, after), &mut verified).await?;
-    check_checkpoints(db, caller, id, (&seen, after), &mut verified).await?;
-    Ok(verified)
+    let mut report = VerifyReport::default();
+    let messages = check_messages(db, caller, id, (&head, after), &mut report).await?;
+    check_checkpoints(db, caller, id, (&messages, after), &mut report).await?;
+    Ok(report)
 }
 
 /// Checks the messages after `first_after` against each other and against the conversation's row.
-/// Returns the columns that are needed to check checkpoints.
+/// Returns their digests, which the check of checkpoints needs.
 async fn check_messages(
     db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
     (head, first_after): (&Head, i64),
-    verified: &mut VerifyReport,
-) -> Result<Vec<ReadMessage>, StoreError> {
-    let mut seen: Vec<ReadMessage> = Vec::new();
+    report: &mut VerifyReport,
+) -> Result<Vec<MessageDigest>, StoreError> {
+    let mut read: Vec<MessageDigest> = Vec::new();
     let (mut turn, mut previous_role, mut total) = (0, None, 0_i64);
-    let newest_of = |seen: &[ReadMessage]| seen.last().map_or(first_after, |seen| seen.id);
+    let newest_of = |read: &[MessageDigest]| read.last().map_or(first_after, |newest| newest.id);
     loop {
-        let after = newest_of(&seen);
+        let after = newest_of(&read);
         let rows = sqlx::query_file!(
             "sql/verify_messages.sql",
             caller.tenant().0,
@@ -128,13 +128,13 @@ async fn check_messages(
         .await?;
         let last_step = (rows.len() as i64) < MESSAGES_PER_STEP;
         for row in rows {
-            let expected = newest_of(&seen) + 1;
+            let expected = newest_of(&read) + 1;
             if row.message_id != expected {
-                verified.add_violation(3, row.message_id, format!("message {expected} is missing"));
+                report.add_violation(3, row.message_id, format!("message {expected} is missing"));
             }
             let role = rows::role(row.role)?;
             // In the middle of a conversation, turns continue from the first message that is read.
-            let is_first_of_part = first_after > 0 && seen.is_empty();
+            let is_first_of_part = first_after > 0 && read.is_empty();
             turn = if is_first_of_part {
                 row.turn
             } else {
@@ -142,28 +142,28 @@ async fn check_messages(
             };
             previous_role = Some(role);
             if row.turn != turn {
-                verified.add_violation(
+                report.add_violation(
                     3,
                     row.message_id,
                     format!("stored in turn {}, belongs to {turn}", row.turn),
                 );
             }
             if !row.content_holds {
-                verified.add_violation(
+                report.add_violation(
                     12,
                     row.message_id,
                     "content does not match its digest".into(),
                 );
             }
             if row.counted != (row.message_id <= head.counted_message_id) {
-                verified.add_violation(
+                report.add_violation(
                     0,
                     row.message_id,
                     "token count and counted_message_id disagree".into(),
                 );
             }
             total += row.tokens;
-            seen.push(ReadMessage {
+            read.push(MessageDigest {
                 id: row.message_id,
                 digest: row.content_digest,
             });
@@ -172,10 +172,10 @@ async fn check_messages(
             break;
         }
     }
-    verified.messages = seen.len() as i64;
-    let newest = newest_of(&seen);
+    report.messages = read.len() as i64;
+    let newest = newest_of(&read);
     if newest != head.last_message_id {
-        verified.add_violation(
+        report.add_violation(
             3,
             newest,
             format!(
@@ -185,7 +185,7 @@ async fn check_messages(
         );
     }
     if first_after == 0 && total != head.token_total {
-        verified.add_violation(
+        report.add_violation(
             0,
             0,
             format!(
@@ -195,47 +195,50 @@ async fn check_messages(
         );
     }
     if turn != head.turn {
-        verified.add_violation(
+        report.add_violation(
             0,
             0,
             format!("newest turn is {turn}, the conversation says {}", head.turn),
         );
     }
-    Ok(seen)
+    Ok(read)
 }
 
-/// Checks that each checkpoint was made from the messages that it covers and ends before the newest
-/// message or at it, that it follows the older one without a gap and with the next generation, and
-/// that no two checkpoints follow the same one.
+/// Checks of each checkpoint that its source digest is that of its source messages, that these
+/// begin directly after the previous checkpoint, that its generation is the next one, and that it
+/// does not end after the newest message. Checks also that no two checkpoints follow the same one.
 async fn check_checkpoints(
     db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
-    (seen, after): (&[ReadMessage], i64),
-    verified: &mut VerifyReport,
+    (messages, after): (&[MessageDigest], i64),
+    report: &mut VerifyReport,
 ) -> Result<(), StoreError> {
     let rows = sqlx::query_file!("sql/verify_checkpoints.sql", caller.tenant().0, id.0)
         .fetch_all(db)
         .await?;
-    verified.checkpoints = rows.len() as i64;
+    report.checkpoints = rows.len() as i64;
     for row in rows {
         let last = row.last_message_id;
         // Messages are sorted by id: a binary search instead of a scan per checkpoint.
-        let from = seen.partition_point(|seen| seen.id < row.source_first_message_id);
-        let read = seen[from..].iter().take_while(|seen| seen.id <= last);
-        let read: Vec<&ReadMessage> = read.collect();
+        let from = messages.partition_point(|message| message.id < row.source_first_message_id);
+        let sources = messages[from..]
+            .iter()
+            .take_while(|message| message.id <= last);
+        let sources: Vec<&MessageDigest> = sources.collect();
         let mut digest = SourceDigest::default();
         // Each checkpoint may cover all messages: yield to other tasks in between.
-        for some in read.chunks(MESSAGES_PER_STEP as usize) {
+        for chunk in sources.chunks(MESSAGES_PER_STEP as usize) {
             digest.add(
-                some.iter()
-                    .map(|seen| (MessageId(seen.id), seen.digest.as_slice())),
+                chunk
+                    .iter()
+                    .map(|message| (MessageId(message.id), message.digest.as_slice())),
             );
             tokio::task::yield_now().await;
         }
         let digest = digest.finish();
         if row.source_first_message_id > after && digest.as_slice() != row.source_digest {
-            verified.add_violation(
+            report.add_violation(
                 6,
                 last,
                 format!("checkpoint at {last} was not made from the messages that it covers"),
@@ -243,11 +246,11 @@ async fn check_checkpoints(
         }
         // The summary of a rebuilt checkpoint was made from all messages of its chain, not from the
         // previous summary.
-        let rebuilt = row.generation == 1 && row.source_first_message_id == row.first_message_id;
-        let previous = row.previous_message_id.filter(|_| !rebuilt);
+        let is_rebuilt = row.generation == 1 && row.source_first_message_id == row.first_message_id;
+        let previous = row.previous_message_id.filter(|_| !is_rebuilt);
         let wanted = previous.map_or(row.first_message_id, |previous| previous + 1);
         if wanted != row.source_first_message_id {
-            verified.add_violation(
+            report.add_violation(
                 7,
                 last,
                 format!(
@@ -256,26 +259,26 @@ async fn check_checkpoints(
                 ),
             );
         }
-        if seen.last().map_or(after, |newest| newest.id) < last {
-            verified.add_violation(
+        if messages.last().map_or(after, |newest| newest.id) < last {
+            report.add_violation(
                 7,
                 last,
                 format!("checkpoint at {last} lies beyond the newest message"),
             );
         }
-        let generation = previous.and(row.previous_generation).unwrap_or(0) + 1;
-        if row.generation != generation {
-            verified.add_violation(
+        let expected_generation = previous.and(row.previous_generation).unwrap_or(0) + 1;
+        if row.generation != expected_generation {
+            report.add_violation(
                 6,
                 last,
                 format!(
-                    "checkpoint at {last} is of generation {}, not {generation}",
+                    "checkpoint at {last} is of generation {}, not {expected_generation}",
                     row.generation
                 ),
             );
         }
         if row.siblings > 1 {
-            verified.add_violation(
+            report.add_violation(
                 6,
                 last,
                 format!(

@@ -56,7 +56,7 @@ impl Store {
         imported: &ImportedSummary,
     ) -> Result<Checkpoint, StoreError> {
         let last = imported.last.0.to_be_bytes();
-        let texts = [
+        let fields = [
             last.as_slice(),
             imported.text.as_bytes(),
             imported.model.as_bytes(),
@@ -68,7 +68,7 @@ impl Store {
                 .as_ref()
                 .map_or([].as_slice(), |count| count.as_slice())
         });
-        let digest = digest::of_fields(texts.into_iter().chain(counts));
+        let digest = digest::of_fields(fields.into_iter().chain(counts));
         let request = IdempotentRequest {
             method: "import_checkpoint",
             id: request_id,
@@ -108,9 +108,9 @@ async fn import_once(
             first
         }
     };
-    // The list is in descending order, and starts after this position with the stored checkpoint.
-    let above = Some((imported.last, MessageId(first).next()));
-    let stored = select_checkpoints(&mut tx, caller, id, above, None, 1)
+    // The list is in descending order. The stored checkpoint is the first one after this position.
+    let before = Some((imported.last, MessageId(first).next()));
+    let stored = select_checkpoints(&mut tx, caller, id, before, None, 1)
         .await?
         .pop();
     tx.commit().await?;
@@ -140,8 +140,8 @@ async fn draft_checkpoint(
         .as_ref()
         .map_or(Tokens::ZERO, |previous| previous.tokens);
     let sources = read_sources(db, caller, id, boundary, imported.last).await?;
-    // Estimates are usually higher than counts. If a message has only an estimate, the summary's
-    // estimate is compared with it, or the summary's count if that is higher.
+    // Estimates are usually higher than counts. If a message has only an estimate, the messages
+    // are compared with the summary's estimate, or with its count if that is higher.
     let summary = if sources.estimated {
         imported.estimate.max(imported.tokens)
     } else {

@@ -28,7 +28,7 @@ pub struct CheckpointMaterial {
     /// The encoding that the conversation's tokens are counted in.
     pub encoding: Encoding,
     /// Tokens of the system prompt.
-    pub system_prompt: Tokens,
+    pub system_prompt_tokens: Tokens,
     /// The last separator.
     pub separator: Option<MessageId>,
     /// The newest valid checkpoint.
@@ -42,8 +42,8 @@ pub struct CheckpointMaterial {
 impl CheckpointMaterial {
     /// Tokens that a context has before the tail: those of the system prompt and of the newest
     /// checkpoint's summary.
-    pub fn head(&self) -> Tokens {
-        self.system_prompt
+    pub fn head_tokens(&self) -> Tokens {
+        self.system_prompt_tokens
             + self
                 .previous
                 .as_ref()
@@ -231,7 +231,7 @@ pub(super) async fn read_material(
     Ok(Some(CheckpointMaterial {
         policy,
         // The head row has the system prompt's tokens in the column `bytes`.
-        system_prompt: tokens(head.bytes.unwrap_or(0)),
+        system_prompt_tokens: tokens(head.bytes.unwrap_or(0)),
         encoding: rows::encoding(head.encoding.unwrap_or(0))?,
         separator: head.separator.map(MessageId),
         previous,

@@ -67,7 +67,7 @@ impl Store {
         before: MessageId,
     ) -> Result<CompactionStatus, StoreError> {
         let mut db = self.reads.checkout(caller).await?;
-        let waiting = sqlx::query!(
+        let job = sqlx::query!(
             "select exists (select from ai_job where kind = $2 and conversation_id = $3 and tenant_id = $1) as \"queued!\",
                     exists (select from ai_job_dead where kind = $2 and conversation_id = $3 and tenant_id = $1)
                         as \"dead!\"",
@@ -84,8 +84,8 @@ impl Store {
         Ok(
             match newest.filter(|newest| newest.valid && newest.last > before) {
                 Some(created) => CompactionStatus::Created(Box::new(created)),
-                None if waiting.queued => CompactionStatus::Pending,
-                None if waiting.dead => CompactionStatus::Failed,
+                None if job.queued => CompactionStatus::Pending,
+                None if job.dead => CompactionStatus::Failed,
                 None => CompactionStatus::NoProgress,
             },
         )
@@ -104,7 +104,7 @@ async fn enqueue_emergency_checkpoint(
         r#"select (c.stalled_message_id = c.last_message_id or exists (
                 select from ai_job as j
                 where j.tenant_id = $1 and j.conversation_id = $2 and j.kind = $3 and j.argument is not null
-            )) as "waiting!"
+            )) as "queued_or_stalled!"
            from ai_conversation as c where c.tenant_id = $1 and c.conversation_id = $2"#,
         caller.tenant().0,
         id.0,

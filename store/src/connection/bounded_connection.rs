@@ -77,20 +77,20 @@ impl BoundedConnection {
         &mut self,
         statement: Option<SqlStr>,
     ) -> Result<(), sqlx::Error> {
-        let begun = PgTransactionManager::begin(&mut self.connection, statement);
-        self.deadline.bound(begun).await
+        let begin = PgTransactionManager::begin(&mut self.connection, statement);
+        self.deadline.bound(begin).await
     }
 
     /// Commits the innermost transaction or savepoint.
     pub(super) async fn commit(&mut self) -> Result<(), sqlx::Error> {
-        let committed = PgTransactionManager::commit(&mut self.connection);
-        self.deadline.bound(committed).await
+        let commit = PgTransactionManager::commit(&mut self.connection);
+        self.deadline.bound(commit).await
     }
 
     /// Rolls back the innermost transaction or savepoint.
     pub(super) async fn roll_back(&mut self) -> Result<(), sqlx::Error> {
-        let rolled_back = PgTransactionManager::rollback(&mut self.connection);
-        self.deadline.bound(rolled_back).await
+        let rollback = PgTransactionManager::rollback(&mut self.connection);
+        self.deadline.bound(rollback).await
     }
 }
 
@@ -106,7 +106,7 @@ impl<'c> Executor<'c> for &'c mut BoundedConnection {
         E: 'q + Execute<'q, Postgres>,
     {
         let mut rows = self.connection.fetch_many(query);
-        let Some(mut passed) = self.deadline.sleep().map(Box::pin) else {
+        let Some(mut timeout) = self.deadline.sleep().map(Box::pin) else {
             return rows;
         };
         stream::poll_fn(move |context| {
@@ -114,7 +114,7 @@ impl<'c> Executor<'c> for &'c mut BoundedConnection {
             if row.is_ready() {
                 return row;
             }
-            passed.poll_unpin(context).map(|()| Some(Err(exceeded())))
+            timeout.poll_unpin(context).map(|()| Some(Err(exceeded())))
         })
         .boxed()
     }

@@ -22,14 +22,14 @@ impl Store {
     }
 
     /// Repairs times that lie further in the future than a correct clock would have set them.
-    /// Leases end within the length of a lease. Open breakers, and jobs that were deferred or have
-    /// failed, wait at most for `most`. Other jobs that would wait for more than two seconds become
-    /// due now. Skips locked jobs, because the transaction that holds a job's row sets the time
-    /// itself. Returns the number of rows changed.
-    pub async fn mend_times(&self, most: Duration) -> Result<i64, StoreError> {
+    /// Leases end within the length of a lease. Breakers stay open, and jobs that were deferred or
+    /// have failed wait, for at most `longest_wait`. Other jobs that would wait for more than two
+    /// seconds become due now. Skips locked jobs, because the transaction that holds a job's row
+    /// sets the time itself. Returns the number of rows changed.
+    pub async fn mend_times(&self, longest_wait: Duration) -> Result<i64, StoreError> {
         let mut db = self.jobs.checkout(Scope::Queue).await?;
-        let (lease, most) = (f64::from(LEASE_SECONDS), most.as_secs_f64());
-        let mended = sqlx::query_file_scalar!("sql/mend_times.sql", lease, most)
+        let (lease, wait) = (f64::from(LEASE_SECONDS), longest_wait.as_secs_f64());
+        let mended = sqlx::query_file_scalar!("sql/mend_times.sql", lease, wait)
             .fetch_one(&mut *db)
             .await?;
         db.release().await?;

@@ -16,7 +16,7 @@ use crate::error::StoreError;
 /// The parameters of every PostgreSQL session. Behind a transaction pooler, every transaction sets
 /// them instead ([`SessionSetup::preamble`]).
 fn session_parameters(settings: &StoreSettings) -> Vec<(&'static str, String)> {
-    let mut set = vec![
+    let mut parameters = vec![
         (
             "statement_timeout",
             format!("{}ms", settings.statement_timeout_ms),
@@ -43,9 +43,9 @@ fn session_parameters(settings: &StoreSettings) -> Vec<(&'static str, String)> {
         ("enable_bitmapscan", "off".into()),
     ];
     if !settings.role.is_empty() {
-        set.push(("role", settings.role.clone()));
+        parameters.push(("role", settings.role.clone()));
     }
-    set
+    parameters
 }
 
 /// Parses the URL, and adds the session parameters if there is no transaction pooler. All
@@ -82,12 +82,14 @@ pub(crate) async fn connect_as_login(settings: &StoreSettings) -> Result<PgConne
 
 /// Opens a connection that receives notifications. The listener reconnects by itself.
 pub(crate) async fn connect_to_listen(settings: &StoreSettings) -> Result<PgListener, StoreError> {
-    let lasting = PgPoolOptions::new()
+    let pool_options = PgPoolOptions::new()
         .max_connections(1)
         .max_lifetime(None)
         .idle_timeout(None);
-    let mut listener =
-        PgListener::connect_with(&lasting.connect_with(connect_options(settings)?).await?).await?;
+    let pool = pool_options
+        .connect_with(connect_options(settings)?)
+        .await?;
+    let mut listener = PgListener::connect_with(&pool).await?;
     // This pool belongs to the listener alone; nothing else closes it.
     listener.ignore_pool_close_event(true);
     Ok(listener)

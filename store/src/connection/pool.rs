@@ -163,9 +163,9 @@ impl Pool {
             }
             _ => None,
         };
-        let left = until.saturating_duration_since(Instant::now());
+        let remaining = until.saturating_duration_since(Instant::now());
         let timeouts = Timeouts {
-            wait: Some(left),
+            wait: Some(remaining),
             ..self.connections.timeouts()
         };
         let object =

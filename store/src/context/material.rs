@@ -44,8 +44,8 @@ const _: () = assert!(
     "context_material.sql counts 512 bytes for a row"
 );
 
-/// The most that content, summaries and tool outlines of one read take. The newest user message is
-/// read in addition to the newest [`CONTEXT_CONTENT_BYTES`].
+/// The most bytes that content, summaries and tool outlines of one read have. The newest user
+/// message is read in addition to the newest [`CONTEXT_CONTENT_BYTES`].
 const MAX_TEXT_BYTES: i64 = CONTEXT_CONTENT_BYTES + (CONTENT_BYTES + SUMMARY_BYTES) as i64;
 
 /// A row of context_material.sql: the head row with the conversation's own values, or a message of
@@ -139,7 +139,7 @@ pub struct ContextRows {
     omitted: Vec<OmittedMessage>,
     /// The id of the tail's newest message that a model wrote, and its age in seconds. None: the
     /// tail has no such message.
-    idle: Option<(i64, i64)>,
+    newest_answer: Option<(i64, i64)>,
     /// Bytes of the tail's content, summaries and tool outlines.
     text_bytes: u64,
     /// The size of all rows in bytes, if it exceeds the budget.
@@ -155,7 +155,7 @@ impl ContextRows {
             head: None,
             tail,
             omitted,
-            idle: None,
+            newest_answer: None,
             text_bytes: 0,
             too_large: None,
             policy_defaults,
@@ -179,7 +179,7 @@ impl ContextRows {
             return Ok(0);
         }
         if let Some(age) = row.age_seconds {
-            self.idle = self.idle.max(Some((row.message_id, age)));
+            self.newest_answer = self.newest_answer.max(Some((row.message_id, age)));
         }
         if row.left_out {
             let (id, turn, tokens) = (MessageId(row.message_id), row.turn, tokens(row.tokens));
@@ -227,7 +227,7 @@ impl ContextRows {
         let mut material = self.material_without_tail(head)?;
         self.tail.sort_by_key(|message| message.id);
         self.omitted.sort_by_key(|message| message.id);
-        material.idle_seconds = self.idle.map(|(_, age)| age);
+        material.idle_seconds = self.newest_answer.map(|(_, age)| age);
         (material.tail, material.omitted) = (self.tail, self.omitted);
         Ok(material)
     }

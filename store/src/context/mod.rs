@@ -1,4 +1,4 @@
-//! What BuildContext reads and writes.
+//! The rows that BuildContext reads and writes.
 //!
 //! - `material`: boundary, summary and tail of a conversation, read in one statement.
 //! - `prefix`: the recorded versions of the beginning of a conversation's contexts.

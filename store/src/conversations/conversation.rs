@@ -64,7 +64,7 @@ pub struct Conversation {
     /// Id of the conversation.
     pub id: ConversationId,
     /// The attributes with which it was created, as later updates have changed them.
-    pub given: NewConversation,
+    pub attributes: NewConversation,
     /// Whether it is in use.
     pub status: ConversationStatus,
     /// A number that changes with every update. The etag is made from it.
@@ -132,7 +132,7 @@ impl TryFrom<ConversationRow> for Conversation {
     fn try_from(row: ConversationRow) -> Result<Self, StoreError> {
         Ok(Self {
             id: ConversationId(row.conversation_id),
-            given: NewConversation {
+            attributes: NewConversation {
                 agent_id: row.agent_id,
                 user_id: row.user_id,
                 title: row.title,

@@ -1,4 +1,4 @@
-//! What watchers of conversations read: the heads of many conversations in one statement, and the
+//! Reads for watchers of conversations: the heads of many conversations in one statement, and the
 //! changes of one conversation. A change is a summary or a checkpoint that was stored. It has a
 //! change id, which it takes from the conversation's row under the row lock. So a reader that sees
 //! one change id sees all smaller ones as well.
@@ -48,11 +48,11 @@ pub struct ChangesAsk {
     pub after: i64,
     /// Only changes with this id or a smaller one.
     pub through: i64,
-    /// The newest change when the watch began. Older changes, and this one, are read only if they
-    /// are of messages after `beyond`.
-    pub replayed: i64,
+    /// The newest change when the watch began. Of the changes up to this one, only those of
+    /// messages after `start_message` are read.
+    pub start_change: i64,
     /// The message after which the watch begins.
-    pub beyond: MessageId,
+    pub start_message: MessageId,
     /// Most changes to read.
     pub limit: i64,
 }
@@ -67,12 +67,12 @@ pub struct Change {
     /// Tokens of the summary.
     pub summary_tokens: Tokens,
     /// How the summary was made.
-    pub kind: SummaryKind,
+    pub summary_kind: SummaryKind,
     /// Whether a message's summary or a checkpoint was stored.
-    pub what: ChangeKind,
+    pub kind: ChangeKind,
 }
 
-/// What a change has stored.
+/// The kind of a change: which of the two was stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
     /// The summary of a large message. The tokens are those of the message.
@@ -148,24 +148,24 @@ impl Store {
             id.0,
             ask.after,
             ask.through,
-            ask.beyond.0,
-            ask.replayed,
+            ask.start_message.0,
+            ask.start_change,
             ask.limit,
         )
         .fetch_all(&mut *db)
         .await?;
         db.release().await?;
         let changes = rows.into_iter().map(|row| {
-            let what = match row.trigger_kind {
+            let kind = match row.trigger_kind {
                 Some(code) => ChangeKind::Checkpoint(rows::trigger(code)),
                 None => ChangeKind::Summary(tokens(row.tokens.unwrap_or(0))),
             };
             Change {
                 id: row.change_id,
                 message: MessageId(row.message_id),
-                summary_tokens: tokens(row.made_tokens),
-                kind: kind_from_code(row.kind),
-                what,
+                summary_tokens: tokens(row.summary_tokens),
+                summary_kind: kind_from_code(row.kind),
+                kind,
             }
         });
         Ok(changes.collect())

@@ -11,10 +11,10 @@ use crate::{connection::BoundedConnection, error::MigrationsError};
 pub struct LegacyCounts {
     /// Conversations that are moved.
     pub conversations: i64,
-    /// Archived ones among the moved conversations.
+    /// Moved conversations that the older system had archived.
     pub archived: i64,
-    /// Moved conversations with an unknown row status. They are archived as well, and keep the
-    /// status as a label.
+    /// Moved conversations with an unknown row status. The move archives them, and keeps the status
+    /// as a label.
     pub unknown_status: i64,
     /// Moved conversations whose titles are too long. The titles are shortened; the full title is
     /// kept as a label.
@@ -42,8 +42,8 @@ pub struct LegacyCounts {
     pub summary_caches: i64,
     /// Messages and users' separators of conversations that no longer exist. They are deleted.
     pub orphans: i64,
-    /// Conversations and messages whose metadata exceeds the limits of labels. Of the metadata,
-    /// only their old ids are kept.
+    /// Conversations and messages whose metadata exceeds the limits of labels. The metadata is left
+    /// out; only the row's old ids become labels.
     pub labels_left_out: i64,
     /// Sentences that say why rows cannot be moved; empty if all rows can be moved.
     pub obstacles: Vec<String>,
@@ -55,7 +55,7 @@ impl LegacyCounts {
         self.user_messages + self.assistant_messages + self.system_messages
     }
 
-    /// Fails if moving would lose a message.
+    /// Fails if there are rows that cannot be moved.
     pub fn check(&self) -> Result<(), MigrationsError> {
         if self.obstacles.is_empty() {
             return Ok(());
@@ -110,7 +110,8 @@ impl LegacyCounts {
     }
 }
 
-/// The counts of the message rows with one fate and role.
+/// The counts of the message rows with one fate and role. A `first_` column is the lowest id among
+/// the rows that the count before it counts.
 #[derive(Debug, FromRow)]
 struct MessageCounts {
     /// What the move does with such rows: the column `fate` of the view `legacy_message`.
@@ -123,7 +124,7 @@ struct MessageCounts {
     /// Rows without a time that can be read.
     timeless: i64,
     first_timeless: Option<i64>,
-    /// The lowest id among the rows, as for the other `first_` columns.
+    /// The lowest id among all these rows.
     first: Option<i64>,
 }
 
@@ -175,7 +176,7 @@ pub(super) async fn count(
             .fetch_one(&mut *db)
             .await?;
     }
-    if shape.caches {
+    if shape.summary_caches {
         let caches = "select count(*) from ai_message where summary_cache is not null";
         counts.summary_caches = sqlx::query_scalar(caches).fetch_one(&mut *db).await?;
     }

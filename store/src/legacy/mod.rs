@@ -24,10 +24,10 @@ use crate::{connection::BoundedConnection, error::MigrationsError};
 /// Progress of moving the rows of older tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LegacyProgress {
-    /// Messages moved so far.
+    /// Number of messages moved so far.
     pub messages: i64,
-    /// All messages that are to be moved.
-    pub of: i64,
+    /// Number of messages that are to be moved.
+    pub total: i64,
 }
 
 /// Counts the rows that a move would move or leave out. Creates temporary views, so the caller must
@@ -94,13 +94,15 @@ async fn pin_search_path(db: &mut BoundedConnection) -> Result<(), MigrationsErr
 pub(crate) async fn move_rows(
     db: &mut BoundedConnection,
     counts: &LegacyCounts,
-    watch: &(dyn Fn(LegacyProgress) + Send + Sync),
+    on_progress: &(dyn Fn(LegacyProgress) + Send + Sync),
 ) -> Result<(), MigrationsError> {
-    let of = counts.messages();
-    let moved_rows =
-        walk::move_conversations(db, &|messages| watch(LegacyProgress { messages, of })).await?;
+    let total = counts.messages();
+    let moved_rows = walk::move_conversations(db, &|messages| {
+        on_progress(LegacyProgress { messages, total });
+    })
+    .await?;
     let all = [
-        ("messages", of, moved_rows.messages),
+        ("messages", total, moved_rows.messages),
         (
             "conversations",
             counts.conversations,

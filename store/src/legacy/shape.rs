@@ -11,7 +11,7 @@ pub(crate) struct Shape {
     /// There is a table of checkpoints.
     pub(crate) checkpoints: bool,
     /// Messages have a column of summaries.
-    pub(crate) caches: bool,
+    pub(crate) summary_caches: bool,
 }
 
 /// A column of a table that has the name of one of our tables.
@@ -162,12 +162,12 @@ fn shape(columns: &[Column]) -> Result<Option<Shape>, String> {
     if checkpoints {
         check_columns(columns, CHECKPOINTS)?;
     }
-    let caches = columns
+    let summary_caches = columns
         .iter()
         .any(|column| column.table_name == MESSAGES.0 && column.name == "summary_cache");
     Ok(Some(Shape {
         checkpoints,
-        caches,
+        summary_caches,
     }))
 }
 
@@ -239,7 +239,7 @@ mod tests {
             shape(&older()),
             Ok(Some(Shape {
                 checkpoints: false,
-                caches: false
+                summary_caches: false
             }))
         );
         let three = together(&[CONVERSATIONS, MESSAGES, CHECKPOINTS]);
@@ -247,7 +247,7 @@ mod tests {
             shape(&three),
             Ok(Some(Shape {
                 checkpoints: true,
-                caches: false
+                summary_caches: false
             }))
         );
         let alone = shape(&columns(MESSAGES)).expect_err("one table is not enough");

@@ -22,9 +22,9 @@ use crate::{
     rows,
 };
 
-/// Fetches the next rows of `sql/legacy_walk.sql`. A row has no content, about 100 bytes.
+/// Fetches the next rows of `sql/legacy_walk.sql`. A row has no content and takes about 100 bytes.
 const FETCH: &str = "fetch 1000 from legacy_walk";
-/// Most bytes of content in memory at once, unless one message alone has more.
+/// Most bytes of content in one append, unless one message alone has more.
 const BATCH_BYTES: i64 = 4 * 1024 * 1024;
 /// The older tables have no tenants, so all rows go to the default tenant.
 const DEFAULT_CALLER: Caller = Caller::of(TenantId::DEFAULT);
@@ -35,7 +35,7 @@ const DEFAULT_CALLER: Caller = Caller::of(TenantId::DEFAULT);
 struct LegacyRow {
     conversation: i64,
     id: Option<i64>,
-    /// What the move makes of the row: `message` or `separator`.
+    /// The kind of row that is stored: `message` or `separator`.
     fate: Option<String>,
     role: Option<String>,
     created_us: Option<i64>,
@@ -45,7 +45,7 @@ struct LegacyRow {
 /// A message to be stored with the next append.
 #[derive(Debug)]
 struct PendingMessage {
-    id: i64,
+    legacy_id: i64,
     role: Role,
     created_us: i64,
 }
@@ -64,7 +64,8 @@ struct OpenConversation {
     /// Messages to be stored with the next append.
     waiting: Vec<PendingMessage>,
     waiting_bytes: i64,
-    /// Separators to be stored: the message before each, and its time in microseconds.
+    /// Separators to be stored: the id of the message before each, and the separator's time in
+    /// microseconds.
     separators: Vec<(i64, i64)>,
     /// Separators stored so far.
     stored_separators: i64,
@@ -78,10 +79,11 @@ pub(super) struct MovedRows {
     pub(super) separators: i64,
 }
 
-/// Moves all rows and returns how many. Reports the number of messages while it works.
+/// Moves all rows and returns how many. Calls `on_progress` with the number of messages that have
+/// been moved so far.
 pub(super) async fn move_conversations(
     db: &mut BoundedConnection,
-    watch: &(dyn Fn(i64) + Send + Sync),
+    on_progress: &(dyn Fn(i64) + Send + Sync),
 ) -> Result<MovedRows, StoreError> {
     sqlx::query(include_str!("../../sql/legacy_walk.sql"))
         .execute(&mut *db)
@@ -100,13 +102,13 @@ pub(super) async fn move_conversations(
             {
                 if let Some(done) = open.take() {
                     finish_conversation(db, done, &mut moved).await?;
-                    watch(moved.messages);
+                    on_progress(moved.messages);
                 }
                 open = Some(begin_conversation(db, row.conversation).await?);
             }
             if let Some(open) = &mut open {
                 add_row(db, open, &row).await?;
-                watch(moved.messages + open.stored);
+                on_progress(moved.messages + open.stored);
             }
         }
     }
@@ -125,6 +127,7 @@ struct ConversationRow {
     pinned: bool,
     status: String,
     created_us: i64,
+    /// As JSON; only the old ids if all labels together exceed the limits.
     labels: String,
 }
 
@@ -183,8 +186,7 @@ fn shortened(title: String) -> String {
     cut
 }
 
-/// Adds one row to those that wait to be stored. If there would be too many, first stores the ones
-/// that wait.
+/// Adds one row to those that wait to be stored. Stores the ones that wait when they are too many.
 async fn add_row(
     db: &mut BoundedConnection,
     open: &mut OpenConversation,
@@ -207,7 +209,7 @@ async fn add_row(
         append_waiting(db, open).await?;
     }
     open.waiting.push(PendingMessage {
-        id,
+        legacy_id: id,
         role: role(row.role.as_deref())?,
         created_us,
     });
@@ -228,6 +230,7 @@ fn role(word: Option<&str>) -> Result<Role, StoreError> {
 struct ContentRow {
     id: i64,
     content: String,
+    /// As JSON; only the old ids if all labels together exceed the limits.
     labels: String,
 }
 
@@ -242,7 +245,7 @@ async fn append_waiting(
         return Ok(());
     };
     open.newest_us = Some(newest.created_us);
-    let ids: Vec<i64> = waiting.iter().map(|message| message.id).collect();
+    let ids: Vec<i64> = waiting.iter().map(|message| message.legacy_id).collect();
     let contents: Vec<ContentRow> = sqlx::query_as(
         "select id, content, coalesce(labels, ids)::text as labels from legacy_content where id = any($1)",
     )
@@ -253,7 +256,7 @@ async fn append_waiting(
         contents.into_iter().map(|row| (row.id, row)).collect();
     let messages = waiting.iter().map(|message| {
         let row = contents
-            .remove(&message.id)
+            .remove(&message.legacy_id)
             .ok_or(StoreError::NotFound(Entity::Message))?;
         let metadata = rows::labels(Some(&row.labels))?;
         Ok(Message {
@@ -287,7 +290,7 @@ async fn store_separators(
 ) -> Result<(), StoreError> {
     let (places, times): (Vec<i64>, Vec<i64>) =
         std::mem::take(&mut open.separators).into_iter().unzip();
-    let put = sqlx::query!(
+    let inserted = sqlx::query!(
         "insert into ai_separator (tenant_id, conversation_id, after_message_id, created_ts)
          select $1, $2, after_message_id, 'epoch'::timestamptz + created_us * interval '1 microsecond'
          from unnest($3::bigint[], $4::bigint[]) with ordinality as mark (after_message_id, created_us, place)
@@ -300,7 +303,7 @@ async fn store_separators(
     )
     .execute(db)
     .await?;
-    open.stored_separators += put.rows_affected() as i64;
+    open.stored_separators += inserted.rows_affected() as i64;
     Ok(())
 }
 

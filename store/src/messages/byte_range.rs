@@ -108,7 +108,7 @@ impl Store {
             ContentRead::Read { value, bytes } => (value, bytes),
             ContentRead::TooLarge { bytes } => return Ok(ContentRead::TooLarge { bytes }),
         };
-        let cut = move || {
+        let cut_range = move || {
             let whole = plain_text(&std::mem::take(&mut message.parts));
             let (offset, text) = range_within(whole.as_bytes(), 0, whole.len(), range)?;
             Ok(MessageRange {
@@ -118,7 +118,7 @@ impl Store {
             })
         };
         Ok(ContentRead::Read {
-            value: parse_within(budget, bytes, cut).await?,
+            value: parse_within(budget, bytes, cut_range).await?,
             bytes,
         })
     }

@@ -67,7 +67,7 @@ pub struct StoredSummary {
 pub struct PageAsk {
     /// The page starts after this message in the order of the list. None: it starts with the first
     /// message of that order.
-    pub from: Option<MessageId>,
+    pub after: Option<MessageId>,
     /// Whether the newest message comes first instead of the oldest.
     pub newest_first: bool,
     /// Whether to read content.
@@ -150,10 +150,10 @@ impl Store {
         let mut db = self.reads.checkout(caller).await?;
         db.attach_reservation(budget.reservation.clone());
         let newest = read_newest_id(&mut db, caller, id).await?;
-        let bytes = limits::PAGE_CONTENT_BYTES;
+        let page_bytes = limits::PAGE_CONTENT_BYTES;
         let tenant = caller.tenant().0;
         let rows = if ask.newest_first {
-            let before = ask.from.map_or(i64::MAX, |from| from.0);
+            let before = ask.after.map_or(i64::MAX, |after| after.0);
             sqlx::query_file_as!(
                 MessageRow,
                 "sql/list_messages_newest_first.sql",
@@ -161,14 +161,14 @@ impl Store {
                 id.0,
                 before,
                 ask.limit,
-                bytes,
+                page_bytes,
                 ask.content,
                 budget.column(),
             )
             .fetch_all(&mut *db)
             .await?
         } else {
-            let after = ask.from.map_or(0, |from| from.0);
+            let after = ask.after.map_or(0, |after| after.0);
             sqlx::query_file_as!(
                 MessageRow,
                 "sql/list_messages.sql",
@@ -176,7 +176,7 @@ impl Store {
                 id.0,
                 after,
                 ask.limit,
-                bytes,
+                page_bytes,
                 ask.content,
                 budget.column(),
             )
@@ -228,8 +228,8 @@ impl Store {
         ask: PageAsk,
         budget: &ReadBudget,
     ) -> Result<ContentRead<Vec<StoredMessage>>, StoreError> {
-        let (after, content, limit) = (ask.from.unwrap_or_default(), ask.content, ask.limit);
-        let bytes = limits::PAGE_CONTENT_BYTES;
+        let (after, content, limit) = (ask.after.unwrap_or_default(), ask.content, ask.limit);
+        let page_bytes = limits::PAGE_CONTENT_BYTES;
         let tenant = caller.tenant().0;
         let mut db = self.reads.checkout(caller).await?;
         db.attach_reservation(budget.reservation.clone());
@@ -240,7 +240,7 @@ impl Store {
             id.0,
             after.0,
             limit,
-            bytes,
+            page_bytes,
             content,
             budget.column(),
         )

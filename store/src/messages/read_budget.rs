@@ -1,4 +1,5 @@
-//! Limits how much content a read brings into memory. The limit is what the caller has reserved.
+//! Limits how much content a read brings into memory. The limit is what the caller has reserved, if
+//! it reserves memory.
 
 use std::{any::Any, sync::Arc};
 
@@ -16,7 +17,8 @@ const BLOCKING_PARSE_BYTES: u64 = 1024 * 1024;
 /// After parsing this many bytes of rows, a task yields to other tasks.
 pub(crate) const YIELD_BYTES: usize = 1024 * 1024;
 
-/// How many bytes a read may bring into memory, and the caller's reservation of that memory.
+/// How many bytes a read may bring into memory, and the caller's reservation of that memory,
+/// if there is one.
 #[derive(Clone)]
 pub struct ReadBudget {
     bytes: u64,

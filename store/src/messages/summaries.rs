@@ -61,13 +61,13 @@ impl Store {
             &self.policy_defaults,
         )
         .await?;
-        let nearly_cool = state.summary_scope() == SummaryScope::NearlyCool;
+        let only_nearly_cool = state.summary_scope() == SummaryScope::NearlyCool;
         let rows = sqlx::query_file!(
             "sql/unsummarized_messages.sql",
             job.tenant.0,
             job.conversation.0,
             self.policy_defaults.bases(),
-            nearly_cool,
+            only_nearly_cool,
             limit,
         )
         .fetch_all(&mut *db)
@@ -108,8 +108,8 @@ impl Store {
         .transpose()
     }
 
-    /// Stores summaries without ending the job, whose summaries of other messages have failed.
-    /// Fails if the job's lease is lost.
+    /// Stores summaries without ending the job: for a run in which summaries of other messages have
+    /// failed. Fails if the job's lease is lost.
     pub async fn store_summaries(
         &self,
         job: &ClaimedJob,

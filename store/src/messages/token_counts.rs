@@ -38,8 +38,8 @@ const MESSAGES_IN_BATCH: i64 = 32;
 /// text of this length takes 22 ms to count.
 const BYTES_IN_BATCH: i64 = 32 * 1024;
 
-/// Most messages that one run counts of a conversation that is counted by itself. The others wait
-/// for the next run.
+/// Most messages that one run counts if the conversation is counted by itself. The others wait for
+/// the next run.
 const MESSAGES_OF_ONE: i64 = 500;
 
 /// Most bytes of content that such a run counts, unless the first message alone has more.
@@ -107,7 +107,7 @@ struct LockedRow {
     quiet_token_total: Option<i64>,
     quiet_large_tokens: Option<i64>,
     /// Whether the bounds were computed under the present settings and window.
-    is_quiet: bool,
+    bounds_are_current: bool,
 }
 
 impl LockedRow {
@@ -116,7 +116,7 @@ impl LockedRow {
             counted: MessageId(self.counted_message_id),
             last: MessageId(self.last_message_id),
             total: rows::tokens(self.token_total),
-            bounds: self.bounds().filter(|_| self.is_quiet),
+            bounds: self.bounds().filter(|_| self.bounds_are_current),
             has_stored_bounds: self.quiet_message_id.is_some(),
         }
     }
@@ -257,12 +257,12 @@ impl Store {
                 db.release().await?;
                 Ok(recorded)
             }
-            Err(lost) if lost.is_refusal() => {
+            Err(refusal) if refusal.is_refusal() => {
                 // Waits for the rollback, because the caller locks the same conversations again at
                 // once.
                 tx.rollback().await?;
                 db.release().await?;
-                Err(lost)
+                Err(refusal)
             }
             Err(error) => Err(error),
         }
@@ -271,14 +271,14 @@ impl Store {
     /// Records the counts of one job. Waits for the conversation's lock.
     pub async fn record_counts_of_one(
         &self,
-        counted: &CountedMessages<'_>,
+        one: &CountedMessages<'_>,
     ) -> Result<JobCommit, StoreError> {
-        let mut db = self.jobs.checkout(counted.job.caller()).await?;
+        let mut db = self.jobs.checkout(one.job.caller()).await?;
         let mut tx = db.begin().await?;
-        lock_conversation(&mut tx, counted.job.caller(), counted.job.conversation).await?;
+        lock_conversation(&mut tx, one.job.caller(), one.job.conversation).await?;
         failpoint!("counting.alone.locked");
         let committed = self
-            .write_and_finish(&mut tx, std::slice::from_ref(counted))
+            .write_and_finish(&mut tx, std::slice::from_ref(one))
             .await?
             .pop()
             .flatten();
@@ -294,7 +294,8 @@ impl Store {
         db: &mut BoundedConnection,
         batch: &[CountedMessages<'_>],
     ) -> Result<Vec<Option<JobCommit>>, StoreError> {
-        let mut locked_rows = lock_free_conversations(db, batch, &self.policy_defaults).await?;
+        let mut locked_rows =
+            lock_available_conversations(db, batch, &self.policy_defaults).await?;
         failpoint!("counting.locked");
         let accepted = batch.iter().filter(|one| {
             locked_rows
@@ -375,10 +376,10 @@ impl Store {
             } = tails.get(&one.job.conversation)?;
             let bounds = state.trigger_bounds(row.counted_after(one), row.total);
             let (tenant, conversation) = (one.job.tenant.0, one.job.conversation);
-            let by_window = state.policy.depends_on_window();
+            let depends_on_window = state.policy.depends_on_window();
             let (model, window) = (
-                model.clone().filter(|_| by_window),
-                window.filter(|_| by_window),
+                model.clone().filter(|_| depends_on_window),
+                window.filter(|_| depends_on_window),
             );
             (bounds.is_some() || row.has_stored_bounds).then_some(ConversationBounds {
                 tenant,
@@ -402,7 +403,7 @@ fn tenant_and_conversation_ids<'a>(
 }
 
 /// Locks those conversations of the batch that no other transaction holds.
-async fn lock_free_conversations(
+async fn lock_available_conversations(
     db: &mut BoundedConnection,
     batch: &[CountedMessages<'_>],
     policy_defaults: &PolicyDefaults,
@@ -426,12 +427,12 @@ async fn lock_free_conversations(
 /// Writes the counts of locked conversations. Returns each conversation's new total of tokens.
 async fn write_counts<'a>(
     db: &mut BoundedConnection,
-    counted: impl Iterator<Item = &'a CountedMessages<'a>>,
+    accepted: impl Iterator<Item = &'a CountedMessages<'a>>,
 ) -> Result<Vec<(ConversationId, Tokens)>, StoreError> {
     let (mut message_tenants, mut message_conversations) = (Vec::new(), Vec::new());
     let (mut messages, mut tokens) = (Vec::new(), Vec::new());
     let (mut tenants, mut conversations, mut counted_up_to) = (Vec::new(), Vec::new(), Vec::new());
-    for one in counted.filter(|one| !one.counts.is_empty()) {
+    for one in accepted.filter(|one| !one.counts.is_empty()) {
         let (tenant, conversation) = (one.job.tenant.0, one.job.conversation.0);
         for (id, count) in &one.counts {
             message_tenants.push(tenant);

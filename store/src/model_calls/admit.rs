@@ -162,6 +162,6 @@ async fn read_state(
         has_other_tenants: row.has_neighbors,
         tenant_tokens: tokens(row.tenant_tokens),
         day_left: time_left(Some(row.day_left)).unwrap_or_default(),
-        turn_in_flight: row.turn,
+        turn_in_flight: row.turn_under_way,
     })
 }

@@ -115,7 +115,7 @@ impl Store {
         }
         let mut boundary_records = Vec::with_capacity(boundaries.len());
         for row in boundaries {
-            let summary = row.summary.map(tokens);
+            let summary = row.summary_tokens.map(tokens);
             spend.checkpoints += i64::from(summary.is_some());
             spend.read += tokens(row.read);
             spend.written += tokens(row.written);

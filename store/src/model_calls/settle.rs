@@ -40,11 +40,11 @@ pub struct CallOutcome {
     pub output: Tokens,
     /// Number of calls: a turn may make several, or none.
     pub calls: i32,
-    /// What the breakers record.
+    /// The effect on the breakers.
     pub verdict: Verdict,
 }
 
-/// What the breakers record of a call.
+/// The effect of a call on the breakers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// The model answered. The breakers of the model and of the tenant close; after a summary also
@@ -54,10 +54,10 @@ pub enum Verdict {
     /// not wait for the answer. Breakers do not change.
     Nothing,
     /// The call failed, perhaps only for this conversation. If it was for a summary, it counts
-    /// against the conversation. The text is never content.
+    /// against the conversation. The text has no content of messages.
     FailsConversation(String),
     /// The call failed as it would for every caller. It counts against the model, the tenant and,
-    /// if it was for a summary, the conversation. The text is never content.
+    /// if it was for a summary, the conversation. The text has no content of messages.
     Fails(String),
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct Settlement {
     missing_lease: MissingLease,
 }
 
-/// What it means if the lease is not in the database.
+/// The reason, if the lease is not in the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MissingLease {
     /// The lease was lost. The call's cost is booked all the same.
@@ -239,7 +239,7 @@ impl Store {
         let Some(settlement) = &mut settle_on_drop.settlement else {
             return Ok(());
         };
-        // One deadline for both tries, and for what each waits for.
+        // One deadline for both tries, including their waits for a permit and a connection.
         let deadline = self.calls_pool(lease.purpose).deadline();
         let mut outcome = deadline.bound(self.settle_once(settlement)).await;
         if let Err(StoreError::Conflict(_) | StoreError::Busy | StoreError::ShareInUse) = outcome {
@@ -318,7 +318,8 @@ impl Store {
     }
 }
 
-/// What breakers record of a call that has not failed for every caller.
+/// The outcome for a call that has not failed for every caller: no failure counts against the model
+/// or the tenant.
 const NO_FAILURE: FailureOutcome = FailureOutcome {
     evidence: 0,
     tenant_evidence: 0,
@@ -350,8 +351,8 @@ async fn assess_failure(
         evidence: model.evidence,
         tenant: breaker_state(&of_tenant),
         tenant_failures: of_tenant.failures,
-        // The model has answered, or its breaker has opened, since the failures of another series:
-        // these no longer count against it.
+        // Failures of another series no longer count against the model: since then it has answered,
+        // or its breaker has opened.
         tenant_evidence: own
             .filter(|own| own.series == model.series)
             .map_or(0, |own| own.evidence.unsigned_abs()),

@@ -40,7 +40,7 @@ pub struct Calibration {
     pub reports: i64,
 }
 
-/// What a usage report or an error shows about a model.
+/// Facts about a model that a usage report or an error shows.
 #[derive(Debug, Clone, Copy, Default)]
 struct Observation {
     /// The model's tokens per token counted here.
@@ -48,7 +48,7 @@ struct Observation {
     /// The context window in tokens, as an error has reported it.
     window: Option<i64>,
     /// Input tokens of one call that succeeded.
-    read: Option<i64>,
+    input: Option<i64>,
 }
 
 /// Most models that are calibrated for one tenant. Callers choose the names of models in their
@@ -69,7 +69,7 @@ impl Store {
         let ratio = if fresh { report.usage.ratio() } else { None };
         let observation = Observation {
             ratio,
-            read: Some(column(report.usage.input)),
+            input: Some(column(report.usage.input)),
             ..Observation::default()
         };
         self.calibrate(caller, &report.model, observation).await
@@ -175,7 +175,7 @@ impl Store {
             model,
             observation.ratio,
             observation.window,
-            observation.read,
+            observation.input,
             MAX_MODELS_PER_TENANT,
         )
         .fetch_optional(&mut *db)

@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use crate::{connection::BoundedConnection, error::StoreError, failpoint};
 
-/// Enqueues jobs of these kinds for a conversation, in the caller's transaction, which holds the
-/// conversation's row lock.
+/// Enqueues jobs of these kinds for a conversation, in the open transaction of `db`, which holds
+/// the conversation's row lock.
 pub(crate) async fn enqueue_jobs(
     db: &mut BoundedConnection,
     caller: Caller,
@@ -24,7 +24,7 @@ pub(crate) async fn enqueue_jobs(
     enqueue_jobs_of_many(db, &due).await
 }
 
-/// Enqueues these jobs of many conversations, in the caller's transaction, which holds the
+/// Enqueues these jobs of many conversations, in the open transaction of `db`, which holds the
 /// conversations' row locks.
 pub(crate) async fn enqueue_jobs_of_many(
     db: &mut BoundedConnection,

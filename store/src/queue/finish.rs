@@ -35,7 +35,7 @@ pub struct JobCommit {
     pub kept: bool,
 }
 
-/// What becomes of a job that failed.
+/// Outcome of a failure for its job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailOutcome {
     /// The job waits for its next try.

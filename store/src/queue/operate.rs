@@ -1,4 +1,4 @@
-//! What operators do with the queue: list, requeue and discard jobs, and read its figures.
+//! For operators: lists, requeues and discards jobs, and reads the queue's figures.
 
 use anneal_core::{
     caller::{Caller, ConversationId},
@@ -40,7 +40,7 @@ pub struct Job {
     pub due: Micros,
     /// Since when there has been work to do.
     pub dirty: Micros,
-    /// The last error; never content.
+    /// The last error, without content of messages.
     pub last_error: String,
     /// The worker that holds it; empty: none.
     pub worker: String,
@@ -64,9 +64,9 @@ pub struct JobFilter {
 /// A page of jobs, in the order of state, kind and conversation.
 #[derive(Debug, Clone)]
 pub struct JobPage {
-    /// The entries of the page.
+    /// The jobs of the page.
     pub jobs: Vec<Job>,
-    /// Whether more entries follow.
+    /// Whether more jobs follow.
     pub more: bool,
 }
 
@@ -202,7 +202,7 @@ impl Store {
         id: ConversationId,
     ) -> Result<(), StoreError> {
         let mut db = self.writes.checkout(caller).await?;
-        let gone = sqlx::query!(
+        let deleted = sqlx::query!(
             "delete from ai_job_dead where tenant_id = $1 and kind = $2 and conversation_id = $3",
             caller.tenant().0,
             kind.code(),
@@ -211,7 +211,7 @@ impl Store {
         .execute(&mut *db)
         .await?;
         db.release().await?;
-        if gone.rows_affected() == 0 {
+        if deleted.rows_affected() == 0 {
             Err(StoreError::NotFound(Entity::Job))
         } else {
             Ok(())

@@ -14,8 +14,8 @@ pub use rotate::{Rotation, RotationStart};
 
 use crate::{conversations::Conversation, rows::Micros};
 
-/// How often one call tries again while other calls rotate or delete the same session. Each failed
-/// try means that another call succeeded.
+/// Most tries of one call while other calls rotate or delete the same session. Each failed try
+/// means that another call succeeded.
 const MAX_TRIES: usize = 64;
 
 /// A session with its active conversation, or with the one that a rotation has created.
@@ -25,15 +25,15 @@ pub struct StoredSession {
     pub conversation: Conversation,
     /// When the session was created. None: it no longer exists, because its active conversation has
     /// been deleted.
-    pub seen: Option<Micros>,
+    pub created: Option<Micros>,
     /// When the session was last rotated. None: never.
     pub rotated: Option<Micros>,
     /// Whether this request created the conversation, now or when it was sent before.
     pub is_new: bool,
 }
 
-/// Builds a `StoredSession` from a row with all columns of a conversation, and `seen_us` and
-/// `rotated_us` of the session.
+/// Builds a `StoredSession` from a row with all columns of a conversation, and `session_created_us`
+/// and `rotated_us` of the session.
 macro_rules! session {
     ($row:expr, $is_new:expr) => {{
         let row = $row;
@@ -59,7 +59,7 @@ macro_rules! session {
         };
         $crate::sessions::StoredSession {
             conversation: conversation.try_into()?,
-            seen: row.seen_us.map($crate::rows::Micros),
+            created: row.session_created_us.map($crate::rows::Micros),
             rotated: row.rotated_us.map($crate::rows::Micros),
             is_new: $is_new,
         }

@@ -136,8 +136,8 @@ async fn insert_first(
     }
 }
 
-/// Replaces the active conversation under its row lock. Returns None if another call has changed or
-/// deleted it meanwhile.
+/// Replaces the active conversation under its row lock. Returns None if another call has replaced
+/// or deleted it meanwhile, or has executed the same request.
 async fn replace_active(
     db: &mut BoundedConnection,
     caller: Caller,

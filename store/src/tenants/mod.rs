@@ -1,7 +1,8 @@
 //! Tenants and their API keys.
 //!
 //! - `credentials`: looks up keys and tenants, so that a server can identify a caller.
-//! - `owner`: creates tenants, creates and revokes keys; only the owner of the database can.
+//! - `owner`: creates and lists tenants and keys, and revokes keys. Only the owner of the database
+//!   can do this.
 //! - `usage`: how much a tenant has stored.
 
 mod credentials;

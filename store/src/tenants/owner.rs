@@ -1,4 +1,5 @@
-//! Creates tenants, creates and revokes keys. Only the owner of the database can do this.
+//! Creates and lists tenants; creates, lists and revokes keys. Only the owner of the database can
+//! do this.
 
 use anneal_core::caller::Verbs;
 use sqlx::PgConnection;

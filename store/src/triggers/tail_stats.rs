@@ -220,7 +220,7 @@ impl UsageRow {
             state: TailState {
                 policy: policy_defaults.policy(&self.policy, preview, self.window_tokens)?,
                 last_message_id: MessageId(self.last_message_id),
-                stalled: MessageId(self.stalled_message_id),
+                stalled_message_id: MessageId(self.stalled_message_id),
                 figures: TailFigures {
                     head: tokens(self.system_prompt_tokens)
                         + tokens(self.summary_tokens.unwrap_or(0)),

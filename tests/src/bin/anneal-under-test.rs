@@ -1,5 +1,6 @@
 //! The binary `anneal` as a binary of this package. Tests find its path in
-//! `CARGO_BIN_EXE_anneal-under-test`, and it has failpoints if that feature is on.
+//! `CARGO_BIN_EXE_anneal-under-test`, and it has failpoints if the feature `failpoints` is
+//! on.
 
 /// The same allocator as in the shipped binary, because tests measure the memory of processes.
 #[global_allocator]

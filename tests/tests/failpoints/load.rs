@@ -48,8 +48,8 @@ pub(crate) fn first_text(message: &pb::Message) -> String {
     }
 }
 
-/// Repeats a call until it succeeds or fails with an error that a client may not retry. Between two
-/// attempts it starts processes again that have died.
+/// Repeats a call until it succeeds or fails with an error that a client may not retry. Before each
+/// repetition it restarts the processes that have died.
 async fn call_until_answer<T>(
     stack: &mut Stack,
     mut call: impl AsyncFnMut(tonic::transport::Channel) -> Result<tonic::Response<T>, Status>,
@@ -94,9 +94,9 @@ impl<'a> Load<'a> {
     pub(crate) async fn run(mut self, stack: &mut Stack) -> Acknowledged {
         let conversation = self.create_conversation(stack).await;
         let separated = self.create_conversation(stack).await;
-        let doomed = self.create_conversation(stack).await;
+        let to_delete = self.create_conversation(stack).await;
         for turn in 0..4 {
-            for id in [&conversation, &separated, &doomed] {
+            for id in [&conversation, &separated, &to_delete] {
                 let messages = vec![
                     user(&sentence(2 * turn)),
                     assistant(&sentence(2 * turn + 1)),
@@ -112,7 +112,7 @@ impl<'a> Load<'a> {
         } else {
             self.append(stack, &conversation, vec![large]).await;
         }
-        self.delete_conversation(stack, &doomed).await;
+        self.delete_conversation(stack, &to_delete).await;
         let separator = self.insert_separator(stack, &separated).await;
         self.append(
             stack,
@@ -123,8 +123,8 @@ impl<'a> Load<'a> {
         self.delete_separator(stack, &separated, separator).await;
         self.compact(stack, &conversation).await;
         self.run_turn(stack, &separated).await;
-        self.acknowledged.messages.remove(&doomed);
-        self.acknowledged.deleted = doomed;
+        self.acknowledged.messages.remove(&to_delete);
+        self.acknowledged.deleted = to_delete;
         self.acknowledged
     }
 

@@ -6,8 +6,8 @@
 //! - `points.rs`: the failpoints, read from the source, and what the load must do to reach each.
 //! - `stack.rs`: a server and a worker with one fault, and the checks after the load.
 //! - `load.rs`: client calls that reach every failpoint except those of migrations.
-//! - `migrations.rs`: `anneal migrate` with one fault, and a second run without it.
-//! - `model_calls.rs`: the lease of a model call when the database's answer is lost.
+//! - `migrations.rs`: `anneal migrate` with one fault, and a second run without a fault.
+//! - `model_calls.rs`: the lease of a model call whose admission or settlement fails.
 //!
 //! A failpoint that the load does not reach fails the test. `ANNEAL_FAILPOINTS=word` selects the
 //! failpoints whose names contain the word.

@@ -1,4 +1,4 @@
-//! `anneal migrate` runs with a fault at a failpoint; a second run without it completes the
+//! `anneal migrate` runs with a fault at a failpoint; a second run without a fault completes the
 //! migration.
 
 use anneal_testkit::{
@@ -26,7 +26,7 @@ fn old_rows() -> Vec<OldRow> {
     (1..=60).map(row).collect()
 }
 
-/// Runs `anneal migrate` with the fault at one failpoint, then without it, and checks the result.
+/// Runs `anneal migrate` with the fault at one failpoint, then without a fault. Checks the result.
 pub(crate) async fn inject(point: &Point, fault: Fault) {
     let folder = Folder::new();
     let old = if point.is_in_legacy_migration() {
@@ -60,7 +60,7 @@ pub(crate) async fn inject(point: &Point, fault: Fault) {
     if old.is_some() {
         assert_eq!(
             read_migrated_conversations(&url).await,
-            expected_migration(OLD_CONVERSATIONS, &old_rows()).kept
+            expected_migration(OLD_CONVERSATIONS, &old_rows()).conversations
         );
     }
     let app = TestApp::on_database(&url).await;

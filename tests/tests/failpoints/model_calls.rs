@@ -1,5 +1,6 @@
-//! The lease of a model call when the database's answer is lost. The server then cannot know
-//! whether the statement was committed.
+//! The lease of a model call when its admission or settlement fails, or when the caller disconnects
+//! meanwhile. If the database's answer is lost, the server cannot know whether the statement was
+//! committed.
 
 use anneal_testkit::{
     AnnealBinary, Folder, Process, ScriptedModel, TestApp, TestConversation, TurnOutcome,
@@ -198,6 +199,7 @@ async fn a_call_whose_settlement_failed_is_settled_later() {
 
 #[tokio::test]
 async fn a_call_is_recorded_once_when_the_answer_to_its_settlement_is_lost() {
+    // After the error, the failpoint only writes a line to the log: a delay of 1 ms.
     let scenario = ModelCallScenario::start("call.settled=1*return(error)->return(delay:1)").await;
     let conversation = scenario.app.conversation().await;
     assert_eq!(

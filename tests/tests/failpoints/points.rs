@@ -53,7 +53,7 @@ impl Point {
             Fault::Delay => format!("1*return(delay:{})", self.delay_ms()),
             Fault::Abort => "1*return(abort)".to_owned(),
         };
-        let also = if self.has_prefix(&["heartbeat."]) {
+        let other_faults = if self.has_prefix(&["heartbeat."]) {
             // The job must still run at the second heartbeat.
             ";job.begun=1*return(delay:14000)"
         } else if self.has_prefix(&["fail."]) {
@@ -61,7 +61,7 @@ impl Point {
         } else {
             ""
         };
-        format!("{}={action}{also}", self.name)
+        format!("{}={action}{other_faults}", self.name)
     }
 
     /// A wait, in milliseconds, that is longer than the time limit at this failpoint:

@@ -47,7 +47,7 @@ impl Stack {
             .connect_lazy()
     }
 
-    /// Starts the processes that have died again, without faults.
+    /// Restarts the processes that have died, without faults.
     pub(crate) async fn restart_dead_processes(&mut self) {
         if self.server.has_ended() {
             let (server, port) = self.anneal.server().await;

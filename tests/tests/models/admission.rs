@@ -110,7 +110,7 @@ async fn concurrent_calls_are_admitted_up_to_the_limit() {
         .settle_call(leases[0], &call_outcome(Verdict::Answers))
         .await
         .expect("settles");
-    let again = admit(&app.store, &asks[0]).await;
+    let lease = admit(&app.store, &asks[0]).await;
     assert_eq!(
         assert_refused_admission(&app.store, &asks[1]).await,
         AdmissionRefusal::Busy
@@ -122,7 +122,7 @@ async fn concurrent_calls_are_admitted_up_to_the_limit() {
     }
     assert!(
         !app.store
-            .renew_call(&again)
+            .renew_call(&lease)
             .await
             .expect("the store answers"),
         "the lease has expired, and another call has its slot"
@@ -144,7 +144,7 @@ async fn an_expired_lease_can_be_renewed_while_its_slot_is_free() {
             .renew_call(&lease)
             .await
             .expect("the store answers"),
-        "the slot is still taken"
+        "the lease takes its slot again"
     );
     assert_eq!(
         assert_refused_admission(&app.store, &ask).await,
@@ -166,11 +166,12 @@ async fn a_daily_quota_counts_used_and_reserved_tokens() {
     };
     let first = admit(&app.store, &ask).await;
     admit(&app.store, &other).await;
-    let AdmissionRefusal::Budget { opens_in } = assert_refused_admission(&app.store, &other).await
+    let AdmissionRefusal::Budget { retry_after } =
+        assert_refused_admission(&app.store, &other).await
     else {
         panic!("another reason")
     };
-    assert!(opens_in <= Duration::from_hours(24));
+    assert!(retry_after <= Duration::from_hours(24));
     app.store
         .settle_call(&first, &call_outcome(Verdict::Answers))
         .await
@@ -244,19 +245,20 @@ async fn a_conversation_breaker_opens_only_for_its_conversation_and_then_admits_
     }
     let shown = model_stats(&app).await;
     assert_eq!(shown.conversations.len(), 1, "{shown:?}");
-    let shown = shown.conversations[0].breaker.as_ref().expect("is there");
+    let breaker = shown.conversations[0].breaker.as_ref().expect("is there");
     assert_eq!(
-        (shown.failures, shown.last_error.as_str()),
+        (breaker.failures, breaker.last_error.as_str()),
         (2, "an answer without an end")
     );
-    assert!(shown.open_for.is_some());
+    assert!(breaker.open_for.is_some());
 
-    let pass = "update ai_conversation_breaker set open_until_ts = now() - interval '1 second'";
-    sqlx::query(pass)
+    let end_cooldown =
+        "update ai_conversation_breaker set open_until_ts = now() - interval '1 second'";
+    sqlx::query(end_cooldown)
         .execute(&mut app.db().await)
         .await
-        .expect("passes");
-    let trying = admit(&app.store, &failing).await;
+        .expect("runs");
+    let trial = admit(&app.store, &failing).await;
     assert!(
         matches!(
             assert_refused_admission(&app.store, &failing).await,
@@ -265,7 +267,7 @@ async fn a_conversation_breaker_opens_only_for_its_conversation_and_then_admits_
         "one trial call is admitted, further calls are refused"
     );
     app.store
-        .settle_call(&trying, &call_outcome(Verdict::Answers))
+        .settle_call(&trial, &call_outcome(Verdict::Answers))
         .await
         .expect("settles");
     admit(&app.store, &failing).await;
@@ -326,7 +328,7 @@ async fn admissions_waiting_for_a_locked_model_row_leave_connections_for_other_j
         .await
         .expect("holds the model's row");
     let many = futures::future::join_all((0..32).map(|_| app.store.admit_call(CALLER, &call)));
-    let others = async {
+    let other_work = async {
         app.wait_for_lock_waiters(1).await;
         other.turn("Is somebody there?", "Yes.").await;
         assert_eq!(
@@ -339,7 +341,7 @@ async fn admissions_waiting_for_a_locked_model_row_leave_connections_for_other_j
             .await
             .expect("rolls back");
     };
-    let (admissions, ()) = tokio::join!(many, others);
+    let (admissions, ()) = tokio::join!(many, other_work);
     assert!(
         admissions.iter().flatten().any(Result::is_ok),
         "{admissions:?}"

@@ -167,7 +167,7 @@ async fn a_refused_call_costs_nothing_and_a_call_that_breaks_off_costs_its_input
             true,
         ),
     ];
-    for (what, answer, costs) in cases {
+    for (name, answer, costs_input) in cases {
         let model = ScriptedModel::start(answer).await;
         let app = TestApp::with_scripted_model(&model).await;
         app.conversation()
@@ -175,16 +175,16 @@ async fn a_refused_call_costs_nothing_and_a_call_that_breaks_off_costs_its_input
             .chat(&prose(1, 60))
             .await
             .end
-            .expect_err(what);
+            .expect_err(name);
         let (calls, failed, input, _) = recorded_costs(&app).await;
-        assert_eq!((calls, failed), (1, 1), "{what}");
+        assert_eq!((calls, failed), (1, 1), "{name}");
         assert!(
-            if costs {
+            if costs_input {
                 input >= MIN_INPUT
             } else {
                 input == 0
             },
-            "{what}: {input} tokens read"
+            "{name}: {input} tokens read"
         );
     }
 }
@@ -220,7 +220,7 @@ async fn a_call_whose_owner_is_dropped_costs_its_input() {
         output: Tokens::new(100),
         temperature: None,
         input: Tokens::new(MIN_INPUT),
-        sent_tokens: None,
+        least_sent_tokens: None,
     };
     tokio::select! {
         _ = call.answer(&ask) => panic!("the model does not answer"),
@@ -248,14 +248,16 @@ async fn a_request_that_was_never_sent_costs_nothing() {
 
 #[tokio::test]
 async fn a_cancelled_turn_costs_the_usage_that_its_provider_reported() {
-    let counted = ReportedUsage {
+    let reported = ReportedUsage {
         input: 7_777,
         output: 900,
         ..ReportedUsage::default()
     };
-    let model =
-        ScriptedModel::start(move |_| Script::anthropic(&["one", "two"], counted).hanging_after(5))
-            .await;
+    // The answer hangs after its second text, the fifth event.
+    let model = ScriptedModel::start(move |_| {
+        Script::anthropic(&["one", "two"], reported).hanging_after(5)
+    })
+    .await;
     let app = TestApp::with_models(
         model.settings_of(anneal_llm::provider::Api::Anthropic, &[MODEL]),
         MODEL,
@@ -292,7 +294,7 @@ type BoxedAnswer = Box<dyn Fn(&ModelRequest) -> Script + Send + Sync>;
 async fn a_summary_that_times_out_or_breaks_off_costs_its_input_and_output() {
     let written =
         "It was asked about the capitals of countries, and how many people live there. ".repeat(20);
-    // A name, the model's answer, and the least number of output tokens that must be recorded.
+    // A name, the model's answer, and the minimum of output tokens that must be recorded.
     let cases: [(&str, BoxedAnswer, u64); 3] = [
         ("says nothing", Box::new(|_| Script::hang()), 0),
         (
@@ -314,7 +316,7 @@ async fn a_summary_that_times_out_or_breaks_off_costs_its_input_and_output() {
             300,
         ),
     ];
-    for (what, answer, least) in cases {
+    for (name, answer, min_output) in cases {
         let model = ScriptedModel::start(answer).await;
         let app = TestApp::start().await;
         app.postpone_failed_jobs().await;
@@ -331,10 +333,10 @@ async fn a_summary_that_times_out_or_breaks_off_costs_its_input_and_output() {
             .run_until_idle()
             .await;
         let (calls, failed, input, output) = recorded_costs(&app).await;
-        assert_eq!((calls, failed), (1, 1), "{what}");
+        assert_eq!((calls, failed), (1, 1), "{name}");
         assert!(
-            input > MIN_INPUT && output >= least,
-            "{what}: {input} tokens read, {output} written"
+            input > MIN_INPUT && output >= min_output,
+            "{name}: {input} tokens read, {output} written"
         );
     }
 }

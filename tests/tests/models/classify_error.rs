@@ -60,6 +60,7 @@ async fn real_overflow_errors_are_classified_with_their_token_numbers() {
             .map_or_else(|| error["body"].to_string(), str::to_owned);
         let events = format!("event: error\ndata: {body}\n\n");
         let in_stream = error.get("stream").is_some() && !body.is_empty();
+        // An error within a stream is classified as its body alone and as an event of the stream.
         for body in [Some(body), in_stream.then_some(events)]
             .into_iter()
             .flatten()

@@ -39,7 +39,7 @@ pub(crate) async fn create_conversation_due_for_checkpoint(app: &TestApp) -> Tes
 
 /// Settings of a worker that reads at most 256 KiB of a model's response, so that an endless
 /// response ends soon.
-pub(crate) fn settings_with_short_limits(model: &ScriptedModel) -> ModelWorkerSettings {
+pub(crate) fn settings_with_small_responses(model: &ScriptedModel) -> ModelWorkerSettings {
     let mut worker_settings = ModelWorkerSettings::for_model(model);
     for provider in worker_settings.providers.values_mut() {
         provider.response_bytes = 256 * 1024;
@@ -47,9 +47,9 @@ pub(crate) fn settings_with_short_limits(model: &ScriptedModel) -> ModelWorkerSe
     worker_settings
 }
 
-/// [`settings_with_short_limits`] with short timeouts, for models that send nothing.
+/// [`settings_with_small_responses`] with short timeouts, for models that send nothing.
 pub(crate) fn settings_with_short_timeouts(model: &ScriptedModel) -> ModelWorkerSettings {
-    let mut worker_settings = settings_with_short_limits(model);
+    let mut worker_settings = settings_with_small_responses(model);
     for provider in worker_settings.providers.values_mut() {
         provider.first_byte_timeout_ms = 300;
         provider.total_timeout_ms = 1_500;
@@ -73,20 +73,21 @@ pub(crate) async fn list_checkpoint_jobs(app: &TestApp) -> Vec<pb::Job> {
 
 /// Makes all waiting jobs due and ends the cooldown of all open breakers.
 pub(crate) async fn expire_postponements_and_cooldowns(app: &TestApp) {
-    for pass in [
+    for update in [
         "update ai_job set due_ts = now() where state = 0",
         "update ai_conversation_breaker set open_until_ts = now() where open_until_ts is not null",
         "update ai_model_breaker set open_until_ts = now() where open_until_ts is not null",
         "update ai_tenant_breaker set open_until_ts = now() where open_until_ts is not null",
     ] {
-        sqlx::query(pass)
+        sqlx::query(update)
             .execute(&mut app.db().await)
             .await
-            .expect("passes");
+            .expect("runs");
     }
 }
 
-/// Counts the checkpoints and message summaries that are stored as written by a model.
+/// Counts the checkpoints and message summaries that are stored as written by a model
+/// (kind 1).
 pub(crate) async fn count_llm_summaries(app: &TestApp) -> i64 {
     let count = "select (select count(*) from ai_conversation_checkpoint where kind = 1)
                       + (select count(*) from ai_message where summary_kind = 1)";

@@ -52,8 +52,8 @@ fn message_lines(requests: &[ModelRequest]) -> Vec<String> {
         .collect()
 }
 
-/// Creates a conversation of about `tokens` tokens, in messages of about 4,000 tokens, that is due
-/// for a checkpoint.
+/// Creates a conversation of at least `tokens` tokens that is due for a checkpoint. Its messages
+/// have about 4,000 tokens each, and are appended in batches of 50.
 async fn create_long_conversation(app: &TestApp, tokens: usize) -> TestConversation<'_> {
     let policy = pb::Policy {
         max_message_count: Some(0),
@@ -127,11 +127,11 @@ async fn the_next_worker_reuses_the_partial_summaries_of_a_killed_one() {
         stored_parts, PARTS_BEFORE_KILL as i64,
         "each finished part is stored"
     );
-    let dead = "update ai_job set lease_until_ts = now() where state = 1";
-    sqlx::query(dead)
+    let end_lease = "update ai_job set lease_until_ts = now() where state = 1";
+    sqlx::query(end_lease)
         .execute(&mut app.db().await)
         .await
-        .expect("its lease ends");
+        .expect("runs");
     gate.open_for_ever();
 
     let second = start_worker(&anneal).await;
@@ -144,11 +144,11 @@ async fn the_next_worker_reuses_the_partial_summaries_of_a_killed_one() {
         "the second worker made only {} calls",
         after.len()
     );
-    let again = after
+    let repeated = after
         .iter()
         .filter(|part| before[..PARTS_BEFORE_KILL].contains(part))
         .count();
-    assert_eq!(again, 0, "no finished part is requested again");
+    assert_eq!(repeated, 0, "no finished part is requested again");
     assert!(
         after.contains(&before[PARTS_BEFORE_KILL]),
         "the interrupted call is repeated"
@@ -180,6 +180,7 @@ async fn the_next_worker_reuses_the_partial_summaries_of_a_killed_one() {
 #[tokio::test]
 async fn a_model_with_an_8k_window_summarizes_two_million_tokens() {
     let model = ScriptedModel::start(Script::summarizes).await;
+    // First the model summarizes, then the built-in summarizer.
     for kind in [pb::SummaryKind::Llm, pb::SummaryKind::Extractive] {
         let app = TestApp::start().await;
         let folder = folder_for(kind, &model);
@@ -212,6 +213,7 @@ async fn a_model_with_an_8k_window_summarizes_two_million_tokens() {
 #[tokio::test]
 async fn a_model_with_an_8k_window_summarizes_a_message_of_four_megabytes() {
     let model = ScriptedModel::start(Script::summarizes).await;
+    // First the model summarizes, then the built-in summarizer.
     for kind in [pb::SummaryKind::Llm, pb::SummaryKind::Extractive] {
         let app = TestApp::start().await;
         let folder = folder_for(kind, &model);
@@ -229,6 +231,7 @@ async fn a_model_with_an_8k_window_summarizes_a_message_of_four_megabytes() {
         });
         let mut text = String::new();
         text.extend(lines.take(95_000));
+        // A request may have 4 MiB. 4 KiB are left for its other fields.
         text.truncate(4 * 1024 * 1024 - 4_096);
         conversation
             .append_all(vec![user(&text)])
@@ -250,18 +253,16 @@ async fn a_model_with_an_8k_window_summarizes_a_message_of_four_megabytes() {
         )
         .await;
         let row = "select summary_kind, summary_tokens, token_count, summary_duration_ms from ai_message where message_id = 1";
-        let row: (i16, i64, i64, i64) = sqlx::query_as(row)
-            .fetch_one(&mut app.db().await)
-            .await
-            .expect("is there");
-        assert_eq!(i32::from(row.0), i32::from(kind));
+        let (kind_code, summary_tokens, tokens, duration_ms): (i16, i64, i64, i64) =
+            sqlx::query_as(row)
+                .fetch_one(&mut app.db().await)
+                .await
+                .expect("is there");
+        assert_eq!(i32::from(kind_code), i32::from(kind));
         // The default of `summarizer.message_tokens`.
-        assert!(row.1 <= 500, "{row:?}");
+        assert!(summary_tokens <= 500, "{summary_tokens} tokens");
         let memory = worker.peak_memory();
-        println!(
-            "{} tokens became {}: {} ms, {memory} MiB at most",
-            row.2, row.1, row.3
-        );
+        println!("{tokens} tokens became {summary_tokens}: {duration_ms} ms, {memory} MiB at most");
         assert!(memory <= 512, "{memory} MiB");
     }
     println!("{} calls of the model", model.requests().len());

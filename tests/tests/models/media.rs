@@ -35,18 +35,18 @@ async fn app_with_media_setting(
 
 /// The URIs in a request that the provider would fetch or decode.
 fn media_urls(request: &ModelRequest) -> Vec<String> {
-    fn collect_urls(value: &Value, named: &mut Vec<String>) {
+    fn collect_urls(value: &Value, urls: &mut Vec<String>) {
         match value {
-            Value::Array(items) => items.iter().for_each(|item| collect_urls(item, named)),
+            Value::Array(items) => items.iter().for_each(|item| collect_urls(item, urls)),
             Value::Object(fields) => {
                 for (name, field) in fields {
                     match field {
                         Value::String(uri)
                             if ["url", "fileUri", "data", "file_data"].contains(&name.as_str()) =>
                         {
-                            named.push(uri.clone());
+                            urls.push(uri.clone());
                         }
-                        _ => collect_urls(field, named),
+                        _ => collect_urls(field, urls),
                     }
                 }
             }

@@ -71,7 +71,7 @@ const REFUSED: [(&str, &[&str]); 18] = [
 async fn server_and_worker_refuse_invalid_settings() {
     let (folder, app) = (Folder::new(), TestApp::start().await);
     let anneal = AnnealBinary::new(BINARY, &folder, &app.url);
-    for (settings, says) in REFUSED {
+    for (settings, texts) in REFUSED {
         folder.file("anneal.toml", settings);
         for process in ["server", "worker"] {
             let refused = anneal.run(&[process]).await;
@@ -80,17 +80,17 @@ async fn server_and_worker_refuse_invalid_settings() {
                 Some(1),
                 "{process} with {settings}: {refused:?}"
             );
-            for word in says {
+            for text in texts {
                 assert!(
-                    refused.err.contains(word),
-                    "{settings}: {} lacks {word}",
+                    refused.err.contains(text),
+                    "{settings}: {} lacks {text}",
                     refused.err
                 );
             }
         }
     }
     let with_summarizer = "[providers.p]\napi = \"openai\"\nurl = \"http://127.0.0.1:1/v1\"\n[summarizer]\nmodel = \"m\"\n";
-    for (settings, says) in [
+    for (settings, text) in [
         (
             "[models.m]\nprovider = \"p\"\nwindow_tokens = 2048",
             "too small",
@@ -103,7 +103,7 @@ async fn server_and_worker_refuse_invalid_settings() {
         folder.file("anneal.toml", &format!("{with_summarizer}{settings}"));
         let refused = anneal.run(&["worker"]).await;
         assert!(
-            refused.code == Some(1) && refused.err.contains(says),
+            refused.code == Some(1) && refused.err.contains(text),
             "{refused:?}"
         );
     }
@@ -199,19 +199,19 @@ async fn the_models_command_shows_calls_and_failures() {
         (nothing.code, nothing.out.as_str()),
         (Some(0), "no model was called yet\n")
     );
-    let rows = "insert into ai_model_breaker (model, failures, open_until_ts, last_error)
+    let insert_model_breaker = "insert into ai_model_breaker (model, failures, open_until_ts, last_error)
                 values ('m', 20, now() + interval '1 minute', 'the provider is unavailable: status 503')";
-    sqlx::query(rows)
+    sqlx::query(insert_model_breaker)
         .execute(&mut app.db().await)
         .await
         .expect("inserts");
-    let own = "insert into ai_tenant_breaker (tenant_id, model, failures, open_until_ts, last_error)
+    let insert_tenant_breaker = "insert into ai_tenant_breaker (tenant_id, model, failures, open_until_ts, last_error)
                values ($1, 'm', 7, now() + interval '1 minute', 'the provider refuses the request (status 403)')";
     for tenant in [
         anneal_core::caller::TenantId::DEFAULT.0,
         uuid::Uuid::now_v7(),
     ] {
-        sqlx::query(own)
+        sqlx::query(insert_tenant_breaker)
             .bind(tenant)
             .execute(&mut app.db().await)
             .await

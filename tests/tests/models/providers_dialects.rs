@@ -58,11 +58,11 @@ async fn comments_odd_line_ends_and_a_missing_last_blank_line_are_accepted() {
 
 #[tokio::test]
 async fn usage_is_read_from_any_event_and_absurd_values_are_capped_or_ignored() {
-    let usage = read_openai_stream(
+    let reported = read_openai_stream(
         "data: {\"choices\":[{\"delta\":{\"content\":\"Hi.\"},\"finish_reason\":\"stop\"}],\
          \"usage\":{\"prompt_tokens\":10,\"completion_tokens\":2,\"prompt_cache_hit_tokens\":4}}\n\ndata: [DONE]\n\n",
     );
-    let usage = usage.await.end.usage;
+    let usage = reported.await.end.usage;
     assert_eq!(
         (usage.input.get(), usage.cached.get(), usage.output.get()),
         (10, 4, 2)
@@ -128,7 +128,8 @@ async fn tool_calls_are_distinguished_by_id_where_the_index_is_ambiguous() {
         r#"data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"look","arguments":"{\"x\""}},{"index":0,"function":{"arguments":":1}"}},{"index":0,"id":"b","function":{"name":"listen","arguments":"{}"}}]},"finish_reason":"stop"}]}"#,
         // The calls have no index.
         r#"data: {"choices":[{"delta":{"tool_calls":[{"id":"a","function":{"name":"look","arguments":"{\"x\":1}"}},{"id":"b","function":{"name":"listen","arguments":"{}"}}]},"finish_reason":"stop"}]}"#,
-        // Fragments of two calls alternate, each with its id.
+        // Fragments of two calls alternate. The last one has an empty id, only its index says that
+        // it belongs to the second call.
         "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"look\",\"arguments\":\"{\\\"x\\\"\"}},{\"index\":1,\"id\":\"b\",\"function\":{\"name\":\"listen\"}}]}}]}\n\n\
          data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"arguments\":\":1}\"}},{\"index\":1,\"id\":\"\",\"function\":{\"arguments\":\"{}\"}}]},\"finish_reason\":\"tool_calls\"}]}",
     ] {

@@ -219,11 +219,11 @@ async fn an_error_within_a_stream_is_classified_like_an_error_response() {
             retry_after: None
         }
     );
-    let words = failure_with_api(Api::Anthropic, || {
+    let no_json = failure_with_api(Api::Anthropic, || {
         Script::events(["event: error\ndata: oh no\n\n"])
     })
     .await;
-    assert_eq!(unavailable_reason(&words), "an error within the answer");
+    assert_eq!(unavailable_reason(&no_json), "an error within the answer");
     let gemini =
         r#"data: {"error":{"code":503,"message":"what-a-user-wrote","status":"UNAVAILABLE"}}"#;
     let gemini = failure_with_api(Api::Gemini, move || {
@@ -237,10 +237,13 @@ async fn an_error_within_a_stream_is_classified_like_an_error_response() {
             retry_after: None
         }
     );
-    let whole =
+    let without_stream =
         openai_failure(|| Script::status(200, &[], &error_event("no", "context_length_exceeded")))
             .await;
-    assert!(matches!(whole, CallFailure::Overflow { .. }), "{whole:?}");
+    assert!(
+        matches!(without_stream, CallFailure::Overflow { .. }),
+        "{without_stream:?}"
+    );
 }
 
 #[tokio::test]
@@ -437,7 +440,7 @@ async fn a_prompt_silently_truncated_by_the_provider_is_an_overflow() {
         let server = server.await;
         let model = configured_model(server.settings_of(api, &["small"]), |_| ());
         let sent = |tokens| Call {
-            sent_tokens: Some(Tokens::new(tokens)),
+            least_sent_tokens: Some(Tokens::new(tokens)),
             ..plain_call(CONTEXT)
         };
         let failure = read_answer(&model, &sent(6_000))

@@ -57,9 +57,9 @@ async fn read_scripted_answer(
 #[tokio::test]
 async fn every_protocol_yields_the_answer_and_its_usage() {
     for api in APIS {
-        let said = Say::texts(&["Hel", "lo, ", "wörld 🌊"]);
+        let says = Say::texts(&["Hel", "lo, ", "wörld 🌊"]);
         let answer =
-            read_scripted_answer(api, move || Script::says_counted(api, &said, COUNTED)).await;
+            read_scripted_answer(api, move || Script::says_counted(api, &says, COUNTED)).await;
         assert_eq!(answer.text, "Hello, wörld 🌊", "{api:?}");
         let usage = CallUsage {
             input: Tokens::new(100),
@@ -158,12 +158,12 @@ async fn every_protocol_requests_a_stream_in_its_own_format() {
     let described =
         |key: &str| json!({"name": "look", "description": "Looks \"around\".", key: schema});
     // The temperature 0.7, as the body has it.
-    let heat = json!(0.7_f32.to_string().parse::<f64>().expect("a number"));
+    let temperature = json!(0.7_f32.to_string().parse::<f64>().expect("a number"));
 
     let (body, path, raw) = send_request(Api::OpenAi).await;
     let tools = json!([{"type": "function", "function": described("parameters")}]);
     let expected = json!({"model": "small", "stream": true, "stream_options": {"include_usage": true}, "max_tokens": 64,
-        "temperature": heat, "tools": tools});
+        "temperature": temperature, "tools": tools});
     assert_eq!((body, path.as_str()), (expected, "/v1/chat/completions"));
     assert!(
         raw.contains(r#"{ "type":"object", "properties":{"z":{},"a":{}} }"#),
@@ -172,12 +172,12 @@ async fn every_protocol_requests_a_stream_in_its_own_format() {
 
     let (body, path, _) = send_request(Api::Anthropic).await;
     let tools = json!([described("input_schema")]);
-    let expected = json!({"model": "small", "stream": true, "max_tokens": 64, "temperature": heat, "tools": tools});
+    let expected = json!({"model": "small", "stream": true, "max_tokens": 64, "temperature": temperature, "tools": tools});
     assert_eq!((body, path.as_str()), (expected, "/v1/messages"));
 
     let (body, path, _) = send_request(Api::Gemini).await;
     let tools = json!([{"functionDeclarations": [described("parametersJsonSchema")]}]);
-    let config = json!({"maxOutputTokens": 64, "temperature": heat});
+    let config = json!({"maxOutputTokens": 64, "temperature": temperature});
     assert_eq!(body, json!({"generationConfig": config, "tools": tools}));
     assert_eq!(path, "/v1/models/small:streamGenerateContent?alt=sse");
 }
@@ -332,12 +332,12 @@ async fn a_gemini_signature_precedes_its_tool_call() {
 
 "#;
     let answer = read_scripted_answer(Api::Gemini, move || Script::events([event])).await;
-    let kinds: Vec<bool> = answer
+    let are_reasoning: Vec<bool> = answer
         .parts
         .iter()
         .map(|part| matches!(part, Part::Reasoning { .. }))
         .collect();
-    assert_eq!(kinds, [true, false], "{:?}", answer.parts);
+    assert_eq!(are_reasoning, [true, false], "{:?}", answer.parts);
 }
 
 #[tokio::test]
@@ -435,8 +435,8 @@ async fn a_model_is_requested_by_its_providers_name_for_it() {
     for api in APIS {
         let server = ScriptedModel::saying("Hi.").await;
         let (providers, _) = server.settings_of(api, &[]);
-        let said = json!({"ours": {"provider": "scripted", "window_tokens": 100, "served_as": "org/their model"}});
-        let models = serde_json::from_value(said).expect("settings");
+        let settings = json!({"ours": {"provider": "scripted", "window_tokens": 100, "served_as": "org/their model"}});
+        let models = serde_json::from_value(settings).expect("settings");
         let models = anneal_llm::provider::CallableModels::new(&providers, &models)
             .expect("the settings are valid");
         let model = models.find("ours").expect("it was configured");

@@ -55,11 +55,11 @@ async fn a_real_model_streams_its_answer_and_stops_when_the_call_is_dropped() {
         pieces.next().await.expect("a piece").expect("no failure");
         drop(pieces);
         // The server has one slot: it answers a second call only after the first one has ended.
-        let again = Call {
+        let second_call = Call {
             output: Tokens::new(2),
             ..call
         };
-        let answer = read_answer(&model, &again).await.expect("it answers");
+        let answer = read_answer(&model, &second_call).await.expect("it answers");
         assert_eq!(answer.end.stop, StopReason::OutputLimit);
     }
 }

@@ -42,21 +42,21 @@ fn an_invalid_provider_is_refused_even_if_no_model_uses_it() {
     let empty = folder.file("empty", " \n");
     let lines = folder.file("lines", "one\ntwo");
     let missing = folder.path().join("missing");
-    let at = |path: &std::path::Path| path.display().to_string();
+    let text = |path: &std::path::Path| path.display().to_string();
     for (settings, sentence) in [
         (
             json!({"key_env": "ANNEAL_NO_SUCH_KEY"}),
             "the variable ANNEAL_NO_SUCH_KEY that key_env names is not set",
         ),
         (
-            json!({"key_file": at(&missing)}),
+            json!({"key_file": text(&missing)}),
             "cannot be read: entity not found",
         ),
         (
-            json!({"key_file": at(&empty)}),
+            json!({"key_file": text(&empty)}),
             "is empty: put the key into it",
         ),
-        (json!({"key_file": at(&lines)}), "holds more than a key"),
+        (json!({"key_file": text(&lines)}), "holds more than a key"),
         (
             json!({"key_env": "A", "key_file": "b"}),
             "set key_env or key_file, not both",
@@ -378,9 +378,9 @@ async fn the_name_of_the_output_limit_field_is_configurable() {
         .await
         .expect("it answers");
         let body = &server.requests()[0].body;
-        let fields = ["max_tokens", "max_completion_tokens"].map(|field| body.get(field).is_some());
+        let are_sent = ["max_tokens", "max_completion_tokens"].map(|name| body.get(name).is_some());
         assert_eq!(
-            fields,
+            are_sent,
             [field == "max_tokens", field == "max_completion_tokens"],
             "{named:?}"
         );

@@ -10,7 +10,8 @@ use crate::{
     },
 };
 
-/// The failure of a call that this script answers, with a first-byte timeout of one second.
+/// The failure of a call that this script answers, with a first-byte timeout of one second. This
+/// timeout also limits each pause within an answer.
 async fn failure_after_timeout(script: impl Fn() -> Script + Send + Sync + 'static) -> CallFailure {
     failure_with_settings(
         |settings| settings.first_byte_timeout_ms = 1_000,
@@ -56,10 +57,10 @@ async fn a_call_has_a_total_timeout_however_slowly_bytes_arrive() {
 }
 
 #[tokio::test]
-async fn an_unreachable_provider_is_unavailable() {
-    let gone = ScriptedModel::saying("Hi.").await;
-    let settings = gone.settings(&["small"]);
-    drop(gone);
+async fn an_unreachable_provider_or_one_that_speaks_no_http_is_unavailable() {
+    let stopped = ScriptedModel::saying("Hi.").await;
+    let settings = stopped.settings(&["small"]);
+    drop(stopped);
     let model = configured_model(settings, |_| ());
     let failed = read_answer(&model, &plain_call(CONTEXT))
         .await
@@ -103,7 +104,7 @@ async fn a_provider_without_tls_is_unavailable() {
 #[tokio::test]
 async fn a_connection_that_is_never_accepted_times_out() {
     // The listener accepts nothing. Once its backlog is full, the kernel leaves further connections
-    // waiting.
+    // waiting. On Linux a backlog of 1 holds two connections.
     let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
     socket
         .bind(([127, 0, 0, 1], 0).into())

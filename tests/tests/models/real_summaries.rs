@@ -11,13 +11,13 @@ use serde_json::json;
 /// The model's context window in tokens.
 const WINDOW: u32 = 8_192;
 /// Maximum tokens of a summary.
-const TARGET: u64 = 200;
+const SUMMARY_TOKENS: u64 = 200;
 
 /// Maximum bytes that are taken from each conversation. A small model on a busy processor reads
 /// them in seconds.
 const BYTES: usize = 4_000;
 
-/// The beginning of real conversations from every source of transcripts.
+/// The beginnings of real conversations from six sources of transcripts.
 fn real_conversations(data: &TranscriptFolder) -> Vec<Chat> {
     let mut chats: Vec<Chat> = data.pi_sessions().into_iter().take(2).collect();
     chats.extend(data.tau_bench().into_iter().take(1));
@@ -36,26 +36,26 @@ fn real_conversations(data: &TranscriptFolder) -> Vec<Chat> {
     chats
 }
 
-/// Whether the summary looks broken: a sentence more than three times, or a line that begins with a
-/// marker of a dialog.
+/// Whether the summary looks broken: a sentence of more than 20 bytes comes more than three times,
+/// or a line begins with a marker of a dialog.
 fn is_broken(summary: &str) -> bool {
-    let mut seen: HashMap<&str, usize> = HashMap::new();
+    let mut occurrences: HashMap<&str, usize> = HashMap::new();
     for sentence in summary
         .split(['.', '\n', '。'])
         .map(str::trim)
         .filter(|sentence| sentence.len() > 20)
     {
-        *seen.entry(sentence).or_default() += 1;
+        *occurrences.entry(sentence).or_default() += 1;
     }
     let markers = [
         "<|im_start|>",
-        "[INST]",
+        "[inst]",
         "user:",
         "assistant:",
         "system:",
         "\"message\":",
     ];
-    seen.values().any(|times| *times > 3)
+    occurrences.values().any(|times| *times > 3)
         || summary.lines().any(|line| {
             markers
                 .iter()
@@ -83,9 +83,9 @@ async fn a_real_model_yields_a_usable_summary_or_an_extract() {
         serde_json::from_value(providers).expect("settings of a provider"),
         serde_json::from_value(models).expect("settings of a model"),
     );
-    worker_settings.summarizer.checkpoint_tokens = anneal_core::tokens::Tokens::new(TARGET);
+    worker_settings.summarizer.checkpoint_tokens = anneal_core::tokens::Tokens::new(SUMMARY_TOKENS);
     let worker = app.worker_with_model(&worker_settings);
-    let mut ended: HashMap<(&str, pb::SummaryKind), usize> = HashMap::new();
+    let mut checkpoints_by_kind: HashMap<pb::SummaryKind, usize> = HashMap::new();
     for chat in real_conversations(&data) {
         let appended = app.append_chats(std::slice::from_ref(&chat), &policy).await;
         let conversation = &appended[0].conversation;
@@ -96,7 +96,7 @@ async fn a_real_model_yields_a_usable_summary_or_an_extract() {
         app.contexts().compact(ask).await.expect("is queued");
         worker.run_until_idle().await;
         for checkpoint in conversation.checkpoints().await {
-            *ended.entry(("checkpoints", checkpoint.kind())).or_default() += 1;
+            *checkpoints_by_kind.entry(checkpoint.kind()).or_default() += 1;
             println!(
                 "{}: {:?}, {} calls, {} tokens read: {} became {}",
                 chat.name,
@@ -114,12 +114,15 @@ async fn a_real_model_yields_a_usable_summary_or_an_extract() {
                 assert_eq!(checkpoint.model, "extractive");
             }
             assert!(
-                checkpoint.token_usage <= TARGET
+                checkpoint.token_usage <= SUMMARY_TOKENS
                     && checkpoint.tokens_after < checkpoint.tokens_before
             );
         }
         conversation.verify().await;
     }
-    println!("{ended:?}");
-    assert!(ended.values().sum::<usize>() >= 5, "{ended:?}");
+    println!("checkpoints: {checkpoints_by_kind:?}");
+    assert!(
+        checkpoints_by_kind.values().sum::<usize>() >= 5,
+        "{checkpoints_by_kind:?}"
+    );
 }

@@ -23,12 +23,12 @@ async fn create_conversation_due_for_checkpoint(app: &TestApp) -> TestConversati
 /// Appends six turns, numbered from `from`.
 async fn append_six_turns(conversation: &TestConversation<'_>, from: usize) {
     for number in from..from + 6 {
-        let asked = format!(
+        let question = format!(
             "What is the capital of country number {number}, and how many people live there today?"
         );
         conversation
             .turn(
-                &asked,
+                &question,
                 &format!(
                     "It is City-{number}, and {number} million people live in it and around it."
                 ),
@@ -53,7 +53,8 @@ async fn a_summary_is_stored_with_its_model_and_cost() {
         output: 40,
         ..ReportedUsage::default()
     };
-    let model = ScriptedModel::start(move |asked| Script::summarizes_counted(asked, counted)).await;
+    let model =
+        ScriptedModel::start(move |request| Script::summarizes_counted(request, counted)).await;
     let app = TestApp::start().await;
     let conversation = create_conversation_due_for_checkpoint(&app).await;
     app.worker_with_model(&ModelWorkerSettings::for_model(&model))
@@ -133,13 +134,14 @@ async fn a_large_message_is_summarized_by_the_model_and_marked_as_such() {
         .await;
     let row = "select summary_kind, summary_model, summary_input_tokens, summary_output_tokens, summary_duration_ms is not null
                from ai_message where message_id = 1";
-    let row: (i16, String, i64, i64, bool) = sqlx::query_as(row)
-        .fetch_one(&mut app.db().await)
-        .await
-        .expect("is there");
+    let (kind, summary_model, input, output, has_duration): (i16, String, i64, i64, bool) =
+        sqlx::query_as(row)
+            .fetch_one(&mut app.db().await)
+            .await
+            .expect("is there");
     // Kind 1: by a model.
-    assert_eq!((row.0, row.1.as_str(), row.4), (1, SUMMARY_MODEL, true));
-    assert!(row.2 > 500 && row.3 > 0, "{row:?}");
+    assert_eq!((kind, summary_model.as_str()), (1, SUMMARY_MODEL));
+    assert!(has_duration && input > 500 && output > 0);
     let built = conversation.context().await;
     assert_eq!(built.representation(1).0, pb::Representation::Summary);
     assert!(
@@ -155,24 +157,19 @@ async fn after_five_generations_a_summary_is_rewritten_from_the_messages() {
     let app = TestApp::start().await;
     let conversation = create_conversation_due_for_checkpoint(&app).await;
     let worker = app.worker_with_model(&ModelWorkerSettings::for_model(&model));
-    let mut generations = Vec::new();
+    let (mut generations, mut are_from_messages) = (Vec::new(), Vec::new());
     for round in 1..=7 {
         worker.run_until_idle().await;
         let checkpoint = newest_checkpoint(&conversation).await;
-        generations.push((
-            checkpoint.generation,
-            checkpoint.source_first_message_id == 1,
-        ));
+        generations.push(checkpoint.generation);
+        are_from_messages.push(checkpoint.source_first_message_id == 1);
         append_six_turns(&conversation, 6 * round).await;
     }
-    let numbers: Vec<_> = generations
-        .iter()
-        .map(|(generation, _)| *generation)
-        .collect();
-    assert_eq!(numbers, [1, 2, 3, 4, 5, 1, 2]);
-    assert!(
-        generations[5].1 && !generations[4].1 && !generations[6].1,
-        "{generations:?}"
+    assert_eq!(generations, [1, 2, 3, 4, 5, 1, 2]);
+    assert_eq!(
+        are_from_messages[4..],
+        [false, true, false],
+        "the summaries of the rounds 5, 6 and 7"
     );
     let sixth_prompt = model
         .requests()
@@ -193,7 +190,7 @@ async fn after_five_generations_a_summary_is_rewritten_from_the_messages() {
 async fn a_models_call_limit_holds_across_workers() {
     let gate = Gate::default();
     let held = gate.clone();
-    let model = ScriptedModel::start(move |asked| Script::summarizes(asked).after(&held)).await;
+    let model = ScriptedModel::start(move |request| Script::summarizes(request).after(&held)).await;
     let app = TestApp::start().await;
     let other = app.second_server().await;
     let (one, two) = (
@@ -326,14 +323,14 @@ async fn compact_waits_for_the_model_and_returns_its_summary() {
         model.requests()[0].texts().concat().contains("the sea"),
         "the focus reaches the model"
     );
-    let again = app
+    let repeated = app
         .contexts()
         .compact(ask)
         .await
         .expect("answers")
         .into_inner();
     assert_eq!(
-        again.checkpoint,
+        repeated.checkpoint,
         Some(checkpoint),
         "a repeated request finds its checkpoint"
     );

@@ -7,14 +7,14 @@ use anneal_worker::Fallback;
 
 use crate::due_checkpoints::{
     FailureScript, count_llm_summaries, create_conversation_due_for_checkpoint,
-    list_checkpoint_jobs, settings_with_short_limits, settings_with_short_timeouts,
+    list_checkpoint_jobs, settings_with_short_timeouts, settings_with_small_responses,
 };
 
 /// The header of an event stream.
 const SSE: (&str, &str) = ("content-type", "text/event-stream");
 
 /// Failures that may pass: a name, the model's answer, and a text that the error of the waiting job
-/// contains.
+/// contains (empty: any error).
 const TRANSIENT_FAILURES: [(&str, FailureScript, &str); 12] = [
     ("silence", |_| Script::hang(), "unavailable"),
     (
@@ -96,7 +96,7 @@ async fn transient_failures_are_retried_and_then_an_extract_replaces_the_summary
         let mut worker_settings = if name == "silence" {
             settings_with_short_timeouts(&model)
         } else {
-            settings_with_short_limits(&model)
+            settings_with_small_responses(&model)
         };
         worker_settings.access.breaker = BreakerSettings {
             failures: 2,
@@ -120,11 +120,11 @@ async fn transient_failures_are_retried_and_then_an_extract_replaces_the_summary
                 16,
                 "{name}: contexts hold the 16 original messages"
             );
-            let due = "update ai_job set due_ts = now() where state = 0";
-            sqlx::query(due)
+            let make_due = "update ai_job set due_ts = now() where state = 0";
+            sqlx::query(make_due)
                 .execute(&mut app.db().await)
                 .await
-                .expect("passes");
+                .expect("runs");
         }
         worker.run_until_idle().await;
         let [checkpoint] = &conversation.checkpoints().await[..] else {

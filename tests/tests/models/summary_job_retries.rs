@@ -24,6 +24,7 @@ async fn a_providers_retry_time_is_respected() {
     let [job] = &list_checkpoint_jobs(&app).await[..] else {
         panic!("the job waits")
     };
+    // Kind 2: the checkpoint job.
     let left =
         "select extract(epoch from due_ts - now())::double precision from ai_job where kind = 2";
     let left: f64 = sqlx::query_scalar(left)
@@ -71,7 +72,7 @@ async fn without_a_fallback_only_the_failing_conversations_job_dies() {
         ..BreakerSettings::default()
     };
     let worker = app.worker_with_model(&worker_settings);
-    let mut starts = 0;
+    let mut rounds = 0;
     while list_checkpoint_jobs(&app)
         .await
         .iter()
@@ -86,10 +87,11 @@ async fn without_a_fallback_only_the_failing_conversations_job_dies() {
                 .first()
                 .map(pb::Checkpoint::kind),
             Some(pb::SummaryKind::Llm),
-            "after {starts} starts"
+            "after {rounds} rounds"
         );
-        starts += 1;
-        assert!(starts <= 3 * MAX_ATTEMPTS, "the job never dies");
+        rounds += 1;
+        // In some rounds the breaker postpones the job instead of a start.
+        assert!(rounds <= 3 * MAX_ATTEMPTS, "the job never dies");
         expire_postponements_and_cooldowns(&app).await;
     }
     let dead = list_checkpoint_jobs(&app).await;
@@ -101,7 +103,7 @@ async fn without_a_fallback_only_the_failing_conversations_job_dies() {
         (i32::from(MAX_ATTEMPTS), poisoned.id.as_str())
     );
     assert!(poisoned.checkpoints().await.is_empty());
-    assert_eq!(count_llm_summaries(&app).await, i64::from(starts));
+    assert_eq!(count_llm_summaries(&app).await, i64::from(rounds));
     let shown = app
         .operators()
         .get_model_stats(pb::GetModelStatsRequest {})
@@ -127,11 +129,11 @@ async fn an_open_breaker_postpones_jobs_without_counting_attempts() {
     let worker: Worker = app.worker_with_model(&worker_settings);
     for _ in 0..4 {
         worker.run_until_idle().await;
-        let due = "update ai_job set due_ts = now() where state = 0";
-        sqlx::query(due)
+        let make_due = "update ai_job set due_ts = now() where state = 0";
+        sqlx::query(make_due)
             .execute(&mut app.db().await)
             .await
-            .expect("passes");
+            .expect("runs");
     }
     let [job] = &list_checkpoint_jobs(&app).await[..] else {
         panic!("the job waits")
@@ -144,6 +146,7 @@ async fn an_open_breaker_postpones_jobs_without_counting_attempts() {
         job.last_error
     );
     worker.run_until_idle().await;
+    // Kind 2: the checkpoint job.
     let left =
         "select extract(epoch from due_ts - now())::double precision from ai_job where kind = 2";
     let left: f64 = sqlx::query_scalar(left)
@@ -230,7 +233,7 @@ async fn a_rate_limited_model_is_not_called_for_the_next_large_message() {
 }
 
 #[tokio::test]
-async fn one_rate_limited_call_among_many_is_retried_at_once() {
+async fn rate_limited_calls_among_many_are_retried_at_once() {
     let model = ScriptedModel::start(|request| match request.nth % 3 {
         1 => Script::status(429, &[("retry-after-ms", "1")], "{}"),
         _ => Script::summarizes(request),
@@ -254,7 +257,7 @@ async fn one_rate_limited_call_among_many_is_retried_at_once() {
     assert_eq!(count_llm_summaries(&app).await, 1);
     assert!(
         model.requests().len() > 9,
-        "{} calls",
+        "{} calls, every third one is rate-limited",
         model.requests().len()
     );
 }

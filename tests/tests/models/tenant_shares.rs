@@ -74,7 +74,7 @@ impl<'a> Tenant<'a> {
     }
 
     async fn settle(&self, lease: &ModelLease, verdict: Verdict) {
-        let settled = CallOutcome {
+        let outcome = CallOutcome {
             input: Tokens::new(30),
             output: Tokens::new(12),
             calls: 1,
@@ -82,7 +82,7 @@ impl<'a> Tenant<'a> {
         };
         self.app
             .store
-            .settle_call(lease, &settled)
+            .settle_call(lease, &outcome)
             .await
             .expect("settles");
     }
@@ -141,13 +141,13 @@ fn limits_opening_after(model_failures: u32) -> CallLimits {
 /// Ends the cooldown of every open breaker.
 async fn expire_breaker_cooldowns(app: &TestApp) {
     for table in ["ai_model_breaker", "ai_tenant_breaker"] {
-        let pass = format!(
+        let update = format!(
             "update {table} set open_until_ts = now() - interval '1 second' where open_until_ts is not null"
         );
-        sqlx::query(sqlx::AssertSqlSafe(pass))
+        sqlx::query(sqlx::AssertSqlSafe(update))
             .execute(&mut app.db().await)
             .await
-            .expect("passes");
+            .expect("runs");
     }
 }
 
@@ -226,12 +226,12 @@ async fn failures_of_two_tenants_open_the_models_breaker() {
     for tenant in [&eve, &anna, &third] {
         assert_eq!(tenant.blocking_breaker(limits).await, Some("model"));
     }
-    let shown = anna.stats().await.breaker.expect("is there");
+    let breaker = anna.stats().await.breaker.expect("is there");
     assert_eq!(
-        (shown.failures, shown.last_error.as_str()),
+        (breaker.failures, breaker.last_error.as_str()),
         (5, "status 503")
     );
-    assert!(shown.open_for.is_some());
+    assert!(breaker.open_for.is_some());
 }
 
 #[tokio::test]
@@ -247,22 +247,23 @@ async fn a_hanging_trial_of_one_tenant_does_not_block_trials_of_others() {
     assert_eq!(anna.blocking_breaker(limits).await, Some("model"));
     expire_breaker_cooldowns(&app).await;
     // The trial call does not end.
-    let trying = eve.admit(limits).await.expect("the trial is admitted");
+    let trial = eve.admit(limits).await.expect("the trial is admitted");
     assert_eq!(
         eve.blocking_breaker(limits).await,
         Some("tenant"),
         "one trial call per tenant"
     );
-    // The trial outlasts the new `open_until_ts`, as calls of a hanging model do.
+    // The admission has opened the tenant's breaker again, for the length of the lease. The trial
+    // outlasts this time, as calls of a hanging model do.
     expire_breaker_cooldowns(&app).await;
     assert!(
         app.store
-            .renew_call(&trying)
+            .renew_call(&trial)
             .await
             .expect("the store answers")
     );
     assert_eq!(eve.blocking_breaker(limits).await, Some("tenant"));
-    eve.settle(&trying, Verdict::Fails("status 503".into()))
+    eve.settle(&trial, Verdict::Fails("status 503".into()))
         .await;
     assert_eq!(
         eve.blocking_breaker(limits).await,
@@ -313,21 +314,21 @@ async fn simultaneous_failures_are_each_counted() {
         leases.push((&eve, eve.admit(limits).await.expect("is admitted")));
         leases.push((&anna, anna.admit(limits).await.expect("is admitted")));
     }
-    let fails = leases
+    let settlements = leases
         .iter()
         .map(|(tenant, lease)| tenant.settle(lease, Verdict::Fails("status 503".into())));
-    futures::future::join_all(fails).await;
+    futures::future::join_all(settlements).await;
     assert_eq!(
         anna.stats().await.breaker.map(|breaker| breaker.failures),
         Some(16)
     );
     // `evidence` counts the tenant's failures that count toward the model's breaker.
-    let own = "select failures, evidence from ai_tenant_breaker order by tenant_id";
-    let own: Vec<(i32, i32)> = sqlx::query_as(own)
+    let counts = "select failures, evidence from ai_tenant_breaker order by tenant_id";
+    let counts: Vec<(i32, i32)> = sqlx::query_as(counts)
         .fetch_all(&mut app.db().await)
         .await
         .expect("asks");
-    assert_eq!(own, [(8, 8), (8, 8)]);
+    assert_eq!(counts, [(8, 8), (8, 8)]);
     assert_eq!(
         (
             eve.blocking_breaker(limits).await,
@@ -405,7 +406,7 @@ async fn a_summary_above_its_tenants_share_waits_without_a_worker_slot() {
         SUMMARY_MODEL: {"provider": "scripted", "window_tokens": 8_192, "concurrent_calls": 2}
     }))
     .expect("settings");
-    // A turn of the same tenant uses its share.
+    // Because there is another tenant, this one's share is one of the two calls. A turn uses it.
     let limits = CallLimits {
         concurrent: Some(2),
         tenant_share: Some(1),
@@ -439,21 +440,21 @@ async fn a_summary_above_its_tenants_share_waits_without_a_worker_slot() {
         "{}",
         job.last_error
     );
-    let settled = CallOutcome {
+    let outcome = CallOutcome {
         input: Tokens::ZERO,
         output: Tokens::ZERO,
         calls: 1,
         verdict: Verdict::Answers,
     };
     app.store
-        .settle_call(&turn, &settled)
+        .settle_call(&turn, &outcome)
         .await
         .expect("settles");
-    let due = "update ai_job set due_ts = now() where state = 0";
-    sqlx::query(due)
+    let make_due = "update ai_job set due_ts = now() where state = 0";
+    sqlx::query(make_due)
         .execute(&mut app.db().await)
         .await
-        .expect("passes");
+        .expect("runs");
     worker.run_until_idle().await;
     assert!(list_checkpoint_jobs(&app).await.is_empty() && !model.requests().is_empty());
 }

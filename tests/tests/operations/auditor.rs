@@ -14,6 +14,9 @@ use crate::BINARY;
 /// it.
 const SECRET: &str = "text that must not be logged";
 
+/// No broken promise.
+const NONE: [i32; 0] = [];
+
 /// Creates a counted conversation with a checkpoint.
 async fn create_healthy_conversation(app: &TestApp) -> TestConversation<'_> {
     let policy = pb::Policy {
@@ -47,9 +50,9 @@ async fn audit(conversation: &TestConversation<'_>) -> VerifyReport {
         Caller::of(TenantId::DEFAULT),
         ConversationId(conversation.uuid()),
     );
-    let (verified, error) = audit.await.expect("audits");
+    let (report, error) = audit.await.expect("audits");
     assert!(error.is_none(), "{error:?}");
-    verified
+    report
 }
 
 /// Audits the conversation. Returns the numbers of the promises that are broken.
@@ -111,19 +114,19 @@ async fn an_audit_finds_each_promise_that_the_test_breaks() {
         let conversation = create_healthy_conversation(&app).await;
         assert_eq!(
             broken_promises(&conversation).await,
-            [0; 0],
+            NONE,
             "no promise is broken before the statement"
         );
         execute(&conversation, statement).await;
-        let broken = audit(&conversation).await;
+        let report = audit(&conversation).await;
         assert!(
-            broken
+            report
                 .violations
                 .iter()
                 .any(|found| found.promise == promise),
-            "{statement}: {broken:?}"
+            "{statement}: {report:?}"
         );
-        assert!(!format!("{broken:?}").contains(SECRET));
+        assert!(!format!("{report:?}").contains(SECRET));
     }
 }
 
@@ -135,17 +138,17 @@ async fn large_messages_without_a_summary_and_without_a_job_are_found() {
     app.run_jobs_until_idle().await;
     assert_eq!(
         broken_promises(&conversation).await,
-        [0; 0],
+        NONE,
         "the large message has its summary"
     );
     let remove_summary =
         "update ai_message set summary_cache = null, summary_tokens = null, summary_kind = null, summary_ts = null
         where conversation_id = $1 and summary_cache is not null";
     execute(&conversation, remove_summary).await;
-    let broken = audit(&conversation).await;
+    let report = audit(&conversation).await;
     assert!(
-        broken.violations.iter().any(|found| found.promise == 4),
-        "{broken:?}"
+        report.violations.iter().any(|found| found.promise == 4),
+        "{report:?}"
     );
 }
 
@@ -154,7 +157,7 @@ async fn pending_jobs_and_other_settings_are_no_violations() {
     let app = TestApp::start().await;
     let conversation = create_healthy_conversation(&app).await;
     conversation.turn("more", "of it").await;
-    assert_eq!(broken_promises(&conversation).await, [0; 0], "a job waits");
+    assert_eq!(broken_promises(&conversation).await, NONE, "a job waits");
     app.run_jobs_until_idle().await;
     // `quiet_rules` is a fingerprint of the settings under which the triggers were last evaluated.
     // With another fingerprint it is not decided yet what is due, so a missing job is no violation.
@@ -168,7 +171,7 @@ async fn pending_jobs_and_other_settings_are_no_violations() {
         "delete from ai_conversation_checkpoint where conversation_id = $1",
     )
     .await;
-    assert_eq!(broken_promises(&conversation).await, [0; 0]);
+    assert_eq!(broken_promises(&conversation).await, NONE);
 }
 
 #[tokio::test]
@@ -214,7 +217,7 @@ async fn an_audit_reads_the_newest_part_of_a_long_conversation() {
     .await;
     assert_eq!(
         broken_promises(&conversation).await,
-        [0; 0],
+        NONE,
         "the broken message is older than the part that an audit reads"
     );
     let ask = pb::VerifyConversationRequest {
@@ -243,7 +246,7 @@ async fn an_audit_reads_the_newest_part_of_a_long_conversation() {
     let read = audit(&conversation).await.messages;
     assert!(
         (2..=5).contains(&read),
-        "an audit reads at most 16 MiB, and each message has 3.5 MB: {read} messages were read"
+        "an audit reads at most 16 MiB, the newest messages have 3.5 MB each: {read} were read"
     );
 }
 
@@ -262,13 +265,13 @@ async fn violations_are_reported_when_the_rest_cannot_be_read() {
         Caller::of(TenantId::DEFAULT),
         ConversationId(conversation.uuid()),
     );
-    let (verified, error) = audit.await.expect("its messages can be read");
+    let (report, error) = audit.await.expect("its messages can be read");
     assert!(
-        verified
+        report
             .violations
             .iter()
             .any(|violation| violation.promise == 3),
-        "{verified:?}"
+        "{report:?}"
     );
     assert!(error.is_some(), "its policy cannot be read");
 }
@@ -351,7 +354,7 @@ fn page(name: &str) -> String {
 
 #[test]
 fn every_metric_of_an_alert_is_documented() {
-    let (alerts, page) = (page("alerts.yml"), page("operations.md"));
+    let (alerts, operations) = (page("alerts.yml"), page("operations.md"));
     let expressions: Vec<&str> = alerts
         .lines()
         .filter_map(|line| line.trim().strip_prefix("expr: "))
@@ -363,7 +366,7 @@ fn every_metric_of_an_alert_is_documented() {
         assert!(!metrics.is_empty(), "{expression}");
         for metric in metrics {
             assert!(
-                page.contains(&format!("`{metric}`")),
+                operations.contains(&format!("`{metric}`")),
                 "{metric} is not in operations.md"
             );
         }
@@ -372,8 +375,8 @@ fn every_metric_of_an_alert_is_documented() {
 
 #[test]
 fn every_alert_names_a_runbook() {
-    let (alerts, page) = (page("alerts.yml"), page("runbooks.md"));
-    let headings = page.lines().filter_map(|line| line.strip_prefix("## "));
+    let (alerts, runbooks) = (page("alerts.yml"), page("runbooks.md"));
+    let headings = runbooks.lines().filter_map(|line| line.strip_prefix("## "));
     let anchors: Vec<String> = headings
         .map(|heading| heading.to_lowercase().replace(' ', "-").replace('\'', ""))
         .collect();

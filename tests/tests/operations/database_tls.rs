@@ -17,9 +17,8 @@ const COMMANDS: [&[&str]; 6] = [
 
 #[tokio::test]
 async fn a_database_beyond_this_machine_is_refused_without_a_verified_certificate() {
-    let (folder, at) = (Folder::new(), |url: &str, folder: &Folder| {
-        AnnealBinary::new(BINARY, folder, url)
-    });
+    let folder = Folder::new();
+    let anneal_with = |url: &str| AnnealBinary::new(BINARY, &folder, url);
     for url in [
         "postgres://anneal:hunter2@db.elsewhere.example/anneal",
         "postgres://anneal:hunter2@db.elsewhere.example/anneal?sslmode=require",
@@ -30,7 +29,7 @@ async fn a_database_beyond_this_machine_is_refused_without_a_verified_certificat
         "postgres://anneal:hunter2@[2001:db8::1]/anneal",
         "postgres://anneal:hunter2@127.0.0.1.elsewhere.example/anneal",
     ] {
-        let refused = at(url, &folder).run(&["migrate"]).await;
+        let refused = anneal_with(url).run(&["migrate"]).await;
         assert_eq!(refused.code, Some(1), "{url}: {refused:?}");
         assert!(
             refused.err.contains("sslmode=verify-full"),
@@ -42,10 +41,7 @@ async fn a_database_beyond_this_machine_is_refused_without_a_verified_certificat
         );
         assert!(!refused.err.contains("hunter2"), "{refused:?}");
     }
-    let elsewhere = at(
-        "postgres://anneal:hunter2@db.elsewhere.example/anneal",
-        &folder,
-    );
+    let elsewhere = anneal_with("postgres://anneal:hunter2@db.elsewhere.example/anneal");
     for command in COMMANDS {
         let refused = elsewhere.run(command).await;
         assert!(
@@ -58,7 +54,7 @@ async fn a_database_beyond_this_machine_is_refused_without_a_verified_certificat
 #[tokio::test]
 async fn a_host_in_environment_variables_is_checked_like_one_in_the_url() {
     let (folder, without_host) = (Folder::new(), "postgres:///anneal");
-    let at = |variables: &[(&'static str, &str)]| {
+    let anneal_with = |variables: &[(&'static str, &str)]| {
         let anneal = AnnealBinary::new(BINARY, &folder, without_host);
         variables.iter().fold(anneal, |anneal, (name, value)| {
             anneal.with_variable(name, value)
@@ -70,7 +66,7 @@ async fn a_host_in_environment_variables_is_checked_like_one_in_the_url() {
         &[("PGHOSTADDR", "10.1.2.3")],
         &[elsewhere, ("PGSSLMODE", "require")],
     ] {
-        let ran = at(refused).run(&["migrate"]).await;
+        let ran = anneal_with(refused).run(&["migrate"]).await;
         assert!(
             ran.err.contains("sslmode=verify-full"),
             "{refused:?}: {ran:?}"
@@ -80,7 +76,7 @@ async fn a_host_in_environment_variables_is_checked_like_one_in_the_url() {
         &[elsewhere, ("PGSSLMODE", "verify-full")][..],
         &[("PGHOST", "/nowhere")],
     ] {
-        let ran = at(accepted).run(&["migrate"]).await;
+        let ran = anneal_with(accepted).run(&["migrate"]).await;
         assert!(
             ran.err.contains("cannot reach") && !ran.err.contains("database.insecure"),
             "{accepted:?}: {ran:?}"

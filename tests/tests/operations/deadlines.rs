@@ -25,8 +25,8 @@ async fn lock_row<'a>(
     conversation: &TestConversation<'_>,
 ) -> Transaction<'a, Postgres> {
     let mut transaction = db.begin().await.expect("begins");
-    let row = "select from ai_conversation where conversation_id = $1::text::uuid for update";
-    sqlx::query(row)
+    let lock = "select from ai_conversation where conversation_id = $1::text::uuid for update";
+    sqlx::query(lock)
         .bind(&conversation.id)
         .execute(&mut *transaction)
         .await
@@ -68,14 +68,14 @@ async fn a_statement_ends_soon_after_its_calls_deadline() {
     call.await
         .expect("ends")
         .expect_err("the deadline is exceeded");
-    let ends = tokio::time::timeout(
+    let ended = tokio::time::timeout(
         TEST_TIMEOUT,
         eventually("the statement has ended", async || {
             count_waiting_statements(&app).await == 0
         }),
     )
     .await;
-    assert!(ends.is_ok(), "PostgreSQL still waits for the row");
+    assert!(ended.is_ok(), "the statement still waits for the row");
     lock.rollback().await.expect("rolls back");
     assert_eq!(
         conversation.conversation().await.conversation_id,
@@ -115,8 +115,8 @@ async fn a_call_without_a_deadline_gets_ten_seconds() {
 const STORE_DEADLINE: Duration = Duration::from_secs(2);
 const CALLER: Caller = Caller::of(TenantId::DEFAULT);
 
-/// A store with this many write connections and no deadline. A call waits for a free connection for
-/// longer than any test runs.
+/// A store with this many write connections and no deadline. A call waits up to a minute for a free
+/// connection, longer than [`TEST_TIMEOUT`].
 fn store(url: &str, write_connections: u32) -> Store {
     let settings = StoreSettings {
         write_connections,
@@ -152,18 +152,18 @@ async fn a_store_with_a_deadline_gives_up_silent_connections_and_opens_others() 
     let app = TestApp::start().await;
     let (proxy, url) = TcpProxy::to_database(&app.url).await;
     let store = store(&url, 4).with_deadline(STORE_DEADLINE);
-    let nowhere = ConversationId(Uuid::nil());
+    let unknown_id = ConversationId(Uuid::nil());
     let page = PageAsk {
-        from: None,
+        after: None,
         newest_first: false,
         content: true,
         limit: 1,
     };
     let budget = ReadBudget::unlimited();
     // Three kinds of statement: one row, a stream of rows, and the begin of a transaction.
-    let read_one = || store.get_conversation(CALLER, nowhere);
-    let read_stream = || store.list_messages_after(CALLER, nowhere, page, &budget);
-    let write = || store.delete_conversation(CALLER, nowhere);
+    let read_one = || store.get_conversation(CALLER, unknown_id);
+    let read_stream = || store.list_messages_after(CALLER, unknown_id, page, &budget);
+    let write = || store.delete_conversation(CALLER, unknown_id);
     let is_answered = |answer| matches!(answer, Err(StoreError::NotFound(Entity::Conversation)));
     assert!(is_answered(read_one().await.map(drop)));
     proxy.stall();

@@ -24,9 +24,9 @@ use tonic::transport::Channel;
 
 use crate::BINARY;
 
-/// The canary word. Nothing else contains it.
+/// The canary word. Only texts of this test contain it.
 const CANARY: &str = "xyzzyCanary77";
-/// The provider's key. Only requests to the provider contain it.
+/// The provider's key. Only its file and requests to the provider contain it.
 const KEY: &str = "keyCanary88aB3dE6gH9jK";
 
 fn with_canary(place: &str) -> String {
@@ -108,8 +108,8 @@ impl Deployment {
         }
     }
 
-    /// Creates a conversation with the canary in every field that takes free text, and appends such
-    /// messages. Returns its id.
+    /// Creates a conversation with the canary in its texts, its labels and its scope, and appends
+    /// messages that contain the canary. Returns the conversation's id.
     async fn create_conversation(&self) -> String {
         let labels = BTreeMap::from([
             ("place".to_owned(), with_canary("metadata")),
@@ -152,11 +152,11 @@ impl Deployment {
             .conversation_id;
         for turn in 0..4 {
             let tool = with_canary(&format!("tool {turn}"));
-            let mut asked = user(&with_canary(&prose(turn, 6)));
-            asked.metadata = labels.clone().into_iter().collect();
+            let mut question = user(&with_canary(&prose(turn, 6)));
+            question.metadata = labels.clone().into_iter().collect();
             let input = format!("{{\"said\": \"{CANARY}\"}}");
             let messages = vec![
-                asked,
+                question,
                 call(&tool, &input),
                 result(&tool, &with_canary("found")),
                 assistant(&with_canary("said")),
@@ -285,7 +285,8 @@ impl Deployment {
             .jobs
     }
 
-    /// Asserts that logs, metrics and answers to operators contain neither the canary nor the key.
+    /// Asserts that logs contain neither the canary nor the key, and that metrics and answers to
+    /// operators do not contain the canary.
     async fn assert_canary_is_hidden(&self) {
         for (name, process) in [("server", &self.server), ("worker", &self.worker)] {
             let lines = process.lines();
@@ -322,7 +323,7 @@ impl Deployment {
     }
 }
 
-/// Columns of all tables that contain the canary.
+/// Every column that contains the canary, as `table.column`.
 async fn columns_with_canary(db: &mut PgConnection) -> Vec<String> {
     let columns = "select table_name || '.' || column_name,
             format(case when data_type = 'bytea'
@@ -360,9 +361,8 @@ async fn delete_while_summarizing(worker_is_paused: bool) {
     .await;
     deployment.make_calls(&id).await;
     eventually("the compaction ends", async || {
-        let waiting = sqlx::query_scalar::<_, i64>("select count(*) from ai_job");
-        waiting
-            .fetch_one(&mut deployment.app.db().await)
+        let jobs = sqlx::query_scalar::<_, i64>("select count(*) from ai_job");
+        jobs.fetch_one(&mut deployment.app.db().await)
             .await
             .expect("counts")
             == 0

@@ -71,9 +71,9 @@ async fn change_setting(url: &str, statement: &str, (setting, value): (&str, &st
         let mut db = PgConnection::connect(url)
             .await
             .expect("the database answers");
-        let asked = sqlx::query_scalar("select current_setting($1)").bind(setting);
-        let holds: String = asked.fetch_one(&mut db).await.expect("answers");
-        holds == value
+        let query = sqlx::query_scalar("select current_setting($1)").bind(setting);
+        let current: String = query.fetch_one(&mut db).await.expect("answers");
+        current == value
     })
     .await;
 }
@@ -90,14 +90,14 @@ async fn assert_starts(anneal: &AnnealBinary) -> Vec<String> {
     lines
 }
 
-/// Asserts that neither server nor worker starts and that the error contains `names`.
-async fn assert_refuses_start(folder: &Folder, url: &str, names: &[&str]) {
-    let strict = AnnealBinary::on_durable(BINARY, folder, url);
+/// Asserts that neither server nor worker starts and that the error contains each of `phrases`.
+async fn assert_refuses_start(folder: &Folder, url: &str, phrases: &[&str]) {
+    let anneal = AnnealBinary::on_durable(BINARY, folder, url);
     for command in ["server", "worker"] {
-        let process = strict.start(&[command]);
+        let process = anneal.start(&[command]);
         let error = process.wait_for_line("set database.allow_data_loss").await;
-        for name in names {
-            assert!(error.contains(name), "{command}: {error} lacks {name}");
+        for phrase in phrases {
+            assert!(error.contains(phrase), "{command}: {error} lacks {phrase}");
         }
         assert_eq!(process.wait_for_exit().await, Some(1), "{command}");
     }
@@ -106,7 +106,7 @@ async fn assert_refuses_start(folder: &Folder, url: &str, names: &[&str]) {
 #[tokio::test]
 async fn a_database_with_a_durability_setting_off_is_refused_wherever_it_is_set() {
     let (postgres, folder) = (OwnPostgres::start().await, Folder::new());
-    let strict = AnnealBinary::on_durable(BINARY, &folder, &postgres.url);
+    let anneal = AnnealBinary::on_durable(BINARY, &folder, &postgres.url);
     for (off, setting, remedy, on) in DURABILITY_SETTINGS {
         change_setting(&postgres.url, off, (setting, "off")).await;
         assert_refuses_start(
@@ -124,7 +124,7 @@ async fn a_database_with_a_durability_setting_off_is_refused_wherever_it_is_set(
         &["synchronous_commit is off", "options in database.url"],
     )
     .await;
-    let lines = assert_starts(&strict).await;
+    let lines = assert_starts(&anneal).await;
     assert!(
         !lines.iter().any(|line| line.contains(WARNING)),
         "{lines:#?}"
@@ -190,12 +190,12 @@ async fn dev_refuses_a_role_that_does_not_wait_for_the_disk() {
         .await;
     assert_eq!(allowed.code, Some(0), "{allowed:?}");
     assert!(allowed.err.contains(WARNING), "{allowed:?}");
-    let left = LocalPostgres::start(settings)
+    let restarted = LocalPostgres::start(settings)
         .await
         .expect("starts again")
         .stop_on_drop();
     assert!(
-        !left.adopted(),
+        !restarted.adopted(),
         "dev has stopped its PostgreSQL in both runs"
     );
 }

@@ -36,7 +36,8 @@ fn assert_counts(output: &str, expected: &ExpectedMigration) {
     }
 }
 
-/// Random rows of every kind, not ordered by time: five rows a second, some of them late.
+/// Random rows of every kind, five a second, some up to 40 s older than the rows before them. The
+/// last conversation has none.
 fn generate_rows(rows: u64) -> Vec<OldRow> {
     // A linear congruential generator with a fixed seed, so that every run has the same rows.
     let mut state = 7_u64;
@@ -82,10 +83,10 @@ fn generate_rows(rows: u64) -> Vec<OldRow> {
 }
 
 /// Deadline to move a hundred thousand messages on a loaded machine.
-const MOVED_WITHIN: Duration = Duration::from_mins(4);
+const MOVE_DEADLINE: Duration = Duration::from_mins(4);
 
-/// Blocks the statement that drops the older tables, so that the process can be measured before it.
-/// The statement waits for advisory lock 7, which the test holds.
+/// Blocks the statement that drops the older tables, so that the process still runs when its memory
+/// is measured. The statement waits for advisory lock 7, which the test holds.
 async fn block_drop(old: &mut OldTables) {
     old.run(
         "create function hold_the_end() returns event_trigger language plpgsql set lock_timeout = 0 as
@@ -108,7 +109,7 @@ async fn measure_memory_and_unblock(old: &mut OldTables, process: &Process) -> u
         "select count(*) from pg_locks where locktype = 'advisory' and objid = 7 and not granted
         and database = (select oid from pg_database where datname = current_database())";
     eventually_within(
-        MOVED_WITHIN,
+        MOVE_DEADLINE,
         "the migration waits to drop the older tables",
         async || old.number(waits).await == 1,
     )
@@ -122,7 +123,7 @@ async fn measure_memory_and_unblock(old: &mut OldTables, process: &Process) -> u
 async fn row_D6_messages_move_without_the_systems_separators_and_summaries() {
     let messages = gate_or_nightly(MESSAGES, NIGHTLY_MESSAGES);
     let mut rows = generate_rows(messages as u64 * 6 / 5);
-    // The rows end with that of the last message.
+    // The rows after message number `messages` are left out, so exactly that many are moved.
     let last = rows
         .iter()
         .enumerate()
@@ -159,7 +160,7 @@ async fn row_D6_messages_move_without_the_systems_separators_and_summaries() {
     .await;
     assert_eq!(
         expected
-            .kept
+            .conversations
             .values()
             .map(|kept| kept.messages.len())
             .sum::<usize>(),
@@ -172,14 +173,14 @@ async fn row_D6_messages_move_without_the_systems_separators_and_summaries() {
     assert_counts(&(process.lines().join("\n") + "\n"), &expected);
     assert_eq!(process.wait_for_exit().await, Some(0));
     let stored = read_migrated_conversations(&old.url).await;
-    for (conversation, kept) in &expected.kept {
+    for (conversation, kept) in &expected.conversations {
         assert_eq!(
             stored.get(conversation),
             Some(kept),
             "conversation {conversation}"
         );
     }
-    assert_eq!(stored.len(), expected.kept.len());
+    assert_eq!(stored.len(), expected.conversations.len());
     assert_eq!(
         successful_output(anneal.run(&["migrate"]).await),
         "the schema is up to date\n"
@@ -199,7 +200,7 @@ async fn row_D6_messages_move_without_the_systems_separators_and_summaries() {
 async fn check_moved_conversations_and_run_jobs(url: &str, expected: &ExpectedMigration) {
     let app = TestApp::on_database(url).await;
     let conversations = list_conversations(&app).await;
-    assert_eq!(conversations.len(), expected.kept.len());
+    assert_eq!(conversations.len(), expected.conversations.len());
     for conversation in &conversations {
         conversation.verify().await;
     }
@@ -212,7 +213,7 @@ async fn check_moved_conversations_and_run_jobs(url: &str, expected: &ExpectedMi
     for conversation in &conversations {
         conversation.verify().await;
         let details = conversation.conversation().await;
-        let kept = &expected.kept[&details.metadata["legacy_id"]
+        let kept = &expected.conversations[&details.metadata["legacy_id"]
             .parse::<i64>()
             .expect("a number")];
         assert_eq!(details.message_count, kept.messages.len() as i64);
@@ -413,7 +414,7 @@ async fn row_D6_a_separator_is_the_systems_if_it_says_so_or_if_a_summary_follows
         let stored = read_migrated_conversations(&old.url).await;
         assert_eq!(
             stored,
-            expected_migration(10, &rows).kept,
+            expected_migration(10, &rows).conversations,
             "times as {time}, words as {word}"
         );
         assert_eq!(stored[&1].separators, [0, 3]);
@@ -472,7 +473,7 @@ async fn of_three_migrators_at_once_one_moves_the_older_tables() {
     );
     assert_eq!(
         read_migrated_conversations(&old.url).await,
-        expected_migration(CONVERSATIONS, &rows).kept
+        expected_migration(CONVERSATIONS, &rows).conversations
     );
     let empty = AnnealBinary::new(BINARY, &folder, &empty_database().await);
     assert!(

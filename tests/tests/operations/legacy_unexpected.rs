@@ -174,7 +174,7 @@ async fn half_migrated_tables_and_odd_rows_are_moved_and_counted() {
         "summaries of single large messages, deleted: 1",
         "messages of conversations that do not exist, deleted: 1",
         "conversations of unknown status, archived: 1",
-        "rows whose metadata is too long for labels, left out: 1",
+        "rows with too much metadata for labels, of which only the old ids are kept: 1",
     ] {
         assert!(ran.out.contains(&format!("  {line}\n")), "{line}: {ran:?}");
     }
@@ -207,7 +207,7 @@ async fn half_migrated_tables_and_odd_rows_are_moved_and_counted() {
     assert_eq!(old.number(conversation).await, 1);
 }
 
-/// Both tables are in a schema that is first in the search path. A later schema has another
+/// Both older tables are in the schema that is first in the search path. A later schema has another
 /// system's table of checkpoints.
 #[tokio::test]
 async fn tables_of_other_schemas_on_the_search_path_are_left_unchanged() {
@@ -275,7 +275,8 @@ async fn set_search_path(old: &mut OldTables, path: &str) {
 #[tokio::test]
 async fn a_title_above_the_limit_is_shortened_visibly_and_kept_whole_as_a_label() {
     let mut old = OldTables::with(2, &[OldRow::message("USER", "one", 100)]).await;
-    // 171 characters of three bytes: 513 bytes, one more than the limit.
+    // 171 characters of three bytes: 513 bytes, one more than the limit. The ellipsis has three
+    // bytes too, so 169 characters fit beside it.
     old.run("update ai_conversation set title = repeat('港', 171) where id = 1")
         .await;
     let folder = Folder::new();

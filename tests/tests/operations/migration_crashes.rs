@@ -76,13 +76,13 @@ async fn read_schema(db: &mut PgConnection) -> String {
     schema.unwrap_or_default()
 }
 
-/// The schema after each number of applied migrations, from none on.
+/// The schema after 0 applied migrations, after 1, and so on.
 async fn schemas_by_migrations() -> Vec<String> {
     let mut db = PgConnection::connect(&empty_database().await)
         .await
         .expect("connects");
-    // The table of applied migrations exists before the first, because a migration grants access to
-    // it.
+    // The table of applied migrations exists before the first migration, because one of them grants
+    // access to it.
     run(&mut db, "create table _sqlx_migrations ()").await;
     let mut schemas = vec![read_schema(&mut db).await];
     for migration in Migrations::all() {
@@ -96,6 +96,7 @@ async fn schemas_by_migrations() -> Vec<String> {
 struct InterruptedMigration {
     url: String,
     db: PgConnection,
+    /// See [`schemas_by_migrations`].
     schemas: Vec<String>,
 }
 
@@ -136,12 +137,12 @@ impl InterruptedMigration {
             }
         };
         assert!(applied.iter().all(|(_, success)| *success), "{applied:?}");
-        let first = Migrations::all()
+        let expected = Migrations::all()
             .into_iter()
             .map(|migration| migration.version)
             .take(applied.len());
         assert!(
-            applied.iter().map(|(version, _)| *version).eq(first),
+            applied.iter().map(|(version, _)| *version).eq(expected),
             "{applied:?}"
         );
         let actual = read_schema(&mut self.db).await;
@@ -163,8 +164,8 @@ async fn migrate(url: &str) -> Result<(), MigrationsError> {
     migrations.run(Duration::from_secs(30)).await.map(|_| ())
 }
 
-/// Interrupts each command in turn until a migration completes. Returns the number of
-/// interruptions.
+/// Interrupts one attempt to migrate at each command in turn, until an attempt succeeds. Returns
+/// the number of interruptions.
 async fn interrupt_each(how: &str) -> u32 {
     let mut database = InterruptedMigration::new().await;
     let (mut applied, mut command, mut interruptions) = (0, 1, 0);
@@ -180,7 +181,7 @@ async fn interrupt_each(how: &str) -> u32 {
             return interruptions;
         }
         interruptions += 1;
-        // After a completed migration the next one starts with its first command.
+        // An attempt starts with the first command of the first migration that is not applied.
         command = if applied > before { 1 } else { command + 1 };
     }
 }
@@ -251,9 +252,9 @@ async fn a_second_migrator_finishes_after_the_first_is_killed_within_a_migration
             tokio::spawn(async move { anneal.run(&["migrate"]).await })
         };
         first.kill().await;
-        let begun = database.count_migrations().await;
+        let applied = database.count_migrations().await;
         assert!(
-            !database.is_complete(begun),
+            !database.is_complete(applied),
             "the first migrator was killed before its last migration"
         );
         run(&mut database.db, "select pg_advisory_unlock(7)").await;

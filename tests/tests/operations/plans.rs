@@ -35,8 +35,8 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
     let conversation = || CONVERSATION.to_owned();
     // An array with one element of this type.
     let each = |value: &str, of: &str| format!("array[{value}]::{of}[]");
-    // An array with 128 elements, as many as a worker claims at once. Only the first conversation
-    // and its rows exist.
+    // An array with 128 elements. Of `conversations` only the first exists, of `jobs` all but the
+    // first.
     let many = |of: &dyn Fn(usize) -> String| {
         format!("'{{{}}}'", (0..128).map(of).collect::<Vec<_>>().join(","))
     };
@@ -389,8 +389,8 @@ async fn plans_made_for_an_empty_queue_find_jobs_by_their_key() {
         .expect("sets");
     let twenty = "insert into ai_job (tenant_id, kind, conversation_id)
         select gen_random_uuid(), 1 + n % 3, gen_random_uuid() from generate_series(1, 20) as n";
-    for fill in ["", twenty] {
-        sqlx::raw_sql(fill).execute(&mut db).await.expect("fills");
+    for insert in ["", twenty] {
+        sqlx::raw_sql(insert).execute(&mut db).await.expect("fills");
         sqlx::raw_sql("vacuum analyze ai_job")
             .execute(&mut db)
             .await
@@ -403,22 +403,22 @@ async fn plans_made_for_an_empty_queue_find_jobs_by_their_key() {
                 .enumerate()
                 .filter(|(_, line)| is_scan_of_jobs(line))
             {
-                let by = lines[number + 1..]
+                let cond = lines[number + 1..]
                     .iter()
                     .find(|line| line.contains("Index Cond"))
                     .unwrap_or(&"");
                 let uses_key = match name {
-                    "claim_jobs" if scan.contains("ai_job_ready") => by.contains("tenant_id"),
+                    "claim_jobs" if scan.contains("ai_job_ready") => cond.contains("tenant_id"),
                     "rescue_jobs" if scan.contains("ai_job_leased") => {
-                        by.contains("lease_until_ts")
+                        cond.contains("lease_until_ts")
                     }
-                    _ => scan.contains("ai_job_pkey") && by.contains("conversation_id"),
+                    _ => scan.contains("ai_job_pkey") && cond.contains("conversation_id"),
                 };
                 assert!(
                     uses_key,
                     "{name} finds jobs by {} with {}:\n{plan}",
                     scan.trim(),
-                    by.trim()
+                    cond.trim()
                 );
             }
         }

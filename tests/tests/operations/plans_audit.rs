@@ -85,8 +85,8 @@ async fn an_audit_reads_256_of_100_000_conversations_and_2_000_messages_of_a_lon
         "{candidates}"
     );
     assert!(!candidates.contains("Removed by Filter"), "{candidates}");
-    let long = format!("{TENANT}, '00000000-0000-7000-b000-000000000001', 2000, 16777216");
-    let window = explain_analyze(&mut db, WINDOW, &long).await;
+    let arguments = format!("{TENANT}, '00000000-0000-7000-b000-000000000001', 2000, 16777216");
+    let window = explain_analyze(&mut db, WINDOW, &arguments).await;
     assert_eq!(rows_of_scan(&window, "ai_message_pkey"), 2_000, "{window}");
     assert!(!window.contains("Seq Scan"), "{window}");
 }

@@ -10,7 +10,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use crate::plans::{AS_OWNER, AS_SERVERS, TENANT};
 
 /// Values of PostgreSQL's `plan_cache_mode`.
-const PLANS: [&str; 2] = ["force_generic_plan", "force_custom_plan"];
+const PLAN_MODES: [&str; 2] = ["force_generic_plan", "force_custom_plan"];
 /// Messages after the newest checkpoint.
 const TAIL: i64 = 50;
 /// Messages between two checkpoints.
@@ -103,7 +103,7 @@ async fn explain_analyze(db: &mut PgConnection, mode: &str, sql: &str, arguments
     plans[0]["Plan"].clone()
 }
 
-/// Every scan of a table below a node.
+/// Every scan of a table in a plan: this node and those below it.
 fn scans(node: &Value) -> Vec<&Value> {
     let below = node["Plans"]
         .as_array()
@@ -154,7 +154,7 @@ async fn a_context_reads_its_tail_whatever_the_length_of_the_history() {
     let app = TestApp::start().await;
     let mut db = app.db().await;
     fill(&mut db).await;
-    for mode in PLANS {
+    for mode in PLAN_MODES {
         let mut costs = Vec::new();
         for messages in [SHORT, LONG] {
             let arguments = format!(
@@ -199,7 +199,7 @@ async fn a_page_of_messages_reads_only_the_page_in_both_directions() {
         ("newest first", LIST_MESSAGES_NEWEST_FIRST),
     ];
     for (direction, sql) in directions {
-        for mode in PLANS {
+        for mode in PLAN_MODES {
             for messages in [SHORT, LONG] {
                 for content in [true, false] {
                     let from = messages / 2;
@@ -282,7 +282,7 @@ async fn the_original_of_a_swapped_message_is_not_read() {
         .execute(&mut db)
         .await
         .expect("analyzes");
-    for mode in PLANS {
+    for mode in PLAN_MODES {
         let mut pages = Vec::new();
         for (id, policy) in [
             (&large, "{}"),
@@ -300,21 +300,21 @@ async fn the_original_of_a_swapped_message_is_not_read() {
         println!(
             "{mode}: pages read with 4 MB swapped, with 8 kB swapped, with 4 MB sent: {pages:?}"
         );
-        let [swapped, small, sent] = pages[..] else {
+        let [large_swapped, small_swapped, large_sent] = pages[..] else {
             panic!("three contexts")
         };
         assert!(
-            swapped <= small + 8,
-            "{mode}: with 4 MB swapped {swapped} pages are read, with 8 kB swapped {small}"
+            large_swapped <= small_swapped + 8,
+            "{mode}: {large_swapped} pages with 4 MB swapped, {small_swapped} with 8 kB swapped"
         );
         let pages_of_the_original = LARGE_BYTES as i64 / 8_192;
         assert!(
-            sent > pages_of_the_original / 2,
-            "{mode}: reading the original costs only {sent} pages, so the test proves nothing"
+            large_sent > pages_of_the_original / 2,
+            "{mode}: reading the original costs only {large_sent} pages, so the test proves nothing"
         );
         assert!(
-            swapped < pages_of_the_original / 10,
-            "{mode}: {swapped} pages"
+            large_swapped < pages_of_the_original / 10,
+            "{mode}: {large_swapped} pages"
         );
     }
 }
@@ -378,8 +378,11 @@ async fn the_servers_contexts_do_not_read_the_original_of_a_swapped_message() {
     );
     // One of the three figures may include earlier reads of other sessions that are reported late,
     // or an autovacuum.
-    let small = read.iter().filter(|pages| **pages < 16).count();
-    assert!(small >= 2, "contexts read {read:?} pages of large values");
+    let without_original = read.iter().filter(|pages| **pages < 16).count();
+    assert!(
+        without_original >= 2,
+        "contexts read {read:?} pages of large values"
+    );
     assert!(
         original > 200,
         "the message itself takes only {original} pages, so the test proves nothing"

@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use crate::plans::{AS_OWNER, AS_SERVERS, TENANT};
 
 /// Calls of each list. PostgreSQL may cache a generic plan after five.
-const LISTS: i64 = 12;
+const CALLS: i64 = 12;
 /// Conversations of a page.
 const PAGE: i32 = 50;
 /// Maximum lag of `listed_ts` behind `last_activity_ts`, in seconds. Conversations are a second
@@ -145,9 +145,9 @@ async fn each_list_reads_a_page_of_its_index_with_generic_and_custom_plans() {
                     .lines()
                     .filter(|line| line.contains("Scan using"))
                     .collect();
-                let found = format!("Index Scan using {} on", list.index);
+                let expected = format!("Index Scan using {} on", list.index);
                 assert!(
-                    scans.len() == 2 && scans.iter().all(|scan| scan.contains(&found)),
+                    scans.len() == 2 && scans.iter().all(|scan| scan.contains(&expected)),
                     "{mode}:\n{plan}"
                 );
                 assert!(!plan.contains("Seq Scan"), "{}, {mode}:\n{plan}", list.name);
@@ -165,8 +165,8 @@ async fn each_list_reads_a_page_of_its_index_with_generic_and_custom_plans() {
                     list.name
                 );
             }
-            // Half of the conversations are archived, so a page of archived ones needs a few pages
-            // of the index.
+            // Half of the conversations are archived. A list of them skips the others in the index,
+            // so it may read more rows than a page.
             let archived =
                 explain_analyze(&mut db, mode, &list, "2::smallint, null, null, null").await;
             assert!(
@@ -183,7 +183,8 @@ async fn each_list_reads_a_page_of_its_index_with_generic_and_custom_plans() {
     }
 }
 
-/// The integer after the `nth` occurrence of these words in a line of a plan. Estimates come first.
+/// The integer after the `nth` occurrence of these words in a line of a plan, counted from 0. The
+/// estimate of a number comes before the actual one.
 fn number_after(line: &str, words: &str, nth: usize) -> i64 {
     let after = line
         .split(words)
@@ -196,7 +197,8 @@ fn number_after(line: &str, words: &str, nth: usize) -> i64 {
         .expect("a number")
 }
 
-/// Index scans, index entries read and sequential scans, according to PostgreSQL's statistics.
+/// Scans of an index, entries read from it, and sequential scans of its table, according to
+/// PostgreSQL's statistics.
 async fn read_statistics(db: &mut PgConnection, index: &str) -> (i64, i64, i64) {
     sqlx::query_as(
         "select i.idx_scan, i.idx_tup_read, t.seq_scan
@@ -215,7 +217,7 @@ async fn the_servers_lists_read_no_more_than_the_page() {
     fill(&mut db).await;
     for list in lists() {
         let before = read_statistics(&mut db, list.index).await;
-        for _ in 0..LISTS {
+        for _ in 0..CALLS {
             let ask = pb::ListConversationsRequest {
                 page_size: PAGE,
                 ..(list.ask)()
@@ -234,23 +236,23 @@ async fn the_servers_lists_read_no_more_than_the_page() {
                 conversation_id: uuid::Uuid::nil().to_string(),
             };
             assert!(app.conversations().get_conversation(ask).await.is_err());
-            read_statistics(&mut db, list.index).await.0 >= before.0 + 2 * LISTS
+            read_statistics(&mut db, list.index).await.0 >= before.0 + 2 * CALLS
         })
         .await;
         let after = read_statistics(&mut db, list.index).await;
         let (scans, read) = (after.0 - before.0, after.1 - before.1);
         println!(
-            "{}: {scans} scans of {}, {read} entries for {LISTS} pages of {PAGE}",
+            "{}: {scans} scans of {}, {read} entries for {CALLS} pages of {PAGE}",
             list.name, list.index
         );
         assert_eq!(
             (scans, after.2),
-            (2 * LISTS, before.2),
+            (2 * CALLS, before.2),
             "{}: two index scans each, no sequential scan",
             list.name
         );
         assert!(
-            read <= 2 * LISTS * MAX_ROWS,
+            read <= 2 * CALLS * MAX_ROWS,
             "{}: {read} entries",
             list.name
         );

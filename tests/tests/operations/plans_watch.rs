@@ -98,23 +98,17 @@ async fn a_watch_reads_only_the_new_ones_of_5_000_checkpoints() {
     let app = TestApp::start().await;
     let mut db = app.db().await;
     fill(&mut db).await;
-    let (_, sql, mut arguments) = statements().swap_remove(1);
+    let (name, sql, mut arguments) = statements().swap_remove(1);
     // The changes after number 6990, up to 7000: ten of the checkpoints of `fill`.
     (arguments[2], arguments[3]) = ("6990".into(), "7000".into());
-    let plan = explain(
-        &mut db,
-        Plan::Generic,
-        MEASURED,
-        ("conversation_changes", sql, &arguments),
-    )
-    .await;
-    let scans = plan
+    let plan = explain(&mut db, Plan::Generic, MEASURED, (name, sql, &arguments)).await;
+    let lines = plan
         .lines()
         .skip_while(|line| !line.contains("on ai_conversation_checkpoint"));
-    let (mut read, mut scans) = (Vec::new(), scans.peekable());
-    let scan = scans.peek().expect("checkpoints are read");
+    let (mut read, mut lines) = (Vec::new(), lines.peekable());
+    let scan = lines.peek().expect("checkpoints are read");
     read.extend(number_after(scan, "rows="));
-    read.extend(scans.filter_map(|line| number_after(line, "Rows Removed by Filter: ")));
+    read.extend(lines.filter_map(|line| number_after(line, "Rows Removed by Filter: ")));
     assert_eq!(read, [10.0], "rows of checkpoints that are read:\n{plan}");
 }
 

@@ -7,8 +7,9 @@ use anneal_store::{ConversationFilter, Pooling};
 use anneal_testkit::{Pooler, TestApp, TestConversation, assistant, direct_scope, pb, user};
 use uuid::Uuid;
 
-/// Appends to both conversations in parallel and runs their jobs, until they have checkpoints.
-async fn append_until_checkpoints(app: &TestApp, conversations: &[TestConversation<'_>; 2]) {
+/// Appends 24 messages to each conversation, to both in parallel, and runs their jobs. Asserts that
+/// both then have checkpoints.
+async fn append_and_check(app: &TestApp, conversations: &[TestConversation<'_>; 2]) {
     for n in 0..12 {
         let exchange = |conversation: &str| {
             vec![
@@ -107,15 +108,15 @@ async fn conversations_work_behind_pgbouncer_in_transaction_mode() {
         app.conversation_with_policy(policy.clone()).await,
         app.conversation_with_policy(policy).await,
     ];
-    append_until_checkpoints(&app, &conversations).await;
+    append_and_check(&app, &conversations).await;
     repeat_requests(&app).await;
-    let again = conversations[0]
+    let reused = conversations[0]
         .append("else")
         .request_id("r3")
         .send()
         .await;
     assert_eq!(
-        again.expect_err("another body").code(),
+        reused.expect_err("another body").code(),
         tonic::Code::AlreadyExists
     );
     conversations[0].insert_separator().await;

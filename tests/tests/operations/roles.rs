@@ -48,20 +48,19 @@ async fn create_roles(superuser: &str) {
     assert_eq!(ran.code, Some(0), "{ran:?}");
 }
 
-/// Asserts that the login of this URL has no role attributes, owns nothing, and can neither create
-/// a table nor change the keys.
+/// Asserts that the login of this URL has no privileged role attribute, owns nothing, and can
+/// neither create a table nor change the keys.
 async fn assert_owns_nothing(url: &str) {
     let mut db = PgConnection::connect(url).await.expect("connects");
-    let powers = "select count(*) from pg_roles where (rolsuper or rolcreaterole or rolcreatedb or rolbypassrls or rolreplication)
+    let privileged = "select count(*) from pg_roles where (rolsuper or rolcreaterole or rolcreatedb or rolbypassrls or rolreplication)
                   and pg_has_role(current_user, oid, 'member')";
-    let things =
-        "select count(*) from pg_class where pg_has_role(current_user, relowner, 'member')";
-    for nothing in [powers, things] {
-        let found: i64 = sqlx::query_scalar(nothing)
+    let owned = "select count(*) from pg_class where pg_has_role(current_user, relowner, 'member')";
+    for query in [privileged, owned] {
+        let found: i64 = sqlx::query_scalar(query)
             .fetch_one(&mut db)
             .await
             .expect("the query succeeds");
-        assert_eq!(found, 0, "{nothing}");
+        assert_eq!(found, 0, "{query}");
     }
     for forbidden in [
         "create table mine (n int)",
@@ -113,10 +112,10 @@ async fn the_owner_migrates_and_servers_and_workers_work_as_a_login_that_owns_no
         migrated.code == Some(0) && !migrated.err.contains("anneal_app"),
         "{migrated:?}"
     );
-    let made = owner
+    let key = owner
         .run(&["keys", "create", "--name", "bot", "--verbs", "read,append"])
         .await;
-    assert_eq!(made.code, Some(0), "{made:?}");
+    assert_eq!(key.code, Some(0), "{key:?}");
     let refused = login.run(&["keys", "create", "--name", "bot"]).await;
     assert!(
         refused.code == Some(1) && refused.out.is_empty(),
@@ -129,7 +128,7 @@ async fn the_owner_migrates_and_servers_and_workers_work_as_a_login_that_owns_no
     let channel = Endpoint::from_shared(format!("http://127.0.0.1:{port}"))
         .expect("an address")
         .connect_lazy();
-    let bot = authorized_channel(channel, &format!("Bearer {}", made.out.trim()));
+    let bot = authorized_channel(channel, &format!("Bearer {}", key.out.trim()));
     let mut conversations = ConversationServiceClient::new(bot.clone());
     let made = conversations
         .create_conversation(pb::CreateConversationRequest::default())
@@ -148,12 +147,14 @@ async fn the_owner_migrates_and_servers_and_workers_work_as_a_login_that_owns_no
         .expect("appends");
     let ask = pb::GetConversationRequest { conversation_id };
     eventually("the worker has counted the message", async || {
-        let seen = conversations
+        let conversation = conversations
             .get_conversation(ask.clone())
             .await
             .expect("is there")
             .into_inner();
-        seen.token_total.is_some_and(|total| total.tokens > 0)
+        conversation
+            .token_total
+            .is_some_and(|total| total.tokens > 0)
     })
     .await;
     eventually("the use of the key is recorded", async || {

@@ -1,5 +1,5 @@
 //! Servers are replaced one by one under load. Callers that follow proto/service_config.json see no
-//! failure. The caller is Python's gRPC, which reads that file itself.
+//! failure. The caller is Python's gRPC, which follows that file itself.
 
 use std::{net::Ipv4Addr, path::Path, process::Stdio};
 
@@ -75,6 +75,7 @@ struct Load {
 }
 
 impl Load {
+    /// Starts the load. None: gRPC for Python is not installed.
     async fn start(addresses: &[String], conversations: &[String]) -> Option<Self> {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let mut command = Command::new("python3");

@@ -51,7 +51,7 @@ def call_and_record(call, ask):
             report["slowest_ms"] = max(report["slowest_ms"], (time.monotonic() - began) * 1000)
 
 
-def write(connection: grpc.Channel, conversation: str) -> None:
+def append_and_read(connection: grpc.Channel, conversation: str) -> None:
     stub, contexts = messages_grpc.MessageServiceStub(connection), context_grpc.ContextServiceStub(connection)
     number = 0
     while not over.is_set():
@@ -71,33 +71,38 @@ def write(connection: grpc.Channel, conversation: str) -> None:
 def watch(connection: grpc.Channel, conversation: str) -> None:
     """Watches a conversation. A server that stops ends its watches, and they resume after the last event."""
     stub = messages_grpc.MessageServiceStub(connection)
-    position, seen, started = "", [], 0
-    while not (over.is_set() and len(seen) >= report["appended"].get(conversation, 0)):
+    position, received = "", []
+    while not (over.is_set() and len(received) >= report["appended"].get(conversation, 0)):
         start = {"position": position} if position else {"after_message_id": 0}
-        started += 1
+        events_before, ended_by_server = len(received), False
         try:
             for event in stub.WatchConversation(messages.WatchConversationRequest(conversation_id=conversation, without_content=True, **start), timeout=3):
                 position = event.position or position
                 if event.WhichOneof("event") == "message_appended":
-                    seen.append(event.message_appended.message_id)
-                if over.is_set() and len(seen) >= report["appended"].get(conversation, 0):
+                    received.append(event.message_appended.message_id)
+                if over.is_set() and len(received) >= report["appended"].get(conversation, 0):
                     break
+            else:
+                ended_by_server = True
         except grpc.RpcError as error:
             # The timeout of three seconds, or a server that has stopped.
+            ended_by_server = error.code() == grpc.StatusCode.UNAVAILABLE
             if error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
                 with lock:
                     report["failed"].append(f"WatchConversation: {error.code().name}: {error.details()}")
+        if ended_by_server and len(received) > events_before:
+            with lock:
+                report["resumed"] += 1
     with lock:
         # The number of received messages, or False if one is missing, repeated or out of order.
-        report["watched"][conversation] = seen == list(range(1, len(seen) + 1)) and len(seen)
-        report["resumed"] += started - 1
+        report["watched"][conversation] = received == list(range(1, len(received) + 1)) and len(received)
 
 
 def main(addresses: str, config: str, *conversations: str) -> None:
     config = json.loads(Path(config).read_text())
     target = "ipv4:" + addresses
     with_retries, no_retries = channel(target, config), channel(target, without_retries(config))
-    workers = [threading.Thread(target=write, args=((with_retries, no_retries)[index % 2], conversation)) for index, conversation in enumerate(conversations)]
+    workers = [threading.Thread(target=append_and_read, args=((with_retries, no_retries)[index % 2], conversation)) for index, conversation in enumerate(conversations)]
     workers += [threading.Thread(target=watch, args=(with_retries, conversation)) for conversation in conversations[:2]]
     for worker in workers:
         worker.start()

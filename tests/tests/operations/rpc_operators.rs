@@ -310,7 +310,7 @@ async fn usage_by_segment_agrees_with_the_context() {
         .contexts()
         .compact(ask)
         .await
-        .expect("the query succeeds")
+        .expect("enqueues")
         .into_inner();
     assert_eq!(compacted.outcome(), pb::CompactOutcome::Pending);
 }
@@ -348,13 +348,13 @@ async fn a_manual_compaction_waits_for_its_checkpoint_and_repeats_it() {
         .expect("compacts")
         .into_inner();
     assert_eq!(first.outcome(), pb::CompactOutcome::Created, "{first:?}");
-    let again = app
+    let repeated = app
         .contexts()
         .compact(ask)
         .await
         .expect("repeats")
         .into_inner();
-    assert_eq!(again, first);
+    assert_eq!(repeated, first);
     let made = first.checkpoint.expect("a checkpoint");
     assert_eq!(
         (made.focus.as_str(), made.trigger()),

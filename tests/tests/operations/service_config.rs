@@ -45,7 +45,7 @@ fn methods(config: &Value) -> BTreeMap<String, Value> {
     methods
 }
 
-/// Whether a request has a request id.
+/// Whether a request or a message within it has a request id.
 fn has_request_id(message: &DescriptorProto) -> bool {
     message
         .field
@@ -95,8 +95,8 @@ fn the_config_retries_only_reads_and_requests_with_a_request_id() {
         // A turn costs a model call, and a watch sends each event once. The caller decides where to
         // resume.
         let is_resumed_by_caller = ["Chat", "WatchConversation"].contains(&method.name());
-        let repeats = (reads || has_id) && !answer_differs && !is_resumed_by_caller;
-        assert_eq!(of_method.get("retryPolicy").is_some(), repeats, "{path}");
+        let may_retry = (reads || has_id) && !answer_differs && !is_resumed_by_caller;
+        assert_eq!(of_method.get("retryPolicy").is_some(), may_retry, "{path}");
     }
 }
 
@@ -110,15 +110,15 @@ fn the_config_retries_the_codes_whose_reasons_are_all_retryable() {
             .nth(1)
             .and_then(|rest| rest.split('`').next())
             .expect("a code");
-        let says = section.split("Retry").nth(1).unwrap_or_default();
+        let retry = section.split("Retry").nth(1).unwrap_or_default();
         codes
             .entry(code)
             .or_default()
-            .push(says.starts_with(": yes"));
+            .push(retry.starts_with(": yes"));
     }
     let always = codes
         .iter()
-        .filter(|(_, says)| says.iter().all(|yes| *yes))
+        .filter(|(_, retryable)| retryable.iter().all(|yes| *yes))
         .map(|(code, _)| *code);
     let always: Vec<&str> = always.collect();
     for (path, method) in methods(&config()) {

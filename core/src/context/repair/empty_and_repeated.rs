@@ -47,10 +47,10 @@ pub(super) fn fold_repeats(draft: &mut Draft) {
     let mut kept: Vec<Entry> = Vec::with_capacity(entries.len());
     for mut entry in entries {
         if entry.role == Role::User && entry.is_conversation() {
-            let earlier = kept.iter().rposition(|before| !is_empty_answer(before));
-            if let Some(earlier) = earlier.filter(|earlier| repeats(&kept[*earlier], &entry)) {
-                for failure in kept.drain(earlier + 1..) {
-                    record_empty(draft, failure.message_id());
+            let position = kept.iter().rposition(|before| !is_empty_answer(before));
+            if let Some(position) = position.filter(|position| repeats(&kept[*position], &entry)) {
+                for empty_answer in kept.drain(position + 1..) {
+                    record_empty(draft, empty_answer.message_id());
                 }
                 if let Some(mut earlier) = kept.pop() {
                     if entry.message_id().is_some() {

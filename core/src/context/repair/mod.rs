@@ -30,7 +30,7 @@ use super::Draft;
 use crate::provider_format::Format;
 
 /// Repairs the draft for its format: first parts, then messages, then pairs of calls and results,
-/// last call ids and the tokens that the format adds to results.
+/// then ids of calls. Finally adds the tokens that the format needs for results.
 pub(super) fn repair(draft: &mut Draft) {
     parts::repair_parts(draft);
     empty_and_repeated::drop_empty(draft);

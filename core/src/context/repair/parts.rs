@@ -205,13 +205,13 @@ impl<'a> PartRules<'a> {
         }
     }
 
-    /// The part as the format accepts it; None if it is dropped. `signs_call`: see
-    /// [`Self::is_call_signature`].
+    /// The part as the format accepts it; None if it is dropped. `is_call_signature`: the answer of
+    /// [`Self::is_call_signature`] for this part.
     fn repaired_part(
         self,
         part: Part,
         origin: Origin,
-        signs_call: bool,
+        is_call_signature: bool,
         encoding: Encoding,
         change: &mut EntryChange,
     ) -> (Option<Part>, Origin) {
@@ -226,7 +226,7 @@ impl<'a> PartRules<'a> {
                 signature,
                 provider,
                 redacted,
-            } if signs_call => {
+            } if is_call_signature => {
                 change.removed += encoding.counter().count(&text);
                 (
                     Some(Part::Reasoning {

@@ -13,18 +13,18 @@ use crate::{
 /// a message of its own, Gemini repeats the tool's name.
 pub(super) fn add_result_overhead(draft: &mut Draft) {
     let counter = draft.encoding.counter();
-    let mut names: HashMap<String, Tokens> = HashMap::new();
+    let mut name_tokens: HashMap<String, Tokens> = HashMap::new();
     for entry in &mut draft.entries {
         for part in &entry.parts {
             match (part, draft.format) {
                 (Part::ToolUse { id, name, .. }, Format::GeminiContents) => {
-                    names.insert(id.clone(), counter.count(name));
+                    name_tokens.insert(id.clone(), counter.count(name));
                 }
                 (Part::ToolResult { id, .. }, Format::GeminiContents) => {
-                    // Since `tool_pairs` ran, each result has its call. The default is only an
-                    // upper bound for the name `unknown`, which `render::gemini` would send without
-                    // one.
-                    entry.tokens += names.get(id).copied().unwrap_or(FRAMING_PER_MESSAGE);
+                    // Since `tool_pairs` ran, each result has its call. For a result without a
+                    // call, `render::gemini` would send the name `unknown`. The default is an upper
+                    // bound for its tokens.
+                    entry.tokens += name_tokens.get(id).copied().unwrap_or(FRAMING_PER_MESSAGE);
                 }
                 _ => {}
             }

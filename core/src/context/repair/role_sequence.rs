@@ -11,7 +11,8 @@ use crate::{
     tokens::{FRAMING_PER_MESSAGE, Tokens},
 };
 
-/// Text of the user message that is added where a conversation would begin with the model.
+/// Text of the user message that is added where a conversation would begin with the model or, in
+/// OpenAI's format, hold only system messages.
 const CONVERSATION_BEGINS: &str = "[The conversation begins.]";
 /// Text of the user message that is added where a conversation would end with the model.
 const CONTINUE: &str = "[Continue.]";
@@ -20,14 +21,14 @@ const CONTINUE: &str = "[Continue.]";
 /// between.
 pub(in crate::context) fn reserved_tokens(draft: &Draft) -> Tokens {
     let cost = |text| draft.encoding.counter().count(text) + FRAMING_PER_MESSAGE;
-    let conversation = || {
+    let after_prompt = || {
         draft
             .entries
             .iter()
             .filter(|entry| entry.segment != Segment::SystemPrompt)
     };
-    let has_summary = conversation().any(|entry| entry.segment == Segment::CheckpointSummary);
-    let has_user = conversation().any(|entry| entry.role == Role::User);
+    let has_summary = after_prompt().any(|entry| entry.segment == Segment::CheckpointSummary);
+    let has_user = after_prompt().any(|entry| entry.role == Role::User);
     let may_add_beginning = match draft.format {
         Format::Neutral => false,
         Format::OpenAiChat => !has_user,
@@ -39,7 +40,7 @@ pub(in crate::context) fn reserved_tokens(draft: &Draft) -> Tokens {
         Tokens::ZERO
     };
     if draft.format.alternates()
-        && conversation()
+        && after_prompt()
             .next_back()
             .is_some_and(|entry| entry.role == Role::Assistant)
     {
@@ -74,11 +75,11 @@ fn add_user_at_the_ends(draft: &mut Draft) {
         .iter()
         .take_while(|entry| entry.segment == Segment::SystemPrompt)
         .count();
-    let mut conversation = draft.entries[start..].iter();
+    let mut after_prompt = draft.entries[start..].iter();
     let needs_user_first = match draft.format {
         Format::Neutral => false,
-        Format::OpenAiChat => conversation.all(|entry| entry.role == Role::System),
-        Format::AnthropicMessages | Format::GeminiContents => conversation
+        Format::OpenAiChat => after_prompt.all(|entry| entry.role == Role::System),
+        Format::AnthropicMessages | Format::GeminiContents => after_prompt
             .next()
             .is_none_or(|entry| entry.role == Role::Assistant),
     };

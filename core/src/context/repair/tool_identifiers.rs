@@ -12,8 +12,8 @@ use crate::{
 };
 
 /// Longest tool name that OpenAI, Anthropic and Gemini accept, and longest call id that Anthropic
-/// accepts. It applies to stored calls when a context is built for a format. For the tools that a
-/// call offers to a model, `llm/src/provider/tool.rs` has the rule.
+/// accepts. It applies to stored calls when a context is built for a format. For the tools that are
+/// offered to a model, `llm/src/provider/tool.rs` has the rule.
 const MAX_NAME_BYTES: usize = 64;
 /// Longest call id that OpenAI accepts, in characters.
 const OPENAI_MAX_ID_CHARACTERS: usize = 40;
@@ -28,12 +28,12 @@ pub(super) fn is_valid_name(name: &str, format: Format) -> bool {
         Format::Neutral => true,
         Format::OpenAiChat | Format::AnthropicMessages => sized && name.bytes().all(plain),
         Format::GeminiContents => {
-            let first = name
+            let valid_start = name
                 .bytes()
                 .next()
                 .is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
             sized
-                && first
+                && valid_start
                 && name
                     .bytes()
                     .all(|byte| plain(byte) || byte == b'.' || byte == b':')
@@ -66,14 +66,14 @@ fn is_valid_id(id: &str, format: Format) -> bool {
 /// other forms of the text have been tried before.
 fn sanitized_text(text: &str, nth: usize, most: usize) -> String {
     let kept = most - DIGEST_DIGITS - 1;
-    let plain = |char: char| {
+    let replace_special = |char: char| {
         if char.is_ascii_alphanumeric() || char == '-' {
             char
         } else {
             '_'
         }
     };
-    let mut sanitized: String = text.chars().take(kept).map(plain).collect();
+    let mut sanitized: String = text.chars().take(kept).map(replace_special).collect();
     let digest = Sha256::new()
         .chain_update(nth.to_be_bytes())
         .chain_update(text)
@@ -179,7 +179,7 @@ mod tests {
             Format::GeminiContents,
         ] {
             let sanitized: HashSet<String> =
-                odd.iter().map(|odd| valid_name(odd, format)).collect();
+                odd.iter().map(|name| valid_name(name, format)).collect();
             assert_eq!(sanitized.len(), odd.len());
             assert!(
                 sanitized.iter().all(|name| is_valid_name(name, format)),

@@ -115,7 +115,7 @@ struct DetachedResult {
 /// call, by the call's number, and drops the others.
 fn detach_results(draft: &mut Draft, plan: &PairingPlan) -> HashMap<usize, DetachedResult> {
     let mut late: HashMap<usize, DetachedResult> = HashMap::new();
-    let mut placements = plan.placements.iter().copied();
+    let mut all_placements = plan.placements.iter().copied();
     let mut dropped: Vec<(Option<MessageId>, String, Tokens)> = Vec::new();
     let encoding = draft.encoding;
     for entry in &mut draft.entries {
@@ -124,23 +124,23 @@ fn detach_results(draft: &mut Draft, plan: &PairingPlan) -> HashMap<usize, Detac
             .iter()
             .filter(|part| matches!(part, Part::ToolResult { .. }))
             .count();
-        let placements: Vec<Placement> = placements.by_ref().take(results).collect();
+        let placements: Vec<Placement> = all_placements.by_ref().take(results).collect();
         if placements
             .iter()
             .all(|placement| matches!(placement, Placement::Here))
         {
             continue;
         }
-        let mut own = placements.iter();
-        let mut moved = placements
+        let mut remaining = placements.iter();
+        let mut taken_placements = placements
             .iter()
             .filter(|placement| !matches!(placement, Placement::Here));
         let taken = entry.take_parts(|part| {
             !matches!(part, Part::ToolResult { .. })
-                || matches!(own.next(), Some(Placement::Here) | None)
+                || matches!(remaining.next(), Some(Placement::Here) | None)
         });
         for (part, origin) in taken {
-            match (moved.next(), &part) {
+            match (taken_placements.next(), &part) {
                 (Some(Placement::Up(call)), _) => {
                     let (message, segment, estimated) =
                         (entry.message_id(), entry.segment, entry.estimated);
@@ -233,7 +233,7 @@ fn attach_results(
             paired[calling_index].segment,
             paired[calling_index].message_id(),
         );
-        let (kind, taken) = late.remove(&number).map_or_else(
+        let (kind, result) = late.remove(&number).map_or_else(
             || {
                 let (part, origin) = (synthetic_result(&call), Origin::default());
                 (
@@ -247,21 +247,21 @@ fn attach_results(
                     },
                 )
             },
-            |taken| (RepairKind::ResultMoved, taken),
+            |late_result| (RepairKind::ResultMoved, late_result),
         );
-        draft.report_repair(kind, taken.message.or(calling_message), call);
-        let parts = vec![taken.part];
+        draft.report_repair(kind, result.message.or(calling_message), call);
+        let parts = vec![result.part];
         paired.push(Entry {
-            segment: taken.segment,
+            segment: result.segment,
             role: Role::Tool,
             tokens: count_parts(draft.encoding, &parts),
             parts,
-            ids: taken.message.into_iter().collect(),
+            ids: result.message.into_iter().collect(),
             turn,
             framing_count: 1,
-            estimated: taken.estimated,
+            estimated: result.estimated,
             original: kind == RepairKind::ResultMoved,
-            origins: vec![taken.origin],
+            origins: vec![result.origin],
         });
     }
 }

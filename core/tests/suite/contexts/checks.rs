@@ -38,11 +38,11 @@ pub(crate) fn kept_ids(context: &Context) -> HashSet<i64> {
 /// the neutral format also its media.
 pub(crate) fn count_rendered(rendered: &Value, context: &Context, format: Format) -> Tokens {
     if format == Format::Neutral {
-        let of = |parts: &[Part]| count_parts(ENCODING, parts) + FRAMING_PER_MESSAGE;
+        let tokens_of = |parts: &[Part]| count_parts(ENCODING, parts) + FRAMING_PER_MESSAGE;
         return context
             .messages
             .iter()
-            .map(|message| of(&message.parts))
+            .map(|message| tokens_of(&message.parts))
             .sum();
     }
     let mut tokens = Tokens::ZERO;
@@ -95,41 +95,41 @@ fn collect_texts<'v>(value: &'v Value, texts: &mut Vec<&'v str>) {
     }
 }
 
-/// Whether some text of the request contains `beginning`.
-pub(crate) fn contains_text(rendered: &Value, beginning: &str) -> bool {
+/// Whether some string of the request contains `wanted`.
+pub(crate) fn contains_text(rendered: &Value, wanted: &str) -> bool {
     match rendered {
-        Value::String(text) => text.contains(beginning),
-        Value::Array(values) => values.iter().any(|value| contains_text(value, beginning)),
-        Value::Object(entries) => entries
-            .values()
-            .any(|value| contains_text(value, beginning)),
+        Value::String(text) => text.contains(wanted),
+        Value::Array(values) => values.iter().any(|value| contains_text(value, wanted)),
+        Value::Object(entries) => entries.values().any(|value| contains_text(value, wanted)),
         _ => false,
     }
 }
 
 /// Whether every call has exactly one result, directly after it, and there are no other results.
 pub(crate) fn context_is_paired(context: &Context) -> bool {
-    let mut open: Vec<&str> = Vec::new();
+    let mut unanswered: Vec<&str> = Vec::new();
     for message in &context.messages {
-        if message.role != Role::Tool && !open.is_empty() {
+        if message.role != Role::Tool && !unanswered.is_empty() {
             return false;
         }
         for part in &message.parts {
             match part {
-                Part::ToolUse { id, .. } => open.push(id),
-                Part::ToolResult { id, .. } => match open.iter().position(|call| call == id) {
-                    Some(index) => drop(open.remove(index)),
-                    None => return false,
-                },
+                Part::ToolUse { id, .. } => unanswered.push(id),
+                Part::ToolResult { id, .. } => {
+                    match unanswered.iter().position(|call| call == id) {
+                        Some(index) => drop(unanswered.remove(index)),
+                        None => return false,
+                    }
+                }
                 _ => {}
             }
         }
     }
-    open.is_empty()
+    unanswered.is_empty()
 }
 
-/// Checks that the ids listed in the messages are those that the manifest reports as sent, and that
-/// the system prompt comes first.
+/// Checks that the messages list every id that the manifest reports as sent, and none that it
+/// reports as dropped, in entries of a single message. Checks that the system prompt comes first.
 pub(crate) fn check_message_ids(context: &Context) -> Result<(), String> {
     let shown: HashSet<MessageId> = context
         .messages
@@ -163,31 +163,31 @@ pub(crate) fn check_message_ids(context: &Context) -> Result<(), String> {
 }
 
 /// Whether every call of the rendered request has exactly one result, directly after it, and there
-/// are no other results.
+/// are no other results. Gemini's results must also come in the order of the calls.
 pub(crate) fn rendered_is_paired(rendered: &Value, format: Format) -> bool {
     let messages = rendered
         .get("messages")
         .or_else(|| rendered.get("contents"))
         .and_then(Value::as_array);
-    let mut open: Vec<&str> = Vec::new();
+    let mut unanswered: Vec<&str> = Vec::new();
     for message in messages.into_iter().flatten() {
         let (calls, results) = calls_and_results(message, format);
         for result in results {
-            let Some(index) = open.iter().position(|call| *call == result) else {
+            let Some(index) = unanswered.iter().position(|call| *call == result) else {
                 return false;
             };
             if format == Format::GeminiContents && index > 0 {
                 return false;
             }
-            open.remove(index);
+            unanswered.remove(index);
         }
-        let waits = format == Format::OpenAiChat && message["role"] == "tool";
-        if !open.is_empty() && !waits {
+        let more_results_may_follow = format == Format::OpenAiChat && message["role"] == "tool";
+        if !unanswered.is_empty() && !more_results_may_follow {
             return false;
         }
-        open.extend(calls);
+        unanswered.extend(calls);
     }
-    open.is_empty()
+    unanswered.is_empty()
 }
 
 fn calls_and_results(message: &Value, format: Format) -> (Vec<&str>, Vec<&str>) {

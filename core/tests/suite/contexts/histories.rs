@@ -49,7 +49,7 @@ fn json() -> impl Strategy<Value = String> {
 }
 
 fn id() -> impl Strategy<Value = String> {
-    let odd = [
+    let short = [
         "a",
         "b",
         "c",
@@ -59,7 +59,7 @@ fn id() -> impl Strategy<Value = String> {
         "é",
     ]
     .map(str::to_owned);
-    select([odd.to_vec(), vec!["x".repeat(41), "x".repeat(80)]].concat())
+    select([short.to_vec(), vec!["x".repeat(41), "x".repeat(80)]].concat())
 }
 
 fn name() -> impl Strategy<Value = String> {
@@ -224,12 +224,12 @@ fn messages_of(steps: Vec<Step>) -> Vec<(Role, Vec<Part>)> {
                     messages.extend(results.into_iter().map(|result| (Role::Tool, vec![result])));
                 }
             }
-            Step::Repeat(failure) => {
+            Step::Repeat(blank_parts) => {
                 let user = messages
                     .iter()
                     .rfind(|(role, _)| *role == Role::User)
                     .cloned();
-                messages.push((Role::Assistant, failure));
+                messages.push((Role::Assistant, blank_parts));
                 messages.extend(user);
             }
         }
@@ -249,7 +249,7 @@ prop_compose! {
     pub(crate) fn case()(
         steps in vec((step(), prop::bool::weighted(0.05)), 0..25),
         prompt in select(vec!["", " ", "Answer briefly."]),
-        before in 0..4_i64,
+        separator_id in 0..4_i64,
         separated in any::<bool>(),
         summary in option::weighted(0.4, select(vec!["They spoke of the sea.", "海。"])),
         input in vec(vec(user_part(), 1..3), 0..3),
@@ -259,8 +259,9 @@ prop_compose! {
         let swaps: Vec<bool> = steps.iter().map(|(_, swap)| *swap).collect();
         let history = messages_of(steps.into_iter().map(|(step, _)| step).collect());
         let swaps = swaps.into_iter().chain(std::iter::repeat(false));
-        let separator = separated.then_some(MessageId(before)).filter(|id| id.0 > 0);
-        let boundary = separator.map_or(0, |id| id.0) + if summary.is_some() { 2 } else { 0 };
+        let separator = separated.then_some(MessageId(separator_id)).filter(|id| id.0 > 0);
+        let summarized_messages = if summary.is_some() { 2 } else { 0 };
+        let boundary = separator.map_or(0, |id| id.0) + summarized_messages;
         let tail = tail(history, swaps, boundary);
         let checkpoint = summary.map(|text| CheckpointSummary {
             last: MessageId(boundary),
@@ -269,7 +270,7 @@ prop_compose! {
             saved: Tokens::ZERO,
             origin: SummaryOrigin::Stored,
         });
-        let messages = input.into_iter().map(|parts| Message { role: Role::User, parts, metadata: BTreeMap::default() });
+        let current_input = input.into_iter().map(|parts| Message { role: Role::User, parts, metadata: BTreeMap::default() });
         let material = Material {
             last_message_id: tail.last().map_or(MessageId(boundary), |message| message.id),
             last_role: tail.last().map(|message| message.role),
@@ -287,7 +288,7 @@ prop_compose! {
             tokens_ratio: None,
             learnt_window: None,
         };
-        Case { material, ask: Ask { current_input: messages.collect(), format, pressure, ..Ask::default() } }
+        Case { material, ask: Ask { current_input: current_input.collect(), format, pressure, ..Ask::default() } }
     }
 }
 
@@ -296,11 +297,11 @@ fn tail(
     swaps: impl Iterator<Item = bool>,
     boundary: i64,
 ) -> Vec<TailMessage> {
-    let (mut turn, mut before) = (0, None);
+    let (mut turn, mut previous_role) = (0, None);
     let mut id = MessageId(boundary);
     let message = |((role, parts), swapped): ((Role, Vec<Part>), bool)| {
-        turn += i32::from(turn::starts(role, before));
-        before = Some(role);
+        turn += i32::from(turn::starts(role, previous_role));
+        previous_role = Some(role);
         id = id.next();
         let tokens = count_parts(ENCODING, &parts);
         TailMessage {
@@ -359,12 +360,12 @@ impl Case {
     }
 
     fn is_sendable(&self, part: &Part) -> bool {
-        let alternates = matches!(
+        let refuses_blank = matches!(
             self.ask.format,
             Format::AnthropicMessages | Format::GeminiContents
         );
         match part {
-            Part::Text { text } => !if alternates { text.trim() } else { text }.is_empty(),
+            Part::Text { text } => !if refuses_blank { text.trim() } else { text }.is_empty(),
             _ => true,
         }
     }

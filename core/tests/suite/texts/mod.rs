@@ -3,7 +3,7 @@
 #![allow(
     dead_code,
     unreachable_pub,
-    reason = "each test binary uses its own part of them"
+    reason = "each test binary uses only a part of this module"
 )]
 
 /// Short texts in many scripts and shapes.
@@ -150,8 +150,8 @@ const RANGES: [(&str, u32, u32); 22] = [
     ("any", 0, 0x11_0000),
 ];
 
-/// Characters of which long runs are slow or fatal in other tokenizers.
-pub const RUNS: [&str; 14] = [
+/// Characters whose long runs are slow or fatal in other tokenizers.
+pub const RUN_UNITS: [&str; 14] = [
     " ",
     "\t",
     "\n",
@@ -183,7 +183,7 @@ impl Dice {
         (self.0 % n as u64) as usize
     }
 
-    pub fn of(&mut self, alphabet: &[char]) -> char {
+    pub fn pick(&mut self, alphabet: &[char]) -> char {
         alphabet[self.below(alphabet.len())]
     }
 }
@@ -193,7 +193,7 @@ pub fn random_text(dice: &mut Dice, alphabet: &str, bytes: usize) -> String {
     let alphabet: Vec<char> = alphabet.chars().collect();
     let mut text = String::new();
     while text.len() < bytes {
-        text.push(dice.of(&alphabet));
+        text.push(dice.pick(&alphabet));
     }
     text
 }
@@ -213,8 +213,8 @@ pub fn random_corpora(each: usize) -> Vec<(String, Vec<String>)> {
     );
     let mut corpora = Vec::new();
     for (name, alphabet) in alphabets {
-        // Name, percentage of blanks, and percentage of ASCII characters.
-        for (manner, blank, foreign) in [("", 0, 0), (" in words", 20, 0), (" among ascii", 0, 30)]
+        for (manner, blank_percent, ascii_percent) in
+            [("", 0, 0), (" in words", 20, 0), (" among ascii", 0, 30)]
         {
             let mut dice = Dice::new(corpora.len() as u64 + 1);
             let texts = (0..each).map(|_| {
@@ -223,9 +223,9 @@ pub fn random_corpora(each: usize) -> Vec<(String, Vec<String>)> {
                 while text.len() < bytes {
                     let percent = dice.below(100);
                     text.push(match percent {
-                        _ if percent < blank => ' ',
-                        _ if percent < foreign => dice.of(&ascii),
-                        _ => dice.of(&alphabet),
+                        _ if percent < blank_percent => ' ',
+                        _ if percent < ascii_percent => dice.pick(&ascii),
+                        _ => dice.pick(&alphabet),
                     });
                 }
                 text

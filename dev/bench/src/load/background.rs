@@ -29,8 +29,8 @@ impl Background {
         })
     }
 
-    /// Runs `work` on these threads, with everything that it starts (calls, connections, the
-    /// threads of an open loop).
+    /// Runs `work` in the caller's task. Everything that it starts (calls, connections, the threads
+    /// of an open loop) runs on these threads.
     pub(crate) async fn run<W: Future>(&self, work: W) -> W::Output {
         TokioContext::new(work, self.handle.clone()).await
     }

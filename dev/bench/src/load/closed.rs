@@ -65,7 +65,7 @@ mod tests {
 
     #[tokio::test]
     async fn callers_wait_for_answers_and_failed_calls_count_as_refused() {
-        let how = ClosedLoop {
+        let closed_loop = ClosedLoop {
             callers: 4,
             warm_up: Duration::from_millis(20),
             time: Duration::from_secs(2),
@@ -78,7 +78,7 @@ mod tests {
                 Ok(())
             }
         };
-        let load = how.run(call).await.unwrap();
+        let load = closed_loop.run(call).await.unwrap();
         // Three callers with at most 200 calls per second each, however slow this machine is. The
         // numbers of the fourth are multiples of 4, so all of its calls fail.
         assert!(

@@ -53,7 +53,7 @@ impl Load {
     }
 
     /// Started calls per second, whatever their result.
-    pub(crate) fn begun(&self) -> f64 {
+    pub(crate) fn begun_rate(&self) -> f64 {
         (self.latencies.count() + self.refused()) as f64 / self.time.as_secs_f64()
     }
 

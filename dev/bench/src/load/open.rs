@@ -30,7 +30,7 @@ pub(crate) struct OpenLoop {
     pub(crate) time: Duration,
     /// Maximum number of calls in progress. A call that is due while so many are in progress is not
     /// made, only counted.
-    pub(crate) in_flight: u32,
+    pub(crate) max_in_flight: u32,
 }
 
 impl OpenLoop {
@@ -46,7 +46,7 @@ impl OpenLoop {
     {
         let (tally, permits) = (
             Arc::new(Tally::new()),
-            Arc::new(Semaphore::new(self.in_flight as usize)),
+            Arc::new(Semaphore::new(self.max_in_flight as usize)),
         );
         let generator = Generator {
             tally: Arc::clone(&tally),
@@ -55,7 +55,7 @@ impl OpenLoop {
         };
         // A separate thread, because the runtime's timers only have a resolution of milliseconds.
         let offered_for = tokio::task::spawn_blocking(move || self.offer(&generator, call)).await?;
-        let done = tokio::time::timeout(DRAIN, permits.acquire_many(self.in_flight)).await;
+        let done = tokio::time::timeout(DRAIN, permits.acquire_many(self.max_in_flight)).await;
         drop(done.context("calls were still in progress two minutes after the last one began")??);
         Ok(tally.to_load(offered_for))
     }
@@ -70,7 +70,7 @@ impl OpenLoop {
     {
         let from = Instant::now() + self.warm_up;
         let until = from + self.time;
-        let (mut due, mut not_offered, mut first) = (Instant::now(), 0, None);
+        let (mut due, mut not_offered, mut first_begun) = (Instant::now(), 0, None);
         for number in 0.. {
             due += self.gap();
             if due >= until {
@@ -82,7 +82,7 @@ impl OpenLoop {
             }
             let measured = due >= from;
             if measured {
-                first.get_or_insert_with(Instant::now);
+                first_begun.get_or_insert_with(Instant::now);
             }
             match Arc::clone(&generator.permits).try_acquire_owned() {
                 Ok(permit) => {
@@ -92,7 +92,7 @@ impl OpenLoop {
             }
         }
         generator.tally.record_not_offered(not_offered);
-        first.map_or(self.time, |first| first.elapsed().max(self.time))
+        first_begun.map_or(self.time, |begun| begun.elapsed().max(self.time))
     }
 
     /// The exponentially distributed time from one call to the next.
@@ -135,12 +135,12 @@ impl Generator {
 mod tests {
     use super::*;
 
-    fn open(rate: f64, in_flight: u32) -> OpenLoop {
+    fn open(rate: f64, max_in_flight: u32) -> OpenLoop {
         OpenLoop {
             rate,
             warm_up: Duration::from_millis(50),
             time: Duration::from_millis(500),
-            in_flight,
+            max_in_flight,
         }
     }
 
@@ -167,11 +167,11 @@ mod tests {
 
     #[tokio::test]
     async fn calls_over_the_limit_are_counted_but_not_started() {
-        let never_soon = |_| async {
+        let slow = |_| async {
             tokio::time::sleep(Duration::from_millis(900)).await;
             Ok(())
         };
-        let load = open(400.0, 3).run(never_soon).await.unwrap();
+        let load = open(400.0, 3).run(slow).await.unwrap();
         assert!(
             load.latencies.count() <= 3 && load.not_offered > 100,
             "{} offered",

@@ -13,7 +13,7 @@ use super::Load;
 /// Results are collected in several loads, so that tasks rarely wait for the same lock.
 const SHARDS: u64 = 4;
 
-/// The calls of one load.
+/// The results of one load's calls.
 #[derive(Debug)]
 pub(super) struct Tally(Vec<Mutex<Load>>);
 
@@ -52,7 +52,7 @@ impl Tally {
         self.with(0, |load| load.not_offered += calls);
     }
 
-    /// All calls together, as a load with this duration.
+    /// All results together, as a load with this duration.
     pub(super) fn to_load(&self, time: Duration) -> Load {
         let mut all = Load {
             time,
@@ -64,8 +64,8 @@ impl Tally {
         all
     }
 
-    fn with(&self, shard_key: u64, note: impl FnOnce(&mut Load)) {
+    fn with(&self, shard_key: u64, change: impl FnOnce(&mut Load)) {
         let shard = &self.0[(shard_key % SHARDS) as usize];
-        note(&mut shard.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut shard.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }

@@ -9,7 +9,7 @@ use anyhow::ensure;
 #[derive(Default)]
 pub(super) struct AnswerChecks {
     /// Hash of the beginning in the newest answer.
-    last: Option<Vec<u8>>,
+    last_hash: Option<Vec<u8>>,
     /// Sum of the tokens that the answers expected to be in the cache.
     pub(super) expected: u64,
 }
@@ -23,7 +23,7 @@ impl AnswerChecks {
         broke: bool,
     ) -> anyhow::Result<()> {
         self.expected += built.expected_cached_tokens;
-        let Some(last) = self.last.replace(built.prefix_hash.clone()) else {
+        let Some(last_hash) = self.last_hash.replace(built.prefix_hash.clone()) else {
             ensure!(
                 built.cache_break.is_none(),
                 "the first context reports a break: {:?}",
@@ -32,7 +32,7 @@ impl AnswerChecks {
             return Ok(());
         };
         let at = built.last_message_id;
-        let is_new = built.prefix_hash != last;
+        let is_new = built.prefix_hash != last_hash;
         ensure!(
             is_new == built.cache_break.is_some(),
             "at {at}: hash is new: {is_new}, reported break: {:?}",
@@ -48,7 +48,7 @@ impl AnswerChecks {
 
 /// Whether this answer is requested twice: if it belongs to the sample (every fifth call), or if it
 /// reports that its beginning changed.
-pub(super) fn is_sampled(call: usize, built: &pb::BuildContextResponse) -> bool {
+pub(super) fn is_requested_twice(call: usize, built: &pb::BuildContextResponse) -> bool {
     call.is_multiple_of(5) || built.cache_break.is_some()
 }
 
@@ -57,15 +57,15 @@ pub(super) fn is_sampled(call: usize, built: &pb::BuildContextResponse) -> bool 
 /// compare them.
 pub(super) fn ensure_same(
     first: &pb::BuildContextResponse,
-    again: &pb::BuildContextResponse,
+    repeated: &pb::BuildContextResponse,
 ) -> anyhow::Result<()> {
     ensure!(
-        Built(first.clone()) == Built(again.clone()),
+        Built(first.clone()) == Built(repeated.clone()),
         "at {}: a repeated request gives another context",
         first.last_message_id
     );
     ensure!(
-        again.cache_break.is_none(),
+        repeated.cache_break.is_none(),
         "at {}: a repeated request reports a break again",
         first.last_message_id
     );

@@ -31,25 +31,25 @@ impl PieceSplitter {
                 identity: identity(&text),
                 tokens: message.tokens,
             };
-            if let Some((_, before, piece)) =
+            if let Some((_, earlier_text, earlier_piece)) =
                 self.end.as_ref().filter(|(place, ..)| *place == index)
-                && text.len() > before.len()
-                && text.starts_with(before.as_str())
+                && text.len() > earlier_text.len()
+                && text.starts_with(earlier_text.as_str())
             {
-                let mut parts = self
+                let mut pieces_of_whole = self
                     .grown
-                    .get(&piece.identity)
+                    .get(&earlier_piece.identity)
                     .cloned()
-                    .unwrap_or_else(|| vec![*piece]);
-                let rest = whole.tokens.saturating_sub(piece.tokens);
-                parts.push(Piece {
-                    identity: identity(&text[before.len()..]),
-                    tokens: rest,
+                    .unwrap_or_else(|| vec![*earlier_piece]);
+                let rest_tokens = whole.tokens.saturating_sub(earlier_piece.tokens);
+                pieces_of_whole.push(Piece {
+                    identity: identity(&text[earlier_text.len()..]),
+                    tokens: rest_tokens,
                 });
-                self.grown.insert(whole.identity, parts);
+                self.grown.insert(whole.identity, pieces_of_whole);
             }
             match self.grown.get(&whole.identity) {
-                Some(parts) => pieces.extend(parts),
+                Some(pieces_of_whole) => pieces.extend(pieces_of_whole),
                 None => pieces.push(whole),
             }
             end = Some((index, text, whole));

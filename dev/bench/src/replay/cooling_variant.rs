@@ -102,7 +102,7 @@ impl CoolingVariant {
             Self::Stepped(prices) => pb::Policy {
                 cooling: pb::Cooling::Stepped.into(),
                 hot_zone_calls: Some(10),
-                // Thousandths in a policy, hundredths in a price list.
+                // A policy has prices in thousandths, a price list in hundredths.
                 cache_read_price: Some(prices.cached as u32 * 10),
                 cache_write_price: Some(prices.written as u32 * 10),
                 ..large

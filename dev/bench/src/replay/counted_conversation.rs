@@ -46,9 +46,9 @@ pub(crate) struct CoolingZone {
 }
 
 /// Most tokens of a summary whose real size is not known.
-const SUMMARY_TOKENS: u64 = 500;
+const MAX_ASSUMED_SUMMARY_TOKENS: u64 = 500;
 /// Such a summary is assumed to have one tenth of the tokens of its message.
-const SUMMARY_SHARE: u64 = 10;
+const TOKENS_PER_SUMMARY_TOKEN: u64 = 10;
 
 /// A large message.
 #[derive(Debug, Clone, Copy)]
@@ -92,14 +92,14 @@ impl CountedConversation {
     pub(crate) fn of(chat: &Chat, system: u64) -> Self {
         let encoding = Encoding::O200kBase;
         let mut messages = Vec::new();
-        let (mut now, mut predecessor) = (0, None);
+        let (mut current_turn, mut predecessor) = (0, None);
         for message in chat.messages.iter().map(parsed) {
-            now = turn::after(now, predecessor, [message.role]);
+            current_turn = turn::after(current_turn, predecessor, [message.role]);
             predecessor = Some(message.role);
             let tokens = count_message(encoding, &message).get();
             messages.push(CountedMessage {
                 tokens,
-                turn: now,
+                turn: current_turn,
                 is_answer: message.role == Role::Assistant,
                 summary: None,
             });
@@ -130,9 +130,9 @@ impl CountedConversation {
             .filter(|(_, message)| message.tokens > zone.threshold);
         let mut large: Vec<Large> = large
             .map(|(index, message)| {
-                let summary = message
-                    .summary
-                    .unwrap_or(SUMMARY_TOKENS.min(message.tokens / SUMMARY_SHARE));
+                let summary = message.summary.unwrap_or(
+                    MAX_ASSUMED_SUMMARY_TOKENS.min(message.tokens / TOKENS_PER_SUMMARY_TOKEN),
+                );
                 Large {
                     index,
                     saved: message.tokens.saturating_sub(summary),
@@ -152,8 +152,9 @@ impl CountedConversation {
                 .checked_sub(1)
                 .map_or(0, |last| self.messages[last].turn);
             while let Some(next) = large.get_mut(cool).filter(|next| next.index < messages) {
-                let calls_old = answers[messages] - answers[next.index + 1];
-                if calls_old <= zone.calls && turn - self.messages[next.index].turn <= zone.turns {
+                let age_in_calls = answers[messages] - answers[next.index + 1];
+                if age_in_calls <= zone.calls && turn - self.messages[next.index].turn <= zone.turns
+                {
                     break;
                 }
                 next.cool_from = calls.len();
@@ -161,8 +162,8 @@ impl CountedConversation {
             }
             calls.push(Call { messages, cool });
         }
-        for never in &mut large[cool..] {
-            never.cool_from = calls.len();
+        for never_cool in &mut large[cool..] {
+            never_cool.cool_from = calls.len();
         }
         CooledConversation {
             system: self.system,
@@ -210,12 +211,15 @@ impl CooledConversation {
             .filter(|(call, _)| self.before[call.messages] > 0);
         calls
             .map(|(call, swapped)| {
-                let swapped_from = self.large[..*swapped].iter().map(|large| large.index);
-                let gone: u64 = swapped_from
+                let swapped_indices = self.large[..*swapped].iter().map(|large| large.index);
+                let swapped_tokens: u64 = swapped_indices
                     .map(|index| self.before[index + 1] - self.before[index])
                     .sum();
                 let (tokens, messages) = (self.before[call.messages] as f64, call.messages as f64);
-                (1.0 - gone as f64 / tokens, 1.0 - *swapped as f64 / messages)
+                (
+                    1.0 - swapped_tokens as f64 / tokens,
+                    1.0 - *swapped as f64 / messages,
+                )
             })
             .collect()
     }
@@ -223,13 +227,14 @@ impl CooledConversation {
     /// Tokens of the previous call's context that follow the first large message that was not
     /// swapped, assuming that all cool messages are swapped now.
     pub(crate) fn behind_swap(&self, call: usize, swapped: usize) -> u64 {
-        let Some(last) = call.checked_sub(1) else {
+        let Some(previous_call) = call.checked_sub(1) else {
             return 0;
         };
-        let oldest = self.large[swapped];
+        let first_unswapped = self.large[swapped];
         let others = self.saved[self.calls[call].cool] - self.saved[swapped + 1];
-        let front = self.system + self.before[oldest.index + 1] - self.saved[swapped];
-        self.sent(last, swapped).saturating_sub(front + others)
+        let front = self.system + self.before[first_unswapped.index + 1] - self.saved[swapped];
+        self.sent(previous_call, swapped)
+            .saturating_sub(front + others)
     }
 
     /// The call's context in pieces, the first of which is the system prompt. A message has an even
@@ -346,7 +351,7 @@ mod tests {
         assert_eq!(
             cooled.behind_swap(2, 0),
             tokens(&cooled.context(2, 2)[2..4]),
-            "everything behind the first message that was sent, with the second one swapped as well"
+            "all that was sent after the first large message, with the second one swapped as well"
         );
         let cooled = conversation.in_zone(CoolingZone {
             threshold: 99,
@@ -356,7 +361,7 @@ mod tests {
         assert_eq!(
             cooled.behind_swap(2, 0),
             tokens(&cooled.context(1, 0)[2..]),
-            "the second message is not cool"
+            "the second large message is not cool"
         );
     }
 }

@@ -8,19 +8,19 @@ use super::counted_conversation::CountedConversation;
 const PI_SYSTEM: u64 = 2_600;
 
 /// How many short dialogues are joined into one conversation.
-const DIALOGUES: usize = 30;
+const DIALOGUES_PER_CONVERSATION: usize = 30;
 
 /// Conversations that are billed together.
 pub(super) struct Family {
     pub(super) name: &'static str,
-    /// Tokens of a system prompt that is sent with each of them but is not in their files. 0: there
-    /// is none.
+    /// Tokens of a system prompt that is sent with each chat but is not in its file. 0: there is
+    /// none.
     pub(super) system: u64,
     pub(super) chats: Vec<Chat>,
 }
 
 impl Family {
-    /// Every family whose files are available.
+    /// All families.
     pub(super) fn all(data: &TranscriptFolder) -> Vec<Self> {
         let family = |name, chats| Self {
             name,
@@ -41,7 +41,7 @@ impl Family {
         ]
     }
 
-    /// Its conversations with their token counts.
+    /// The family's conversations with their token counts.
     pub(super) fn counted_conversations(&self) -> Vec<CountedConversation> {
         self.chats
             .iter()
@@ -52,7 +52,7 @@ impl Family {
 
 fn joined(chats: &[Chat]) -> Vec<Chat> {
     chats
-        .chunks(DIALOGUES)
+        .chunks(DIALOGUES_PER_CONVERSATION)
         .map(|some| Chat::joined(some[0].name.clone(), some))
         .collect()
 }

@@ -1,6 +1,6 @@
 //! Compares the cost of conversations at a model provider with a prefix cache: replays real
 //! transcripts call by call with rules that swap large messages for their summaries, and compares
-//! them with the optimum, which knows the future.
+//! them with the optimum, which is computed afterwards.
 //!
 //! - `simulated`: applies the rules without a service. `service`: replays through a service.
 //! - `rules`: when a message is swapped. `oracle`: the cheapest times, computed afterwards.

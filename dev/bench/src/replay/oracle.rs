@@ -14,28 +14,28 @@ pub(crate) fn least_units(conversation: &CooledConversation, prices: Prices) -> 
     let mut least: Vec<Option<u64>> = vec![None; conversation.large.len() + 1];
     least[0] = Some(0);
     for (call, at) in conversation.calls.iter().enumerate() {
-        let mut then = vec![None; least.len()];
+        let mut next = vec![None; least.len()];
         for (swapped, so_far) in least
             .iter()
             .enumerate()
             .filter_map(|(swapped, least)| Some((swapped, (*least)?)))
         {
-            let before = call
+            let previously_sent = call
                 .checked_sub(1)
-                .map_or(0, |before| conversation.sent(before, swapped));
+                .map_or(0, |previous| conversation.sent(previous, swapped));
             improve(
-                &mut then[swapped],
-                so_far + prices.cost(conversation.sent(call, swapped), before),
+                &mut next[swapped],
+                so_far + prices.cost(conversation.sent(call, swapped), previously_sent),
             );
             if at.cool > swapped {
-                let kept = conversation.kept_by_swap(swapped).min(before);
+                let kept = conversation.kept_by_swap(swapped).min(previously_sent);
                 improve(
-                    &mut then[at.cool],
+                    &mut next[at.cool],
                     so_far + prices.cost(conversation.sent(call, at.cool), kept),
                 );
             }
         }
-        least = then;
+        least = next;
     }
     least.into_iter().flatten().min().unwrap_or(0)
 }
@@ -132,9 +132,6 @@ mod tests {
                 swaps_pay += usize::from(least < costs[0]);
             }
         }
-        assert!(
-            swaps_pay > 100,
-            "swapping pays in only {swaps_pay} of the conversations"
-        );
+        assert!(swaps_pay > 100, "swapping pays in only {swaps_pay} cases");
     }
 }

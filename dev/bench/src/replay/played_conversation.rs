@@ -1,5 +1,5 @@
-//! Plays one conversation through a running service: builds a context before every answer and
-//! meters it.
+//! Plays one conversation through a running service: builds a context before every answer of the
+//! model and meters it.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use super::{
     table::Played,
 };
 
-/// One conversation, as the service stored it.
+/// The results of one played conversation.
 pub(super) struct PlayedConversation {
     pub(super) played: Played,
     /// The number of swapped messages at each call.
@@ -25,7 +25,8 @@ pub(super) struct PlayedConversation {
     pub(super) summaries: BTreeMap<i64, u64>,
     /// The usage that the service computes from its own rows.
     pub(super) service_usage: CacheUsage,
-    /// Sum of the tokens that the answers expected to be in the cache.
+    /// Sum of the tokens that the service expected to be in the cache, and of the tokens of the
+    /// system prompt that it does not know.
     pub(super) expected: u64,
 }
 
@@ -42,8 +43,8 @@ pub(super) async fn play_conversation(
         ..Default::default()
     };
     let conversation = app.conversation_with(ask).await;
-    // The conversation's own system prompt is part of every answer; any other system prompt is sent
-    // before it.
+    // The conversation's own system prompt is part of every context that the service builds. Any
+    // other system prompt is sent before that context.
     let system = if chat.system_prompt.is_empty() {
         counted.system
     } else {
@@ -63,7 +64,7 @@ pub(super) async fn play_conversation(
                 .build(pb::BuildContextRequest::default())
                 .await?
                 .0;
-            if answer_checks::is_sampled(schedule.len(), &built) {
+            if answer_checks::is_requested_twice(schedule.len(), &built) {
                 answer_checks::ensure_same(&built, &conversation.context().await.0)?;
             }
             schedule.push(swapped(&built));
@@ -106,9 +107,9 @@ async fn append(conversation: &TestConversation<'_>, pending: &mut Vec<pb::NewMe
         .take_while(|message| message.role() == pb::Role::Assistant)
         .count();
     let rest = pending.split_off(answers);
-    for some in [std::mem::take(pending), rest] {
-        for some in some.chunks(100) {
-            conversation.append_all(some.to_vec()).await;
+    for messages in [std::mem::take(pending), rest] {
+        for batch in messages.chunks(100) {
+            conversation.append_all(batch.to_vec()).await;
             conversation.app.run_jobs_until_idle().await;
         }
     }
@@ -135,12 +136,12 @@ fn raw_shares(built: &pb::BuildContextResponse, counted: &CountedConversation) -
             messages.iter().map(|message| message.tokens).sum::<u64>(),
             messages.len(),
         );
-        let gone = matches!(
+        let replaced = matches!(
             entry.representation(),
             pb::Representation::Summary | pb::Representation::Checkpoint
         );
         all = (all.0 + sums.0, all.1 + sums.1);
-        raw = if gone {
+        raw = if replaced {
             raw
         } else {
             (raw.0 + sums.0, raw.1 + sums.1)

@@ -3,7 +3,7 @@
 /// A price list, in hundredths of the price of an uncached input token.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Prices {
-    /// Which providers have such prices.
+    /// The provider that has such prices, with the prices for cached and written tokens.
     pub(crate) name: &'static str,
     /// For a token read from the cache.
     pub(crate) cached: u64,
@@ -52,10 +52,15 @@ mod tests {
 
     #[test]
     fn rewriting_costs_many_times_as_much_as_a_cached_read() {
+        // In tenths.
         assert_eq!(
             ALL.map(|prices| (prices.rho() * 10.0).round() as u64),
             [115, 30, 490]
         );
+    }
+
+    #[test]
+    fn cached_and_written_tokens_have_their_own_prices() {
         assert_eq!(ANTHROPIC.cost(10, 4), 4 * 10 + 6 * 125);
     }
 }

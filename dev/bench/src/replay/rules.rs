@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn strict_swaps_every_cool_message() {
+    fn strict_swaps_every_cool_message_and_none_swaps_nothing() {
         assert_eq!(
             Rule::Strict.schedule(&run(4_000, 10, 6), ANTHROPIC),
             [0, 0, 0, 1, 1, 1]
@@ -125,16 +125,16 @@ mod tests {
 
     #[test]
     fn stepped_waits_until_waiting_has_cost_half_of_the_swap() {
-        // Cool from call 3. A summary saves 3,600 of the 4,000 tokens, so at call n waiting has
-        // cost 3,600 (n - 3); behind the message are n - 1 answers of 900 + 4 tokens, at 0.5 x
-        // 11.5.
+        // The message is cool from call 3 on. Its summary saves 3,600 of the 4,000 tokens, so at
+        // call n waiting has cost 3,600 (n - 3). Behind the message are n - 1 answers of 900 + 4
+        // tokens. Half of what rewriting them costs is 0.5 x 11.5 for each token.
         let due = |n: f64| 3_600.0 * (n - 3.0) >= 5.75 * 904.0 * (n - 1.0);
         assert!((4..100).all(|n| !due(f64::from(n))));
         assert_eq!(
             Rule::Stepped.schedule(&run(4_000, 900, 99), ANTHROPIC),
             [0; 99]
         );
-        // With 100 tokens each: 3,600 (n - 3) >= 598 (n - 1) from n = 4 on.
+        // With answers of 100 + 4 tokens: 3,600 (n - 3) >= 598 (n - 1) from n = 4 on.
         assert_eq!(
             Rule::Stepped.schedule(&run(4_000, 100, 7), ANTHROPIC),
             [0, 0, 0, 0, 1, 1, 1]

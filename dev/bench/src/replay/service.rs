@@ -174,7 +174,7 @@ impl FamilyRun<'_> {
     fn check(&self, variant: CoolingVariant, all: &[PlayedConversation]) -> Check {
         let (simulated, differing_calls) = self
             .simulate(variant, all)
-            .map_or((None, 0), |(usage, other)| (Some(usage), other));
+            .map_or((None, 0), |(usage, calls)| (Some(usage), calls));
         let sum = |part: fn(&PlayedConversation) -> CacheUsage| {
             all.iter()
                 .map(part)
@@ -211,14 +211,14 @@ impl FamilyRun<'_> {
     ) -> Option<(CacheUsage, usize)> {
         let rule = variant.rule()?;
         let (mut simulated, mut differing_calls) = (CacheUsage::default(), 0);
-        for ((decided, sent), replayed) in self
+        for ((with_stored_sizes, with_sent_sizes), replayed) in self
             .cooled_conversations(variant, Size::Stored)
             .iter()
             .zip(self.cooled_conversations(variant, Size::Sent))
             .zip(all)
         {
-            let schedule = rule.schedule(decided, variant.prices()[0]);
-            simulated += meter_schedule(&sent, &schedule);
+            let schedule = rule.schedule(with_stored_sizes, variant.prices()[0]);
+            simulated += meter_schedule(&with_sent_sizes, &schedule);
             differing_calls += schedule
                 .iter()
                 .zip(&replayed.schedule)
@@ -253,7 +253,7 @@ impl FamilyRun<'_> {
     }
 }
 
-/// Which size of a summary is used.
+/// The size that a summary counts with.
 #[derive(Clone, Copy)]
 enum Size {
     /// The summary's own tokens, by which the rules decide.
@@ -278,8 +278,8 @@ impl Compared {
     fn print(&self) {
         for (index, prices) in prices::ALL.into_iter().enumerate() {
             table::heading("through the service", prices);
-            let each = self.rows.len() / prices::ALL.len();
-            self.rows[index * each..][..each]
+            let rows_per_prices = self.rows.len() / prices::ALL.len();
+            self.rows[index * rows_per_prices..][..rows_per_prices]
                 .iter()
                 .for_each(Row::print);
         }
@@ -336,10 +336,10 @@ mod tests {
                 "{check:?}"
             );
             let (metered, service_usage) = (check.metered, check.service_usage);
-            let near = |one: u64, other: u64| one.abs_diff(other) * 1_000 <= one;
+            let within_a_thousandth = |one: u64, other: u64| one.abs_diff(other) * 1_000 <= one;
             assert!(
-                near(metered.sent, service_usage.sent)
-                    && near(metered.cached, service_usage.cached),
+                within_a_thousandth(metered.sent, service_usage.sent)
+                    && within_a_thousandth(metered.cached, service_usage.cached),
                 "{check:?}"
             );
             assert_eq!(metered.breaks, service_usage.breaks, "{check:?}");

@@ -14,7 +14,8 @@ use super::{
 };
 
 /// When messages are large and cool. The first is the zone of the profile for agents. The second
-/// has a lower threshold. The third is the shorter zone that the rule was first measured with.
+/// has a lower threshold. The third is the shorter zone that stepped cooling was first measured
+/// with.
 const ZONES: [(&str, CoolingZone); 3] = [
     (
         "large > 1,000, cool > 5 turns or 10 calls",
@@ -113,7 +114,7 @@ pub(crate) fn measure() -> anyhow::Result<()> {
             table::heading(zone.0, prices);
             for family in &families {
                 let rows = rows(family, zone, prices);
-                // If nothing is ever swapped, all rules are the same.
+                // If no rule ever swaps anything, all rows have the same figures: one is printed.
                 let alike = rows.iter().all(|row| row.breaks == rows[0].breaks);
                 for row in rows.iter().take(if alike { 1 } else { rows.len() }) {
                     row.print();
@@ -130,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stepped_is_close_to_the_oracle_and_rarely_dearer_than_no_rule() {
+    fn stepped_is_close_to_the_oracle_keeps_most_originals_and_is_rarely_dearer_than_no_rule() {
         let Some(data) = TranscriptFolder::find() else {
             return;
         };
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn with_dear_rewriting_stepped_costs_at_most_a_hundredth_more_than_strict() {
+    fn with_anthropic_prices_stepped_costs_at_most_a_hundredth_more_than_strict() {
         let Some(data) = TranscriptFolder::find() else {
             return;
         };

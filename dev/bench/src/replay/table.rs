@@ -27,7 +27,7 @@ pub(super) struct Setting {
     pub(super) rule: &'static str,
 }
 
-/// What the same conversations cost otherwise. A row is compared with it.
+/// The other costs of the same conversations that a row is compared with.
 pub(super) struct Baselines {
     /// The usage of each conversation with its full history.
     pub(super) full: Vec<CacheUsage>,
@@ -98,12 +98,12 @@ impl Row {
         };
         let most = |ratios: &[f64]| ratios.iter().copied().fold(0.0, f64::max);
         let of_full = ratios(&baselines.full);
-        let calls: Vec<(f64, f64)> = played
+        let raw_shares: Vec<(f64, f64)> = played
             .iter()
             .flat_map(|one| one.raw.iter().copied())
             .collect();
         let mean = |share: fn(&(f64, f64)) -> f64| {
-            calls.iter().map(share).sum::<f64>() / calls.len() as f64
+            raw_shares.iter().map(share).sum::<f64>() / raw_shares.len() as f64
         };
         Self {
             zone,
@@ -166,10 +166,10 @@ pub(super) fn heading(zone: &str, prices: Prices) {
     );
 }
 
-/// Writes the rows to target/bench with this file name.
-pub(super) fn write(name: &str, rows: &impl Serialize) -> anyhow::Result<()> {
+/// Writes the results to target/bench with this file name.
+pub(super) fn write(name: &str, results: &impl Serialize) -> anyhow::Result<()> {
     let folder = Path::new("target/bench");
     fs::create_dir_all(folder)?;
-    fs::write(folder.join(name), serde_json::to_string_pretty(rows)?)?;
+    fs::write(folder.join(name), serde_json::to_string_pretty(results)?)?;
     Ok(())
 }

@@ -29,16 +29,16 @@ const FEWER_ROUNDS: usize = 3;
 pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result<()> {
     let stack = BenchStack::start_without_worker().await?;
     let pgbench = Pgbench::prepare(&stack, pace).await?;
-    let conversations = Conversations::start(&stack, CALLERS, CONNECTIONS).await?;
+    let conversations = Conversations::create(&stack, CALLERS, CONNECTIONS).await?;
     // A warm-up, whose result is not used.
     run_closed_loop(pace, 1.0, CALLERS, &conversations).await?;
-    let reached = measure_rates(pace, &conversations, pgbench.as_ref(), figures).await?;
+    let rates = measure_rates(pace, &conversations, pgbench.as_ref(), figures).await?;
     for callers in FEWER_CALLERS {
         measure_fewer_callers(pace, callers, &conversations, figures).await?;
     }
     measure_at_half_rate(
         pace,
-        reached.server / 2.0,
+        rates.server / 2.0,
         &conversations,
         pgbench.as_ref(),
         figures,
@@ -46,7 +46,7 @@ pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
     .await?;
     measure_at_half_of_pgbench(
         pace,
-        reached.pgbench / 2.0,
+        rates.pgbench / 2.0,
         &conversations,
         pgbench.as_ref(),
         figures,
@@ -62,12 +62,13 @@ pub(super) async fn run_closed_loop(
     callers: u64,
     conversations: &Conversations,
 ) -> anyhow::Result<Load> {
-    let how = ClosedLoop {
+    let closed_loop = ClosedLoop {
         callers,
         warm_up: pace.seconds(WARM_UP),
         time: pace.seconds(seconds),
     };
-    how.run(conversations.append_call())
+    closed_loop
+        .run(conversations.append_call())
         .await?
         .require_success()
 }
@@ -79,13 +80,14 @@ pub(super) async fn run_open_loop(
     rate: f64,
     conversations: &Conversations,
 ) -> anyhow::Result<Load> {
-    let how = OpenLoop {
+    let open_loop = OpenLoop {
         rate,
         warm_up: pace.seconds(WARM_UP),
         time: pace.seconds(seconds),
-        in_flight: OpenLoop::UNBOUNDED,
+        max_in_flight: OpenLoop::UNBOUNDED,
     };
-    how.run(conversations.append_call())
+    open_loop
+        .run(conversations.append_call())
         .await?
         .require_success()
 }
@@ -241,25 +243,20 @@ impl OpenLoopRuns {
     /// Adds the lateness of the generator, and the curves of both sides. Returns the server's 99th
     /// percentiles, compared with pgbench's if available.
     fn report(&self, at: &str, figures: &mut Figures) -> Figure {
-        let tails: Vec<f64> = self
+        let p99s: Vec<f64> = self
             .server
             .iter()
             .map(|load| load.latencies.p99())
             .collect();
         report_lateness(figures, "append", at, &self.server);
         figures.add_curve("append", at, self.server.iter().map(|load| &load.latencies));
-        let figure = Figure::new(
-            "append",
-            format!("{at}, p99 beside pgbench's"),
-            "ms",
-            &tails,
-        );
+        let figure = Figure::new("append", format!("{at}, p99 beside pgbench's"), "ms", &p99s);
         if self.pgbench.is_empty() {
             return figure;
         }
         figures.add_curve("append", format!("pgbench at {at}"), &self.pgbench);
         let theirs: Vec<f64> = self.pgbench.iter().map(Latencies::p99).collect();
-        figure.with_baseline("pgbench at that rate", &tails, &theirs)
+        figure.with_baseline("pgbench at that rate", &p99s, &theirs)
     }
 }
 
@@ -274,7 +271,7 @@ async fn measure_at_half_rate(
     figures: &mut Figures,
 ) -> anyhow::Result<()> {
     let runs = OpenLoopRuns::run(pace, rate, conversations, pgbench).await?;
-    let tails: Vec<f64> = runs
+    let p99s: Vec<f64> = runs
         .server
         .iter()
         .map(|load| load.latencies.p99())
@@ -286,7 +283,7 @@ async fn measure_at_half_rate(
         runs.server.iter().map(|load| load.latencies.p50()),
     );
     figures.put(
-        Figure::new("append", "half of that rate, p99", "ms", &tails)
+        Figure::new("append", "half of that rate, p99", "ms", &p99s)
             .with_target(Target::AtMost(25.0)),
     );
     let latency = runs.report("half of that rate", figures);

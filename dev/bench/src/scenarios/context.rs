@@ -35,8 +35,8 @@ const CALLS: u64 = 200;
 const TAIL: usize = 50;
 /// Messages of the histories that end with such a tail.
 const HISTORIES: [usize; 4] = [1_000, 10_000, 100_000, 1_000_000];
-/// Messages of the histories that are a tail as a whole.
-const WHOLE: [usize; 2] = [100, 10_000];
+/// Messages of the histories whose tail is the whole history.
+const WHOLE_TAILS: [usize; 2] = [100, 10_000];
 /// Concurrent callers of one conversation.
 const CALLERS: usize = 16;
 const CONNECTIONS: usize = 4;
@@ -51,7 +51,7 @@ pub(crate) async fn measure(
     let channel = stack.channel().await?;
     measure_by_history(stack, &channel, pace, figures).await?;
     measure_cooled_message(stack, &channel, pace, figures).await?;
-    for messages in WHOLE {
+    for messages in WHOLE_TAILS {
         let shape = Shape {
             messages,
             tail: messages,
@@ -160,17 +160,18 @@ fn report(histories: &[History], figures: &mut Figures) {
         },
     ) in histories.iter().enumerate()
     {
-        let flat = Figure::new(
+        let by_length = Figure::new(
             "context",
             format!("history of {messages}, tail of {TAIL}, p50"),
             "ms",
             context,
         );
         figures.put(if place == 0 {
-            flat
+            by_length
         } else {
             let baseline = format!("history of {}", shortest.messages);
-            flat.with_baseline(baseline, context, &shortest.context)
+            by_length
+                .with_baseline(baseline, context, &shortest.context)
                 .with_target(Target::RatioAtMost(1.1))
         });
         if bare.len() == context.len() {
@@ -192,7 +193,7 @@ async fn measure_concurrent(
     pace: Pace,
     figures: &mut Figures,
 ) -> anyhow::Result<()> {
-    let (mut medians, mut tails) = (Vec::new(), Vec::new());
+    let (mut medians, mut p99s) = (Vec::new(), Vec::new());
     for _ in 0..pace.rounds(ALONE_ROUNDS) {
         let mut callers = JoinSet::new();
         for _ in 0..CONNECTIONS {
@@ -209,14 +210,14 @@ async fn measure_concurrent(
             latencies.add(&done??);
         }
         medians.push(latencies.p50());
-        tails.push(latencies.p99());
+        p99s.push(latencies.p99());
     }
     let name = format!(
         "history of {}, tail of {TAIL}, {CALLERS} callers",
         history.messages
     );
     figures.add("context", format!("{name}, p50"), "ms", medians);
-    figures.add("context", format!("{name}, p99"), "ms", tails);
+    figures.add("context", format!("{name}, p99"), "ms", p99s);
     Ok(())
 }
 
@@ -257,11 +258,15 @@ async fn measure_cooled_message(
         .database()?
         .run("vacuum (analyze); checkpoint")
         .await?;
-    let (mut with, mut without) = (Vec::new(), Vec::new());
+    let (mut swapped_medians, mut plain_medians) = (Vec::new(), Vec::new());
     for round in 0..pace.rounds(ROUNDS) {
-        for (conversation, medians) in
-            alternate(round, [(&swapped, &mut with), (&plain, &mut without)])
-        {
+        for (conversation, medians) in alternate(
+            round,
+            [
+                (&swapped, &mut swapped_medians),
+                (&plain, &mut plain_medians),
+            ],
+        ) {
             medians.push(
                 time_contexts(channel, conversation, pace.number(CALLS))
                     .await?
@@ -273,12 +278,12 @@ async fn measure_cooled_message(
         "context",
         format!("tail of {TAIL} with a cooled message of 4 MB, p50"),
         "ms",
-        &with,
+        &swapped_medians,
     );
     let figure = figure.with_baseline(
         "a message of its summary's size in its place",
-        &with,
-        &without,
+        &swapped_medians,
+        &plain_medians,
     );
     figures.put(figure.with_target(Target::RatioAtMost(1.05)));
     Ok(())
@@ -329,7 +334,7 @@ fn words(bytes: usize) -> String {
         .collect()
 }
 
-/// Latencies of calls that are made one after the other.
+/// Latencies of BuildContext calls that are made one after the other.
 async fn time_contexts(
     channel: &Channel,
     conversation: &str,

@@ -45,12 +45,15 @@ fn measure_ordinary(pace: Pace, figures: &mut Figures) {
     let counter = Encoding::O200kBase.counter();
     for (name, text) in kinds {
         let text = text.repeat(pace.number(MEGABYTE as u64) as usize / text.len() + 1);
-        let counts = counter.count(&text).get();
-        for (other, counted) in [
+        let tokens = counter.count(&text).get();
+        for (other, other_tokens) in [
             ("bpe-openai", by_bpe_openai(&text)),
             ("tiktoken-rs", by_tiktoken(&text)),
         ] {
-            assert_eq!(counts, counted as u64, "{other} counts {name} differently");
+            assert_eq!(
+                tokens, other_tokens as u64,
+                "{other} counts {name} differently"
+            );
         }
         let (mut ours, mut bpe_openai, mut tiktoken, mut estimated) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -93,15 +96,16 @@ fn seconds<T>(text: &str, count: impl Fn(&str) -> T) -> f64 {
 fn measure_hostile(pace: Pace, figures: &mut Figures) {
     let bytes = pace.number(LONG as u64) as usize;
     let counter = Encoding::O200kBase.counter();
-    let mut worst = f64::MIN;
+    let mut worst_growth = f64::MIN;
     for (name, text) in hostile_texts(bytes) {
-        let of_a_byte = |text: &str| seconds(text, |text| counter.count(text)) / text.len() as f64;
-        let short: Vec<f64> = pieces(&text).map(of_a_byte).collect();
+        let seconds_per_byte =
+            |text: &str| seconds(text, |text| counter.count(text)) / text.len() as f64;
+        let short: Vec<f64> = pieces(&text).map(seconds_per_byte).collect();
         let long = (0..pace.rounds(LONG_RUNS))
-            .map(|_| of_a_byte(&text))
+            .map(|_| seconds_per_byte(&text))
             .fold(f64::MAX, f64::min);
         let growth = long / median(&short);
-        worst = worst.max(growth);
+        worst_growth = worst_growth.max(growth);
         let title = format!("{} MB of {name}", bytes as f64 / MEGABYTE as f64);
         figures.add("count", title, "s", [long * text.len() as f64]);
         figures.add(
@@ -111,13 +115,13 @@ fn measure_hostile(pace: Pace, figures: &mut Figures) {
             [growth],
         );
     }
-    let worst = Figure::new(
+    let figure = Figure::new(
         "count",
         "time of a byte, long text to 10 kB, worst kind",
         "ratio",
-        &[worst],
+        &[worst_growth],
     );
-    figures.put(worst.with_target(Target::AtMost(1.5)));
+    figures.put(figure.with_target(Target::AtMost(1.5)));
 }
 
 /// Pieces of 10 kB at equal distances. The last one ends well before the end of the text.
@@ -128,12 +132,13 @@ fn pieces(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Texts of this length, of kinds that have been slow in tokenizers.
+/// Texts of about this length, of kinds that have been slow in tokenizers.
 fn hostile_texts(bytes: usize) -> Vec<(&'static str, String)> {
     let repeated = |unit: &str| unit.repeat(bytes / unit.len() + 1);
     let mut random = fastrand::Rng::with_seed(7);
     let letters: String = (0..bytes).map(|_| random.lowercase()).collect();
-    // Three bytes per character on average. Surrogates are not characters and are left out.
+    // Most of these characters have three or four bytes. Surrogates are not characters and are left
+    // out.
     let unicode: String = (0..bytes / 3)
         .filter_map(|_| char::from_u32(random.u32(..0x2_0000)))
         .collect();

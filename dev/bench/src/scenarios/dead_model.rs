@@ -19,7 +19,7 @@ use crate::{
 const ROUNDS: usize = 5;
 const SECONDS: f64 = 3.0;
 /// Conversations that are due for a checkpoint.
-const PILE: u64 = 100_000;
+const DUE_CONVERSATIONS: u64 = 100_000;
 /// Messages of a conversation that is due.
 const MESSAGES: usize = 5;
 const COPY_CONVERSATION: &str = include_str!("../../sql/copy_conversation.sql");
@@ -27,21 +27,22 @@ const COPY_CONVERSATION: &str = include_str!("../../sql/copy_conversation.sql");
 pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result<()> {
     let stack = BenchStack::start_with(&settings()?).await?;
     let channel = stack.channel().await?;
-    let pile = JobPile::prepare(&stack, &channel, pace.number(PILE)).await?;
-    let conversations = Conversations::start(&stack, CALLERS, CONNECTIONS).await?;
+    let due_conversations =
+        DueConversations::prepare(&stack, &channel, pace.number(DUE_CONVERSATIONS)).await?;
+    let conversations = Conversations::create(&stack, CALLERS, CONNECTIONS).await?;
     // A warm-up, whose result is not used.
     run_closed_loop(pace, 1.0, CALLERS, &conversations).await?;
-    let (mut calm, mut piled) = (Vec::new(), Vec::new());
+    let (mut without_jobs, mut with_jobs) = (Vec::new(), Vec::new());
     for round in 0..pace.rounds(ROUNDS) {
         for jobs in alternate(round, [Jobs::None, Jobs::Waiting]) {
-            pile.reset(jobs).await?;
+            due_conversations.reset(jobs).await?;
             stack.wait_for_counts(&channel).await?;
             let load = run_closed_loop(pace, SECONDS, CALLERS, &conversations).await?;
             match jobs {
-                Jobs::None => calm.push(load),
+                Jobs::None => without_jobs.push(load),
                 Jobs::Waiting => {
                     let (copies, waiting) = (
-                        pile.copies,
+                        due_conversations.copies,
                         stack
                             .queue_length(&channel, pb::JobKind::Checkpoint)
                             .await? as u64,
@@ -50,18 +51,18 @@ pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
                         waiting * 10 >= copies * 9,
                         "of {copies} jobs only {waiting} wait for the model"
                     );
-                    piled.push(load);
+                    with_jobs.push(load);
                 }
             }
         }
     }
-    let of = |loads: &[Load]| loads.iter().map(Load::rate).collect::<Vec<f64>>();
+    let rates = |loads: &[Load]| loads.iter().map(Load::rate).collect::<Vec<f64>>();
     let name = format!(
         "{CALLERS} callers and a worker while {} jobs wait for a dead model",
-        pile.copies
+        due_conversations.copies
     );
-    let figure = Figure::new("append", name, "messages/s", &of(&piled));
-    let figure = figure.with_baseline("while none wait", &of(&piled), &of(&calm));
+    let figure = Figure::new("append", name, "messages/s", &rates(&with_jobs));
+    let figure = figure.with_baseline("while none wait", &rates(&with_jobs), &rates(&without_jobs));
     figures.put(figure.with_target(Target::RatioAtLeast(0.9)));
     stack.stop().await
 }
@@ -81,17 +82,17 @@ fn settings() -> anyhow::Result<String> {
 #[derive(Debug, Clone, Copy)]
 enum Jobs {
     None,
-    /// One for each conversation of the pile, all due when the round begins.
+    /// One for each of the due conversations, all due when the round begins.
     Waiting,
 }
 
 /// Identical conversations that are due for a checkpoint.
-struct JobPile {
+struct DueConversations {
     database: Database,
     copies: u64,
 }
 
-impl JobPile {
+impl DueConversations {
     /// Creates one conversation through gRPC and copies it once it is counted.
     async fn prepare(stack: &BenchStack, channel: &Channel, copies: u64) -> anyhow::Result<Self> {
         let policy = pb::Policy {
@@ -127,8 +128,8 @@ impl JobPile {
         Ok(Self { database, copies })
     }
 
-    /// Replaces all checkpoint jobs (kind 2), including those that earlier rounds have left, by
-    /// these.
+    /// Deletes the checkpoint jobs (kind 2) and the dead jobs that earlier rounds have left. Then
+    /// adds these jobs.
     async fn reset(&self, jobs: Jobs) -> anyhow::Result<()> {
         self.database
             .run("delete from ai_job where kind = 2; delete from ai_job_dead; vacuum ai_job;")
@@ -139,7 +140,7 @@ impl JobPile {
         }
     }
 
-    /// Adds a due job for each conversation of the pile. The ids of its conversations begin as in
+    /// Adds a due job for each of the due conversations. Their ids begin as in
     /// `sql/copy_conversation.sql`.
     async fn enqueue(&self) -> anyhow::Result<()> {
         let jobs = "insert into ai_job (tenant_id, kind, conversation_id)

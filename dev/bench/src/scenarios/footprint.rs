@@ -62,10 +62,10 @@ async fn measure_sizes(
     let messages = if pace.is_quick() { 20_000 } else { MESSAGES };
     history::create(stack, &stack.channel().await?, Shape { messages, tail: 50 }).await?;
     let database = stack.database()?;
-    let mut all = 0.0;
+    let mut total_bytes = 0.0;
     for (kind, sql) in [("table", TABLES), ("index", INDEXES)] {
         for (name, bytes) in database.named_numbers(sql).await? {
-            all += bytes;
+            total_bytes += bytes;
             figures.add(
                 "footprint",
                 format!("{kind} {name}"),
@@ -78,7 +78,7 @@ async fn measure_sizes(
         "footprint",
         "everything of one message",
         "bytes/message",
-        [all / messages as f64],
+        [total_bytes / messages as f64],
     );
     Ok(())
 }
@@ -94,12 +94,12 @@ async fn measure_after_load(
     for _ in 0..CONVERSATIONS {
         conversations.push(stack.create_conversation(&channel, None).await?);
     }
-    let from = database.run("select pg_current_wal_lsn()").await?;
+    let wal_start = database.run("select pg_current_wal_lsn()").await?;
     let appended = run_mixed_load(stack, &conversations, Instant::now() + load).await?;
     stack.wait_until_idle(&channel).await?;
     let wal = database
         .number(&format!(
-            "select pg_wal_lsn_diff(pg_current_wal_lsn(), '{from}')"
+            "select pg_wal_lsn_diff(pg_current_wal_lsn(), '{wal_start}')"
         ))
         .await?;
     figures.add(
@@ -136,22 +136,17 @@ async fn measure_after_load(
 /// Sizes of the tables and indexes after the load, compared with their sizes after they are
 /// rewritten.
 async fn measure_bloat(database: &Database, figures: &mut Figures) -> anyhow::Result<()> {
-    let mut left = database.named_numbers(TABLES).await?;
-    left.extend(database.named_numbers(INDEXES).await?);
+    let mut sizes_after_load = database.named_numbers(TABLES).await?;
+    sizes_after_load.extend(database.named_numbers(INDEXES).await?);
     // Rewrites all tables and their indexes.
     database.run("vacuum full").await?;
-    for (name, bytes) in left {
-        let anew = database
+    for (name, bytes) in sizes_after_load {
+        let rewritten = database
             .number(&format!("select pg_table_size('{name}')"))
             .await?;
-        let (bytes, anew) = (bytes / 1_024.0, anew / 1_024.0);
-        let figure = Figure::new(
-            "footprint",
-            format!("{name} after the load"),
-            "KiB",
-            &[bytes],
-        );
-        figures.put(figure.with_baseline("written anew", &[bytes], &[anew]));
+        let (kib, rewritten_kib) = (bytes / 1_024.0, rewritten / 1_024.0);
+        let figure = Figure::new("footprint", format!("{name} after the load"), "KiB", &[kib]);
+        figures.put(figure.with_baseline("written anew", &[kib], &[rewritten_kib]));
     }
     Ok(())
 }
@@ -179,7 +174,8 @@ async fn run_mixed_load(
     Ok(appended)
 }
 
-/// Appends to these conversations in turn, alternating messages of users and assistants.
+/// Appends to one of these conversations after the other, alternating messages of users and
+/// assistants.
 async fn append(
     channel: &Channel,
     conversations: &[String],

@@ -17,6 +17,7 @@ use crate::{
 };
 
 const ROUNDS: usize = 5;
+/// Seconds of a round.
 const SECONDS: f64 = 3.0;
 /// Conversations that wait for summaries.
 const WAITING: usize = 100;
@@ -37,10 +38,11 @@ struct TailLatencies {
     late: f64,
 }
 
-/// The model's behavior in a round.
+/// The model's state in a round.
 #[derive(Debug, Clone, Copy)]
 enum Model {
-    Answers,
+    /// Nobody calls it.
+    IsIdle,
     /// It does not answer, and conversations wait for it.
     IsSilent,
 }
@@ -53,9 +55,9 @@ pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
     let calls = Calls::prepare(&stack, &channel).await?;
     calls.run_round(pace).await?;
     for round in 0..pace.rounds(ROUNDS) {
-        for state in alternate(round, [Model::Answers, Model::IsSilent]) {
+        for state in alternate(round, [Model::IsIdle, Model::IsSilent]) {
             match state {
-                Model::Answers => calm.push(calls.run_round(pace).await?),
+                Model::IsIdle => calm.push(calls.run_round(pace).await?),
                 Model::IsSilent => {
                     waiting
                         .push(measure_while_waiting(pace, &stack, &channel, &model, &calls).await?);
@@ -63,7 +65,7 @@ pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
             }
         }
     }
-    for (name, tail) in [
+    for (name, p99_of) in [
         (
             "append",
             (|tails| tails.append) as fn(&TailLatencies) -> f64,
@@ -73,18 +75,18 @@ pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
         let ratios = calm
             .iter()
             .zip(&waiting)
-            .map(|(calm, waiting)| tail(waiting) / tail(calm));
+            .map(|(calm, waiting)| p99_of(waiting) / p99_of(calm));
         figures.add(
             "isolation",
             format!("{name} p99, calm"),
             "ms",
-            calm.iter().map(tail),
+            calm.iter().map(p99_of),
         );
         figures.add(
             "isolation",
             format!("{name} p99, {WAITING} wait"),
             "ms",
-            waiting.iter().map(tail),
+            waiting.iter().map(p99_of),
         );
         figures.add(
             "isolation",
@@ -179,7 +181,7 @@ impl Calls {
             conversations::append(channel, &conversation_id, messages).await?;
             read.push(conversation_id);
         }
-        let growing = Conversations::start(stack, GROWING, GROWING as usize).await?;
+        let growing = Conversations::create(stack, GROWING, GROWING as usize).await?;
         Ok(Self {
             channel: channel.clone(),
             growing,
@@ -187,13 +189,13 @@ impl Calls {
         })
     }
 
-    /// Appends and contexts at their rates.
+    /// Appends and builds contexts at the same time, each at its own rate.
     async fn run_round(&self, pace: Pace) -> anyhow::Result<TailLatencies> {
         let at = |rate| OpenLoop {
             rate,
             warm_up: Duration::ZERO,
             time: pace.seconds(SECONDS),
-            in_flight: OpenLoop::UNBOUNDED,
+            max_in_flight: OpenLoop::UNBOUNDED,
         };
         let (client, read) = (
             BenchStack::context_client(&self.channel),

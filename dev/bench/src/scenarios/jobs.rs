@@ -1,5 +1,5 @@
-//! Counting: how soon after an append's answer its tokens are counted, and whether the worker keeps
-//! up with the appends.
+//! Measures counting: how soon after an append's answer its tokens are counted, and whether the
+//! worker keeps up with the appends.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -24,10 +24,10 @@ use crate::{
 /// Counting reads a conversation's tail. So many conversations, each with a new separator before
 /// every round, keep the tails as short as checkpoints would.
 const CONVERSATIONS: u64 = 8 * CALLERS;
-/// Seconds of a run that measures the backlog.
+/// Seconds of a round that measures the backlog.
 const BACKLOG_SECONDS: f64 = 8.0;
 const ROUNDS: usize = 5;
-/// Seconds of a run that measures the delay of counts.
+/// Seconds of a round that measures the delay of counts.
 const SECONDS: f64 = 3.0;
 /// Appends per second whose counts the benchmark waits for.
 const PROBES_PER_SECOND: f64 = 20.0;
@@ -36,7 +36,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result<()> {
     let stack = BenchStack::start().await?;
-    let conversations = Conversations::start(&stack, CONVERSATIONS, CONNECTIONS).await?;
+    let conversations = Conversations::create(&stack, CONVERSATIONS, CONNECTIONS).await?;
     // A warm-up, whose result is not used.
     run_closed_loop(pace, 1.0, CALLERS, &conversations).await?;
     let rate = measure_backlog(pace, &stack, &conversations, figures).await?;
@@ -44,14 +44,14 @@ pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
     stack.stop().await
 }
 
-/// The backlog during one run of appends at full speed.
+/// The backlog during one round of appends at full speed.
 struct Round {
     /// Appends per second over the whole measured time.
     rate: f64,
-    /// The trend in the second half of the run.
+    /// The trend in the second half of the round.
     trend: Trend,
     /// The backlog at the end, in messages.
-    left: f64,
+    final_backlog: f64,
     /// Seconds from the end until the backlog was empty.
     seconds_to_empty: f64,
 }
@@ -94,7 +94,7 @@ async fn measure_backlog(
         "jobs",
         "backlog at the end",
         "messages",
-        of(|round| round.left),
+        of(|round| round.final_backlog),
     );
     figures.add(
         "jobs",
@@ -122,12 +122,12 @@ async fn run_backlog_round(
         second_half
     );
     let (load, end) = (load?, Instant::now());
-    let left = Sample::take(&database).await?.backlog();
+    let final_backlog = Sample::take(&database).await?.backlog();
     stack.wait_for_counts(conversations.channel(0)).await?;
     Ok(Round {
         rate: load.rate(),
         trend: Trend::of(&samples?),
-        left,
+        final_backlog,
         seconds_to_empty: end.elapsed().as_secs_f64(),
     })
 }
@@ -163,13 +163,13 @@ async fn measure_count_delay(
         "ms",
         waits.iter().map(Latencies::p50),
     );
-    let tails: Vec<f64> = waits.iter().map(Latencies::p99).collect();
+    let p99s: Vec<f64> = waits.iter().map(Latencies::p99).collect();
     figures.put(
         Figure::new(
             "jobs",
             format!("{at}, answer to token count, p99"),
             "ms",
-            &tails,
+            &p99s,
         )
         .with_target(Target::AtMost(500.0)),
     );
@@ -182,7 +182,7 @@ async fn measure_count_delay(
     Ok(())
 }
 
-/// One run: the appends, and how long the counts of some of them took.
+/// Runs one round. Returns the appends, and how long the counts of some of them took.
 async fn run_count_delay_round(
     pace: Pace,
     stack: &BenchStack,
@@ -190,19 +190,19 @@ async fn run_count_delay_round(
     rate: f64,
 ) -> anyhow::Result<(Load, Latencies)> {
     let probes = CountProbes::new(stack.channel().await?);
-    let every = (rate / PROBES_PER_SECOND).max(1.0) as u64;
+    let appends_per_probe = (rate / PROBES_PER_SECOND).max(1.0) as u64;
     let (conversations, load_probes) = (conversations.clone(), probes.clone());
-    let how = OpenLoop {
+    let open_loop = OpenLoop {
         rate,
         warm_up: pace.seconds(WARM_UP),
         time: pace.seconds(SECONDS),
-        in_flight: OpenLoop::UNBOUNDED,
+        max_in_flight: OpenLoop::UNBOUNDED,
     };
-    let load = how.run(move |number| {
+    let load = open_loop.run(move |number| {
         let (conversations, probes) = (conversations.clone(), load_probes.clone());
         async move {
             let stored = conversations.append(number).await?;
-            if number % every == 0 {
+            if number % appends_per_probe == 0 {
                 probes.wait_for(stored);
             }
             Ok(())
@@ -229,11 +229,11 @@ impl CountProbes {
 
     /// Waits in the background for the count of a message that was just stored.
     fn wait_for(&self, message: StoredMessage) {
-        let look = measure_delay_of(self.channel.clone(), message, Instant::now());
+        let wait = measure_delay_of(self.channel.clone(), message, Instant::now());
         self.under_way
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .spawn(look);
+            .spawn(wait);
     }
 
     /// Waits for all counts and returns how long they took.
@@ -259,10 +259,10 @@ async fn measure_delay_of(
     stored_at: Instant,
 ) -> Result<Duration, Status> {
     let mut client = BenchStack::message_client(&channel);
-    let mut looks = tokio::time::interval(POLL_INTERVAL);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut polls = tokio::time::interval(POLL_INTERVAL);
+    polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        looks.tick().await;
+        polls.tick().await;
         // Asks for one byte of the text, because only the count is needed.
         let range = Some(pb::ByteRange {
             offset: 0,
@@ -273,13 +273,13 @@ async fn measure_delay_of(
             message_id: message.message_id,
             range,
         };
-        let seen = client
+        let tokens = client
             .get_message(ask)
             .await?
             .into_inner()
             .message
             .and_then(|message| message.tokens);
-        if seen.is_some_and(|tokens| !tokens.estimated) {
+        if tokens.is_some_and(|tokens| !tokens.estimated) {
             return Ok(stored_at.elapsed());
         }
     }

@@ -22,7 +22,7 @@ const WANTED: u64 = 4;
 const AT_ONCE_CALLS: u64 = 10;
 /// Changes the times of the last activity so that they are a minute apart, as for conversations of
 /// a real user.
-const OVER_TIME: &str = "
+const SPREAD_ACTIVITY: &str = "
     update ai_conversation as c set last_activity_ts = t.active_ts, listed_ts = t.active_ts
     from (
         select conversation_id, now() - row_number() over (order by conversation_id desc) * interval '1 minute' as active_ts
@@ -51,27 +51,30 @@ pub(crate) async fn measure(
         "ms",
         at_once,
     );
-    stack.database()?.run(OVER_TIME).await?;
-    let ask = pb::ListConversationsRequest::default;
+    stack.database()?.run(SPREAD_ACTIVITY).await?;
+    let unfiltered = pb::ListConversationsRequest::default;
     let (user_id, agent_id) = (String::from("anna"), agent(WANTED));
     let both = pb::ListConversationsRequest {
         user_id: user_id.clone(),
         agent_id: agent_id.clone(),
-        ..ask()
+        ..unfiltered()
     };
     let active = pb::ConversationStatus::Active.into();
     let lists = [
-        ("all", ask()),
+        ("all", unfiltered()),
         (
             "of the user",
             pb::ListConversationsRequest {
                 user_id: user_id.clone(),
-                ..ask()
+                ..unfiltered()
             },
         ),
         (
             "of an agent",
-            pb::ListConversationsRequest { agent_id, ..ask() },
+            pb::ListConversationsRequest {
+                agent_id,
+                ..unfiltered()
+            },
         ),
         ("of the user with an agent", both),
         (
@@ -79,7 +82,7 @@ pub(crate) async fn measure(
             pb::ListConversationsRequest {
                 user_id: user_id.clone(),
                 status: active,
-                ..ask()
+                ..unfiltered()
             },
         ),
         (
@@ -87,19 +90,19 @@ pub(crate) async fn measure(
             pb::ListConversationsRequest {
                 user_id,
                 title_prefix: format!("{WANTED} "),
-                ..ask()
+                ..unfiltered()
             },
         ),
     ];
     for (name, ask) in lists {
-        let (mut first, mut deep) = (Vec::new(), Vec::new());
-        let far = tenth_page(&channel, &ask).await?;
+        let (mut first, mut tenth) = (Vec::new(), Vec::new());
+        let tenth_ask = tenth_page(&channel, &ask).await?;
         for _ in 0..pace.rounds(RUNS) {
             first.push(median_ms(&channel, &ask, pace).await?);
-            deep.push(median_ms(&channel, &far, pace).await?);
+            tenth.push(median_ms(&channel, &tenth_ask, pace).await?);
         }
         figures.add("lists", format!("{name}, p50"), "ms", first);
-        figures.add("lists", format!("{name}, tenth page, p50"), "ms", deep);
+        figures.add("lists", format!("{name}, tenth page, p50"), "ms", tenth);
     }
     Ok(())
 }

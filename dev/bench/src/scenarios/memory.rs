@@ -1,5 +1,6 @@
-//! Memory of processes: a server with a thousand open streams, idle and after each stream has
-//! delivered something; a worker that counts one message of 40 MB, and one that also summarizes it.
+//! Memory of processes: a server without calls, with a thousand open streams, and after each stream
+//! has delivered something; a worker that counts one message of 40 MB, and one that also summarizes
+//! it.
 
 use std::time::Duration;
 
@@ -50,13 +51,13 @@ async fn measure_streams(
     for _ in 0..STREAMS {
         conversations.push(stack.create_conversation(&channel, None).await?);
     }
-    let (mut idle, mut calm, mut after, mut peak, mut open) =
+    let (mut without_calls, mut open_streams, mut after_events, mut peak, mut open_counts) =
         (vec![], vec![], vec![], vec![], vec![]);
     for _ in 0..runs {
         let server = Process::start_server(stack).await?;
-        idle.push(server.memory()?.now);
+        without_calls.push(server.memory()?.now);
         let watches = open_watches(&server, &conversations).await?;
-        calm.push(server.memory()?.now);
+        open_streams.push(server.memory()?.now);
         append_to_each(&server.channel().await?, &conversations).await?;
         let mut watches = wait_for_events(watches).await?;
         let memory = server.memory()?;
@@ -65,29 +66,29 @@ async fn measure_streams(
             streams == STREAMS,
             "only {streams} streams were open when memory was read"
         );
-        open.push(streams as f64);
-        after.push(memory.now);
+        open_counts.push(streams as f64);
+        after_events.push(memory.now);
         peak.push(memory.peak);
         server.stop().await?;
     }
-    figures.add("memory", "server, without calls", "MiB", idle);
+    figures.add("memory", "server, without calls", "MiB", without_calls);
     figures.add(
         "memory",
         format!("server, {STREAMS} open streams"),
         "MiB",
-        calm,
+        open_streams,
     );
     figures.add(
         "memory",
         "streams open when it was measured",
         "streams",
-        open,
+        open_counts,
     );
     figures.add(
         "memory",
         format!("server, after an event in each of {STREAMS} streams"),
         "MiB",
-        after,
+        after_events,
     );
     let peak = Figure::new(
         "memory",
@@ -126,12 +127,12 @@ async fn open_watches(
 
 async fn append_to_each(channel: &Channel, conversations: &[String]) -> anyhow::Result<()> {
     for conversation_id in conversations {
-        conversations::append_in_turn(channel, conversation_id, 1).await?;
+        conversations::append_one_by_one(channel, conversation_id, 1).await?;
     }
     Ok(())
 }
 
-/// Waits until each watch has delivered a message.
+/// Waits until each watch has delivered an appended message.
 async fn wait_for_events(
     watches: Vec<Streaming<pb::ConversationEvent>>,
 ) -> anyhow::Result<Vec<Streaming<pb::ConversationEvent>>> {
@@ -170,14 +171,14 @@ async fn measure_large_message(
 ) -> anyhow::Result<()> {
     let channel = stack.channel().await?;
     let huge = Some(1_000_000_000);
-    let never = pb::Policy {
+    let without_summaries = pb::Policy {
         large_message_threshold: huge,
         token_threshold: huge,
         max_message_count: Some(0),
         ..Default::default()
     };
     for (name, policy) in [
-        ("counting", Some(never)),
+        ("counting", Some(without_summaries)),
         ("counting and summarizing", None),
     ] {
         let mut peak = Vec::new();

@@ -17,11 +17,12 @@ use crate::{
     stack::BenchStack,
 };
 
-/// Runs that measure the server's peak: the highest rate of appends that it reaches.
+/// Rounds that measure the server's peak: the median rate of appends when the callers append as
+/// fast as they can.
 const PEAK_ROUNDS: usize = 3;
 /// The offered rate, as a multiple of the peak.
-const TIMES: f64 = 10.0;
-/// How long it is offered.
+const PEAK_MULTIPLE: f64 = 10.0;
+/// How many seconds it is offered.
 const SECONDS: f64 = 30.0;
 /// Maximum number of calls in progress: twice as many as the server accepts before it refuses.
 const IN_FLIGHT: u32 = 2_048;
@@ -39,9 +40,9 @@ const CHECK_SECONDS: f64 = 0.5;
 pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result<()> {
     let stack = BenchStack::start_without_worker().await?;
     let callers = Background::start()?;
-    let probe_conversations = Conversations::start(&stack, PROBE_CONVERSATIONS, 1).await?;
+    let probe_conversations = Conversations::create(&stack, PROBE_CONVERSATIONS, 1).await?;
     let conversations = callers
-        .run(Conversations::start(&stack, CALLERS, CONNECTIONS))
+        .run(Conversations::create(&stack, CALLERS, CONNECTIONS))
         .await?;
     callers
         .run(run_closed_loop(pace, 1.0, CALLERS, &conversations))
@@ -64,29 +65,31 @@ pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
     );
     // Not `run_open_loop`, because the scenario must continue when the server refuses calls due to
     // a stall of the disk.
-    let calm = OpenLoop {
+    let half_loop = OpenLoop {
         rate: peak / 2.0,
         warm_up: pace.seconds(WARM_UP),
         time: pace.seconds(4.0),
-        in_flight: OpenLoop::UNBOUNDED,
+        max_in_flight: OpenLoop::UNBOUNDED,
     };
-    let before = callers.run(calm.run(conversations.append_call())).await?;
-    let how = OpenLoop {
-        rate: peak * TIMES,
+    let before = callers
+        .run(half_loop.run(conversations.append_call()))
+        .await?;
+    let overload_loop = OpenLoop {
+        rate: peak * PEAK_MULTIPLE,
         warm_up: pace.seconds(WARM_UP),
         time: pace.seconds(SECONDS),
-        in_flight: IN_FLIGHT,
+        max_in_flight: IN_FLIGHT,
     };
     let probe_loop = OpenLoop {
         rate: PROBES_PER_SECOND,
-        in_flight: OpenLoop::UNBOUNDED,
-        ..how
+        max_in_flight: OpenLoop::UNBOUNDED,
+        ..overload_loop
     };
     let (overload, probe) = tokio::join!(
-        callers.run(how.run(conversations.append_call())),
+        callers.run(overload_loop.run(conversations.append_call())),
         probe_loop.run(probe_conversations.append_call())
     );
-    let recovered = callers
+    let recovery_seconds = callers
         .run(measure_recovery(
             pace,
             &conversations,
@@ -116,7 +119,7 @@ pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
             "overload",
             "until p99 at half of the peak is at most twice that",
             "s",
-            &[recovered],
+            &[recovery_seconds],
         )
         .with_target(Target::AtMost(10.0)),
     );
@@ -157,8 +160,8 @@ fn report_probe(figures: &mut Figures, probe: &Load) {
 fn report_overload(figures: &mut Figures, overload: &Load, peak: f64) {
     let seconds = overload.time.as_secs_f64();
     let (due, begun) = (
-        overload.begun() + overload.not_offered as f64 / seconds,
-        overload.begun(),
+        overload.begun_rate() + overload.not_offered as f64 / seconds,
+        overload.begun_rate(),
     );
     figures.add("overload", "due", "times the peak", [due / peak]);
     figures.add("overload", "begun", "times the peak", [begun / peak]);
@@ -188,24 +191,18 @@ fn report_overload(figures: &mut Figures, overload: &Load, peak: f64) {
         [overload.latencies.p99()],
     );
     let none = Refusals::default();
-    let overloaded = overload
+    let refused = overload
         .refusals
         .get(&Code::ResourceExhausted.into())
         .unwrap_or(&none);
-    let refused = overloaded.latencies.count();
     figures.add(
         "overload",
         "refused with RESOURCE_EXHAUSTED",
         "calls/s",
-        [refused as f64 / seconds],
+        [refused.latencies.count() as f64 / seconds],
     );
-    figures.add(
-        "overload",
-        "refused, p99",
-        "ms",
-        [overloaded.latencies.p99()],
-    );
-    let without = overload.refused()
+    figures.add("overload", "refused, p99", "ms", [refused.latencies.p99()]);
+    let without_retry_info = overload.refused()
         - overload
             .refusals
             .values()
@@ -216,7 +213,7 @@ fn report_overload(figures: &mut Figures, overload: &Load, peak: f64) {
             "overload",
             "refused without RetryInfo",
             "calls",
-            &[without as f64],
+            &[without_retry_info as f64],
         )
         .with_target(Target::AtMost(0.0)),
     );
@@ -231,17 +228,17 @@ fn report_overload(figures: &mut Figures, overload: &Load, peak: f64) {
         "answered, from when it was due",
         [&overload.latencies],
     );
-    figures.add_curve("overload", "refused", [&overloaded.latencies]);
+    figures.add_curve("overload", "refused", [&refused.latencies]);
 }
 
-/// Appends at this rate until their 99th percentile is at most twice `before`. Returns the seconds
-/// that this took, or infinity if it did not happen during the checks. A check in which calls fail
-/// does not count as recovered.
+/// Appends at this rate until their 99th percentile is at most twice `p99_before`, in milliseconds.
+/// Returns the seconds that this took, or infinity if it did not happen during the checks. A check
+/// in which calls fail does not count as recovered.
 async fn measure_recovery(
     pace: Pace,
     conversations: &Conversations,
     rate: f64,
-    before: f64,
+    p99_before: f64,
 ) -> f64 {
     let load_ended = Instant::now();
     for _ in 0..RECOVERY_CHECKS {
@@ -249,13 +246,13 @@ async fn measure_recovery(
             rate,
             warm_up: std::time::Duration::ZERO,
             time: pace.seconds(CHECK_SECONDS),
-            in_flight: OpenLoop::UNBOUNDED,
+            max_in_flight: OpenLoop::UNBOUNDED,
         };
-        let recovered = check
+        let load = check
             .run(conversations.append_call())
             .await
             .and_then(Load::require_success);
-        if recovered.is_ok_and(|load| load.latencies.p99() <= 2.0 * before) {
+        if load.is_ok_and(|load| load.latencies.p99() <= 2.0 * p99_before) {
             return load_ended.elapsed().as_secs_f64();
         }
     }

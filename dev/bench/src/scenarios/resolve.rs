@@ -1,5 +1,5 @@
 //! ResolveSession for existing sessions: calls per second, latency, and number of SQL statements
-//! per call.
+//! on sessions per call.
 
 use anneal_proto::v1::{self as pb, conversation_service_client::ConversationServiceClient};
 use tonic::{Status, transport::Channel};
@@ -18,7 +18,7 @@ const CONNECTIONS: usize = 4;
 /// Number of sessions, which are resolved in turn.
 const SESSIONS: usize = 1_000;
 /// Number of calls whose statements are counted.
-const COUNTED: usize = 500;
+const COUNTED_CALLS: usize = 500;
 
 pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result<()> {
     let stack = BenchStack::start().await?;
@@ -56,7 +56,8 @@ pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
     Ok(())
 }
 
-/// Resolves the session with this number. The first call for a session creates it.
+/// Resolves the session with this number, modulo [`SESSIONS`]. The first call for a session creates
+/// it.
 async fn resolve(
     client: &mut ConversationServiceClient<Channel>,
     number: usize,
@@ -89,12 +90,12 @@ async fn run_load(stack: &BenchStack, pace: Pace) -> anyhow::Result<Load> {
     for _ in 0..CONNECTIONS {
         clients.push(ConversationServiceClient::new(stack.channel().await?));
     }
-    let how = ClosedLoop {
+    let closed_loop = ClosedLoop {
         callers: CALLERS,
         warm_up: pace.seconds(0.5),
         time: pace.seconds(SECONDS),
     };
-    let load = how.run(move |number| {
+    let load = closed_loop.run(move |number| {
         let mut client = clients[number as usize % CONNECTIONS].clone();
         async move { resolve(&mut client, number as usize).await }
     });
@@ -109,10 +110,10 @@ async fn count_statements() -> anyhow::Result<f64> {
     create_sessions(&channel).await?;
     let of_sessions = |statement: &str| statement.contains("ai_session");
     let before = stack.count_statements(of_sessions)?;
-    for number in 0..COUNTED {
+    for number in 0..COUNTED_CALLS {
         resolve(&mut client, number).await?;
     }
-    let ran = stack.count_statements(of_sessions)? - before;
+    let executed = stack.count_statements(of_sessions)? - before;
     stack.stop().await?;
-    Ok(ran as f64 / COUNTED as f64)
+    Ok(executed as f64 / COUNTED_CALLS as f64)
 }

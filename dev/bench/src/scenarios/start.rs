@@ -1,6 +1,6 @@
 //! The time from the start of a process until it works. A server works when its gRPC health service
 //! reports SERVING, a worker when it looks for jobs. Each is started ten times on a migrated
-//! database. Also the size of the binary.
+//! database. The size of the binary is reported too.
 
 use std::time::{Duration, Instant};
 
@@ -66,6 +66,7 @@ async fn time_server_start(stack: &BenchStack) -> anyhow::Result<f64> {
 
 async fn time_worker_start(stack: &BenchStack) -> anyhow::Result<f64> {
     let before = Instant::now();
+    // Returns when the worker looks for jobs for the first time.
     let worker = Process::start_worker(stack).await?;
     let milliseconds = before.elapsed().as_secs_f64() * 1_000.0;
     worker.stop().await?;

@@ -5,7 +5,7 @@
 //! state.
 
 use crate::{
-    conversations::{Conversations, append_in_turn},
+    conversations::{Conversations, append_one_by_one},
     database::Database,
     figures::{Figure, Figures, Target},
     history::{self, Shape},
@@ -22,10 +22,10 @@ const MESSAGES: usize = 8_192;
 /// Messages that the conversations have before they are appended to.
 const LENGTHS: [usize; 3] = [10, 1_000, 100_000];
 /// Messages appended to a conversation of each length in a round.
-const AT_LENGTH: usize = 200;
+const MESSAGES_AT_LENGTH: usize = 200;
 const ROUNDS: usize = 7;
 
-/// Bytes of the log per message of a run.
+/// Bytes of the log per appended message.
 #[derive(Debug, Clone, Copy)]
 struct Written {
     /// With page images.
@@ -70,7 +70,7 @@ async fn measure_by_callers(
         .await?;
     for callers in CALLERS {
         let connections = callers.div_ceil(CALLERS_PER_CONNECTION);
-        let conversations = Conversations::start(stack, callers as u64, connections).await?;
+        let conversations = Conversations::create(stack, callers as u64, connections).await?;
         // Warm-up: writes the page images of the pages that all appends share, and creates the jobs
         // that count each conversation.
         append(stack, &conversations, messages / callers, work).await?;
@@ -178,17 +178,18 @@ async fn measure_by_length(
             };
             let conversation = history::create(stack, &channel, shape).await?;
             // The first append creates the job that counts; later appends find it.
-            append_in_turn(&channel, &conversation, 1).await?;
+            append_one_by_one(&channel, &conversation, 1).await?;
             let from = wal_position(&database).await?;
-            append_in_turn(&channel, &conversation, AT_LENGTH).await?;
-            written.push(wal_since(&database, &from, AT_LENGTH).await?.records);
+            append_one_by_one(&channel, &conversation, MESSAGES_AT_LENGTH).await?;
+            let round = wal_since(&database, &from, MESSAGES_AT_LENGTH).await?;
+            written.push(round.records);
         }
     }
-    for (place, (length, records)) in lengths.iter().zip(&written).enumerate() {
+    for (index, (length, records)) in lengths.iter().zip(&written).enumerate() {
         let name = format!("WAL of an append after {length} messages, without page images");
         let figure = Figure::new("write_cost", name, "bytes/message", records);
         // The longer conversations are compared with the shortest one.
-        figures.put(if place == 0 {
+        figures.put(if index == 0 {
             figure
         } else {
             let baseline = format!("after {} messages", lengths[0]);

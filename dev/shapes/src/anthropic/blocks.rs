@@ -10,7 +10,7 @@ use crate::node::{Node, Refusals};
 /// `thinking` or `redacted_thinking`." Later thinking blocks may stand between other blocks, as
 /// models that think between calls return them.
 /// `thinking-last`: "The final block in an assistant message cannot be `thinking`."
-/// `results-first`: tool_result blocks come first in the content, and all text after them. The API
+/// `results-first`: tool_result blocks come before all other blocks of the content. The API
 /// reports a violation as a call without result.
 pub(super) fn check_message_blocks(content: &Node, role: &str, out: &mut Refusals) {
     let blocks = content.each();
@@ -53,7 +53,7 @@ pub(super) fn check_message_blocks(content: &Node, role: &str, out: &mut Refusal
 /// "`tool_use` blocks can only be in `assistant` messages", "`tool_result` blocks can only be in
 /// `user` messages". `holder` is a role, `system`, or `tool_result`.
 pub(super) fn check_block(node: &Node, holder: &str, out: &mut Refusals) {
-    let Some((named, kind)) = node.kind(out) else {
+    let Some((type_node, kind)) = node.kind(out) else {
         return;
     };
     match (kind, holder) {
@@ -69,7 +69,7 @@ pub(super) fn check_block(node: &Node, holder: &str, out: &mut Refusals) {
         ("tool_use", "assistant") => tools::check_call(node, out),
         ("thinking", "assistant") => check_thinking(node, out),
         ("redacted_thinking", "assistant") => check_redacted(node, out),
-        _ => named.refuse(
+        _ => type_node.refuse(
             out,
             "block-type",
             format!("`{kind}` blocks cannot be in `{holder}` content"),
@@ -99,8 +99,8 @@ fn check_text(node: &Node, out: &mut Refusals) {
 }
 
 /// `text-blank`: "text content blocks must contain non-whitespace text". The API has been seen to
-/// accept such a block if another block of its message has text. We refuse each of them, also
-/// within results, and treat strings like blocks.
+/// accept such a block if another block of its message has text. We refuse every blank text block,
+/// also within results, and a blank string as the content of a message or as the system prompt.
 pub(super) fn refuse_blank(node: &Node, text: &str, out: &mut Refusals) {
     if text.trim().is_empty() {
         node.refuse(
@@ -111,9 +111,9 @@ pub(super) fn refuse_blank(node: &Node, text: &str, out: &mut Refusals) {
     }
 }
 
-/// `signature`: "Invalid `signature` in `thinking` block". The text may be empty: newer models
-/// leave it out. A cache mark is refused as `unknown-key`: "thinking.cache_control: Extra
-/// inputs are not permitted".
+/// `signature`: "Invalid `signature` in `thinking` block". The text may be empty, as newer
+/// models return it, but its key is required. A cache mark is refused as `unknown-key`:
+/// "thinking.cache_control: Extra inputs are not permitted".
 fn check_thinking(node: &Node, out: &mut Refusals) {
     node.check_object(&["type", "thinking", "signature"], out);
     node.need_text("thinking", out);

@@ -2,7 +2,7 @@
 
 use super::cache;
 use crate::{
-    address::has_scheme,
+    address::is_url,
     base64,
     node::{Node, Refusals},
 };
@@ -14,7 +14,7 @@ pub(super) fn check_image(node: &Node, out: &mut Refusals) {
     let Some(source) = node.need("source", out) else {
         return;
     };
-    let Some((named, kind)) = source.kind(out) else {
+    let Some((type_node, kind)) = source.kind(out) else {
         return;
     };
     match kind {
@@ -24,11 +24,11 @@ pub(super) fn check_image(node: &Node, out: &mut Refusals) {
             out,
         ),
         "url" => check_linked(&source, out),
-        _ => refuse_source(&named, kind, out),
+        _ => refuse_source(&type_node, kind, out),
     }
 }
 
-/// `document-text`: a plain text document must contain non-empty text.
+/// `document-text`: a plain text document must contain more than white space.
 pub(super) fn check_document(node: &Node, out: &mut Refusals) {
     node.check_object(
         &["type", "source", "title", "context", "cache_control"],
@@ -41,7 +41,7 @@ pub(super) fn check_document(node: &Node, out: &mut Refusals) {
     let Some(source) = node.need("source", out) else {
         return;
     };
-    let Some((named, kind)) = source.kind(out) else {
+    let Some((type_node, kind)) = source.kind(out) else {
         return;
     };
     match kind {
@@ -57,16 +57,16 @@ pub(super) fn check_document(node: &Node, out: &mut Refusals) {
                 source.refuse(out, "document-text", "text documents must be non-empty");
             }
         }
-        _ => refuse_source(&named, kind, out),
+        _ => refuse_source(&type_node, kind, out),
     }
 }
 
 /// `source-type`: "Input tag 'x' found using 'type' does not match any of the expected tags".
 /// Sources of type `file` belong to the Files API, which is in beta.
-fn refuse_source(named: &Node, kind: &str, out: &mut Refusals) {
+fn refuse_source(type_node: &Node, kind: &str, out: &mut Refusals) {
     let says =
         format!("Input tag '{kind}' found using 'type' does not match any of the expected tags");
-    named.refuse(out, "source-type", says);
+    type_node.refuse(out, "source-type", says);
 }
 
 /// `base64`: "image.source.base64: invalid base64 data"; "image cannot be empty".
@@ -99,7 +99,7 @@ fn check_linked(source: &Node, out: &mut Refusals) {
     source.check_object(&["type", "url"], out);
     if source
         .need_text("url", out)
-        .is_some_and(|url| !has_scheme(url, &["https://"]))
+        .is_some_and(|url| !is_url(url, &["https://"]))
     {
         source.refuse(out, "url", "Only HTTPS URLs are supported.");
     }

@@ -108,11 +108,11 @@ fn check_message(node: &Node, out: &mut Refusals) {
 /// Checks the order of roles.
 ///
 /// `first-role`: "messages: first message must use the "user" role"; newer API versions accept
-/// others, older models do not.
+/// an assistant message there, older models do not.
 /// `last-role`: "This model does not support assistant message prefill. The conversation must end
 /// with a user message."
 /// `same-role`: "messages: roles must alternate between "user" and "assistant", but found multiple
-/// "user" roles in a row"; by now the API joins such messages, which callers cannot see.
+/// "user" roles in a row"; by now the API joins such messages without telling the caller.
 /// `trailing-space`: "messages: final assistant content cannot end with trailing whitespace", for
 /// models with prefill.
 fn check_role_order(messages: &[Node], out: &mut Refusals) {

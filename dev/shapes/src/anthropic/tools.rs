@@ -9,12 +9,12 @@ use crate::node::{Node, Refusals};
 /// Maximum length of a call's id and of a tool's name, in characters. Ids: the API documents only a
 /// pattern and has been seen to accept longer ones, but gateways limit them to this length. Names:
 /// 64 for older models, 128 for newer ones.
-const LENGTH_MAX: usize = 64;
+const ID_AND_NAME_MAX: usize = 64;
 
 /// Whether this matches `^[a-zA-Z0-9_-]{1,64}$`.
-fn is_name(text: &str) -> bool {
+fn is_id_or_name(text: &str) -> bool {
     let is_good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    !text.is_empty() && text.len() <= LENGTH_MAX && text.bytes().all(is_good)
+    !text.is_empty() && text.len() <= ID_AND_NAME_MAX && text.bytes().all(is_good)
 }
 
 /// `call-id`: "tool_use.id: String should match pattern `^[a-zA-Z0-9_-]+$`".
@@ -23,7 +23,10 @@ fn is_name(text: &str) -> bool {
 pub(super) fn check_call(node: &Node, out: &mut Refusals) {
     node.check_object(&["type", "id", "name", "input", "cache_control"], out);
     cache::check_mark(node, out);
-    if node.need_text("id", out).is_some_and(|id| !is_name(id)) {
+    if node
+        .need_text("id", out)
+        .is_some_and(|id| !is_id_or_name(id))
+    {
         node.refuse(
             out,
             "call-id",
@@ -32,7 +35,7 @@ pub(super) fn check_call(node: &Node, out: &mut Refusals) {
     }
     if node
         .need_text("name", out)
-        .is_some_and(|name| !is_name(name))
+        .is_some_and(|name| !is_id_or_name(name))
     {
         node.refuse(
             out,
@@ -50,7 +53,7 @@ pub(super) fn check_call(node: &Node, out: &mut Refusals) {
 
 /// `error-empty`: "content cannot be empty if `is_error` is true".
 /// `error-content`: "all content must be type `text` if `is_error` is true".
-/// `result-empty`: an empty list of blocks; for an empty result, `content` is a string or left out.
+/// `result-empty`: a list without blocks; an empty result has a string as its `content`, or none.
 ///
 /// The caller checks the blocks of the result's content.
 pub(super) fn check_result(node: &Node, out: &mut Refusals) {
@@ -117,26 +120,26 @@ pub(super) fn check_result(node: &Node, out: &mut Refusals) {
 /// blocks".
 pub(super) fn check_pairs(messages: &[Node], out: &mut Refusals) {
     for (index, message) in messages.iter().enumerate() {
-        let before = index
+        let calls_before = index
             .checked_sub(1)
-            .map(|before| calls(&messages[before]))
+            .map(|previous| calls(&messages[previous]))
             .unwrap_or_default();
-        let after = messages.get(index + 1).map(results).unwrap_or_default();
+        let results_after = messages.get(index + 1).map(results).unwrap_or_default();
         for (id, node) in calls(message) {
-            if !after.iter().any(|(answered, _)| *answered == id) {
+            if !results_after.iter().any(|(call_id, _)| *call_id == id) {
                 let says = "Each `tool_use` block must have a corresponding `tool_result` block in the next message.";
                 node.refuse(out, "call-without-result", says);
             }
         }
-        let mut seen = HashSet::new();
+        let mut answered = HashSet::new();
         for (id, node) in results(message) {
-            if !before.iter().any(|(call_id, _)| *call_id == id) {
+            if !calls_before.iter().any(|(call_id, _)| *call_id == id) {
                 node.refuse(
                     out,
                     "result-without-call",
                     "unexpected `tool_use_id` found in `tool_result` blocks",
                 );
-            } else if !seen.insert(id) {
+            } else if !answered.insert(id) {
                 node.refuse(
                     out,
                     "result-repeated",

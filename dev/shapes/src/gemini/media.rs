@@ -2,7 +2,7 @@
 //! each rule and quote the API's error for it.
 
 use crate::{
-    address::has_scheme,
+    address::is_url,
     base64,
     node::{Node, Refusals},
 };
@@ -35,7 +35,7 @@ pub(super) fn check_linked(node: &Node, out: &mut Refusals) {
     check_mime_type(node, out);
     if node
         .need_text("fileUri", out)
-        .is_some_and(|uri| !has_scheme(uri, &["gs://", "https://"]))
+        .is_some_and(|uri| !is_url(uri, &["gs://", "https://"]))
     {
         node.refuse(out, "file-uri", "Invalid or unsupported file uri");
     }

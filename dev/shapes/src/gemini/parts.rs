@@ -71,7 +71,7 @@ pub(super) fn check_text(part: &Node, out: &mut Refusals) {
     }
 }
 
-/// `thought-role`: only the model's contents have thoughts.
+/// `thought-role`: only the model's contents have thoughts and signatures.
 /// `signature`: "thought_signature: Base64 decoding failed"; protobuf's JSON accepts bytes as
 /// base64 of either alphabet, with or without padding.
 fn check_thought(node: &Node, role: &str, out: &mut Refusals) {

@@ -11,12 +11,12 @@ use crate::node::{Node, Refusals};
 /// Maximum length of a function's name, in characters. Newer versions accept 128.
 const NAME_MAX: usize = 64;
 
-/// Whether a content of the model contains a call.
+/// Whether this content is the model's and contains a call.
 pub(super) fn holds_call(content: &Node) -> bool {
     !calls(content).is_empty()
 }
 
-/// Whether a content of the user contains a response.
+/// Whether this content is the user's and contains a response.
 pub(super) fn holds_response(content: &Node) -> bool {
     !responses(content).is_empty()
 }
@@ -123,15 +123,15 @@ pub(super) fn refuse_mixed(content: &Node, parts: &[Node], out: &mut Refusals) {
 /// `response-count`: "Please ensure that the number of function response parts is equal to the
 /// number of function call parts of the function call turn." This also applies if there is no
 /// response at all.
-/// `response-match`: each response belongs to one of the calls: by id if the calls have ids,
-/// otherwise by name, in their order.
+/// `response-match`: each response has the id and the name of its call. Its call is the one with
+/// its id if all calls have ids, otherwise the one at the same place among the calls.
 /// `call-id-repeated`: the ids of the calls in one content are unique.
 pub(super) fn check_pairs(contents: &[Node], out: &mut Refusals) {
     let nothing = Node::root(&Value::Null);
     for (index, content) in contents.iter().enumerate() {
         let before = index
             .checked_sub(1)
-            .map_or(&nothing, |before| &contents[before]);
+            .map_or(&nothing, |previous| &contents[previous]);
         if holds_response(content) && !holds_call(before) {
             let says = "function response turn comes immediately after a function call turn";
             content.refuse(out, "response-turn", says);
@@ -164,17 +164,18 @@ fn check_matches(calls: &[Node], responses: &[Node], out: &mut Refusals) {
     let by_id = calls.iter().all(|call| call.str_of("id").is_some());
     let mut answered = HashSet::new();
     for (index, response) in responses.iter().enumerate() {
-        let place = if by_id {
+        let call_index = if by_id {
             calls
                 .iter()
                 .position(|call| call.str_of("id") == response.str_of("id"))
         } else {
             Some(index).filter(|index| calls[*index].str_of("id") == response.str_of("id"))
         };
-        let is_right = place.is_some_and(|place| {
-            answered.insert(place) && calls[place].str_of("name") == response.str_of("name")
+        let is_match = call_index.is_some_and(|call_index| {
+            answered.insert(call_index)
+                && calls[call_index].str_of("name") == response.str_of("name")
         });
-        if !is_right {
+        if !is_match {
             response.refuse(
                 out,
                 "response-match",

@@ -1,4 +1,4 @@
-//! Tool calls and their answers. The comments below name each rule and quote a server's error for
+//! Tool calls and their results. The comments below name each rule and quote a server's error for
 //! it.
 
 use std::collections::HashSet;
@@ -14,7 +14,7 @@ const NAME_MAX: usize = 64;
 
 /// `tool-calls-empty`: "Invalid `messages[1].tool_calls`: empty array. Expected an array with
 /// minimum length 1."
-/// `call-id-repeated`: ids are unique within their message, because otherwise answers could not be
+/// `call-id-repeated`: ids are unique within their message, because otherwise results could not be
 /// assigned to calls.
 pub(super) fn check_list(list: &Node, out: &mut Refusals) {
     let Some(calls) = list.items(out) else { return };
@@ -67,8 +67,8 @@ fn check_call(node: &Node, out: &mut Refusals) {
             "Invalid value. Supported values are: 'function'",
         );
     }
-    if let Some(named) = node.need("function", out) {
-        check_function(&named, out);
+    if let Some(function) = node.need("function", out) {
+        check_function(&function, out);
     }
 }
 
@@ -105,10 +105,11 @@ fn check_function(node: &Node, out: &mut Refusals) {
 /// responding to each 'tool_call_id'."
 /// `result-without-call`: "messages with role 'tool' must be a response to a preceeding message
 /// with 'tool_calls'."
-/// `result-repeated`: a call has one answer; for a second one there is no open call left.
-pub(super) fn check_answers(messages: &[Node], out: &mut Refusals) {
+/// `result-repeated`: a call has one result; for a second one there is no open call left.
+pub(super) fn check_results(messages: &[Node], out: &mut Refusals) {
     let mut open: Vec<(&str, Node)> = Vec::new();
-    // The ids of all calls of the newest assistant message; `open` has those without an answer.
+    // The ids of all calls of the last message that is not a tool's; `open` has the calls that have
+    // no result yet.
     let mut called: HashSet<&str> = HashSet::new();
     for message in messages {
         if message.str_of("role") == Some("tool") {
@@ -136,10 +137,10 @@ pub(super) fn check_answers(messages: &[Node], out: &mut Refusals) {
         } else {
             Vec::new()
         };
-        let named = calls
+        let calls_with_ids = calls
             .into_iter()
             .filter_map(|call| Some((call.str_of("id")?, call)));
-        open = named.filter(|(id, _)| called.insert(id)).collect();
+        open = calls_with_ids.filter(|(id, _)| called.insert(id)).collect();
     }
     refuse_open(&mut open, out);
 }

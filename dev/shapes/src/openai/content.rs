@@ -2,12 +2,13 @@
 //! below name each rule and quote a server's error for it.
 
 use crate::{
-    address::{data_url, has_scheme},
+    address::{is_url, split_data_url},
     base64,
     node::{Node, Refusals},
 };
 
-const IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+/// The media types of the accepted images.
+const IMAGE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
 /// `content-missing`: "Invalid value for 'content': expected a string, got null." Only assistant
 /// messages may have no content.
@@ -38,7 +39,7 @@ pub(super) fn check_content(content: &Node, role: &str, out: &mut Refusals) {
 }
 
 /// `content-empty`: Moonshot: "message at position 0 with role 'user' must not be empty"; OpenAI
-/// accepts an empty string. A tool's answer may be empty; whether an assistant message may be empty
+/// accepts an empty string. A tool's result may be empty; whether an assistant message may be empty
 /// depends on its calls.
 fn refuse_empty(content: &Node, text: &str, role: &str, out: &mut Refusals) {
     if text.is_empty() && !matches!(role, "tool" | "assistant") {
@@ -83,7 +84,7 @@ fn check_parts(content: &Node, role: &str, out: &mut Refusals) {
 /// URLs are only allowed for messages with role 'user', but this message with role 'tool' contains
 /// an image URL."
 fn check_part(node: &Node, role: &str, out: &mut Refusals) {
-    let Some((named, kind)) = node.kind(out) else {
+    let Some((type_node, kind)) = node.kind(out) else {
         return;
     };
     match (kind, role) {
@@ -92,7 +93,7 @@ fn check_part(node: &Node, role: &str, out: &mut Refusals) {
         ("image_url", "user") => check_image(node, out),
         ("input_audio", "user") => check_audio(node, out),
         ("file", "user") => check_file(node, out),
-        _ => named.refuse(
+        _ => type_node.refuse(
             out,
             "part-type",
             format!("'{kind}' is not allowed for messages with role '{role}'"),
@@ -126,9 +127,9 @@ fn check_image(node: &Node, out: &mut Refusals) {
         return;
     }
     if let Some(url) = image.need_text("url", out) {
-        let is_inline = data_url(url)
-            .is_some_and(|(kind, data)| IMAGES.contains(&kind) && base64::is_standard(data));
-        if !is_inline && !has_scheme(url, &["https://", "http://"]) {
+        let is_inline = split_data_url(url)
+            .is_some_and(|(kind, data)| IMAGE_TYPES.contains(&kind) && base64::is_standard(data));
+        if !is_inline && !is_url(url, &["https://", "http://"]) {
             image.refuse(
                 out,
                 "image-url",
@@ -200,7 +201,7 @@ fn check_file(node: &Node, out: &mut Refusals) {
         ),
     }
     let is_pdf = |url: &str| {
-        data_url(url)
+        split_data_url(url)
             .is_some_and(|(kind, data)| kind == "application/pdf" && base64::is_standard(data))
     };
     if texts[1].is_some_and(|url| !url.is_empty() && !is_pdf(url)) {

@@ -2,7 +2,7 @@
 //! that apply to all of their models. Not covered are rules of the chat templates of single models,
 //! for example against a system message further down or against roles that do not alternate.
 //!
-//! - `content`: the content of a message. `calls`: tool calls and their answers.
+//! - `content`: the content of a message. `calls`: tool calls and their results.
 //!
 //! The comments below name each rule and quote a server's error for it.
 
@@ -37,7 +37,7 @@ pub fn openai_chat(body: &Value) -> Vec<Refusal> {
     for node in &messages {
         check_message(node, &mut out);
     }
-    calls::check_answers(&messages, &mut out);
+    calls::check_results(&messages, &mut out);
     refuse_assistant_tail(&messages, &mut out);
     out
 }
@@ -73,10 +73,12 @@ fn check_message(node: &Node, out: &mut Refusals) {
     if !node.check_object(keys, out) {
         return;
     }
-    let Some(named) = node.need("role", out) else {
+    let Some(role_node) = node.need("role", out) else {
         return;
     };
-    let Some(role) = named.text(out) else { return };
+    let Some(role) = role_node.text(out) else {
+        return;
+    };
     check_author(node, out);
     match role {
         "system" | "developer" | "user" => content::need_content(node, role, out),
@@ -88,7 +90,7 @@ fn check_message(node: &Node, out: &mut Refusals) {
         _ => {
             let says =
                 "Supported values are: 'system', 'assistant', 'user', 'tool', and 'developer'";
-            named.refuse(out, "role", format!("Invalid value: '{role}'. {says}"));
+            role_node.refuse(out, "role", format!("Invalid value: '{role}'. {says}"));
         }
     }
 }

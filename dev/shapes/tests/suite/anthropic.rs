@@ -4,8 +4,8 @@ use crate::broken::{before, rules_and_places, set, without};
 use anneal_shapes::anthropic_messages;
 use serde_json::{Value, json};
 
-/// A valid conversation that contains everything: media, thinking, parallel calls, results with an
-/// image, one with an error, four cache marks.
+/// A valid conversation that contains everything: media, thinking, parallel calls, a result with
+/// an image and one with an error, four cache marks.
 fn good() -> Value {
     serde_json::from_str(include_str!("good/anthropic.json")).expect("the file is JSON")
 }
@@ -69,7 +69,7 @@ fn a_system_prompt_is_non_empty_text() {
 }
 
 #[test]
-fn other_roles_than_user_and_assistant_are_refused() {
+fn messages_have_a_known_role_content_and_no_other_key() {
     assert_one_refusal("/messages/3/role", json!("system"), "role", "/messages/3");
     assert_one_refusal(
         "/messages/3/name",
@@ -330,14 +330,14 @@ fn names_and_ids_of_64_characters_pass() {
 #[test]
 fn ids_are_unique_in_the_whole_request() {
     let mut body = good();
-    let again = [body["messages"][1].clone(), body["messages"][2].clone()];
-    body["messages"][1] = json!({"role": "assistant", "content": [again[0]["content"][3]]});
+    let original = [body["messages"][1].clone(), body["messages"][2].clone()];
+    body["messages"][1] = json!({"role": "assistant", "content": [original[0]["content"][3]]});
     body["messages"][2] =
         json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1"}]});
     body["messages"]
         .as_array_mut()
         .expect("a list")
-        .splice(3..3, again);
+        .splice(3..3, original);
     assert_refusals(&body, &[("call-id-repeated", "/messages/3/content/3")]);
 }
 
@@ -347,11 +347,12 @@ fn every_call_has_its_result_in_the_next_message() {
     assert_refusals(&lost, &[("call-without-result", "/messages/1/content/4")]);
     let mut cut = good();
     cut["messages"].as_array_mut().expect("a list").truncate(2);
-    let calls = [
+    let expected = [
+        ("last-role", "/messages/1"),
         ("call-without-result", "/messages/1/content/3"),
         ("call-without-result", "/messages/1/content/4"),
     ];
-    assert_refusals(&cut, &[("last-role", "/messages/1"), calls[0], calls[1]]);
+    assert_refusals(&cut, &expected);
 }
 
 #[test]
@@ -384,23 +385,13 @@ fn results_precede_text() {
 }
 
 #[test]
-fn an_error_contains_non_empty_text() {
-    let result = "/messages/2/content/0";
-    assert_one_refusal(
-        &format!("{result}/content"),
-        json!(""),
-        "error-empty",
-        result,
-    );
-    assert_one_refusal(
-        &format!("{result}/content"),
-        json!([]),
-        "error-empty",
-        result,
-    );
+fn results_have_valid_content_and_errors_have_text() {
+    let error = "/messages/2/content/0";
+    assert_one_refusal(&format!("{error}/content"), json!(""), "error-empty", error);
+    assert_one_refusal(&format!("{error}/content"), json!([]), "error-empty", error);
     assert_refusals(
-        &without(good(), &format!("{result}/content")),
-        &[("error-empty", result)],
+        &without(good(), &format!("{error}/content")),
+        &[("error-empty", error)],
     );
     assert_one_refusal(
         "/messages/2/content/1/is_error",
@@ -409,10 +400,10 @@ fn an_error_contains_non_empty_text() {
         "/messages/2/content/1",
     );
     assert_one_refusal(
-        &format!("{result}/is_error"),
+        &format!("{error}/is_error"),
         json!("true"),
         "type",
-        &format!("{result}/is_error"),
+        &format!("{error}/is_error"),
     );
     assert_one_refusal(
         "/messages/2/content/1/content",
@@ -431,26 +422,36 @@ fn an_error_contains_non_empty_text() {
 #[test]
 fn four_cache_marks_are_allowed_but_none_on_thinking_or_empty_text() {
     let mark = json!({"type": "ephemeral", "ttl": "1h"});
-    let fifth = "/messages/4/content/0/cache_control";
+    let last_mark = "/messages/4/content/0/cache_control";
     assert_one_refusal(
         "/messages/0/content/0/cache_control",
         mark.clone(),
         "cache-count",
-        fifth,
+        last_mark,
     );
     let thinking = "/messages/1/content/0/cache_control";
     assert_refusals(
-        &set(without(good(), fifth), thinking, mark),
+        &set(without(good(), last_mark), thinking, mark),
         &[("unknown-key", thinking)],
     );
     assert_one_refusal(
-        &format!("{fifth}/type"),
+        &format!("{last_mark}/type"),
         json!("persistent"),
         "cache-type",
-        fifth,
+        last_mark,
     );
-    assert_one_refusal(&format!("{fifth}/ttl"), json!("1d"), "cache-ttl", fifth);
-    assert_one_refusal(&format!("{fifth}/ttl"), json!("1h"), "cache-order", fifth);
+    assert_one_refusal(
+        &format!("{last_mark}/ttl"),
+        json!("1d"),
+        "cache-ttl",
+        last_mark,
+    );
+    assert_one_refusal(
+        &format!("{last_mark}/ttl"),
+        json!("1h"),
+        "cache-order",
+        last_mark,
+    );
     assert_one_refusal(
         "/messages/4/content/0/text",
         json!(""),

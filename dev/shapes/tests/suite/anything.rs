@@ -65,15 +65,15 @@ fn collect_places(value: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Puts a value at one place of a body: replaces the value there, or, if `beside` is given, adds it
-/// to that object under this key or to that list as its last item.
-fn put(body: &mut Value, place: Index, beside: Option<String>, new: Value) {
+/// Adds a value to the object at one place of a body, under `key`, or to the list there, as its
+/// last item. Replaces the value there if it is neither, or if `key` is `None`.
+fn put(body: &mut Value, place: Index, key: Option<String>, new: Value) {
     let mut found = Vec::new();
     collect_places(body, "", &mut found);
     let target = body
         .pointer_mut(place.get::<String>(&found))
         .expect("the place was found in the body");
-    match (target, beside) {
+    match (target, key) {
         (Value::Object(fields), Some(key)) => drop(fields.insert(key, new)),
         (Value::Array(items), Some(_)) => items.push(new),
         (target, _) => *target = new,
@@ -81,7 +81,7 @@ fn put(body: &mut Value, place: Index, beside: Option<String>, new: Value) {
 }
 
 /// Checks that each refusal points to an existing place in the body.
-fn check(checker: Checker, body: &Value) -> Result<(), TestCaseError> {
+fn check_places(checker: Checker, body: &Value) -> Result<(), TestCaseError> {
     for refusal in checker(body) {
         prop_assert!(
             body.pointer(&refusal.at).is_some(),
@@ -95,7 +95,7 @@ proptest! {
     #[test]
     fn any_json_is_checked_without_panic(body in anything()) {
         for (_, checker) in good() {
-            check(checker, &body)?;
+            check_places(checker, &body)?;
         }
     }
 
@@ -104,10 +104,10 @@ proptest! {
         changes in prop::collection::vec((any::<Index>(), prop::option::of(word()), anything()), 1..4),
     ) {
         for (mut body, checker) in good() {
-            for (place, beside, new) in changes.clone() {
-                put(&mut body, place, beside, new);
+            for (place, key, new) in changes.clone() {
+                put(&mut body, place, key, new);
             }
-            check(checker, &body)?;
+            check_places(checker, &body)?;
         }
     }
 }

@@ -61,11 +61,11 @@ fn valid_conversations_pass() {
 #[test]
 fn calls_may_follow_responses() {
     let mut body = good();
-    let again = [body["contents"][1].clone(), body["contents"][2].clone()];
+    let calls_and_responses = [body["contents"][1].clone(), body["contents"][2].clone()];
     body["contents"]
         .as_array_mut()
         .expect("a list")
-        .splice(3..3, again);
+        .splice(3..3, calls_and_responses);
     assert_refusals(&body, &[]);
 }
 
@@ -125,7 +125,7 @@ fn a_system_instruction_is_non_empty_text() {
 }
 
 #[test]
-fn other_roles_than_user_and_model_are_refused() {
+fn contents_have_a_known_role_and_no_unknown_key() {
     assert_one_refusal(
         "/contents/4/role",
         json!("assistant"),
@@ -458,20 +458,20 @@ fn a_response_has_the_name_and_id_of_its_call() {
 }
 
 #[test]
-fn responses_with_ids_may_come_in_any_order() {
+fn responses_may_come_in_any_order_only_if_all_calls_have_ids() {
     let mut body = with_ids(["a", "b"], ["a", "b"]);
     body["contents"][2]["parts"]
         .as_array_mut()
         .expect("a list")
         .reverse();
     assert_refusals(&body, &[]);
-    let half = without(
+    let one_without_id = without(
         with_ids(["a", "b"], ["a", "b"]),
         "/contents/1/parts/1/functionCall/id",
     );
-    let half = without(half, "/contents/2/parts/0/functionResponse/id");
-    assert_refusals(&half, &[]);
-    for mut body in [good(), half] {
+    let one_without_id = without(one_without_id, "/contents/2/parts/0/functionResponse/id");
+    assert_refusals(&one_without_id, &[]);
+    for mut body in [good(), one_without_id] {
         body["contents"][2]["parts"]
             .as_array_mut()
             .expect("a list")

@@ -1,8 +1,8 @@
 //! Tests of the checkers: what each provider refuses, and what it accepts.
 //!
 //! - `anthropic`, `gemini`, `openai`: one checker each.
-//! - `anything`: no JSON makes a checker panic.
-//! - `broken`: helpers that break a valid body in one place.
+//! - `anything`: no JSON makes a checker panic, and each refusal points to a place in the body.
+//! - `broken`: helpers that change one place of a body.
 
 mod anthropic;
 mod anything;

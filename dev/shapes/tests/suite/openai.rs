@@ -84,7 +84,7 @@ fn the_body_contains_only_messages() {
 }
 
 #[test]
-fn unknown_roles_keys_and_author_names_are_refused() {
+fn unknown_roles_and_keys_and_invalid_author_names_are_refused() {
     assert_one_refusal(
         "/messages/0/role",
         json!("function"),

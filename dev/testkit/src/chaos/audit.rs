@@ -43,16 +43,17 @@ struct Figures {
     /// Counted messages after `counted_message_id`, and uncounted ones up to it.
     misplaced: i64,
     /// Messages whose content does not match its digest.
-    altered: i64,
+    wrong_digests: i64,
     /// Messages with a higher turn than the conversation's.
-    turned: i64,
+    high_turns: i64,
     /// Number of checkpoints.
     checkpoints: i64,
     /// Checkpoints whose digest is not that of the messages they cover.
-    unread: i64,
-    /// Checkpoints that do not begin where their predecessor ends.
-    torn: i64,
-    /// Checkpoints that follow the same predecessor as another one.
+    wrong_source_digests: i64,
+    /// Checkpoints that do not begin where their predecessor ends, or that end after the newest
+    /// message.
+    wrong_ranges: i64,
+    /// Checkpoints beyond the first that follow the same predecessor.
     siblings: i64,
 }
 
@@ -66,6 +67,7 @@ struct StoredSummary {
     /// The last message that it summarizes.
     last: i64,
     summary: String,
+    /// When it was stored, in milliseconds since 1970.
     stored_ms: i64,
 }
 
@@ -79,30 +81,32 @@ pub(super) async fn run(
 ) {
     let mut ticks = interval(PAUSE);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut db, mut at) = (None, String::new());
-    let mut place = 0;
+    let (mut db, mut db_url) = (None, String::new());
+    let mut number = 0;
     while !state.is_over() {
         ticks.tick().await;
         // After a takeover the old cluster may still accept connections.
-        if db.is_none() || at != url() {
-            at = url();
-            db = try_connect(&at).await;
+        if db.is_none() || db_url != url() {
+            db_url = url();
+            db = try_connect(&db_url).await;
         }
-        let Some(open) = db.as_mut() else { continue };
+        let Some(connected) = db.as_mut() else {
+            continue;
+        };
         let all = state.history.all();
-        let conversation = choose(&all, place);
-        place += 1;
+        let conversation = choose(&all, number);
+        number += 1;
         let stalls = lock(stalls).clone();
         let checks = async {
-            check_jobs_exist(open, &state.findings).await?;
+            check_jobs_exist(connected, &state.findings).await?;
             if let Some(conversation) = conversation {
-                check_figures(open, conversation, &state.findings).await?;
-                check_summaries(open, conversation, model, &stalls, &state.findings).await?;
+                check_figures(connected, conversation, &state.findings).await?;
+                check_summaries(connected, conversation, model, &stalls, &state.findings).await?;
             }
-            if place % 16 == 0 {
-                check_deletions(open, &all, &state.findings).await?;
+            if number % 16 == 0 {
+                check_deletions(connected, &all, &state.findings).await?;
                 if !state.clock_jumps.load(Ordering::SeqCst) {
-                    check_open_transactions(open, &state.findings).await?;
+                    check_open_transactions(connected, &state.findings).await?;
                 }
             }
             Ok::<_, sqlx::Error>(())
@@ -116,22 +120,22 @@ pub(super) async fn run(
     }
 }
 
-/// The conversation that audit number `place` checks. Of four audits, two check a conversation in
-/// use, one checks one of the eight newest, and one checks any.
-fn choose(all: &[Arc<RecordedConversation>], place: usize) -> Option<&Arc<RecordedConversation>> {
+/// The conversation that the audit with this number checks. Of four audits, two check a
+/// conversation in use, one checks one of the eight newest, and one checks any.
+fn choose(all: &[Arc<RecordedConversation>], number: usize) -> Option<&Arc<RecordedConversation>> {
     let every: Vec<&Arc<RecordedConversation>> = all.iter().collect();
     let in_use: Vec<&Arc<RecordedConversation>> = every
         .iter()
         .copied()
         .filter(|conversation| conversation.is_alive())
         .collect();
-    let (conversations, turn) = match place % 4 {
-        0 => (&every[..], place / 4),
-        2 => (&every[every.len().saturating_sub(8)..], place / 4),
-        _ => (&in_use[..], place / 2),
+    let (conversations, index) = match number % 4 {
+        0 => (&every[..], number / 4),
+        2 => (&every[every.len().saturating_sub(8)..], number / 4),
+        _ => (&in_use[..], number / 2),
     };
     conversations
-        .get(turn % conversations.len().max(1))
+        .get(index % conversations.len().max(1))
         .copied()
 }
 
@@ -183,22 +187,26 @@ pub(super) async fn check_figures(
             figures.misplaced
         )
     });
-    findings.demand(figures.altered + figures.turned == 0, "content", || {
-        format!(
-            "{id}: {} contents do not match their digests, {} turns are too high",
-            figures.altered, figures.turned
-        )
-    });
-    findings.demand(figures.unread == 0, "checkpoints", || {
+    findings.demand(
+        figures.wrong_digests + figures.high_turns == 0,
+        "content",
+        || {
+            format!(
+                "{id}: {} contents do not match their digests, {} turns are too high",
+                figures.wrong_digests, figures.high_turns
+            )
+        },
+    );
+    findings.demand(figures.wrong_source_digests == 0, "checkpoints", || {
         format!(
             "{id}: {} of {} checkpoints were not made from the messages that they cover",
-            figures.unread, figures.checkpoints
+            figures.wrong_source_digests, figures.checkpoints
         )
     });
-    findings.demand(figures.torn + figures.siblings == 0, "checkpoints", || {
+    findings.demand(figures.wrong_ranges + figures.siblings == 0, "checkpoints", || {
         format!(
-            "{id}: {} checkpoints do not begin where their predecessor ends, {} share a predecessor",
-            figures.torn, figures.siblings
+            "{id}: {} checkpoints do not begin where their predecessor ends or end after the newest message, {} share a predecessor",
+            figures.wrong_ranges, figures.siblings
         )
     });
     Ok(())
@@ -259,12 +267,14 @@ pub(super) async fn check_summaries(
         });
         let stored = UNIX_EPOCH + Duration::from_millis(stored_ms.unsigned_abs());
         let late = |stall: &&Stall| {
-            call.process == stall.process && call.when < stall.from && stored > stall.lost
+            call.worker_number == stall.worker_number
+                && call.when < stall.from
+                && stored > stall.lost
         };
         findings.demand(!stalls.iter().any(|stall| late(&stall)), "leases", || {
             format!(
-                "{id}: the {what} of messages {first} to {last} was stored by process {} after it had lost its lease",
-                call.process
+                "{id}: the {what} of messages {first} to {last} was stored by worker {} after it had lost its lease",
+                call.worker_number
             )
         });
     }

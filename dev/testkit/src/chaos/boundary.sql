@@ -1,5 +1,6 @@
--- The message after which a context of a conversation ($1) starts: that of the newest separator, or
--- the last message of the newest checkpoint after this separator.
+-- The message after which a context of a conversation ($1) starts: the last message before the
+-- newest separator, or the last message of the newest checkpoint after this separator. 0 if there
+-- is neither.
 select greatest(s.after, coalesce(max(k.last_message_id), 0))
 from (
     select coalesce(max(after_message_id), 0) as after from ai_separator

@@ -52,7 +52,7 @@ pub struct Campaign {
     pub slow: u32,
     /// How long `Fault::HoldSnapshot` keeps its snapshot open, after the forty appends for which it
     /// waits anyway.
-    pub snapshot: Duration,
+    pub snapshot_duration: Duration,
     /// Clocks of servers and workers that can jump. None: they use the system's clock.
     pub clocks: Option<Arc<Clocks>>,
     /// Whether PgBouncer runs in front of the proxy.
@@ -101,7 +101,7 @@ impl Campaign {
             readers: 2,
             cut: 50,
             slow: 20,
-            snapshot: Duration::ZERO,
+            snapshot_duration: Duration::ZERO,
             clocks: None,
             is_pooled: false,
             sabotage: None,
@@ -177,13 +177,13 @@ impl<'a> RunningCampaign<'a> {
         } else {
             None
         };
-        let url = pooler
+        let process_url = pooler
             .as_ref()
             .map_or_else(|| database.url(), |pooler| pooler.url.clone());
         let counts = (campaign.servers, campaign.workers);
         let mut processes = Processes::new(
             campaign.binary,
-            &url,
+            &process_url,
             campaign.sabotage,
             counts,
             Arc::clone(&findings),
@@ -224,7 +224,7 @@ impl<'a> RunningCampaign<'a> {
             async move { audit::run(state, &model, &stalls, || lock(&url).clone()).await }
         });
         database.proxy.disturb(campaign.cut, campaign.slow);
-        let snapshot = campaign.snapshot;
+        let snapshot_duration = campaign.snapshot_duration;
         let injector = FaultInjector {
             cluster,
             database,
@@ -233,7 +233,7 @@ impl<'a> RunningCampaign<'a> {
             state,
             stalls,
             url,
-            snapshot,
+            snapshot_duration,
         };
         Self {
             injector,
@@ -277,10 +277,10 @@ impl<'a> RunningCampaign<'a> {
         let commits = self.injector.database.proxy.commits();
         let tally = Tally::default();
         tally.merge(&state.tally);
-        tally.add("commits", commits.seen);
+        tally.add("commits", commits.total);
         tally.add("commits cut before", commits.cut_before);
         tally.add("commits cut after", commits.cut_after);
-        tally.add("model calls", self.injector.model.calls() as u64);
+        tally.add("model calls", self.injector.model.call_count() as u64);
         Report {
             seed: self.seed,
             findings: state.findings.all(),

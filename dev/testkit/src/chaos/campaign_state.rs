@@ -78,10 +78,10 @@ impl CampaignState {
             .await
     }
 
-    /// Calls as [`Self::call_with_retries`] does, with the time limit `most` for each try.
+    /// Calls as [`Self::call_with_retries`] does, with `limit` as the time limit of each try.
     pub(super) async fn call_with_retries_within<T, Answer: Future<Output = Result<T, Status>>>(
         &self,
-        most: Duration,
+        limit: Duration,
         what: &'static str,
         first: usize,
         call: impl Fn(Channel) -> Answer,
@@ -93,14 +93,14 @@ impl CampaignState {
             pace.tick().await;
             self.tally.increment("operations");
             let channel = self.channels[attempt % self.channels.len()].clone();
-            let status = match timeout(most, call(channel)).await {
+            let status = match timeout(limit, call(channel)).await {
                 Ok(Ok(answer)) => return Some(Ok(answer)),
                 Ok(Err(status)) if self.is_retryable(what, &status) => status,
                 Ok(Err(status)) => return Some(Err(status)),
                 Err(_) => {
                     self.findings.add(
                         "deadlines",
-                        format!("{what} had no answer within {} s", most.as_secs()),
+                        format!("{what} had no answer within {} s", limit.as_secs()),
                     );
                     Status::cancelled("given up")
                 }

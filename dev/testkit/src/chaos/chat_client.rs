@@ -96,10 +96,10 @@ impl Client {
                     )
                 });
                 let after = conversation.record_acknowledged(place, &done.message_ids);
-                let first = done.message_ids.first().copied().unwrap_or_default();
-                findings.demand(first == after + 1, "order", || {
+                let first_id = done.message_ids.first().copied().unwrap_or_default();
+                findings.demand(first_id == after + 1, "order", || {
                     format!(
-                        "{}: a turn after message {after} begins with {first}",
+                        "{}: a turn after message {after} begins with {first_id}",
                         conversation.id
                     )
                 });

@@ -44,14 +44,17 @@ pub(super) async fn wait_for_jobs(state: &CampaignState, url: &str) -> Duration 
         }
         let Some(open) = db.as_mut() else { continue };
         let jobs = "select format('kind %s, state %s, %s starts, %s', kind, state, attempts, last_error) from ai_job";
-        let jobs: Vec<String> = sqlx::query_scalar(jobs)
-            .fetch_all(open)
-            .await
-            .unwrap_or_else(|_| vec![left.clone()]);
-        if jobs.is_empty() {
-            return began.elapsed();
+        let jobs: Result<Vec<String>, _> = sqlx::query_scalar(jobs).fetch_all(open).await;
+        match jobs.as_deref() {
+            Ok([]) => return began.elapsed(),
+            Ok(all @ [first, ..]) => {
+                left = format!("{} jobs are left, the first: {first}", all.len());
+            }
+            Err(error) => {
+                left = format!("the jobs could not be read: {error}");
+                db = None;
+            }
         }
-        left = format!("{} jobs are left, the first: {}", jobs.len(), jobs[0]);
     }
     state.findings.add(
         "jobs",
@@ -194,10 +197,10 @@ async fn compare(state: &CampaignState, conversation: &RecordedConversation) {
     };
     let appends = conversation.appends();
     let mut expected: HashMap<i64, (&str, &pb::NewMessage)> = HashMap::new();
-    // Messages of appends that were never acknowledged.
-    let mut unknown = 0;
+    // Number of messages of appends that were never acknowledged.
+    let mut unacknowledged = 0;
     for append in &appends {
-        unknown += if append.ids.is_empty() {
+        unacknowledged += if append.ids.is_empty() {
             append.messages.len()
         } else {
             0
@@ -228,7 +231,7 @@ async fn compare(state: &CampaignState, conversation: &RecordedConversation) {
                     });
             }
             // An append without an acknowledgement may be stored completely or not at all.
-            None if unknown > 0 => unknown -= 1,
+            None if unacknowledged > 0 => unacknowledged -= 1,
             None => state.findings.add(
                 "one effect",
                 format!(

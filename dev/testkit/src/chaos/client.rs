@@ -18,12 +18,12 @@ use super::{
 };
 use crate::{assistant, call, pb, result, user};
 
-/// Number of conversations that all writing clients use at the same time.
+/// Number of conversations that the writing clients together use at the same time.
 const CONVERSATIONS: usize = 3;
 /// The number of messages of the tail at which a checkpoint is due.
 const CHECKPOINT_MESSAGES: u32 = 25;
-/// Number of appends after which the clients stop using a conversation. A third of them are deleted
-/// then.
+/// Number of appends after which the clients stop using a conversation. A third of these
+/// conversations are deleted then.
 const APPENDS: usize = 120;
 /// A tool input that a JSON parser would not reproduce byte for byte.
 const ODD_INPUT: &str =
@@ -34,7 +34,8 @@ pub(super) struct Client {
     pub(super) state: Arc<CampaignState>,
     pub(super) number: usize,
     pub(super) random: fastrand::Rng,
-    /// Number of requests so far. It makes request ids and texts unique.
+    /// Number of request ids that this client has chosen so far. It makes request ids and texts
+    /// unique.
     pub(super) sent: usize,
 }
 
@@ -185,13 +186,13 @@ impl Client {
         }
     }
 
-    /// The request id of the newest append.
+    /// The request id of the append whose messages were made last.
     pub(super) fn request_id(&self) -> String {
         format!("append-{}-{}", self.number, self.sent)
     }
 
     /// Reports a final refusal as a finding, except for NOT_FOUND if the conversation is being
-    /// deleted.
+    /// deleted or has been deleted.
     pub(super) fn report_refusal(
         &self,
         conversation: &RecordedConversation,

@@ -54,13 +54,13 @@ impl Client {
             message: Some(user("")),
             ..Default::default()
         };
-        let pieces = text
+        let chunks = text
             .as_bytes()
             .chunks(CHUNK_BYTES)
-            .map(|piece| large::Frame::Chunk(piece.to_vec()));
+            .map(|chunk| large::Frame::Chunk(chunk.to_vec()));
         let frames: Vec<pb::AppendLargeMessageRequest> =
             std::iter::once(large::Frame::Header(header))
-                .chain(pieces)
+                .chain(chunks)
                 .map(|frame| pb::AppendLargeMessageRequest { frame: Some(frame) })
                 .collect();
         let append = |channel: Channel| {
@@ -92,10 +92,10 @@ impl Client {
         let messages = self.next_messages();
         let recorded = RecordedAppend::new(self.request_id(), messages);
         let place = conversation.begin_append(&recorded);
-        let (one, other) = (self.first(), self.first());
+        let (first_of_one, first_of_other) = (self.first(), self.first());
         let (one, other) = tokio::join!(
-            send(&self.state, one, conversation, &recorded),
-            send(&self.state, other, conversation, &recorded)
+            send(&self.state, first_of_one, conversation, &recorded),
+            send(&self.state, first_of_other, conversation, &recorded)
         );
         match (one, other) {
             (Some(Ok(one)), Some(Ok(other))) => {
@@ -198,7 +198,7 @@ impl Client {
         };
         self.state.findings.demand(is_refused, "one effect", || {
             format!(
-                "other messages under the used request id {} were accepted",
+                "other messages under the used request id {} were not refused as a reuse",
                 recorded.request_id
             )
         });

@@ -46,8 +46,8 @@ pub async fn run_with_clock_set_back(
                 .increment("times that the database's clock jumped");
         }
     }
-    // The leases of this worker are stored while the clock is ahead. After it is set back, they
-    // seem to last for an hour.
+    // Worker 0 stores leases while the clock is ahead, and is then killed. After the clock is set
+    // back, these leases seem to last for an hour.
     clocks.set(name, HOUR_SECONDS);
     running.injector.wait_for_appends(20).await;
     running.injector.pause_for(NOTICED_WITHIN).await;

@@ -1,5 +1,5 @@
-//! Clocks of processes that the test changes, by libfaketime. Monotonic time stays right, as when
-//! an administrator sets the system's clock.
+//! The clocks of processes, which the test changes by libfaketime. Monotonic time stays right, as
+//! when an administrator sets the system's clock.
 
 use std::{
     os::unix::fs::PermissionsExt as _,
@@ -45,10 +45,10 @@ impl Clocks {
     /// Sets a clock's offset in seconds. The process notices it within a second.
     pub fn set(&self, name: &str, seconds: i64) {
         // Renaming is atomic, so that no process reads half of the file.
-        let half = self
+        let written = self
             .folder
-            .file(&format!("{name}.half"), &format!("{seconds:+}\n"));
-        std::fs::rename(half, self.file(name)).expect("the rename succeeds");
+            .file(&format!("{name}.new"), &format!("{seconds:+}\n"));
+        std::fs::rename(written, self.file(name)).expect("the rename succeeds");
     }
 
     /// The environment of a process with this clock.
@@ -79,11 +79,14 @@ impl Clocks {
             .map(|(name, value)| format!("export {name}='{value}'\n"))
             .collect();
         let exports = exports.concat();
-        for (program, before) in [("postgres", exports.as_str()), ("initdb", "")] {
-            let (path, real) = (folder.join(program), real.program(program));
+        for (program, first_lines) in [("postgres", exports.as_str()), ("initdb", "")] {
+            let (path, real_path) = (folder.join(program), real.program(program));
             std::fs::write(
                 &path,
-                format!("#!/bin/sh\n{before}exec '{}' \"$@\"\n", real.display()),
+                format!(
+                    "#!/bin/sh\n{first_lines}exec '{}' \"$@\"\n",
+                    real_path.display()
+                ),
             )
             .expect("the file is written");
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))

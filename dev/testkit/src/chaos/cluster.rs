@@ -64,7 +64,7 @@ impl Cluster {
 
     /// Kills the postmaster with SIGKILL. Its child processes notice that and exit.
     pub async fn kill(&self) {
-        if let Some(pid) = self.postmaster() {
+        if let Some(pid) = self.postmaster_pid() {
             signal(pid, "KILL").await;
         }
     }
@@ -82,7 +82,7 @@ impl Cluster {
         self.port
     }
 
-    fn postmaster(&self) -> Option<u32> {
+    fn postmaster_pid(&self) -> Option<u32> {
         let file: PathBuf = self.postgres.folder().join("data/postmaster.pid");
         std::fs::read_to_string(file)
             .ok()?
@@ -103,7 +103,7 @@ impl Cluster {
         std::fs::read_to_string(self.postgres.log_path()).is_ok_and(|log| log.contains(words))
     }
 
-    /// The folder with its data directory.
+    /// The folder with the cluster's data directory.
     pub fn folder(&self) -> &Path {
         self.postgres.folder()
     }

@@ -1,5 +1,5 @@
-//! A campaign in which PostgreSQL's disk becomes full: a small file system, where the test may
-//! mount one.
+//! A campaign in which PostgreSQL's disk becomes full. The disk is a small file system, which the
+//! test needs permission to mount.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -35,13 +35,13 @@ impl SmallDisk {
     /// Fills the file system.
     async fn fill(&self) {
         let path = self.ballast();
-        let all = tokio::task::spawn_blocking(move || {
+        let writing = tokio::task::spawn_blocking(move || {
             let mut ballast =
                 std::fs::File::create(path).expect("creating an empty file needs no space");
             let piece = vec![0_u8; 64 * 1024];
             while std::io::Write::write_all(&mut ballast, &piece).is_ok() {}
         });
-        all.await.expect("writing stops only when the disk is full");
+        writing.await.expect("the task does not panic");
     }
 
     fn free_space(&self) {

@@ -26,7 +26,7 @@ const APPENDS_WITHIN: Duration = Duration::from_mins(1);
 const SHORT_FAULT: Duration = Duration::from_millis(1_500);
 /// How long it may take until a worker has claimed a new job, and until a suspended worker's leases
 /// have ended: longer than a lease and the interval between two searches for expired leases.
-const LEASES_END_WITHIN: Duration = Duration::from_secs(30);
+const LEASES_CHANGE_WITHIN: Duration = Duration::from_secs(30);
 
 /// The fault injector and what it acts on.
 pub(super) struct FaultInjector<'a> {
@@ -40,7 +40,7 @@ pub(super) struct FaultInjector<'a> {
     pub(super) url: Arc<Mutex<String>>,
     /// How long [`Fault::HoldSnapshot`] keeps its snapshot open, after the forty appends for which
     /// it waits anyway.
-    pub(super) snapshot: Duration,
+    pub(super) snapshot_duration: Duration,
 }
 
 impl FaultInjector<'_> {
@@ -50,20 +50,20 @@ impl FaultInjector<'_> {
         self.wait_for_appends_within(APPENDS_WITHIN, more).await
     }
 
-    /// Waits as [`Self::wait_for_appends`] does, for at most `most`.
-    pub(super) async fn wait_for_appends_within(&self, most: Duration, more: u64) -> bool {
-        let until = self.state.tally.count("acknowledged") + more;
+    /// Waits as [`Self::wait_for_appends`] does, for at most `limit`.
+    pub(super) async fn wait_for_appends_within(&self, limit: Duration, more: u64) -> bool {
+        let enough = self.state.tally.count("acknowledged") + more;
         let mut ticks = interval(Duration::from_millis(5));
         let appends = async {
-            while self.state.tally.count("acknowledged") < until {
+            while self.state.tally.count("acknowledged") < enough {
                 ticks.tick().await;
             }
         };
-        let go_on = timeout(most, appends).await.is_ok();
+        let go_on = timeout(limit, appends).await.is_ok();
         self.state.findings.demand(go_on, "availability", || {
             format!(
                 "too few appends were acknowledged within {} s",
-                most.as_secs()
+                limit.as_secs()
             )
         });
         go_on
@@ -86,13 +86,13 @@ impl FaultInjector<'_> {
             Fault::KillBackend => self.kill_backend(choice).await,
             Fault::TerminateSessions => self.terminate_sessions().await,
             Fault::KillServer => {
-                let place = choice % self.processes.servers();
+                let place = choice % self.processes.server_count();
                 self.processes.kill_server(place).await;
                 self.processes.start_server(place).await;
                 true
             }
             Fault::KillWorker => {
-                let place = choice % self.processes.workers();
+                let place = choice % self.processes.worker_count();
                 self.processes.kill_worker(place).await;
                 self.processes.start_worker(place, &self.model).await;
                 true
@@ -217,13 +217,14 @@ impl FaultInjector<'_> {
         let mut stalled = false;
         let numbers: Vec<u32> = self
             .processes
-            .running()
+            .running_workers()
             .map(|worker| worker.number)
             .collect();
         for number in &numbers {
             self.model.hold_answers(*number);
         }
-        // No other client uses this conversation, so only the lease tells which worker has its job.
+        // No other client uses this conversation, and the answers to the other workers are held
+        // back. So only the lost lease keeps the suspended worker from storing its summary.
         // The clients of the campaign have numbers below 1,000.
         let mut client = Client::new(
             Arc::clone(&self.state),
@@ -232,7 +233,10 @@ impl FaultInjector<'_> {
         );
         if let Some(conversation) = client.create_due_conversation().await
             && let Some(name) = self.find_holder(&conversation).await
-            && let Some(worker) = self.processes.running().find(|worker| worker.name == name)
+            && let Some(worker) = self
+                .processes
+                .running_workers()
+                .find(|worker| worker.name == name)
         {
             // After this time the worker has called the model.
             self.pause_for(SHORT_FAULT).await;
@@ -242,7 +246,7 @@ impl FaultInjector<'_> {
             if self.wait_until_leases_end(&name).await {
                 stalled = true;
                 lock(&self.stalls).push(Stall {
-                    process: worker.number,
+                    worker_number: worker.number,
                     from,
                     lost: SystemTime::now(),
                 });
@@ -296,7 +300,7 @@ impl FaultInjector<'_> {
                 }
             }
         };
-        let holder = timeout(LEASES_END_WITHIN, holding).await.ok();
+        let holder = timeout(LEASES_CHANGE_WITHIN, holding).await.ok();
         self.state.findings.demand(holder.is_some(), "jobs", || {
             format!("no worker summarizes {}", conversation.id)
         });
@@ -323,11 +327,11 @@ impl FaultInjector<'_> {
                 }
             }
         };
-        let ended = timeout(LEASES_END_WITHIN, ending).await.is_ok();
+        let ended = timeout(LEASES_CHANGE_WITHIN, ending).await.is_ok();
         self.state.findings.demand(ended, "leases", || {
             format!(
                 "{worker} was suspended, and kept its leases for {} s",
-                LEASES_END_WITHIN.as_secs()
+                LEASES_CHANGE_WITHIN.as_secs()
             )
         });
         ended
@@ -368,7 +372,7 @@ impl FaultInjector<'_> {
             return false;
         };
         self.wait_for_appends(40).await;
-        self.pause_for(self.snapshot).await;
+        self.pause_for(self.snapshot_duration).await;
         let again: Result<i64, _> = sqlx::query_scalar(COUNT_MESSAGES).fetch_one(&mut db).await;
         self.state.findings.demand(
             again.as_ref().is_ok_and(|again| *again == before),
@@ -380,7 +384,7 @@ impl FaultInjector<'_> {
 
     /// Terminates and starts one server after the other while the others serve.
     async fn restart_servers(&mut self) {
-        for place in 0..self.processes.servers() {
+        for place in 0..self.processes.server_count() {
             let code = self.processes.stop_server(place).await;
             self.state.findings.demand(code == Some(0), "draining", || {
                 format!("a server ended with {code:?}")

@@ -87,16 +87,16 @@ pub(super) async fn check_tool_pairs(
     state
         .tally
         .add("calls with their results", calls.len() as u64);
-    let torn = "select last_message_id from ai_conversation_checkpoint
+    let between = "select last_message_id from ai_conversation_checkpoint
         where conversation_id = $1 and last_message_id = any ($2)";
-    let torn: Vec<i64> = sqlx::query_scalar(torn)
+    let between: Vec<i64> = sqlx::query_scalar(between)
         .bind(uuid(conversation))
         .bind(&calls)
         .fetch_all(&mut *db)
         .await?;
-    state.findings.demand(torn.is_empty(), "pairs", || {
+    state.findings.demand(between.is_empty(), "pairs", || {
         format!(
-            "{}: checkpoints end at {torn:?}, between a call and its result",
+            "{}: checkpoints end at {between:?}, between a call and its result",
             conversation.id
         )
     });
@@ -161,9 +161,9 @@ pub(super) async fn check_context(
         .flat_map(|message| &message.message_ids)
         .copied()
         .collect();
-    let once: BTreeSet<i64> = sent.iter().copied().collect();
+    let distinct: BTreeSet<i64> = sent.iter().copied().collect();
     state.findings.demand(
-        once == listed && once.len() == sent.len(),
+        distinct == listed && distinct.len() == sent.len(),
         "coverage",
         || {
             format!(

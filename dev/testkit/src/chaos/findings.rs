@@ -1,5 +1,5 @@
-//! The findings of a campaign, which are promises of docs/reliability.md that were found broken,
-//! and its counts.
+//! The findings of a campaign (promises of docs/reliability.md that were found broken), and the
+//! campaign's counts.
 
 use std::{
     borrow::Cow,
@@ -17,7 +17,7 @@ pub struct Finding {
     /// The name of the promise, a word or two.
     pub promise: &'static str,
     /// The observation, with ids and figures.
-    pub seen: String,
+    pub observation: String,
     /// The time since the start of the campaign.
     pub after: Duration,
 }
@@ -29,13 +29,13 @@ impl fmt::Display for Finding {
             "{} after {:.1} s: {}",
             self.promise,
             self.after.as_secs_f64(),
-            self.seen
+            self.observation
         )
     }
 }
 
-/// The findings so far. Several checks may report the same, so each description is kept once, and
-/// at most fifty in all.
+/// The findings so far. Several checks may report the same finding, so each observation is kept
+/// once, and at most fifty in all.
 pub struct Findings {
     began: Instant,
     found: Mutex<Vec<Finding>>,
@@ -59,14 +59,14 @@ impl Default for Findings {
 
 impl Findings {
     /// Adds a finding.
-    pub(super) fn add(&self, promise: &'static str, seen: impl Into<String>) {
-        let (seen, after) = (seen.into(), self.began.elapsed());
-        if lock(&self.known).insert(format!("{promise}: {seen}")) {
+    pub(super) fn add(&self, promise: &'static str, observation: impl Into<String>) {
+        let (observation, after) = (observation.into(), self.began.elapsed());
+        if lock(&self.known).insert(format!("{promise}: {observation}")) {
             let mut found = lock(&self.found);
             if found.len() < MAX_FINDINGS {
                 found.push(Finding {
                     promise,
-                    seen,
+                    observation,
                     after,
                 });
             }
@@ -75,9 +75,14 @@ impl Findings {
     }
 
     /// Adds a finding unless `holds`.
-    pub(super) fn demand(&self, holds: bool, promise: &'static str, seen: impl FnOnce() -> String) {
+    pub(super) fn demand(
+        &self,
+        holds: bool,
+        promise: &'static str,
+        observe: impl FnOnce() -> String,
+    ) {
         if !holds {
-            self.add(promise, seen());
+            self.add(promise, observe());
         }
     }
 

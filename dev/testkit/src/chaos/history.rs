@@ -39,7 +39,7 @@ impl RecordedAppend {
 /// The separators of a conversation, as far as clients know.
 #[derive(Default)]
 pub(super) struct Separators {
-    /// The message id before each separator.
+    /// The ids of the messages that have a separator directly after them.
     pub(super) after: BTreeSet<i64>,
     /// A change was never acknowledged, so the set may be wrong.
     pub(super) is_unknown: bool,

@@ -3,8 +3,8 @@
 //! seed, which is printed. The same seed makes the same choices again, though not the same timing.
 //!
 //! - `campaign`: runs one campaign. `plan`: chooses its faults. `fault_injector`: injects them.
-//! - `proxy`: closes connections at commits. `postgres_protocol`: what `proxy` knows of
-//!   PostgreSQL's messages. `sabotage`: breaks promises on purpose.
+//! - `proxy`: closes connections at commits. `postgres_protocol`: the messages of
+//!   PostgreSQL that proxies read and write. `sabotage`: breaks promises on purpose.
 //! - `client`, `client_appends`, `chat_client`, `reader`: the clients. `history`: what they sent
 //!   and which answers they got. `campaign_state`: what clients and checkers share.
 //! - `audit`: the checks during a campaign. `checker`, `final_checks`: the checks at its end.

@@ -18,8 +18,8 @@ use serde_json::Value;
 /// A call that a worker has made to the model.
 #[derive(Debug, Clone)]
 pub(super) struct RecordedCall {
-    /// The number of the calling worker process.
-    pub(super) process: u32,
+    /// The number of the worker that made the call.
+    pub(super) worker_number: u32,
     pub(super) when: SystemTime,
     /// The first and the last message in the prompt, including those that earlier parts of the same
     /// summary cover. None if a message between them is missing, or the prompt names no message.
@@ -59,7 +59,7 @@ pub struct RecordingModel {
 #[derive(Default)]
 struct Shared {
     calls: Mutex<Vec<RecordedCall>>,
-    /// Gates that the answers to a process wait for.
+    /// Gates that the answers to a worker wait for, by the worker's number.
     held_answers: Mutex<HashMap<u32, Gate>>,
     behavior: AtomicU8,
     /// The gate of hanging answers, opened when the behavior changes.
@@ -102,13 +102,12 @@ impl RecordingModel {
         )
     }
 
-    /// The settings file of the worker with this number, whose summaries this model writes. `jobs`
-    /// is the number of its concurrent summaries.
-    pub(super) fn settings(&self, process: u32, jobs: u32) -> String {
+    /// The settings file of the worker with this number, whose summaries this model writes.
+    pub(super) fn worker_settings(&self, number: u32, summary_concurrency: u32) -> String {
         format!(
             "{}[summarizer]\nmodel = \"writer\"\n\
-             [worker]\nhttp_address = \"127.0.0.1:0\"\npoll_ms = 100\nsummary_concurrency = {jobs}\nstop_seconds = 2\n",
-            self.provider_settings(&process.to_string())
+             [worker]\nhttp_address = \"127.0.0.1:0\"\npoll_ms = 100\nsummary_concurrency = {summary_concurrency}\nstop_seconds = 2\n",
+            self.provider_settings(&number.to_string())
         )
     }
 
@@ -122,9 +121,11 @@ impl RecordingModel {
         std::mem::take(&mut *lock(&self.shared.hang_gate)).open_for_ever();
     }
 
-    /// Holds back the answers to this process.
-    pub(super) fn hold_answers(&self, process: u32) {
-        lock(&self.shared.held_answers).entry(process).or_default();
+    /// Holds back the answers to the worker with this number.
+    pub(super) fn hold_answers(&self, worker_number: u32) {
+        lock(&self.shared.held_answers)
+            .entry(worker_number)
+            .or_default();
     }
 
     /// Holds back all answers.
@@ -132,23 +133,24 @@ impl RecordingModel {
         self.set_behavior(ModelBehavior::Hanging);
     }
 
-    /// Sends the answers that were held back for this process.
-    pub(super) fn release_answers(&self, process: u32) {
-        if let Some(gate) = lock(&self.shared.held_answers).remove(&process) {
+    /// Sends the answers that were held back from the worker with this number.
+    pub(super) fn release_answers(&self, worker_number: u32) {
+        if let Some(gate) = lock(&self.shared.held_answers).remove(&worker_number) {
             gate.open_for_ever();
         }
     }
 
     /// The number of workers' calls so far, whether answered or not.
-    pub fn calls(&self) -> usize {
+    pub fn call_count(&self) -> usize {
         lock(&self.shared.calls).len()
     }
 
-    /// Whether a process has called the model since it had recorded `calls` calls.
-    pub(super) fn has_asked_since(&self, process: u32, calls: usize) -> bool {
-        lock(&self.shared.calls)[calls..]
+    /// Whether the worker with this number has called the model since [`Self::call_count`] returned
+    /// `count`.
+    pub(super) fn has_called_since(&self, worker_number: u32, count: usize) -> bool {
+        lock(&self.shared.calls)[count..]
             .iter()
-            .any(|call| call.process == process)
+            .any(|call| call.worker_number == worker_number)
     }
 
     /// The call that wrote this summary. None if no call did.
@@ -161,7 +163,7 @@ impl RecordingModel {
 impl Shared {
     fn answer(&self, asked: &ModelRequest) -> Script {
         let who = asked.path.split('/').nth(1).unwrap_or_default();
-        let process = who.parse().unwrap_or_default();
+        let worker_number = who.parse().unwrap_or_default();
         let normal = match who {
             SERVER => Script::says(
                 asked,
@@ -173,7 +175,7 @@ impl Shared {
                 asked,
                 &format!(
                     "They asked for things and got {}.",
-                    number_as_words(self.record_call(process, asked))
+                    number_as_words(self.record_call(worker_number, asked))
                 ),
             ),
         };
@@ -191,15 +193,15 @@ impl Shared {
                 ModelBehavior::Hanging => return normal.after(&lock(&self.hang_gate)),
                 ModelBehavior::Nonsense => Script::raw(b"\0\xff this is not HTTP \r\n\r\n"),
             };
-        let gate = lock(&self.held_answers).get(&process).cloned();
+        let gate = lock(&self.held_answers).get(&worker_number).cloned();
         script.after(&gate.unwrap_or_else(delayed_gate))
     }
 
-    /// Records a worker's call. Returns its number.
-    fn record_call(&self, process: u32, asked: &ModelRequest) -> usize {
+    /// Records a worker's call. Returns the number of the call.
+    fn record_call(&self, worker_number: u32, asked: &ModelRequest) -> usize {
         let mut calls = lock(&self.calls);
         calls.push(RecordedCall {
-            process,
+            worker_number,
             when: SystemTime::now(),
             messages: messages_in(asked),
         });
@@ -211,10 +213,10 @@ impl Shared {
 fn delayed_gate() -> Gate {
     let gate = Gate::default();
     let opening = gate.clone();
-    let takes = Duration::from_millis(fastrand::u64(ANSWER_TIME_MS));
+    let delay = Duration::from_millis(fastrand::u64(ANSWER_TIME_MS));
     tokio::spawn(async move {
         // tidy: allow(sleep): the delay simulates a slow model
-        tokio::time::sleep(takes).await;
+        tokio::time::sleep(delay).await;
         opening.open_for_ever();
     });
     gate
@@ -230,8 +232,8 @@ fn messages_in(asked: &ModelRequest) -> Option<(i64, i64)> {
         .filter_map(|line| serde_json::from_str(line).ok());
     let named = lines.filter_map(|line: Value| {
         match (line["message"].as_i64(), line["messages"].as_array()) {
-            (Some(one), _) => Some((one, one)),
-            (None, Some(two)) => Some((two.first()?.as_i64()?, two.last()?.as_i64()?)),
+            (Some(id), _) => Some((id, id)),
+            (None, Some(range)) => Some((range.first()?.as_i64()?, range.last()?.as_i64()?)),
             (None, None) => None,
         }
     });

@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{eventually, pb};
 
-/// Number of conversations whose jobs are running when workers are killed or connections stall.
+/// Number of conversations with due jobs before workers are killed or connections stall.
 const CONVERSATIONS: usize = 40;
 
 /// A job's kind and conversation.
@@ -37,7 +37,7 @@ type Job = (i16, Uuid);
 /// The outcome of [`run_with_killed_workers`].
 pub struct Orphans {
     /// For each job of a killed worker, the time from the kill until it ran again, shortest first.
-    pub after: Vec<Duration>,
+    pub delays: Vec<Duration>,
     /// The report of the campaign.
     pub report: Report,
 }
@@ -49,7 +49,7 @@ pub async fn run_with_killed_workers(campaign: &Campaign, cluster: &mut Cluster)
     let injector = &mut running.injector;
     let numbers: Vec<u32> = injector
         .processes
-        .running()
+        .running_workers()
         .map(|worker| worker.number)
         .collect();
     for number in &numbers {
@@ -66,31 +66,30 @@ pub async fn run_with_killed_workers(campaign: &Campaign, cluster: &mut Cluster)
         .await
         .expect("no fault is active");
     // Waiting jobs (state 0), and counting jobs (kind 1).
-    let free = "select count(*) from ai_job where state = 0 or kind = 1";
+    let waiting_or_counting = "select count(*) from ai_job where state = 0 or kind = 1";
     eventually("all summary jobs are running", async || {
-        sqlx::query_scalar::<_, i64>(free)
+        sqlx::query_scalar::<_, i64>(waiting_or_counting)
             .fetch_one(&mut db)
             .await
-            .is_ok_and(|free| free == 0)
+            .is_ok_and(|jobs| jobs == 0)
     })
     .await;
     let mut dead = Vec::new();
-    for place in 1..injector.processes.workers() {
+    for place in 1..injector.processes.worker_count() {
         dead.extend(injector.processes.kill_worker(place).await);
     }
     let killed = Instant::now();
-    let orphaned = jobs_held_by(&mut db, &dead).await;
+    let mut left = jobs_held_by(&mut db, &dead).await;
     for number in numbers {
         injector.model.release_answers(number);
     }
-    let mut left = orphaned;
-    let mut after = Vec::new();
+    let mut delays = Vec::new();
     let mut ticks = interval(Duration::from_millis(25));
     while !left.is_empty() && killed.elapsed() < Duration::from_mins(1) {
         ticks.tick().await;
-        let still = jobs_not_run_again(&mut db, &dead).await;
-        let ran = left.extract_if(|job| !still.contains(job)).count();
-        after.extend(std::iter::repeat_n(killed.elapsed(), ran));
+        let not_run_again = jobs_not_run_again(&mut db, &dead).await;
+        let ran = left.extract_if(|job| !not_run_again.contains(job)).count();
+        delays.extend(std::iter::repeat_n(killed.elapsed(), ran));
     }
     injector
         .state
@@ -99,7 +98,7 @@ pub async fn run_with_killed_workers(campaign: &Campaign, cluster: &mut Cluster)
             format!("{} jobs of killed workers have not run again", left.len())
         });
     Orphans {
-        after,
+        delays,
         report: running.finish().await,
     }
 }
@@ -151,9 +150,9 @@ pub async fn run_with_silent_connections(campaign: &Campaign, cluster: &mut Clus
     })
     .await;
     injector.model.set_behavior(ModelBehavior::Normal);
-    let mut moments = interval(Duration::from_millis(40));
+    let mut ticks = interval(Duration::from_millis(40));
     for _ in 0..10 {
-        moments.tick().await;
+        ticks.tick().await;
         injector.database.proxy.fall_silent();
         injector.state.tally.increment(Fault::FallSilent.name());
     }
@@ -197,7 +196,7 @@ pub async fn run_poison_job(campaign: &Campaign, cluster: &mut Cluster) -> Poiso
         if kill_holder(injector, &mut db, conversation).await {
             killed += 1;
         }
-        starts = find_given_up_job(&injector.state, conversation).await;
+        starts = find_starts_of_dead_job(&injector.state, conversation).await;
     }
     // From now on workers are not killed. They must run the jobs of another conversation.
     injector.model.set_behavior(ModelBehavior::Normal);
@@ -220,7 +219,7 @@ pub async fn run_poison_job(campaign: &Campaign, cluster: &mut Cluster) -> Poiso
 }
 
 /// The number of starts of the conversation's dead checkpoint job, if there is one.
-async fn find_given_up_job(state: &CampaignState, conversation: Uuid) -> Option<u32> {
+async fn find_starts_of_dead_job(state: &CampaignState, conversation: Uuid) -> Option<u32> {
     let ask = pb::ListJobsRequest {
         kind: pb::JobKind::Checkpoint.into(),
         state: pb::JobState::Dead.into(),
@@ -266,14 +265,14 @@ async fn kill_holder(
         .collect();
     // The worker's jobs of other kinds than checkpoints (2) are removed, so that they do not wait
     // for their leases to end.
-    let others = "delete from ai_job where kind <> 2 and worker = any ($1)";
-    sqlx::query(others)
+    let delete_others = "delete from ai_job where kind <> 2 and worker = any ($1)";
+    sqlx::query(delete_others)
         .bind(&dead)
         .execute(&mut *db)
         .await
         .expect("the query succeeds");
-    let ends = "update ai_job set lease_until_ts = now() where worker = any ($1)";
-    sqlx::query(ends)
+    let end_leases = "update ai_job set lease_until_ts = now() where worker = any ($1)";
+    sqlx::query(end_leases)
         .bind(&dead)
         .execute(&mut *db)
         .await

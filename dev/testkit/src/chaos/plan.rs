@@ -82,10 +82,10 @@ impl Fault {
     }
 }
 
-/// A step: the fault is injected after this many further acknowledged appends.
+/// A fault, and the number of acknowledged appends between the step before and this fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
-    /// Acknowledged appends before the fault.
+    /// Acknowledged appends since the step before.
     pub after: u64,
     /// The fault.
     pub fault: Fault,

@@ -109,7 +109,8 @@ pub(super) enum Effect {
     Append,
 }
 
-/// What the messages of a client's session so far say about which later message commits a write.
+/// The statements that a client's session has prepared and bound so far. They decide which later
+/// message commits a write.
 #[derive(Default)]
 pub(super) struct Session {
     /// The effect of each prepared statement, by name.
@@ -151,7 +152,8 @@ impl Session {
     }
 }
 
-/// The effect of a statement. It is recognized by its words, which anneal writes in lower case.
+/// The effect of a statement, recognized by the statement's words, which anneal writes in lower
+/// case.
 fn effect(text: &str) -> Effect {
     if text.contains("insert into ai_message ") {
         Effect::Append

@@ -24,7 +24,7 @@ pub(super) struct Worker {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stall {
     /// The worker's number.
-    pub(super) process: u32,
+    pub(super) worker_number: u32,
     /// The time just before the worker was suspended.
     pub(super) from: SystemTime,
     /// A time at which the worker had lost all its leases.
@@ -40,7 +40,7 @@ pub(super) struct Processes {
     servers: Vec<Option<Process>>,
     workers: Vec<Option<Worker>>,
     /// Concurrent summaries of a worker.
-    jobs: u32,
+    summary_concurrency: u32,
     /// Number of starts of workers so far.
     starts: u32,
     findings: Arc<Findings>,
@@ -72,14 +72,14 @@ impl Processes {
             (0..servers).map(|_| None).collect(),
             (0..workers).map(|_| None).collect(),
         );
-        let (clocks, jobs) = (None, JOBS);
+        let (clocks, summary_concurrency) = (None, SUMMARY_CONCURRENCY);
         Self {
             anneal,
             folder,
             proxies,
             servers,
             workers,
-            jobs,
+            summary_concurrency,
             starts: 0,
             findings,
             clocks,
@@ -105,17 +105,18 @@ impl Processes {
         self.proxies.iter().map(channel).collect()
     }
 
-    pub(super) fn servers(&self) -> usize {
+    pub(super) fn server_count(&self) -> usize {
         self.servers.len()
     }
 
-    pub(super) fn workers(&self) -> usize {
+    pub(super) fn worker_count(&self) -> usize {
         self.workers.len()
     }
 
     /// Starts all processes that do not run.
     pub(super) async fn start_all(&mut self, model: &RecordingModel) {
-        self.folder.file(SERVERS, &model.server_settings());
+        self.folder
+            .file(SERVER_SETTINGS_FILE, &model.server_settings());
         for place in 0..self.servers.len() {
             self.start_server(place).await;
         }
@@ -142,7 +143,10 @@ impl Processes {
             return false;
         };
         let mut random = fastrand::Rng::with_seed(choice as u64);
-        for (what, places) in [("server", self.servers()), ("worker", self.workers())] {
+        for (what, places) in [
+            ("server", self.server_count()),
+            ("worker", self.worker_count()),
+        ] {
             for place in 0..places {
                 clocks.set(
                     &format!("{what}-{place}"),
@@ -162,7 +166,7 @@ impl Processes {
         loop {
             let server = self
                 .binary_for("server", place)
-                .with_variable("ANNEAL_CONFIG", SERVERS);
+                .with_variable("ANNEAL_CONFIG", SERVER_SETTINGS_FILE);
             match server.try_server(&[]).await {
                 Ok((server, port)) => {
                     self.proxies[place].set_target(port);
@@ -187,8 +191,10 @@ impl Processes {
         loop {
             self.starts += 1;
             let file = format!("worker-{place}.toml");
-            self.folder
-                .file(&file, &model.settings(self.starts, self.jobs));
+            self.folder.file(
+                &file,
+                &model.worker_settings(self.starts, self.summary_concurrency),
+            );
             let process = self
                 .binary_for("worker", place)
                 .start(&["worker", "--config", &file]);
@@ -244,8 +250,7 @@ impl Processes {
         server.wait_for_exit().await
     }
 
-    /// The running workers.
-    pub(super) fn running(&self) -> impl Iterator<Item = &Worker> {
+    pub(super) fn running_workers(&self) -> impl Iterator<Item = &Worker> {
         self.workers.iter().flatten()
     }
 
@@ -293,10 +298,10 @@ impl Processes {
     }
 }
 
-/// The settings file of the servers.
-const SERVERS: &str = "servers.toml";
+/// The name of the servers' settings file.
+const SERVER_SETTINGS_FILE: &str = "servers.toml";
 /// Concurrent summaries of a worker, so many that jobs do not wait for each other.
-const JOBS: u32 = 16;
+const SUMMARY_CONCURRENCY: u32 = 16;
 const HOUR_SECONDS: i64 = 3_600;
 /// How long a process may take to start while the database is down.
 const START_TIMEOUT: Duration = Duration::from_mins(1);

@@ -28,7 +28,7 @@ use super::{
     sabotage::Sabotage,
 };
 
-/// The numbers of cut and delayed commits are per this many.
+/// Of this many commits, `Shared::cut` are cut and `Shared::slow` are delayed, on average.
 const THOUSAND: u32 = 1_000;
 /// The delay of a commit that is delayed.
 const SLOW: Duration = Duration::from_millis(40);
@@ -65,7 +65,7 @@ struct Counts {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Commits {
     /// Commits that were forwarded or cut.
-    pub seen: u64,
+    pub total: u64,
     /// Commits that were cut before they arrived.
     pub cut_before: u64,
     /// Commits that were cut after they were executed.
@@ -149,7 +149,7 @@ impl Proxy {
     pub fn commits(&self) -> Commits {
         let counts = &self.shared.counts;
         Commits {
-            seen: counts.commits.load(Ordering::SeqCst),
+            total: counts.commits.load(Ordering::SeqCst),
             cut_before: counts.cut_before.load(Ordering::SeqCst),
             cut_after: counts.cut_after.load(Ordering::SeqCst),
         }
@@ -223,7 +223,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
             tokio::select! {
                 _ = connection.forward(&shared) => {}
                 // Both sockets of a stalled connection stay open until the proxy closes it.
-                _ = faults.changed() => { let _ = faults.wait_for(|end| *end == ConnectionFault::Cut).await; }
+                _ = faults.changed() => { let _ = faults.wait_for(|fault| *fault == ConnectionFault::Cut).await; }
             }
         });
     }
@@ -242,7 +242,7 @@ struct ProxiedConnection {
     server: (Reader, Writer),
 }
 
-/// What the two directions of a connection tell each other.
+/// The state that the two directions of a connection share.
 #[derive(Default)]
 struct SharedProgress {
     /// Whether no transaction is open.
@@ -257,10 +257,10 @@ impl ProxiedConnection {
     /// Forwards until one side closes or the connection is to be closed at a commit.
     async fn forward(&mut self, shared: &Shared) -> io::Result<()> {
         loop {
-            let (bytes, is_answered) =
+            let (bytes, asks_for_encryption) =
                 postgres_protocol::read_startup_message(&mut self.client.0).await?;
             send(&mut self.server.1, &bytes, true).await?;
-            if !is_answered {
+            if !asks_for_encryption {
                 break;
             }
             let answer = self.server.0.read_u8().await?;
@@ -276,7 +276,7 @@ impl ProxiedConnection {
     }
 }
 
-/// Forwards the client's messages. Returns before a commit at which the connection is to be closed.
+/// Forwards the client's messages. Returns when the connection is to be closed before a commit.
 async fn forward_requests(
     from: &mut Reader,
     to: &mut Writer,
@@ -312,8 +312,8 @@ async fn send(to: &mut Writer, bytes: &[u8], now: bool) -> io::Result<()> {
     if now { to.flush().await } else { Ok(()) }
 }
 
-/// Forwards the server's messages. Returns after a commit at which the connection is to be closed,
-/// without forwarding its answer.
+/// Forwards the server's messages. Returns when the connection is to be closed after a commit,
+/// whose answer is not forwarded.
 async fn forward_answers(
     from: &mut Reader,
     to: &mut Writer,

@@ -1,6 +1,6 @@
 //! Clients that read. Each continues after the last message that it saw, and sometimes reads all
-//! messages again. A reader must never see a new message before one that it has seen, never miss an
-//! acknowledged message, and never see another tenant's data.
+//! messages again. No new message may appear before a message that the reader has seen, no
+//! acknowledged message may be missing, and no other tenant's data may be visible.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -54,13 +54,12 @@ impl Reader {
         }
     }
 
-    /// Reads the messages that this reader has not seen, or (`again`) all messages, and checks
-    /// them.
-    async fn read(&mut self, conversation: &RecordedConversation, again: bool) {
-        let first = self.random.usize(0..64);
+    /// Reads all messages (`from_start`) or those that this reader has not seen, and checks them.
+    async fn read(&mut self, conversation: &RecordedConversation, from_start: bool) {
+        let first_server = self.random.usize(0..64);
         let newest = conversation.newest();
-        let seen = self.seen.get(&conversation.id).map_or(0, Vec::len);
-        let mut after = if again { 0 } else { seen as i64 };
+        let seen_count = self.seen.get(&conversation.id).map_or(0, Vec::len);
+        let mut after = if from_start { 0 } else { seen_count as i64 };
         loop {
             let ask = pb::ListMessagesRequest {
                 conversation_id: conversation.id.clone(),
@@ -79,7 +78,7 @@ impl Reader {
             };
             let Some(page) = self
                 .state
-                .call_with_retries("ListMessages", first, list)
+                .call_with_retries("ListMessages", first_server, list)
                 .await
             else {
                 return;
@@ -110,7 +109,8 @@ impl Reader {
         );
     }
 
-    /// Checks that a message has the expected id, and the same content as when it was first seen.
+    /// Checks that a message has the expected id, the content that was sent, and the content that
+    /// this reader saw before.
     fn check_message(
         &mut self,
         conversation: &RecordedConversation,
@@ -148,7 +148,7 @@ impl Reader {
 
     /// Builds a context and checks that its manifest covers every message once.
     async fn check_context(&mut self, conversation: &RecordedConversation) {
-        let first = self.random.usize(0..64);
+        let first_server = self.random.usize(0..64);
         let newest = conversation.newest();
         let ask = pb::BuildContextRequest {
             conversation_id: conversation.id.clone(),
@@ -165,19 +165,19 @@ impl Reader {
         };
         match self
             .state
-            .call_with_retries("BuildContext", first, build)
+            .call_with_retries("BuildContext", first_server, build)
             .await
         {
             Some(Ok(context)) => {
                 self.state.tally.increment("contexts");
                 let mut next = 1;
-                let mut whole = true;
+                let mut is_complete = true;
                 for entry in &context.manifest {
-                    whole &= entry.first_message_id == next && entry.last_message_id >= next;
+                    is_complete &= entry.first_message_id == next && entry.last_message_id >= next;
                     next = entry.last_message_id + 1;
                 }
-                whole &= next == context.last_message_id + 1;
-                self.state.findings.demand(whole, "coverage", || {
+                is_complete &= next == context.last_message_id + 1;
+                self.state.findings.demand(is_complete, "coverage", || {
                     format!(
                         "the manifest of a context of {} has gaps: {:?}",
                         conversation.id, context.manifest
@@ -197,23 +197,23 @@ impl Reader {
         }
     }
 
-    /// Reports a final refusal as a finding, except for NOT_FOUND if the conversation is being
-    /// deleted.
+    /// Reports a final refusal as a finding, except for NOT_FOUND if a deletion of the
+    /// conversation has begun.
     fn report_refusal(
         &self,
         conversation: &RecordedConversation,
         what: &'static str,
         status: &Status,
     ) {
-        let deleted = status.code() == Code::NotFound && !conversation.exists();
-        self.state.findings.demand(deleted, "right codes", || {
+        let is_deletion = status.code() == Code::NotFound && !conversation.exists();
+        self.state.findings.demand(is_deletion, "right codes", || {
             format!("{what} of {}: {status:?}", conversation.id)
         });
     }
 
     /// Checks that another tenant's conversation is not found: neither read nor appended to.
     async fn check_other_tenant(&mut self) {
-        let first = self.random.usize(0..64);
+        let first_server = self.random.usize(0..64);
         let foreign = &self.state.foreign;
         let get = |channel: Channel| {
             let ask = pb::GetConversationRequest {
@@ -266,16 +266,16 @@ impl Reader {
         };
         for outcome in [
             self.state
-                .call_with_retries("GetConversation", first, get)
+                .call_with_retries("GetConversation", first_server, get)
                 .await,
             self.state
-                .call_with_retries("ListMessages", first, list)
+                .call_with_retries("ListMessages", first_server, list)
                 .await,
             self.state
-                .call_with_retries("BuildContext", first, build)
+                .call_with_retries("BuildContext", first_server, build)
                 .await,
             self.state
-                .call_with_retries("AppendMessages", first, append)
+                .call_with_retries("AppendMessages", first_server, append)
                 .await,
         ] {
             let hidden = outcome

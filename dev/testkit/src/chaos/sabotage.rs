@@ -1,5 +1,5 @@
 //! Breaks promises of docs/reliability.md on purpose, each as a naive implementation would, to
-//! prove that the campaigns notice it. The product does not take part: the binary is the one that
+//! prove that the campaigns notice it. The product is not changed: the binary is the one that
 //! ships. A sabotage changes the database (`dev/testkit/sabotage/<name>.sql`), sets an environment
 //! variable of the processes, or has [`super::Proxy`] change statements or answer appends early.
 
@@ -74,19 +74,19 @@ macro_rules! database {
 /// is answered with the ids of the first append.
 const ANY_BODY: &[Means] = &[Change {
     statement: APPEND,
-    from: "select place, before_id, turn, encoding from moved",
-    to: "select place, before_id, turn, encoding from moved
+    from: "select place, before_id, turn, encoding from accepted",
+    to: "select place, before_id, turn, encoding from accepted
         union all
-        select held.place, first.message_id - 1, first.turn, c.encoding
-        from held
+        select locked.place, first.message_id - 1, first.turn, c.encoding
+        from locked
         join unnest($15::bigint[], $26::text[], $27::bytea[]) as new (append_place, request_id, request_digest)
-          on new.append_place = held.place
+          on new.append_place = locked.place
          and new.request_id is not null
         join ai_message as first
-          on first.conversation_id = held.conversation_id
-         and first.request_id = held.request_id
-        join ai_conversation as c on c.conversation_id = held.conversation_id
-        where held.known
+          on first.conversation_id = locked.conversation_id
+         and first.request_id = locked.request_id
+        join ai_conversation as c on c.conversation_id = locked.conversation_id
+        where locked.known
           and first.request_digest <> new.request_digest",
 }];
 
@@ -107,7 +107,7 @@ const JOB_GONE_AT_CLAIM: &[Means] = &[
     },
 ];
 
-/// Leases have no token: every worker that runs a job may extend its lease and end it.
+/// Leases have no token: every worker that runs a job may extend the job's lease and end the job.
 const NO_LEASE_TOKEN: &[Means] = &[
     Change {
         statement: HEARTBEAT_JOBS,
@@ -392,6 +392,6 @@ mod tests {
             .expect("it exists");
         assert_eq!(any_body.rewrite("select 1"), None);
         let changed = any_body.rewrite(APPEND).expect("the append is changed");
-        assert!(changed.starts_with(APPEND.trim_end()) && changed.contains("where held.known"));
+        assert!(changed.starts_with(APPEND.trim_end()) && changed.contains("where locked.known"));
     }
 }

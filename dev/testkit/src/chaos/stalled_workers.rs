@@ -19,17 +19,17 @@ use super::{
     processes::Stall,
 };
 
-/// Number of workers that are suspended at the same time. The others take their jobs.
+/// Maximum number of workers that are suspended at the same time. The others take their jobs.
 const AT_ONCE: usize = 3;
-/// How long to wait until further workers call the model after the first one.
-const MORE_WITHIN: Duration = Duration::from_millis(500);
+/// How long a round waits for [`AT_ONCE`] workers to call the model. After that, one is enough.
+const WAIT_FOR_ALL: Duration = Duration::from_millis(500);
 /// The time limit of a wait within a round.
 const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs a campaign that suspends workers in the middle of summaries and resumes them when they have
 /// lost their leases, until `times` workers have lost one. The leases of suspended workers are
-/// ended at once; waiting fifteen seconds for each would take half an hour. The queue frees them
-/// like any expired lease.
+/// ended at once, so that no round waits fifteen seconds for it. The queue frees the jobs as with
+/// any expired lease.
 pub async fn run_with_suspended_workers(
     campaign: &Campaign,
     cluster: &mut Cluster,
@@ -45,7 +45,7 @@ pub async fn run_with_suspended_workers(
     while stalled < times {
         match run_round(injector, &mut client, &mut db).await {
             0 => break,
-            some => stalled += some,
+            count => stalled += count,
         }
     }
     injector
@@ -74,10 +74,10 @@ async fn run_round(
     client: &mut Client,
     db: &mut PgConnection,
 ) -> usize {
-    let calls_before = injector.model.calls();
+    let calls_before = injector.model.call_count();
     let running: Vec<(u32, u32, String)> = injector
         .processes
-        .running()
+        .running_workers()
         .filter_map(|worker| Some((worker.process.id()?, worker.number, worker.name.clone())))
         .collect();
     for (_, number, _) in &running {
@@ -92,14 +92,15 @@ async fn run_round(
     let (mut ticks, began) = (poll_interval(), Instant::now());
     let mut chosen = Vec::new();
     while chosen.len() < AT_ONCE
-        && (chosen.is_empty() || began.elapsed() < MORE_WITHIN)
+        && (chosen.is_empty() || began.elapsed() < WAIT_FOR_ALL)
         && began.elapsed() < STEP_TIMEOUT
     {
         ticks.tick().await;
         chosen.clear();
         for worker in &running {
-            if injector.model.has_asked_since(worker.1, calls_before)
-                && count_leases(db, &worker.2).await > 0
+            let (_, number, name) = worker;
+            if injector.model.has_called_since(*number, calls_before)
+                && count_leases(db, name).await > 0
             {
                 chosen.push(worker.clone());
             }
@@ -117,11 +118,11 @@ async fn run_round(
             from,
         });
     }
-    let mut lost = Vec::new();
+    let mut lost_job_counts = Vec::new();
     for worker in &suspended {
         // The model answers the worker while it is suspended.
         injector.model.release_answers(worker.number);
-        lost.push(expire_leases(db, &worker.name).await);
+        lost_job_counts.push(expire_leases(db, &worker.name).await);
     }
     for (_, number, _) in &running {
         injector.model.release_answers(*number);
@@ -137,8 +138,8 @@ async fn run_round(
             break;
         }
     }
-    let mut counted = 0;
-    for (worker, lost_jobs) in suspended.iter().zip(lost) {
+    let mut stalled = 0;
+    for (worker, lost_jobs) in suspended.iter().zip(lost_job_counts) {
         let left = count_leases(db, &worker.name).await;
         injector.state.findings.demand(left == 0, "leases", || {
             format!(
@@ -147,17 +148,17 @@ async fn run_round(
             )
         });
         lock(&injector.stalls).push(Stall {
-            process: worker.number,
+            worker_number: worker.number,
             from: worker.from,
             lost: SystemTime::now(),
         });
         signal(worker.pid, "CONT").await;
         if lost_jobs > 0 {
-            counted += 1;
+            stalled += 1;
             injector.state.tally.increment(Fault::StallWorker.name());
         }
     }
-    counted
+    stalled
 }
 
 fn poll_interval() -> tokio::time::Interval {
@@ -181,14 +182,14 @@ async fn count_leases(db: &mut PgConnection, worker: &str) -> i64 {
 /// otherwise the queue would give up a job that loses twelve workers within minutes.
 async fn expire_leases(db: &mut PgConnection, worker: &str) -> i64 {
     // Locks the jobs in the usual order, because a heartbeat may be running.
-    let ends = "with theirs as (
+    let expire = "with theirs as (
             select kind, conversation_id from ai_job
             where worker = $1 and state = 1 order by kind, conversation_id for update
         ), lost as (
             update ai_job as j set lease_until_ts = now() - interval '1 second', attempts = j.attempts - 1
             from theirs where j.kind = theirs.kind and j.conversation_id = theirs.conversation_id returning j.kind
         ) select count(*) from lost where kind in (2, 3)";
-    sqlx::query_scalar(ends)
+    sqlx::query_scalar(expire)
         .bind(worker)
         .fetch_one(db)
         .await

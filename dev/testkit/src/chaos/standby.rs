@@ -38,9 +38,9 @@ impl Cluster {
                 std::fs::copy(entry.path(), settings.folder.join(name)).expect("the copy succeeds");
             }
         }
-        let like = format!("--reference={}", self.folder().join("data").display());
+        let same_owner = format!("--reference={}", self.folder().join("data").display());
         run(Command::new("chown")
-            .args(["-R", &like])
+            .args(["-R", &same_owner])
             .arg(&settings.folder))
         .await;
         run(Command::new("chmod")
@@ -62,11 +62,11 @@ impl Cluster {
                 .expect("the setting is changed");
         }
         eventually("commits wait for the standby", async || {
-            let waits = "select count(*) from pg_stat_replication where sync_state = 'sync'";
-            sqlx::query_scalar::<_, i64>(waits)
+            let standbys = "select count(*) from pg_stat_replication where sync_state = 'sync'";
+            sqlx::query_scalar::<_, i64>(standbys)
                 .fetch_one(&mut primary)
                 .await
-                .is_ok_and(|waits| waits == 1)
+                .is_ok_and(|standbys| standbys == 1)
         })
         .await;
         standby

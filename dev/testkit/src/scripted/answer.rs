@@ -24,7 +24,7 @@ pub fn plain_call(context: &str) -> Call<'_> {
         output: Tokens::new(64),
         temperature: None,
         input: Tokens::ZERO,
-        sent_tokens: None,
+        least_sent_tokens: None,
     }
 }
 

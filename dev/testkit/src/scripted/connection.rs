@@ -56,7 +56,7 @@ async fn serve(socket: TcpStream, shared: Arc<Shared>) {
     }
 }
 
-/// Counts a call as open while it lives.
+/// Counts the arrival of a call, and the call as open until this is dropped.
 struct OpenCall<'a>(&'a Shared);
 
 impl<'a> OpenCall<'a> {
@@ -111,13 +111,13 @@ fn encode_chunk(bytes: &[u8]) -> Vec<u8> {
 /// Reads a request. None if the client closes the connection before it is complete.
 async fn read_request(reader: &mut OwnedReadHalf) -> Option<ModelRequest> {
     let mut bytes = Vec::new();
-    let head = loop {
+    let head_end = loop {
         if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
             break end;
         }
         read_more(reader, &mut bytes).await?;
     };
-    let text = String::from_utf8_lossy(&bytes[..head]).into_owned();
+    let text = String::from_utf8_lossy(&bytes[..head_end]).into_owned();
     let mut lines = text.split("\r\n");
     let path = lines.next()?.split(' ').nth(1)?.to_owned();
     let headers: HashMap<String, String> = lines
@@ -127,10 +127,10 @@ async fn read_request(reader: &mut OwnedReadHalf) -> Option<ModelRequest> {
     let length: usize = headers
         .get("content-length")
         .map_or(Some(0), |length| length.parse().ok())?;
-    while bytes.len() < head + 4 + length {
+    while bytes.len() < head_end + 4 + length {
         read_more(reader, &mut bytes).await?;
     }
-    let raw = String::from_utf8_lossy(&bytes[head + 4..]).into_owned();
+    let raw = String::from_utf8_lossy(&bytes[head_end + 4..]).into_owned();
     let body = serde_json::from_str(&raw).unwrap_or_default();
     Some(ModelRequest {
         path,

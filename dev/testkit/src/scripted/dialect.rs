@@ -130,21 +130,21 @@ fn openai(says: &[Say], counted: ReportedUsage) -> Vec<String> {
         )
     };
     let mut events = vec![chunk(json!({"role": "assistant", "content": null}), None)];
-    let mut call = 0;
+    let mut call_index = 0;
     for say in says {
         match say {
             Say::Text(text) => events.push(chunk(json!({"content": text}), None)),
             Say::Thought(text) => events.push(chunk(json!({"reasoning_content": text}), None)),
             Say::ToolUse { id, name, input } => {
                 let (first, rest) = halves(input);
-                let mut function = json!({"index": call, "type": "function", "function": {"name": name, "arguments": first}});
+                let mut function = json!({"index": call_index, "type": "function", "function": {"name": name, "arguments": first}});
                 if !id.is_empty() {
                     function["id"] = json!(id);
                 }
                 events.push(chunk(json!({"tool_calls": [function]}), None));
-                let more = json!({"index": call, "function": {"arguments": rest}});
+                let more = json!({"index": call_index, "function": {"arguments": rest}});
                 events.push(chunk(json!({"tool_calls": [more]}), None));
-                call += 1;
+                call_index += 1;
             }
             Say::Signature(_) | Say::Redacted(_) | Say::OutputLimit => {}
         }

@@ -1,5 +1,5 @@
 //! A model provider on a loopback port. The test's scripts decide what it answers and when. The
-//! provider records its requests, unless the test does without.
+//! provider records its requests, unless the test turns this off.
 //!
 //! - `script`: the steps of one answer. `connection`: performs them.
 //! - `dialect`: writes answers in the protocols of the providers. `summaries`: writes valid

@@ -172,14 +172,14 @@ impl Script {
         endless
     }
 
-    /// This script, cut off after `pieces`: the connection closes before the body's end.
+    /// This script, cut off after this many pieces: the connection closes before the body's end.
     #[must_use]
     pub fn cut_after(mut self, pieces: usize) -> Self {
         self.steps.truncate(1 + pieces);
         self
     }
 
-    /// This script, silent after `pieces` until the client is gone.
+    /// This script, silent after this many pieces until the client is gone.
     #[must_use]
     pub fn hanging_after(self, pieces: usize) -> Self {
         let mut cut = self.cut_after(pieces);

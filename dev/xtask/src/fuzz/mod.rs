@@ -27,7 +27,7 @@ const FOUND: &str = "target/fuzz";
 /// The script that compiles our own crates with instrumentation.
 const COMPILER: &str = "scripts/instrumented_rustc.sh";
 
-/// Seconds for which `make nightly` runs each target.
+/// Seconds for which each target runs without `--minutes`, as in `make nightly`.
 const SHORT_SECONDS: u64 = 4;
 
 /// Crates that are optimized, because their code runs very often. The server would also be faster,
@@ -46,7 +46,7 @@ pub(crate) struct Ask {
     targets: Vec<String>,
     /// Afterwards replaces dev/fuzz/corpus/ by the fewest inputs, old and new, that together reach
     /// the same code. If these are more than 100 for a target, only the 100 smallest are kept.
-    #[arg(long)]
+    #[arg(long, requires = "minutes")]
     keep: bool,
 }
 
@@ -73,14 +73,14 @@ pub(crate) fn run(root: &Path, ask: &Ask) -> Result<ExitCode> {
         root: root.to_owned(),
         programs,
         seconds,
-        grows: ask.minutes.is_some(),
+        keeps_new_inputs: ask.minutes.is_some(),
     };
     let reports = run::run_all(&plan, &targets)?;
     println!("{}", report::TITLES);
     for report in &reports {
         println!("{report}");
     }
-    if let Some(failed) = reports.iter().find(|report| report.input.is_some()) {
+    if let Some(failed) = reports.iter().find(|report| report.failing_input.is_some()) {
         eprintln!("{}", failed.advice());
         return Ok(ExitCode::FAILURE);
     }

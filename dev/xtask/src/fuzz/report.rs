@@ -22,12 +22,12 @@ pub(super) struct Report {
     /// Number of inputs in the corpus. Each covered something new when it was added.
     pub(super) inputs: u64,
     /// The file with the input that made the target fail, if any did.
-    pub(super) input: Option<PathBuf>,
+    pub(super) failing_input: Option<PathBuf>,
 }
 
 impl Report {
     /// Parses the standard error of a run. A figure that it lacks is 0.
-    pub(super) fn parse(target: &str, output: &str, input: Option<PathBuf>) -> Self {
+    pub(super) fn parse(target: &str, output: &str, failing_input: Option<PathBuf>) -> Self {
         let figure = |name: &str| {
             let line = output
                 .lines()
@@ -53,13 +53,14 @@ impl Report {
             edges: column("cov:"),
             features: column("ft:"),
             inputs: column("corp:"),
-            input,
+            failing_input,
         }
     }
 
     /// Says which input made the target fail, and what the developer should do about it.
     pub(super) fn advice(&self) -> String {
-        let input = self.input.as_deref().unwrap_or(Path::new("…")).display();
+        let input = self.failing_input.as_deref();
+        let input = input.unwrap_or(Path::new("…")).display();
         let Self { target, .. } = self;
         format!(
             "fuzz: {target} fails on {input}\n\
@@ -77,14 +78,14 @@ impl fmt::Display for Report {
             edges,
             features,
             inputs,
-            input,
+            failing_input,
         } = self;
         write!(
             out,
             "{target:<16} {executions:>12} {per_second:>10} {edges:>10} {features:>10} {inputs:>10}"
         )?;
-        if input.is_some() {
-            write!(out, "   FOUND")
+        if failing_input.is_some() {
+            write!(out, "   FAILED")
         } else {
             Ok(())
         }
@@ -113,12 +114,13 @@ mod tests {
 
     #[test]
     fn a_failing_input_is_shown_with_advice() {
-        let report = Report::parse("tokens", "", Some("target/fuzz/tokens/crash-1".into()));
-        assert!(report.to_string().ends_with("FOUND"));
+        let input = "target/fuzz/tokens/broken/crash-1";
+        let report = Report::parse("tokens", "", Some(input.into()));
+        assert!(report.to_string().ends_with("FAILED"));
         assert!(
             report
                 .advice()
-                .contains("mv target/fuzz/tokens/crash-1 dev/fuzz/corpus/tokens/")
+                .contains("mv target/fuzz/tokens/broken/crash-1 dev/fuzz/corpus/tokens/")
         );
     }
 }

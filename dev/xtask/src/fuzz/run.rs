@@ -32,7 +32,7 @@ pub(super) struct Plan {
     pub(super) seconds: u64,
     /// Whether inputs that reach new code are kept for later runs, in [`FOUND`]. Inputs that make
     /// the target fail are always kept.
-    pub(super) grows: bool,
+    pub(super) keeps_new_inputs: bool,
 }
 
 impl Plan {
@@ -99,12 +99,12 @@ pub(super) fn run_all(plan: &Plan, targets: &[String]) -> Result<Vec<Report>> {
     Ok(reports.into_iter().map(|(_, report)| report).collect())
 }
 
-/// Runs one target on its corpus. If new inputs are kept ([`Plan::grows`]), runs it also on those
-/// that earlier runs have found. The report names the input that made the target fail, if any did.
+/// Runs one target on its corpus. With [`Plan::keeps_new_inputs`], runs it also on the inputs that
+/// earlier runs have found. The report names the input that made the target fail, if any did.
 fn run_one(plan: &Plan, target: &str) -> Result<Report> {
     let found = plan.found(target);
     let discarded = tempfile::tempdir().context("could not make a temporary folder")?;
-    let new_inputs = if plan.grows {
+    let new_inputs = if plan.keeps_new_inputs {
         found.join("corpus")
     } else {
         discarded.path().to_owned()

@@ -56,8 +56,8 @@ impl Baseline {
             .context("it has no measurement")?;
         Ok(Self {
             toolchain: Toolchain {
-                rustc: word(&table, "rustc")?,
-                host: word(&table, "host")?,
+                rustc: string(&table, "rustc")?,
+                host: string(&table, "host")?,
             },
             measurements: measurements
                 .iter()
@@ -69,21 +69,21 @@ impl Baseline {
 
 fn measurement(value: &Value) -> Result<Measurement> {
     let table = value.as_table().context("a measurement is not a table")?;
-    let name = word(table, "name")?;
+    let name = string(table, "name")?;
     let count = table.get("instructions").and_then(Value::as_integer);
     let instructions = count
         .and_then(|count| u64::try_from(count).ok())
         .filter(|count| *count > 0);
     let instructions = instructions.with_context(|| format!("{name} has no instructions"))?;
     Ok(Measurement {
-        says: word(table, "says")?,
+        says: string(table, "says")?,
         name,
         instructions,
     })
 }
 
 /// The string under a key.
-fn word(table: &Table, key: &str) -> Result<String> {
+fn string(table: &Table, key: &str) -> Result<String> {
     table
         .get(key)
         .and_then(Value::as_str)

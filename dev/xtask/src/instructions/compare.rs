@@ -154,13 +154,16 @@ mod tests {
                 Verdict::Same
             ]
         );
-        let more = compare(
+        let with_25_percent = compare(
             &counts(&[("a", 1_000), ("b", 1_000)]),
             &counts(&[("a", 1_250), ("b", 1_251)]),
             Percent(25),
         );
         assert_eq!(
-            more.iter().map(Change::verdict).collect::<Vec<_>>(),
+            with_25_percent
+                .iter()
+                .map(Change::verdict)
+                .collect::<Vec<_>>(),
             [Verdict::Same, Verdict::Grown]
         );
     }

@@ -23,13 +23,11 @@ const BINARY: &str = "anneal-instructions";
 const COUNTED: &str = "anneal_instructions::measure::count_instructions";
 
 /// Optimization levels of our own crates. Dependencies are compiled as for the tests, with
-/// `opt-level = 1`, and therefore only once. The server is not measured; to optimize its futures
-/// fully would take longer than everything else here.
-const OPT_LEVELS: [(&str, u8); 5] = [
+/// `opt-level = 1`, and therefore only once.
+const OPT_LEVELS: [(&str, u8); 4] = [
     ("anneal-core", 3),
     ("anneal-proto", 3),
     ("anneal-store", 3),
-    ("anneal-server", 1),
     ("anneal-instructions", 3),
 ];
 
@@ -38,8 +36,8 @@ const OPT_LEVELS: [(&str, u8); 5] = [
 /// 64 MiB at a time.
 const ALLOCATOR: &str = "glibc.malloc.mmap_threshold=33554432:glibc.malloc.top_pad=67108864";
 
-/// Growth that is tolerated. Runs of the same program differ by less than a tenth of this, because
-/// hash maps have random seeds.
+/// Growth that is tolerated. Runs of the same program differ, because hash maps have random
+/// seeds, but by less than a tenth of this.
 const TOLERATED: Percent = Percent(5);
 /// Growth that is tolerated with a compiler other than the recorded one, which may inline
 /// differently.
@@ -157,9 +155,9 @@ fn count(root: &Path) -> Result<Vec<Measurement>> {
         "{BINARY} failed under valgrind: {}",
         ran.status
     );
-    let names = String::from_utf8(ran.stdout)
+    let printed = String::from_utf8(ran.stdout)
         .with_context(|| format!("the output of {BINARY} is not UTF-8"))?;
-    names
+    printed
         .lines()
         .zip(1..)
         .map(|(line, place)| measurement(line, &counts_file(&counts, place)))

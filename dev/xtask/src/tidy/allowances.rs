@@ -18,7 +18,7 @@ struct Allowance {
     rule: String,
     /// Whether the comment states a reason.
     has_reason: bool,
-    /// The first line after the comment that contains the allowance.
+    /// The first line, from the allowance on, that is neither a comment nor an attribute.
     below: usize,
 }
 
@@ -94,7 +94,7 @@ fn parse(path: &str, text: &str) -> Vec<Allowance> {
         if before.contains("//") || before.contains(['"', '`']) {
             continue;
         }
-        let after = lines[index..]
+        let lines_before_code = lines[index..]
             .iter()
             .take_while(|line| is_between(line))
             .count();
@@ -105,7 +105,7 @@ fn parse(path: &str, text: &str) -> Vec<Allowance> {
             has_reason: reason
                 .strip_prefix(':')
                 .is_some_and(|reason| !reason.trim().is_empty()),
-            below: index + 1 + after,
+            below: index + 1 + lines_before_code,
         });
     }
     allowances

@@ -11,8 +11,8 @@ const PREFIX: &str = "anneal-";
 /// The folder of crates that do not ship.
 const DEV: &str = "dev/";
 
-/// For each crate: its folder, the crates that it may use, and the crates that its tests may use in
-/// addition.
+/// For each crate: its folder (without [`DEV`]), the crates that it may use, and the crates that
+/// its tests may use in addition.
 const CRATES: [(&str, &[&str], &[&str]); 19] = [
     ("core", &[], &["shapes"]),
     ("formats", &["core"], &[]),
@@ -127,11 +127,11 @@ pub(super) fn crates(tree: &Tree) -> Vec<Finding> {
             continue;
         };
         for dependency in &manifest.dependencies {
-            let may = match dependency.package.strip_prefix(PREFIX) {
+            let is_allowed = match dependency.package.strip_prefix(PREFIX) {
                 Some(ours) => normal.contains(&ours) || (dependency.is_dev && dev.contains(&ours)),
                 None => manifest.folder != "core" || !is_impure(&dependency.package),
             };
-            if !may {
+            if !is_allowed {
                 let (folder, package) = (manifest.folder, &dependency.package);
                 let sentence = format!("{folder} may not depend on {package}");
                 findings.push(finding(
@@ -215,8 +215,8 @@ fn dependencies(text: &str, shared: Option<&Value>) -> Vec<Dependency> {
     found
 }
 
-/// The line that starts with the name after the heading of its kind; 1 if it is written
-/// differently.
+/// The first line, from the heading of this kind on, that starts with the dependency's name; 1 if
+/// there is none.
 fn line_of(text: &str, name: &str, kind: &str) -> usize {
     let lines = text.lines().map(str::trim).enumerate();
     let after = lines.skip_while(|(_, line)| !(line.starts_with('[') && line.contains(kind)));

@@ -15,7 +15,7 @@ pub(super) type Path = Vec<String>;
 struct Module<'a> {
     file: &'a str,
     /// Paths that the module names, as written, with their lines. Test modules are left out.
-    names: Vec<(Path, usize)>,
+    named_paths: Vec<(Path, usize)>,
     /// Names that `use` brings into the module, with their paths as written.
     imports: BTreeMap<String, Path>,
 }
@@ -49,7 +49,7 @@ fn modules<'a>(tree: &'a Tree, source: &'a str) -> Modules<'a> {
         }
         let mut module = Module {
             file,
-            names: Vec::new(),
+            named_paths: Vec::new(),
             imports: BTreeMap::new(),
         };
         if let Ok(tokens) = text.parse::<TokenStream>() {
@@ -76,7 +76,7 @@ fn collect_paths(tokens: TokenStream, module: &mut Module) {
             TokenTree::Ident(_) => {
                 let (path, length) = path_at(&tokens[index..]);
                 if path.len() > 1 {
-                    module.names.push((path, line));
+                    module.named_paths.push((path, line));
                 }
                 index += length;
             }
@@ -144,12 +144,12 @@ fn import(tokens: &[TokenTree], prefix: &[String], line: usize, module: &mut Mod
             module
                 .imports
                 .insert(name.unwrap_or_default(), full.clone());
-            module.names.push((full, line));
+            module.named_paths.push((full, line));
         }
         _ => {
             if let Some(name) = full.last().cloned() {
                 module.imports.insert(name, full.clone());
-                module.names.push((full, line));
+                module.named_paths.push((full, line));
             }
         }
     }
@@ -160,7 +160,7 @@ pub(super) fn edges_by_parent<'a>(tree: &'a Tree, source: &'a str) -> BTreeMap<P
     let modules = modules(tree, source);
     let mut all: BTreeMap<Path, Edges> = BTreeMap::new();
     for (from, module) in &modules {
-        for (written, line) in &module.names {
+        for (written, line) in &module.named_paths {
             let Some(to) = absolute(&modules, from, written) else {
                 continue;
             };
@@ -176,8 +176,8 @@ pub(super) fn edges_by_parent<'a>(tree: &'a Tree, source: &'a str) -> BTreeMap<P
     all
 }
 
-/// The path from the crate's root of a path that is written in module `from`. None if it leads out
-/// of the crate.
+/// The path from the crate's root of a path that is written in module `from`. None if it
+/// begins with a name that is no child module of `from`, for example another crate's.
 fn absolute(modules: &Modules, from: &[String], written: &[String]) -> Option<Path> {
     let (first, rest) = written.split_first()?;
     let mut base = from.to_vec();
@@ -208,8 +208,8 @@ fn absolute(modules: &Modules, from: &[String], written: &[String]) -> Option<Pa
     Some(base)
 }
 
-/// The module that defines what a path names. Follows re-exports.
-fn owner(modules: &Modules, path: &[String], re_exports: usize) -> Path {
+/// The module that defines what a path names. Follows at most `max_re_exports` re-exports.
+fn owner(modules: &Modules, path: &[String], max_re_exports: usize) -> Path {
     let is_module = |length: &usize| modules.contains_key(&path[..*length]);
     let length = (1..=path.len()).take_while(is_module).last().unwrap_or(0);
     let holder = &path[..length];
@@ -218,9 +218,9 @@ fn owner(modules: &Modules, path: &[String], re_exports: usize) -> Path {
         absolute(modules, holder, written)
     });
     match re_exported {
-        Some(mut next) if re_exports > 0 && next != path => {
+        Some(mut next) if max_re_exports > 0 && next != path => {
             next.extend_from_slice(&path[length + 1..]);
-            owner(modules, &next, re_exports - 1)
+            owner(modules, &next, max_re_exports - 1)
         }
         _ => holder.to_vec(),
     }

@@ -51,11 +51,11 @@ const CRATES: &[CrateLayers] = &[
         &[
             // the schema, and checks of all rows
             "migrate legacy audit",
-            // the nouns; each owns its tables
+            // the entities; each owns its tables
             "checkpoints context model_calls sessions tenants",
             "messages",
             "conversations",
-            // what the transactions of the nouns contain
+            // what the transactions of the entities contain
             "idempotency partial_summaries queue triggers",
             "policy_defaults durability",
             "connection",
@@ -108,10 +108,10 @@ const CRATES: &[CrateLayers] = &[
         &[
             // start and stop; what fuzz targets reach
             "run listeners fuzzing",
-            // the edges
+            // the APIs
             "http",
             "grpc",
-            // what the edges share
+            // what the APIs share
             "usecases",
             "reply",
             "rpc_call",
@@ -331,10 +331,10 @@ mod tests {
     #[test]
     fn every_crate_that_ships_has_its_layers() {
         let crates = FOLDERS[0].split(' ');
-        let listed: Vec<_> = crates
+        let without_layers: Vec<_> = crates
             .filter(|name| !CRATES.iter().any(|(own, _)| own == name))
             .collect();
-        assert_eq!(listed, [""; 0]);
+        assert_eq!(without_layers, [""; 0]);
         assert_eq!(FOLDERS[0].split(' ').count(), CRATES.len());
     }
 }

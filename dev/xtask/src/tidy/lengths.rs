@@ -50,22 +50,22 @@ mod tests {
 
     #[test]
     fn a_file_of_600_lines_passes_and_one_of_601_does_not() {
-        let of = |lines| files(&Tree::of(&[("core/src/lib.rs", &"//\n".repeat(lines))]));
-        assert_eq!(of(600), []);
-        assert_eq!(of(601).len(), 1);
+        let findings_for = |lines| files(&Tree::of(&[("core/src/lib.rs", &"//\n".repeat(lines))]));
+        assert_eq!(findings_for(600), []);
+        assert_eq!(findings_for(601).len(), 1);
     }
 
     #[test]
     fn a_function_of_120_lines_passes_and_one_of_121_does_not() {
-        let of = |lines: usize| {
+        let findings_for = |lines: usize| {
             let source = format!(
                 "//! Doc.\n\nfn long() {{\n{}}}\n",
                 "    \n".repeat(lines - 2)
             );
             functions(&Tree::of(&[("core/src/lib.rs", &source)]))
         };
-        assert_eq!(of(120), []);
-        let found = of(121);
+        assert_eq!(findings_for(120), []);
+        let found = findings_for(121);
         assert_eq!(found.len(), 1);
         assert_eq!(
             (found[0].line, found[0].sentence.as_str()),

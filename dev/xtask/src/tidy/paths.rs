@@ -11,8 +11,8 @@ const EXTENSIONS: [&str; 8] = ["rs", "sql", "proto", "toml", "md", "yml", "sh", 
 /// First halves of media types, which are not paths.
 const MEDIA: [&str; 5] = ["application", "text", "image", "audio", "video"];
 
-/// Finds paths in backticks that do not exist. A path may be relative to the root, or the end of
-/// another path (`rpc/append_messages.rs`).
+/// Finds paths in backticks that do not exist. A path may be relative to the root or to
+/// any other folder (`rpc/append_messages.rs`).
 pub(super) fn exist(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for page in PAGES {
@@ -74,10 +74,9 @@ fn exists(tree: &Tree, span: &str) -> bool {
         .take_while(|part| !part.contains(['<', '*']))
         .collect();
     let literal = literal.join("/");
-    let is_left_by_tools = is_ignored(tree, &literal);
     let inner = format!("/{literal}");
     literal.is_empty()
-        || is_left_by_tools
+        || is_ignored(tree, &literal)
         || tree.has(&literal)
         || tree
             .paths()

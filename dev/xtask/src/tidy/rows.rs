@@ -16,7 +16,7 @@ pub(super) fn shown(tree: &Tree) -> Vec<Finding> {
         return Vec::new();
     };
     let rows: Vec<(&str, usize)> = rows(page).collect();
-    let shown: Vec<(String, &str, usize)> = tree
+    let tests: Vec<(String, &str, usize)> = tree
         .files("tests", "rs")
         .flat_map(|(path, text)| {
             items(text, "fn")
@@ -28,7 +28,7 @@ pub(super) fn shown(tree: &Tree) -> Vec<Finding> {
             Some((row.to_owned(), path, line))
         })
         .collect();
-    let named: BTreeSet<&str> = shown.iter().map(|(row, ..)| row.as_str()).collect();
+    let named: BTreeSet<&str> = tests.iter().map(|(row, ..)| row.as_str()).collect();
     let missing = rows
         .iter()
         .filter(|(row, _)| !named.contains(row))
@@ -40,7 +40,7 @@ pub(super) fn shown(tree: &Tree) -> Vec<Finding> {
                 format!("{row} has no test row_{row}_… in tests/"),
             )
         });
-    let unknown = shown
+    let unknown = tests
         .iter()
         .filter(|(row, ..)| rows.iter().all(|(known, _)| known != row))
         .map(|(row, path, line)| finding(path, *line, "row", format!("{PAGE} has no row {row}")));

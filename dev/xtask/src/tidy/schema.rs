@@ -2,7 +2,7 @@
 //! meaning and unit, the comment of each index the query that it serves.
 
 use super::Finding;
-use super::sql_style::without_comments;
+use super::sql_style::without_comments_and_strings;
 use super::tree::{Tree, finding};
 
 /// The first words of those items of `create table` that are not columns.
@@ -16,8 +16,8 @@ const CONSTRAINTS: [&str; 7] = [
     "like",
 ];
 
-/// Finds columns of `create table` and `add column`, and every `create index`, without a comment in
-/// migrations/.
+/// Finds, in migrations/, the columns of `create table` and `add column` and the indexes of
+/// `create index` that have no comment.
 pub(super) fn commented(tree: &Tree) -> Vec<Finding> {
     tree.files("migrations", "sql")
         .flat_map(|(path, text)| uncommented(path, text))
@@ -45,7 +45,7 @@ impl Lines<'_> {
 }
 
 fn uncommented(path: &str, text: &str) -> Vec<Finding> {
-    let bare = without_comments(text).to_lowercase();
+    let bare = without_comments_and_strings(text).to_lowercase();
     let lines = Lines {
         written: text.lines().collect(),
         bare: bare.lines().map(str::to_owned).collect(),
@@ -54,16 +54,16 @@ fn uncommented(path: &str, text: &str) -> Vec<Finding> {
     let mut index = 0;
     while index < lines.bare.len() {
         let words: Vec<&str> = lines.bare[index].split_whitespace().collect();
-        let ends = statement_end(&lines, index);
+        let end = statement_end(&lines, index);
         if words.starts_with(&["create", "table"])
             || words.starts_with(&["create", "unlogged", "table"])
         {
-            findings.extend(find_uncommented_columns(path, &lines, index, ends));
-            index = ends;
+            findings.extend(find_uncommented_columns(path, &lines, index, end));
+            index = end;
         } else if words.starts_with(&["create", "index"])
             || words.starts_with(&["create", "unique", "index"])
         {
-            let has_own = (index..=ends).any(|line| lines.has_comment(line));
+            let has_own = (index..=end).any(|line| lines.has_comment(line));
             let has_above = index > 0 && lines.is_comment(index - 1);
             if !has_own && !has_above {
                 findings.push(finding(
@@ -73,7 +73,7 @@ fn uncommented(path: &str, text: &str) -> Vec<Finding> {
                     "this index has no comment that names the query that it serves: `-- …`",
                 ));
             }
-            index = ends;
+            index = end;
         } else if words.windows(2).any(|pair| pair == ["add", "column"])
             && !lines.has_comment(index)
         {
@@ -119,7 +119,7 @@ fn find_uncommented_columns(
 fn items(lines: &Lines<'_>, start: usize, end: usize) -> Vec<Item> {
     let mut items: Vec<Item> = Vec::new();
     let mut depth = 0;
-    let mut is_between = true;
+    let mut at_item_start = true;
     for index in start..=end {
         let line = &lines.bare[index];
         if depth == 0 && line.contains(" partition of ") {
@@ -129,15 +129,15 @@ fn items(lines: &Lines<'_>, start: usize, end: usize) -> Vec<Item> {
             match character {
                 '(' => depth += 1,
                 ')' => depth -= 1,
-                ',' if depth == 1 => is_between = true,
+                ',' if depth == 1 => at_item_start = true,
                 _ if depth == 0 || character.is_whitespace() => {}
-                _ if is_between => {
+                _ if at_item_start => {
                     items.push(Item {
                         word: first_word(&line[at..]),
                         first: index,
                         last: index,
                     });
-                    is_between = false;
+                    at_item_start = false;
                 }
                 _ => items
                     .iter_mut()

@@ -119,7 +119,7 @@ fn find_misplaced(tree: &Tree) -> Vec<Finding> {
 /// Checks the keywords and stars of a statement that starts on this line of the file.
 fn check_words(path: &str, text: &str, first_line: usize) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (index, line) in without_comments(text).lines().enumerate() {
+    for (index, line) in without_comments_and_strings(text).lines().enumerate() {
         let line_number = first_line + index;
         let words: Vec<&str> = line
             .split(|c: char| !(c.is_alphanumeric() || c == '_'))
@@ -151,7 +151,7 @@ fn check_words(path: &str, text: &str, first_line: usize) -> Vec<Finding> {
 
 /// The text with comments and quoted strings replaced by spaces; the number of lines stays the
 /// same.
-pub(super) fn without_comments(text: &str) -> String {
+pub(super) fn without_comments_and_strings(text: &str) -> String {
     let mut bare = String::with_capacity(text.len());
     let mut characters = text.chars().peekable();
     let mut inside = None;

@@ -6,9 +6,9 @@ use super::rust::strings;
 use super::tree::{Tree, finding};
 
 /// Prefix of the tables with rows of tenants.
-const TABLES: &str = "ai_";
+const TABLE_PREFIX: &str = "ai_";
 /// The table with this prefix whose rows belong to no tenant.
-const OF_ALL: &str = "ai_model_breaker";
+const OF_NO_TENANT: &str = "ai_model_breaker";
 
 /// Words that precede the name of a table that is read or written.
 const BEFORE_TABLES: [&str; 4] = ["from", "join", "into", "update"];
@@ -81,7 +81,7 @@ fn names_a_table(statement: &str) -> bool {
     let words: Vec<&str> = statement.split(' ').collect();
     words.windows(2).any(|pair| {
         let table = pair[1].trim_matches(|letter: char| !letter.is_alphanumeric());
-        BEFORE_TABLES.contains(&pair[0]) && table.starts_with(TABLES) && table != OF_ALL
+        BEFORE_TABLES.contains(&pair[0]) && table.starts_with(TABLE_PREFIX) && table != OF_NO_TENANT
     })
 }
 

@@ -27,16 +27,16 @@ fn find_unnamed(tree: &Tree, path: &str) -> Option<Finding> {
         "mod.rs" => folder.rsplit_once('/')?,
         _ => (folder, file.strip_suffix(".rs")?),
     };
-    let names = |root: &str| {
+    let declares = |root: &str| {
         tree.text(root)
             .is_some_and(|text| items(text, "mod").iter().any(|module| module.name == name))
     };
-    let root = ["main.rs", "mod.rs"].map(|root| format!("{parent}/{root}"));
-    if root.iter().any(|root| names(root)) {
+    let roots = ["main.rs", "mod.rs"].map(|root| format!("{parent}/{root}"));
+    if roots.iter().any(|root| declares(root)) {
         return None;
     }
-    let present = root.iter().find(|root| tree.text(root).is_some());
-    let root = present.unwrap_or(&root[0]);
+    let present = roots.iter().find(|root| tree.text(root).is_some());
+    let root = present.unwrap_or(&roots[0]);
     let sentence = format!("the tests of this file never run: {root} has no `mod {name};`");
     Some(finding(path, 1, "test-folder", sentence))
 }

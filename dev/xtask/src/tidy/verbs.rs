@@ -44,7 +44,8 @@ fn is_participle(name: &str) -> bool {
     last.ends_with("ed") && !VERBS.contains(&last)
 }
 
-/// Whether an attribute right before a function, its visibility left out, makes it a test.
+/// Whether an attribute before a function makes it a test. Only other attributes and a visibility
+/// may stand between them.
 fn is_test(before: &[TokenTree]) -> bool {
     let attributes = before.iter().rev().take_while(|token| match token {
         TokenTree::Ident(ident) => ident == "pub",

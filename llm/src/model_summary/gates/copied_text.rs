@@ -31,7 +31,7 @@ pub(super) fn is_copied(text: &str, chunk: &Chunk<'_>) -> bool {
     if runs.len() < MIN_RUNS {
         return false;
     }
-    let mut source = 0;
+    let mut source_words = 0;
     let originals = chunk
         .slices
         .iter()
@@ -40,10 +40,10 @@ pub(super) fn is_copied(text: &str, chunk: &Chunk<'_>) -> bool {
     for run in shingles::<RUN_WORDS>(
         originals
             .flat_map(|slice| word_hashes(slice.text()))
-            .inspect(|_| source += 1),
+            .inspect(|_| source_words += 1),
     ) {
         runs.entry(run).and_modify(|copied| *copied = true);
     }
     let copied = runs.values().filter(|copied| **copied).count();
-    source >= runs.len() * MIN_SOURCE_RATIO && copied * 100 >= runs.len() * COPIED_PERCENT
+    source_words >= runs.len() * MIN_SOURCE_RATIO && copied * 100 >= runs.len() * COPIED_PERCENT
 }

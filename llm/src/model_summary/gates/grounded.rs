@@ -10,7 +10,7 @@ use super::super::{chunks::Chunk, items::Kind};
 /// endings differ between a source and its summary.
 const STEM_LETTERS: usize = 5;
 
-/// Texts with fewer different stems pass.
+/// Texts with fewer different stems of long words pass.
 const MIN_STEMS: usize = 8;
 
 /// Percentage of the different long words that must occur in the source. Freely worded summaries of

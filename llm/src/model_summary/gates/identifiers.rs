@@ -77,19 +77,19 @@ pub(in super::super) fn must_keep(
     budget: u64,
 ) -> Vec<String> {
     let mut named: FxHashMap<&str, Occurrences> = FxHashMap::default();
-    let mut at = 0;
-    for (place, slice) in chunk.slices.iter().enumerate() {
+    let mut occurrence = 0;
+    for (text_index, slice) in chunk.slices.iter().enumerate() {
         for word in identifiers(slice.text()).filter(|word| dialogue.0.contains(word)) {
-            at += 1;
+            occurrence += 1;
             let entry = named.entry(word).or_insert(Occurrences {
-                first: at,
+                first: occurrence,
                 times: 0,
                 texts: 0,
                 last_text: usize::MAX,
             });
             entry.times += 1;
-            entry.texts += u32::from(entry.last_text != place);
-            entry.last_text = place;
+            entry.texts += u32::from(entry.last_text != text_index);
+            entry.last_text = text_index;
         }
     }
     let mut ranked: Vec<(&str, Occurrences)> = named
@@ -113,10 +113,10 @@ pub(in super::super) fn must_keep(
 /// The identifiers in a text, in order.
 fn identifiers(text: &str) -> impl Iterator<Item = &str> {
     work::tick(text.len());
-    let parts = |c: char| {
+    let separates = |c: char| {
         !c.is_ascii_graphic() || matches!(c, '"' | '\'' | '`' | '<' | '>' | ',' | ';' | '|')
     };
-    text.split(parts)
+    text.split(separates)
         .map(trim_punctuation)
         .filter(|word| STRING_BYTES.contains(&word.len()) && is_identifier(word))
 }
@@ -146,8 +146,8 @@ fn is_url(word: &str) -> bool {
     })
 }
 
-/// Two or more names between slashes; the last has a file extension, or the path begins with `/` or
-/// `~/`.
+/// Two or more names separated by slashes; the last has a file extension, or the path begins with
+/// `/` or `~/`.
 fn is_path(word: &str) -> bool {
     let is_name = |name: &str| {
         !name.is_empty()
@@ -184,9 +184,9 @@ fn is_uuid(word: &str) -> bool {
             .all(|(group, len)| group.len() == len && group.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
-/// `ABC-123`; not `UTF-8`, `SHA-256`, `ISO-8601`, which are names of standards.
+/// `ABC-123`; not well-known names such as `UTF-8`, `SHA-256` and `COVID-19`.
 fn is_ticket(word: &str) -> bool {
-    const STANDARDS: [&str; 10] = [
+    const WELL_KNOWN: [&str; 10] = [
         "UTF", "SHA", "ISO", "RFC", "AES", "MD", "GPT", "COVID", "HTTP", "CVE",
     ];
     word.split_once('-').is_some_and(|(project, number)| {
@@ -194,7 +194,7 @@ fn is_ticket(word: &str) -> bool {
             && project.bytes().all(|b| b.is_ascii_uppercase())
             && (1..=7).contains(&number.len())
             && number.bytes().all(|b| b.is_ascii_digit())
-            && !STANDARDS.contains(&project)
+            && !WELL_KNOWN.contains(&project)
     })
 }
 

@@ -1,4 +1,4 @@
-//! Gate: the text is only a few words about a long source, or says that the model will not do it.
+//! Gate: the text is only a few words about a long source, or is a refusal.
 
 use crate::extractive::{text, work};
 

@@ -6,10 +6,10 @@ use crate::extractive::text;
 
 use super::word_hashes::{shingles, word_hashes};
 
-/// A line or sentence of at least `MIN_LINE_CHARS` characters may occur at most `MAX_LINE_REPEATS`
+/// A line or sentence of at least `MIN_LINE_CHARS` characters may occur at most `MAX_LINE_TIMES`
 /// times. Shorter ones, such as "Done.", recur in any list.
 const MIN_LINE_CHARS: usize = 16;
-const MAX_LINE_REPEATS: usize = 3;
+const MAX_LINE_TIMES: usize = 3;
 
 /// Largest percentage of the runs of four words that may repeat an earlier run. Reports of similar
 /// events reach 30; a loop of two rounds exceeds 50.
@@ -46,7 +46,7 @@ fn repeats_lines(text: &str) -> bool {
         .any(|line| {
             let count = times.entry(line).or_default();
             *count += 1;
-            *count > MAX_LINE_REPEATS
+            *count > MAX_LINE_TIMES
         })
 }
 

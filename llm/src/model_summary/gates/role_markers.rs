@@ -79,14 +79,14 @@ pub(super) fn has_role_markers(text: &str, boundary: &str) -> bool {
 fn has_token(text: &str, open: &str, close: &str) -> bool {
     text.match_indices(open).any(|(at, _)| {
         let rest = &text[at + open.len()..];
-        let name = rest.trim_start_matches(|c: char| {
+        let after_name = rest.trim_start_matches(|c: char| {
             c.is_alphanumeric() || matches!(c, '_' | '-' | '▁' | ':' | '.')
         });
-        let letters = rest[..rest.len() - name.len()]
+        let name_chars = rest[..rest.len() - after_name.len()]
             .chars()
             .take(MAX_TOKEN_CHARS + 1)
             .count();
-        name.starts_with(close) && (1..=MAX_TOKEN_CHARS).contains(&letters)
+        after_name.starts_with(close) && (1..=MAX_TOKEN_CHARS).contains(&name_chars)
     })
 }
 

@@ -45,11 +45,13 @@ impl Letters {
         let mut before = ' ';
         for c in text.chars() {
             if c.is_ascii_graphic() {
-                let inner = matches!(
+                let after_code_mark = matches!(
                     before,
                     '/' | '\\' | '.' | '_' | '@' | '#' | '=' | '(' | '{' | '[' | '<' | ':' | '$'
                 );
-                is_code |= c.is_ascii_digit() || c == '_' || (inner && c.is_ascii_alphanumeric());
+                is_code |= c.is_ascii_digit()
+                    || c == '_'
+                    || (after_code_mark && c.is_ascii_alphanumeric());
                 run += u64::from(c.is_ascii_alphabetic());
             } else {
                 self.0[LATIN] += if is_code { 0 } else { run };

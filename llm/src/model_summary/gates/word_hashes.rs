@@ -45,13 +45,13 @@ pub(super) fn shingles<const N: usize>(
     word_hashes: impl Iterator<Item = u64>,
 ) -> impl Iterator<Item = u64> {
     let mut last = [0_u64; N];
-    word_hashes.enumerate().filter_map(move |(at, unit)| {
+    word_hashes.enumerate().filter_map(move |(at, word)| {
         last.rotate_left(1);
-        last[N - 1] = unit;
+        last[N - 1] = word;
         (at + 1 >= N).then(|| {
             let mut hasher = FxHasher::default();
-            for unit in last {
-                hasher.write_u64(unit);
+            for word in last {
+                hasher.write_u64(word);
             }
             hasher.finish()
         })

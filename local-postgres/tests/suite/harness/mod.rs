@@ -39,7 +39,8 @@ impl Harness {
         test_settings(self.base.path().join(name))
     }
 
-    /// Settings for tests that crash the server and then look for data committed just before.
+    /// Settings for tests that stop or crash the server and then look for data committed just
+    /// before.
     pub(crate) fn durable(&self) -> Settings {
         Settings {
             durability: Durability::Durable,

@@ -95,8 +95,8 @@ fn parse(state: &ServerState, ask: pb::BuildContextRequest) -> Result<ContextReq
     }
     let mut overrides = policy::parse(ask.policy, state.store.session(), Tokens::ZERO)?;
     overrides.model = parse::model("model", &ask.model)?.or(overrides.model);
-    let context = Ask {
-        // The caller sends the request to the provider, not this server.
+    let context_ask = Ask {
+        // The caller, not this server, sends the provider's request.
         media: MediaAccess::Any,
         current_input: message::parse_all("current_input", ask.current_input)?,
         system_prompt: ask.system_prompt,
@@ -106,7 +106,7 @@ fn parse(state: &ServerState, ask: pb::BuildContextRequest) -> Result<ContextReq
     };
     Ok(ContextRequest {
         id,
-        ask: context,
+        ask: context_ask,
         overrides,
         dry_run: ask.dry_run,
         ratio: None,

@@ -47,7 +47,7 @@ pub(crate) async fn chat(
         Ok(turn) => Ok(Response::new(chat_turn::begin(state, call, turn))),
         Err(failure) => {
             let status = Status::from(failure);
-            call.record_end(status.code());
+            call.span().in_scope(|| call.record_end(status.code()));
             Err(status)
         }
     }

@@ -79,7 +79,7 @@ fn dry_run(material: &CheckpointMaterial) -> pb::CompactResponse {
 
 /// The figures that the thresholds are compared with.
 pub(super) fn figures(material: &CheckpointMaterial) -> TailFigures {
-    cut::tail_figures(&material.tail, material.head())
+    cut::tail_figures(&material.tail, material.head_tokens())
 }
 
 /// The checkpoint that this trigger would make; None if nothing can be cut.
@@ -87,7 +87,12 @@ pub(super) fn preview(
     material: &CheckpointMaterial,
     trigger: Trigger,
 ) -> Option<pb::CompactPreview> {
-    let cut = cut::plan(&material.tail, &material.policy, trigger, material.head())?;
+    let cut = cut::plan(
+        &material.tail,
+        &material.policy,
+        trigger,
+        material.head_tokens(),
+    )?;
     let kept = material
         .tail
         .iter()

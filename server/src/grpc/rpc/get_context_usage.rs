@@ -57,7 +57,8 @@ pub(crate) async fn get_context_usage(
         }
         Boundary::Separator(_) | Boundary::Start => Tokens::ZERO,
     };
-    // A message that is sent as its summary also has a mark, and its tool calls and results.
+    // Beside its summary, a swapped message is sent with a mark, and with what stands for its tool
+    // calls and results.
     let swap_overhead: Tokens = usage
         .swapped
         .iter()

@@ -32,10 +32,10 @@ pub(crate) async fn get_model_stats(
         .list_conversation_breakers(caller)
         .await?
         .into_iter();
-    let conversations = conversations.map(|state| pb::ConversationBreaker {
-        conversation_id: state.conversation.to_string(),
-        model: state.model,
-        breaker: Some(breaker(state.breaker, state.last_error)),
+    let conversations = conversations.map(|stored| pb::ConversationBreaker {
+        conversation_id: stored.conversation.to_string(),
+        model: stored.model,
+        breaker: Some(breaker(stored.breaker, stored.last_error)),
     });
     Ok(pb::GetModelStatsResponse {
         models: models.collect(),

@@ -28,7 +28,7 @@ pub(crate) async fn import_checkpoint(
         .store
         .get_conversation(caller, id)
         .await?
-        .given
+        .attributes
         .encoding;
     let (is_long, text) = (
         cpu_pool::is_long_count(encoding, text.len(), 0),

@@ -30,15 +30,15 @@ pub(crate) async fn list_jobs(
         &["jobs", &kind, &job_state_number, &ask.conversation_id],
     );
     let position = scope.parse::<(i16, i16, uuid::Uuid)>(&ask.page_token)?;
-    let parse_position = |(job_state_code, kind, id)| {
-        let known = || {
+    let parse_position = |(job_state_code, kind_code, id)| {
+        let decode = || {
             Some((
                 JobState::from_code(job_state_code)?,
-                JobKind::from_code(kind)?,
+                JobKind::from_code(kind_code)?,
                 ConversationId(id),
             ))
         };
-        known().ok_or_else(paging::invalid_token)
+        decode().ok_or_else(paging::invalid_token)
     };
     let after = position.map(parse_position).transpose()?;
     let conversation = match ask.conversation_id.as_str() {

@@ -31,7 +31,7 @@ pub(crate) async fn list_messages(
     // `after_message_id` has no effect on a list that begins with the newest message.
     let from = position.or((start > MessageId::NONE && !ask.newest_first).then_some(start));
     let page = PageAsk {
-        from,
+        after: from,
         newest_first: ask.newest_first,
         content: !ask.without_content,
         limit,

@@ -26,9 +26,10 @@ pub(crate) async fn rotate_session(
             RotationStart::As(planned.conversation),
         )
     } else {
-        // The new conversation gets the attributes of the previous one. The planned ones apply only
-        // if there is none. The digest differs from that of empty defaults: a request id that was
-        // used without defaults is refused with empty defaults, and the reverse.
+        // The new conversation gets the attributes of the previous one. The planned attributes
+        // apply only if there is no previous conversation. The digest differs from that of empty
+        // defaults: a request id that was used without defaults is refused with empty defaults, and
+        // the reverse.
         (
             digest::of_fields([b"as before".as_slice()]),
             RotationStart::AsBefore(planned.conversation),

@@ -45,7 +45,7 @@ pub(crate) async fn update_conversation(
     let sets_policy = paths.iter().any(|path| path == "policy");
     let mut prompt_tokens = None;
     if sets_policy || change.system_prompt.is_some() {
-        let stored = state.store.get_conversation(caller, id).await?.given;
+        let stored = state.store.get_conversation(caller, id).await?.attributes;
         let prompt = change.system_prompt.clone().unwrap_or(stored.system_prompt);
         let (encoding, is_long) = (
             stored.encoding,
@@ -86,7 +86,7 @@ pub(crate) async fn update_conversation(
     Ok(reply::conversation_for(caller, changed, &given))
 }
 
-/// Sets the field of the change that `path` names to its value in `new`.
+/// Checks the field of `new` that `path` names, and copies it into `change`.
 fn apply(
     change: &mut ConversationChange,
     path: &str,

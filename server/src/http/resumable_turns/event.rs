@@ -22,7 +22,7 @@ pub(in crate::http) enum TurnEvent {
     ToolCall(ToolUse),
     /// Text, reasoning and tool calls so far are void: another answer follows.
     Attempt(AttemptBegun),
-    /// The answer is stored.
+    /// The turn has succeeded. The answer is stored, unless `answerMessageId` is 0.
     Done(TurnDone),
     /// The turn has failed. The user's message stays stored. The same request may be tried again.
     Error(TurnFailed),
@@ -57,7 +57,7 @@ pub(in crate::http) struct AttemptBegun {
     pub(super) reason: String,
 }
 
-/// The answer is stored.
+/// The turn has succeeded. The answer is stored, unless `answerMessageId` is 0.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::http) struct TurnDone {

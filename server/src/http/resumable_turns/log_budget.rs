@@ -35,8 +35,8 @@ struct TenantUsage {
     logs: BTreeMap<EvictionRank, LogUsage>,
 }
 
-/// The order in which logs discard their content: ended turns before running ones, then older
-/// before newer.
+/// The order in which logs discard their content: first those of ended turns, in the order of their
+/// ends; then those of running turns, the oldest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct EvictionRank {
     is_running: bool,
@@ -145,15 +145,15 @@ impl LogAllocation {
         };
         log.bytes += bytes;
         tenant_usage.bytes += bytes;
-        let mut tenant_usage = tenant_usage.bytes;
+        let mut tenant_bytes = tenant_usage.bytes;
         usage.bytes += bytes;
         let mut evicted = Vec::new();
-        while tenant_usage > *share {
+        while tenant_bytes > *share {
             let Some(log) = usage.evict_next(self.tenant) else {
                 break;
             };
             evicted.push(log);
-            tenant_usage = usage
+            tenant_bytes = usage
                 .tenants
                 .get(&self.tenant)
                 .map_or(0, |tenant_usage| tenant_usage.bytes);

@@ -36,8 +36,8 @@ pub(super) struct PrefixMatch {
     /// The prefix of the log. Of each kind it has as much as was delivered, or less if the log has
     /// less.
     log_prefix: DeliveredPrefix,
-    /// Amounts in the log so far: bytes of text, bytes of reasoning, tool calls.
-    seen: [u64; 3],
+    /// Amounts of the log that were pushed: bytes of text, bytes of reasoning, tool calls.
+    pushed: [u64; 3],
 }
 
 impl PrefixMatch {
@@ -46,7 +46,7 @@ impl PrefixMatch {
         Self {
             delivered,
             log_prefix: DeliveredPrefix::default(),
-            seen: [0; 3],
+            pushed: [0; 3],
         }
     }
 
@@ -57,13 +57,13 @@ impl PrefixMatch {
 
     /// Compares more text of the log.
     pub(super) fn push_text(&mut self, text: &str) {
-        self.seen[0] += text.len() as u64;
+        self.pushed[0] += text.len() as u64;
         extend(&mut self.log_prefix.text, text, self.delivered.text);
     }
 
     /// Compares more reasoning of the log.
     pub(super) fn push_reasoning(&mut self, text: &str) {
-        self.seen[1] += text.len() as u64;
+        self.pushed[1] += text.len() as u64;
         extend(
             &mut self.log_prefix.reasoning,
             text,
@@ -73,7 +73,7 @@ impl PrefixMatch {
 
     /// Compares a tool call of the log: its id, name and input.
     pub(super) fn push_call(&mut self, fields: [&str; 3]) {
-        self.seen[2] += 1;
+        self.pushed[2] += 1;
         if self.log_prefix.calls.0 < self.delivered.calls.0 {
             self.log_prefix.calls.push_call(fields);
         }
@@ -132,10 +132,10 @@ impl PrefixMatch {
         let counts = |prefix: &DeliveredPrefix| [prefix.text.0, prefix.reasoning.0, prefix.calls.0];
         let delivered = counts(&self.delivered);
         let is_ahead = self
-            .seen
+            .pushed
             .iter()
             .zip(&delivered)
-            .any(|(seen, delivered)| seen > delivered);
+            .any(|(pushed, delivered)| pushed > delivered);
         is_ahead
             && counts(&self.log_prefix)
                 .iter()

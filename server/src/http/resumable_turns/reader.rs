@@ -27,8 +27,8 @@ pub(in crate::http) struct TurnReader {
     has_sent_start: bool,
     /// The number of the attempt that the client knows of; 0: the first.
     attempt: i32,
-    /// How many of the log's attempts after the first the reader has announced to the client.
-    attempts_seen: u64,
+    /// How many of the log's attempts after the first the client knows of.
+    attempts_known: u64,
     /// The prefix of this attempt's answer that was delivered.
     delivered: DeliveredPrefix,
     /// The part of the log that is still to be skipped, because it was delivered before.
@@ -43,7 +43,7 @@ pub(in crate::http) struct TurnReader {
 enum NextItem {
     /// An event with its id.
     Event(String, TurnEvent),
-    /// More of the answer. It is a copy, so that the log is not locked while it is processed.
+    /// More of the answer: a copy, so that the log is not locked while the piece is processed.
     Piece(NewPiece),
     /// Nothing new.
     Nothing,
@@ -64,23 +64,25 @@ impl TurnReader {
         (session, request): (String, String),
         resume_point: Option<&ResumePoint>,
     ) -> Self {
-        let (attempt, attempts_seen) = {
+        let (attempt, attempts_known) = {
             let state = log.state();
             // The resume point may be of another log or of an attempt that is not the current one,
             // or it may be forged. Then the client does not know of any attempt of this log.
-            let is_here = |resume_point: &&ResumePoint| {
+            let is_current = |resume_point: &&ResumePoint| {
                 resume_point.log_id == log.id && resume_point.attempt == state.attempt_number()
             };
-            resume_point.filter(is_here).map_or((0, 0), |resume_point| {
-                (resume_point.attempt, state.attempts_begun)
-            })
+            resume_point
+                .filter(is_current)
+                .map_or((0, 0), |resume_point| {
+                    (resume_point.attempt, state.attempts_begun)
+                })
         };
         Self {
             message: resume_point.map_or(0, |resume_point| resume_point.message),
             prefix_match: resume_point.map(|resume_point| PrefixMatch::new(resume_point.delivered)),
             has_sent_start: resume_point.is_some(),
             attempt,
-            attempts_seen,
+            attempts_known,
             delivered: DeliveredPrefix::default(),
             skip: Skip::default(),
             next: (0, 0),
@@ -112,7 +114,7 @@ impl TurnReader {
         }
     }
 
-    /// The next event and its id. None: it was the last, or the log was discarded.
+    /// The next event and its id. None: the last was returned before, or the log was discarded.
     pub(in crate::http) async fn next(&mut self) -> Option<(String, TurnEvent)> {
         while !self.has_ended {
             self.changes.borrow_and_update();
@@ -155,7 +157,7 @@ impl TurnReader {
         if let Some(attempt) = state
             .attempt
             .as_ref()
-            .filter(|_| state.attempts_begun > self.attempts_seen)
+            .filter(|_| state.attempts_begun > self.attempts_known)
         {
             return self.restart(state, attempt.clone());
         }
@@ -188,7 +190,7 @@ impl TurnReader {
 
     /// Begins again at the start of the current attempt. Returns the event that says so.
     fn restart(&mut self, state: &LogState, attempt: AttemptBegun) -> NextItem {
-        (self.attempt, self.attempts_seen) = (state.attempt_number(), state.attempts_begun);
+        (self.attempt, self.attempts_known) = (state.attempt_number(), state.attempts_begun);
         (self.prefix_match, self.delivered, self.skip, self.next) =
             (None, DeliveredPrefix::default(), Skip::default(), (0, 0));
         NextItem::Event(self.event_id(), TurnEvent::Attempt(attempt))
@@ -313,8 +315,8 @@ fn delta(text: String) -> Option<Delta> {
     (!text.is_empty()).then_some(Delta { text })
 }
 
-/// Cuts off the beginning of a text that was delivered before. `skip` is how many bytes are still
-/// to be skipped.
+/// Cuts off the part of a text that was delivered before: its first `skip` bytes. Reduces `skip` by
+/// what it cuts off.
 fn skip_delivered(mut text: String, skip: &mut u64) -> String {
     let skipped = usize::try_from(*skip).unwrap_or(usize::MAX).min(text.len());
     *skip -= skipped as u64;

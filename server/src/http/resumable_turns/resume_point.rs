@@ -87,7 +87,7 @@ impl ResumePoint {
             .encode(serde_json::to_vec(&fields).expect("numbers and strings can be written"))
     }
 
-    /// Whether an event can have this position. Event ids come from the client.
+    /// Whether an event can have this position. A client may send an id that it made up.
     fn is_possible(&self) -> bool {
         let DeliveredPrefix {
             text,
@@ -103,9 +103,9 @@ impl ResumePoint {
 
     /// Decodes the id of an event. None: no event of a turn can have this id.
     pub(in crate::http) fn parse(id: &[u8]) -> Option<Self> {
-        let text = URL_SAFE_NO_PAD.decode(id).ok()?;
+        let json = URL_SAFE_NO_PAD.decode(id).ok()?;
         let (session, request, message, log_id, attempt, delivered, is_end) =
-            serde_json::from_slice(&text).ok()?;
+            serde_json::from_slice(&json).ok()?;
         let resume_point = Self {
             session,
             request,

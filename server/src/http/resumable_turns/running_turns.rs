@@ -61,7 +61,7 @@ pub(in crate::http) enum SessionOrigin {
     Created,
 }
 
-/// What happens to a request whose session is busy with another turn.
+/// Whether a request waits while its session is busy with another turn.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::http) enum WhenBusy {
     /// The request is refused.
@@ -140,7 +140,7 @@ impl RunningTurns {
     }
 
     /// The log of this turn, its change notifications, and whether the log is new. A request with
-    /// the same key but another message gets a log of its own, and the RPC then refuses it.
+    /// the same key but another message gets a log of its own, and is then refused by the RPC.
     fn find_or_insert(
         &self,
         key: &TurnKey,
@@ -218,16 +218,16 @@ impl TurnRelay {
         }
     }
 
-    /// Relays the turn. If the session is busy and the request waits, tries again until it is not.
+    /// Relays the turn. A request that may wait is tried again while its session is busy.
     async fn relay_until_not_busy(&mut self) -> Result<(), Problem> {
-        let until = Instant::now() + Duration::from_secs(CHAT_DEADLINE_SECONDS);
+        let wait_deadline = Instant::now() + Duration::from_secs(CHAT_DEADLINE_SECONDS);
         let mut is_waiting = false;
         loop {
             let relayed = self.relay_once().await;
             let Err(problem) = relayed else {
                 return relayed;
             };
-            let may_wait = self.when_busy == WhenBusy::Wait && Instant::now() < until;
+            let may_wait = self.when_busy == WhenBusy::Wait && Instant::now() < wait_deadline;
             if !may_wait || !problem.is(Reason::TurnInProgress) || self.log.is_discarded() {
                 return Err(problem);
             }
@@ -270,7 +270,7 @@ impl TurnRelay {
             }
             if self.log.is_discarded() {
                 // Readers that come back get a replay from the store: at once if the answer is
-                // stored, else when the turn has ended.
+                // stored, else when the turn has ended. Only a live turn must be read to its end.
                 self.turns.remove(&self.key, &self.log);
                 if !self.log.state().is_live {
                     return Ok(());

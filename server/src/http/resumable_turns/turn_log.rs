@@ -50,10 +50,12 @@ pub(super) enum Piece {
     Call(pb::ToolUsePart),
 }
 
-/// How a turn has ended.
+/// Why a log gets no more events.
 #[derive(Clone)]
 pub(super) enum TurnEnd {
+    /// The turn has succeeded.
     Done(TurnDone),
+    /// The turn has failed.
     Failed(Problem),
     /// The content was discarded, because the log has expired or its memory was needed. A stored
     /// answer can be replayed.
@@ -92,7 +94,7 @@ impl TurnLog {
 
     /// Locks and returns the events that were logged so far.
     pub(super) fn state(&self) -> MutexGuard<'_, LogState> {
-        // A panic cannot leave it half changed: each change is one assignment or one push.
+        // A panic cannot leave the state half changed: nothing panics once a change has begun.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -146,7 +148,7 @@ impl TurnLog {
         }
     }
 
-    /// Records how the turn has ended, unless it already has.
+    /// Records why the log gets no more events, unless an end is recorded already.
     pub(super) fn end(&self, ended: TurnEnd) {
         self.state().end.get_or_insert(ended);
         self.allocation.mark_ended();
@@ -178,18 +180,18 @@ impl LogState {
         if let Some(last) = self.pieces.last_mut() {
             let is_same_kind =
                 std::mem::discriminant(last) == std::mem::discriminant(&kind(String::new()));
-            if let Piece::Text(before) | Piece::Reasoning(before) = last {
-                if is_same_kind && before.len() + text.len() <= PIECE_BYTES {
-                    before.push_str(text);
+            if let Piece::Text(last_text) | Piece::Reasoning(last_text) = last {
+                if is_same_kind && last_text.len() + text.len() <= PIECE_BYTES {
+                    last_text.push_str(text);
                     return bytes;
                 }
                 // The piece does not grow any more: free its spare capacity.
-                before.shrink_to_fit();
+                last_text.shrink_to_fit();
             }
         }
-        let before = self.pieces.len();
+        let pieces_before = self.pieces.len();
         self.pieces.extend(split_into_pieces(text).map(kind));
-        bytes + (self.pieces.len() - before) as u64 * PIECE_OVERHEAD
+        bytes + (self.pieces.len() - pieces_before) as u64 * PIECE_OVERHEAD
     }
 }
 

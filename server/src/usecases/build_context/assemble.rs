@@ -37,13 +37,13 @@ pub(crate) async fn assemble(
         answer: rows,
         reservation,
     } = rows;
-    let input: usize = ask
+    let input_bytes: usize = ask
         .current_input
         .iter()
         .flat_map(|message| &message.parts)
         .map(part_bytes)
         .sum();
-    let bytes = input + rows.bytes() + ask.system_prompt.as_ref().map_or(0, String::len);
+    let bytes = input_bytes + rows.bytes() + ask.system_prompt.as_ref().map_or(0, String::len);
     let items = rows.messages()
         + ask
             .current_input
@@ -80,14 +80,15 @@ fn assemble_here(
     let context = context::build(material, ask)?;
     let rendered = (format != Format::Neutral).then(|| render::render(&context, format));
     // Content that is not part of the context has been dropped.
-    let kept: usize = context
+    let kept_bytes: usize = context
         .messages
         .iter()
         .flat_map(|message| &message.parts)
         .map(part_bytes)
         .sum();
-    let entries = (context.messages.len() + context.manifest.len()) as u64 * ROW_BYTES;
-    reservation.shrink(entries + (kept + rendered.as_ref().map_or(0, String::len)) as u64);
+    let entry_bytes = (context.messages.len() + context.manifest.len()) as u64 * ROW_BYTES;
+    let rendered_bytes = rendered.as_ref().map_or(0, String::len);
+    reservation.shrink(entry_bytes + (kept_bytes + rendered_bytes) as u64);
     Ok(BuiltContext {
         context,
         rendered,

@@ -82,7 +82,7 @@ pub(super) async fn receive(
 #[derive(Debug, Default)]
 struct Draft {
     parts: Vec<Part>,
-    /// Bytes of the parts' texts, for [`MESSAGE_BYTES`].
+    /// Bytes of the parts' texts and tool inputs, for [`MESSAGE_BYTES`].
     bytes: usize,
 }
 

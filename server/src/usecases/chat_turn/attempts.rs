@@ -101,7 +101,7 @@ impl TurnRun {
             output: guard.answer_tokens_beside(sent),
             temperature: self.turn.temperature,
             input: sent,
-            sent_tokens: Some(least_sent_tokens(built)),
+            least_sent_tokens: Some(least_sent_tokens(built)),
         };
         match self.stream_answer(calls, &call).await {
             Ok(answer) => Ok(Ok(ModelAnswer {

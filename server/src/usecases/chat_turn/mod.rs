@@ -91,7 +91,7 @@ impl TurnRequest {
 
     /// The request id of the answer's append. It is longer than any that a caller can give, so that
     /// the two cannot be equal.
-    fn answer_id(&self) -> String {
+    fn answer_request_id(&self) -> String {
         format!("{:-<ID_BYTES$}{}", "answer to ", self.request_id)
     }
 }

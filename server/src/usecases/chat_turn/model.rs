@@ -28,7 +28,7 @@ impl TurnRun {
             .state
             .store
             .session()
-            .resolved(&conversation.given.policy)
+            .resolved(&conversation.attributes.policy)
             .model;
         let fallback = &self.state.chat.model;
         policy_model
@@ -55,7 +55,8 @@ impl TurnRun {
             || "media".to_owned(),
             |nth| format!("tool_result.media[{nth}]"),
         );
-        let field = format!("messages[{index}].parts[{}].{within}.uri", blocked.part);
+        let part = blocked.part_index;
+        let field = format!("messages[{index}].parts[{part}].{within}.uri");
         Err(Failure::MediaNotAllowed {
             field,
             model: model.name().to_owned(),

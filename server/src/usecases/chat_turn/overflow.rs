@@ -4,7 +4,7 @@
 //! 1. with the whole context;
 //! 2. with tool results truncated;
 //! 3. compacted to 95 % of what the answer leaves of the window;
-//! 4. compacted to 75 % of that, if a refusal has brought new information.
+//! 4. compacted to 75 % of what the answer leaves, if a refusal has brought new information.
 
 use anneal_core::{context::Pressure, tokens::Tokens};
 
@@ -17,7 +17,8 @@ const MIN_ANSWER_TOKENS: Tokens = Tokens::new(256);
 /// The part of the window, less the answer, that a compacted context may take, in percent. An
 /// estimate is at most 5 % below the count.
 const FITTING_PERCENT: u64 = 95;
-/// The same part after a refusal has shown that our count is too low, in percent.
+/// The same part after a refusal has shown that the window is smaller or our count too low, in
+/// percent.
 const SMALLER_PERCENT: u64 = 75;
 
 /// The attempts, in order.
@@ -345,8 +346,10 @@ mod tests {
         let mut guard = OverflowGuard::new(tokens(8_000), tokens(100_000), None, tokens(500));
         guard.apply_stored_limits(None, None, Some(2.0));
         assert!(guard.advance(Tokens::ZERO) && guard.advance(Tokens::ZERO));
-        // The tools have 1,000 tokens of the model: 5,700 less 1,000, and 5,000 and 1,000.
+        // The tools have 2 * 500 tokens of the model. They leave 4,700 of the 5,700 tokens of a
+        // compacted context.
         assert_eq!(guard.budget(), Some(tokens(4_700)));
+        // A context of 2,500 tokens counted here has 5,000 of the model.
         assert_eq!(guard.sent(tokens(2_500)), tokens(6_000));
     }
 }

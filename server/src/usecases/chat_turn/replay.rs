@@ -29,12 +29,12 @@ impl TurnRun {
             .map(|answer| Replay { stored, answer }))
     }
 
-    /// The stored answer to the turn with this request id, which is stored under an id of its own
-    /// (`answer_id`). None: there is none.
+    /// The stored answer to the turn with this request id. Its append has a request id of its own
+    /// (`answer_request_id`). None: no answer is stored.
     pub(super) async fn find_answer(
         &self,
     ) -> Result<Option<WithReservation<StoredAnswer>>, Failure> {
-        let request_id = self.turn.answer_id();
+        let request_id = self.turn.answer_request_id();
         let find = |read_budget| {
             let (store, caller, id, request_id) = (
                 self.state.store.clone(),

@@ -33,7 +33,7 @@ pub(super) struct CompletedTurn {
     model: String,
     message_ids: Vec<i64>,
     /// The id of the answer's message. 0: the conversation keeps nothing of the answer.
-    answer: i64,
+    answer_message_id: i64,
     stop: StopReason,
     usage: CallUsage,
     own_tokens: Tokens,
@@ -63,7 +63,7 @@ impl TurnRun {
         Ok(CompletedTurn {
             model: model.name().to_owned(),
             message_ids,
-            answer: id.unwrap_or(0),
+            answer_message_id: id.unwrap_or(0),
             stop: end.stop,
             usage: end.usage,
             own_tokens,
@@ -85,7 +85,7 @@ impl TurnRun {
             metadata: BTreeMap::new(),
         }]
         .into();
-        let request_id = Some(self.turn.answer_id());
+        let request_id = Some(self.turn.answer_request_id());
         let request = AppendRequest {
             id: self.turn.id,
             request_id,
@@ -138,7 +138,7 @@ impl TurnRun {
     }
 
     /// The store with the deadline of queries at the end of a turn.
-    fn store_after_answer(&self) -> Store {
+    fn end_of_turn_store(&self) -> Store {
         self.state.store.clone().with_deadline(DB_DEADLINE)
     }
 
@@ -148,7 +148,7 @@ impl TurnRun {
         Done {
             conversation_id: self.turn.id.to_string(),
             message_ids: completed.message_ids,
-            answer_message_id: completed.answer,
+            answer_message_id: completed.answer_message_id,
             token_estimate: self.read_token_total().await,
             usage: Some(pb::ModelUsage {
                 input_tokens: usage.input.get(),
@@ -166,17 +166,17 @@ impl TurnRun {
     /// Reports the usage of the answer's call, as ReportUsage does. A failure is only logged.
     pub(super) async fn report(&self, completed: &CompletedTurn) {
         let usage = &completed.usage;
-        // A repeated turn finds the usage under the answer's id. A turn without a stored answer has
-        // no such id, so its report gets a random one.
-        let request_id = if completed.answer > 0 {
-            self.turn.answer_id()
+        // A repeated turn finds the usage under the answer's request id. If no answer is stored,
+        // the repeated turn calls the model again, so each report gets a random request id.
+        let request_id = if completed.answer_message_id > 0 {
+            self.turn.answer_request_id()
         } else {
             uuid::Uuid::new_v4().to_string()
         };
-        // The digest of the answer's id is enough: each answer has one call to report.
+        // The digest of the answer's message id is enough: each answer has one call to report.
         let report = UsageReport {
             request_id,
-            digest: digest::of_fields([completed.answer.to_be_bytes().as_slice()]),
+            digest: digest::of_fields([completed.answer_message_id.to_be_bytes().as_slice()]),
             model: completed.model.clone(),
             usage: Usage {
                 input: usage.input,
@@ -189,7 +189,7 @@ impl TurnRun {
             stop_reason: Some(stop_reason(completed.stop) as i16),
         };
         let reported = self
-            .store_after_answer()
+            .end_of_turn_store()
             .report_usage(self.caller, self.turn.id, &report)
             .await;
         if let Err(error) = reported {
@@ -200,7 +200,7 @@ impl TurnRun {
     /// Tokens of all messages of the conversation; 0 if they cannot be read.
     pub(super) async fn read_token_total(&self) -> u64 {
         let conversation = self
-            .store_after_answer()
+            .end_of_turn_store()
             .get_conversation(self.caller, self.turn.id)
             .await;
         conversation.map_or(0, |conversation| conversation.token_total.get())

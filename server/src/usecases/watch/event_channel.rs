@@ -28,7 +28,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_mins(1);
 pub(super) struct EventSender {
     channel: Arc<EventChannel>,
     /// How long the reader may take no event.
-    stall: Duration,
+    stall_timeout: Duration,
     disconnected: CancellationToken,
 }
 
@@ -73,7 +73,7 @@ struct Waiting {
 pub(super) struct ReaderTooSlow;
 
 /// Creates the channel of one watch.
-pub(super) fn channel(stall: Duration) -> (EventSender, Response<EventStream>) {
+pub(super) fn channel(stall_timeout: Duration) -> (EventSender, Response<EventStream>) {
     let (channel, disconnected) = (Arc::<EventChannel>::default(), CancellationToken::new());
     let reader = Reader {
         channel: Arc::clone(&channel),
@@ -85,7 +85,7 @@ pub(super) fn channel(stall: Duration) -> (EventSender, Response<EventStream>) {
     (
         EventSender {
             channel,
-            stall,
+            stall_timeout,
             disconnected,
         },
         stream,
@@ -162,7 +162,7 @@ impl EventSender {
     /// Waits for a condition. Each event or piece that the reader takes restarts the timeout.
     async fn wait_until(&self, holds: impl Fn(&ChannelState) -> bool) -> Result<(), ReaderTooSlow> {
         while !holds(&self.channel.state()) {
-            timeout(self.stall, self.channel.taken.notified())
+            timeout(self.stall_timeout, self.channel.taken.notified())
                 .await
                 .map_err(|_| ReaderTooSlow)?;
         }

@@ -58,7 +58,7 @@ pub(crate) enum Start {
 
 /// Starts a watch in a task of its own. Returns its events.
 pub(crate) fn begin(state: &ServerState, call: RpcCall, ask: Ask) -> Response<EventStream> {
-    let (events, stream) = event_channel::channel(state.watch_registry.stall());
+    let (events, stream) = event_channel::channel(state.watch_registry.stall_timeout());
     let span = call.span();
     let state = state.clone();
     let work = async move {

@@ -59,12 +59,12 @@ pub(crate) struct Position {
     pub(super) counted: MessageId,
     /// The last change that was sent.
     pub(super) change: i64,
-    /// The last change before the watch began. Changes up to this one are sent only for messages
-    /// after `beyond`.
-    pub(super) replayed: i64,
-    /// The message that the watch was started after. [`MessageId::NONE`] (0): it was started before
-    /// the first message; or, if `replayed` is 0, there are no earlier changes to send.
-    pub(super) beyond: MessageId,
+    /// The newest change when the watch began. Changes up to this one are sent only for messages
+    /// after `start_message`. 0: there are no earlier changes to send.
+    pub(super) start_change: i64,
+    /// The message after which the watch began. [`MessageId::NONE`] (0): it began before the first
+    /// message, or `start_change` is 0.
+    pub(super) start_message: MessageId,
     /// By kind of job: when the dead job that was sent last was given up.
     pub(super) dead: BTreeMap<i16, Micros>,
 }
@@ -76,8 +76,8 @@ impl Position {
             last: head.last,
             counted: head.counted,
             change: head.change,
-            replayed: 0,
-            beyond: MessageId::NONE,
+            start_change: 0,
+            start_message: MessageId::NONE,
             dead: head.dead.clone(),
         }
     }
@@ -94,8 +94,8 @@ impl Position {
             last: message,
             counted: head.counted.min(message),
             change: 0,
-            replayed: head.change,
-            beyond: message,
+            start_change: head.change,
+            start_message: message,
             dead: BTreeMap::new(),
         })
     }
@@ -144,23 +144,30 @@ impl Position {
             last: MessageId(number()?),
             counted: MessageId(number()?),
             change: number()?,
-            replayed: number()?,
-            beyond: MessageId(number()?),
+            start_change: number()?,
+            start_message: MessageId(number()?),
             dead: dead.iter().map(parse_dead_job).collect(),
         };
-        (position.counted <= position.last && position.beyond <= position.last).then_some(position)
+        (position.counted <= position.last && position.start_message <= position.last)
+            .then_some(position)
     }
 
     /// The position as text.
     pub(crate) fn text(&self, scope: &PositionScope) -> String {
         let mut payload = vec![VERSION];
-        let replaying = self.change < self.replayed;
-        let (replayed, beyond) = if replaying {
-            (self.replayed, self.beyond)
+        let replaying = self.change < self.start_change;
+        let (start_change, start_message) = if replaying {
+            (self.start_change, self.start_message)
         } else {
             (0, MessageId::NONE)
         };
-        for number in [self.last.0, self.counted.0, self.change, replayed, beyond.0] {
+        for number in [
+            self.last.0,
+            self.counted.0,
+            self.change,
+            start_change,
+            start_message.0,
+        ] {
             payload.extend(number.to_be_bytes());
         }
         for (kind, died) in self.dead.iter().take(MAX_KINDS) {

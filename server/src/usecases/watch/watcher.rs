@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Most messages, or changes, of one page.
-const PAGE_MESSAGES: i64 = PAGE_DEFAULT;
+const PAGE_ENTRIES: i64 = PAGE_DEFAULT;
 
 /// One watch under way.
 pub(super) struct Watcher<'a> {
@@ -73,7 +73,7 @@ impl<'a> Watcher<'a> {
     }
 
     async fn follow(&self) -> Result<Infallible, Failure> {
-        // Subscribed before the head is read, so that no change between the two is missed.
+        // The subscription begins before the head is read, so that no change in between is missed.
         let mut updates = self.state.watch_registry.subscribe(self.caller, self.id);
         let mut head = self.read_head().await?;
         let scope = PositionScope::of(self.caller, self.id, &head);
@@ -142,10 +142,10 @@ impl<'a> Watcher<'a> {
             .reserve_page(self.caller.tenant(), self.ask.content)
             .await?;
         let page = PageAsk {
-            from: Some(cursor.position.last),
+            after: Some(cursor.position.last),
             newest_first: false,
             content: self.ask.content,
-            limit: PAGE_MESSAGES,
+            limit: PAGE_ENTRIES,
         };
         let messages = self.read_messages(page).await?;
         // The head names a later message. If none is found, the conversation was deleted meanwhile.
@@ -154,15 +154,15 @@ impl<'a> Watcher<'a> {
         }
         let events = messages.into_iter().map(|message| {
             let (id, event) = (message.id, Event::MessageAppended(reply::message(message)));
-            let part = permit.split(event.encoded_len());
-            (id, event, part)
+            let event_permit = permit.split(event.encoded_len());
+            (id, event, event_permit)
         });
         let events: Vec<_> = events.collect();
         // Releases what the page did not need.
         drop(permit);
-        for (id, event, part) in events {
+        for (id, event, event_permit) in events {
             cursor.position.last = id;
-            cursor.send_with_permit(event, part).await?;
+            cursor.send_with_permit(event, event_permit).await?;
         }
         Ok(())
     }
@@ -204,14 +204,14 @@ impl<'a> Watcher<'a> {
         let ask = ChangesAsk {
             after: cursor.position.change,
             through: head.change,
-            replayed: cursor.position.replayed,
-            beyond: cursor.position.beyond,
-            limit: PAGE_MESSAGES,
+            start_change: cursor.position.start_change,
+            start_message: cursor.position.start_message,
+            limit: PAGE_ENTRIES,
         };
         let changes = self
             .read(|store| store.read_changes(self.caller, self.id, ask))
             .await?;
-        let is_last = (changes.len() as i64) < PAGE_MESSAGES;
+        let is_last = (changes.len() as i64) < PAGE_ENTRIES;
         for change in changes {
             cursor.position.change = change.id;
             cursor.send(change_event(change)).await?;
@@ -318,8 +318,8 @@ fn tokens_counted_event(head: &ConversationHead) -> pb::TokensCounted {
 }
 
 fn change_event(change: Change) -> Event {
-    let kind = reply::summary_kind(change.kind).into();
-    match change.what {
+    let kind = reply::summary_kind(change.summary_kind).into();
+    match change.kind {
         ChangeKind::Summary(tokens) => Event::SummaryReady(pb::SummaryReady {
             message_id: change.message.0,
             summary_tokens: change.summary_tokens.get(),

@@ -17,8 +17,8 @@ use crate::{
     rows::tokens,
 };
 
-/// Stores one append in one statement. Returns None if nothing was stored, because another
-/// transaction holds the conversation or because the append is refused.
+/// Stores one append in one statement. Returns None if nothing was stored, because the conversation
+/// could not be locked at once or because the append is refused.
 pub(super) async fn store_alone(
     db: &mut PooledConnection,
     caller: Caller,
@@ -26,20 +26,20 @@ pub(super) async fn store_alone(
     bases: &str,
 ) -> Result<Option<Appended>, StoreError> {
     failpoint!("append.alone.begun");
-    let done = if db.is_in_transaction() {
+    let outcome = if db.is_in_transaction() {
         // A savepoint: if the request id exists already, the transaction can still be committed.
         let mut tx = db.begin().await?;
         match insert_one(&mut tx, caller, append, bases).await {
-            Ok(done) => tx.commit().await.map(|()| done),
+            Ok(outcome) => tx.commit().await.map(|()| outcome),
             Err(error) => tx.rollback().await.and(Err(error)),
         }
     } else {
         insert_one(db, caller, append, bases).await
     };
     failpoint!("append.alone.stored");
-    match done {
+    match outcome {
         Ok(AppendOutcome::Stored(appended)) => Ok(Some(appended)),
-        Ok(AppendOutcome::Refused | AppendOutcome::LockBusy) => Ok(None),
+        Ok(AppendOutcome::Refused | AppendOutcome::NotLocked) => Ok(None),
         Err(error) if violated(&error) == Some("ai_message_request_id_unique") => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -63,7 +63,7 @@ pub(super) async fn store_under_lock(
     } else {
         match insert_one(&mut tx, caller, kept, bases).await? {
             AppendOutcome::Stored(stored) => Some(stored),
-            AppendOutcome::Refused | AppendOutcome::LockBusy => None,
+            AppendOutcome::Refused | AppendOutcome::NotLocked => None,
         }
     };
     let appended = if let Some(stored) = stored {
@@ -118,11 +118,14 @@ async fn insert_one(
     append: &Append,
     bases: &str,
 ) -> Result<AppendOutcome, sqlx::Error> {
-    let done = statement::execute(db, &[(caller, append)], bases).await?;
-    Ok(done.into_iter().next().unwrap_or(AppendOutcome::LockBusy))
+    let outcomes = statement::execute(db, &[(caller, append)], bases).await?;
+    Ok(outcomes
+        .into_iter()
+        .next()
+        .unwrap_or(AppendOutcome::NotLocked))
 }
 
-/// Stores one append in the caller's transaction, which has created the conversation.
+/// Stores one append in the open transaction of `db`, in which the conversation was created.
 pub(crate) async fn append_in_transaction(
     db: &mut BoundedConnection,
     caller: Caller,
@@ -131,7 +134,7 @@ pub(crate) async fn append_in_transaction(
 ) -> Result<(), StoreError> {
     match insert_one(db, caller, append, bases).await? {
         AppendOutcome::Stored(_) => Ok(()),
-        AppendOutcome::Refused | AppendOutcome::LockBusy => {
+        AppendOutcome::Refused | AppendOutcome::NotLocked => {
             Err(StoreError::NotFound(Entity::Conversation))
         }
     }

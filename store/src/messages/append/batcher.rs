@@ -1,7 +1,7 @@
 //! Batches appends: appends that wait at the same time share a statement. Batch workers, which are
 //! tasks of this process, do this. A batch worker takes the appends that are waiting, does not wait
 //! for more, and answers after the commit. An append that cannot be stored with the others goes
-//! back to its caller, which stores it alone.
+//! back to its caller, which stores it alone, under its conversation's lock.
 
 use std::{io, num::NonZeroU32, sync::Arc, time::Duration};
 
@@ -32,7 +32,7 @@ use crate::{
     policy_defaults::PolicyDefaults,
 };
 
-/// How often a batch skips an append because another transaction holds its conversation. After that
+/// How often batches skip an append because its conversation could not be locked. After that
 /// the caller stores the append alone, and waits for the lock.
 const MAX_SKIPS: u8 = 4;
 
@@ -60,7 +60,7 @@ impl AppendBatcher {
         writes: &Pool,
         policy_defaults: &Arc<PolicyDefaults>,
     ) -> Self {
-        let worker = |_| {
+        let start_worker = |_| {
             // The channel needs no bound of its own: the memory permits limit what it holds.
             let (sender, incoming) = mpsc::unbounded_channel();
             let worker = BatchWorker {
@@ -75,7 +75,7 @@ impl AppendBatcher {
             sender
         };
         Self {
-            senders: (0..count.get()).map(worker).collect(),
+            senders: (0..count.get()).map(start_worker).collect(),
             memory: Arc::new(Semaphore::new(PENDING_KIB as usize)),
         }
     }
@@ -86,7 +86,7 @@ impl AppendBatcher {
         // Plus one, because an append takes memory besides its content.
         let kibibytes = append.content_bytes().div_ceil(1024) as u32 + 1;
         let Ok(memory) = Arc::clone(&self.memory).acquire_many_owned(kibibytes).await else {
-            return BatchAnswer::StoreAlone;
+            return BatchAnswer::StoreUnderLock;
         };
         let (answer, answered) = oneshot::channel();
         let waiting = PendingAppend {
@@ -96,9 +96,9 @@ impl AppendBatcher {
             skips: 0,
             _memory: memory,
         };
-        let worker = self.worker_of(append.conversation);
-        if worker.send(waiting).is_err() {
-            return BatchAnswer::StoreAlone;
+        let sender = self.sender_for(append.conversation);
+        if sender.send(waiting).is_err() {
+            return BatchAnswer::StoreUnderLock;
         }
         // No answer comes if the batch worker panicked, perhaps while it stored this append.
         answered
@@ -106,7 +106,7 @@ impl AppendBatcher {
             .unwrap_or_else(|_| answer_to_unknown_outcome(append))
     }
 
-    fn worker_of(&self, id: ConversationId) -> &UnboundedSender<PendingAppend> {
+    fn sender_for(&self, id: ConversationId) -> &UnboundedSender<PendingAppend> {
         &self.senders[(id.0.as_u128() % self.senders.len() as u128) as usize]
     }
 }
@@ -115,7 +115,7 @@ impl AppendBatcher {
 /// repeated, because it is stored only once.
 fn answer_to_unknown_outcome(append: &Append) -> BatchAnswer {
     if append.request_id.is_some() {
-        return BatchAnswer::StoreAlone;
+        return BatchAnswer::StoreUnderLock;
     }
     let lost = io::Error::new(
         io::ErrorKind::ConnectionAborted,
@@ -141,7 +141,7 @@ impl BatchWorker {
                 };
                 self.pending.push(waiting);
             }
-            // First the connection: appends that arrive during this wait join the batch.
+            // The connection is taken first: appends that arrive meanwhile join the batch.
             let connection = self.writes.checkout_without_scope().await;
             while let Ok(waiting) = self.incoming.try_recv() {
                 self.pending.push(waiting);
@@ -165,15 +165,15 @@ impl BatchWorker {
             let mut db = connection
                 .set_scope(Scope::of(appends.iter().map(|(caller, _)| caller.tenant())))
                 .await?;
-            let stored = store_together(&mut db, &appends, self.policy_defaults.bases()).await?;
+            let outcomes = store_together(&mut db, &appends, self.policy_defaults.bases()).await?;
             db.release().await?;
-            Ok(stored)
+            Ok(outcomes)
         }
         .await;
         metrics::counter!("append_groups_total").increment(1);
         metrics::counter!("append_group_members_total").increment(batch.len() as u64);
         match stored {
-            Ok(done) => self.answer(batch, done),
+            Ok(outcomes) => self.answer(batch, outcomes),
             Err(error @ (StoreError::Unavailable(_) | StoreError::Unresponsive)) => {
                 debug!(
                     "lost the connection on which {} appends were stored: {error}",
@@ -188,28 +188,29 @@ impl BatchWorker {
             Err(error) => {
                 debug!("{} appends are stored one by one: {error}", batch.len());
                 for waiting in batch {
-                    let _ = waiting.answer.send(BatchAnswer::StoreAlone);
+                    let _ = waiting.answer.send(BatchAnswer::StoreUnderLock);
                 }
             }
         }
     }
 
-    /// Answers the callers of a batch. Appends to locked conversations wait for the next batch.
-    fn answer(&mut self, batch: Vec<PendingAppend>, done: Vec<AppendOutcome>) {
-        let mut again = Vec::new();
-        for (mut waiting, done) in batch.into_iter().zip(done) {
-            let answer = match done {
+    /// Answers the callers of a batch. Appends whose conversations could not be locked wait for the
+    /// next batch, unless they were skipped [`MAX_SKIPS`] times.
+    fn answer(&mut self, batch: Vec<PendingAppend>, outcomes: Vec<AppendOutcome>) {
+        let mut skipped = Vec::new();
+        for (mut waiting, outcome) in batch.into_iter().zip(outcomes) {
+            let answer = match outcome {
                 AppendOutcome::Stored(appended) => BatchAnswer::Ended(Ok(appended)),
-                AppendOutcome::LockBusy if waiting.skips < MAX_SKIPS => {
+                AppendOutcome::NotLocked if waiting.skips < MAX_SKIPS => {
                     waiting.skips += 1;
-                    again.push(waiting);
+                    skipped.push(waiting);
                     continue;
                 }
-                AppendOutcome::LockBusy | AppendOutcome::Refused => BatchAnswer::StoreAlone,
+                AppendOutcome::NotLocked | AppendOutcome::Refused => BatchAnswer::StoreUnderLock,
             };
             let _ = waiting.answer.send(answer);
         }
-        self.pending.put_back(again);
+        self.pending.put_back(skipped);
     }
 }
 
@@ -219,9 +220,9 @@ async fn store_together(
     bases: &str,
 ) -> Result<Vec<AppendOutcome>, StoreError> {
     failpoint!("append.group.taken");
-    let done = statement::execute(db, appends, bases).await?;
+    let outcomes = statement::execute(db, appends, bases).await?;
     failpoint!("append.group.stored");
-    Ok(done)
+    Ok(outcomes)
 }
 
 /// Answers all appends of a batch with an error, because no connection could be taken.

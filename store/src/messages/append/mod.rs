@@ -61,7 +61,7 @@ impl Default for AppendSettings {
 }
 
 /// An append with more bytes of content is not batched, because the other appends of the batch
-/// would wait for it.
+/// would wait for it. `prepare` treats content above the same limit as long.
 const SHARED_BYTES: usize = 64 * 1024;
 
 /// Result of an append.
@@ -106,7 +106,7 @@ impl Store {
                 // callers, has a deadline of its own.
                 match self.writes.deadline().bound(batched).await? {
                     BatchAnswer::Ended(outcome) => return outcome,
-                    BatchAnswer::StoreAlone => Ok(None),
+                    BatchAnswer::StoreUnderLock => Ok(None),
                 }
             } else {
                 self.append_alone(caller, append).await
@@ -164,7 +164,7 @@ impl Store {
         caller: Caller,
         append: &Append,
     ) -> Result<Appended, StoreError> {
-        // Before the lock is taken, because others wait for the lock.
+        // Prepared before the lock is taken, because others wait for the lock.
         let rest = append.without_tools().await?;
         let bases = self.policy_defaults.bases();
         let mut db = self.writes.checkout(caller).await?;

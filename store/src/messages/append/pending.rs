@@ -20,9 +20,9 @@ const BATCH_BYTES: usize = 1024 * 1024;
 pub(super) enum BatchAnswer {
     /// The append is stored, or has failed.
     Ended(Result<Appended, StoreError>),
-    /// The caller has to store the append alone. Then it can wait for the lock, and learns why the
-    /// append is refused.
-    StoreAlone,
+    /// The caller has to store the append alone, under its conversation's lock. There it can wait
+    /// for the lock, and learns why the append is refused.
+    StoreUnderLock,
 }
 
 /// An append, and the channel to its caller.
@@ -30,7 +30,7 @@ pub(super) struct PendingAppend {
     pub(super) caller: Caller,
     pub(super) append: Append,
     pub(super) answer: oneshot::Sender<BatchAnswer>,
-    /// How often the append was skipped because another transaction held its conversation.
+    /// How often the append was skipped because its conversation could not be locked.
     pub(super) skips: u8,
     /// The permits for the memory that the append takes while it waits, one per KiB.
     pub(super) _memory: OwnedSemaphorePermit,
@@ -56,14 +56,14 @@ impl PendingAppends {
 
     /// Puts back appends that were skipped, oldest first, in front of later appends of the same
     /// tenants.
-    pub(super) fn put_back(&mut self, batch: Vec<PendingAppend>) {
-        for waiting in batch.into_iter().rev() {
+    pub(super) fn put_back(&mut self, skipped: Vec<PendingAppend>) {
+        for waiting in skipped.into_iter().rev() {
             self.queue_of(waiting.caller.tenant()).push_front(waiting);
         }
     }
 
-    /// The queue of a tenant, to which the caller adds an append: an empty queue gets the tenant a
-    /// place in `tenant_order`.
+    /// The queue of a tenant, to which the caller adds an append. If the queue is empty, the tenant
+    /// is added to `tenant_order`.
     fn queue_of(&mut self, tenant: TenantId) -> &mut VecDeque<PendingAppend> {
         let queue = self.tenants.entry(tenant).or_default();
         if queue.is_empty() {
@@ -228,9 +228,9 @@ mod tests {
     #[test]
     fn appends_of_callers_that_have_disconnected_are_dropped() {
         let mut pending = PendingAppends::default();
-        let (gone, answered) = waiting(1, 1, "gone");
+        let (abandoned, answered) = waiting(1, 1, "abandoned");
         drop(answered);
-        pending.push(gone);
+        pending.push(abandoned);
         assert!(pending.take().is_empty());
         assert!(pending.is_empty());
     }

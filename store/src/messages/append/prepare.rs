@@ -54,8 +54,8 @@ pub(super) struct AppendRows {
 }
 
 impl Append {
-    /// Prepares an append. Clients send 1 to 100 messages; the rest of an append without its tool
-    /// messages may have none.
+    /// Prepares an append. Clients send 1 to 100 messages. An append whose tool messages were
+    /// removed may have none.
     pub fn new(
         conversation: ConversationId,
         request_id: Option<String>,
@@ -163,8 +163,8 @@ impl Append {
             .map_err(|_| StoreError::Unreadable("content"))?
     }
 
-    /// Prepares the append again without its tool messages. Parses the other messages from their
-    /// JSON, so that nothing else needs to keep them in memory.
+    /// Prepares the append again without its tool messages and tool calls. Parses the other
+    /// messages from their JSON, so that nothing else needs to keep them in memory.
     fn remove_tools(&self) -> Result<Self, StoreError> {
         let kept = (0..self.message_count()).filter(|index| !self.tool_messages.contains(index));
         let messages = kept.map(|index| {

@@ -17,7 +17,7 @@ pub(super) enum AppendOutcome {
     /// The conversation was locked, and a condition of the append does not hold.
     Refused,
     /// The conversation was not locked: it is not the caller's, or another transaction holds it.
-    LockBusy,
+    NotLocked,
 }
 
 /// The array arguments of `sql/append.sql`, as it describes them: first the columns with one entry
@@ -97,7 +97,7 @@ impl<'a> Columns<'a> {
             .extend(rows.outlines.iter().map(Option::as_deref));
         self.metadata
             .extend(rows.metadata.iter().map(Option::as_deref));
-        // The first message of an append carries its request id.
+        // The first message of an append carries the append's request id.
         let request_id = append.request_id.as_deref();
         let rest = count.saturating_sub(1);
         self.message_request_ids.push(request_id);
@@ -114,8 +114,8 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// A row of the result. An append that was locked has a row without the last three columns. If it
-/// was stored, it has a second row with them.
+/// A row of the result. An append whose conversation was locked has a row without the last three
+/// columns. If the append was stored, it has a second row with them.
 struct OutcomeRow {
     /// The position of the append among the arguments, from 1 on.
     place: i64,
@@ -126,14 +126,15 @@ struct OutcomeRow {
 }
 
 /// Stores appends to different conversations, and returns their outcomes in the same order. After
-/// an error none of them is stored; if the connection broke, perhaps all are.
+/// an error none of them is stored; if the connection broke, perhaps all are. `bases` are the
+/// server's settings by profile, as JSON.
 pub(super) async fn execute(
     db: &mut BoundedConnection,
     appends: &[(Caller, &Append)],
     bases: &str,
 ) -> Result<Vec<AppendOutcome>, sqlx::Error> {
     let columns = Columns::of(appends);
-    let outcomes = sqlx::query_file_as!(
+    let rows = sqlx::query_file_as!(
         OutcomeRow,
         "sql/append.sql",
         &columns.tenants,
@@ -169,27 +170,26 @@ pub(super) async fn execute(
     )
     .fetch_all(db)
     .await?;
-    Ok(outcomes_by_append(appends, outcomes))
+    Ok(outcomes_by_append(appends, rows))
 }
 
 /// The outcome of each append, in the order of the appends.
-fn outcomes_by_append(
-    appends: &[(Caller, &Append)],
-    outcomes: Vec<OutcomeRow>,
-) -> Vec<AppendOutcome> {
-    let mut done = vec![AppendOutcome::LockBusy; appends.len()];
-    for outcome in outcomes {
-        let index = (outcome.place - 1) as usize;
-        match (outcome.before_id, outcome.turn, outcome.encoding) {
+fn outcomes_by_append(appends: &[(Caller, &Append)], rows: Vec<OutcomeRow>) -> Vec<AppendOutcome> {
+    let mut outcomes = vec![AppendOutcome::NotLocked; appends.len()];
+    for row in rows {
+        let index = (row.place - 1) as usize;
+        match (row.before_id, row.turn, row.encoding) {
             (Some(before_id), Some(turn), Some(encoding)) => {
-                done[index] =
+                outcomes[index] =
                     AppendOutcome::Stored(appended(appends[index].1, before_id, turn, encoding));
             }
-            _ if done[index] == AppendOutcome::LockBusy => done[index] = AppendOutcome::Refused,
+            _ if outcomes[index] == AppendOutcome::NotLocked => {
+                outcomes[index] = AppendOutcome::Refused;
+            }
             _ => {}
         }
     }
-    done
+    outcomes
 }
 
 /// The result of an append that was just stored after the message `before_id`. `turn` is the turn

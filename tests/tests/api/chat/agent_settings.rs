@@ -1,5 +1,5 @@
-//! Settings of agents: they are the defaults of the agent's new conversations. A process whose
-//! settings file has invalid ones does not start.
+//! The settings of an agent: they are the defaults of its new conversations. A process whose
+//! settings file has invalid settings of an agent does not start.
 
 use anneal_core::policy::Profile;
 use anneal_server::{AgentSettings, Agents};
@@ -47,11 +47,11 @@ fn owned_settings(parts: [&str; 4]) -> (String, String, String, String) {
 #[tokio::test]
 async fn new_conversations_take_the_settings_of_their_agent() {
     let app = TestApp::with_agents(main_agent(Profile::Zeroclaw, "You cook.", "gpt-4")).await;
-    let by_settings = owned_settings(["zeroclaw", "gpt-4", "You cook.", "cl100k_base"]);
+    let expected = owned_settings(["zeroclaw", "gpt-4", "You cook.", "cl100k_base"]);
     let conversation = app.conversation_with(create_request()).await;
     assert_eq!(
         starting_settings(Some(conversation.conversation().await)),
-        by_settings
+        expected
     );
     assert_eq!(
         conversation
@@ -63,7 +63,7 @@ async fn new_conversations_take_the_settings_of_their_agent() {
         "the profile zeroclaw keeps no tool messages"
     );
     let session = app.resolve(&direct_scope("anna")).await.expect("resolves");
-    assert_eq!(starting_settings(session.conversation), by_settings);
+    assert_eq!(starting_settings(session.conversation), expected);
     let ask = pb::RotateSessionRequest {
         scope: Some(direct_scope("anna")),
         defaults: Some(create_request()),
@@ -75,7 +75,7 @@ async fn new_conversations_take_the_settings_of_their_agent() {
         .await
         .expect("rotates")
         .into_inner();
-    assert_eq!(starting_settings(rotated.conversation), by_settings);
+    assert_eq!(starting_settings(rotated.conversation), expected);
     let other = app
         .conversation_with(pb::CreateConversationRequest {
             agent_id: "guide".into(),
@@ -175,6 +175,7 @@ async fn a_repeated_create_request_gets_its_first_answer_although_the_settings_h
         .expect("repeats")
         .into_inner();
     assert_eq!(again, created);
+    // Would create the same conversation, but is a different request.
     let other = pb::CreateConversationRequest {
         system_prompt: "You cook.".into(),
         ..ask()

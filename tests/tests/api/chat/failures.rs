@@ -47,7 +47,7 @@ async fn each_failure_of_a_model_has_its_reason_and_the_prompt_stays_stored() {
         ),
         (
             "cut off",
-            // After the role, which is OpenAI's first event, and the text.
+            // Cut after two events: the role, which is OpenAI's first event, and the text.
             || Script::openai(&["half"], ReportedUsage::default()).cut_after(2),
             unavailable,
         ),
@@ -73,6 +73,7 @@ async fn each_failure_of_a_model_has_its_reason_and_the_prompt_stays_stored() {
             .get_error_details()
             .retry_info()
             .and_then(|retry| retry.retry_delay);
+        // Only the provider's answer to the first call says how long to wait.
         assert_eq!(
             what == "rate limit",
             wait == Some(Duration::from_secs(7)),
@@ -137,8 +138,8 @@ async fn an_unconfigured_model_is_named_in_the_error_and_nothing_is_stored() {
         "gpt-4o",
     );
     assert!(conversation.messages().await.is_empty());
-    let calling = TestApp::with_scripted_model(&model).await;
-    let conversation = calling.conversation().await;
+    let app_with_model = TestApp::with_scripted_model(&model).await;
+    let conversation = app_with_model.conversation().await;
     assert_not_configured(
         conversation.chat("hello").with_model("another").await,
         "another",
@@ -282,12 +283,12 @@ async fn a_model_at_its_call_limit_is_busy() {
 
 #[tokio::test]
 async fn a_tenant_that_has_spent_its_daily_tokens_is_refused_and_may_retry_later() {
-    let counted = ReportedUsage {
+    let reported = ReportedUsage {
         input: 4_000,
         output: 900,
         ..ReportedUsage::default()
     };
-    let model = ScriptedModel::start(move |_| Script::openai(&["Dear."], counted)).await;
+    let model = ScriptedModel::start(move |_| Script::openai(&["Dear."], reported)).await;
     let limits = ModelAccess {
         tokens_per_day: Some(Tokens::new(5_000)),
         ..ModelAccess::default()

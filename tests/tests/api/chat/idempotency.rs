@@ -63,12 +63,12 @@ async fn a_repeated_turn_is_replayed_without_calling_the_model() {
         (again.text(), again.started()),
         (first.text(), &replayed_start)
     );
-    let replayed = pb::chat_response::Done {
+    let replayed_done = pb::chat_response::Done {
         replayed: true,
         attempts: 0,
         ..first.done().clone()
     };
-    assert_eq!(again.done(), &replayed);
+    assert_eq!(again.done(), &replayed_done);
     assert_eq!(conversation.messages().await.len(), 2);
     let usage = pb::GetContextUsageRequest {
         conversation_id: conversation.id.clone(),
@@ -241,19 +241,19 @@ async fn one_conversation_has_one_turn_at_a_time() {
         "a refused turn stores nothing"
     );
     let second_server = app.second_server().await;
-    let elsewhere = pb::ChatRequest {
+    let third = pb::ChatRequest {
         conversation_id: conversation.id.clone(),
         messages: vec![user("three")],
         ..Default::default()
     };
-    let refused = second_server
+    let stream = second_server
         .chats()
-        .chat(elsewhere)
+        .chat(third)
         .await
         .expect("begins")
         .into_inner();
     assert_refused(
-        TurnOutcome::read(refused).await.end,
+        TurnOutcome::read(stream).await.end,
         Code::Aborted,
         "TURN_IN_PROGRESS",
         "",
@@ -380,13 +380,13 @@ async fn a_turn_whose_lease_has_expired_does_not_block_the_next_turn() {
         .await
         .expect("expires the lease");
     assert_eq!(conversation.chat("two").await.text(), "alive");
-    let lost = within_half_a_minute(TurnOutcome::read(stuck))
+    let interrupted = within_half_a_minute(TurnOutcome::read(stuck))
         .await
         .end
         .expect_err("the lease was lost");
-    assert_eq!(lost.message(), "the turn was interrupted");
+    assert_eq!(interrupted.message(), "the turn was interrupted");
     assert_refused(
-        Err::<(), _>(lost),
+        Err::<(), _>(interrupted),
         Code::Unavailable,
         "MODEL_UNAVAILABLE",
         "",

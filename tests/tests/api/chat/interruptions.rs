@@ -80,12 +80,12 @@ async fn a_stopping_server_cancels_unfinished_turns_and_frees_their_conversation
         (Code::Unavailable, "MODEL_UNAVAILABLE", true)
     );
     assert_eq!(status.message(), "the server is stopping");
-    let ended = tokio::time::timeout(Duration::from_secs(15), server.wait_for_exit())
+    let exit_code = tokio::time::timeout(Duration::from_secs(15), server.wait_for_exit())
         .await
         .expect("within the time limit");
     assert_eq!(
         (
-            ended,
+            exit_code,
             count_leases(&app).await,
             read_model_failures(&app).await
         ),
@@ -104,10 +104,10 @@ async fn a_stopping_server_does_not_wait_for_callers_that_do_not_read() {
     let _unread = begin_turn(&app, port).await;
     model.wait_for_calls(1).await;
     server.terminate().await;
-    let ended = tokio::time::timeout(Duration::from_secs(15), server.wait_for_exit())
+    let exit_code = tokio::time::timeout(Duration::from_secs(15), server.wait_for_exit())
         .await
         .expect("within the time limit");
-    assert_eq!((ended, count_leases(&app).await), (Some(0), 0));
+    assert_eq!((exit_code, count_leases(&app).await), (Some(0), 0));
 }
 
 #[tokio::test]
@@ -223,12 +223,12 @@ async fn an_answer_is_stored_although_all_database_connections_died_during_the_c
     .await;
     let app = TestApp::start().await;
     let (proxy, url) = TcpProxy::to_database(&app.url).await;
-    let remote =
+    let proxied_app =
         TestApp::with_models_on(url, model.settings(&[MODEL]), MODEL, ModelAccess::default()).await;
     let conversation = app.conversation().await;
     // The same conversation, at a server whose database connections go through the proxy.
     let behind_proxy = TestConversation {
-        app: &remote,
+        app: &proxied_app,
         id: conversation.id.clone(),
     };
     let stream = behind_proxy

@@ -132,17 +132,17 @@ async fn a_window_named_in_a_refusal_applies_at_once_and_in_later_turns() {
     let conversation = app.conversation_with_tools().await;
     // The truncated context of attempt 1 still exceeds the learned window. So it is not sent, and
     // attempt 2 compacts at once.
-    let skipped = (2, Pressure::Compact, AttemptReason::OverLearntWindow);
+    let compacted_at_once = (2, Pressure::Compact, AttemptReason::OverLearntWindow);
     let first = conversation.chat("And the thirteenth?").await;
-    assert_eq!(first.attempts(), [TRUNCATED, skipped]);
+    assert_eq!(first.attempts(), [TRUNCATED, compacted_at_once]);
     assert_eq!(
         (first.done().attempts, model.requests().len()),
         (2, 2),
         "a context known to exceed the window is not sent"
     );
     // A token has about four bytes.
-    let fitting = |request: &ModelRequest| request.raw.len() / 4 < 4_096;
-    assert!(fitting(&model.requests()[1]));
+    let fits_window = |request: &ModelRequest| request.raw.len() / 4 < 4_096;
+    assert!(fits_window(&model.requests()[1]));
     let second = conversation.chat("And the fourteenth?").await;
     assert_eq!(
         second.attempts(),
@@ -152,11 +152,11 @@ async fn a_window_named_in_a_refusal_applies_at_once_and_in_later_turns() {
                 Pressure::TruncateToolResults,
                 AttemptReason::OverLearntWindow
             ),
-            skipped
+            compacted_at_once
         ]
     );
     assert_eq!((second.done().attempts, model.requests().len()), (1, 3));
-    assert!(fitting(&model.requests()[2]));
+    assert!(fits_window(&model.requests()[2]));
 }
 
 #[tokio::test]
@@ -212,10 +212,10 @@ async fn a_context_that_the_provider_counts_as_too_long_is_retried_smaller() {
         .expect("learns the window");
     let big = prose(900, 220);
     let outcome = conversation.chat(&big).await;
-    let learned = AttemptReason::OverLearntWindow;
+    let over_window = AttemptReason::OverLearntWindow;
     let attempts = [
-        (1, Pressure::TruncateToolResults, learned),
-        (2, Pressure::Compact, learned),
+        (1, Pressure::TruncateToolResults, over_window),
+        (2, Pressure::Compact, over_window),
         (3, Pressure::Compact, AttemptReason::RetrySmaller),
     ];
     assert_eq!(outcome.attempts(), attempts);
@@ -288,6 +288,6 @@ async fn a_wrong_token_ratio_does_not_make_a_provider_seem_to_truncate_prompts()
         (Vec::new(), 1)
     );
     let usage = outcome.done().usage.expect("counted");
-    // The prompt is far longer than those that are too short to be checked for truncation.
+    // Prompts below 256 tokens are not checked for truncation. This one is far longer.
     assert!(usage.input_tokens > 2_048, "{usage:?}");
 }

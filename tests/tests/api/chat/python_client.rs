@@ -54,7 +54,7 @@ async fn every_python_example_runs_and_prints_the_expected_output() {
     let model = start_model().await;
     let app = TestApp::with_scripted_model(&model).await;
     let stop = CancellationToken::new();
-    let working = tokio::spawn({
+    let worker_task = tokio::spawn({
         let (worker, stop) = (app.worker(), stop.clone());
         async move { worker.run(stop).await }
     });
@@ -84,11 +84,11 @@ async fn every_python_example_runs_and_prints_the_expected_output() {
         ),
     ];
     let mut last = String::new();
-    for (example, argument, says) in expected {
+    for (example, argument, expected_text) in expected {
         let arguments = [argument];
         let arguments: &[&str] = if argument.is_empty() { &[] } else { &arguments };
         last = run_example(&app, &model, &path, example, arguments).await;
-        assert!(last.contains(says), "{example} printed\n{last}");
+        assert!(last.contains(expected_text), "{example} printed\n{last}");
     }
     let conversation = last
         .rsplit(' ')
@@ -105,5 +105,5 @@ async fn every_python_example_runs_and_prints_the_expected_output() {
         "{output}"
     );
     stop.cancel();
-    working.await.expect("the worker stops");
+    worker_task.await.expect("the worker stops");
 }

@@ -41,13 +41,13 @@ async fn a_chat_stores_question_and_answer_and_reports_usage() {
         (done.stop_reason(), done.replayed),
         (StopReason::Done, false)
     );
-    let cost = pb::ModelUsage {
+    let expected_usage = pb::ModelUsage {
         input_tokens: 900,
         cached_tokens: 600,
         written_tokens: 0,
         output_tokens: 7,
     };
-    assert_eq!(done.usage, Some(cost));
+    assert_eq!(done.usage, Some(expected_usage));
     let expected = [
         (pb::Role::User, "When does the ferry leave?".to_owned()),
         (pb::Role::Assistant, outcome.text()),
@@ -82,7 +82,7 @@ async fn text_reaches_the_caller_before_the_answer_is_complete() {
             .and_then(|response| response.event)
     };
     assert!(matches!(next().await, Some(Event::Started(_))));
-    // The role, which is OpenAI's first event, and the first text.
+    // Two events: the role, which is OpenAI's first event, and the first text.
     gate.open(2);
     assert_eq!(next().await, Some(Event::TextDelta("first ".into())));
     assert_eq!(
@@ -292,7 +292,7 @@ async fn parameters_of_a_chat_reach_the_provider_and_only_the_system_prompt_has_
 
 #[tokio::test]
 async fn a_checkpoint_summary_is_sent_to_every_provider_as_user_data() {
-    for (api, messages) in [
+    for (api, messages_key) in [
         (Api::OpenAi, "messages"),
         (Api::Anthropic, "messages"),
         (Api::Gemini, "contents"),
@@ -314,7 +314,7 @@ async fn a_checkpoint_summary_is_sent_to_every_provider_as_user_data() {
         assert_eq!(conversation.checkpoints().await.len(), 1);
         conversation.chat("And now?").await.done();
         let body = &model.requests()[0].body;
-        let first = &body[messages][0];
+        let first = &body[messages_key][0];
         assert_eq!(first["role"], "user");
         assert!(
             first
@@ -322,7 +322,7 @@ async fn a_checkpoint_summary_is_sent_to_every_provider_as_user_data() {
                 .contains("[Summary of the conversation up to message"),
             "{api:?}: {first}"
         );
-        let roles = body[messages]
+        let roles = body[messages_key]
             .as_array()
             .expect("messages")
             .iter()
@@ -390,7 +390,7 @@ async fn a_long_answer_is_streamed_and_replayed_in_pieces_of_at_most_1_mib() {
 }
 
 #[tokio::test]
-async fn a_conversation_without_tools_stores_only_the_text_of_an_answer_and_refuses_results() {
+async fn a_conversation_that_keeps_no_tool_messages_stores_only_text_and_refuses_results() {
     let model = ScriptedModel::start(|request| {
         let call = Say::tool("c1", "look", "{}");
         Script::says(

@@ -189,9 +189,9 @@ async fn text_removed_by_a_clip_can_be_fetched() {
         let original = whole.texts_by_role()[position_of(&whole, id)].1.clone();
         let shown = built.texts_by_role()[position_of(&built, id)].1.clone();
         let range = entry.clipped[0];
-        let (left_out, got) = conversation.range(id, range.offset, range.length).await;
+        let (left_out, fetched_range) = conversation.range(id, range.offset, range.length).await;
         assert_eq!(
-            (got.offset, got.length),
+            (fetched_range.offset, fetched_range.length),
             (range.offset, range.length),
             "cut at whole characters"
         );
@@ -241,12 +241,12 @@ async fn a_newest_message_that_exceeds_the_budget_is_clipped_in_the_middle() {
             text.starts_with("START ") && text.ends_with(" END"),
             "{text}"
         );
-        let input = conversation.build(pb::BuildContextRequest {
+        let with_input = conversation.build(pb::BuildContextRequest {
             current_input: vec![user(&long)],
             budget_tokens: Some(budget),
             ..Default::default()
         });
-        let built = input.await.expect("fits");
+        let built = with_input.await.expect("fits");
         assert!(built.0.total_tokens <= budget && built.text().ends_with(" END"));
         built.assert_covers(3);
     }
@@ -263,12 +263,12 @@ async fn a_budget_below_the_system_prompt_is_refused_with_the_sizes() {
     let conversation = app.conversation_with(ask).await;
     conversation.append("Hello").await;
     app.run_jobs_until_idle().await;
-    let system = conversation
+    let system_tokens = conversation
         .context()
         .await
         .tokens_of(Segment::SystemPrompt);
     let status = conversation
-        .context_within(system - 1)
+        .context_within(system_tokens - 1)
         .await
         .expect_err("too small");
     let refused = status_details(&status);
@@ -277,12 +277,12 @@ async fn a_budget_below_the_system_prompt_is_refused_with_the_sizes() {
         (Code::ResourceExhausted, "BUDGET_TOO_SMALL")
     );
     assert!(
-        status.message().contains(&system.to_string()),
+        status.message().contains(&system_tokens.to_string()),
         "{}",
         status.message()
     );
     assert!(
-        status.message().contains(&(system - 1).to_string()),
+        status.message().contains(&(system_tokens - 1).to_string()),
         "{}",
         status.message()
     );

@@ -1,5 +1,5 @@
-//! Which parts a context has and in which order, how its messages are repaired for providers, and
-//! how it is rendered.
+//! The parts of a context and their order, the repair of its messages for providers, and its
+//! rendering.
 
 #![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 
@@ -102,7 +102,7 @@ async fn a_system_prompt_of_the_call_replaces_the_stored_one_and_an_empty_one_re
     let app = TestApp::start().await;
     let conversation = conversation_with_prompt(&app, "Be brief.").await;
     conversation.append("Hello").await;
-    let with = async |system_prompt: Option<&str>| {
+    let texts_with = async |system_prompt: Option<&str>| {
         let ask = pb::BuildContextRequest {
             system_prompt: system_prompt.map(Into::into),
             ..Default::default()
@@ -114,20 +114,20 @@ async fn a_system_prompt_of_the_call_replaces_the_stored_one_and_an_empty_one_re
             .texts_by_role()
     };
     assert_eq!(
-        with(None).await,
+        texts_with(None).await,
         [
             (Role::System, "Be brief.".into()),
             (Role::User, "Hello".into())
         ]
     );
     assert_eq!(
-        with(Some("Be long.")).await,
+        texts_with(Some("Be long.")).await,
         [
             (Role::System, "Be long.".into()),
             (Role::User, "Hello".into())
         ]
     );
-    assert_eq!(with(Some("")).await, [(Role::User, "Hello".into())]);
+    assert_eq!(texts_with(Some("")).await, [(Role::User, "Hello".into())]);
     assert_eq!(conversation.conversation().await.system_prompt, "Be brief.");
 }
 
@@ -444,12 +444,12 @@ async fn a_provider_gets_one_json_object_that_is_ready_to_send() {
             anneal_testkit::text(Role::Assistant, "Hi"),
         ])
         .await;
-    let keys = [
+    let starts = [
         (pb::Format::OpenaiChat, "{\"messages\":["),
         (pb::Format::AnthropicMessages, "{\"messages\":["),
         (pb::Format::GeminiContents, "{\"contents\":["),
     ];
-    for (format, start) in keys {
+    for (format, start) in starts {
         let ask = pb::BuildContextRequest {
             format: format.into(),
             ..Default::default()
@@ -519,12 +519,12 @@ async fn a_streamed_context_equals_the_unary_one() {
     assert!(count > 3, "{count} pieces of {} bytes", bytes.len());
     let joined = pb::BuildContextResponse::decode(bytes.as_slice()).expect("decodes");
     assert_eq!(Built(joined), whole);
-    let nobody = pb::BuildContextRequest {
+    let unknown = pb::BuildContextRequest {
         conversation_id: uuid::Uuid::new_v4().to_string(),
         ..Default::default()
     };
     assert_refused(
-        app.contexts().stream_context(nobody).await,
+        app.contexts().stream_context(unknown).await,
         Code::NotFound,
         "CONVERSATION_NOT_FOUND",
         "",

@@ -162,7 +162,7 @@ async fn swapped_calls_and_results_keep_their_ids_and_positions() {
             input,
         })
     };
-    let answer = |id: &str, is_error: bool| {
+    let result = |id: &str, is_error: bool| {
         let text = prose(100, 40);
         Part::ToolResult(pb::ToolResultPart {
             tool_use_id: id.into(),
@@ -180,7 +180,7 @@ async fn swapped_calls_and_results_keep_their_ids_and_positions() {
             ),
             message(
                 pb::Role::Tool,
-                vec![answer("call-a", false), answer("call-b", true)],
+                vec![result("call-a", false), result("call-b", true)],
             ),
             assistant("both seen"),
         ])
@@ -260,7 +260,7 @@ async fn get_message_returns_the_original_of_a_swapped_message_byte_for_byte() {
     assert_eq!(stored.text, original);
     assert_eq!(whole.text_bytes as usize, original.len());
     let mut joined = String::new();
-    // Ranges of 101 bytes begin and end within characters.
+    // If a range of 101 bytes ends within a character, the answer has the whole character.
     while joined.len() < original.len() {
         let (piece, range) = conversation.range(1, joined.len() as i64, 101).await;
         assert_eq!(
@@ -282,7 +282,7 @@ async fn the_original_of_a_swapped_message_is_not_read() {
     let before = conversation.context().await;
     assert!(is_swapped(&before));
     let mut db = app.db().await;
-    // Content that cannot be read.
+    // The database accepts this content, but no message can be parsed from it.
     let spoil = "update ai_message set content = '{\"unreadable\": \"MARKER\"}' where conversation_id = $1 and message_id = $2";
     let id: uuid::Uuid = conversation.id.parse().expect("an id");
     sqlx::query(spoil)

@@ -160,8 +160,8 @@ fn all_cases(profile: &'static str, with_input: bool) -> Vec<ContextCase> {
     cases
 }
 
-/// One in how many small conversations gets all cases: 50, or the value of `ANNEAL_TEST_EVERY`.
-/// With 1 the test takes ten minutes.
+/// The interval at which small conversations get all cases: every 50th, or the value of
+/// `ANNEAL_TEST_EVERY`. With 1 the test takes ten minutes.
 fn sampling_interval() -> usize {
     std::env::var("ANNEAL_TEST_EVERY").map_or(50, |nth| {
         nth.parse().expect("ANNEAL_TEST_EVERY is a number above 0")
@@ -207,11 +207,11 @@ async fn append_and_check_every_profile(family: &str, chats: &[Chat], nth: usize
     let mut tally = Tally::default();
     for profile in PROFILES {
         let appended = app.append_chats(chats, &policy_with_profile(profile)).await;
-        let asks = appended
+        let chats_and_cases = appended
             .iter()
             .enumerate()
             .map(|(n, conversation)| (conversation, all_cases(profile, n % nth == 0)));
-        check_contexts(asks.collect(), &mut tally).await;
+        check_contexts(chats_and_cases.collect(), &mut tally).await;
     }
     tally.print_and_assert(family);
 }
@@ -247,8 +247,8 @@ async fn preview_every_profile(family: &str, chats: &[Chat]) {
 }
 
 /// Builds the context of each case and checks it.
-async fn check_contexts(asks: Vec<(&AppendedChat<'_>, Vec<ContextCase>)>, tally: &mut Tally) {
-    let building = asks.into_iter().map(async |(chat, cases)| {
+async fn check_contexts(chats: Vec<(&AppendedChat<'_>, Vec<ContextCase>)>, tally: &mut Tally) {
+    let building = chats.into_iter().map(async |(chat, cases)| {
         let mut built = Vec::with_capacity(cases.len());
         for case in cases {
             let first = chat.conversation.build(case.ask()).await;
@@ -374,7 +374,7 @@ fn find_violations(
     );
     must(
         rendered.format != Format::Unspecified || is_well_formed(built),
-        "a message without a part or a role".into(),
+        "a message has no part or no role, or the total is not the sum".into(),
     );
     must(!built.0.estimated, "a count is an estimate".into());
     let newest = case.input.map_or_else(

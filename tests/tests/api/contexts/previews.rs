@@ -193,6 +193,7 @@ async fn context_usage_reports_the_tokens_that_a_cooling_step_would_save() {
             .append_all(vec![call(&id, "{}"), result(&id, &prose(n * 50, 50))])
             .await;
         app.run_jobs_until_idle().await;
+        // Records a version before any result is cool. Without it, a swap would break no cache.
         if n == 1 {
             conversation.context().await;
         }
@@ -247,9 +248,9 @@ async fn the_economics_compare_three_cooling_variants() {
         .economics;
     let economics = economics.expect("asked for");
     let (none, strict, stepped) = (
-        economics.none.expect("one"),
-        economics.strict.expect("one"),
-        economics.stepped.expect("one"),
+        economics.none.expect("a variant"),
+        economics.strict.expect("a variant"),
+        economics.stepped.expect("a variant"),
     );
     assert_eq!(economics.calls, 100);
     assert_eq!(none.cache_breaks, 0);
@@ -262,7 +263,7 @@ async fn the_economics_compare_three_cooling_variants() {
         "{stepped:?} {none:?}"
     );
     assert!((1..12).contains(&stepped.cache_breaks));
-    let spend = economics.summarizer.expect("some");
+    let spend = economics.summarizer.expect("its cost");
     assert!(
         spend.summaries > 0 && spend.model_read_tokens == 0,
         "the built-in summarizer uses no model: {spend:?}"

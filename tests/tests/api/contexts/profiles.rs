@@ -68,7 +68,7 @@ async fn every_profile_has_its_thresholds() {
 async fn row_Z6_zeroclaw_keeps_only_text_and_cuts_before_the_last_user_message() {
     let app = TestApp::start().await;
     let conversation = conversation_with_profile(&app, "zeroclaw").await;
-    let both = message(
+    let text_and_call = message(
         pb::Role::Assistant,
         vec![
             Part::Text(pb::TextPart {
@@ -85,7 +85,7 @@ async fn row_Z6_zeroclaw_keeps_only_text_and_cuts_before_the_last_user_message()
         user("what is there?"),
         call("b", "{}"),
         result("b", "a sea"),
-        both,
+        text_and_call,
         result("a", "a boat"),
         assistant("A boat."),
     ];
@@ -248,14 +248,14 @@ async fn the_token_threshold_of_openclaw_is_at_least_a_quarter_of_the_window() {
 
 #[tokio::test]
 async fn the_servers_profile_and_models_apply_to_conversations_without_their_own() {
-    let own = PolicyOverrides {
+    let server_policy = PolicyOverrides {
         profile: Some(Profile::Openclaw),
         model: Some("our-model".into()),
         ..PolicyOverrides::default()
     };
     let models: Models =
         serde_json::from_str(r#"{"our-model": {"window_tokens": 64000}}"#).expect("reads");
-    let app = TestApp::with_session(SessionSettings::new(own, models)).await;
+    let app = TestApp::with_session(SessionSettings::new(server_policy, models)).await;
     let conversation = app.conversation().await;
     assert_eq!(conversation.usage().await.token_threshold, 64_000 - 16_384);
     let conversation = conversation_with_profile(&app, "ai-panel").await;
@@ -360,7 +360,7 @@ async fn invalid_policies_are_refused_with_their_reason() {
 }
 
 #[tokio::test]
-async fn a_changed_profile_changes_which_messages_are_cool() {
+async fn a_changed_policy_applies_to_stored_messages() {
     let app = TestApp::start().await;
     let conversation = conversation_with_profile(&app, "default").await;
     conversation.turn(&prose(0, 60), "I have read it.").await;

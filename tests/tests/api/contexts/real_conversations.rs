@@ -56,9 +56,9 @@ async fn assert_complete_and_within_budgets(
     let whole = conversation.context().await;
     whole.assert_covers(appended.len() as i64);
     whole.assert_tools_paired();
-    for share in [1, 2, 4, 8] {
+    for divisor in [1, 2, 4, 8] {
         // 2,500 tokens are enough for the longest system prompt and question.
-        let budget = (whole.0.total_tokens / share).max(2_500);
+        let budget = (whole.0.total_tokens / divisor).max(2_500);
         let built = conversation.context_within(budget).await.expect("fits");
         assert!(
             built.0.total_tokens <= budget,
@@ -122,9 +122,9 @@ async fn runs_of_tau_bench_with_tools_are_checkpointed_and_complete() {
         assert_complete_and_within_budgets(&conversation, &chat.messages).await;
         let built = conversation.context().await;
         assert_eq!(built.texts_by_role()[0].1, chat.system_prompt);
-        let lost = |repair: &pb::Repair| repair.kind() == pb::RepairKind::ResultDropped;
+        let is_dropped = |repair: &pb::Repair| repair.kind() == pb::RepairKind::ResultDropped;
         assert!(
-            !built.0.repairs.iter().any(lost),
+            !built.0.repairs.iter().any(is_dropped),
             "no checkpoint ends between a call and its result"
         );
         checkpointed += usize::from(!conversation.checkpoints().await.is_empty());

@@ -277,7 +277,7 @@ async fn row_C2_a_context_for_anthropic_alternates_roles_and_keeps_tool_blocks_i
     );
 }
 
-/// Creates a conversation with the profile `ai-panel` and 46 turns of about 1,800 tokens.
+/// Creates a conversation with the profile `ai-panel` and 46 turns of about 1,800 tokens each.
 async fn conversation_with_ai_panel_profile(app: &TestApp) -> TestConversation<'_> {
     let conversation = conversation_with_profile(app, "ai-panel").await;
     for n in 0..46 {

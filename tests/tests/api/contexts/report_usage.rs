@@ -25,7 +25,7 @@ async fn report(
 }
 
 /// The report of a call with this many input tokens, `cached` of them from the provider's cache.
-fn usage(input: u64, cached: u64) -> pb::ReportUsageRequest {
+fn usage_report(input: u64, cached: u64) -> pb::ReportUsageRequest {
     pb::ReportUsageRequest {
         model: MODEL.into(),
         input_tokens: input,
@@ -53,7 +53,7 @@ async fn usage_reports_calibrate_the_tokens_of_their_model_and_its_budgets() {
     let counted = before.total_tokens;
     let first = pb::ReportUsageRequest {
         context_tokens: counted,
-        ..usage(counted * 3 / 2, 0)
+        ..usage_report(counted * 3 / 2, 0)
     };
     let calibrated = report(&conversation, first)
         .await
@@ -65,7 +65,7 @@ async fn usage_reports_calibrate_the_tokens_of_their_model_and_its_budgets() {
     );
     let second = pb::ReportUsageRequest {
         context_tokens: counted,
-        ..usage(counted, 0)
+        ..usage_report(counted, 0)
     };
     let calibrated = report(&conversation, second)
         .await
@@ -77,11 +77,11 @@ async fn usage_reports_calibrate_the_tokens_of_their_model_and_its_budgets() {
     let after = conversation.build(ask.clone()).await.expect("builds").0;
     assert_eq!(after.total_tokens, counted);
     assert!(after.model_tokens.abs_diff(counted * 14 / 10) <= counted / 100);
-    let budget = pb::BuildContextRequest {
+    let within_budget = pb::BuildContextRequest {
         budget_tokens: Some(counted),
         ..ask
     };
-    let fitted = conversation.build(budget).await.expect("fits").0;
+    let fitted = conversation.build(within_budget).await.expect("fits").0;
     assert!(
         fitted.model_tokens <= counted,
         "the budget counts the model's tokens: {}",
@@ -116,12 +116,12 @@ async fn a_cold_cache_that_no_change_of_the_context_explains_is_reported() {
     conversation.context().await;
     let expected = conversation.context().await.0.expected_cached_tokens;
     assert!(expected > 2_000, "{expected}");
-    let call = |cached| pb::ReportUsageRequest {
+    let ask = |cached| pb::ReportUsageRequest {
         expected_cached_tokens: expected,
-        ..usage(expected + 500, cached)
+        ..usage_report(expected + 500, cached)
     };
     let report_and_read_state = async |cached| {
-        report(&conversation, call(cached))
+        report(&conversation, ask(cached))
             .await
             .expect("accepts the report")
             .cache_state()
@@ -134,7 +134,7 @@ async fn a_cold_cache_that_no_change_of_the_context_explains_is_reported() {
     );
     let nothing = pb::ReportUsageRequest {
         expected_cached_tokens: 0,
-        ..usage(5_000, 0)
+        ..usage_report(5_000, 0)
     };
     assert_eq!(
         report(&conversation, nothing)
@@ -167,7 +167,7 @@ async fn a_repeated_usage_report_counts_once() {
     let ask = pb::ReportUsageRequest {
         request_id: "r1".into(),
         context_tokens: 1_000,
-        ..usage(1_500, 0)
+        ..usage_report(1_500, 0)
     };
     let first = report(&conversation, ask.clone())
         .await
@@ -196,18 +196,18 @@ async fn invalid_usage_reports_are_refused() {
         (
             pb::ReportUsageRequest {
                 model: String::new(),
-                ..usage(1, 0)
+                ..usage_report(1, 0)
             },
             "INVALID_FIELD",
             "model",
         ),
-        (usage(0, 0), "INVALID_FIELD", "input_tokens"),
-        (usage(10, 11), "INVALID_FIELD", "input_tokens"),
-        (usage(u64::MAX, 0), "LIMIT_EXCEEDED", "input_tokens"),
+        (usage_report(0, 0), "INVALID_FIELD", "input_tokens"),
+        (usage_report(10, 11), "INVALID_FIELD", "input_tokens"),
+        (usage_report(u64::MAX, 0), "LIMIT_EXCEEDED", "input_tokens"),
         (
             pb::ReportUsageRequest {
                 written_tokens: u64::MAX,
-                ..usage(5, 0)
+                ..usage_report(5, 0)
             },
             "LIMIT_EXCEEDED",
             "written_tokens",
@@ -226,7 +226,7 @@ async fn invalid_usage_reports_are_refused() {
         ..conversation.clone()
     };
     assert_refused(
-        report(&missing, usage(5, 0)).await,
+        report(&missing, usage_report(5, 0)).await,
         Code::NotFound,
         "CONVERSATION_NOT_FOUND",
         "",

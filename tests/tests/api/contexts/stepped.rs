@@ -108,8 +108,8 @@ async fn a_step_swaps_all_cool_messages_together_and_they_stay_swapped() {
         );
         assert_eq!(built.0.prefix_stable_until, broken.at_message_id - 1);
         assert!(broken.saved_tokens_per_call >= 3_000 && broken.rewritten_tokens > 0);
-        // A rewritten token costs 1.25 (written to the cache) instead of 0.1 (read from it). A
-        // saved token saves 0.1 per call. (1.25 - 0.1) / 0.1 = 11.5.
+        // In uncached input tokens, a rewritten token costs 1.25 (written to the cache) instead of
+        // 0.1 (read from it). A saved token saves 0.1 per call. (1.25 - 0.1) / 0.1 = 11.5.
         let calls = (11.5 * broken.rewritten_tokens as f64 / broken.saved_tokens_per_call as f64)
             .ceil() as u64;
         assert_eq!(broken.pays_back_after_calls, calls);
@@ -150,14 +150,18 @@ async fn cool_messages_waiting_for_a_step_are_marked_and_a_preview_changes_nothi
         dry_run: true,
         ..Default::default()
     };
-    let free = conversation.build(other.clone()).await.expect("builds");
+    let with_other_prompt = conversation.build(other.clone()).await.expect("builds");
     assert_eq!(
-        swapped_ids(&free),
+        swapped_ids(&with_other_prompt),
         [3, 5],
         "another system prompt breaks the cache in any case"
     );
     assert_eq!(
-        free.0.cache_break.as_ref().map(pb::CacheBreak::reason),
+        with_other_prompt
+            .0
+            .cache_break
+            .as_ref()
+            .map(pb::CacheBreak::reason),
         Some(BreakReason::SystemPrompt)
     );
     assert_eq!(
@@ -196,8 +200,8 @@ async fn a_step_is_taken_when_the_providers_cache_is_cold() {
     );
     let mut db = app.db().await;
     // A provider keeps its cache for 300 seconds after the last call.
-    let older = "update ai_message set created_ts = created_ts - interval '301 seconds'";
-    sqlx::query(older)
+    let age_messages = "update ai_message set created_ts = created_ts - interval '301 seconds'";
+    sqlx::query(age_messages)
         .execute(&mut db)
         .await
         .expect("the cache grows cold");
@@ -270,10 +274,10 @@ async fn a_late_summary_waits_for_the_next_step() {
     let conversation = conversation_with_tool_run(&app, agents_policy(), 16).await;
     let mut db = app.db().await;
     // Message 5 loses its summary.
-    let lost =
+    let remove_summary =
         "update ai_message set summary_cache = null, summary_tokens = null, summary_kind = null, summary_ts = null
-                where message_id = 5 returning content::text";
-    sqlx::query(lost)
+                where message_id = 5";
+    sqlx::query(remove_summary)
         .execute(&mut db)
         .await
         .expect("removes the summary");
@@ -442,8 +446,8 @@ async fn checkpoints_and_separators_are_reported_as_cache_breaks() {
 async fn pressure_and_budgets_keep_swapped_messages_swapped() {
     let app = TestApp::start().await;
     let conversation = conversation_with_tool_run(&app, agents_policy(), 16).await;
-    let free = conversation.context().await;
-    assert_eq!(swapped_ids(&free), [3, 5, 7, 9, 11]);
+    let plain = conversation.context().await;
+    assert_eq!(swapped_ids(&plain), [3, 5, 7, 9, 11]);
     let under_pressure = pb::BuildContextRequest {
         pressure: pb::Pressure::TruncateToolResults.into(),
         ..Default::default()
@@ -451,12 +455,12 @@ async fn pressure_and_budgets_keep_swapped_messages_swapped() {
     conversation.build(under_pressure).await.expect("builds");
     assert_eq!(
         conversation.context().await,
-        free,
+        plain,
         "swapped messages stay swapped"
     );
     conversation.context_within(3_000).await.expect("fits");
     let after = conversation.context().await;
-    assert_eq!(after, free);
+    assert_eq!(after, plain);
     let broken = after
         .0
         .cache_break

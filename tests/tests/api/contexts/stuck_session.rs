@@ -17,13 +17,13 @@ const RESERVE: u64 = 256;
 /// is current input.
 async fn assert_last_prompt_fits(chat: &Chat, prompt: &str) {
     let app = TestApp::start().await;
-    let before = chat
+    let prompt_index = chat
         .messages
         .iter()
         .rposition(|message| *message == user(prompt))
         .expect("the session has the prompt");
     let mut earlier = chat.clone();
-    earlier.messages.truncate(before);
+    earlier.messages.truncate(prompt_index);
     let sessions = [(earlier, vec![user(prompt)]), (chat.clone(), Vec::new())];
     for (session, input) in sessions {
         let imported = app

@@ -93,7 +93,7 @@ async fn a_turn_starts_at_a_user_message_after_another_role() {
 async fn an_estimate_undercounts_by_at_most_5_percent() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
-    let scripts = [
+    let samples = [
         "The quick brown fox jumps over the lazy dog, and then it rests. ",
         "敏捷的棕色狐狸跳过了懒狗，然后休息了一会儿。",
         "素早い茶色の狐は怠け者の犬を飛び越えて、それから休みました。",
@@ -112,8 +112,8 @@ async fn an_estimate_undercounts_by_at_most_5_percent() {
         "",
     ];
     let mut content = Vec::new();
-    for script in scripts {
-        content.extend([1, 7, 100].map(|times| user(&script.repeat(times))));
+    for sample in samples {
+        content.extend([1, 7, 100].map(|times| user(&sample.repeat(times))));
     }
     let estimated: Vec<u64> = conversation
         .append_all(content)
@@ -164,20 +164,20 @@ async fn a_token_count_is_the_count_in_the_conversations_encoding() {
 async fn a_repeated_request_returns_the_first_answer() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
-    let content = || {
+    let request = || {
         conversation
             .append_all(vec![user("a"), assistant("b"), user("c")])
             .request_id("r1")
     };
-    let first = content().await;
-    let again = content().await;
+    let first = request().await;
+    let again = request().await;
     assert_eq!((first.replayed, again.replayed), (false, true));
     assert_eq!(first.messages, again.messages);
     conversation.turns(60).await;
     app.run_jobs_until_idle().await;
     conversation.insert_separator().await;
     assert_eq!(
-        content().await,
+        request().await,
         again,
         "the answer is the same after further appends"
     );
@@ -342,7 +342,7 @@ async fn a_message_of_20_mib_comes_back_and_is_counted() {
             message: Some(user("")),
             ..Default::default()
         };
-        // Chunks of this size end within characters.
+        // Some chunks of this size end within a character.
         let chunks = content
             .as_bytes()
             .chunks(1_000_001)

@@ -246,15 +246,12 @@ async fn appends_to_one_locked_conversation_do_not_exhaust_the_pool() {
             .await
         });
     }
-    eventually(
-        "waiting appends have given back their connections",
-        async || {
-            app.store
-                .pool_figures()
-                .iter()
-                .any(|(pool, figures)| *pool == "writes" && figures.waiting > 0)
-        },
-    )
+    eventually("an append waits for a connection", async || {
+        app.store
+            .pool_figures()
+            .iter()
+            .any(|(pool, figures)| *pool == "writes" && figures.waiting > 0)
+    })
     .await;
     let channel = app.channel();
     for number in 0..20 {
@@ -287,12 +284,12 @@ async fn appends_to_one_locked_conversation_do_not_exhaust_the_pool() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn concurrent_appends_to_one_conversation_are_stored_once_and_in_order() {
+async fn concurrent_appends_to_one_conversation_are_stored_once_and_without_gaps() {
     let app = TestApp::start().await;
-    let (conversation, others) = (app.conversation().await, app.conversation().await);
+    let (conversation, other) = (app.conversation().await, app.conversation().await);
     let calls = (0..200).map(|number| {
         let conversation = if number % 4 == 0 {
-            &others
+            &other
         } else {
             &conversation
         };
@@ -316,7 +313,7 @@ async fn concurrent_appends_to_one_conversation_are_stored_once_and_in_order() {
     assert_eq!(ids, (1..=150).collect::<Vec<_>>());
     app.run_jobs_until_idle().await;
     conversation.verify().await;
-    others.verify().await;
+    other.verify().await;
 }
 
 #[tokio::test]
@@ -335,11 +332,11 @@ async fn a_failing_append_does_not_fail_the_rest_of_its_batch() {
     .await
     .expect("inserts");
     for number in 0..10 {
-        let name = format!("r{number}");
+        let request_id = format!("r{number}");
         let channel = app.channel();
         let (refused, stored) = tokio::join!(
-            append(&channel, append_request(&broken.id, &name, "x")),
-            append(&channel, append_request(&conversation.id, &name, "x"))
+            append(&channel, append_request(&broken.id, &request_id, "x")),
+            append(&channel, append_request(&conversation.id, &request_id, "x"))
         );
         assert_eq!(
             refused.expect_err("cannot be stored").code(),

@@ -42,7 +42,7 @@ async fn read_new_messages(
 ) -> Vec<i64> {
     let mut seen: Vec<i64> = Vec::new();
     loop {
-        let is_last_read = all_written.load(Ordering::SeqCst);
+        let written_before_read = all_written.load(Ordering::SeqCst);
         let ask = pb::ListMessagesRequest {
             conversation_id: conversation.id.clone(),
             after_message_id: seen.last().copied().unwrap_or(0),
@@ -64,7 +64,7 @@ async fn read_new_messages(
             );
             seen.push(message.message_id);
         }
-        if is_last_read && page.messages.is_empty() {
+        if written_before_read && page.messages.is_empty() {
             return seen;
         }
         tokio::task::yield_now().await;

@@ -16,17 +16,17 @@ use uuid::Uuid;
 struct SeededRandom(u64);
 
 impl SeededRandom {
-    /// A number from 0 to `most - 1`.
-    fn below(&mut self, most: u64) -> u64 {
+    /// A number from 0 to `bound - 1`.
+    fn below(&mut self, bound: u64) -> u64 {
         self.0 = self
             .0
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % most
+        (self.0 >> 33) % bound
     }
 }
 
-/// What a list shows of a conversation: id, number of messages, tokens, number of messages whose
+/// A conversation as a list shows it: id, number of messages, tokens, number of messages whose
 /// tokens are estimated, time of the last activity in microseconds, title.
 type ListedConversation = (String, i64, u64, i64, i64, String);
 
@@ -64,7 +64,7 @@ async fn compute_expected_list(
         let id = row.get::<Uuid, _>("conversation_id").to_string();
         let title = titles
             .iter()
-            .find(|(of, _)| *of == id)
+            .find(|(titled, _)| *titled == id)
             .map_or_else(String::new, |(_, title)| title.clone());
         let tokens = row.get::<i64, _>("tokens") as u64;
         (
@@ -212,11 +212,11 @@ async fn row_P4_listed_totals_and_titles_always_equal_the_stored_messages() {
                 .delete_conversation(ask)
                 .await
                 .expect("deletes");
-            titles.retain(|(of, _)| *of != deleted);
+            titles.retain(|(titled, _)| *titled != deleted);
             continue;
         }
         if index == conversations.len() {
-            // Each rotation creates a conversation, so a few are enough.
+            // A rotation creates a conversation. Six conversations are enough.
             if conversations.len() < 6 {
                 let session = app
                     .rotate(&direct_scope("anna"), &format!("r{step}"))
@@ -229,9 +229,9 @@ async fn row_P4_listed_totals_and_titles_always_equal_the_stored_messages() {
         let new_title = apply_random_change(&conversations[index], &mut random, step).await;
         let id = conversations[index].id.clone();
         if let Some(title) = new_title {
-            titles.retain(|(of, _)| *of != id);
+            titles.retain(|(titled, _)| *titled != id);
             titles.push((id, title));
-        } else if titles.iter().all(|(of, _)| *of != id)
+        } else if titles.iter().all(|(titled, _)| *titled != id)
             && let Some(first_question) = conversations[index]
                 .texts_by_role()
                 .await
@@ -386,8 +386,8 @@ async fn pages_are_in_order_of_activity_although_the_sort_column_lags_behind() {
     for _ in 0..120 {
         app.conversation().await;
     }
-    // The indexed sort column `listed_ts` is up to 20 seconds older than the last activity, as it
-    // is after appends. Three rows share each `last_activity_ts`.
+    // The indexed sort column `listed_ts` is 0, 7 or 14 seconds older than the last activity, as it
+    // may be after appends. Up to three rows share a `last_activity_ts`.
     sqlx::query(
         "update ai_conversation as c
          set last_activity_ts = now() - (n / 3) * interval '1 second',
@@ -426,7 +426,7 @@ async fn a_clock_set_back_hides_no_conversation() {
         conversation.append("before").await;
         conversations.push(conversation);
     }
-    // As if the clock had been an hour ahead during this append.
+    // As if the clock had been an hour ahead during the append to conversation 2.
     let ahead =
         "update ai_conversation set last_activity_ts = now() + interval '1 hour', listed_ts = now() + interval '1 hour'
         where conversation_id = $1";

@@ -39,8 +39,8 @@ const COMPARED_TABLES: [(&str, &[&str]); 3] = [
 async fn append_with_pgbench(db: &mut PgConnection, times: usize) {
     // pgbench's variables: `:talks` is how many conversations there are; `:talk` is which one an
     // append goes to, from 0.
-    let created = CREATE_CONVERSATIONS.replace(":talks", "1");
-    sqlx::raw_sql(sqlx::AssertSqlSafe(created))
+    let create = CREATE_CONVERSATIONS.replace(":talks", "1");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(create))
         .execute(&mut *db)
         .await
         .expect("creates the conversation");
@@ -98,11 +98,11 @@ async fn read_rows(
     without: &[&str],
     conversation_id: &str,
 ) -> Vec<(Value, i32)> {
-    let ask = format!(
+    let sql = format!(
         "select to_jsonb(r) - $1::text[], pg_column_size(r.*) from {table} as r where conversation_id = $2::uuid
          order by to_jsonb(r) -> 'message_id'"
     );
-    let rows = sqlx::query_as(sqlx::AssertSqlSafe(ask))
+    let rows = sqlx::query_as(sqlx::AssertSqlSafe(sql))
         .bind(without)
         .bind(conversation_id);
     rows.fetch_all(db).await.expect("answers")

@@ -161,7 +161,8 @@ async fn the_byte_limit_of_a_counting_batch_applies_to_images_too() {
         if !measured {
             clear_measured_bytes(&conversation).await;
         }
-        // At most 500 messages with at most 8 MiB of content, also of conversations that have more.
+        // At most 500 messages with at most 8 MiB of content. `false`: a conversation that has more
+        // is read too, up to these limits.
         let read = sqlx::query(UNCOUNTED_MESSAGES)
             .bind([default_tenant(&app).await])
             .bind([conversation.id.parse::<Uuid>().expect("an id")])
@@ -317,8 +318,8 @@ async fn a_context_reads_the_newest_messages_up_to_its_byte_limit_and_reports_th
         dry_run: true,
         ..pb::BuildContextRequest::default()
     };
-    let pressed = conversation.build(ask).await.expect("builds");
-    pressed.assert_covers(9);
+    let under_pressure = conversation.build(ask).await.expect("builds");
+    under_pressure.assert_covers(9);
     conversation.verify().await;
 }
 

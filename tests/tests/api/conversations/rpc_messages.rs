@@ -67,13 +67,13 @@ async fn messages_are_listed_in_both_directions_page_by_page() {
         .expect("lists")
         .into_inner();
     conversation.append("meanwhile").await;
-    let second = pb::ListMessagesRequest {
+    let next = pb::ListMessagesRequest {
         page_token: first.next_page_token.clone(),
         ..newest
     };
     let second = app
         .messages()
-        .list_messages(second)
+        .list_messages(next)
         .await
         .expect("lists")
         .into_inner();
@@ -92,13 +92,13 @@ async fn messages_are_listed_in_both_directions_page_by_page() {
         "INVALID_FIELD",
         "page_token",
     );
-    let bare = pb::ListMessagesRequest {
+    let ask = pb::ListMessagesRequest {
         without_content: true,
         ..ask
     };
     let bare = app
         .messages()
-        .list_messages(bare)
+        .list_messages(ask)
         .await
         .expect("lists")
         .into_inner()
@@ -130,6 +130,7 @@ async fn a_page_ends_early_when_its_content_is_large() {
             },
         )
         .await;
+        // The content of a page has at most 4 MiB, which two of the large messages exceed.
         assert!(
             pages.len() >= 3 && pages.iter().all(|page| (1..=2).contains(&page.len())),
             "{pages:?}"
@@ -183,6 +184,8 @@ async fn get_message_returns_a_whole_message_or_byte_ranges() {
     );
     assert_eq!((whole.text.as_str(), whole.range), ("", None));
     let range = |offset, length| Some(pb::ByteRange { offset, length });
+    // A range is widened to whole characters: 冷 is in bytes 1 to 3, 🧊 in bytes 5 to 8. A length
+    // of 0 asks for the rest.
     let cases = [
         (0, 0, "a冷b🧊c", 0),
         (0, 1, "a", 0),

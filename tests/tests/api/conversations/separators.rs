@@ -1,5 +1,5 @@
-//! Separators, which users insert. A context starts after the newest separator. Deleting that
-//! separator restores the boundary that was in force before it.
+//! Separators, which users insert. A context starts after the newest separator, or after a later
+//! checkpoint. Deleting the newest separator restores the boundary that was in force before it.
 
 #![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 
@@ -175,12 +175,12 @@ async fn row_D5_a_separator_invalidates_the_checkpoint_before_it_until_it_is_del
         "the checkpoint before the separator is invalid"
     );
     append_turns(&conversation, 5, 1).await;
-    let separated = conversation.context().await;
+    let with_separator = conversation.context().await;
     assert_eq!(
-        separated.0.messages.len(),
+        with_separator.0.messages.len(),
         2,
         "no summary: {:#?}",
-        separated.texts_by_role()
+        with_separator.texts_by_role()
     );
     assert_eq!(
         conversation.delete_separator(10).await,
@@ -197,7 +197,7 @@ async fn row_D5_a_separator_invalidates_the_checkpoint_before_it_until_it_is_del
     assert_eq!(
         after.0.messages[..before.0.messages.len()],
         before.0.messages[..],
-        "the context is the previous one and two more messages"
+        "the context begins as it did before the separator"
     );
 }
 

@@ -8,7 +8,7 @@ use sqlx::{Connection as _, PgConnection};
 
 use crate::conversations::sessions::conversation_id;
 
-/// Calls at the same time.
+/// How many calls are made at the same time.
 const CALLERS: usize = 32;
 
 /// Counts the conversations and the sessions.
@@ -24,12 +24,12 @@ async fn count_rows(db: &mut PgConnection) -> (i64, i64) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thirty_two_first_resolves_of_a_session_at_two_servers_create_one_conversation() {
     let app = TestApp::start().await;
-    let second = app.second_server().await;
+    let second_server = app.second_server().await;
     let mut db = app.db().await;
     for scope in (0..10).map(|person| direct_scope(&format!("person {person}"))) {
         let before = count_rows(&mut db).await;
-        let calls = (0..CALLERS).map(|caller| if caller % 2 == 0 { &app } else { &second });
-        let sessions = join_all(calls.map(|app| app.resolve(&scope))).await;
+        let servers = (0..CALLERS).map(|n| if n % 2 == 0 { &app } else { &second_server });
+        let sessions = join_all(servers.map(|server| server.resolve(&scope))).await;
         let sessions: Vec<_> = sessions
             .into_iter()
             .map(|session| session.expect("resolves"))
@@ -52,7 +52,7 @@ async fn thirty_two_first_resolves_of_a_session_at_two_servers_create_one_conver
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rotation_repeated_by_thirty_two_callers_happens_once() {
     let app = TestApp::start().await;
-    let second = app.second_server().await;
+    let second_server = app.second_server().await;
     let mut db = app.db().await;
     for (round, session_exists) in [false, true].into_iter().enumerate() {
         let scope = direct_scope(&format!("person {round}"));
@@ -60,8 +60,8 @@ async fn a_rotation_repeated_by_thirty_two_callers_happens_once() {
             app.resolve(&scope).await.expect("resolves");
         }
         let before = count_rows(&mut db).await;
-        let calls = (0..CALLERS).map(|caller| if caller % 2 == 0 { &app } else { &second });
-        let rotated = join_all(calls.map(|app| app.rotate(&scope, "again"))).await;
+        let servers = (0..CALLERS).map(|n| if n % 2 == 0 { &app } else { &second_server });
+        let rotated = join_all(servers.map(|server| server.rotate(&scope, "r1"))).await;
         let ids: HashSet<_> = rotated
             .into_iter()
             .map(|session| conversation_id(&session.expect("rotates")))
@@ -77,11 +77,16 @@ async fn a_rotation_repeated_by_thirty_two_callers_happens_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_rotations_appends_and_deletions_leave_one_active_conversation() {
     let app = TestApp::start().await;
-    let second = app.second_server().await;
+    let second_server = app.second_server().await;
     let scope = direct_scope("anna");
     app.resolve(&scope).await.expect("resolves");
     let calls = (0..CALLERS).map(|caller| {
-        let (app, scope) = (if caller % 2 == 0 { &app } else { &second }, &scope);
+        let server = if caller % 2 == 0 {
+            &app
+        } else {
+            &second_server
+        };
+        let (app, scope) = (server, &scope);
         async move {
             match caller % 4 {
                 0 | 1 => {
@@ -103,18 +108,18 @@ async fn concurrent_rotations_appends_and_deletions_leave_one_active_conversatio
         }
     });
     join_all(calls).await;
-    let active = app.resolve(&scope).await.expect("resolves");
+    let session = app.resolve(&scope).await.expect("resolves");
     let listed = app.list(pb::ListConversationsRequest::default()).await;
-    let in_use: Vec<_> = listed
+    let active: Vec<_> = listed
         .iter()
         .filter(|row| row.status() == pb::ConversationStatus::Active)
         .collect();
     assert_eq!(
-        in_use.len(),
+        active.len(),
         1,
         "rotated conversations are archived: {listed:#?}"
     );
-    assert_eq!(in_use[0].conversation_id, conversation_id(&active));
+    assert_eq!(active[0].conversation_id, conversation_id(&session));
 }
 
 #[tokio::test]
@@ -132,20 +137,20 @@ async fn resolving_an_existing_session_takes_one_statement() {
     let app = TestApp::on_database(&postgres.url).await;
     let scope = direct_scope("anna");
     let first = app.resolve(&scope).await.expect("creates the session");
-    let is_of_the_call = |statement: &String| {
+    let is_of_a_call = |statement: &String| {
         let statement = statement.to_lowercase();
         ["ai_", "begin", "commit", "rollback"]
             .iter()
             .any(|word| statement.contains(word))
     };
-    let ran = || {
+    let logged_statements = || {
         postgres
             .statements()
             .into_iter()
-            .filter(is_of_the_call)
+            .filter(is_of_a_call)
             .collect::<Vec<_>>()
     };
-    let before = ran().len();
+    let before = logged_statements().len();
     assert!(before > 0, "statements are logged");
     for _ in 0..10 {
         assert_eq!(
@@ -153,7 +158,7 @@ async fn resolving_an_existing_session_takes_one_statement() {
             conversation_id(&first)
         );
     }
-    let ran = ran().split_off(before);
+    let ran = logged_statements().split_off(before);
     println!(
         "resolving an existing session 10 times ran {} statements",
         ran.len()

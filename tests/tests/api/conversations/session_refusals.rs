@@ -130,17 +130,17 @@ async fn invalid_scopes_are_refused_and_name_their_field() {
 #[tokio::test]
 async fn invalid_defaults_are_refused_and_name_their_field() {
     let app = TestApp::start().await;
-    let defaults = |defaults: pb::CreateConversationRequest| pb::ResolveSessionRequest {
+    let resolve_with = |defaults: pb::CreateConversationRequest| pb::ResolveSessionRequest {
         scope: Some(direct_scope("u")),
         defaults: Some(defaults),
         ..Default::default()
     };
     let new = pb::CreateConversationRequest::default;
-    let bad = pb::Policy {
+    let invalid_policy = pb::Policy {
         keep_recent_turns: Some(0),
         ..Default::default()
     };
-    for (ask, reason, field) in [
+    for (defaults, reason, field) in [
         (
             pb::CreateConversationRequest {
                 request_id: "r".into(),
@@ -167,25 +167,26 @@ async fn invalid_defaults_are_refused_and_name_their_field() {
         ),
         (
             pb::CreateConversationRequest {
-                policy: Some(bad),
+                policy: Some(invalid_policy),
                 ..new()
             },
             FIELD,
             "defaults.policy.keep_recent_turns",
         ),
     ] {
-        let refused = app.conversations().resolve_session(defaults(ask)).await;
+        let ask = resolve_with(defaults);
+        let refused = app.conversations().resolve_session(ask).await;
         assert_refused(refused, Code::InvalidArgument, reason, field);
     }
     assert_no_conversations(&app).await;
-    let named = pb::CreateConversationRequest {
+    let valid = pb::CreateConversationRequest {
         agent_id: "main".into(),
         user_id: "owner".into(),
         ..new()
     };
     let created = app
         .conversations()
-        .resolve_session(defaults(named))
+        .resolve_session(resolve_with(valid))
         .await
         .expect("resolves")
         .into_inner();

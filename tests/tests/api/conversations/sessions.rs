@@ -88,9 +88,9 @@ async fn row_Z1_a_session_key_prefers_thread_to_group_to_sender() {
             channel: "Telegram".into(),
             ..group_scope("g:1", "anna")
         };
-        let again = app.resolve(&private).await.expect("resolves");
+        let found = app.resolve(&private).await.expect("resolves");
         assert_eq!(
-            (conversation_id(&again), again.chat_type(), again.created),
+            (conversation_id(&found), found.chat_type(), found.created),
             (conversation_id(&anna), ChatType::Direct, false),
             "{alias}"
         );
@@ -111,7 +111,7 @@ async fn row_Z1_a_session_key_prefers_thread_to_group_to_sender() {
     assert_ne!(
         conversation_id(&annas),
         conversation_id(&berts),
-        "threads of two users with one id are two conversations"
+        "two users' threads with the same id are two conversations"
     );
     let other_agent = pb::SessionScope {
         agent_id: "other".into(),

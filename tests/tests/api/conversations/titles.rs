@@ -78,13 +78,13 @@ async fn row_P8_a_title_is_the_first_thirty_characters_of_the_first_question() {
         "How do I\nkeep 🇨🇭 flags in one piece, please?",
         "the message is unchanged"
     );
-    let named = app
+    let found = app
         .list(pb::ListConversationsRequest {
             title_prefix: "How do I k".into(),
             ..Default::default()
         })
         .await;
-    assert_eq!(named.len(), 1, "lists find the conversation by its title");
+    assert_eq!(found.len(), 1, "lists find the conversation by its title");
 }
 
 #[tokio::test]
@@ -166,18 +166,19 @@ async fn titles_of_streamed_messages_and_of_many_combining_characters_are_cut() 
         .expect("appends");
     assert_eq!(
         read_title(&conversation).await,
-        "Large words Large words Large"
+        "Large words Large words Large",
+        "the thirtieth character is a space, which is trimmed"
     );
 
     let zalgo = app.conversation().await;
     zalgo
         .append(&format!("\0\u{202e}Z{}", "\u{301}".repeat(50_000)))
         .await;
-    let derived = read_title(&zalgo).await;
+    let title = read_title(&zalgo).await;
     assert!(
-        derived.starts_with('Z') && derived.len() <= 512,
-        "{} bytes",
-        derived.len()
+        title.starts_with('Z') && title.len() <= 512,
+        "a title has at most 512 bytes: {}",
+        title.len()
     );
     zalgo.verify().await;
 }
@@ -223,18 +224,18 @@ async fn older_conversations_get_a_title_only_if_they_had_neither_title_nor_mess
         .fetch_all(&mut db)
         .await
         .expect("answers");
-    let mut migration = db.begin().await.expect("begins");
-    let sessions = include_str!("../../../../migrations/0006_sessions.sql");
-    sqlx::raw_sql(sessions)
-        .execute(&mut *migration)
+    let mut transaction = db.begin().await.expect("begins");
+    let migration_6 = include_str!("../../../../migrations/0006_sessions.sql");
+    sqlx::raw_sql(migration_6)
+        .execute(&mut *transaction)
         .await
         .expect("migrates");
     let after: Vec<String> = sqlx::query_scalar(versions)
-        .fetch_all(&mut *migration)
+        .fetch_all(&mut *transaction)
         .await
         .expect("answers");
     assert_eq!(before, after, "unchanged rows are not rewritten");
-    migration.rollback().await.expect("rolls back");
+    transaction.rollback().await.expect("rolls back");
     let mut migrations = Migrations::connect(&StoreSettings::at(&url))
         .await
         .expect("connects");
@@ -244,7 +245,7 @@ async fn older_conversations_get_a_title_only_if_they_had_neither_title_nor_mess
         .expect("migrates");
 
     let app = TestApp::on_database(&url).await;
-    for (number, named) in [(1, "Named"), (2, ""), (3, "a question")] {
+    for (number, title) in [(1, "Named"), (2, ""), (3, "a question")] {
         let conversation = TestConversation {
             app: &app,
             id: format!("00000000-0000-7000-9000-00000000000{number}"),
@@ -252,7 +253,7 @@ async fn older_conversations_get_a_title_only_if_they_had_neither_title_nor_mess
         conversation.append("a question").await;
         assert_eq!(
             read_title(&conversation).await,
-            named,
+            title,
             "conversation {number}"
         );
     }

@@ -148,27 +148,29 @@ async fn summaries_and_dead_jobs_are_streamed_and_a_second_server_resumes_the_wa
     let received = read_until(&mut events, "summary_ready").await;
     let ready = received.last().expect("an event arrived");
     let stored = conversation.message(1).await;
-    let (summary, tokens) = (
-        stored.summary.expect("has one").tokens,
-        stored.tokens.expect("has some").tokens,
+    let (summary_tokens, tokens) = (
+        stored.summary.expect("a summary").tokens,
+        stored.tokens.expect("a count").tokens,
     );
-    let expected = json!({"type": "summary_ready", "messageId": 1, "summaryTokens": summary, "tokens": tokens});
+    let expected = json!({"type": "summary_ready", "messageId": 1, "summaryTokens": summary_tokens, "tokens": tokens});
     assert_eq!(ready.data, expected);
     drop(events);
 
     conversation.append("one more").await;
     conversation.give_up_job(JobKind::CountTokens).await;
-    let there = TestConversation {
+    let at_second_server = TestConversation {
         app: &second_server,
         id: conversation.id.clone(),
     };
-    let received = read_until(&mut open_watch(&there, "", &ready.id).await, "job_dead").await;
+    let mut resumed = open_watch(&at_second_server, "", &ready.id).await;
+    let received = read_until(&mut resumed, "job_dead").await;
     assert_eq!(
         appended_ids(&received),
         [2],
         "earlier events are not repeated"
     );
     let dead = &received.last().expect("an event arrived").data;
+    // The error with which `give_up_job` fails the job.
     let error = "it cannot be done";
     assert_eq!(
         *dead,
@@ -201,7 +203,7 @@ async fn response_headers_stop_proxies_from_buffering_events() {
 }
 
 #[tokio::test]
-async fn an_invalid_watch_is_refused_with_its_status() {
+async fn an_invalid_watch_is_refused_with_a_problem_document() {
     let app = TestApp::start().await;
     let (conversation, web) = (create_session(&app).await, app.http_client());
     let missing = "/api/agents/a/sessions/00000000-0000-4000-8000-000000000000/events";

@@ -90,11 +90,11 @@ async fn the_scripts_chat_and_list_read_rename_and_delete_sessions() {
         repeated[1].last().expect("an event arrived")["replayed"],
         true
     );
-    let again = run_script(&app, "chat.sh", &["And now?", session])
+    let continued = run_script(&app, "chat.sh", &["And now?", session])
         .await
         .expect("curl is installed");
     assert_eq!(
-        json_lines(&again).last().expect("an event arrived")["messageIds"],
+        json_lines(&continued).last().expect("an event arrived")["messageIds"],
         json!([3, 4])
     );
     let listed = run_script(&app, "sessions.sh", &[])

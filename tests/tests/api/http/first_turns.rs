@@ -1,5 +1,5 @@
-//! The first turn of a session creates the session: for which agent and user, and not at all if the
-//! turn is refused.
+//! The first turn of a session creates the session, for the agent and the user that its request
+//! names. A turn that is refused creates none.
 
 use anneal_core::caller::{Caller, ConversationId, TenantId};
 use anneal_store::StoreError;
@@ -121,6 +121,7 @@ async fn a_refused_first_turn_leaves_no_session() {
             "LIMIT_EXCEEDED",
             "images[1]",
         ),
+        // The media type is longer than one may be.
         (
             json!({"message": "x", "images": [format!("data:image/{};,", "x".repeat(200))]}),
             400,
@@ -146,8 +147,8 @@ async fn a_refused_first_turn_leaves_no_session() {
             ..Default::default()
         })
         .await;
-    let given = json!({"message": "x", "sessionId": existing.id, "model": "no-such-model"});
-    let refused = HttpResponse::send(web.json("POST", "/api/agents/b/chat", &given)).await;
+    let body = json!({"message": "x", "sessionId": existing.id, "model": "no-such-model"});
+    let refused = HttpResponse::send(web.json("POST", "/api/agents/b/chat", &body)).await;
     refused.assert_problem(422, "MODEL_NOT_CONFIGURED", "");
     assert_eq!(
         existing.conversation().await.message_count,
@@ -156,12 +157,12 @@ async fn a_refused_first_turn_leaves_no_session() {
     );
     gate.open_for_ever();
     busy.rest().await;
-    let again = web
+    let received = web
         .chat("a", &json!({"message": "x", "requestId": "r1"}))
         .await;
     assert_eq!(
         (
-            text_of(&again).as_str(),
+            text_of(&received).as_str(),
             list_sessions(&web, "a").await.as_array().map(Vec::len)
         ),
         ("done", Some(1))

@@ -1,5 +1,5 @@
-//! Refusals over HTTP are problem documents (RFC 9457) with a reason. Security headers, and which
-//! hosts and origins are allowed.
+//! Refusals over HTTP are problem documents (RFC 9457) with a reason. Other tests are of security
+//! headers, and of which hosts and origins are allowed.
 
 use anneal_testkit::{AnnealBinary, Folder, HttpClient, HttpResponse, ScriptedModel, TestApp};
 use serde_json::json;
@@ -14,10 +14,10 @@ use crate::http::{BINARY, CHAT};
 const MISSING: &str = "/api/agents/a/sessions/00000000-0000-4000-8000-000000000000";
 const JSON: &str = "application/json";
 
-async fn post(web: &HttpClient, kind: &str, body: impl Into<Vec<u8>>) -> HttpResponse {
+async fn post(web: &HttpClient, content_type: &str, body: impl Into<Vec<u8>>) -> HttpResponse {
     HttpResponse::send(
         web.request("POST", CHAT)
-            .header("content-type", kind)
+            .header("content-type", content_type)
             .body(body.into()),
     )
     .await
@@ -234,24 +234,24 @@ async fn configured_origins_are_allowed_and_invalid_origins_stop_the_start() {
             (200, allowed),
             "{origin}"
         );
-        let refused =
+        let missing_session =
             HttpResponse::send(web.request("GET", MISSING).header("origin", origin)).await;
-        refused.assert_problem(404, "CONVERSATION_NOT_FOUND", "");
+        missing_session.assert_problem(404, "CONVERSATION_NOT_FOUND", "");
         assert_eq!(
-            refused.header("access-control-allow-origin"),
+            missing_session.header("access-control-allow-origin"),
             allowed,
             "{origin}"
         );
-        let missing =
+        let unknown_path =
             HttpResponse::send(web.request("GET", "/nothing").header("origin", origin)).await;
-        missing.assert_problem(404, "MALFORMED_REQUEST", "");
+        unknown_path.assert_problem(404, "MALFORMED_REQUEST", "");
         let other_host = web
             .request("GET", MISSING)
             .header("origin", origin)
             .header("host", "evil.example");
         let other_host = HttpResponse::send(other_host).await;
         other_host.assert_problem(421, "MALFORMED_REQUEST", "");
-        for refused in [missing, other_host] {
+        for refused in [unknown_path, other_host] {
             assert_eq!(
                 refused.header("access-control-allow-origin"),
                 allowed,

@@ -8,8 +8,8 @@ use anneal_testkit::{
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
-/// What a reader received: the text and the reasoning, each joined, the tool calls, and how many
-/// `started` and `done` events.
+/// The answer that a reader received: its text and its reasoning, each joined, its tool calls, and
+/// the numbers of `started` and `done` events.
 #[derive(Debug, Default, PartialEq, Eq, Clone)]
 struct ReceivedAnswer {
     text: String,
@@ -111,9 +111,9 @@ async fn a_reader_cut_off_at_any_event_gets_exactly_the_rest_at_both_servers() {
             (second_server.http_client(), "second server"),
         ] {
             // Every second reader sends the message again. The others send no body.
-            let given = request_body();
-            let given = (cut % 2 == 0).then_some(&given);
-            let rest = web.resume("a", &received[cut].id, given).await.rest().await;
+            let body = request_body();
+            let body = (cut % 2 == 0).then_some(&body);
+            let rest = web.resume("a", &received[cut].id, body).await.rest().await;
             assert!(
                 rest.iter().all(|event| event.kind() != "attempt"),
                 "no event declares the answer void: {rest:?}"
@@ -158,26 +158,25 @@ async fn resuming_a_running_turn_streams_the_rest_as_it_arrives() {
         }
     }
     drop(events);
-    let mut back = app
+    let mut resumed = app
         .http_client()
         .resume("a", &received.last().expect("some").id, None)
         .await;
-    let mut readers = vec![
-        app.http_client()
-            .resume("a", &received[0].id, Some(&request_body()))
-            .await,
-    ];
+    let other_reader = app
+        .http_client()
+        .resume("a", &received[0].id, Some(&request_body()))
+        .await;
     gate.open_for_ever();
-    let first = back.take(1).await;
+    let first = resumed.take(1).await;
     assert_eq!(first[0].kind(), "text", "{first:?}");
     received.extend(first);
-    received.extend(back.rest().await);
+    received.extend(resumed.rest().await);
     let answer = ReceivedAnswer::of(&received);
     assert_eq!(
         (answer.text.as_str(), answer.started, answer.done),
         ("one two three", 1, 1)
     );
-    let other = readers.remove(0).rest().await;
+    let other = other_reader.rest().await;
     assert_eq!(
         text_of(&other),
         "one two three",
@@ -199,12 +198,12 @@ async fn a_reader_that_resumes_at_another_process_gets_the_rest_when_the_turn_ha
         received.extend(events.take(1).await);
     }
     drop(events);
-    let back = second_server
+    let resumed = second_server
         .http_client()
         .resume("a", &received.last().expect("some").id, None)
         .await;
     gate.open_for_ever();
-    received.extend(back.rest().await);
+    received.extend(resumed.rest().await);
     let answer = ReceivedAnswer::of(&received);
     assert_eq!(
         (
@@ -246,7 +245,7 @@ async fn reasoning_that_is_not_stored_is_not_declared_void_at_another_process() 
         received.extend(events.take(1).await);
     }
     drop(events);
-    let back = second_server
+    let resumed = second_server
         .http_client()
         .resume("a", &received.last().expect("some").id, None)
         .await;
@@ -257,7 +256,7 @@ async fn reasoning_that_is_not_stored_is_not_declared_void_at_another_process() 
         .get("/api/agents/a/sessions")
         .await;
     gate.open_for_ever();
-    let rest = back.rest().await;
+    let rest = resumed.rest().await;
     assert!(
         rest.iter().all(|event| event.kind() != "attempt"),
         "no event declares the answer void: {rest:?}"
@@ -349,10 +348,10 @@ async fn forged_event_ids_and_ids_of_other_sessions_are_refused() {
 }
 
 /// Forges an event id: `id` with another request id and message id.
-fn forge_id(id: &str, request: &Value, message: i64) -> String {
+fn forge_id(id: &str, request_id: &Value, message_id: i64) -> String {
     let text = URL_SAFE_NO_PAD.decode(id).expect("an id is base64");
     let mut fields: Value = serde_json::from_slice(&text).expect("of JSON");
-    (fields[1], fields[2]) = (request.clone(), json!(message));
+    (fields[1], fields[2]) = (request_id.clone(), json!(message_id));
     URL_SAFE_NO_PAD.encode(fields.to_string())
 }
 
@@ -384,7 +383,8 @@ async fn a_well_formed_forged_id_stores_nothing_and_calls_no_model() {
         .await;
     conversation.append("alone").request_id("alone").await;
     let (id, before) = (&received[0].id, conversation.messages().await.len());
-    for (request, message) in [
+    // Turn `one` stored messages 1 and 2, `two` 3 and 4, `plain` 5 to 7, `alone` 8.
+    for (request_id, message_id) in [
         ("one", 3),
         ("two", 1),
         ("new", 1),
@@ -395,7 +395,7 @@ async fn a_well_formed_forged_id_stores_nothing_and_calls_no_model() {
         ("one", 99),
         ("", 1),
     ] {
-        let forged = forge_id(id, &json!(request), message);
+        let forged = forge_id(id, &json!(request_id), message_id);
         for body in [None, Some(request_body())] {
             let sent_request = match &body {
                 Some(body) => app.http_client().json("POST", "/api/agents/a/chat", body),
@@ -405,16 +405,16 @@ async fn a_well_formed_forged_id_stores_nothing_and_calls_no_model() {
             // `plain` and `alone` are request ids of appends, not of turns. A request with another
             // message than that of its request id may be refused with 409 (REQUEST_ID_REUSED). The
             // turns `one` and `two` have the message of `request_body`.
-            if request == "plain" || request == "alone" && body.is_some() {
+            if request_id == "plain" || request_id == "alone" && body.is_some() {
                 assert!(
                     [400, 409].contains(&refused.status),
-                    "{request} {message}: {refused:?}"
+                    "{request_id} {message_id}: {refused:?}"
                 );
             } else {
                 assert_eq!(
                     refused.json()["field"],
                     "Last-Event-ID",
-                    "{request} {message} {body:?}: {refused:?}"
+                    "{request_id} {message_id} {body:?}: {refused:?}"
                 );
                 refused.assert_problem(400, "INVALID_FIELD", "Last-Event-ID");
             }
@@ -468,7 +468,7 @@ async fn resuming_with_another_message_is_refused() {
 
 #[tokio::test]
 async fn a_regenerated_answer_with_other_reasoning_is_streamed_as_it_arrives() {
-    for again in [["Hm, no: ", "so "], ["Hm.", "so "]] {
+    for other_reasoning in ["Hm, no: ", "Hm."] {
         let gate = Gate::default();
         let model = ScriptedModel::start({
             let gate = gate.clone();
@@ -482,9 +482,9 @@ async fn a_regenerated_answer_with_other_reasoning_is_streamed_as_it_arrives() {
                 _ => Script::says(
                     sent_request,
                     [
-                        Say::thought(again[0]),
+                        Say::thought(other_reasoning),
                         Say::thought("Or not. "),
-                        Say::text(again[1]),
+                        Say::text("so "),
                         Say::text("it is"),
                     ],
                 )
@@ -503,28 +503,28 @@ async fn a_regenerated_answer_with_other_reasoning_is_streamed_as_it_arrives() {
             ("error", false),
             "{error:?}"
         );
-        let mut back = app.http_client().resume("a", &error.id, None).await;
+        let mut resumed = app.http_client().resume("a", &error.id, None).await;
         // The role, both pieces of reasoning and the first text: all pieces but the last.
         gate.open(4);
-        let mut rest = back.take(1).await;
+        let mut rest = resumed.take(1).await;
         assert_eq!(
             (rest[0].kind(), &rest[0].data["reason"]),
             ("attempt", &json!("answered_anew"))
         );
         while text_of(&rest).is_empty() {
-            rest.extend(back.take(1).await);
+            rest.extend(resumed.take(1).await);
         }
         assert!(
             rest.iter().all(|event| event.kind() != "done"),
             "the answer is still being written: {rest:?}"
         );
         gate.open_for_ever();
-        rest.extend(back.rest().await);
+        rest.extend(resumed.rest().await);
         received.extend(rest);
         let answer = ReceivedAnswer::of(&received);
         assert_eq!(
             (answer.text.as_str(), answer.reasoning, answer.done),
-            ("so it is", format!("{}Or not. ", again[0]), 1)
+            ("so it is", format!("{other_reasoning}Or not. "), 1)
         );
     }
 }

@@ -4,8 +4,8 @@
 
 use anneal_proto::convert::time;
 use anneal_testkit::{
-    Gate, HttpResponse, Script, ScriptedModel, TestApp, TestConversation, call, eventually,
-    message, pb, result, user,
+    HttpResponse, ScriptedModel, TestApp, TestConversation, call, eventually, message, pb, result,
+    user,
 };
 use pb::part::Part;
 use serde_json::{Value, json};
@@ -39,14 +39,17 @@ async fn row_P3_sessions_are_listed_read_renamed_and_deleted() {
         (&json!(conversation.id), &json!(""))
     );
     let read = web.get(&session_path(&conversation)).await.json();
-    let texts: Vec<&Value> = read["messages"]
+    let contents: Vec<&Value> = read["messages"]
         .as_array()
         .expect("messages")
         .iter()
         .map(|m| &m["content"])
         .collect();
     let text = |text: &str| json!([{"type": "text", "text": text}]);
-    assert_eq!(texts, [&text("What is in payment.py?"), &text("A race.")]);
+    assert_eq!(
+        contents,
+        [&text("What is in payment.py?"), &text("A race.")]
+    );
     let renamed = HttpResponse::send(web.json(
         "PATCH",
         &session_path(&conversation),
@@ -58,9 +61,8 @@ async fn row_P3_sessions_are_listed_read_renamed_and_deleted() {
         (200, &json!("Payments"))
     );
     // The server ignores fields that it does not know.
-    let archived =
-        json!({"status": "archived", "metadata": {"team": "billing"}, "somethingElse": 1});
-    let archived = HttpResponse::send(web.json("PATCH", &session_path(&conversation), &archived))
+    let change = json!({"status": "archived", "metadata": {"team": "billing"}, "somethingElse": 1});
+    let archived = HttpResponse::send(web.json("PATCH", &session_path(&conversation), &change))
         .await
         .json();
     let fields = (
@@ -115,7 +117,7 @@ async fn row_P4_listed_sessions_always_equal_the_stored_rows() {
             .filter_map(|message| message.tokens)
             .map(|count| count.tokens)
             .sum();
-        let last = messages.last().and_then(|message| message.created_time);
+        let last_time = messages.last().and_then(|message| message.created_time);
         assert_eq!(
             (&listed["title"], row.title.as_str()),
             (
@@ -135,7 +137,7 @@ async fn row_P4_listed_sessions_always_equal_the_stored_rows() {
             listed["createdAt"],
             json!(row.created_time.map(time::millis))
         );
-        assert_eq!(listed["lastAt"], json!(last.map(time::millis)));
+        assert_eq!(listed["lastAt"], json!(last_time.map(time::millis)));
         let read = web.get(&session_path(&conversation)).await.json();
         for field in [
             "title",
@@ -177,8 +179,8 @@ async fn row_P5_a_compaction_reports_its_first_kept_entry_and_saved_tokens() {
         assert!(
             shown["createdAt"]
                 .as_i64()
-                .is_some_and(|at| at > 1_600_000_000_000),
-            "{shown}"
+                .is_some_and(|millis| millis > 1_600_000_000_000),
+            "milliseconds since 1970, after 2020: {shown}"
         );
     }
 }
@@ -201,7 +203,7 @@ async fn every_kind_of_content_comes_back_byte_for_byte() {
         tokens: 0,
     };
     let thought = message(pb::Role::Assistant, vec![Part::Reasoning(reasoning)]);
-    let seen = message(
+    let with_picture = message(
         pb::Role::User,
         vec![
             Part::Text(pb::TextPart {
@@ -211,7 +213,12 @@ async fn every_kind_of_content_comes_back_byte_for_byte() {
         ],
     );
     conversation
-        .append_all(vec![seen, thought, call("c1", input), result("c1", "42\n")])
+        .append_all(vec![
+            with_picture,
+            thought,
+            call("c1", input),
+            result("c1", "42\n"),
+        ])
         .await;
     let read = web.get(&session_path(&conversation)).await.json();
     let content = |index: usize| read["messages"][index]["content"].clone();
@@ -414,12 +421,7 @@ async fn a_session_is_visible_only_under_its_own_agent() {
 
 #[tokio::test]
 async fn a_session_created_over_http_continues_over_grpc() {
-    let gate = Gate::default();
-    gate.open_for_ever();
-    let model = ScriptedModel::start(move |request| {
-        Script::says(request, [anneal_testkit::Say::text("Hi.")]).after(&gate)
-    })
-    .await;
+    let model = ScriptedModel::saying("Hi.").await;
     let app = TestApp::with_scripted_model(&model).await;
     let received = app
         .http_client()

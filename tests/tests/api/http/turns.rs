@@ -167,14 +167,14 @@ async fn a_repeated_request_runs_one_turn_in_one_session() {
     let app = TestApp::with_scripted_model(&model).await;
     let body = json!({"message": "Say it.", "requestId": "r1"});
     let first = app.http_client().chat("a", &body).await;
-    let again = app.http_client().chat("a", &body).await;
+    let repeated = app.http_client().chat("a", &body).await;
     assert_eq!(
-        (session_of(&again), text_of(&again)),
+        (session_of(&repeated), text_of(&repeated)),
         (session_of(&first), "Once.".to_owned())
     );
     assert_eq!(
         (
-            &again.last().expect("done").data["replayed"],
+            &repeated.last().expect("done").data["replayed"],
             model.requests().len()
         ),
         (&json!(true), 1)
@@ -343,14 +343,14 @@ async fn a_model_failure_keeps_the_question_and_sends_an_error_event() {
         read_texts(&app, &session).await,
         [(pb::Role::User, "Now?".to_owned())]
     );
-    let again = app
+    let resumed = app
         .http_client()
         .resume("a", &received[1].id, None)
         .await
         .rest()
         .await;
     assert_eq!(
-        (event_kinds(&again), text_of(&again)),
+        (event_kinds(&resumed), text_of(&resumed)),
         (vec!["text", "done"], "Now.".to_owned())
     );
     assert_eq!(read_texts(&app, &session).await.len(), 2);

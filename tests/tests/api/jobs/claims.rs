@@ -14,11 +14,11 @@ use uuid::Uuid;
 /// Inserts one job for each of `tenants` tenants. The job of the last tenant is due, the others are
 /// due in an hour.
 async fn insert_future_jobs_and_one_due_job(db: &mut PgConnection, tenants: i32, kind: JobKind) {
-    let waiting = "insert into ai_job (tenant_id, kind, conversation_id, due_ts)
+    let fill = "insert into ai_job (tenant_id, kind, conversation_id, due_ts)
         select ('00000000-0000-7000-a000-' || lpad(n::text, 12, '0'))::uuid, $1, gen_random_uuid(),
             now() + case when n = $2 then '0 s' else '1 h' end::interval
         from generate_series(1, $2) as n";
-    sqlx::query(waiting)
+    sqlx::query(fill)
         .bind(kind.code())
         .bind(tenants)
         .execute(db)
@@ -33,7 +33,7 @@ async fn tenants_with_only_future_jobs_do_not_hide_the_due_jobs_of_others() {
     insert_future_jobs_and_one_due_job(&mut app.db().await, 2_500, kind).await;
     let (mut cursor, mut claimed) = (TenantId(Uuid::nil()), Vec::new());
     loop {
-        // At most four jobs, two of one tenant, of tenants after the cursor.
+        // At most four jobs, at most two of each tenant, of tenants after the cursor.
         let claim = app
             .store
             .claim_jobs(kind, 4, 2, cursor, "by hand", &[])
@@ -97,7 +97,7 @@ async fn a_requested_compaction_is_claimed_first_and_claims_are_shared_fairly() 
     assert_eq!(
         claimed,
         ["101", "105", "201", "205", "301", "305"],
-        "of each tenant, the requested compaction and the oldest job are claimed"
+        "the two jobs of each tenant are the requested compaction and the oldest"
     );
 }
 
@@ -108,15 +108,15 @@ async fn excluded_tenants_are_not_claimed_and_do_not_hide_others() {
     for n in 1..=3 {
         let fill = "insert into ai_job (tenant_id, kind, conversation_id)
             select $1, $2, gen_random_uuid() from generate_series(1, 3)";
-        let filled = sqlx::query(fill)
+        let insert = sqlx::query(fill)
             .bind(tenant(n).0)
             .bind(JobKind::Checkpoint.code());
-        filled.execute(&mut app.db().await).await.expect("fills");
+        insert.execute(&mut app.db().await).await.expect("fills");
     }
-    let (from_start, skipped) = (TenantId(Uuid::nil()), [tenant(1), tenant(2)]);
+    let (from_start, excluded) = (TenantId(Uuid::nil()), [tenant(1), tenant(2)]);
     let claim = app
         .store
-        .claim_jobs(JobKind::Checkpoint, 2, 2, from_start, "by hand", &skipped)
+        .claim_jobs(JobKind::Checkpoint, 2, 2, from_start, "by hand", &excluded)
         .await
         .expect("claims");
     let claimed: Vec<TenantId> = claim.jobs.iter().map(|job| job.tenant).collect();
@@ -124,7 +124,7 @@ async fn excluded_tenants_are_not_claimed_and_do_not_hide_others() {
 }
 
 #[tokio::test]
-async fn one_tenant_gets_the_claim_slots_that_others_leave() {
+async fn a_tenants_share_of_the_claim_slots_shrinks_as_more_tenants_have_due_jobs() {
     let app = TestApp::start().await;
     // The first tenant has ten due jobs, the others have one each.
     let fill = "insert into ai_job (tenant_id, kind, conversation_id)
@@ -137,10 +137,10 @@ async fn one_tenant_gets_the_claim_slots_that_others_leave() {
             .execute(&mut app.db().await)
             .await
             .expect("empties");
-        let filled = sqlx::query(fill)
+        let insert = sqlx::query(fill)
             .bind(JobKind::CountTokens.code())
             .bind(tenants);
-        filled.execute(&mut app.db().await).await.expect("fills");
+        insert.execute(&mut app.db().await).await.expect("fills");
         let from_start = TenantId(Uuid::nil());
         let claim = app
             .store
@@ -182,7 +182,7 @@ async fn create_conversation_with_dead_job(app: &TestApp) -> (String, Conversati
         .await
         .expect("claims");
     let job = claim.jobs.first().expect("it is due");
-    // A job may be started once, so its first failure makes it dead.
+    // This call allows one start (the last argument), so the first failure makes the job dead.
     let failed = app
         .store
         .fail_job(job, "it cannot be done", 0, 1)
@@ -222,15 +222,15 @@ async fn count_jobs(db: &mut PgConnection, id: ConversationId) -> i64 {
 }
 
 #[tokio::test]
-async fn a_job_requeued_while_its_conversation_is_deleted_is_deleted_too() {
+async fn requeuing_a_job_while_its_conversation_is_deleted_leaves_no_job() {
     let app = TestApp::start().await;
     let (conversation_id, id) = create_conversation_with_dead_job(&app).await;
     let (mut db, mut observer) = (app.db().await, app.db().await);
-    let mut deleting = db.begin().await.expect("begins");
+    let mut deletion = db.begin().await.expect("begins");
     let lock = "select from ai_conversation where conversation_id = $1 for update";
     sqlx::query(lock)
         .bind(id.0)
-        .execute(&mut *deleting)
+        .execute(&mut *deletion)
         .await
         .expect("locks");
     let ask = pb::RequeueJobRequest {
@@ -239,7 +239,7 @@ async fn a_job_requeued_while_its_conversation_is_deleted_is_deleted_too() {
         ..Default::default()
     };
     let mut operators = app.operators();
-    let requeued = tokio::spawn(async move { operators.requeue_job(ask).await });
+    let requeue = tokio::spawn(async move { operators.requeue_job(ask).await });
     eventually("the requeue waits for the conversation", async || {
         let waits = "select exists (select from pg_stat_activity
             where datname = current_database() and wait_event_type = 'Lock')";
@@ -249,9 +249,9 @@ async fn a_job_requeued_while_its_conversation_is_deleted_is_deleted_too() {
             .expect("asks")
     })
     .await;
-    delete_conversation(&mut deleting, id).await;
-    deleting.commit().await.expect("deletes");
-    let refused = requeued
+    delete_conversation(&mut deletion, id).await;
+    deletion.commit().await.expect("deletes");
+    let refused = requeue
         .await
         .expect("runs")
         .expect_err("no job is left to requeue");
@@ -272,11 +272,11 @@ async fn failing_a_job_does_not_wait_for_the_deletion_of_its_conversation() {
         .expect("claims");
     let job = claim.jobs.first().expect("it is due");
     let mut db = app.db().await;
-    let mut deleting = db.begin().await.expect("begins");
+    let mut deletion = db.begin().await.expect("begins");
     let lock = "select from ai_conversation where conversation_id = $1 for update";
     sqlx::query(lock)
         .bind(job.conversation.0)
-        .execute(&mut *deleting)
+        .execute(&mut *deletion)
         .await
         .expect("locks");
     // If `fail_job` waited for the conversation's lock, it would deadlock with the deletion, which
@@ -287,7 +287,7 @@ async fn failing_a_job_does_not_wait_for_the_deletion_of_its_conversation() {
         .await
         .expect("fails");
     assert_eq!(failed, FailOutcome::Dead);
-    delete_conversation(&mut deleting, job.conversation).await;
-    deleting.commit().await.expect("deletes");
+    delete_conversation(&mut deletion, job.conversation).await;
+    deletion.commit().await.expect("deletes");
     assert_eq!(count_jobs(&mut app.db().await, job.conversation).await, 0);
 }

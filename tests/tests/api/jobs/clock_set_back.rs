@@ -1,5 +1,6 @@
-//! The database's clock was ahead and is set back. Due times and leases that were written before
-//! are brought back: none stays further in the future than a correct clock would have set it.
+//! The database's clock was ahead and is set back. Due times and leases that were written while it
+//! was ahead are corrected: none stays further in the future than a correct clock would have set
+//! it.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ async fn execute(app: &TestApp, statement: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn a_starting_worker_runs_jobs_that_were_due_by_a_clock_ahead() {
+async fn a_starting_worker_runs_jobs_whose_due_times_were_set_by_a_clock_that_was_ahead() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
     conversation.append("when does the ferry leave?").await;
@@ -48,31 +49,31 @@ async fn a_starting_worker_runs_jobs_that_were_due_by_a_clock_ahead() {
 #[tokio::test]
 async fn leases_and_postponements_are_bounded_after_the_clock_is_set_back() {
     let app = TestApp::start().await;
-    let (held, failed, unaffected) = (
+    let (leased, postponed, unaffected) = (
         app.conversation().await,
         app.conversation().await,
         app.conversation().await,
     );
-    for conversation in [&held, &failed, &unaffected] {
+    for conversation in [&leased, &postponed, &unaffected] {
         conversation.append("when does the ferry leave?").await;
     }
-    let held = &held.id;
-    let leased = format!(
+    let leased = &leased.id;
+    let set_lease = format!(
         "update ai_job set state = 1, lease = gen_random_uuid(), worker = 'dead', lease_until_ts = now() + {HOUR}
-         where conversation_id = '{held}'"
+         where conversation_id = '{leased}'"
     );
-    assert_eq!(execute(&app, &leased).await, 1);
-    let postpone = |conversation: &str, wait: &str| {
+    assert_eq!(execute(&app, &set_lease).await, 1);
+    let set_due_time = |conversation: &str, wait: &str| {
         format!(
             "update ai_job set last_error = 'limited', attempts = 1, due_ts = now() + {wait} where conversation_id = '{conversation}'"
         )
     };
     assert_eq!(
-        execute(&app, &postpone(&failed.id, "interval '65 minutes'")).await,
+        execute(&app, &set_due_time(&postponed.id, "interval '65 minutes'")).await,
         1
     );
     assert_eq!(
-        execute(&app, &postpone(&unaffected.id, "interval '4 minutes'")).await,
+        execute(&app, &set_due_time(&unaffected.id, "interval '4 minutes'")).await,
         1
     );
     assert_eq!(
@@ -80,7 +81,8 @@ async fn leases_and_postponements_are_bounded_after_the_clock_is_set_back() {
             .mend_times(Duration::from_mins(5))
             .await
             .expect("mends"),
-        2
+        2,
+        "the lease and the due time 65 minutes ahead are corrected"
     );
     // A statement that updates one row if the time in `column` is from 1 to `seconds` seconds
     // ahead, and otherwise none. It changes no value.
@@ -92,11 +94,11 @@ async fn leases_and_postponements_are_bounded_after_the_clock_is_set_back() {
     };
     // A lease lasts 15 seconds, and `mend_times` was told that no job waits more than 5 minutes.
     assert_eq!(
-        execute(&app, &touch_if_within(held, "lease_until_ts", 15)).await,
+        execute(&app, &touch_if_within(leased, "lease_until_ts", 15)).await,
         1
     );
     assert_eq!(
-        execute(&app, &touch_if_within(&failed.id, "due_ts", 300)).await,
+        execute(&app, &touch_if_within(&postponed.id, "due_ts", 300)).await,
         1
     );
     assert_eq!(

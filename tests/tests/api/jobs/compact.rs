@@ -33,7 +33,7 @@ async fn row_C4_conversations_of_up_to_five_messages_are_compacted_if_they_can_b
         assert!(conversation.jobs().await.is_empty());
         match done.outcome() {
             CompactOutcome::Created => {
-                let checkpoint = done.checkpoint.clone().expect("with CREATED");
+                let checkpoint = done.checkpoint.clone().expect("CREATED has a checkpoint");
                 assert!(
                     count >= 2 && checkpoint.last_message_id < count as i64,
                     "{count}: {checkpoint:?}"
@@ -65,7 +65,7 @@ async fn a_short_conversation_is_compacted_on_request() {
     );
     let done = conversation.compact("r1", "").await;
     assert_eq!(done.outcome(), CompactOutcome::Created);
-    let checkpoint = done.checkpoint.expect("with CREATED");
+    let checkpoint = done.checkpoint.expect("CREATED has a checkpoint");
     assert_eq!(checkpoint.last_message_id, 4, "five turns are kept");
     conversation.context().await.assert_covers(14);
     conversation.verify().await;
@@ -90,7 +90,7 @@ async fn a_summary_keeps_the_sentences_of_its_focus() {
         .compact("r1", "the locker code")
         .await
         .checkpoint
-        .expect("with CREATED");
+        .expect("CREATED has a checkpoint");
     assert_eq!(checkpoint.focus, "the locker code");
     assert!(
         checkpoint.summary.contains("90210-K"),
@@ -117,7 +117,8 @@ async fn a_repeated_request_gives_the_same_checkpoint() {
         CompactOutcome::Created,
         "a request with another id compacts again"
     );
-    assert_eq!(second.checkpoint.expect("with CREATED").generation, 2);
+    let checkpoint = second.checkpoint.expect("CREATED has a checkpoint");
+    assert_eq!(checkpoint.generation, 2);
     conversation.context().await.assert_covers(14);
     conversation.verify().await;
 }
@@ -145,7 +146,7 @@ async fn a_compaction_that_is_not_waited_for_is_pending_until_the_worker_has_run
     assert_eq!(done.outcome(), CompactOutcome::Created);
     assert_eq!(
         conversation.checkpoints().await,
-        [done.checkpoint.expect("with CREATED")]
+        [done.checkpoint.expect("CREATED has a checkpoint")]
     );
 }
 

@@ -103,7 +103,7 @@ async fn count_statements_of_counting(
     assert!(before > 0, "statements are logged");
     assert_eq!(app.run_jobs_until_idle().await, conversations);
     let ran = postgres.statements().split_off(before);
-    let (claims, ran): (Vec<_>, Vec<_>) = ran
+    let (claims, others): (Vec<_>, Vec<_>) = ran
         .into_iter()
         .map(|statement| statement.to_lowercase())
         .filter(|statement| {
@@ -116,15 +116,16 @@ async fn count_statements_of_counting(
     println!(
         "{conversations} conversations: {} claims, {} other statements",
         claims.len(),
-        ran.len()
+        others.len()
     );
     assert_eq!(
-        ran.iter()
+        others
+            .iter()
             .filter(|statement| statement.contains("commit"))
             .count(),
         1
     );
-    (claims.len(), ran.len())
+    (claims.len(), others.len())
 }
 
 #[tokio::test]
@@ -164,11 +165,11 @@ async fn sixty_four_conversations_are_counted_in_one_transaction() {
 async fn a_lost_lease_discards_only_its_own_counts_of_the_batch() {
     let app = TestApp::start().await;
     let conversations = create_uncounted_conversations(&app, 8).await;
-    let (mut slow, mut thief) = (app.db().await, app.db().await);
-    let mut held = slow.begin().await.expect("begins");
+    let (mut lock_db, mut db) = (app.db().await, app.db().await);
+    let mut lock = lock_db.begin().await.expect("begins");
     assert_eq!(
         execute(
-            &mut held,
+            &mut lock,
             "select from ai_message where conversation_id = $1 for update",
             &conversations[0]
         )
@@ -179,10 +180,10 @@ async fn a_lost_lease_discards_only_its_own_counts_of_the_batch() {
     let running = tokio::spawn(async move { worker.run_until_idle().await });
     // The batch has locked all its conversations and waits for the lock on a message.
     wait_for_blocked_statement(&app).await;
-    let steal =
+    let replace_lease =
         "update ai_job set lease = gen_random_uuid() where conversation_id = $1 and state = 1";
-    assert_eq!(execute(&mut thief, steal, &conversations[5]).await, 1);
-    held.rollback().await.expect("releases the lock");
+    assert_eq!(execute(&mut db, replace_lease, &conversations[5]).await, 1);
+    lock.rollback().await.expect("releases the lock");
     assert_eq!(running.await.expect("runs"), 8);
     for (index, conversation) in conversations.iter().enumerate() {
         assert_eq!(
@@ -204,7 +205,7 @@ async fn a_lost_lease_discards_only_its_own_counts_of_the_batch() {
     let id: Uuid = conversations[5].id.parse().expect("an id");
     let counted: i64 = sqlx::query_scalar(counted)
         .bind(id)
-        .fetch_one(&mut thief)
+        .fetch_one(&mut db)
         .await
         .expect("asks");
     assert_eq!(
@@ -217,11 +218,11 @@ async fn a_lost_lease_discards_only_its_own_counts_of_the_batch() {
 async fn a_locked_conversation_does_not_delay_the_others() {
     let app = TestApp::start().await;
     let conversations = create_uncounted_conversations(&app, 8).await;
-    let mut slow = app.db().await;
-    let mut held = slow.begin().await.expect("begins");
+    let mut lock_db = app.db().await;
+    let mut lock = lock_db.begin().await.expect("begins");
     assert_eq!(
         execute(
-            &mut held,
+            &mut lock,
             "select from ai_conversation where conversation_id = $1 for update",
             &conversations[3]
         )
@@ -251,7 +252,7 @@ async fn a_locked_conversation_does_not_delay_the_others() {
         !has_exact_total(&conversations[3]).await,
         "the locked conversation is not counted"
     );
-    held.rollback().await.expect("releases the lock");
+    lock.rollback().await.expect("releases the lock");
     eventually("the unlocked conversation is counted", async || {
         has_exact_total(&conversations[3]).await
     })
@@ -265,11 +266,11 @@ async fn a_locked_conversation_does_not_delay_the_others() {
 async fn deleting_a_conversation_during_its_count_fails_no_job() {
     let app = TestApp::start().await;
     let conversations = create_uncounted_conversations(&app, 8).await;
-    let mut slow = app.db().await;
-    let mut held = slow.begin().await.expect("begins");
+    let mut lock_db = app.db().await;
+    let mut lock = lock_db.begin().await.expect("begins");
     assert_eq!(
         execute(
-            &mut held,
+            &mut lock,
             "select from ai_conversation where conversation_id = $1 for update",
             &conversations[3]
         )
@@ -278,16 +279,16 @@ async fn deleting_a_conversation_during_its_count_fails_no_job() {
     );
     let worker = app.worker();
     let running = tokio::spawn(async move { worker.run_until_idle().await });
-    // The other conversations are counted. The worker waits for this one.
+    // The other conversations are counted. The worker waits for the locked one.
     wait_for_blocked_statement(&app).await;
     for delete in [
         "delete from ai_job where conversation_id = $1",
         "delete from ai_message where conversation_id = $1",
         "delete from ai_conversation where conversation_id = $1",
     ] {
-        assert!(execute(&mut held, delete, &conversations[3]).await > 0);
+        assert!(execute(&mut lock, delete, &conversations[3]).await > 0);
     }
-    held.commit().await.expect("deletes");
+    lock.commit().await.expect("deletes");
     assert_eq!(running.await.expect("runs"), 8);
     assert!(
         have_exact_totals(&conversations[..3]).await
@@ -303,12 +304,12 @@ async fn deleting_a_conversation_during_its_count_fails_no_job() {
 async fn messages_that_are_slow_to_count_do_not_delay_small_ones() {
     let app = TestApp::start().await;
     // A text that is slow to tokenize.
-    let hostile = format!("{}+", "-".repeat(1_000)).repeat(300);
+    let slow_text = format!("{}+", "-".repeat(1_000)).repeat(300);
     let mut slow = Vec::new();
     // These are more conversations than there are threads that count.
     for _ in 0..16 {
         let conversation = app.conversation().await;
-        conversation.append(&hostile).await;
+        conversation.append(&slow_text).await;
         slow.push(conversation);
     }
     let conversations = create_uncounted_conversations(&app, 8).await;
@@ -330,9 +331,9 @@ async fn messages_that_are_slow_to_count_do_not_delay_small_ones() {
     .await;
     assert!(
         !have_exact_totals(&slow).await,
-        "the hostile messages take longer"
+        "the slow messages take longer"
     );
-    eventually("the hostile messages are counted too", async || {
+    eventually("the slow messages are counted too", async || {
         have_exact_totals(&slow).await
     })
     .await;
@@ -370,13 +371,13 @@ async fn an_unreadable_message_fails_only_its_own_job() {
 struct SeededRandom(u64);
 
 impl SeededRandom {
-    /// A number from 0 to `most - 1`.
-    fn below(&mut self, most: u64) -> u64 {
+    /// A number from 0 to `limit - 1`.
+    fn below(&mut self, limit: u64) -> u64 {
         self.0 = self
             .0
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % most
+        (self.0 >> 33) % limit
     }
 }
 
@@ -430,7 +431,7 @@ async fn token_totals_equal_the_sum_of_the_counts_after_random_appends() {
         conversation.verify().await;
         let id: Uuid = conversation.id.parse().expect("an id");
         let row = sqlx::query(
-            "select c.token_total, (select sum(token_count)::bigint from ai_message where conversation_id = $1) as counts
+            "select c.token_total, (select sum(token_count)::bigint from ai_message where conversation_id = $1) as count_sum
              from ai_conversation as c where c.conversation_id = $1",
         );
         let row = row.bind(id).fetch_one(&mut db).await.expect("asks");

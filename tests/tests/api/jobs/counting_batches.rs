@@ -57,17 +57,16 @@ async fn a_batch_writes_no_count_for_deleted_or_already_counted_messages() {
     );
     append_four_messages(&conversations[2]).await;
     let counts: Vec<_> = (1..=4).map(|id| (MessageId(id), Tokens::new(10))).collect();
-    // Counts of all four jobs. `counted` says for each job up to which message all were counted
-    // before.
-    let batch = |counted: [i64; 4]| -> Vec<CountedMessages<'_>> {
-        let counted = claimed.iter().zip(counted);
-        counted
-            .map(|(job, counted_before)| CountedMessages {
-                job,
-                counted: MessageId(counted_before),
-                counts: counts.clone(),
-            })
-            .collect()
+    // Counts of all four jobs. `counted_before` says for each job up to which message all were
+    // counted before.
+    let batch = |counted_before: [i64; 4]| -> Vec<CountedMessages<'_>> {
+        let jobs = claimed.iter().zip(counted_before);
+        jobs.map(|(job, last_counted)| CountedMessages {
+            job,
+            counted: MessageId(last_counted),
+            counts: counts.clone(),
+        })
+        .collect()
     };
     // The fourth job claims that messages 1 and 2 were counted before, which is false.
     let recorded = app
@@ -104,8 +103,11 @@ async fn a_batch_writes_no_count_for_deleted_or_already_counted_messages() {
         4,
         "none of the fourth job's counts were written"
     );
-    let again = app.store.record_counts(&batch([4, 0, 4, 2])).await;
-    assert!(matches!(again, Err(StoreError::LeaseLost)), "{again:?}");
+    let repeated = app.store.record_counts(&batch([4, 0, 4, 2])).await;
+    assert!(
+        matches!(repeated, Err(StoreError::LeaseLost)),
+        "{repeated:?}"
+    );
 }
 
 #[tokio::test]
@@ -198,7 +200,7 @@ async fn a_counting_batch_queues_the_jobs_that_its_triggers_call_for() {
             )
         })
         .collect();
-    let waiting: Vec<String> = list_jobs(&app)
+    let conversations_with_jobs: Vec<String> = list_jobs(&app)
         .await
         .into_iter()
         .map(|job| job.conversation_id)
@@ -213,7 +215,10 @@ async fn a_counting_batch_queues_the_jobs_that_its_triggers_call_for() {
                 Vec::new()
             }
         );
-        assert_eq!(waiting.contains(&conversation.id), reaches_threshold);
+        assert_eq!(
+            conversations_with_jobs.contains(&conversation.id),
+            reaches_threshold
+        );
     }
     app.run_jobs_until_idle().await;
     for (index, conversation) in conversations.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What happens to a running job when messages are appended, a separator is inserted, the
+//! Running jobs: what happens to them when messages are appended, a separator is inserted, the
 //! conversation is deleted, the lease is lost, or the worker panics or crashes.
 
 use anneal_core::job::MAX_ATTEMPTS;
@@ -140,9 +140,9 @@ async fn deleting_a_conversation_during_a_checkpoint_leaves_no_rows() {
     summarizer.release_one();
     running.await.expect("runs");
     let mut db = app.db().await;
-    let tables = "select format('select count(*) from %I where %I::text = $1', table_name, column_name)
+    let scans = "select format('select count(*) from %I where %I::text = $1', table_name, column_name)
         from information_schema.columns where table_schema = 'public' and column_name = 'conversation_id'";
-    let scans: Vec<String> = sqlx::query_scalar(tables)
+    let scans: Vec<String> = sqlx::query_scalar(scans)
         .fetch_all(&mut db)
         .await
         .expect("lists tables");
@@ -194,22 +194,22 @@ async fn a_worker_that_has_lost_its_lease_writes_nothing() {
 
 #[tokio::test]
 async fn a_worker_whose_job_another_worker_has_leased_writes_nothing() {
-    let (app, first, second) = (
+    let (app, first_summarizer, second_summarizer) = (
         TestApp::start().await,
         GatedSummarizer::default(),
         GatedSummarizer::default(),
     );
-    let (conversation, late) = pause_checkpoint_job(&app, &first).await;
+    let (conversation, late) = pause_checkpoint_job(&app, &first_summarizer).await;
     execute(
         &app,
         "update ai_job set lease_until_ts = now() - interval '1 second' where state = 1",
     )
     .await;
     app.worker().rescue().await;
-    let worker = app.worker_with(second.clone());
+    let worker = app.worker_with(second_summarizer.clone());
     let running = tokio::spawn(async move { worker.run_until_idle().await });
-    second.wait_until_begun().await;
-    first.release_one();
+    second_summarizer.wait_until_begun().await;
+    first_summarizer.release_one();
     late.await.expect("ends");
     assert_eq!(
         conversation.checkpoints().await,
@@ -220,7 +220,7 @@ async fn a_worker_whose_job_another_worker_has_leased_writes_nothing() {
         panic!("one job")
     };
     assert_eq!(held.attempts, 2, "the second worker still holds it");
-    second.release_one();
+    second_summarizer.release_one();
     running.await.expect("ends");
     assert_eq!(conversation.checkpoints().await.len(), 1);
     conversation.verify().await;
@@ -247,13 +247,16 @@ async fn a_running_job_is_not_claimed_again() {
     summarizer.wait_until_begun().await;
     summarizer.release_one();
     running.await.expect("ends");
-    let lasts: Vec<i64> = conversation
+    let last_ids: Vec<i64> = conversation
         .checkpoints()
         .await
         .iter()
         .map(|checkpoint| checkpoint.last_message_id)
         .collect();
-    assert!(lasts.len() == 2 && lasts[0] > lasts[1], "{lasts:?}");
+    assert!(
+        last_ids.len() == 2 && last_ids[0] > last_ids[1],
+        "{last_ids:?}"
+    );
     conversation.verify().await;
 }
 
@@ -299,14 +302,14 @@ async fn a_job_that_panics_each_time_becomes_dead_and_affects_no_other_job() {
     );
     assert_eq!(dead.attempts, i32::from(MAX_ATTEMPTS));
     bad.context().await.assert_covers(10);
-    let job = || pb::RequeueJobRequest {
+    let ask = || pb::RequeueJobRequest {
         kind: pb::JobKind::Checkpoint.into(),
         conversation_id: bad.id.clone(),
         request_id: String::new(),
     };
     let requeued = app
         .operators()
-        .requeue_job(job())
+        .requeue_job(ask())
         .await
         .expect("requeues")
         .into_inner();
@@ -320,12 +323,12 @@ async fn a_job_that_panics_each_time_becomes_dead_and_affects_no_other_job() {
         1,
         "a summarizer that does not panic succeeds"
     );
-    let again = app
+    let refused = app
         .operators()
-        .requeue_job(job())
+        .requeue_job(ask())
         .await
         .expect_err("there is no such job now");
-    assert_eq!(status_details(&again).reason, "JOB_NOT_FOUND");
+    assert_eq!(status_details(&refused).reason, "JOB_NOT_FOUND");
 }
 
 #[tokio::test]
@@ -350,19 +353,23 @@ async fn a_discarded_job_stays_discarded_until_new_work_arrives() {
     worker.run_until_idle().await;
     assert_eq!(panicking.calls(), 2);
     assert_eq!(list_jobs(&app, pb::JobState::Dead).await.len(), 1);
-    let job = pb::DiscardJobRequest {
+    let ask = pb::DiscardJobRequest {
         kind: pb::JobKind::Checkpoint.into(),
         conversation_id: conversation.id.clone(),
         request_id: String::new(),
     };
     app.operators()
-        .discard_job(job.clone())
+        .discard_job(ask.clone())
         .await
         .expect("discards");
     assert!(list_jobs(&app, pb::JobState::Unspecified).await.is_empty());
     assert_eq!(app.run_jobs_until_idle().await, 0);
-    let again = app.operators().discard_job(job).await.expect_err("is gone");
-    assert_eq!(status_details(&again).reason, "JOB_NOT_FOUND");
+    let refused = app
+        .operators()
+        .discard_job(ask)
+        .await
+        .expect_err("discarded");
+    assert_eq!(status_details(&refused).reason, "JOB_NOT_FOUND");
     append_turns(&conversation, 1).await;
     app.run_jobs_until_idle().await;
     assert_eq!(conversation.checkpoints().await.len(), 1);
@@ -373,14 +380,14 @@ async fn rescue_marks_a_job_that_kills_its_workers_as_dead() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
     conversation.append("a").await;
-    // As after a crash of the worker: the job is running and its lease has ended.
-    let lost = "update ai_job set state = 1, lease = gen_random_uuid(), lease_until_ts = now() - interval '1 s', attempts = attempts + 1";
+    // Sets the state after a crash of the worker: the job is running and its lease has ended.
+    let crash = "update ai_job set state = 1, lease = gen_random_uuid(), lease_until_ts = now() - interval '1 s', attempts = attempts + 1";
     for _ in 1..MAX_ATTEMPTS {
-        execute(&app, lost).await;
+        execute(&app, crash).await;
         app.worker().rescue().await;
         assert_eq!(list_jobs(&app, pb::JobState::Waiting).await.len(), 1);
     }
-    execute(&app, lost).await;
+    execute(&app, crash).await;
     app.worker().rescue().await;
     let [dead] = &list_jobs(&app, pb::JobState::Dead).await[..] else {
         panic!("one job is dead")
@@ -412,8 +419,8 @@ async fn a_background_worker_finds_work_and_stops_on_request() {
         1,
         "the running job is finished"
     );
-    let row = sqlx::query("select count(*) filter (where state = 1) as held from ai_job");
-    let held: i64 = row
+    let query = sqlx::query("select count(*) filter (where state = 1) as held from ai_job");
+    let held: i64 = query
         .fetch_one(&mut app.db().await)
         .await
         .expect("asks")

@@ -45,7 +45,9 @@ async fn append_turns(conversation: &TestConversation<'_>, turns: usize) {
     }
 }
 
-fn policy_without_triggers() -> pb::Policy {
+/// No number of messages is a trigger, and the conversations here stay below the token threshold. A
+/// checkpoint keeps one turn.
+fn policy_without_message_trigger() -> pb::Policy {
     pb::Policy {
         max_message_count: Some(0),
         keep_recent_turns: Some(1),
@@ -57,7 +59,7 @@ fn policy_without_triggers() -> pb::Policy {
 async fn an_imported_checkpoint_stores_the_token_counts_of_its_request() {
     let app = TestApp::start().await;
     let conversation = app
-        .conversation_with_policy(policy_without_triggers())
+        .conversation_with_policy(policy_without_message_trigger())
         .await;
     append_turns(&conversation, 4).await;
     let ask = pb::ImportCheckpointRequest {
@@ -100,7 +102,7 @@ async fn an_imported_checkpoint_stores_the_token_counts_of_its_request() {
 async fn an_imported_summary_is_a_checkpoint_like_any_other() {
     let app = TestApp::start().await;
     let conversation = app
-        .conversation_with_policy(policy_without_triggers())
+        .conversation_with_policy(policy_without_message_trigger())
         .await;
     append_turns(&conversation, 4).await;
     let imported = import(&conversation, "r1", 4, SUMMARY)
@@ -173,15 +175,15 @@ async fn an_imported_summary_is_a_checkpoint_like_any_other() {
         .expect("an import may follow a checkpoint of the service");
     assert_eq!((later.generation, later.source_first_message_id), (3, 7));
     conversation.verify().await;
-    let changes: Vec<i64> =
+    let change_ids: Vec<i64> =
         sqlx::query_scalar("select change_id from ai_conversation_checkpoint order by created_ts")
             .fetch_all(&mut app.db().await)
             .await
             .expect("reads");
-    assert_eq!(changes.len(), 3);
+    assert_eq!(change_ids.len(), 3);
     assert!(
-        changes.is_sorted_by(|a, b| a < b),
-        "each checkpoint has a later change id than the one before: {changes:?}"
+        change_ids.is_sorted_by(|a, b| a < b),
+        "each checkpoint has a later change id than the one before: {change_ids:?}"
     );
 }
 
@@ -213,7 +215,7 @@ async fn import_and_read_broken_rule(
 async fn an_invalid_checkpoint_import_is_refused_and_changes_nothing() {
     let app = TestApp::start().await;
     let conversation = app
-        .conversation_with_policy(policy_without_triggers())
+        .conversation_with_policy(policy_without_message_trigger())
         .await;
     append_turns(&conversation, 1).await;
     conversation
@@ -308,21 +310,21 @@ async fn an_invalid_summary_is_refused_and_names_its_field() {
 async fn an_imported_checkpoint_discards_one_that_is_being_written() {
     let app = TestApp::start().await;
     let conversation = app
-        .conversation_with_policy(policy_without_triggers())
+        .conversation_with_policy(policy_without_message_trigger())
         .await;
     append_turns(&conversation, 4).await;
     app.run_jobs_until_idle().await;
     conversation.start_compaction("by hand").await;
-    let waiting = GatedSummarizer::default();
-    let worker = app.worker_with(waiting.clone());
+    let summarizer = GatedSummarizer::default();
+    let worker = app.worker_with(summarizer.clone());
     let running = tokio::spawn(async move { worker.run_until_idle().await });
-    waiting.wait_until_begun().await;
+    summarizer.wait_until_begun().await;
     import(&conversation, "", 6, SUMMARY)
         .await
         .expect("imports");
     // The summarizer may work twice: the job whose checkpoint is discarded runs again.
-    waiting.release_one();
-    waiting.release_one();
+    summarizer.release_one();
+    summarizer.release_one();
     running.await.expect("runs");
     let checkpoints = conversation.checkpoints().await;
     assert_eq!(

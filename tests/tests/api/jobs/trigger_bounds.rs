@@ -159,10 +159,10 @@ async fn every_change_to_a_trigger_clears_the_bound() {
     conversation.append(&prose(0, 300)).await;
     assert!(append_reads_tail(&conversation).await, "a large message");
     store_infinite_bound(&conversation).await;
-    conversation.insert_separator().await;
+    let position = conversation.insert_separator().await.after_message_id;
     assert!(append_reads_tail(&conversation).await, "a separator");
     store_infinite_bound(&conversation).await;
-    conversation.delete_separator(5).await;
+    conversation.delete_separator(position).await;
     assert!(
         append_reads_tail(&conversation).await,
         "a deleted separator"
@@ -211,16 +211,16 @@ async fn a_window_learned_from_an_error_clears_the_bounds_that_depend_on_it() {
         model: model.into(),
         ..Default::default()
     };
-    let by_number = pb::Policy {
+    let by_fixed_threshold = pb::Policy {
         model: "small".into(),
         ..Default::default()
     };
-    let own = conversation_with_infinite_bound(&app, by_window("small")).await;
-    let (other, number) = (
+    let small_model = conversation_with_infinite_bound(&app, by_window("small")).await;
+    let (large_model, fixed_threshold) = (
         conversation_with_infinite_bound(&app, by_window("large")).await,
-        conversation_with_infinite_bound(&app, by_number).await,
+        conversation_with_infinite_bound(&app, by_fixed_threshold).await,
     );
-    assert!(!append_reads_tail(&own).await);
+    assert!(!append_reads_tail(&small_model).await);
     let too_long =
         r#"{"error":{"code":"context_length_exceeded","message":"too long","n_ctx":20000}}"#;
     let ask = pb::ClassifyErrorRequest {
@@ -233,17 +233,20 @@ async fn a_window_learned_from_an_error_clears_the_bounds_that_depend_on_it() {
         .classify_error(ask)
         .await
         .expect("classifies");
-    assert!(append_reads_tail(&own).await);
+    assert!(append_reads_tail(&small_model).await);
     assert!(
-        !append_reads_tail(&other).await,
+        !append_reads_tail(&large_model).await,
         "the error concerned another model"
     );
     assert!(
-        !append_reads_tail(&number).await,
+        !append_reads_tail(&fixed_threshold).await,
         "a fixed token threshold does not depend on the window"
     );
-    store_infinite_bound(&own).await;
-    assert!(!append_reads_tail(&own).await, "the window is known now");
+    store_infinite_bound(&small_model).await;
+    assert!(
+        !append_reads_tail(&small_model).await,
+        "the window is known now"
+    );
 }
 
 #[tokio::test]
@@ -317,13 +320,13 @@ async fn assert_no_trigger_is_due(store: &Store, conversation: &TestConversation
 struct SeededRandom(u64);
 
 impl SeededRandom {
-    /// A number from 0 to `most - 1`.
-    fn below(&mut self, most: u64) -> usize {
+    /// A number from 0 to `limit - 1`.
+    fn below(&mut self, limit: u64) -> usize {
         self.0 = self
             .0
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) % most) as usize
+        ((self.0 >> 33) % limit) as usize
     }
 }
 

@@ -1,4 +1,4 @@
-//! When a checkpoint is written, where it cuts, and what it records about itself.
+//! Checkpoints: when one is written, where it cuts, and what it records about itself.
 
 #![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 
@@ -58,12 +58,12 @@ async fn row_D2_a_checkpoint_is_written_at_the_token_threshold_but_not_one_token
     assert_eq!(checkpoints.len(), 1);
     assert_eq!(checkpoints[0].trigger(), CheckpointTrigger::Tokens);
     assert_eq!(checkpoints[0].tokens_before, total);
-    let kept = at.usage().await;
+    let usage = at.usage().await;
     assert!(
-        kept.tail_tokens <= total / 2,
-        "the tail is within half of the threshold: {kept:?}"
+        usage.tail_tokens <= total / 2,
+        "the tail is within half of the threshold: {usage:?}"
     );
-    assert_eq!(kept.tail_messages, 10, "the last five turns are kept");
+    assert_eq!(usage.tail_messages, 10, "the last five turns are kept");
     at.verify().await;
 }
 
@@ -123,23 +123,22 @@ async fn a_message_swapped_for_its_summary_counts_with_the_summarys_size() {
     };
     let plain = app.conversation_with_policy(tokens_only(1_000_000)).await;
     append_turns(&plain).await;
-    let all = plain.usage().await.tail_tokens;
-    let last_turn: u64 = plain.messages().await[12..]
+    let all_tokens = plain.usage().await.tail_tokens;
+    let last_turn_tokens: u64 = plain.messages().await[12..]
         .iter()
         .map(|message| message.tokens.expect("counted").tokens)
         .sum();
-    let small = app
-        .conversation_with_policy(tokens_only(all - last_turn + 1))
-        .await;
-    append_turns(&small).await;
+    let threshold = all_tokens - last_turn_tokens + 1;
+    let without_swap = app.conversation_with_policy(tokens_only(threshold)).await;
+    append_turns(&without_swap).await;
     assert_eq!(
-        small.checkpoints().await.len(),
+        without_swap.checkpoints().await.len(),
         1,
         "without a swap the seventh turn exceeds the threshold"
     );
     let swapping = pb::Policy {
         large_message_threshold: Some(500),
-        ..tokens_only(all - last_turn + 1)
+        ..tokens_only(threshold)
     };
     let conversation = app.conversation_with_policy(swapping).await;
     append_turns(&conversation).await;
@@ -153,7 +152,7 @@ async fn a_message_swapped_for_its_summary_counts_with_the_summarys_size() {
         large.tokens.expect("counted").tokens - large.summary.expect("summarized").tokens
     };
     assert_eq!((usage.swapped_messages, usage.saved_tokens), (1, saved));
-    assert_eq!(usage.tail_tokens, all - saved);
+    assert_eq!(usage.tail_tokens, all_tokens - saved);
 }
 
 #[tokio::test]
@@ -258,7 +257,7 @@ async fn several_calls_of_one_message_stay_with_all_their_results() {
             part: Some(pb::part::Part::ToolUse(part)),
         }
     });
-    let caller = pb::NewMessage {
+    let with_calls = pb::NewMessage {
         role: Role::Assistant.into(),
         parts: calls.into(),
         ..Default::default()
@@ -268,7 +267,7 @@ async fn several_calls_of_one_message_stay_with_all_their_results() {
             user(&prose(0, 6)),
             assistant(&prose(6, 6)),
             user("Look four times."),
-            caller,
+            with_calls,
         ])
         .await;
     for (n, id) in ["a", "b", "c", "d"].into_iter().enumerate() {
@@ -317,14 +316,14 @@ async fn each_summary_includes_the_facts_of_the_previous_one() {
     for (index, checkpoint) in checkpoints.iter().rev().enumerate() {
         assert_eq!(checkpoint.generation as usize, index + 1);
         assert_eq!(checkpoint.first_message_id, 1);
-        let before = if index == 0 {
+        let previous_last = if index == 0 {
             0
         } else {
             checkpoints[checkpoints.len() - index].last_message_id
         };
         assert_eq!(
             checkpoint.source_first_message_id,
-            before + 1,
+            previous_last + 1,
             "each checkpoint starts where the previous one ended"
         );
         assert!(
@@ -420,10 +419,10 @@ async fn conversations_of_up_to_five_messages_stay_complete_at_the_lowest_thresh
                 Representation::Original,
                 "the newest of {count} messages is kept"
             );
-            let conversation = app.conversation_with_policy(lowest.clone()).await;
-            append_messages(&conversation, 0, count).await;
-            conversation.context().await.assert_covers(count as i64);
-            conversation.verify().await;
+            let at_once = app.conversation_with_policy(lowest.clone()).await;
+            append_messages(&at_once, 0, count).await;
+            at_once.context().await.assert_covers(count as i64);
+            at_once.verify().await;
         }
     }
 }

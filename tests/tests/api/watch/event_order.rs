@@ -7,9 +7,9 @@ use futures::future::join_all;
 use pb::conversation_event::Event;
 use tokio_util::sync::CancellationToken;
 
-/// Tasks that append at the same time.
+/// How many tasks append at the same time.
 const APPENDERS: usize = 8;
-/// Appends of each task.
+/// How many appends each task makes.
 const APPENDS: usize = 20;
 
 /// Pseudo-random numbers of a linear congruential generator, the same in every run.
@@ -28,8 +28,8 @@ impl SeededRandom {
 
 /// Makes [`APPENDS`] appends, each through a random one of the two servers. An append has one to
 /// three short messages, and sometimes a large one. Returns the number of messages.
-async fn append_at_both_servers(apps: [&TestApp; 2], id: &str, number: usize) -> usize {
-    let mut chance = SeededRandom(number as u64);
+async fn append_at_both_servers(apps: [&TestApp; 2], id: &str, appender: usize) -> usize {
+    let mut chance = SeededRandom(appender as u64);
     let mut messages = 0;
     for round in 0..APPENDS {
         let conversation = TestConversation {
@@ -37,10 +37,10 @@ async fn append_at_both_servers(apps: [&TestApp; 2], id: &str, number: usize) ->
             id: id.to_owned(),
         };
         let mut batch: Vec<_> = (0..=chance.up_to(2))
-            .map(|index| user(&format!("{number} {round} {index}")))
+            .map(|index| user(&format!("{appender} {round} {index}")))
             .collect();
         if chance.up_to(9) == 0 {
-            batch.push(user(&prose(number * 100 + round, 40)));
+            batch.push(user(&prose(appender * 100 + round, 40)));
         }
         messages += batch.len();
         conversation.append_all(batch).await;
@@ -109,12 +109,12 @@ fn assert_each_event_once(
                 newest = message.message_id;
                 continue;
             }
-            Event::TokensCounted(now) => {
+            Event::TokensCounted(count) => {
                 assert!(
-                    now.through_message_id > counted,
+                    count.through_message_id > counted,
                     "each count reaches further than the one before"
                 );
-                counted = now.through_message_id;
+                counted = count.through_message_id;
                 counted
             }
             Event::SummaryReady(ready) => {
@@ -163,7 +163,8 @@ async fn readers_that_reconnect_between_two_servers_get_each_event_once_in_order
     let working = tokio::spawn(async move { worker.run(until).await });
     let work = async {
         let appended =
-            join_all((0..APPENDERS).map(|number| append_at_both_servers(apps, id, number))).await;
+            join_all((0..APPENDERS).map(|appender| append_at_both_servers(apps, id, appender)))
+                .await;
         eventually("all jobs end", async || {
             conversation.jobs().await.is_empty()
         })

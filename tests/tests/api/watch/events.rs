@@ -65,8 +65,8 @@ async fn every_kind_of_event_is_streamed_as_it_happens() {
     };
     let stored = conversation.message(2).await;
     let (summary, tokens) = (
-        stored.summary.expect("has one"),
-        stored.tokens.expect("has some").tokens,
+        stored.summary.expect("a summary"),
+        stored.tokens.expect("a count").tokens,
     );
     assert_eq!(
         (ready.message_id, ready.summary_tokens, ready.tokens),
@@ -186,7 +186,7 @@ async fn a_watch_resumes_after_any_of_its_events() {
         conversation.turns(9).await;
         app.run_jobs_until_idle().await;
     }
-    // The last checkpoint: the fourth round begins with message 58.
+    // The last checkpoint ends in the fourth round, which begins with message 58.
     let last = |event: &Event| matches!(event, Event::CheckpointCreated(created) if created.last_message_id > 57);
     let whole = conversation.watch_after(20).await.until(last).await;
     let mut pieces = Vec::new();
@@ -252,13 +252,13 @@ async fn deleting_a_conversation_ends_its_watches_and_makes_their_positions_inva
         "CONVERSATION_NOT_FOUND",
         "",
     );
-    let again = conversation
+    let reopened = conversation
         .open_watch(pb::WatchConversationRequest::default())
         .await
         .expect("is accepted")
         .try_next()
         .await;
-    assert_refused(again, Code::NotFound, "CONVERSATION_NOT_FOUND", "");
+    assert_refused(reopened, Code::NotFound, "CONVERSATION_NOT_FOUND", "");
 
     let recreated = app.conversation_with(ask).await;
     assert_eq!(recreated.id, conversation.id);
@@ -283,9 +283,9 @@ async fn watching_another_tenants_conversation_answers_like_a_missing_one() {
     conversation.append("hello").await;
     let position = conversation.watch().await.position;
     let mut db = app.db().await;
-    let theirs = uuid::Uuid::now_v7();
+    let other_tenant = uuid::Uuid::now_v7();
     sqlx::query("insert into tenant (tenant_id, name) values ($1, 'them')")
-        .bind(theirs)
+        .bind(other_tenant)
         .execute(&mut db)
         .await
         .expect("makes");
@@ -295,7 +295,7 @@ async fn watching_another_tenants_conversation_answers_like_a_missing_one() {
     ];
     for sql in move_all {
         sqlx::query(sql)
-            .bind(theirs)
+            .bind(other_tenant)
             .execute(&mut db)
             .await
             .expect("moves");
@@ -305,7 +305,7 @@ async fn watching_another_tenants_conversation_answers_like_a_missing_one() {
         (String::new(), Some(0)),
         (position, None),
     ] {
-        let mut descriptions = Vec::new();
+        let mut refusals = Vec::new();
         for conversation_id in [
             conversation.id.clone(),
             "00000000-0000-7000-8000-00000000dead".into(),
@@ -323,25 +323,25 @@ async fn watching_another_tenants_conversation_answers_like_a_missing_one() {
                 .try_next()
                 .await
                 .expect_err("is refused");
-            descriptions.push((
+            refusals.push((
                 refused.code(),
                 refused.message().to_owned(),
                 refused.details().to_vec(),
             ));
         }
-        assert_eq!(descriptions[0], descriptions[1]);
-        assert_eq!(descriptions[0].0, Code::NotFound);
+        assert_eq!(refusals[0], refusals[1]);
+        assert_eq!(refusals[0].0, Code::NotFound);
     }
-    let key = (
-        TenantId(theirs),
+    let theirs = (
+        TenantId(other_tenant),
         ConversationId(conversation.id.parse().expect("a UUID")),
     );
-    let ours = (Caller::of(TenantId::DEFAULT).tenant(), key.1);
-    let heads = app.store.read_heads(&[key, ours]).await.expect("reads");
+    let ours = (Caller::of(TenantId::DEFAULT).tenant(), theirs.1);
+    let heads = app.store.read_heads(&[theirs, ours]).await.expect("reads");
     assert_eq!(
         heads.keys().collect::<Vec<_>>(),
-        [&key],
-        "a poll finds it only with the tenant that owns it"
+        [&theirs],
+        "a poll finds the conversation only under the tenant that owns it"
     );
 }
 
@@ -352,12 +352,12 @@ async fn positions_are_valid_only_for_their_own_conversation() {
     conversation.append("hello").await;
     other.append("hello").await;
     let position = conversation.watch().await.position;
-    let swapped = format!("{}{}", &position[1..], &position[..1]);
+    let rotated = format!("{}{}", &position[1..], &position[..1]);
     for forged in [
         "x",
         "AAAA",
         &position[4..],
-        &swapped,
+        &rotated,
         &format!("{position}AAAA"),
         &"A".repeat(100_000),
     ] {
@@ -413,11 +413,13 @@ async fn events_stored_by_another_process_are_streamed() {
     let second_server = app.second_server().await;
     let conversation = app.conversation().await;
     let mut watch = conversation.watch().await;
-    let there = TestConversation {
+    let at_second_server = TestConversation {
         app: &second_server,
         id: conversation.id.clone(),
     };
-    there.append_all(vec![user("one"), user("two")]).await;
+    at_second_server
+        .append_all(vec![user("one"), user("two")])
+        .await;
     assert_eq!(
         appended_ids(&[watch.next().await, watch.next().await]),
         [1, 2]

@@ -1,5 +1,5 @@
-//! Limits of watches: their number, clients that do not read, memory, deadlines. Watches while the
-//! server stops and while the database is down.
+//! Limits of watches: their number, clients that do not read, memory, deadlines. Other tests are of
+//! watches while the server stops and while the database is down.
 
 use std::time::Duration;
 
@@ -98,8 +98,8 @@ async fn a_watch_that_is_not_read_is_dropped_and_resumes_at_its_position() {
         ..watch_new_events(&conversation)
     };
     // The app's own server has the default stall time.
-    let mut again = Watch::open(&app, ask).await.expect("is accepted");
-    let rest = again
+    let mut resumed = Watch::open(&app, ask).await.expect("is accepted");
+    let rest = resumed
         .until(|event| matches!(event, Event::MessageAppended(one) if one.message_id == 40))
         .await;
     assert_eq!(
@@ -125,7 +125,7 @@ async fn a_stopping_server_ends_its_watches_at_once_and_they_resume_elsewhere() 
     }
     let begun = std::time::Instant::now();
     server.terminate().await;
-    let ended = tokio::spawn(async move { (server.wait_for_exit().await, begun.elapsed()) });
+    let exit = tokio::spawn(async move { (server.wait_for_exit().await, begun.elapsed()) });
     for watch in watches {
         let mut watch = watch.expect("is accepted");
         let details = status_details(&watch.try_next().await.expect_err("ends"));
@@ -135,7 +135,7 @@ async fn a_stopping_server_ends_its_watches_at_once_and_they_resume_elsewhere() 
         );
         conversation.watch_from(&watch.position).await;
     }
-    let (code, took) = ended.await.expect("is waited for");
+    let (code, took) = exit.await.expect("is waited for");
     assert_eq!(code, Some(0));
     assert!(
         took < Duration::from_secs(10),
@@ -144,7 +144,7 @@ async fn a_stopping_server_ends_its_watches_at_once_and_they_resume_elsewhere() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn watches_above_the_limit_are_refused_until_one_ends() {
+async fn watches_above_the_limit_are_refused_until_others_end() {
     let (app, folder) = (TestApp::start().await, Folder::new());
     let (server, port) = start_server(&app, &folder, "concurrent_watches = 3").await;
     let conversation = app.conversation().await;
@@ -228,10 +228,10 @@ async fn watches_survive_a_database_restart() {
 async fn watches_survive_silently_dead_database_connections() {
     let app = TestApp::start().await;
     let (proxy, url) = TcpProxy::to_database(&app.url).await;
-    let remote = TestApp::on_database(&url).await;
+    let proxied = TestApp::on_database(&url).await;
     let conversation = app.conversation().await;
     let mut watch = TestConversation {
-        app: &remote,
+        app: &proxied,
         id: conversation.id.clone(),
     }
     .watch()
@@ -290,11 +290,11 @@ async fn stalled_watches_of_a_large_message_stay_within_the_memory_budget() {
     // for a moment in several forms. Without the budget, the watches would hold a gigabyte.
     assert!(server.peak_memory() < 896, "{} MiB", server.peak_memory());
 
-    let first = watches
+    let ends = watches
         .iter_mut()
         .flatten()
         .map(|watch| Box::pin(watch.read_to_end()));
-    let (status, ..) = futures::future::select_all(first).await;
+    let (status, ..) = futures::future::select_all(ends).await;
     assert_eq!(
         status_details(&status).reason,
         "WATCHER_TOO_SLOW",

@@ -55,13 +55,13 @@ async fn row_C5_an_answer_is_streamed_and_ends_with_its_usage() {
     let model = ScriptedModel::start({
         let gate = gate.clone();
         move |_| {
-            let counted = ReportedUsage {
+            let usage = ReportedUsage {
                 input: 1_200,
                 cached: 900,
                 output: 7,
                 written: 0,
             };
-            Script::openai(&["The ferry ", "leaves at nine."], counted).gated(&gate)
+            Script::openai(&["The ferry ", "leaves at nine."], usage).gated(&gate)
         }
     })
     .await;
@@ -85,12 +85,12 @@ async fn row_C5_an_answer_is_streamed_and_ends_with_its_usage() {
         .await
         .try_into()
         .expect("one conversation");
-    let owner = (
+    let stored = (
         conversation.agent_id.as_str(),
         conversation.user_id.as_str(),
         conversation.message_count,
     );
-    assert_eq!(owner, ("terminal", "tester", 2));
+    assert_eq!(stored, ("terminal", "tester", 2));
     let prompt = &model.requests()[0].body["messages"][0];
     assert_eq!(
         (&prompt["role"], &prompt["content"]),
@@ -362,6 +362,7 @@ async fn the_history_file_is_private_and_can_be_disabled() {
     );
     let terminal = start_chat(&app, &folder, &["--new", "second"]);
     terminal.wait_for_prompt("second>").await;
+    // The key Up.
     terminal.type_text("\u{1b}[A");
     terminal.wait_for_text("second> a thing to remember").await;
     let elsewhere = Folder::new();

@@ -8,27 +8,27 @@ use tokio_util::sync::CancellationToken;
 use crate::commands::BINARY;
 
 /// Starts `anneal chat` against this app at a terminal.
-pub(crate) fn start_chat(app: &TestApp, folder: &Folder, more: &[&str]) -> Terminal {
-    start_chat_with_environment(app, folder, more, &[])
+pub(crate) fn start_chat(app: &TestApp, folder: &Folder, arguments: &[&str]) -> Terminal {
+    start_chat_with_environment(app, folder, arguments, &[])
 }
 
 /// Starts `anneal chat` with additional environment variables.
 pub(crate) fn start_chat_with_environment(
     app: &TestApp,
     folder: &Folder,
-    more: &[&str],
+    arguments: &[&str],
     environment: &[(&str, &str)],
 ) -> Terminal {
     let address = format!("http://{}", app.addresses.grpc);
     Terminal::start(
         BINARY,
         folder,
-        &[&["chat", "--address", &address], more].concat(),
+        &[&["chat", "--address", &address], arguments].concat(),
         environment,
     )
 }
 
-/// Lists the titles of an agent's conversations, newest first.
+/// Lists the titles of an agent's conversations, newest first. An empty `agent` means all agents.
 async fn list_titles(app: &TestApp, agent: &str) -> Vec<String> {
     let ask = pb::ListConversationsRequest {
         agent_id: agent.into(),
@@ -176,7 +176,7 @@ async fn an_old_conversation_is_found_by_its_title_and_an_incomplete_search_is_r
     terminal.enter("/switch THE FERRY");
     terminal
         .wait_for_text(
-            "of the newest 10,000 conversations, none begins with it in other case or by its id",
+            "of the newest 10,000 conversations, no title begins with it in other case, and no id",
         )
         .await;
     terminal.wait_for_prompt("The harbor>").await;
@@ -324,7 +324,7 @@ async fn row_C5_help_lists_the_commands_and_a_mistyped_command_gets_a_suggestion
     terminal.enter("/help");
     let screen = terminal.wait_for_text("/quit").await;
     for command in [
-        "/new [NAME]",
+        "/new [TITLE]",
         "/switch PREFIX",
         "/list",
         "/context",
@@ -355,9 +355,9 @@ async fn row_C5_help_lists_the_commands_and_a_mistyped_command_gets_a_suggestion
     terminal.wait_for_prompt("hosts>").await;
     terminal.type_text("never said");
     terminal.wait_for_text("hosts> never said").await;
-    terminal.type_text("\u{3}");
+    terminal.type_text("\u{3}"); // Ctrl+C
     terminal.wait_for_prompt("hosts>").await;
-    terminal.type_text("\u{4}");
+    terminal.type_text("\u{4}"); // Ctrl+D
     assert_eq!(terminal.wait_for_exit().await, 0);
     assert_eq!(model.requests().len(), 1);
 }

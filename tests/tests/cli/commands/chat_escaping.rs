@@ -64,10 +64,10 @@ async fn pasted_control_sequences_reach_neither_the_terminal_nor_the_conversatio
 async fn control_sequences_in_the_history_file_do_not_reach_the_terminal() {
     let app = TestApp::start().await;
     let folder = Folder::new();
-    let history = folder.path().join(".local/state/anneal");
-    fs::create_dir_all(&history).expect("creates the folder");
+    let state_folder = folder.path().join(".local/state/anneal");
+    fs::create_dir_all(&state_folder).expect("creates the folder");
     fs::write(
-        history.join("chat-history"),
+        state_folder.join("chat-history"),
         format!("older {ESCAPES}\nnewer {ESCAPES}\n"),
     )
     .expect("writes");
@@ -77,7 +77,8 @@ async fn control_sequences_in_the_history_file_do_not_reach_the_terminal() {
     terminal.wait_for_text("newer a").await;
     terminal.type_text("\u{1b}[A");
     terminal.wait_for_text("older a").await;
-    // Completion and search use the history too.
+    // Completion and search use the history too. U+0015 (Ctrl-U) deletes the typed text, U+0012
+    // (Ctrl-R) begins a search.
     terminal.type_text("\u{15}new");
     terminal.wait_for_text("> newer a").await;
     terminal.type_text("\u{15}\u{12}old");
@@ -87,8 +88,8 @@ async fn control_sequences_in_the_history_file_do_not_reach_the_terminal() {
 
 #[tokio::test]
 async fn a_line_end_split_over_two_deltas_is_printed_once() {
-    // `/show` reads 64 KiB at a time. Its first piece ends between the carriage return and the line
-    // feed.
+    // `/show 4` prints the second answer. It reads 64 KiB at a time: its first piece ends between
+    // the carriage return and the line feed.
     let long = "x".repeat(64 * 1024 - 1) + "\r\nthe end\r";
     let answer = long.clone();
     let model = ScriptedModel::start(move |asked| match asked.nth {
@@ -120,16 +121,16 @@ async fn a_line_end_split_over_two_deltas_is_printed_once() {
         "{:?}",
         &ran.out[..60]
     );
-    let whole = "x".repeat(64 * 1024 - 1) + "\nthe end\u{fffd}\n";
-    let shown: Vec<&str> = ran.out.split_inclusive("the end\u{fffd}\n").collect();
+    let printed = "x".repeat(64 * 1024 - 1) + "\nthe end\u{fffd}\n";
+    let outputs: Vec<&str> = ran.out.split_inclusive("the end\u{fffd}\n").collect();
     assert_eq!(
-        shown.len(),
+        outputs.len(),
         2,
         "the streamed answer and the output of /show"
     );
     assert!(
-        shown[1] == whole && shown[0].ends_with(&whole),
+        outputs[1] == printed && outputs[0].ends_with(&printed),
         "{:?}",
-        &shown[1][64 * 1024 - 9..]
+        &outputs[1][64 * 1024 - 9..]
     );
 }

@@ -6,10 +6,10 @@ use anneal_testkit::{AnnealBinary, CommandOutput, Folder, ScriptedModel, TestApp
 
 use crate::commands::BINARY;
 
-async fn run_chat(app: &TestApp, more: &[&str], input: &str) -> CommandOutput {
+async fn run_chat(app: &TestApp, options: &[&str], input: &str) -> CommandOutput {
     let folder = Folder::new();
     let address = format!("http://{}", app.addresses.grpc);
-    let arguments = [&["chat", "--address", &address, "--user", "piper"], more].concat();
+    let arguments = [&["chat", "--address", &address, "--user", "piper"], options].concat();
     AnnealBinary::new(BINARY, &folder, "")
         .run_with_input(&arguments, input)
         .await
@@ -80,20 +80,20 @@ async fn the_first_failure_ends_a_chat_that_reads_a_pipe() {
         "{ran:?}"
     );
     let ask = pb::ListConversationsRequest::default();
-    let left = app
+    let listed = app
         .conversations()
         .list_conversations(ask)
         .await
         .expect("lists")
         .into_inner();
-    let left: Vec<i64> = left
+    let message_counts: Vec<i64> = listed
         .conversations
         .iter()
         .map(|conversation| conversation.message_count)
         .collect();
     assert_eq!(
-        left,
+        message_counts,
         [0],
-        "nothing is stored; the empty conversation is reused"
+        "the first chat stored no message, and the second created no conversation"
     );
 }

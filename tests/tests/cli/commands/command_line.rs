@@ -40,6 +40,7 @@ async fn migrate_may_run_concurrently_and_repeatedly() {
         stdout_of(outputs.2),
     ]
     .concat();
+    // The output has a line `applied: VERSION NAME` for each migration.
     assert_eq!(out.matches("applied: 1 ").count(), 1, "{out}");
     assert_eq!(
         stdout_of(anneal.run(&["migrate", "--check"]).await),
@@ -60,8 +61,8 @@ async fn server_and_worker_refuse_unusable_databases_and_open_addresses() {
         assert_eq!(refused.code, Some(1));
         assert!(refused.err.contains("run `anneal migrate`"), "{refused:?}");
     }
-    let nowhere = AnnealBinary::new(BINARY, &folder, "");
-    let refused = nowhere.run(&["server"]).await;
+    let without_url = AnnealBinary::new(BINARY, &folder, "");
+    let refused = without_url.run(&["server"]).await;
     assert!(
         refused.code == Some(1) && refused.err.contains("ANNEAL_DATABASE_URL"),
         "{refused:?}"
@@ -84,19 +85,19 @@ async fn server_and_worker_refuse_unusable_databases_and_open_addresses() {
     }
     let app = TestApp::start().await;
     let anneal = AnnealBinary::new(BINARY, &folder, &app.url);
-    let open = [
+    let on_open_address = [
         "server",
         "--set",
         "server.grpc_address=0.0.0.0:0",
         "--set",
         "server.http_address=127.0.0.1:0",
     ];
-    let refused = anneal.run(&open).await;
+    let refused = anneal.run(&on_open_address).await;
     assert!(
         refused.code == Some(1) && refused.err.contains("server.insecure"),
         "{refused:?}"
     );
-    let insecure = [&open[..], &["--set", "server.insecure=true"]].concat();
+    let insecure = [&on_open_address[..], &["--set", "server.insecure=true"]].concat();
     let server = anneal.start(&insecure);
     server.wait_for_line("serving gRPC on 0.0.0.0:").await;
     server.terminate().await;
@@ -212,7 +213,7 @@ async fn a_file_imported_twice_is_stored_once_and_can_be_inspected() {
     assert!(context.contains("60 messages"), "{context}");
     assert!(
         context.contains("the context starts after the checkpoint at 56"),
-        "{context}"
+        "the last two turns, of two messages each, are kept: {context}"
     );
     assert!(
         context.contains("system prompt") && context.contains("tail, hot"),
@@ -322,7 +323,7 @@ async fn an_import_that_was_killed_continues_where_it_stopped() {
     folder.file("long.jsonl", &sample_chat(1_500));
     let import = ["import", "--address", &address, "long.jsonl"];
     let killed = anneal.start(&import);
-    let count = async || {
+    let count_messages = async || {
         let listed = app
             .conversations()
             .list_conversations(pb::ListConversationsRequest::default())
@@ -334,16 +335,19 @@ async fn an_import_that_was_killed_continues_where_it_stopped() {
             .first()
             .map_or(0, |row| row.message_count)
     };
-    eventually("some messages are stored", async || count().await > 0).await;
+    eventually("some messages are stored", async || {
+        count_messages().await > 0
+    })
+    .await;
     killed.kill().await;
-    let before = count().await;
-    let rest = stdout_of(anneal.run(&import).await);
+    let before = count_messages().await;
+    let resumed = stdout_of(anneal.run(&import).await);
     assert!(
-        rest.contains("1 conversation,") && !rest.contains(" 0 there already"),
-        "{rest}"
+        resumed.contains("1 conversation,") && !resumed.contains(" 0 there already"),
+        "{resumed}"
     );
     assert_eq!(
-        count().await,
+        count_messages().await,
         3_000,
         "each message is stored once; {before} were stored before the kill"
     );
@@ -386,31 +390,26 @@ async fn the_command_jobs_shows_a_tenant_only_its_own_jobs() {
         TestApp::with_keys_and_limits(LimitSettings::default()).await,
         Folder::new(),
     );
-    let admin = app
-        .key("ann", &[Verb::Read, Verb::Append, Verb::Admin])
-        .await;
-    let anneal =
-        AnnealBinary::new(BINARY, &folder, "").with_variable("ANNEAL_TOKEN", admin.text.as_str());
+    let run_as = async |tenant: &str, verbs: &[Verb], arguments: &[&str]| {
+        let key = app.key(tenant, verbs).await;
+        AnnealBinary::new(BINARY, &folder, "")
+            .with_variable("ANNEAL_TOKEN", key.text.as_str())
+            .run(arguments)
+            .await
+    };
+    let verbs = [Verb::Read, Verb::Append, Verb::Admin];
     let address = format!("http://{}", app.addresses.grpc);
-    assert_eq!(
-        stdout_of(anneal.run(&["jobs", "--address", &address]).await),
-        "no jobs\n"
-    );
     folder.file("talk.jsonl", &sample_chat(1));
-    stdout_of(
-        anneal
-            .run(&["import", "--address", &address, "talk.jsonl"])
-            .await,
-    );
-    let listed = stdout_of(anneal.run(&["jobs", "--address", &address]).await);
+    let import = ["import", "--address", &address, "talk.jsonl"];
+    stdout_of(run_as("ann", &verbs, &import).await);
+    let jobs = ["jobs", "--address", &address];
+    let listed = stdout_of(run_as("ann", &verbs, &jobs).await);
     assert!(
         listed.lines().count() == 1 && listed.contains("waiting, 0 attempts"),
         "{listed}"
     );
-    let reader = app.key("ann", &[Verb::Read]).await;
-    let anneal =
-        AnnealBinary::new(BINARY, &folder, "").with_variable("ANNEAL_TOKEN", reader.text.as_str());
-    let refused = anneal.run(&["jobs", "--address", &address]).await;
+    assert_eq!(stdout_of(run_as("bob", &verbs, &jobs).await), "no jobs\n");
+    let refused = run_as("ann", &[Verb::Read], &jobs).await;
     assert!(
         refused.code == Some(1) && refused.err.contains("VERB_MISSING"),
         "{refused:?}"

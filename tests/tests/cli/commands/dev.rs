@@ -16,6 +16,7 @@ struct StopPostgres<'a>(&'a Folder);
 impl Drop for StopPostgres<'_> {
     fn drop(&mut self) {
         let settings = Settings::new(self.0.path().join(".anneal/postgres"), postgres_binaries());
+        // Adopts the server that runs in the folder, so that it can be stopped.
         if let Ok(postgres) = LocalPostgres::start_blocking(&settings) {
             let _ = postgres.stop_blocking(Stop::Immediate);
         }
@@ -118,24 +119,24 @@ async fn dev_keeps_its_data_when_it_is_killed_and_started_again() {
         .expect("lists");
     assert_eq!(listed.into_inner().messages[0].parts, user("kept").parts);
     let shown = second.wait_for_line("  PostgreSQL ").await;
-    let url = shown
+    let after_scheme = shown
         .split_once("postgres://")
         .and_then(|(_, rest)| rest.split_once("  ("))
         .expect("a URL")
         .0;
     // The URL is printed for a shell, which expands it.
     let expanded = Command::new("sh")
-        .args(["-c", &format!("printf %s \"postgres://{url}\"")])
+        .args(["-c", &format!("printf %s \"postgres://{after_scheme}\"")])
         .output()
         .await;
     let expanded = String::from_utf8(expanded.expect("a shell").stdout).expect("text");
-    let listed = AnnealBinary::new(BINARY, &folder, &expanded)
+    let tenants = AnnealBinary::new(BINARY, &folder, &expanded)
         .run(&["tenants", "list"])
         .await;
     assert_eq!(
-        listed.code,
+        tenants.code,
         Some(0),
-        "the printed URL works: {shown} {listed:?}"
+        "the printed URL works: {shown} {tenants:?}"
     );
     second.terminate().await;
     assert_eq!(second.wait_for_exit().await, Some(0));

@@ -36,14 +36,17 @@ async fn a_discovered_settings_file_does_not_decide_where_a_providers_key_is_sen
             &format!("[providers.p]\napi = \"openai\"\n{settings}\n"),
         );
         for process in ["server", "worker"] {
-            let found = anneal.run(&[process]).await;
-            let refuses = found.err.contains("--config anneal.toml")
-                && found.err.contains("models.elsewhere.example");
-            assert_eq!(refuses, is_refused, "{process} with {settings}: {found:?}");
-            let named = anneal.run(&[process, "--config", "anneal.toml"]).await;
+            let discovered = anneal.run(&[process]).await;
+            let refuses = discovered.err.contains("--config anneal.toml")
+                && discovered.err.contains("models.elsewhere.example");
+            assert_eq!(
+                refuses, is_refused,
+                "{process} with {settings}: {discovered:?}"
+            );
+            let explicit = anneal.run(&[process, "--config", "anneal.toml"]).await;
             assert!(
-                named.err.contains("cannot reach the database"),
-                "{settings}: {named:?}"
+                explicit.err.contains("cannot reach the database"),
+                "{settings}: {explicit:?}"
             );
         }
     }
@@ -51,20 +54,21 @@ async fn a_discovered_settings_file_does_not_decide_where_a_providers_key_is_sen
 
 #[tokio::test]
 async fn a_discovered_settings_file_does_not_decide_where_the_environments_password_is_sent() {
-    let (folder, without, with) = (Folder::new(), Folder::new(), Folder::new());
-    let passwords = with
+    let (folder, empty_home, pgpass_home) = (Folder::new(), Folder::new(), Folder::new());
+    let pgpass = pgpass_home
         .file(".pgpass", "*:*:*:*:canary\n")
         .display()
         .to_string();
-    let [without, with] = [without.path(), with.path()].map(|home| home.display().to_string());
-    let anneal = AnnealBinary::new(BINARY, &folder, "").with_variable("HOME", &without);
-    let found =
+    let [empty_home, pgpass_home] =
+        [empty_home.path(), pgpass_home.path()].map(|home| home.display().to_string());
+    let anneal = AnnealBinary::new(BINARY, &folder, "").with_variable("HOME", &empty_home);
+    let settings =
         "[database]\nurl = \"postgres://anneal@db.elsewhere.example/anneal?sslmode=verify-full\"\n";
-    folder.file("anneal.toml", found);
+    folder.file("anneal.toml", settings);
     for (variable, value, named) in [
         ("PGPASSWORD", "canary", "PGPASSWORD"),
-        ("PGPASSFILE", passwords.as_str(), "PGPASSFILE"),
-        ("HOME", with.as_str(), "~/.pgpass"),
+        ("PGPASSFILE", pgpass.as_str(), "PGPASSFILE"),
+        ("HOME", pgpass_home.as_str(), "~/.pgpass"),
     ] {
         let refused = anneal
             .clone()
@@ -76,10 +80,10 @@ async fn a_discovered_settings_file_does_not_decide_where_the_environments_passw
             "{refused:?}"
         );
     }
-    let reached = anneal.run(&["migrate"]).await;
-    assert!(reached.err.contains("cannot reach"), "{reached:?}");
-    // The file cannot disable the certificate check of a database that the environment names
-    // either.
+    // Without a password in the environment, the URL in the file is used.
+    let accepted = anneal.run(&["migrate"]).await;
+    assert!(accepted.err.contains("cannot reach"), "{accepted:?}");
+    // If the environment names the database, the file must not disable its certificate check.
     folder.file("anneal.toml", "[database]\ninsecure = true\n");
     let refused = anneal
         .on_database("postgres://anneal@db.elsewhere.example/anneal")

@@ -45,8 +45,8 @@ impl ConversationInspector {
         ran.out
     }
 
-    /// Creates an agent's conversation: short turns, tool results of about 1,100 tokens, two user
-    /// messages in a row and a call without a result.
+    /// Creates an agent's conversation of 32 messages: short turns, tool results of about 1,100
+    /// tokens, two user messages in a row and a call without a result.
     async fn create_conversation(&self) -> TestConversation<'_> {
         let policy = pb::Policy {
             profile: "agents".into(),
@@ -102,7 +102,7 @@ async fn count_side_effects(app: &TestApp) -> (i64, i64) {
 }
 
 /// The first and last message id of each line of the explanation's manifest. A line begins with one
-/// id (`4`) or two (`4-9`).
+/// id (`4`) or two (`4-9`). Skips lines that print the request for a range that is left out.
 fn manifest_ids(page: &str) -> Vec<(i64, i64)> {
     let manifest = page
         .lines()
@@ -303,12 +303,12 @@ async fn a_broken_cache_is_explained_with_its_cost() {
     let conversation = inspector.create_conversation().await;
     conversation.context().await;
     conversation.turn("And now?", "The same.").await;
-    let whole = inspector
+    let unbroken = inspector
         .run_successfully("context", &["--explain", &conversation.id])
         .await;
     assert!(
-        !whole.contains("broken: ") && whole.contains("sent the same up to message 33"),
-        "{whole}"
+        !unbroken.contains("broken: ") && unbroken.contains("sent the same up to message 33"),
+        "the call that gave message 34 had sent all messages before it: {unbroken}"
     );
     conversation.compact("by hand", "").await;
     let page = inspector
@@ -328,7 +328,7 @@ async fn a_broken_cache_is_explained_with_its_cost() {
 async fn usage_shows_segments_thresholds_and_what_each_cooling_mode_costs() {
     let inspector = ConversationInspector::new().await;
     let conversation = inspector.create_conversation().await;
-    conversation.turns(8).await;
+    conversation.turns(8).await; // 48 messages with the 32 before
     inspector.app.run_jobs_until_idle().await;
     let ask = pb::ReportUsageRequest {
         conversation_id: conversation.id.clone(),
@@ -360,7 +360,7 @@ async fn usage_shows_segments_thresholds_and_what_each_cooling_mode_costs() {
         assert!(usage.contains(&words), "{words:?} is not printed:\n{usage}");
     }
     assert!(!usage.contains("billed"), "{usage}");
-    let known = [
+    let with_known_model = [
         "--economics",
         "--model",
         "claude-sonnet-4-5",
@@ -368,7 +368,7 @@ async fn usage_shows_segments_thresholds_and_what_each_cooling_mode_costs() {
         "60",
         &conversation.id,
     ];
-    let costs = inspector.run_successfully("usage", &known).await;
+    let costs = inspector.run_successfully("usage", &with_known_model).await;
     for words in [
         "of 200000 (the model's window)",
         "48 of 60 messages",
@@ -395,7 +395,7 @@ async fn usage_shows_segments_thresholds_and_what_each_cooling_mode_costs() {
         costs_by_mode[1].sent_tokens < costs_by_mode[0].sent_tokens,
         "strict cooling has swapped old messages"
     );
-    for (name, figure) in [
+    for (name, expected) in [
         (
             "tokens sent",
             costs_by_mode.map(|mode| mode.sent_tokens as i64),
@@ -410,7 +410,7 @@ async fn usage_shows_segments_thresholds_and_what_each_cooling_mode_costs() {
             .split_whitespace()
             .filter_map(|word| word.parse().ok())
             .collect();
-        assert_eq!(shown, figure, "none, strict, stepped: {row}");
+        assert_eq!(shown, expected, "none, strict, stepped: {row}");
     }
 }
 
@@ -422,10 +422,10 @@ async fn a_compaction_does_what_its_dry_run_printed() {
         ..Default::default()
     };
     let conversation = inspector.app.conversation_with_policy(policy).await;
-    let short = inspector
+    let empty = inspector
         .run_successfully("compact", &["--dry-run", &conversation.id])
         .await;
-    assert!(short.contains("nothing to summarize"), "{short}");
+    assert!(empty.contains("nothing to summarize"), "{empty}");
     for n in 0..8 {
         conversation
             .turn(&prose(n * 20, 10), &prose(n * 20 + 10, 10))

@@ -14,9 +14,9 @@ async fn a_key_is_printed_once_works_until_revoked_and_is_not_in_the_database() 
         TestApp::with_keys_and_limits(LimitSettings::default()).await,
         Folder::new(),
     );
-    let owner = AnnealBinary::new(BINARY, &folder, &app.url);
+    let operator = AnnealBinary::new(BINARY, &folder, &app.url);
     assert_eq!(
-        stdout_of(owner.run(&["tenants", "create", "acme"]).await),
+        stdout_of(operator.run(&["tenants", "create", "acme"]).await),
         "made tenant acme\n"
     );
     let create = [
@@ -29,7 +29,7 @@ async fn a_key_is_printed_once_works_until_revoked_and_is_not_in_the_database() 
         "--verbs",
         "read,admin",
     ];
-    let made = owner.run(&create).await;
+    let made = operator.run(&create).await;
     let key = made.out.trim().to_owned();
     assert!(
         key.starts_with("anneal_") && key.lines().count() == 1,
@@ -54,7 +54,7 @@ async fn a_key_is_printed_once_works_until_revoked_and_is_not_in_the_database() 
         "no jobs\n"
     );
 
-    let listed = stdout_of(owner.run(&["keys", "list", "--tenant", "acme"]).await);
+    let listed = stdout_of(operator.run(&["keys", "list", "--tenant", "acme"]).await);
     assert!(
         listed.starts_with(&id)
             && listed.contains("billing bot")
@@ -72,10 +72,10 @@ async fn a_key_is_printed_once_works_until_revoked_and_is_not_in_the_database() 
         "{rows:?}"
     );
 
-    stdout_of(owner.run(&["keys", "revoke", &id]).await);
+    stdout_of(operator.run(&["keys", "revoke", &id]).await);
     assert!(
-        // A time is printed from the year on, so it begins with 2.
-        stdout_of(owner.run(&["keys", "list"]).await).contains("revoked 2"),
+        // A printed time begins with the year, so with 2.
+        stdout_of(operator.run(&["keys", "list"]).await).contains("revoked 2"),
         "the list still shows the revoked key"
     );
     eventually("the server refuses the key", async || {
@@ -83,7 +83,7 @@ async fn a_key_is_printed_once_works_until_revoked_and_is_not_in_the_database() 
         refused.code == Some(1) && refused.err.contains("UNAUTHENTICATED")
     })
     .await;
-    let again = owner.run(&["keys", "revoke", &id]).await;
+    let again = operator.run(&["keys", "revoke", &id]).await;
     assert!(
         again.code == Some(1) && again.err.contains("no key"),
         "{again:?}"
@@ -93,7 +93,7 @@ async fn a_key_is_printed_once_works_until_revoked_and_is_not_in_the_database() 
 #[tokio::test]
 async fn a_key_needs_an_existing_tenant_a_known_verb_and_a_name() {
     let (app, folder) = (TestApp::start().await, Folder::new());
-    let owner = AnnealBinary::new(BINARY, &folder, &app.url);
+    let operator = AnnealBinary::new(BINARY, &folder, &app.url);
     for (arguments, message) in [
         (
             ["--tenant", "nobody", "--name", "bot"],
@@ -102,7 +102,7 @@ async fn a_key_needs_an_existing_tenant_a_known_verb_and_a_name() {
         (["--name", "bot", "--verbs", "write"], "no verb \"write\""),
         (["--name", " ", "--verbs", "read"], "--name"),
     ] {
-        let refused = owner
+        let refused = operator
             .run(&[&["keys", "create"][..], &arguments].concat())
             .await;
         assert!(
@@ -118,7 +118,7 @@ async fn the_list_shows_when_a_key_was_last_used_and_which_have_expired() {
         TestApp::with_keys_and_limits(LimitSettings::default()).await,
         Folder::new(),
     );
-    let owner = AnnealBinary::new(BINARY, &folder, &app.url);
+    let operator = AnnealBinary::new(BINARY, &folder, &app.url);
     let used = app.key("acme", &[Verb::Admin]).await;
     let unused = app.key("acme", &[Verb::Admin]).await;
     let expire = "update api_key set expires_ts = now() - interval '1 day' where key_id = $1";
@@ -128,7 +128,7 @@ async fn the_list_shows_when_a_key_was_last_used_and_which_have_expired() {
         .await
         .expect("expires");
     let list_key = async |key: Uuid| {
-        let listed = stdout_of(owner.run(&["keys", "list"]).await);
+        let listed = stdout_of(operator.run(&["keys", "list"]).await);
         listed
             .lines()
             .find(|line| line.starts_with(&key.to_string()))
@@ -151,7 +151,7 @@ async fn the_list_shows_when_a_key_was_last_used_and_which_have_expired() {
     eventually("the use of the key is recorded", async || {
         list_key(used.id)
             .await
-            // A time is printed from the year on, so it begins with 2.
+            // A printed time begins with the year, so with 2.
             .contains("last used in the hour of 2")
     })
     .await;

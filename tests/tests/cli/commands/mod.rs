@@ -7,7 +7,7 @@
 //! - `chat_piped.rs`: `anneal chat` without a terminal.
 //! - `chat_escaping.rs`: `anneal chat` replaces control sequences in pasted text and in its
 //!   history.
-//! - `output_escaping.rs`: the other commands escape control characters in their output.
+//! - `output_escaping.rs`: every command escapes control characters in its output.
 //! - `dev.rs`: `anneal dev`.
 //! - `discovered_settings.rs`: a discovered `anneal.toml` may not decide where secrets are sent.
 //! - `inspect.rs`: `anneal context`, `anneal usage` and `anneal compact`.

@@ -94,7 +94,7 @@ async fn every_command_escapes_stored_content() {
             .await;
     }
     app.run_jobs_until_idle().await;
-    let rows = [
+    let statements = [
         "update ai_conversation set title = $1",
         "insert into ai_model_breaker (model, failures, open_until_ts, last_error)
              values ($1, 20, now() + interval '1 minute', $1)",
@@ -102,12 +102,12 @@ async fn every_command_escapes_stored_content() {
              select tenant_id, conversation_id, 2, $1 from ai_conversation",
         "update ai_conversation_checkpoint set model = $1, summary = $1 || summary",
     ];
-    for row in rows {
-        sqlx::query(row)
+    for statement in statements {
+        sqlx::query(statement)
             .bind(ESCAPES)
             .execute(&mut app.db().await)
             .await
-            .expect("changes the row");
+            .expect("runs");
     }
     let anneal = AnnealBinary::new(BINARY, &folder, "");
     for command in [
@@ -134,26 +134,23 @@ async fn every_command_escapes_stored_content() {
 #[tokio::test]
 async fn commands_escape_names_arguments_and_file_content() {
     let (app, folder) = (TestApp::start().await, Folder::new());
-    let owner = AnnealBinary::new(BINARY, &folder, &app.url);
-    let rows = "insert into api_key (key_id, tenant_id, name, secret_digest, verbs)
+    let operator = AnnealBinary::new(BINARY, &folder, &app.url);
+    let insert_key = "insert into api_key (key_id, tenant_id, name, secret_digest, verbs)
                 select gen_random_uuid(), tenant_id, $1, sha256('x'), 1 from tenant";
-    sqlx::query(rows)
+    sqlx::query(insert_key)
         .bind(ESCAPES)
         .execute(&mut app.db().await)
         .await
         .expect("stores a key");
-    let rows = "insert into tenant (tenant_id, name) values (gen_random_uuid(), $1)";
-    sqlx::query(rows)
+    let insert_tenant = "insert into tenant (tenant_id, name) values (gen_random_uuid(), $1)";
+    sqlx::query(insert_tenant)
         .bind(ESCAPES)
         .execute(&mut app.db().await)
         .await
         .expect("stores a tenant");
     let broken = folder.file("broken.json", &format!("{{\"messages\": {ESCAPES}"));
     let broken = broken.display().to_string();
-    folder.file(
-        "settings.toml",
-        &format!("[database]\n\"{}\" = 1\n", ESCAPES.escape_default()),
-    );
+    folder.file("settings.toml", &format!("[database]\n\"{ESCAPES}\" = 1\n"));
     let address = format!("http://{}", app.addresses.grpc);
     for command in [
         &["keys", "list"][..],
@@ -172,6 +169,6 @@ async fn commands_escape_names_arguments_and_file_content() {
         &["config", "--set", ESCAPES],
         &["usage", "--address", ESCAPES, "c"],
     ] {
-        assert_no_controls(&command.join(" "), &owner.run(command).await);
+        assert_no_controls(&command.join(" "), &operator.run(command).await);
     }
 }

@@ -21,29 +21,29 @@ fn read_report(imports: &ImportFolder<'_>, name: &str, conversation: &str) -> Ve
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).expect("a line of JSON"));
     let lines = lines.filter(|line| line["conversation"] == conversation);
-    let fate = |line: Value| {
+    let number_and_fate = |line: Value| {
         (
             line["line"].as_u64().unwrap_or(0),
             line["fate"].as_str().expect("a fate").to_owned(),
         )
     };
-    let mut lines: Vec<_> = lines.map(fate).collect();
-    lines.sort();
-    lines
+    let mut fates: Vec<_> = lines.map(number_and_fate).collect();
+    fates.sort();
+    fates
 }
 
 #[tokio::test]
 async fn broken_lines_are_reported_by_number_and_all_others_are_stored() {
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
-    let lone = r#"{"type": "user", "content": "half \ud800 a pair", "ts": 1}"#;
+    let lone_surrogate = r#"{"type": "user", "content": "half \ud800 a pair", "ts": 1}"#;
     let nul = r#"{"type": "user", "content": "a\u0000b", "ts": 1}"#;
     let truncated = r#"{"type": "user", "content": "never fin"#;
     let lines = [
         "\u{feff}".to_owned() + &user_record("first"),
         "{oops".into(),
         nul.into(),
-        lone.into(),
+        lone_surrogate.into(),
         user_record("冷たい 🧊"),
         truncated.into(),
     ];
@@ -125,7 +125,8 @@ async fn the_report_names_conversation_and_line_of_everything_not_imported_as_it
     );
     assert_eq!(report("").await, owned(&[(3, "refused")]));
     assert_eq!(report("three").await, owned(&[(4, "refused")]));
-    // The fields beside `messages` are invalid, so the title comes from the first message.
+    // `anneal_marks` is invalid, so no field beside `messages` is used. The title comes from the
+    // first message.
     assert_eq!(report("four").await, owned(&[(5, "refused")]));
     assert!(
         ran.out.contains("chats.jsonl line 4 entry 1 refused:"),
@@ -141,8 +142,8 @@ async fn a_strict_import_stores_all_of_a_file_or_nothing() {
         "broken.jsonl",
         &format!("{}\n{{oops\n", user_record("first")),
     );
-    let many = vec![json!({"type": "text", "text": "a"}); 257];
-    let large = json!({"type": "assistant", "content": many, "ts": 1});
+    let too_many_parts = vec![json!({"type": "text", "text": "a"}); 257];
+    let large = json!({"type": "assistant", "content": too_many_parts, "ts": 1});
     imports.folder.file(
         "large.jsonl",
         &format!("{}\n{large}\n", user_record("first")),
@@ -160,22 +161,23 @@ async fn a_strict_import_stores_all_of_a_file_or_nothing() {
 async fn messages_that_the_server_would_refuse_are_reported_and_the_others_are_stored() {
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
-    let many = vec![json!({"type": "text", "text": "a"}); 257];
-    let two = [
+    let too_many_parts = vec![json!({"type": "text", "text": "a"}); 257];
+    let two_texts = [
         json!({"type": "text", "text": "a"}),
         json!({"type": "text", "text": "b".repeat(5_000_000)}),
     ];
     let lines = [
         user_record("first"),
-        json!({"type": "assistant", "content": many, "ts": 1}).to_string(),
+        json!({"type": "assistant", "content": too_many_parts, "ts": 1}).to_string(),
         user_record("second"),
         json!({"type": "tool_use", "tool_use_id": "i".repeat(129), "name": "look", "input": {}, "ts": 1}).to_string(),
-        json!({"type": "assistant", "content": two, "ts": 1}).to_string(),
+        json!({"type": "assistant", "content": two_texts, "ts": 1}).to_string(),
         user_record("third"),
     ];
     imports.folder.file("large.jsonl", &lines.join("\n"));
     let ran = imports.import(&["large.jsonl", "--format", "claw0"]).await;
     assert_eq!(ran.code, Some(1), "{ran:?}");
+    // Line 2 is not read as a message, so the message of line 5 is number 4.
     for remark in [
         "line 2 refused: a message of more than 256 parts",
         "line 4 changed:",
@@ -210,12 +212,12 @@ async fn messages_that_the_server_would_refuse_are_reported_and_the_others_are_s
 async fn a_summary_covers_its_messages_although_one_was_refused() {
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
-    let two = [
+    let parts = [
         json!({"type": "text", "text": "a"}),
         json!({"type": "text", "text": "b".repeat(5_000_000)}),
     ];
     let large =
-        json!({"type": "message", "message": {"role": "user", "content": two, "timestamp": 1}});
+        json!({"type": "message", "message": {"role": "user", "content": parts, "timestamp": 1}});
     let message = |n: usize| {
         pi_message(
             if n.is_multiple_of(2) {
@@ -242,7 +244,7 @@ async fn a_summary_covers_its_messages_although_one_was_refused() {
         assert_eq!(
             conversation.checkpoints().await[0].last_message_id,
             2,
-            "{ran:?}"
+            "the compaction keeps entry 4, and entry 1 is refused: {ran:?}"
         );
         conversation.verify().await;
     }

@@ -220,20 +220,14 @@ async fn an_existing_file_is_overwritten_only_with_force() {
             .expect("exists")
             .lines()
             .count(),
-        3
+        3,
+        "a line about the conversation and two messages"
     );
     let unknown = "0190aaaa-0000-7000-8000-000000000000";
-    let missing = [
-        "export",
-        unknown,
-        "--format",
-        "claw0",
-        "--output",
-        "none.jsonl",
-    ];
+    let missing = [unknown, "--format", "claw0", "--output", "none.jsonl"];
     let refused = imports
         .anneal
-        .run(&imports.arguments(missing[0], &missing[1..]))
+        .run(&imports.arguments("export", &missing))
         .await;
     assert!(
         refused.code == Some(1) && refused.err.contains("not found"),
@@ -243,13 +237,13 @@ async fn an_existing_file_is_overwritten_only_with_force() {
         .expect("a folder")
         .collect();
     assert_eq!(left.len(), 1, "no partial file is left: {left:?}");
-    let database = imports
+    let without_output = imports
         .anneal
         .run(&imports.arguments("export", &[&conversation.id, "--format", "zeroclaw"]))
         .await;
     assert!(
-        database.code == Some(1) && database.err.contains("--output"),
-        "{database:?}"
+        without_output.code == Some(1) && without_output.err.contains("--output"),
+        "zeroclaw's format is a database, which needs a file: {without_output:?}"
     );
 }
 
@@ -279,13 +273,13 @@ async fn formats_that_allow_several_conversations_in_a_file_export_them_into_one
             "{format}"
         );
     }
-    let single = imports
+    let refused = imports
         .anneal
         .run(&imports.arguments("export", &[&one.id, &two.id, "--format", "pi"]))
         .await;
     assert_eq!(
-        single.code,
+        refused.code,
         Some(1),
-        "a session file holds one conversation: {single:?}"
+        "a session file holds one conversation: {refused:?}"
     );
 }

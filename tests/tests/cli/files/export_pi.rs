@@ -154,15 +154,15 @@ async fn row_P6_after_an_import_the_context_has_the_summary_before_the_kept_mess
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
     let summary = "They inspected turbines in Osaka.";
-    let message = |n: usize| {
+    let turn = |n: usize| {
         [
             pi_message("user", &prose(n * 40, 20)),
             pi_message("assistant", &prose(n * 40 + 20, 20)),
         ]
     };
-    let mut entries: Vec<Value> = (0..3).flat_map(message).collect();
+    let mut entries: Vec<Value> = (0..3).flat_map(turn).collect();
     entries.push(pi_compaction(summary, 5));
-    entries.extend(message(3));
+    entries.extend(turn(3));
     imports.folder.file("pi.jsonl", &pi_session("s1", &entries));
     for _ in 0..2 {
         let conversation = imports
@@ -371,13 +371,13 @@ async fn compactions_that_cover_no_message_are_reported_and_skipped() {
     assert_eq!(conversation.messages().await.len(), 8);
     let report = std::fs::read_to_string(imports.folder.path().join("report.jsonl"))
         .expect("the report is there");
-    let summaries = report
+    let set_aside = report
         .lines()
         .filter(|line| line.contains("a compaction that"))
         .count();
     let checkpoints = conversation.checkpoints().await.len();
-    println!("{checkpoints} checkpoints, {summaries} compactions set aside");
-    assert_eq!(checkpoints + summaries, 4, "{report}");
+    println!("{checkpoints} checkpoints, {set_aside} compactions set aside");
+    assert_eq!(checkpoints + set_aside, 4, "{report}");
     assert_eq!(
         checkpoints, 0,
         "each compaction keeps all messages, so it covers none"

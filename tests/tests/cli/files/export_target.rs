@@ -56,7 +56,8 @@ async fn a_new_file_is_private_and_an_overwritten_one_keeps_its_permissions() {
             .expect("exists")
             .lines()
             .count(),
-        3
+        3,
+        "a line about the conversation and two messages"
     );
 }
 

@@ -1,5 +1,5 @@
 //! `anneal import` of a claw0 log while it grows. In the end the conversation has the same parts,
-//! whatever number of records the log had at the imports before.
+//! whatever number of records the log had at the earlier imports.
 
 use anneal_testkit::{ImportFolder, TestApp, TestConversation, pb};
 use serde_json::{Value, json};
@@ -43,8 +43,8 @@ async fn list_parts(conversation: &TestConversation<'_>) -> Vec<(i32, pb::Part)>
         .collect()
 }
 
-/// Numbers of records after which the log ends between two parallel calls. If it is imported there,
-/// contexts have the calls in two messages.
+/// Numbers of records after which the log ends between two parallel calls. If a log that ends there
+/// is imported, contexts have the calls in two messages.
 const CUTS_BETWEEN_CALLS: [usize; 2] = [3, 9];
 
 /// The blocks of a request to Anthropic, sorted.
@@ -100,6 +100,7 @@ async fn a_log_imported_in_two_steps_has_the_parts_of_one_imported_at_once() {
     let parts = list_parts(&whole).await;
     let request = build_request(&whole).await;
     let times = list_times(&whole).await;
+    // Records 2 to 4, 5 and 6, 9 and 10, 11 and 12 are one message each.
     assert_eq!(whole.messages().await.len(), 8);
     assert_eq!(parts.len(), log.len());
     for cut in 1..log.len() {
@@ -223,7 +224,7 @@ async fn a_summary_covers_the_same_records_after_a_message_has_grown() {
     assert_eq!(
         conversation.checkpoints().await[0].last_message_id,
         4,
-        "the summary covers the question, the answer, the call and the result"
+        "the file's three messages (question, answer with call, result) are stored as four"
     );
 }
 

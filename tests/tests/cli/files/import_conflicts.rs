@@ -207,30 +207,30 @@ async fn an_import_that_fails_switches_the_triggers_on_again() {
         read_conversation().await.message_count > 0
     })
     .await;
-    let held = read_conversation().await;
+    let during_import = read_conversation().await;
     assert_eq!(
-        held.policy.expect("a policy").max_message_count,
+        during_import.policy.expect("a policy").max_message_count,
         Some(0),
         "the triggers are off during the import"
     );
     // An append from elsewhere makes the server refuse the import's next append.
     TestConversation {
         app: &app,
-        id: held.conversation_id,
+        id: during_import.conversation_id,
     }
     .append("Said here.")
     .await;
     assert_eq!(import.wait_for_exit().await, Some(1));
-    let left = read_conversation().await;
+    let afterwards = read_conversation().await;
     assert!(
-        left.message_count < 6_000,
+        afterwards.message_count < 6_000,
         "the import failed before its end"
     );
     assert!(
-        !left.metadata.contains_key("anneal.import.triggers"),
-        "{left:?}"
+        !afterwards.metadata.contains_key("anneal.import.triggers"),
+        "{afterwards:?}"
     );
-    let policy = left.policy.expect("a policy");
+    let policy = afterwards.policy.expect("a policy");
     assert_eq!(
         (policy.token_threshold, policy.max_message_count),
         (None, Some(60))
@@ -238,7 +238,7 @@ async fn an_import_that_fails_switches_the_triggers_on_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn triggers_are_evaluated_once_the_import_has_ended() {
+async fn triggers_are_evaluated_after_the_import_has_ended() {
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
     let _worker = AnnealBinary::new(BINARY, &imports.folder, &app.url)
@@ -488,7 +488,7 @@ async fn a_conversation_that_stops_storing_tools_is_found_again() {
     let grown = imports.import(&["claw.jsonl"]).await;
     assert!(
         grown.code == Some(0) && conversation.messages().await.len() == 14,
-        "{grown:?}"
+        "of each new turn, three messages and no tool result are stored: {grown:?}"
     );
     conversation.verify().await;
 }
@@ -534,7 +534,7 @@ async fn control_characters_in_a_file_name_are_escaped() {
     assert!(
         ran.out.contains("a\u{fffd}[2Jb.jsonl: 1 conversation")
             && ran.out.contains("line 6 refused"),
-        "{ran:?}"
+        "the session before the broken line has five lines: {ran:?}"
     );
     assert!(ran.err.contains("none\u{fffd}[2J.jsonl"), "{ran:?}");
     assert!(

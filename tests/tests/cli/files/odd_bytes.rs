@@ -27,7 +27,7 @@ async fn every_format_stores_or_reports_odd_bytes() {
         let header = (format == "pi")
             .then(|| json!({"type": "session", "version": 3, "id": "odd"}).to_string());
         let mut lines: Vec<Vec<u8>> = header.into_iter().map(String::into_bytes).collect();
-        let first = lines.len() as u64 + 1;
+        let first_line_number = lines.len() as u64 + 1;
         let not_utf8 = line(format, "\"not UTF\"");
         let (before, after) = not_utf8.split_once("UTF").expect("exists");
         let not_utf8 = [before.as_bytes(), b"\xff\xfe", after.as_bytes()].concat();
@@ -74,7 +74,7 @@ async fn every_format_stores_or_reports_odd_bytes() {
         let mut remarks: Vec<(u64, String)> = remarks
             .map(|line| {
                 (
-                    line["line"].as_u64().expect("a line") - first,
+                    line["line"].as_u64().expect("a line") - first_line_number,
                     line["fate"].as_str().expect("a fate").into(),
                 )
             })
@@ -89,7 +89,7 @@ async fn every_format_stores_or_reports_odd_bytes() {
         ];
         assert_eq!(
             remarks,
-            expected.map(|(line, fate)| (line, fate.to_owned())),
+            expected.map(|(index, fate)| (index, fate.to_owned())),
             "{format}: {report}"
         );
         let again = imports.import(&import).await;

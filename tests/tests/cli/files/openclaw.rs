@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::files::BINARY;
 
 /// A call id as OpenClaw composes it of the two ids in OpenAI's responses.
-const ID: &str = "call_8aBcDeF012|fc_0123456789abcdef0123456789abcdef0123456789abcdef";
+const CALL_ID: &str = "call_8aBcDeF012|fc_0123456789abcdef0123456789abcdef0123456789abcdef";
 
 fn failed_answer(error: &str) -> Value {
     json!({"type": "message", "message": {"role": "assistant", "content": [], "api": "openai-responses",
@@ -23,8 +23,8 @@ fn answer(content: &Value) -> Value {
 fn session() -> String {
     let call = json!([{"type": "thinking", "thinking": "Hm.", "thinkingSignature": "rs_1"},
         {"type": "text", "text": "I look.", "textSignature": "msg_1"},
-        {"type": "toolCall", "id": ID, "name": "exec", "arguments": {"command": "ls"}}]);
-    let result = json!({"type": "message", "message": {"role": "toolResult", "toolCallId": ID, "toolName": "exec",
+        {"type": "toolCall", "id": CALL_ID, "name": "exec", "arguments": {"command": "ls"}}]);
+    let result = json!({"type": "message", "message": {"role": "toolResult", "toolCallId": CALL_ID, "toolName": "exec",
         "content": [{"type": "text", "text": "a.txt"}], "isError": false, "timestamp": 4}});
     let note = json!({"type": "custom", "customType": "openclaw:prompt-error", "data": {"error": "timeout"}});
     pi_session(

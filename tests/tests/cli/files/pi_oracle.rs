@@ -145,7 +145,7 @@ impl ExpectedContext {
             ),
             Some(before) => {
                 join(before, message.parts);
-                let is_user = self.last_question.is_some();
+                let is_user = message.role == Role::User;
                 self.record_difference(
                     if is_user {
                         "users' messages in a row are joined"
@@ -197,8 +197,8 @@ async fn the_service_sends_the_same_as_pi_except_for_what_providers_refuse() {
     let Some(transcripts) = TranscriptFolder::find() else {
         return;
     };
-    let pi = transcripts.json("pi-sessions/large-session.v3.context.json");
-    let pi = pi.as_array().expect("a list of messages");
+    let pi_messages = transcripts.json("pi-sessions/large-session.v3.context.json");
+    let pi_messages = pi_messages.as_array().expect("a list of messages");
     let session = transcripts.path("pi-sessions/large-session.v3.jsonl");
     let session = session.to_str().expect("a path");
     let no_triggers = [
@@ -219,7 +219,7 @@ async fn the_service_sends_the_same_as_pi_except_for_what_providers_refuse() {
     let built = conversation.context().await;
 
     let mut expected = ExpectedContext::default();
-    for (id, message) in (1..).zip(pi) {
+    for (id, message) in (1..).zip(pi_messages) {
         expected.push(
             id,
             pi_message(message),
@@ -261,10 +261,10 @@ async fn the_service_sends_the_same_as_pi_except_for_what_providers_refuse() {
         .collect();
     println!(
         "{} messages of pi, {} of the service: {counts:?}",
-        pi.len(),
+        pi_messages.len(),
         built.0.messages.len()
     );
-    assert_eq!(pi.len(), 914);
+    assert_eq!(pi_messages.len(), 914);
     let wanted = [
         ("a call of an aborted turn is answered", 18),
         ("an answer aborted before it began is left out", 14),

@@ -1,5 +1,5 @@
-//! `anneal import` that is run again: after it was killed, after the file has grown, or unchanged.
-//! It also continues after a lost connection. Every message is stored once.
+//! `anneal import` that is run again: after it was killed, after the file has grown, or with the
+//! same file. It also continues after a lost connection. Every message is stored once.
 
 use anneal_testkit::{
     AnnealBinary, ImportFolder, TcpProxy, TestApp, claw0_session, eventually, json_lines, pb,

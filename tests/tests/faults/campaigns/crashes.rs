@@ -1,5 +1,5 @@
 //! Crashes of PostgreSQL and kills of servers and workers under load: in the gate (`cargo xtask
-//! ci`) about thirty crashes and thirty kills, at night a hundred of both.
+//! ci`) about thirty crashes and thirty kills, at night a hundred of each.
 
 use anneal_testkit::{
     chaos::{Campaign, Cluster, Fault, Plan},

@@ -47,9 +47,9 @@ fn runs_here() -> bool {
     runs
 }
 
-/// Events that must happen in every campaign with clients. A campaign without one of them has not
-/// tested what it claims. The proxy cuts a connection before a commit arrives at PostgreSQL, or
-/// after the commit was executed.
+/// Events that must happen in a campaign that runs all clients under the faults of a plan. A
+/// campaign without one of them has not tested what it claims. The proxy cuts a connection before a
+/// commit arrives at PostgreSQL, or after the commit was executed.
 const CLIENT_EVENTS: [&str; 17] = [
     "acknowledged",
     "appends in pieces",

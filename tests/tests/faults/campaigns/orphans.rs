@@ -30,30 +30,31 @@ async fn jobs_of_killed_workers_run_again_within_twenty_seconds() {
     }
     let orphans =
         run_with_killed_workers(&campaign_without_clients(), &mut Cluster::start(&[]).await).await;
-    let percentile = |percent: usize| orphans.after[(orphans.after.len() - 1) * percent / 100];
+    let percentile = |percent: usize| orphans.delays[(orphans.delays.len() - 1) * percent / 100];
     println!(
         "{} orphans ran again after {:?} (p50), {:?} (p99), {:?} at most",
-        orphans.after.len(),
+        orphans.delays.len(),
         percentile(50),
         percentile(99),
         percentile(100)
     );
     assert_kept(&[orphans.report], &["audits", "checkpoints by the model"]);
     assert!(
-        orphans.after.len() >= 20,
+        orphans.delays.len() >= 20,
         "the two killed workers left fewer than 20 jobs, which ran again after {:?}",
-        orphans.after
+        orphans.delays
     );
     assert!(
         percentile(99) <= Duration::from_secs(20),
         "{:?}",
-        orphans.after
+        orphans.delays
     );
-    // The name's twenty seconds are the 99th percentile. The slowest one percent may take 30 s.
+    // The twenty seconds of the test's name are the 99th percentile. The slowest one percent may
+    // take 30 s.
     assert!(
         percentile(100) <= Duration::from_secs(30),
         "{:?}",
-        orphans.after
+        orphans.delays
     );
 }
 

@@ -27,7 +27,7 @@ async fn every_promise_holds_under_stalls_silent_connections_and_missing_resourc
     ];
     let campaign = Campaign::new(BINARY, Plan::of(seed(), &faults));
     println!("{}", campaign.plan);
-    // The four kinds of failure that `Fault::Storm` makes the model return.
+    // The four ways in which the model fails during a `Fault::Storm`.
     let storms = [
         "storms of refusals",
         "storms of errors",

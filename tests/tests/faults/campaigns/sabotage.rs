@@ -21,8 +21,8 @@ const SUMMARY_SLOWDOWN: u64 = 20;
 const CLUSTERS: usize = 2;
 
 /// The campaign for a sabotage, or without one. `no_lease_token` shows only when a worker stalls
-/// for longer than its lease. Three sabotages show only in summaries, of
-/// which a slow machine makes few between two crashes. All others show under crashes.
+/// for longer than its lease. Three sabotages show only in summaries, of which a slow machine makes
+/// few between two crashes. All others show under crashes.
 fn campaign(sabotage: Option<&'static Sabotage>, seed: u64) -> Campaign {
     let crashes = [
         (Fault::StopDatabase, 6),

@@ -61,7 +61,7 @@ async fn every_promise_holds_under_all_faults_for_the_given_minutes() {
             let plan = Plan::of(seed + number, &faults()).slower(SLOWER);
             let campaign = Campaign {
                 clocks: Some(Arc::new(clocks)),
-                snapshot: SNAPSHOT,
+                snapshot_duration: SNAPSHOT,
                 ..Campaign::new(BINARY, plan)
             };
             println!("{}", campaign.plan);
@@ -82,13 +82,13 @@ async fn every_promise_holds_under_all_faults_for_the_given_minutes() {
         assert!(total.count(event) > 0, "this event never happened: {event}");
     }
     let kills = total.count(Fault::KillServer.name()) + total.count(Fault::KillWorker.name());
-    for (what, count) in [
+    for (kind, count) in [
         ("immediate stops", total.count(Fault::StopDatabase.name())),
         ("kills", kills),
     ] {
         assert!(
             minutes < 60 || count >= MIN_IN_AN_HOUR,
-            "only {count} {what} in {minutes} minutes"
+            "only {count} {kind} in {minutes} minutes"
         );
     }
 }

@@ -5,7 +5,7 @@ use anneal_testkit::chaos::{Campaign, Cluster, Plan, run_with_suspended_workers}
 use crate::campaigns::{BINARY, assert_kept, runs_here, seed};
 
 /// Suspensions in the whole campaign; `ANNEAL_ZOMBIES` sets another number.
-const STALLS: usize = 30;
+const SUSPENSIONS: usize = 30;
 
 /// A campaign with more workers than usual, whose proxy cuts and delays no commit.
 fn campaign() -> Campaign {
@@ -24,14 +24,14 @@ async fn workers_that_resume_after_their_leases_ended_change_nothing() {
     if !runs_here() {
         return;
     }
-    let times = std::env::var("ANNEAL_ZOMBIES")
+    let suspensions = std::env::var("ANNEAL_ZOMBIES")
         .ok()
-        .and_then(|times| times.parse().ok())
-        .unwrap_or(STALLS);
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(SUSPENSIONS);
     let report = run_with_suspended_workers(
         &campaign(),
         &mut Cluster::start(&[("max_connections", "300")]).await,
-        times,
+        suspensions,
     )
     .await;
     assert_kept(

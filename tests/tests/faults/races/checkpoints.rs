@@ -75,7 +75,7 @@ async fn draft_checkpoint(app: &TestApp, job: &ClaimedJob) -> CheckpointDraft {
 }
 
 /// The last message of each checkpoint, and whether the checkpoint is valid.
-async fn list_boundaries(conversation: &TestConversation<'_>) -> Vec<(i64, bool)> {
+async fn list_checkpoints(conversation: &TestConversation<'_>) -> Vec<(i64, bool)> {
     conversation
         .checkpoints()
         .await
@@ -118,7 +118,7 @@ async fn a_separator_that_comes_after_a_checkpoint_invalidates_it() {
     assert!(committed.kept);
     assert_eq!(committed.finished, FinishOutcome::Done);
     assert_eq!(separator.after_message_id, 10);
-    assert_eq!(list_boundaries(&conversation).await, [(8, false)]);
+    assert_eq!(list_checkpoints(&conversation).await, [(8, false)]);
     run_jobs_and_check_context(&conversation).await;
     assert_eq!(
         conversation.delete_separator(10).await,
@@ -157,10 +157,10 @@ async fn a_checkpoint_that_comes_after_a_separator_is_discarded() {
         "the job runs again on the new rows"
     );
     assert_eq!(separator.after_message_id, 10);
-    assert_eq!(list_boundaries(&conversation).await, []);
+    assert_eq!(list_checkpoints(&conversation).await, []);
     run_jobs_and_check_context(&conversation).await;
     assert_eq!(
-        list_boundaries(&conversation).await,
+        list_checkpoints(&conversation).await,
         [],
         "the tail after the separator is empty"
     );
@@ -194,8 +194,8 @@ async fn a_checkpoint_without_a_lease_is_rolled_back_although_it_comes_first() {
     let ([late, holder], draft) = claim_twice(&app).await;
     let held = app.hold_lock(SAME_CHECKPOINT, conversation.uuid()).await;
     let (late_commit, committed, ()) = tokio::join!(
-        // This commit has locked the conversation and waits to store the checkpoint. Only then does
-        // it check its lease.
+        // This commit has locked the conversation and waits to store the checkpoint. It checks its
+        // lease only after it has stored it.
         app.store.commit_checkpoint(&late, &draft),
         async {
             app.wait_for_lock_waiters(1).await;
@@ -211,7 +211,7 @@ async fn a_checkpoint_without_a_lease_is_rolled_back_although_it_comes_first() {
         "{late_commit:?}"
     );
     assert!(committed.expect("commits").kept);
-    assert_eq!(list_boundaries(&conversation).await, [(8, true)]);
+    assert_eq!(list_checkpoints(&conversation).await, [(8, true)]);
     run_jobs_and_check_context(&conversation).await;
 }
 
@@ -237,7 +237,7 @@ async fn a_checkpoint_without_a_lease_changes_nothing_when_it_comes_second() {
         matches!(late_commit, Err(StoreError::LeaseLost)),
         "{late_commit:?}"
     );
-    assert_eq!(list_boundaries(&conversation).await, [(8, true)]);
+    assert_eq!(list_checkpoints(&conversation).await, [(8, true)]);
     assert!(
         list_jobs(&conversation).await.is_empty(),
         "the late worker queued no job"
@@ -288,7 +288,7 @@ async fn a_checkpoint_that_comes_after_an_imported_one_is_discarded_and_made_aga
     );
     assert_eq!(imported.expect("imports").last_message_id, 4);
     assert!(!committed.expect("commits without a checkpoint").kept);
-    assert_eq!(list_boundaries(&conversation).await, [(4, true)]);
+    assert_eq!(list_checkpoints(&conversation).await, [(4, true)]);
     assert_eq!(
         list_jobs(&conversation).await,
         [(Kind::Checkpoint, State::Waiting, 0)]
@@ -316,6 +316,6 @@ async fn an_import_that_comes_after_a_checkpoint_at_the_same_message_is_refused(
     );
     assert!(committed.expect("commits").kept);
     imported.expect_err("a checkpoint ends at this message already");
-    assert_eq!(list_boundaries(&conversation).await, [(8, true)]);
+    assert_eq!(list_checkpoints(&conversation).await, [(8, true)]);
     run_jobs_and_check_context(&conversation).await;
 }

@@ -84,7 +84,7 @@ async fn a_summary_that_comes_after_a_deletion_leaves_nothing_behind() {
     let (conversation, job, summary) = claim_summary_job(&app).await;
     let held = app.hold_lock(LOCK_JOBS, conversation.uuid()).await;
     let summaries = [summary];
-    let part = [7; 32];
+    let part_digest = [7; 32];
     let ((), recorded, partial, ()) = tokio::join!(
         // The deletion has deleted the messages and waits for the job's row.
         delete_conversation(&conversation),
@@ -97,7 +97,7 @@ async fn a_summary_that_comes_after_a_deletion_leaves_nothing_behind() {
             app.store
                 .store_partial_summary(
                     &job,
-                    &part,
+                    &part_digest,
                     "Half of it.",
                     anneal_store::ModelSpend::default(),
                 )
@@ -122,7 +122,7 @@ async fn a_summary_that_comes_after_a_deletion_leaves_nothing_behind() {
         .store
         .store_partial_summary(
             &job,
-            &part,
+            &part_digest,
             "Half of it.",
             anneal_store::ModelSpend::default(),
         )

@@ -4,7 +4,7 @@
 use anneal_testkit::{LOCK_JOBS, TestApp, TestConversation, pb, status_details, user};
 use uuid::Uuid;
 
-/// This conversation, called through a second server. Two appends through one server would not
+/// The conversation, called through the second server. Two appends through one server would not
 /// race: a server runs the appends to a conversation one after the other.
 fn on_second_server<'a>(
     second: &'a TestApp,

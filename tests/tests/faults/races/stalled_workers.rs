@@ -13,9 +13,10 @@ use pb::{JobKind as Kind, JobState as State};
 
 /// Reads the generation of a conversation's counting job.
 async fn read_generation(conversation: &TestConversation<'_>) -> i64 {
-    let row = sqlx::query_scalar("select generation from ai_job where conversation_id = $1")
+    let query = sqlx::query_scalar("select generation from ai_job where conversation_id = $1")
         .bind(conversation.uuid());
-    row.fetch_one(&mut conversation.app.db().await)
+    query
+        .fetch_one(&mut conversation.app.db().await)
         .await
         .expect("a job is there")
 }
@@ -75,6 +76,7 @@ async fn a_stalled_worker_does_not_hold_a_job_that_was_queued_again() {
             .defer_job(&stalled, "failed too late", 0)
             .await
             .expect("is answered");
+        // A job counts an attempt when it is claimed.
         let attempts = i32::from(state == State::Running);
         assert_eq!(
             list_jobs(&conversation).await,
@@ -214,13 +216,13 @@ async fn a_stalled_worker_that_waits_while_its_conversation_is_recreated_writes_
     let mut deleting = app.hold_lock(LOCK_CONVERSATION, id).await;
     let (recorded, ()) = tokio::join!(app.store.record_counts_of_one(&stale), async {
         app.wait_for_lock_waiters(1).await;
-        // The rows of the conversation and of its job are deleted and inserted again before the
-        // stalled worker gets the lock. The message stays.
+        // The rows of the conversation and of its counting job (kind 1) are deleted and inserted
+        // again before the stalled worker gets the lock. The message stays.
         for statement in [
-            "create temporary table again on commit drop as select * from ai_conversation where conversation_id = $1",
+            "create temporary table old_conversation on commit drop as select * from ai_conversation where conversation_id = $1",
             "delete from ai_job where conversation_id = $1",
             "delete from ai_conversation where conversation_id = $1",
-            "insert into ai_conversation select * from again where conversation_id = $1",
+            "insert into ai_conversation select * from old_conversation where conversation_id = $1",
             "insert into ai_job (tenant_id, kind, conversation_id)
                 select tenant_id, 1, conversation_id from ai_conversation where conversation_id = $1",
         ] {

@@ -62,7 +62,8 @@ impl SimulatedConversation<'_> {
         // number is at least 10, so the message differs from those with a request id.
         let number = request.map_or(self.messages.len() + 10, usize::from);
         let unanswered = request.is_none().then(|| self.unanswered_call()).flatten();
-        // While a call has no result, that result is appended instead of a further call.
+        // While a call has no result, an append without a request id adds that call's result
+        // instead of a further call.
         let body = if body == CALL && unanswered.is_some() {
             RESULT
         } else {

@@ -255,8 +255,8 @@ impl<'a> SimulatedConversation<'a> {
         let before = self.read_last_checkpoint().await;
         self.app.run_jobs_until_idle().await;
         let after = self.read_last_checkpoint().await;
-        // A checkpoint of a suspended worker was planned from the messages of an earlier time, so
-        // that it is not checked.
+        // A suspended worker may have planned a checkpoint from earlier messages. While there is
+        // such a worker, checkpoints are not checked.
         if after == before || !self.summarizing_workers.is_empty() {
             return Ok(());
         }

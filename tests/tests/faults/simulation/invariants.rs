@@ -38,8 +38,8 @@ pub(crate) async fn check(
     Ok(rows)
 }
 
-/// Checks everything with one context, whose variant depends on the newest message. The checks
-/// write nothing.
+/// Runs [`check`], compares the messages, verifies the conversation, and checks one context, whose
+/// variant depends on the newest message. The checks write nothing.
 pub(crate) async fn check_closely(
     simulated: &mut SimulatedConversation<'_>,
 ) -> Result<(), Violation> {
@@ -49,8 +49,8 @@ pub(crate) async fn check_closely(
     check_context(simulated, &rows, rows.newest as u8 % BUILD_VARIANTS).await
 }
 
-/// Checks everything with three contexts: neutral, in one provider format, and in this format
-/// within the budget.
+/// As [`check_closely`], but with three contexts: neutral, in one provider format, and in this
+/// format within the budget.
 pub(crate) async fn check_all(
     simulated: &mut SimulatedConversation<'_>,
 ) -> Result<StoredRows, Violation> {
@@ -266,16 +266,16 @@ async fn check_provider_request(
             built.0.total_tokens
         ));
     }
-    let by_user = simulated
+    let newest_index = simulated
         .messages
         .iter()
         .rposition(|message| message.role() == pb::Role::User);
-    let newest = by_user.map_or(0, |index| index as i64 + 1);
-    if newest > built.0.boundary_message_id
-        && built.representation(newest).0 == pb::Representation::Dropped
+    let newest_by_user = newest_index.map_or(0, |index| index as i64 + 1);
+    if newest_by_user > built.0.boundary_message_id
+        && built.representation(newest_by_user).0 == pb::Representation::Dropped
     {
         return Err(format!(
-            "the user's newest message {newest} is left out of a context within {budget_tokens:?} tokens"
+            "the user's newest message {newest_by_user} is left out of a context within {budget_tokens:?} tokens"
         ));
     }
     let rendered =

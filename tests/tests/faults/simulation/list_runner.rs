@@ -141,13 +141,13 @@ impl ListRunner<'_> {
             "thread {}: list {lists} violates an invariant after {seconds:.1} s and is shortened: {violation}",
             self.number
         );
-        let exact = self.perform_list(list, CheckSchedule::AfterEach).await;
-        self.shortening = Some(if exact.is_err() {
+        let rerun = self.perform_list(list, CheckSchedule::AfterEach).await;
+        self.shortening = Some(if rerun.is_err() {
             CheckSchedule::AfterEach
         } else {
             schedule
         });
-        exact.and(Err(violation))
+        rerun.and(Err(violation))
     }
 
     /// Performs one list on a new conversation, and deletes the conversation.

@@ -1,9 +1,10 @@
 //! Simulation: random lists of operations on a conversation, thousands a minute, on a real
 //! PostgreSQL. After every operation the simulation checks what is fast to check: the rows and the
-//! due jobs. After one operation of each list it also checks what callers read, a context and the
-//! verification. After the last operation it checks everything. A list that violates an invariant
-//! is shortened as far as a shorter list still violates one, and printed. Shortened lists run with
-//! all checks after every operation, if these find the violation too.
+//! due jobs. After one operation of each list it also compares the messages that a caller reads,
+//! checks a context and verifies the conversation. After the last operation it checks everything. A
+//! list that violates an invariant is shortened as far as a shorter list still violates one, and
+//! printed. Shortened lists run with all checks after every operation, if the whole list violates
+//! an invariant with these checks too.
 //!
 //! - `operations.rs`: the operations, and how often each is generated.
 //! - `policies_and_messages.rs`: the policies and messages that the operations use.
@@ -52,9 +53,9 @@ fn number_from_env(name: &str, default: u64) -> u64 {
 #[test]
 fn every_promise_holds_after_every_operation_in_any_order() {
     let seconds = number_from_env("ANNEAL_SIMULATION_SECONDS", gate_or_nightly(10, 60));
-    let seed = number_from_env("ANNEAL_SIMULATION_SEED", 1);
+    let first_seed = number_from_env("ANNEAL_SIMULATION_SEED", 1);
     let mut events = BTreeMap::new();
-    for seed in (seed..).take(SEEDS) {
+    for seed in (first_seed..).take(SEEDS) {
         run_seed(seed, Duration::from_secs(seconds), &mut events);
         if missing_events(&events).is_empty() {
             return;

@@ -93,7 +93,8 @@ fn operation() -> impl Strategy<Value = Operation> {
         body,
         messages,
     });
-    // Few combinations, so that they repeat.
+    // Few combinations, so that they repeat: a small text, a tool call (3), and two calls with text
+    // and reasoning (6).
     let repeatable = (0_u8..2, prop::sample::select(vec![0, 3, 6]), 1_u8..3).prop_map(
         |(request, body, messages)| Append {
             request: Some(request),

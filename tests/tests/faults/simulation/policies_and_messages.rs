@@ -19,26 +19,26 @@ pub(crate) const fn keeps_tools(policy: u8) -> bool {
 /// The policy with this number, below [`POLICIES`].
 pub(crate) fn policy(number: u8) -> PolicyOverrides {
     let large = Some(Tokens::new(150));
-    let few = PolicyOverrides {
+    let base = PolicyOverrides {
         max_message_count: Some(5),
         large_message_threshold: large,
         ..PolicyOverrides::default()
     };
     match number {
-        0 => few,
+        0 => base,
         1 => PolicyOverrides {
             max_message_count: Some(8),
             hot_zone_radius: Some(1),
-            ..few
+            ..base
         },
         2 => PolicyOverrides {
             token_threshold: Some(TokenThreshold::Tokens(Tokens::new(400))),
             max_message_count: Some(0),
-            ..few
+            ..base
         },
         4 => PolicyOverrides {
             store_tool_messages: Some(false),
-            ..few
+            ..base
         },
         _ => PolicyOverrides {
             profile: Some(Profile::Agents),
@@ -54,11 +54,11 @@ pub(crate) const CALL: u8 = 3;
 /// The message kind of a small tool result.
 pub(crate) const RESULT: u8 = 4;
 
-/// A small, medium or large text, different for each number.
-fn text(body: u8, number: usize) -> String {
+/// A small, medium or large text (size 0, 1 or 2), different for each number.
+fn text(size: u8, number: usize) -> String {
     prose(
-        17 * usize::from(body) + number,
-        [1, 3, 12][usize::from(body) % 3],
+        17 * usize::from(size) + number,
+        [1, 3, 12][usize::from(size)],
     )
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct StoredRows {
     token_estimates: Vec<i64>,
     digests: Vec<Vec<u8>>,
     /// Whether the content of every message matches its digest.
-    whole: bool,
+    digests_match: bool,
 }
 
 /// The expected row of a message.
@@ -52,7 +52,7 @@ pub(crate) struct ExpectedRow {
 /// Reads [`StoredRows`] in one statement.
 const READ_ROWS: &str = "
     select last_message_id as newest, counted_message_id as counted, token_total, turn, summaries, ids, roles, turns,
-        token_counts, token_estimates, digests, whole, s.separators, k.checkpoints,
+        token_counts, token_estimates, digests, digests_match, s.separators, c.checkpoints,
         greatest(s.separator, (
             select max(last_message_id) from ai_conversation_checkpoint
             where conversation_id = $1 and first_message_id = s.separator + 1
@@ -70,13 +70,13 @@ const READ_ROWS: &str = "
     cross join lateral (
         select coalesce(array_agg(last_message_id order by last_message_id), '{}') as checkpoints
         from ai_conversation_checkpoint where conversation_id = $1
-    ) as k
+    ) as c
     cross join lateral (
         select coalesce(array_agg(message_id), '{}') as ids, coalesce(array_agg(role), '{}') as roles,
             coalesce(array_agg(m.turn), '{}') as turns, coalesce(array_agg(token_count), '{}') as token_counts,
             coalesce(array_agg(token_estimate), '{}') as token_estimates,
             coalesce(array_agg(content_digest), '{}') as digests, count(summary_cache) as summaries,
-            coalesce(bool_and(sha256(convert_to(content::text, 'UTF8')) = content_digest), true) as whole
+            coalesce(bool_and(sha256(convert_to(content::text, 'UTF8')) = content_digest), true) as digests_match
         from (select * from ai_message where conversation_id = $1 order by message_id) as m
     ) as messages
     where conversation_id = $1";
@@ -119,14 +119,14 @@ fn check_rows(
             expected.len()
         ));
     }
-    if !rows.whole {
+    if !rows.digests_match {
         return Err("a message's content does not match its digest".into());
     }
-    let (mut turn, mut before, mut total) = (0, None, 0);
+    let (mut turn, mut previous_role, mut total) = (0, None, 0);
     for (index, message) in expected.iter().enumerate() {
         let id = rows.ids[index];
-        turn += i32::from(turn::starts(message.role, before));
-        before = Some(message.role);
+        turn += i32::from(turn::starts(message.role, previous_role));
+        previous_role = Some(message.role);
         if (rows.roles[index], rows.turns[index]) != (code(message.role), turn) {
             let (role, found) = (rows.roles[index], rows.turns[index]);
             return Err(format!(
@@ -137,16 +137,16 @@ fn check_rows(
         if rows.digests[index] != message.digest {
             return Err(format!("message {id} has another digest than expected"));
         }
-        let counted = rows.token_counts[index];
-        if counted.is_some_and(|counted| counted != message.tokens)
-            || counted.is_some() != (id <= rows.counted)
+        let token_count = rows.token_counts[index];
+        if token_count.is_some_and(|count| count != message.tokens)
+            || token_count.is_some() != (id <= rows.counted)
         {
             let (tokens, up_to) = (message.tokens, rows.counted);
             return Err(format!(
-                "message {id} is counted as {counted:?}, and has {tokens} tokens; counted up to {up_to}"
+                "message {id} is counted as {token_count:?}, and has {tokens} tokens; counted up to {up_to}"
             ));
         }
-        total += counted.unwrap_or(rows.token_estimates[index]);
+        total += token_count.unwrap_or(rows.token_estimates[index]);
     }
     if (rows.turn, rows.token_total) == (turn, total) {
         return Ok(());

@@ -21,7 +21,7 @@ pub(crate) const NO_SEPARATOR: Refusal = (Code::NotFound, "SEPARATOR_NOT_FOUND")
 pub(crate) const NO_JOB: Refusal = (Code::NotFound, "JOB_NOT_FOUND");
 pub(crate) const LAST_MESSAGE_MISMATCH: Refusal = (Code::Aborted, "LAST_MESSAGE_MISMATCH");
 pub(crate) const ETAG_MISMATCH: Refusal = (Code::Aborted, "ETAG_MISMATCH");
-pub(crate) const INVALID_CHECKPOINT: Refusal = (Code::FailedPrecondition, "CHECKPOINT_UNSOUND");
+pub(crate) const CHECKPOINT_UNSOUND: Refusal = (Code::FailedPrecondition, "CHECKPOINT_UNSOUND");
 pub(crate) const BUDGET_TOO_SMALL: Refusal = (Code::ResourceExhausted, "BUDGET_TOO_SMALL");
 
 /// A request: the name of its RPC, and its encoded messages.
@@ -173,15 +173,15 @@ pub(crate) fn is_documented(
 
 /// Records the panics of this process from now on. No request may cause one.
 pub(crate) fn record_panics() -> std::sync::Arc<std::sync::Mutex<Vec<String>>> {
-    let seen = std::sync::Arc::<std::sync::Mutex<Vec<String>>>::default();
-    let noted = std::sync::Arc::clone(&seen);
-    let before = std::panic::take_hook();
+    let panics = std::sync::Arc::<std::sync::Mutex<Vec<String>>>::default();
+    let recorded = std::sync::Arc::clone(&panics);
+    let previous_hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        noted
+        recorded
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
             .push(panic.to_string());
-        before(panic);
+        previous_hook(panic);
     }));
-    seen
+    panics
 }

@@ -28,11 +28,11 @@ async fn run_within_deadline(
     case: impl Future<Output = Result<(), String>>,
 ) -> Result<(), String> {
     let began = Instant::now();
-    let answered = tokio::time::timeout(DEADLINE, case).await;
+    let outcome = tokio::time::timeout(DEADLINE, case).await;
     if began.elapsed() > SLOW {
         println!("{name} took {:?}", began.elapsed());
     }
-    answered.unwrap_or_else(|_| Err(format!("{name}: not answered within {DEADLINE:?}")))
+    outcome.unwrap_or_else(|_| Err(format!("{name}: not answered within {DEADLINE:?}")))
 }
 
 /// All cases over gRPC.
@@ -59,7 +59,8 @@ async fn collect_grpc_cases(app: &TestApp, id: &str) -> Vec<Case> {
     cases
 }
 
-/// Starts an app with this model and a conversation of two turns. Returns the conversation's id.
+/// Starts an app with this model and a conversation of two turns. Returns the app and the
+/// conversation's id.
 pub(crate) async fn start_with_conversation(model: &ScriptedModel) -> (TestApp, String) {
     let app = TestApp::with_scripted_model(model).await;
     let conversation = app.conversation().await;
@@ -85,7 +86,7 @@ pub(crate) async fn assert_no_harm(app: &TestApp, panics: &std::sync::Mutex<Vec<
         .jobs;
     assert!(jobs.is_empty(), "{jobs:?}");
     let mut page_token = String::new();
-    let mut seen = BTreeSet::new();
+    let mut verified = BTreeSet::new();
     loop {
         let ask = pb::ListConversationsRequest {
             page_size: 500,
@@ -110,14 +111,14 @@ pub(crate) async fn assert_no_harm(app: &TestApp, panics: &std::sync::Mutex<Vec<
                 .context()
                 .await
                 .assert_covers(row.message_count);
-            seen.insert(row.conversation_id);
+            verified.insert(row.conversation_id);
         }
         if page.next_page_token.is_empty() {
             break;
         }
         page_token = page.next_page_token;
     }
-    assert!(!seen.is_empty());
+    assert!(!verified.is_empty());
     let panics = panics
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -135,7 +136,10 @@ async fn every_case_is_answered_as_documented_and_harms_nothing() {
         wrong.extend(run_within_deadline(&case.name, case.run(&app)).await.err());
     }
     let client = wire::client();
-    let wire: Vec<_> = wire::broken().into_iter().chain(wire::headers()).collect();
+    let wire: Vec<_> = wire::frames_and_paths()
+        .into_iter()
+        .chain(wire::headers())
+        .collect();
     for case in &wire {
         wrong.extend(
             run_within_deadline(case.name, case.run(&app, &client))

@@ -9,7 +9,7 @@ use tonic::Code;
 use crate::hostile::{
     ask, ask_about,
     case::{
-        BUDGET_TOO_SMALL, Case, INVALID, INVALID_CHECKPOINT, LIMIT, NO_JOB, Refusal, answered,
+        BUDGET_TOO_SMALL, CHECKPOINT_UNSOUND, Case, INVALID, LIMIT, NO_JOB, Refusal, answered,
         refused,
     },
 };
@@ -28,7 +28,7 @@ pub(crate) fn contexts(id: &str) -> Vec<Case> {
         metadata: labels,
         ..user("a")
     };
-    let unknown = pb::NewMessage {
+    let unknown_role = pb::NewMessage {
         role: 99,
         ..user("a")
     };
@@ -81,7 +81,7 @@ pub(crate) fn contexts(id: &str) -> Vec<Case> {
         ),
         refused(
             "role 99",
-            build!(current_input: vec![unknown]),
+            build!(current_input: vec![unknown_role]),
             INVALID,
             "current_input[0].role",
         ),
@@ -209,13 +209,13 @@ pub(crate) fn compactions(id: &str) -> Vec<Case> {
         refused(
             "up to the highest possible message id",
             import(i64::MAX, "a"),
-            INVALID_CHECKPOINT,
+            CHECKPOINT_UNSOUND,
             "",
         ),
         refused(
             "a summary that is longer than what it replaces",
             import(1, &"longer ".repeat(500)),
-            INVALID_CHECKPOINT,
+            CHECKPOINT_UNSOUND,
             "",
         ),
     ]
@@ -303,7 +303,7 @@ pub(crate) fn usage_and_errors(id: &str) -> Vec<Case> {
             "status",
         ),
         refused(
-            "status 400 and 2^16",
+            "status 2^16 + 400",
             ask!(ClassifyErrorRequest { status: 65_936_u32 }),
             INVALID,
             "status",
@@ -327,7 +327,7 @@ pub(crate) fn usage_and_errors(id: &str) -> Vec<Case> {
             "headers",
         ),
         refused(
-            "16 KiB of headers",
+            "headers above 16 KiB",
             ask!(ClassifyErrorRequest {
                 status: 400_u32,
                 headers: headers(1, &"v".repeat(16_384))
@@ -473,7 +473,7 @@ pub(crate) fn turns(id: &str) -> Vec<Case> {
             "model",
         ),
         refused("129 tools", tools(vec![tool("t", ""); 129]), LIMIT, "tools"),
-        refused("256 KiB of tools", tools(vec![long]), LIMIT, "tools"),
+        refused("tools above 256 KiB", tools(vec![long]), LIMIT, "tools"),
         refused(
             "a tool without a name",
             tools(vec![tool("", "")]),
@@ -487,7 +487,7 @@ pub(crate) fn turns(id: &str) -> Vec<Case> {
             "tools[0].name",
         ),
         refused(
-            "a tool in Cyrillic",
+            "a tool with a Cyrillic letter",
             tools(vec![tool("еval", "")]),
             INVALID,
             "tools[0].name",

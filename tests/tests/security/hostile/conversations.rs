@@ -10,7 +10,7 @@ use crate::hostile::{
     case::{Case, ETAG_MISMATCH, GrpcRequest, INVALID, LIMIT, NO_CONVERSATION, answered, refused},
 };
 
-/// A conversation id that does not exist.
+/// The id of a conversation that does not exist.
 pub(crate) const UNKNOWN: &str = "0190aaaa-0000-7000-8000-000000000000";
 
 fn labels(key: &str, value: &str) -> HashMap<String, String> {
@@ -351,7 +351,8 @@ pub(crate) fn updates(id: &str) -> Vec<Case> {
     ]
 }
 
-/// Conversation ids: malformed ones are refused, unknown ones are not found.
+/// Conversation ids: malformed ones are refused, unknown ones are not found. Several malformed ones
+/// have 36 bytes, as a UUID has.
 pub(crate) fn ids(id: &str) -> Vec<Case> {
     let get = |id: &str| ask_about!(id, GetConversationRequest {});
     let missing = |name: &str, id: &str| refused(name, get(id), NO_CONVERSATION, "");

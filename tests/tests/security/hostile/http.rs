@@ -1,5 +1,5 @@
-//! The cases of the catalogue over HTTP: those of gRPC that have a route in HTTP, and cases that
-//! only HTTP has.
+//! The cases of the catalogue over HTTP: some are like those over gRPC, and some are possible only
+//! over HTTP.
 
 use anneal_testkit::{HttpClient, HttpResponse};
 use serde_json::{Value, json};
@@ -34,11 +34,11 @@ const fn limit(field: &'static str) -> (u16, &'static str, &'static str) {
 /// A POST of this body to [`CHAT`], with this content type.
 fn post(
     name: &str,
-    kind: &str,
+    content_type: &str,
     body: impl Into<Vec<u8>>,
     expected: (u16, &'static str, &'static str),
 ) -> HttpCase {
-    let headers = vec![("content-type", kind.as_bytes().to_vec())];
+    let headers = vec![("content-type", content_type.as_bytes().to_vec())];
     HttpCase {
         name: name.into(),
         method: "POST",
@@ -72,7 +72,7 @@ fn patch(name: &str, body: &Value, expected: (u16, &'static str, &'static str)) 
     }
 }
 
-/// Bodies that are not a JSON object, and JSON with odd or too many bytes.
+/// Other content types, bodies that are not a JSON object, and JSON with odd or too many bytes.
 pub(crate) fn bodies() -> Vec<HttpCase> {
     let hi = r#"{"message":"hi"}"#;
     let unsupported = (415, "MALFORMED_REQUEST", "");
@@ -137,13 +137,13 @@ pub(crate) fn bodies() -> Vec<HttpCase> {
             MALFORMED,
         ),
         post(
-            "a body of 4 MiB",
+            "a body above 4 MiB",
             JSON,
             format!("{{\"message\":\"{}\"}}", "x".repeat(4 << 20)),
             (413, "LIMIT_EXCEEDED", "body"),
         ),
         post(
-            "a name of 1 MB",
+            "a field name of 1 MB",
             JSON,
             format!("{{\"{}\":1}}", "x".repeat(1 << 20)),
             invalid("message"),

@@ -68,7 +68,7 @@ pub(crate) fn appends(id: &str) -> Vec<Case> {
     let one = |message: pb::NewMessage| append(id, vec![message]);
     let role = |role: i32| one(pb::NewMessage { role, ..user("a") });
     let empty = pb::Part { part: None };
-    let many = |count| {
+    let parts = |count| {
         one(pb::NewMessage {
             parts: vec![
                 pb::Part {
@@ -153,8 +153,8 @@ pub(crate) fn appends(id: &str) -> Vec<Case> {
             INVALID,
             "messages[0].parts[0]",
         ),
-        refused("257 parts", many(257), LIMIT, "messages[0].parts"),
-        refused("10,000 parts", many(10_000), LIMIT, "messages[0].parts"),
+        refused("257 parts", parts(257), LIMIT, "messages[0].parts"),
+        refused("10,000 parts", parts(10_000), LIMIT, "messages[0].parts"),
         refused("33 labels", labels(33), LIMIT, "messages[0].metadata"),
         refused(
             "labels of 4,097 bytes",
@@ -214,7 +214,7 @@ pub(crate) fn appends(id: &str) -> Vec<Case> {
             one(user(&"a".repeat(4 * 1024 * 1024 - 100))),
         ),
         answered("100 messages", append(id, vec![user("a"); 100])),
-        answered("256 parts", many(256)),
+        answered("256 parts", parts(256)),
         answered("32 labels", labels(32)),
         answered("labels of 4,096 bytes", label("k", &"v".repeat(4_095))),
     ]
@@ -293,7 +293,7 @@ pub(crate) fn parts(id: &str) -> Vec<Case> {
     }
     let uri = format!("{at}.media.uri");
     let with_uri = |uri: &str| of(Role::User, media(uri, "image/png"));
-    let one = pb::MediaPart {
+    let picture = pb::MediaPart {
         uri: "s3://a".into(),
         media_type: "image/png".into(),
         ..Default::default()
@@ -305,9 +305,9 @@ pub(crate) fn parts(id: &str) -> Vec<Case> {
             ..Default::default()
         })
     };
-    let nowhere = pb::MediaPart {
+    let without_uri = pb::MediaPart {
         uri: String::new(),
-        ..one.clone()
+        ..picture.clone()
     };
     cases.extend([
         refused("no URI", with_uri(""), INVALID, uri.as_str()),
@@ -326,13 +326,13 @@ pub(crate) fn parts(id: &str) -> Vec<Case> {
         ),
         refused(
             "33 pictures",
-            of(Role::Tool, result(vec![one; 33])),
+            of(Role::Tool, result(vec![picture; 33])),
             LIMIT,
             format!("{at}.tool_result.media"),
         ),
         refused(
             "a picture without a URI",
-            of(Role::Tool, result(vec![nowhere])),
+            of(Role::Tool, result(vec![without_uri])),
             INVALID,
             format!("{at}.tool_result.media.uri"),
         ),
@@ -430,13 +430,13 @@ pub(crate) fn positions(id: &str) -> Vec<Case> {
             "",
         ),
         refused(
-            "a separator where -1 is newest",
+            "a separator with -1 as the expected last message",
             insert_separator(-1),
             INVALID,
             "expected_last_message_id",
         ),
         refused(
-            "a separator where i64::MAX is newest",
+            "a separator with i64::MAX as the expected last message",
             insert_separator(i64::MAX),
             LAST_MESSAGE_MISMATCH,
             "",

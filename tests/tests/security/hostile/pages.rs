@@ -37,7 +37,7 @@ fn lists(id: &str, token: &str) -> [GrpcRequest; 4] {
     ]
 }
 
-/// What the four lists hold.
+/// The entries of the four lists, for the names of cases.
 const NAMES: [&str; 4] = ["messages", "conversations", "jobs", "checkpoints"];
 
 /// Cases of page sizes.
@@ -84,7 +84,7 @@ async fn create_tokens(app: &TestApp) -> (String, [String; 4]) {
         conversation.turns(4).await;
         app.run_jobs_until_idle().await;
     }
-    // Two jobs are waiting.
+    // Enqueues two jobs, so that the list of jobs has a second page.
     conversation.turns(1).await;
     app.conversation().await.turns(1).await;
     let [messages, conversations, jobs, checkpoints] = first_page_tokens(app, &conversation).await;
@@ -156,15 +156,15 @@ pub(crate) async fn foreign_tokens(app: &TestApp) -> Vec<Case> {
     let other = app.conversation().await;
     other.append_all(vec![user("a"); 3]).await;
     let mut cases = Vec::new();
-    for (given, token) in tokens.iter().enumerate() {
-        for (asked, request) in lists(&id, token).into_iter().enumerate() {
-            if asked == given {
+    for (issued_by, token) in tokens.iter().enumerate() {
+        for (sent_to, request) in lists(&id, token).into_iter().enumerate() {
+            if issued_by == sent_to {
                 cases.push(answered(
-                    format!("a token that the list of {} issued", NAMES[asked]),
+                    format!("a token that the list of {} issued", NAMES[sent_to]),
                     request,
                 ));
             } else {
-                let name = format!("a token of {} for {}", NAMES[given], NAMES[asked]);
+                let name = format!("a token of {} for {}", NAMES[issued_by], NAMES[sent_to]);
                 cases.push(refused(name, request, INVALID, "page_token"));
             }
         }
@@ -214,6 +214,7 @@ pub(crate) async fn foreign_tokens(app: &TestApp) -> Vec<Case> {
         "////",
         "=",
         "\0",
+        // "not json" in base64.
         "bm90IGpzb24",
         &tokens[0][1..],
         "\u{202e}AAAA",
@@ -253,19 +254,19 @@ pub(crate) async fn forged_tokens(app: &TestApp) -> Vec<GrpcRequest> {
         }
         let (scope, position): (String, serde_json::Value) =
             serde_json::from_slice(&text).expect("scope and position");
-        for extreme in [i64::MIN, -1, 0, 9, 32_767, i64::MAX] {
+        for number in [i64::MIN, -1, 0, 9, 32_767, i64::MAX] {
             let position = match &position {
                 serde_json::Value::Array(items) => {
                     let forge = |item: &serde_json::Value| {
                         if item.is_number() {
-                            extreme.into()
+                            number.into()
                         } else {
                             item.clone()
                         }
                     };
                     items.iter().map(forge).collect()
                 }
-                _ => serde_json::Value::from(extreme),
+                _ => serde_json::Value::from(number),
             };
             let token =
                 URL_SAFE_NO_PAD.encode(serde_json::to_vec(&(&scope, position)).expect("json"));

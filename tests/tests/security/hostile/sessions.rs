@@ -16,7 +16,7 @@ pub(crate) fn sessions() -> Vec<Case> {
         ..Default::default()
     };
     let resolve = |scope: pb::SessionScope| ask!(ResolveSessionRequest { scope: scope });
-    let begin = |defaults: pb::CreateConversationRequest| {
+    let rotate = |defaults: pb::CreateConversationRequest| {
         ask!(RotateSessionRequest {
             scope: scope(),
             defaults: defaults
@@ -82,7 +82,7 @@ pub(crate) fn sessions() -> Vec<Case> {
         ),
         refused(
             "a request id in the defaults",
-            begin(pb::CreateConversationRequest {
+            rotate(pb::CreateConversationRequest {
                 request_id: "r".into(),
                 ..none()
             }),
@@ -91,7 +91,7 @@ pub(crate) fn sessions() -> Vec<Case> {
         ),
         refused(
             "another agent in the defaults",
-            begin(pb::CreateConversationRequest {
+            rotate(pb::CreateConversationRequest {
                 agent_id: "b".into(),
                 ..none()
             }),
@@ -100,7 +100,7 @@ pub(crate) fn sessions() -> Vec<Case> {
         ),
         refused(
             "NUL in a title",
-            begin(pb::CreateConversationRequest {
+            rotate(pb::CreateConversationRequest {
                 title: "\0".into(),
                 ..none()
             }),
@@ -122,7 +122,7 @@ pub(crate) fn sessions() -> Vec<Case> {
             }),
         ),
         answered(
-            "capitals of another script",
+            "capitals of another language",
             resolve(pb::SessionScope {
                 channel: "İSTANBUL".into(),
                 ..scope()

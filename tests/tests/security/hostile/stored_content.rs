@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::hostile::{BINARY, case, catalogue::assert_no_harm};
 
 /// Texts that a careless program stores or copies wrongly, and texts that try to instruct a model,
-/// by name.
+/// each with its name.
 fn texts() -> Vec<(&'static str, String)> {
     let mut texts: Vec<(&str, String)> = [
         ("nothing", ""),
@@ -96,7 +96,7 @@ fn texts() -> Vec<(&'static str, String)> {
     texts
 }
 
-/// Inputs and results of tools: odd JSON, and text that is not JSON.
+/// Inputs and results of tools, each with its name: odd JSON, and text that is not JSON.
 fn inputs() -> Vec<(&'static str, String)> {
     let mut inputs: Vec<(&str, String)> = [
         ("text that is not JSON", "not json at all"),
@@ -147,12 +147,12 @@ fn labels() -> HashMap<String, String> {
         .into()
 }
 
-/// Each text and input in every kind of part that can hold it, by name.
+/// Named messages: each text and input in each kind of part that can hold it, and a few others.
 fn named_messages() -> Vec<(String, pb::NewMessage)> {
     let mut messages = Vec::new();
     for (n, (name, words)) in texts().into_iter().chain(inputs()).enumerate() {
-        let (id, mut add) = (format!("c{n}"), |role: &str, message| {
-            messages.push((format!("{name}, {role}"), message));
+        let (id, mut add) = (format!("c{n}"), |use_of_text: &str, message| {
+            messages.push((format!("{name}, {use_of_text}"), message));
         });
         let reasoning = pb::ReasoningPart {
             text: words.clone(),
@@ -176,7 +176,7 @@ fn named_messages() -> Vec<(String, pb::NewMessage)> {
         add("as a tool's input", call(&id, &words));
         add("as a tool's result", result(&id, &words));
     }
-    let word = || {
+    let nul = || {
         Part::Text(pb::TextPart {
             text: "\0 look".into(),
         })
@@ -185,12 +185,12 @@ fn named_messages() -> Vec<(String, pb::NewMessage)> {
         signature: "opaque==".into(),
         ..Default::default()
     };
-    let asks = pb::ToolUsePart {
+    let tool_use = pb::ToolUsePart {
         id: "\u{202e}c".into(),
         name: "look ok".into(),
         input: r#"{"n":1e2}"#.into(),
     };
-    let parts = vec![Part::Reasoning(reasoning), word(), Part::ToolUse(asks)];
+    let parts = vec![Part::Reasoning(reasoning), nul(), Part::ToolUse(tool_use)];
     messages.push((
         "reasoning, text and a call".into(),
         message(Role::Assistant, parts),
@@ -201,7 +201,7 @@ fn named_messages() -> Vec<(String, pb::NewMessage)> {
         size_bytes,
         tokens,
     };
-    let answer = pb::ToolResultPart {
+    let tool_result = pb::ToolResultPart {
         tool_use_id: "no such call".into(),
         text: "seen".into(),
         is_error: true,
@@ -209,7 +209,7 @@ fn named_messages() -> Vec<(String, pb::NewMessage)> {
     };
     messages.push((
         "a result without a call".into(),
-        message(Role::Tool, vec![Part::ToolResult(answer)]),
+        message(Role::Tool, vec![Part::ToolResult(tool_result)]),
     ));
     for size in [1, i64::MAX as u64, u64::MAX] {
         messages.push((
@@ -221,7 +221,7 @@ fn named_messages() -> Vec<(String, pb::NewMessage)> {
         "a picture of u32::MAX tokens".into(),
         message(Role::User, vec![Part::Media(picture(1, u32::MAX))]),
     ));
-    let parts = vec![word(), Part::Media(picture(0, 0)), word()];
+    let parts = vec![nul(), Part::Media(picture(0, 0)), nul()];
     messages.push(("text around a picture".into(), message(Role::User, parts)));
     messages.push((
         "a picture that is stored elsewhere".into(),
@@ -360,12 +360,12 @@ async fn odd_content_survives_export_and_import() {
                 "--force",
             ])
             .await;
-        let back = imports
+        let copy = imports
             .import_ok(&[format, "--format", format, "--user", format])
             .await
             .pop()
             .expect("one");
-        let imported = back.as_new_messages().await;
+        let imported = copy.as_new_messages().await;
         let wrong = given
             .iter()
             .zip(&imported)
@@ -374,7 +374,7 @@ async fn odd_content_survives_export_and_import() {
             given.len() == imported.len() && wrong.is_none(),
             "{format}, message {wrong:?}"
         );
-        back.verify().await;
+        copy.verify().await;
     }
 }
 

@@ -36,13 +36,13 @@ pub(crate) fn streams(id: &str) -> Vec<Case> {
             ..Default::default()
         }))
     };
-    let good = || header(Some(user("")));
+    let valid = || header(Some(user("")));
     let four_mib = vec![b'a'; 4 * 1024 * 1024];
-    let of = |message| vec![header(Some(message)), chunk(b"a")];
-    let mut above_limit = vec![good()];
+    let with_text = |message| vec![header(Some(message)), chunk(b"a")];
+    let mut above_limit = vec![valid()];
     above_limit.extend((0..16).map(|_| chunk(&four_mib)));
     above_limit.push(chunk(b"a"));
-    let split: Vec<_> = "é冷🧊\0e\u{301}"
+    let single_bytes: Vec<_> = "é冷🧊\0e\u{301}"
         .bytes()
         .map(|byte| chunk(&[byte]))
         .collect();
@@ -51,26 +51,26 @@ pub(crate) fn streams(id: &str) -> Vec<Case> {
         refused("text alone", frames(vec![chunk(b"a")]), INVALID, "header"),
         refused(
             "text first",
-            frames(vec![chunk(b"a"), good()]),
+            frames(vec![chunk(b"a"), valid()]),
             INVALID,
             "header",
         ),
         refused(
             "two headers",
-            frames(vec![good(), good()]),
+            frames(vec![valid(), valid()]),
             INVALID,
             "header",
         ),
         refused(
             "a header in the middle",
-            frames(vec![good(), chunk(b"a"), good()]),
+            frames(vec![valid(), chunk(b"a"), valid()]),
             INVALID,
             "header",
         ),
         refused("an empty frame", frames(vec![None]), INVALID, "frame"),
         refused(
             "an empty frame in the middle",
-            frames(vec![good(), None]),
+            frames(vec![valid(), None]),
             INVALID,
             "frame",
         ),
@@ -82,19 +82,19 @@ pub(crate) fn streams(id: &str) -> Vec<Case> {
         ),
         refused(
             "a message with a text in the header",
-            frames(of(user("not empty"))),
+            frames(with_text(user("not empty"))),
             INVALID,
             "header.message.parts",
         ),
         refused(
             "a message with a picture in the header",
-            frames(of(message(Role::User, media("s3://a", "image/png")))),
+            frames(with_text(message(Role::User, media("s3://a", "image/png")))),
             INVALID,
             "header.message.parts",
         ),
         refused(
             "role 0",
-            frames(of(pb::NewMessage {
+            frames(with_text(pb::NewMessage {
                 role: 0,
                 ..user("")
             })),
@@ -103,26 +103,26 @@ pub(crate) fn streams(id: &str) -> Vec<Case> {
         ),
         refused(
             "bytes that are not UTF-8",
-            frames(vec![good(), chunk(&[0xff]), chunk(b"a")]),
+            frames(vec![valid(), chunk(&[0xff]), chunk(b"a")]),
             INVALID,
             "chunk",
         ),
         refused(
             "half a character",
-            frames(vec![good(), chunk(&[0xe5, 0x86])]),
+            frames(vec![valid(), chunk(&[0xe5, 0x86])]),
             INVALID,
             "chunk",
         ),
         refused(
             "half a surrogate pair",
-            frames(vec![good(), chunk(&[0xed, 0xa0, 0x80])]),
+            frames(vec![valid(), chunk(&[0xed, 0xa0, 0x80])]),
             INVALID,
             "chunk",
         ),
         refused("a text above 64 MiB", frames(above_limit), LIMIT, "chunk"),
         refused(
             "a chunk of 5 MiB",
-            frames(vec![good(), chunk(&vec![b'a'; 5 * 1024 * 1024])]),
+            frames(vec![valid(), chunk(&vec![b'a'; 5 * 1024 * 1024])]),
             LIMIT,
             "chunk",
         ),
@@ -135,11 +135,11 @@ pub(crate) fn streams(id: &str) -> Vec<Case> {
             MALFORMED,
             "",
         ),
-        answered("no text", frames(vec![good()])),
-        answered("a chunk of 4 MiB", frames(vec![good(), chunk(&four_mib)])),
+        answered("no text", frames(vec![valid()])),
+        answered("a chunk of 4 MiB", frames(vec![valid(), chunk(&four_mib)])),
         answered(
             "a byte at a time",
-            frames([vec![good()], split, vec![chunk(b"")]].concat()),
+            frames([vec![valid()], single_bytes, vec![chunk(b"")]].concat()),
         ),
     ]
 }

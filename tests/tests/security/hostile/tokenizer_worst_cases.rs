@@ -12,7 +12,7 @@ const RUN_BYTES: usize = 4 * 1024 * 1024 - 1024;
 /// [`RUN_BYTES`] in the gate (`cargo xtask ci`).
 const RUN_BYTES_IN_GATE: usize = 1024 * 1024;
 /// Bytes of the streamed text: the limit of a message.
-const STREAMED: usize = 64 * 1024 * 1024;
+const STREAMED_BYTES: usize = 64 * 1024 * 1024;
 /// Time limit to count a text of [`RUN_BYTES`] bytes. A quadratic count takes hours. The slowest
 /// of these texts takes seconds in a debug build on a loaded machine.
 const COUNTED_WITHIN: Duration = Duration::from_mins(1);
@@ -23,16 +23,16 @@ const RUNS: [(&str, &str); 14] = [
     ("equals signs", "="),
     ("one letter", "a"),
     ("blanks", " "),
-    ("ends of lines", "\n"),
-    ("both ends of lines", "\r\n"),
+    ("line feeds", "\n"),
+    ("carriage returns with line feeds", "\r\n"),
     ("tabs", "\t"),
     ("combining marks", "\u{35f}"),
     ("zero-width joiners", "\u{200d}"),
     ("syllables without a blank", "한"),
     ("digits", "7"),
     ("NUL", "\0"),
-    ("a token cut short", " ================"),
-    ("four bytes each", "🧊"),
+    ("a blank and 16 equals signs", " ================"),
+    ("characters of four bytes", "🧊"),
 ];
 
 #[tokio::test]
@@ -92,7 +92,7 @@ async fn a_streamed_message_of_64_mib_without_a_blank_is_counted_and_read_back()
     let panics = case::record_panics();
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
-    let text = "x-".repeat(STREAMED / 2);
+    let text = "x-".repeat(STREAMED_BYTES / 2);
     let began = Instant::now();
     conversation.stream(pb::Role::User, &text).await;
     let stored_in = began.elapsed();
@@ -101,7 +101,7 @@ async fn a_streamed_message_of_64_mib_without_a_blank_is_counted_and_read_back()
         "stored in {stored_in:?}, counted in {:?}",
         began.elapsed().saturating_sub(stored_in)
     );
-    for offset in [0, STREAMED as i64 / 2, STREAMED as i64 - 4] {
+    for offset in [0, STREAMED_BYTES as i64 / 2, STREAMED_BYTES as i64 - 4] {
         let range = Some(pb::ByteRange { offset, length: 4 });
         let ask = pb::GetMessageRequest {
             conversation_id: conversation.id.clone(),

@@ -1,5 +1,5 @@
 //! Cases of the catalogue that are bytes on the wire: frames with false lengths, malformed
-//! protobuf, odd headers, and bytes that are not HTTP.
+//! protobuf, odd headers, and bytes that are not valid HTTP.
 
 use anneal_testkit::{StatusDetails, TestApp, status_details};
 use tonic::{Code, Status};
@@ -29,7 +29,7 @@ pub(crate) struct WireCase {
 enum Expected {
     /// This refusal.
     Refused(Refusal),
-    /// UNIMPLEMENTED from the gRPC library, without a reason.
+    /// UNIMPLEMENTED. It comes from the gRPC library, so its reason is not compared.
     NotServed,
     Answered,
 }
@@ -59,9 +59,10 @@ fn with_header(name: &'static str, header: (&'static str, &[u8]), expected: Expe
     case
 }
 
-/// Malformed frames and protobuf.
-pub(crate) fn broken() -> Vec<WireCase> {
-    // Each field contains the next one. 0x22 is field 4 with bytes.
+/// Frames and protobuf that are malformed or unusual, and paths that do not exist.
+pub(crate) fn frames_and_paths() -> Vec<WireCase> {
+    // Each field contains the next one. 0x22 is field 4 with bytes. AppendMessages has a number in
+    // that field.
     let nested = (0..200).fold(Vec::new(), |inner: Vec<u8>, _| {
         let length = inner.len();
         let varint = if length < 128 {
@@ -89,7 +90,7 @@ pub(crate) fn broken() -> Vec<WireCase> {
         .answered(),
         list("a field that breaks off", valid_frame(b"\x0a\x7fa")),
         list(
-            "a field of 2^64 bytes",
+            "a field of 2^64 - 1 bytes",
             valid_frame(b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"),
         ),
         list(
@@ -124,7 +125,7 @@ pub(crate) fn broken() -> Vec<WireCase> {
         )
         .answered(),
         post(
-            "200 nested fields",
+            "200 nested fields where a number belongs",
             "/anneal.v1.MessageService/AppendMessages",
             valid_frame(&nested),
             Expected::Refused(MALFORMED),
@@ -156,7 +157,7 @@ pub(crate) fn broken() -> Vec<WireCase> {
     ]
 }
 
-/// Odd headers.
+/// Headers that are malformed, unusual or not supported.
 pub(crate) fn headers() -> Vec<WireCase> {
     let accepted = |name, header| with_header(name, header, Expected::Answered);
     vec![
@@ -290,7 +291,7 @@ pub(crate) async fn send_noise(app: &TestApp, bytes: &[u8]) {
     }
 }
 
-/// Bytes that are neither HTTP/1 nor HTTP/2.
+/// Bytes that are not valid HTTP. The last two begin as HTTP/2 and then violate it.
 pub(crate) fn noise() -> Vec<Vec<u8>> {
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     vec![

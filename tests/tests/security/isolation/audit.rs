@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use anneal_core::caller::Verb;
-use anneal_server::NewSecret;
+use anneal_server::GeneratedKey;
 use anneal_testkit::{
     AnnealBinary, AuthorizedChannel, Folder, Process, TestApp, authorized_channel, pb, user,
 };
@@ -39,7 +39,7 @@ impl AuditedServer {
         }
     }
 
-    fn channel(&self, key: &NewSecret) -> AuthorizedChannel {
+    fn channel(&self, key: &GeneratedKey) -> AuthorizedChannel {
         let channel =
             Endpoint::from_shared(format!("http://127.0.0.1:{}", self.port)).expect("an address");
         authorized_channel(channel.connect_lazy(), &format!("Bearer {}", key.text))
@@ -185,7 +185,7 @@ async fn refusals_are_audited_with_their_reason_and_rate_limited() {
         "{line}"
     );
 
-    let unknown = NewSecret::make().expect("random bytes");
+    let unknown = GeneratedKey::make().expect("random bytes");
     let mut unknown_caller = ConversationServiceClient::new(server.channel(&unknown));
     let begun = Instant::now();
     for _ in 0..200 {
@@ -208,7 +208,7 @@ async fn refusals_are_audited_with_their_reason_and_rate_limited() {
         "{line}"
     );
     // Refused credentials together write at most 20 lines a second (`server/src/audit.rs`). The
-    // calls may touch one second more than they last.
+    // calls may touch one second more than they last. Without the limit there would be 201 lines.
     let (lines, seconds) = (server.audit_lines(), begun.elapsed().as_secs() as usize + 1);
     assert!(
         lines.len() <= (20 * seconds + 20).min(200),

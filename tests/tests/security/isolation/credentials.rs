@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anneal_core::caller::Verb;
-use anneal_server::{AuthSettings, ServerSettings};
+use anneal_server::{AuthSettings, GeneratedKey, ServerSettings};
 use anneal_store::{OwnerConnection, StoreSettings};
 use anneal_testkit::{
     AuthorizedChannel, Folder, TestApp, assert_refused, call_raw, eventually, every_rpc, pb,
@@ -48,7 +48,7 @@ async fn only_valid_keys_are_accepted_and_the_refusal_names_the_problem() {
     let app = start_with_keys().await;
     let key = app.key("anna", &[Verb::Read]).await;
     let wrong = format!("{}x", key.text);
-    let unknown = anneal_server::NewSecret::make().expect("random bytes").text;
+    let unknown = GeneratedKey::make().expect("random bytes").text;
     for (authorization, problem) in [
         ("", "no credential"),
         ("Bearer", "not `Bearer`"),
@@ -121,21 +121,21 @@ async fn status_when_ready(web: &anneal_testkit::HttpClient, path: &str, status:
 #[tokio::test]
 async fn every_call_needs_a_credential_and_every_call_but_chat_exactly_one_verb() {
     let app = start_with_keys().await;
-    let mut of_verb = Vec::new();
+    let mut channels = Vec::new();
     for verb in Verb::ALL {
-        of_verb.push((
+        channels.push((
             verb,
             app.authorized_channel(&format!("Bearer {}", app.key("anna", &[verb]).await.text)),
         ));
     }
-    let mut calls = [0; 4];
+    let mut rpc_counts = [0; 4];
     for rpc in every_rpc() {
         let refused = call_raw(app.authorized_channel(""), &rpc.path, Vec::new())
             .await
             .expect_err(&rpc.name);
         assert_eq!(refused.code(), Code::Unauthenticated, "{}", rpc.name);
         let mut allowed = Vec::new();
-        for (verb, channel) in &of_verb {
+        for (verb, channel) in &channels {
             match call_raw(channel.clone(), &rpc.path, Vec::new()).await {
                 Err(status) if status_details(&status).reason == "VERB_MISSING" => {
                     assert_eq!(status.code(), Code::PermissionDenied, "{}", rpc.name);
@@ -148,7 +148,7 @@ async fn every_call_needs_a_credential_and_every_call_but_chat_exactly_one_verb(
             continue;
         }
         assert_eq!(allowed.len(), 1, "{} needs one verb: {allowed:?}", rpc.name);
-        calls[allowed[0] as usize] += 1;
+        rpc_counts[allowed[0] as usize] += 1;
         let only_reads = ["Get", "List", "Build", "Stream", "Watch", "Classify"]
             .iter()
             .any(|word| rpc.name.starts_with(word));
@@ -158,7 +158,7 @@ async fn every_call_needs_a_credential_and_every_call_but_chat_exactly_one_verb(
             rpc.name
         );
     }
-    assert!(calls.iter().all(|calls| *calls > 0), "{calls:?}");
+    assert!(rpc_counts.iter().all(|n| *n > 0), "{rpc_counts:?}");
 }
 
 #[tokio::test]
@@ -248,7 +248,7 @@ async fn made_up_keys_do_not_block_a_known_key_when_lookups_hang() {
         .expect("locks");
     let mut flood = JoinSet::new();
     for _ in 0..64 {
-        let made_up = anneal_server::NewSecret::make().expect("random bytes").text;
+        let made_up = GeneratedKey::make().expect("random bytes").text;
         let unknown = app.authorized_channel(&format!("Bearer {made_up}"));
         flood.spawn(async move { while list(&unknown).await.is_err() {} });
     }
@@ -288,15 +288,15 @@ async fn queue_stats_need_the_verb_operator() {
         .expect("answers");
 }
 
-/// An identity provider that signs tokens.
+/// An identity provider that signs tokens with one key.
 pub(crate) struct Provider {
     key: KeyPair,
     algorithm: Algorithm,
-    id: &'static str,
+    key_id: &'static str,
 }
 
 impl Provider {
-    pub(crate) fn new(algorithm: Algorithm, id: &'static str) -> Self {
+    pub(crate) fn new(algorithm: Algorithm, key_id: &'static str) -> Self {
         let kind = if algorithm == Algorithm::EdDSA {
             &PKCS_ED25519
         } else {
@@ -305,7 +305,7 @@ impl Provider {
         Self {
             key: KeyPair::generate_for(kind).expect("a key"),
             algorithm,
-            id,
+            key_id,
         }
     }
 
@@ -314,22 +314,22 @@ impl Provider {
         let raw = self.key.der_bytes();
         match self.algorithm {
             Algorithm::EdDSA => {
-                json!({"kty": "OKP", "crv": "Ed25519", "x": URL_SAFE_NO_PAD.encode(raw), "kid": self.id, "use": "sig"})
+                json!({"kty": "OKP", "crv": "Ed25519", "x": URL_SAFE_NO_PAD.encode(raw), "kid": self.key_id, "use": "sig"})
             }
-            _ => json!({"kty": "EC", "crv": "P-256", "kid": self.id,
+            _ => json!({"kty": "EC", "crv": "P-256", "kid": self.key_id,
                 "x": URL_SAFE_NO_PAD.encode(&raw[1..33]), "y": URL_SAFE_NO_PAD.encode(&raw[33..65])}),
         }
     }
 
     pub(crate) fn token(&self, claims: &Value) -> String {
-        self.token_with_key_id(self.id, claims)
+        self.token_with_key_id(self.key_id, claims)
     }
 
     /// A token whose header names the key with this id.
-    fn token_with_key_id(&self, id: &str, claims: &Value) -> String {
+    fn token_with_key_id(&self, key_id: &str, claims: &Value) -> String {
         self.token_with_header(
             &Header {
-                kid: Some(id.into()),
+                kid: Some(key_id.into()),
                 ..Header::new(self.algorithm)
             },
             claims,
@@ -393,8 +393,8 @@ async fn a_token_is_accepted_only_if_every_claim_is_valid() {
         list(&by(&provider.token(&claims(&json!({})))))
             .await
             .expect("is accepted");
-        let many = provider.token(&claims(&json!({"aud": ["other", AUDIENCE]})));
-        list(&by(&many)).await.expect("is accepted");
+        let two_audiences = provider.token(&claims(&json!({"aud": ["other", AUDIENCE]})));
+        list(&by(&two_audiences)).await.expect("is accepted");
     }
     for (change, problem) in [
         (json!({"exp": seconds_from_now(-60)}), "expired"),

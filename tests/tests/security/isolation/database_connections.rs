@@ -20,7 +20,7 @@ const EVE: TenantId = TenantId(Uuid::from_u128(0xe));
 /// Another tenant.
 const ANNA: TenantId = TenantId(Uuid::from_u128(0xa));
 /// Connections of the read pool.
-const READS: u32 = 4;
+const READ_CONNECTIONS: u32 = 4;
 /// Deadline for calls that do not wait for a connection.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Wait for a connection in milliseconds, longer than any test.
@@ -29,7 +29,7 @@ const LONG_WAIT_MS: u32 = 60_000;
 fn store(app: &TestApp, pool_wait_ms: u32) -> Store {
     let settings = StoreSettings {
         url: app.url.clone(),
-        read_connections: READS,
+        read_connections: READ_CONNECTIONS,
         pool_wait_ms,
         ..StoreSettings::default()
     };
@@ -53,7 +53,7 @@ async fn lock_messages(db: &mut PgConnection) -> sqlx::Transaction<'_, sqlx::Pos
 
 async fn read_messages(store: &Store, tenant: TenantId) -> Result<(), StoreError> {
     let page = PageAsk {
-        from: None,
+        after: None,
         newest_first: false,
         content: true,
         limit: 1,
@@ -99,7 +99,7 @@ async fn blocked_reads_of_a_tenant_use_half_of_the_connections() {
         let store = store.clone();
         reads_of_eve.spawn(async move { read_messages(&store, EVE).await })
     };
-    let mut begun: Vec<_> = (0..10).map(|_| read()).collect();
+    let mut abort_handles: Vec<_> = (0..10).map(|_| read()).collect();
     eventually("two reads have connections, the others wait", async || {
         read_pool_figures(&store).waiting == 8
     })
@@ -110,7 +110,7 @@ async fn blocked_reads_of_a_tenant_use_half_of_the_connections() {
             "the other half of the connections is free for other tenants"
         );
     }
-    begun.pop().expect("there are ten").abort();
+    abort_handles.pop().expect("there are ten").abort();
     eventually("a cancelled read leaves the queue", async || {
         read_pool_figures(&store).waiting == 7
     })
@@ -157,12 +157,12 @@ async fn credentials_and_probes_are_answered_when_all_connections_for_reads_are_
     let mut db = app.db().await;
     let _lock = lock_messages(&mut db).await;
     let mut reads_of_eve = JoinSet::new();
-    for _ in 0..2 * READS {
+    for _ in 0..2 * READ_CONNECTIONS {
         let store = store.clone();
         reads_of_eve.spawn(async move { read_messages(&store, EVE).await });
     }
     eventually("all connections are in use", async || {
-        read_pool_figures(&store).waiting == READS as usize
+        read_pool_figures(&store).waiting == READ_CONNECTIONS as usize
     })
     .await;
     timeout(DEADLINE, store.ping())
@@ -197,7 +197,7 @@ async fn cancelled_reads_run_few_statements() {
     }
     // The tenant's two reads, and two cancelled ones whose end PostgreSQL has not noticed yet.
     assert!(
-        (1..=2 * i64::from(READS) / 2).contains(&most),
+        (1..=2 * i64::from(READ_CONNECTIONS) / 2).contains(&most),
         "{most} statements wait in the database"
     );
 }

@@ -34,9 +34,8 @@ pub(crate) struct TwoTenants {
     pub(crate) app: TestApp,
     pub(crate) anna: AuthorizedChannel,
     pub(crate) bert: AuthorizedChannel,
-    /// Anna's `authorization`.
-    pub(crate) credential: String,
-    /// Bert's conversation, with messages, checkpoints and a separator.
+    pub(crate) annas_authorization: String,
+    /// Bert's conversation, with 16 messages, checkpoints and a separator after the last message.
     pub(crate) foreign: String,
 }
 
@@ -51,8 +50,8 @@ pub(crate) async fn start_two_tenants() -> TwoTenants {
 
 /// Creates the tenants in this app.
 pub(crate) async fn create_two_tenants(app: TestApp) -> TwoTenants {
-    let credential = format!("Bearer {}", app.key("anna", &Verb::ALL).await.text);
-    let anna = app.authorized_channel(&credential);
+    let annas_authorization = format!("Bearer {}", app.key("anna", &Verb::ALL).await.text);
+    let anna = app.authorized_channel(&annas_authorization);
     let bert = app.authorized_channel(&format!(
         "Bearer {}",
         app.key("bert", &Verb::ALL).await.text
@@ -98,7 +97,7 @@ pub(crate) async fn create_two_tenants(app: TestApp) -> TwoTenants {
         app,
         anna,
         bert,
-        credential,
+        annas_authorization,
         foreign,
     }
 }
@@ -152,12 +151,12 @@ async fn a_foreign_conversation_answers_every_call_exactly_as_a_missing_one() {
         conversation_id: foreign,
         ..Default::default()
     };
-    let made = ContextServiceClient::new(bert)
+    let listed = ContextServiceClient::new(bert)
         .list_checkpoints(ask)
         .await
         .expect("lists")
         .into_inner();
-    assert!(!made.checkpoints.is_empty());
+    assert!(!listed.checkpoints.is_empty());
     drop(app);
 }
 

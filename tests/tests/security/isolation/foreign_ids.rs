@@ -27,8 +27,8 @@ use crate::isolation::{
 
 /// RPCs whose requests name nothing.
 const WITHOUT_NAMES: [&str; 3] = ["ClassifyError", "GetQueueStats", "GetModelStats"];
-/// The id of Bert's last message. The other tenants have fewer messages.
-const LAST_MESSAGE: &str = "16";
+/// The id of the message before Bert's first separator. The other tenants have fewer messages.
+const SEPARATED_MESSAGE: &str = "16";
 /// A message id that nobody has.
 const NO_MESSAGE: &str = "77";
 /// Fields of answers that differ between conversations.
@@ -97,7 +97,7 @@ impl BertsValues {
         match field.name() {
             "conversation_id" => values(&self.conversation, &Uuid::now_v7().to_string()),
             "message_id" | "after_message_id" | "last_message_id" | "expected_last_message_id" => {
-                values(LAST_MESSAGE, NO_MESSAGE)
+                values(SEPARATED_MESSAGE, NO_MESSAGE)
             }
             "request_id" => named(&field.rpc),
             name @ ("agent_id" | "user_id" | "account_id" | "thread_id" | "group_id"
@@ -150,7 +150,7 @@ impl BertsValues {
             if field.name() == "sender_id" {
                 berts.session_key = call_for_field(tenants, &field.rpc, ask, "session_key").await;
             } else {
-                // Some are refused: `defaults` of a session has no request id.
+                // Some are refused: the `defaults` of a session may not contain a request id.
                 let _ = call(tenants, &field.rpc, ask).await;
             }
         }
@@ -213,10 +213,10 @@ fn naming_fields() -> Vec<Field> {
     every_field().into_iter().filter(names_something).collect()
 }
 
-/// The owner of the conversation that a request names, in another field than the probed one.
+/// The owner of the conversation that a request names in a second field, beside the probed one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
-    /// The request names no other conversation.
+    /// The request has no such second field.
     Nobody,
     Bert,
     Caller,
@@ -368,8 +368,8 @@ async fn foreign_ids_are_answered_like_unknown_ids() {
                 values,
                 foreign: &tenants.foreign,
             };
-            let names_another = rpc.names_conversation && field.name() != "conversation_id";
-            let owners: &[Owner] = if names_another {
+            let has_second_field = rpc.names_conversation && field.name() != "conversation_id";
+            let owners: &[Owner] = if has_second_field {
                 &[Owner::Bert, Owner::Caller]
             } else {
                 &[Owner::Nobody]

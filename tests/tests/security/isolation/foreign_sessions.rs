@@ -13,7 +13,9 @@ use uuid::Uuid;
 
 struct TwoTenants {
     app: TestApp,
+    /// `authorization` of Anna.
     anna: String,
+    /// `authorization` of Bert.
     bert: String,
     /// Bert's session with his agent `a`.
     foreign: String,

@@ -162,8 +162,8 @@ async fn at_the_connection_limit_an_idle_connection_is_closed() {
             .expect("is sent");
         idle.push(stream);
     }
-    // These connections were active just now. The next connection waits until one of them has been
-    // idle for long enough to be closed.
+    // The 19 connections and the active one reach the limit. The next connection waits until one of
+    // the 19 has been idle for long enough to be closed.
     let endpoint =
         Endpoint::from_shared(format!("http://{}", app.addresses.grpc)).expect("an address");
     eventually("another connection is accepted", async || {

@@ -12,8 +12,8 @@ async fn a_failed_statement_logs_no_content() {
     let (app, folder) = (TestApp::start().await, Folder::new());
     let conversation = app.conversation().await;
     // PostgreSQL's error quotes the text that is not JSON.
-    let broken = "alter table ai_message add check ((content::text || ' no JSON')::json is not null) not valid";
-    sqlx::raw_sql(broken)
+    let failing_check = "alter table ai_message add check ((content::text || ' no JSON')::json is not null) not valid";
+    sqlx::raw_sql(failing_check)
         .execute(&mut app.db().await)
         .await
         .expect("alters");

@@ -1,6 +1,6 @@
 //! Authentication, verbs, and the isolation of tenants from each other.
 //!
-//! Credentials:
+//! Credentials, connections and logs:
 //! - `allowed_hosts`: without authentication, HTTP answers only under allowed host names.
 //! - `audit`: the audit log names caller and call, and contains no content.
 //! - `credentials`: API keys, tokens and the verb that each call needs.
@@ -22,7 +22,7 @@
 //! - `row_security`: row-level security alone hides and protects rows of other tenants, and changes
 //!   no index scan.
 //! - `tenant_shares`: a tenant gets at most half of the watches and of the large appends. Without
-//!   authentication, all callers together get the whole.
+//!   authentication, all callers together get the whole limit.
 //! - `unfiltered`: row-level security protects rows even if every statement asks for the wrong
 //!   tenant.
 

@@ -189,7 +189,7 @@ async fn a_large_http_answer_is_cut_off_when_its_key_is_revoked() {
             .await
             .expect("appends");
     }
-    let read = async |key: &str| {
+    let begin_to_read = async |key: &str| {
         let mut stream = TcpStream::connect(app.addresses.http)
             .await
             .expect("connects");
@@ -208,7 +208,7 @@ async fn a_large_http_answer_is_cut_off_when_its_key_is_revoked() {
         let _ = stream.read_to_end(&mut rest).await;
         (rest.len(), rest.ends_with(b"\r\n0\r\n\r\n"))
     };
-    let slow = read(&key.text).await;
+    let slow = begin_to_read(&key.text).await;
     assert!(
         OwnerConnection::connect(&StoreSettings::at(&app.url))
             .await
@@ -228,7 +228,7 @@ async fn a_large_http_answer_is_cut_off_when_its_key_is_revoked() {
     .await;
     let (bytes, is_complete) = rest(slow).await;
     assert!(!is_complete, "{bytes} bytes came");
-    let (bytes, is_complete) = rest(read(&other.text).await).await;
+    let (bytes, is_complete) = rest(begin_to_read(&other.text).await).await;
     assert!(
         is_complete && bytes > BYTES - 4_096,
         "the reader with the other key gets everything: {bytes} bytes"
@@ -298,10 +298,11 @@ async fn turns_and_their_readers_end_when_the_key_that_began_them_is_revoked() {
         .await
     };
     let (cancelled, cancelled_id) = begin(&revoked_authorization).await;
-    let (going_on, id) = begin(&valid_authorization).await;
+    let (going_on, going_on_id) = begin(&valid_authorization).await;
     let joined = join(&valid_authorization, &cancelled_id).await;
-    let cut_off = join(&revoked_authorization, &id).await;
-    // The calls of the turn over gRPC and of the two turns over HTTP. Two of them are revoked.
+    let cut_off = join(&revoked_authorization, &going_on_id).await;
+    // The calls of the turn over gRPC and of the two turns over HTTP. The revoked key began two of
+    // these turns.
     model.wait_for_calls(3).await;
     assert!(
         OwnerConnection::connect(&StoreSettings::at(&app.url))
@@ -346,9 +347,9 @@ async fn turns_and_their_readers_end_when_the_key_that_began_them_is_revoked() {
         "the prompt stays and there is no answer"
     );
     gate.open_for_ever();
-    let text = going_on.rest().await;
+    let events = going_on.rest().await;
     assert_eq!(
-        (text_of(&text).as_str(), text.last().map(SseEvent::kind)),
+        (text_of(&events).as_str(), events.last().map(SseEvent::kind)),
         ("one two", Some("done"))
     );
 }

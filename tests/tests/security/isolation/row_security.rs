@@ -161,7 +161,7 @@ async fn the_server_role_owns_nothing_and_cannot_bypass_row_security() {
     .await
     .expect("counts");
     assert_eq!(owned, 0);
-    for refused in [
+    for statement in [
         "insert into tenant (tenant_id, name) values (gen_random_uuid(), 'x')",
         "insert into api_key (key_id, tenant_id, name, secret_digest, verbs)
          values (gen_random_uuid(), '00000000-0000-7000-8000-000000000001', 'x', sha256(''), 15)",
@@ -172,12 +172,12 @@ async fn the_server_role_owns_nothing_and_cannot_bypass_row_security() {
         "create table mine (n int)",
     ] {
         let mut db = connect_as_server(&app, "{00000000-0000-7000-8000-000000000001}").await;
-        let outcome = sqlx::raw_sql(refused).execute(&mut db).await;
-        let error = outcome.expect_err(refused);
+        let outcome = sqlx::raw_sql(statement).execute(&mut db).await;
+        let error = outcome.expect_err(statement);
         let code = error
             .as_database_error()
             .and_then(|error| error.code().map(|code| code.to_string()));
-        assert_eq!(code.as_deref(), Some("42501"), "{refused}: {error}");
+        assert_eq!(code.as_deref(), Some("42501"), "{statement}: {error}");
     }
 }
 
@@ -189,8 +189,8 @@ fn without_numbers(line: &str, prefix: &str) -> String {
         .collect()
 }
 
-/// Tables that grow with the messages. Only their scans are compared: for the other tables, which
-/// stay small, PostgreSQL may choose either of two indexes.
+/// Tables that grow with the messages. Only their index scans are compared: for the other tables,
+/// which stay small, PostgreSQL may choose either of two indexes.
 const LARGE_TABLES: [&str; 9] = [
     "ai_conversation",
     "ai_message",
@@ -204,8 +204,8 @@ const LARGE_TABLES: [&str; 9] = [
 ];
 
 /// The index scans of a plan on [`LARGE_TABLES`] with their conditions, and the sequential scans on
-/// any table of conversations.
-fn index_conditions(plan: &str) -> BTreeSet<String> {
+/// every table whose name begins with `ai_`.
+fn compared_scans(plan: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut scan = String::new();
     for line in plan.lines().map(str::trim_start) {
@@ -257,15 +257,16 @@ async fn statements_use_the_same_indexes_with_and_without_row_security() {
             .as_array()
             .map_or(0, Vec::len);
         let statements = ["select", "with", "insert", "update", "delete"];
-        let first = sql
+        let first_line = sql
             .lines()
             .find(|line| !line.trim_start().starts_with("--"))
             .unwrap_or_default()
             .trim_start();
-        // Statements on tables of older systems are left out: their tables do not exist here.
+        // Left out: statements on other tables, and on tables of older systems, which do not exist
+        // here.
         if !sql.contains("ai_")
             || sql.contains("legacy")
-            || !statements.iter().any(|word| first.starts_with(word))
+            || !statements.iter().any(|word| first_line.starts_with(word))
         {
             continue;
         }
@@ -299,8 +300,8 @@ async fn statements_use_the_same_indexes_with_and_without_row_security() {
         }
         compared += 1;
         assert_eq!(
-            index_conditions(&plans[0]),
-            index_conditions(&plans[1]),
+            compared_scans(&plans[0]),
+            compared_scans(&plans[1]),
             "{sql}\n{}\n{}",
             plans[0],
             plans[1]

@@ -1,4 +1,5 @@
-//! Limits on concurrent watches and large appends: one tenant gets at most half.
+//! Limits on concurrent watches and large appends: one tenant gets at most half. Without
+//! authentication, all callers together get the whole limit.
 
 use anneal_core::caller::Verb;
 use anneal_server::{AuthSettings, ServerSettings};
@@ -19,8 +20,8 @@ struct TenantClient {
 
 impl TenantClient {
     async fn new(app: &TestApp, tenant: &str) -> Self {
-        let secret = app.key(tenant, &Verb::ALL).await;
-        let channel = app.authorized_channel(&format!("Bearer {}", secret.text));
+        let key = app.key(tenant, &Verb::ALL).await;
+        let channel = app.authorized_channel(&format!("Bearer {}", key.text));
         let ask = pb::CreateConversationRequest::default();
         let made = ConversationServiceClient::new(channel.clone())
             .create_conversation(ask)
@@ -112,13 +113,13 @@ async fn stalled_large_appends_of_a_tenant_leave_half_to_others() {
             frame: Some(Frame::Header(header)),
         }
     };
-    let (stalled, frames) = mpsc::channel(1);
+    let (frame_sender, frames) = mpsc::channel(1);
     let frames = futures::stream::unfold(frames, |mut frames| async {
-        frames.recv().await.map(|one| (one, frames))
+        frames.recv().await.map(|frame| (frame, frames))
     });
     let mut messages = anna.messages();
-    let waiting = tokio::spawn(async move { messages.append_large_message(frames).await });
-    stalled.send(header(&anna)).await.expect("is read");
+    let stalled_call = tokio::spawn(async move { messages.append_large_message(frames).await });
+    frame_sender.send(header(&anna)).await.expect("is read");
     let append = async |owner: &TenantClient| {
         let chunk = pb::AppendLargeMessageRequest {
             frame: Some(Frame::Chunk(b"said".to_vec())),
@@ -143,9 +144,9 @@ async fn stalled_large_appends_of_a_tenant_leave_half_to_others() {
     let chunk = pb::AppendLargeMessageRequest {
         frame: Some(Frame::Chunk(b"at last".to_vec())),
     };
-    stalled.send(chunk).await.expect("is read");
-    drop(stalled);
-    waiting.await.expect("no panic").expect("is stored");
+    frame_sender.send(chunk).await.expect("is read");
+    drop(frame_sender);
+    stalled_call.await.expect("no panic").expect("is stored");
     append(&anna).await.expect("the permit is free again");
 }
 

@@ -244,7 +244,7 @@ async fn a_server_beyond_loopback_starts_only_with_credentials_and_tls() {
     let certificate = format!("server.tls_certificate_file={}", tls.tls_certificate_file);
     let key = format!("server.tls_key_file={}", tls.tls_key_file);
     let everywhere = "server.grpc_address=0.0.0.0:0";
-    // The last four are contradictions that are refused on loopback too.
+    // The last four have no address beyond loopback: they are refused on loopback too.
     for (settings, problem) in [
         (vec![everywhere], "callers need no credential"),
         (vec![everywhere, "auth.api_keys=true"], "there is no TLS"),

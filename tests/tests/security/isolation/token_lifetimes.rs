@@ -48,7 +48,7 @@ async fn a_token_that_is_valid_for_longer_than_a_day_is_refused() {
             false,
         ),
         (
-            "an iat that is not a number",
+            "ten years, an iat that is not a number",
             json!({"iat": "now", "exp": now + 3_650 * DAY}),
             false,
         ),

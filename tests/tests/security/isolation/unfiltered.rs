@@ -40,7 +40,7 @@ pub(crate) async fn rows_of(app: &TestApp, tenant: Uuid) -> BTreeMap<String, Vec
 async fn call_everything(tenants: &TwoTenants) -> Vec<(String, Outcome, Outcome)> {
     let (proxy, url) = TenantSwapProxy::to_database(&tenants.app.url).await;
     let unfiltered = tenants.app.second_server_at(&url).await;
-    let anna = unfiltered.authorized_channel(&tenants.credential);
+    let anna = unfiltered.authorized_channel(&tenants.annas_authorization);
     let (from, to) = (
         tenants.app.tenant("anna").await,
         tenants.app.tenant("bert").await,

@@ -39,7 +39,7 @@ async fn channel_with_verbs(app: &TestApp, verbs: &[Verb]) -> AuthorizedChannel 
     app.authorized_channel(&format!("Bearer {}", app.key("anna", verbs).await.text))
 }
 
-/// Creates a conversation of anna with a title, a system prompt, a label and some long messages.
+/// Creates a conversation of anna with a title, a system prompt, a label and 12 long messages.
 async fn create_conversation(app: &TestApp) -> String {
     let channel = channel_with_verbs(app, BOTH).await;
     let made = ConversationServiceClient::new(channel.clone())
@@ -174,9 +174,9 @@ async fn a_context_with_a_readers_own_prompt_records_no_version_of_the_prefix() 
         model: "gpt-4".into(),
         ..prompted.clone()
     };
-    for own in [&prompted, &with_model] {
+    for ask in [&prompted, &with_model] {
         let built = reader
-            .build_context(own.clone())
+            .build_context(ask.clone())
             .await
             .expect("builds")
             .into_inner();
@@ -319,8 +319,7 @@ async fn unknown_model_names_do_not_fill_ai_model() {
     assert_eq!(known.reports, 1, "reports of a known model are stored");
 }
 
-/// Resolves and rotates a session. Returns the answers that the caller with `append` alone
-/// received.
+/// Resolves and rotates a session. Returns the answers that the appender received.
 async fn resolve_and_rotate_session(
     appender: &mut ConversationServiceClient<AuthorizedChannel>,
     both: &mut ConversationServiceClient<AuthorizedChannel>,
@@ -369,13 +368,13 @@ async fn resolve_and_rotate_session(
 async fn an_appender_receives_no_content_of_others() {
     let app = start_with_keys().await;
     let id = create_conversation(&app).await;
-    let (writer, both) = (
+    let (append_channel, both_channel) = (
         channel_with_verbs(&app, APPEND).await,
         channel_with_verbs(&app, BOTH).await,
     );
-    let (mut appender, mut reader) = (
-        ConversationServiceClient::new(writer.clone()),
-        ConversationServiceClient::new(both.clone()),
+    let (mut appender, mut both) = (
+        ConversationServiceClient::new(append_channel.clone()),
+        ConversationServiceClient::new(both_channel.clone()),
     );
     let mut received = Vec::new();
     let change = |paths: &[&str], new: pb::Conversation| pb::UpdateConversationRequest {
@@ -403,7 +402,7 @@ async fn an_appender_receives_no_content_of_others() {
             .expect("changes")
             .into_inner()
     ));
-    let whole = reader
+    let whole = both
         .update_conversation(pinned)
         .await
         .expect("changes")
@@ -431,8 +430,8 @@ async fn an_appender_receives_no_content_of_others() {
         "the appender receives the field that it has changed"
     );
     received.push(format!("{own:?}"));
-    received.extend(resolve_and_rotate_session(&mut appender, &mut reader).await);
-    let mut compactor = ContextServiceClient::new(writer);
+    received.extend(resolve_and_rotate_session(&mut appender, &mut both).await);
+    let mut compactor = ContextServiceClient::new(append_channel);
     let ask = pb::CompactRequest {
         conversation_id: id.clone(),
         request_id: "r".into(),
@@ -452,7 +451,7 @@ async fn an_appender_receives_no_content_of_others() {
             .is_some_and(|made| made.last_message_id > 0)
     );
     received.push(format!("{done:?}"));
-    let readable = ContextServiceClient::new(both)
+    let readable = ContextServiceClient::new(both_channel)
         .compact(ask)
         .await
         .expect("is done")

@@ -18,7 +18,7 @@ const CHAT: &str = "/api/agents/a/chat";
 /// Time limit to begin all turns or readers of an attack.
 const OPENED_WITHIN: Duration = Duration::from_secs(40);
 /// Bytes of one long piece of an answer.
-const PIECE: usize = 64 * 1024;
+const PIECE_BYTES: usize = 64 * 1024;
 /// A word of an answer that must not be logged.
 const SECRET: &str = "quicksilver";
 
@@ -74,7 +74,7 @@ async fn unread_answers_take_little_memory() {
     // store them.
     const TURNS: usize = 400;
     let model = ScriptedModel::start(|asked| {
-        let reasoning = (0..16).map(|_| Say::Thought("x".repeat(PIECE)));
+        let reasoning = (0..16).map(|_| Say::Thought("x".repeat(PIECE_BYTES)));
         Script::says(asked, reasoning.chain([Say::text("That is all.")]))
     })
     .await;
@@ -104,7 +104,7 @@ async fn forged_resume_positions_do_not_delay_other_tenants() {
     let model = ScriptedModel::start({
         let gate = gate.clone();
         move |asked| {
-            let long = (0..32).map(|_| Say::text(&"x".repeat(PIECE)));
+            let long = (0..32).map(|_| Say::text(&"x".repeat(PIECE_BYTES)));
             let short = (0..2_000).map(|_| Say::text("y"));
             Script::says(asked, long.chain(short)).gated(&gate)
         }
@@ -115,7 +115,7 @@ async fn forged_resume_positions_do_not_delay_other_tenants() {
     // The 32 long pieces, and a few of the short ones.
     gate.open(40);
     let mut received = 0;
-    while received < 32 * PIECE {
+    while received < 32 * PIECE_BYTES {
         received += events.take(1).await[0].data["text"]
             .as_str()
             .map_or(0, str::len);
@@ -129,7 +129,7 @@ async fn forged_resume_positions_do_not_delay_other_tenants() {
             .buffer_unordered(4);
         let held: Vec<TcpStream> = readers.collect().await;
         let mut interval = tokio::time::interval(Duration::from_millis(20));
-        let answer = async {
+        let send_pieces = async {
             loop {
                 interval.tick().await;
                 gate.open(1);
@@ -137,7 +137,7 @@ async fn forged_resume_positions_do_not_delay_other_tenants() {
         };
         tokio::select! {
             () = hold(held) => {}
-            () = answer => {}
+            () = send_pieces => {}
         }
         // The turn ends and releases its memory. Otherwise the time limit of the model's call ends
         // it, after a minute.

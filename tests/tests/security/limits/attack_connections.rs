@@ -35,8 +35,8 @@ const CHECK_WITHIN: Duration = Duration::from_secs(10);
 /// The preface of HTTP/2 and empty settings.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// Whether this process may open the attacker's connections. Prints that the test is skipped if
-/// not.
+/// Whether this process may open the attacker's connections and 500 other files. Prints that the
+/// test is skipped if not.
 fn can_open_files(connections: usize) -> bool {
     let enough = anneal_process::open_files::raise_limit()
         .is_none_or(|most| most > connections as u64 + 500);
@@ -218,15 +218,15 @@ async fn unauthenticated_http2_connections_leave_connections_to_tenants_and_prob
         )
         .await;
     let head = request_head("/grpc.health.v1.Health/Check", &[]);
-    // More of these calls than one connection may have. Together they are more than unauthenticated
-    // callers may have waiting.
+    // Twelve calls, of which a connection may have eight at once. Those of all connections are more
+    // than unauthenticated callers may have waiting.
     let streams = (1..24)
         .step_by(2)
         .flat_map(|stream| frame(kind::HEADERS, kind::END_HEADERS, stream, &head));
-    let half = PREFACE.iter().copied().chain(streams).collect::<Vec<u8>>();
-    let asked = async {
+    let calls = PREFACE.iter().copied().chain(streams).collect::<Vec<u8>>();
+    let attack = async {
         tokio::select! {
-            () = open_and_hold(server.grpc, &half) => {}
+            () = open_and_hold(server.grpc, &calls) => {}
             () = check_health(&server) => {}
         }
     };
@@ -234,7 +234,7 @@ async fn unauthenticated_http2_connections_leave_connections_to_tenants_and_prob
         .run_attack(
             "requests without a body over HTTP/2",
             OPENED_WITHIN + flood_duration(),
-            asked,
+            attack,
         )
         .await;
 }
@@ -250,12 +250,12 @@ async fn check_health(server: &AttackedServer) {
         let ask = HealthCheckRequest {
             service: String::new(),
         };
-        let asked = Instant::now();
+        let begun = Instant::now();
         let answered =
             tokio::time::timeout(CHECK_WITHIN, HealthClient::new(channel).check(ask)).await;
         answered.expect("in time").expect("is answered");
-        if asked.elapsed() > Duration::from_secs(1) {
-            println!("a health check took {:?}", asked.elapsed());
+        if begun.elapsed() > Duration::from_secs(1) {
+            println!("a health check took {:?}", begun.elapsed());
         }
     }
 }
@@ -268,7 +268,7 @@ async fn made_up_keys_on_every_stream_take_little_memory() {
     let server = AttackedServer::start(&[]).await;
     let path = "/anneal.v1.ConversationService/ListConversations";
     let keys = AtomicU64::new(0);
-    let asked = || {
+    let calls_with_made_up_keys = || {
         // 128 streams, the limit of a connection.
         let streams = (1..256).step_by(2).flat_map(|stream| {
             let key = format!(
@@ -285,7 +285,8 @@ async fn made_up_keys_on_every_stream_take_little_memory() {
         PREFACE.iter().copied().chain(streams).collect::<Vec<u8>>()
     };
     let attack = async {
-        let opened = stream::iter(0..64).map(|_| async { open(server.grpc, &asked()).await });
+        let opened = stream::iter(0..64)
+            .map(|_| async { open(server.grpc, &calls_with_made_up_keys()).await });
         let held: Vec<TcpStream> = opened.buffer_unordered(AT_ONCE).collect().await;
         println!("{} connections are open", held.len());
         attacked_server::hold(held).await;

@@ -19,7 +19,7 @@ use crate::limits::attacked_server::AttackedServer;
 const ATTACK_DURATION: Duration = Duration::from_secs(3);
 /// Messages of the attacker's conversation.
 const MESSAGES: u32 = 100_000;
-/// Concurrent requests: the number of async threads of the server.
+/// Concurrent requests: as many as a server on two cores has async threads.
 const AT_ONCE: usize = 2;
 
 /// Creates a conversation of the attacker with [`MESSAGES`] copies of this message.

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use anneal_server::NewSecret;
+use anneal_server::GeneratedKey;
 use anneal_testkit::{authorized_channel, pb};
 use futures::future::join_all;
 use pb::conversation_service_client::ConversationServiceClient;
@@ -16,11 +16,11 @@ use crate::limits::attacked_server::{AttackedServer, flood_duration};
 /// Connections of the attacker.
 const CONNECTIONS: usize = 4;
 /// Calls that are under way on each connection.
-const CALLERS: usize = 16;
-/// Lookups that one address may cause: twice the default of `auth.unknown_keys_per_minute`. The
-/// surplus covers the keys of the neighbor and of the operator, and the lookups that become
+const CALLS_PER_CONNECTION: usize = 16;
+/// Maximum of the lookups during the attack: twice the default of `auth.unknown_keys_per_minute`.
+/// The surplus covers the keys of the neighbor and of the operator, and the lookups that become
 /// available during the attack.
-const LOOKUPS: i64 = 120;
+const MAX_LOOKUPS: i64 = 120;
 
 /// Counts the lookups of keys so far: PostgreSQL's count of scans of the table `api_key`.
 async fn count_lookups(server: &AttackedServer) -> i64 {
@@ -41,7 +41,10 @@ struct Refusals {
 /// Makes calls without end, each with a new key.
 async fn call_with_made_up_keys(channel: Channel, refusals: &Refusals) {
     loop {
-        let made_up = format!("Bearer {}", NewSecret::make().expect("random bytes").text);
+        let made_up = format!(
+            "Bearer {}",
+            GeneratedKey::make().expect("random bytes").text
+        );
         let mut client =
             ConversationServiceClient::new(authorized_channel(channel.clone(), &made_up));
         let refused = client
@@ -75,7 +78,7 @@ async fn made_up_keys_from_one_address_cause_few_database_lookups() {
         let channels: Vec<Channel> = (0..CONNECTIONS).map(|_| channel()).collect();
         let callers = channels
             .iter()
-            .flat_map(|channel| std::iter::repeat_n(channel.clone(), CALLERS));
+            .flat_map(|channel| std::iter::repeat_n(channel.clone(), CALLS_PER_CONNECTION));
         join_all(callers.map(|channel| call_with_made_up_keys(channel, &refusals))).await;
     };
     server
@@ -89,11 +92,11 @@ async fn made_up_keys_from_one_address_cause_few_database_lookups() {
         refusals.unknown.into_inner(),
         refusals.rate_limited.into_inner(),
     );
-    let asked = count_lookups(&server).await - before;
+    let lookups = count_lookups(&server).await - before;
     println!(
-        "{unknown} keys were looked up, {rate_limited} refused without a lookup; {asked} lookups in the database"
+        "{unknown} keys were looked up, {rate_limited} refused without a lookup; {lookups} lookups in the database"
     );
-    assert!(asked <= LOOKUPS, "{asked} lookups");
+    assert!(lookups <= MAX_LOOKUPS, "{lookups} lookups");
     assert!(
         rate_limited > unknown,
         "{unknown} were looked up, {rate_limited} refused without a lookup"

@@ -112,7 +112,7 @@ async fn refused_names_of_four_megabytes_do_not_delay_other_tenants() {
     }
 }
 
-/// Labels that together fill a request.
+/// Labels of 14 bytes each, which together nearly fill a request.
 fn labels() -> String {
     (0..NAME_BYTES / 16)
         .map(|n| format!(r#""k{n:07}":"""#))
@@ -148,7 +148,7 @@ async fn a_missing_verb_is_reported_whatever_the_body_is() {
         ),
     ];
     for (authorization, method, path, verb) in cases {
-        for (kind, body) in [
+        for (content_type, body) in [
             ("application/json", "{broken"),
             ("text/plain", "x"),
             ("application/json", "[]"),
@@ -157,7 +157,8 @@ async fn a_missing_verb_is_reported_whatever_the_body_is() {
                 .http_client()
                 .request(method, &path)
                 .header("authorization", authorization);
-            let answer = HttpResponse::send(request.header("content-type", kind).body(body)).await;
+            let answer =
+                HttpResponse::send(request.header("content-type", content_type).body(body)).await;
             answer.assert_problem(403, "VERB_MISSING", "");
             assert_eq!(answer.json()["facts"]["verb"], verb, "{method} {path}");
         }

@@ -45,8 +45,8 @@ async fn call_on_every_stream(server: &AttackedServer, method: &str, settings: &
     hold(held).await;
 }
 
-/// Whether this process may open the attacker's connections. Prints that the test is skipped if
-/// not.
+/// Whether this process may open the attacker's connections and 500 other files. Prints that the
+/// test is skipped if not.
 fn can_open_files() -> bool {
     let enough = anneal_process::open_files::raise_limit()
         .is_none_or(|most| most > connections() as u64 + 500);

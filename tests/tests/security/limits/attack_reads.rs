@@ -406,7 +406,7 @@ async fn sixteen_readers_of_the_longest_contexts_do_not_delay_other_tenants() {
         server
             .run_attack(what, ATTACK_DURATION, async { drop(attack.await) })
             .await;
-        // An unoptimized build exceeds the call's deadline when it fits one to a budget.
+        // An unoptimized build exceeds the call's deadline when it fits such a context to a budget.
         if budget.is_none() {
             answers.assert_some(what);
         }

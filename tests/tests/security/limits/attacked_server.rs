@@ -25,8 +25,7 @@ use crate::limits::{
 const MAX_MEMORY_MIB: u64 = 512;
 /// Duration in seconds of a flood that the server does not end, in the gate (`cargo xtask ci`). It
 /// is long enough for a hundred calls of the neighbor, so that one slow call is not the 99th
-/// percentile.
-/// `ANNEAL_FLOOD_SECONDS` overrides it.
+/// percentile. `ANNEAL_FLOOD_SECONDS` overrides it.
 const FLOOD_SECONDS: u64 = 5;
 /// [`FLOOD_SECONDS`] at night.
 const NIGHTLY_FLOOD_SECONDS: u64 = 20;
@@ -40,7 +39,7 @@ pub(crate) fn flood_duration() -> Duration {
     Duration::from_secs(configured.unwrap_or(seconds))
 }
 
-/// Keeps the connections that an attack has opened for [`flood_duration`], then closes them.
+/// Waits for [`flood_duration`], then closes the connections that an attack has opened.
 pub(crate) async fn hold<T>(opened: T) {
     let _ = tokio::time::timeout(flood_duration(), std::future::pending::<()>()).await;
     drop(opened);
@@ -107,7 +106,8 @@ impl AttackedServer {
             web.get("/readyz").await.status == 200
         })
         .await;
-        // All keys come from one address. The valid ones are used before an attack begins.
+        // All keys come from one address, which may cause a limited number of lookups. The valid
+        // ones are looked up before an attack begins.
         for key in [&eve, &anna, &operator] {
             let listed = web
                 .request("GET", "/api/agents/a/sessions")

@@ -91,7 +91,7 @@ fn processor_time(process: &str) -> Option<Duration> {
     Some(TICK * (ticks()? + ticks()?))
 }
 
-/// Processor time of a call in the server and in PostgreSQL.
+/// Processor time in the server and in PostgreSQL.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cost {
     server: Duration,
@@ -159,8 +159,8 @@ impl Costs {
                     break;
                 }
                 pair.large = pair.large.min(meter.measure(&mut large).await);
-                let again = meter.measure(&mut small).await;
-                pair.small = pair.small.map(|small| small.min(again));
+                let small_again = meter.measure(&mut small).await;
+                pair.small = pair.small.map(|small| small.min(small_again));
             }
         }
         self.pairs.push(pair);

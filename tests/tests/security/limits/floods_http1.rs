@@ -9,8 +9,8 @@ use tokio::{
 
 use crate::limits::attacked_server::{AttackedServer, flood_duration};
 
-/// Concurrent connections of an attacker.
-const ATTACKERS: usize = 4;
+/// Concurrent connections of the attacker.
+const CONNECTIONS: usize = 4;
 
 /// The head of a chat request of the attacker, with these headers added.
 fn head(server: &AttackedServer, more: &str) -> String {
@@ -23,11 +23,11 @@ fn head(server: &AttackedServer, more: &str) -> String {
 
 /// Sends a head and then the same bytes again and again, until the server closes the connection.
 /// Reads nothing.
-async fn flood(server: &AttackedServer, head: &str, again: &[u8]) {
+async fn flood(server: &AttackedServer, head: &str, repeated: &[u8]) {
     let mut stream = TcpStream::connect(server.http).await.expect("connects");
     let mut sent = stream.write_all(head.as_bytes()).await;
     while sent.is_ok() {
-        sent = stream.write_all(again).await;
+        sent = stream.write_all(repeated).await;
     }
 }
 
@@ -67,8 +67,8 @@ async fn tiny_chunks_and_pipelined_requests_do_not_delay_other_tenants() {
         ),
         ("an endless request line", "GET /", vec![b'x'; 16_000]),
     ];
-    for (what, head, again) in &floods {
-        let attacks = (0..ATTACKERS).map(|_| flood(&server, head, again));
+    for (what, head, repeated) in &floods {
+        let attacks = (0..CONNECTIONS).map(|_| flood(&server, head, repeated));
         server
             .run_attack(what, flood_duration(), async {
                 drop(join_all(attacks).await);

@@ -133,31 +133,31 @@ async fn incomplete_requests_take_at_most_half_of_waiting_bytes() {
             .expect("is refused in time")
             .expect("the connections stay");
     }
-    let made = pb::CreateConversationRequest::default();
+    let ask = pb::CreateConversationRequest::default();
     let mut conversations = ConversationServiceClient::new(app.authorized_channel(&annas));
     let id = conversations
-        .create_conversation(made)
+        .create_conversation(ask)
         .await
         .expect("other tenants are answered")
         .into_inner()
         .conversation_id;
     let messages = vec![user(&"x".repeat(1_000_000))];
-    let message = pb::AppendMessagesRequest {
+    let ask = pb::AppendMessagesRequest {
         conversation_id: id,
         messages,
         ..Default::default()
     };
     MessageServiceClient::new(app.authorized_channel(&annas))
-        .append_messages(message)
+        .append_messages(ask)
         .await
         .expect("other tenants can append");
     let messages = vec![user(&"x".repeat(3_900_000))];
-    let message = pb::AppendMessagesRequest {
+    let ask = pb::AppendMessagesRequest {
         messages,
         ..Default::default()
     };
     let refused = MessageServiceClient::new(app.authorized_channel(&eves))
-        .append_messages(message)
+        .append_messages(ask)
         .await
         .map(drop);
     assert_refused(refused, Code::ResourceExhausted, "OVERLOADED", "");

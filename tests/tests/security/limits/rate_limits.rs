@@ -71,7 +71,7 @@ async fn a_rate_limited_tenant_gets_a_retry_delay_and_is_served_after_it() {
         app.key("eve", &READ_AND_APPEND).await,
         app.key("anna", &READ_AND_APPEND).await,
     );
-    let authorization = |key: &anneal_server::NewSecret| format!("Bearer {}", key.text);
+    let authorization = |key: &anneal_server::GeneratedKey| format!("Bearer {}", key.text);
     let (eves, annas) = (
         app.authorized_channel(&authorization(&eve)),
         app.authorized_channel(&authorization(&anna)),
@@ -142,7 +142,7 @@ async fn sent_and_received_bytes_delay_the_tenants_next_call() {
         app.key("eve", &READ_AND_APPEND).await,
         app.key("anna", &READ_AND_APPEND).await,
     );
-    let authorization = |key: &anneal_server::NewSecret| format!("Bearer {}", key.text);
+    let authorization = |key: &anneal_server::GeneratedKey| format!("Bearer {}", key.text);
     let (eves, annas) = (
         app.authorized_channel(&authorization(&eve)),
         app.authorized_channel(&authorization(&anna)),

@@ -35,7 +35,7 @@ pub(super) const SPEC: JobSpec = JobSpec {
 pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationToken) -> Outcome {
     let material = worker.store.read_checkpoint_material(job).await?;
     let material = material.ok_or(StoreError::NotFound(Entity::Conversation))?;
-    let figures = cut::tail_figures(&material.tail, material.head());
+    let figures = cut::tail_figures(&material.tail, material.head_tokens());
     let due = cut::due_trigger(&figures, &material.policy);
     let Some(trigger) = job.manual.as_ref().map(|_| Trigger::Manual).or(due) else {
         // A checkpoint, a separator or a new policy has made this job unnecessary since it was
@@ -56,7 +56,7 @@ pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationTo
         keep_recent: keep,
         ..material.policy
     };
-    let Some(cut) = cut::plan(&material.tail, &policy, trigger, material.head()) else {
+    let Some(cut) = cut::plan(&material.tail, &policy, trigger, material.head_tokens()) else {
         return record_no_progress(worker, job, &material, "no message can be cut off").await;
     };
     let before = figures.tail

@@ -1,4 +1,4 @@
-//! Helpers that break valid bodies in one place.
+//! Helpers that change one place of a body, and one that shortens refusals for comparisons.
 
 use anneal_shapes::Refusal;
 use serde_json::Value;

@@ -13,13 +13,13 @@ use super::{
 };
 use crate::{pb, request_fields::FieldValue};
 
-/// Size of the attacked field in bytes. With its other fields the request is just below 4 MiB, the
-/// largest that the server accepts.
+/// Size of a large field or JSON body in bytes. With its other fields, a request is just below
+/// 4 MiB, the largest that the server accepts.
 const FIELD_BYTES: usize = (4 << 20) - 4_096;
 /// Size of the largest system prompt that the server accepts, in bytes.
 const PROMPT_BYTES: usize = 256 * 1_024;
 
-/// A field name of many words. It is slow if an error message converts each word.
+/// A field name of many words. An error message that converts each word takes long to write.
 fn long_name(bytes: usize) -> String {
     "a_".repeat(bytes / 2)
 }
@@ -27,8 +27,8 @@ fn long_name(bytes: usize) -> String {
 pub(super) async fn huge_names(attack: &RunningAttack) {
     let (web, channel) = (attack.http_client(), attack.channel());
     let name = long_name(attack.number(1 << 20..FIELD_BYTES));
-    let labels = Bytes::from(json!({"metadata": {&name: "x"}}).to_string());
-    let unknown = Bytes::from(json!({"message": 1, &name: 1}).to_string());
+    let metadata = Bytes::from(json!({"metadata": {&name: "x"}}).to_string());
+    let unknown_field = Bytes::from(json!({"message": 1, &name: 1}).to_string());
     let conversation = pb::Conversation {
         conversation_id: attack.context.stored.tiny.clone(),
         metadata: [(name.clone(), String::new())].into(),
@@ -41,28 +41,36 @@ pub(super) async fn huge_names(attack: &RunningAttack) {
         }),
         ..Default::default()
     };
-    let mask = pb::UpdateConversationRequest {
+    let bad_mask = pb::UpdateConversationRequest {
         update_mask: Some(prost_types::FieldMask { paths: vec![name] }),
         ..update.clone()
     };
     attack
         .repeat(4, async |place| {
             let session = session_path(&attack.context.stored.tiny);
-            let json = |method, path, body: &Bytes| {
+            let json_request = |method, path, body: &Bytes| {
                 attack
                     .request(&web, method, path)
                     .header("content-type", "application/json")
                     .body(body.clone())
             };
             match place {
-                0 => drop(attack.send(json("PATCH", &session, &labels)).await),
+                0 => drop(
+                    attack
+                        .send(json_request("PATCH", &session, &metadata))
+                        .await,
+                ),
                 1 => drop(
                     attack
-                        .send(json("POST", &format!("/api/agents/{AGENT}/chat"), &unknown))
+                        .send(json_request(
+                            "POST",
+                            &format!("/api/agents/{AGENT}/chat"),
+                            &unknown_field,
+                        ))
                         .await,
                 ),
                 2 => drop(attack.call(&channel, "UpdateConversation", &update).await),
-                _ => drop(attack.call(&channel, "UpdateConversation", &mask).await),
+                _ => drop(attack.call(&channel, "UpdateConversation", &bad_mask).await),
             }
         })
         .await;

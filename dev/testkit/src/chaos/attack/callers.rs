@@ -14,8 +14,8 @@ pub(super) async fn false_credentials(attack: &RunningAttack) {
     let channel = attack.channel_with("");
     attack
         .repeat(32, async |place| {
-            // A real key's prefix, with another random secret each time.
-            let known = attack
+            // A real key without its secret. Each call appends another random secret.
+            let key_prefix = attack
                 .context
                 .authorization
                 .split('_')
@@ -23,7 +23,7 @@ pub(super) async fn false_credentials(attack: &RunningAttack) {
                 .collect::<Vec<_>>()
                 .join("_");
             let authorization = match attack.number(0..4) {
-                0 => format!("{known}_{}{}", attack.word(), attack.word()),
+                0 => format!("{key_prefix}_{}{}", attack.word(), attack.word()),
                 1 => format!(
                     "Bearer anneal_{}{}_{}",
                     attack.word(),

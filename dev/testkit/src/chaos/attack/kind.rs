@@ -1,4 +1,4 @@
-//! The list of attacks: name in reports, and the function that performs it.
+//! The list of attacks: the name of each in reports, and the function that performs it.
 
 use super::{
     bodies, callers, connections, floods, jobs, reads, running_attack::RunningAttack, turns,
@@ -23,8 +23,8 @@ macro_rules! attacks {
                 }
             }
 
-            /// Performs the attack until it has nothing more to do. Most attacks go on until the
-            /// caller drops this future.
+            /// Performs the attack until the attack has nothing more to do. Most attacks go on until
+            /// the caller drops this future.
             pub(super) async fn perform(self, running: &RunningAttack) {
                 match self {
                     $(Self::$variant => $perform(running).await,)*
@@ -38,7 +38,7 @@ attacks! {
     /// Field names of 1 to 4 MB, in JSON and protobuf, that an error message may repeat or rewrite.
     HugeNames, "huge names", bodies::huge_names;
     /// JSON bodies of up to 4 MB on the routes of turns and sessions: deeply nested, with many
-    /// numbers, unknown fields or escapes, or invalid.
+    /// numbers, unknown fields, escapes or repeated keys, or invalid.
     HugeJson, "huge JSON", bodies::huge_json;
     /// Requests of 4 MB with two million empty elements.
     EmptyElements, "empty elements", bodies::empty_elements;
@@ -48,7 +48,7 @@ attacks! {
     LargePrompts, "large prompts", bodies::large_prompts;
     /// ClassifyError with provider answers of about 1 MiB.
     Classifications, "classifications", bodies::classifications;
-    /// Short ranges of a message of 63 MiB, most of them of one byte.
+    /// Ranges of a message of 63 MiB: most of one byte, some of up to 4 MiB.
     ByteRanges, "byte ranges", reads::byte_ranges;
     /// Contexts of 50,000 or 200,000 tiny messages, in every format, with budgets and pressure.
     TinyContexts, "contexts of tiny messages", reads::tiny_contexts;
@@ -86,7 +86,7 @@ attacks! {
     SlowTurns, "slow turns", turns::slow_turns;
     /// Turns that are cancelled before the first piece of their answer.
     CancelledTurns, "cancelled turns", turns::cancelled_turns;
-    /// Media URLs of metadata addresses, local networks and buckets.
+    /// Media URLs of cloud metadata services, local networks and buckets.
     MediaUrls, "media URLs", turns::media_urls;
     /// Answers of megabytes over HTTP: never read, or abandoned and then resumed.
     LongAnswers, "long answers", turns::long_answers;
@@ -118,7 +118,7 @@ attacks! {
     DeletedWhileRead, "deleted while read", jobs::deleted_while_read;
     /// Concurrent changes of one conversation, which wait for its row lock.
     OneRow, "one row", jobs::one_row;
-    /// Large appends of 8 to 80 MB. A message may have 64 MiB.
+    /// Large appends of 8 to 20 MB, which are accepted, and of 80 MB: a message may have 64 MiB.
     LargeAppends, "large appends", jobs::large_appends;
     /// ReportUsage of models that do not exist.
     UsageReports, "usage reports", jobs::usage_reports;

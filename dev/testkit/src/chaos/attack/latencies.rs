@@ -12,12 +12,13 @@ use super::super::findings::{Findings, lock};
 /// The highest allowed 99th percentile of calls, and of probes, in a window. A single call that
 /// takes longer is counted as slow.
 pub(super) const LATENCY_LIMIT: Duration = Duration::from_secs(1);
-/// The shortest window over which a percentile is computed. Only the last one may be shorter.
+/// The minimum length of a window over which percentiles are computed. Only the last window may be
+/// shorter.
 pub(super) const WINDOW: Duration = Duration::from_secs(30);
-/// A window with fewer calls, or fewer probes, is not checked.
+/// In a window with fewer calls, the calls are not checked; with fewer probes, the probes are not.
 const MIN_MEASUREMENTS: usize = 50;
 
-/// What a latency was measured of.
+/// The kind of operation that was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     /// A call of the neighbor.
@@ -113,7 +114,8 @@ fn percentile<T: Copy>(sorted: &[T], percent: usize) -> Option<T> {
 }
 
 impl fmt::Display for Latencies {
-    /// One line per operation: count, p50, p99 and maximum in milliseconds.
+    /// One line per operation, and one for all operations of a kind: count, p50, p99 and maximum in
+    /// milliseconds.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut kinds: BTreeMap<(Kind, &str), Vec<Duration>> = BTreeMap::new();
         for one in lock(&self.measured).iter() {

@@ -9,7 +9,7 @@
 //! - `bodies`, `callers`, `connections`, `floods`, `jobs`, `reads`, `turns`: the attacks by what
 //!   they use. `stored_conversations`: conversations that some of them need.
 //! - `running_attack`: makes the calls of an attack. `tallies`: counts what attacks do.
-//! - `neighbor`: the client under test. `neighbor_state`: the state that its clients share.
+//! - `neighbor`: a client of the neighbor. `neighbor_state`: the state that these clients share.
 //! - `watched_conversation`: the promises about one conversation. `latencies`: the latencies that
 //!   the campaign checks.
 

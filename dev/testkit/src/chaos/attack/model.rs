@@ -46,7 +46,7 @@ impl Instruction {
     }
 }
 
-/// Hosts that no tenant may make a provider fetch from.
+/// Hosts, and a bucket, that no tenant may make a provider fetch from.
 pub(super) const FORBIDDEN_HOSTS: [&str; 4] = [
     "169.254.169.254",
     "metadata.google.internal",

@@ -26,8 +26,7 @@ use crate::{AuthorizedChannel, HttpClient, assistant, pb, prose, user};
 const PACE: Duration = Duration::from_millis(200);
 /// Rounds after which the client deletes its conversation and creates another.
 const ROUNDS: usize = 8;
-/// Approximate size of every fifth appended question, in bytes. A sentence of `prose` has a little
-/// less than 100.
+/// Approximate size of a long question in bytes. A sentence of `prose` has a little less than 100.
 const LONG_BYTES: usize = 20_000;
 /// The neighbor's agent.
 const AGENT: &str = "panel";
@@ -164,7 +163,8 @@ impl Neighbor {
         Some(())
     }
 
-    /// Records the start of a turn. Returns its question, the messages to be stored, and its index.
+    /// Records the start of a turn. Returns the question, the messages to be stored, and the index
+    /// of their append in the history.
     fn begin_turn(
         &mut self,
         conversation: &WatchedConversation,
@@ -291,6 +291,7 @@ impl Neighbor {
                 .tally
                 .add("messages compared", page.messages.len() as u64);
         }
+        // A round stores six messages. The first of them is the appended question.
         self.read_range(conversation, newest - 5).await;
         let ask = pb::BuildContextRequest {
             conversation_id: id(),
@@ -303,8 +304,9 @@ impl Neighbor {
             .call("BuildContext", contexts.build_context(with_deadline(ask)))
             .await
         {
-            // The newest message is an answer; the one before it is its question. The budget can
-            // leave out the messages between user messages, which are then joined into one text.
+            // The newest message is an answer; the one before it is its question. If the budget
+            // leaves out the messages between user messages, the user messages are joined into one
+            // text.
             let question = conversation
                 .recorded
                 .find_message(newest - 1)

@@ -192,19 +192,19 @@ impl NeighborState {
 
     /// Checks pending messages and the latencies of each window until the campaign is over.
     pub(super) async fn check_periodically(&self) {
-        let (mut window, mut began) = (Duration::ZERO, Instant::now());
+        let (mut from, mut window_began) = (Duration::ZERO, Instant::now());
         let mut ticks = interval(CHECK_EVERY);
         while !self.over.is_cancelled() {
             ticks.tick().await;
             for conversation in self.conversations() {
                 conversation.check_waits(&self.findings, &self.latencies);
             }
-            if began.elapsed() >= WINDOW {
-                window = self.latencies.check_window(window, &self.findings);
-                began = Instant::now();
+            if window_began.elapsed() >= WINDOW {
+                from = self.latencies.check_window(from, &self.findings);
+                window_began = Instant::now();
             }
         }
-        self.latencies.check_window(window, &self.findings);
+        self.latencies.check_window(from, &self.findings);
     }
 }
 

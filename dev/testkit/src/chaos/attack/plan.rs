@@ -30,10 +30,10 @@ pub struct AttackPlan {
 impl AttackPlan {
     /// A plan of at least this duration, in whole rounds. A round has each of these attacks once,
     /// in a random order.
-    pub fn of(seed: u64, lasts: Duration, attacks: &[Attack]) -> Self {
+    pub fn of(seed: u64, at_least: Duration, attacks: &[Attack]) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let (mut planned, mut total) = (Vec::new(), Duration::ZERO);
-        while total < lasts * ATTACKS_AT_ONCE as u32 {
+        while total < at_least * ATTACKS_AT_ONCE as u32 {
             let mut round = attacks.to_vec();
             random.shuffle(&mut round);
             for attack in round {

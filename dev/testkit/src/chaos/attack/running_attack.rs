@@ -145,13 +145,13 @@ impl RunningAttack {
     pub(super) async fn repeat<F: Future<Output = ()>>(
         &self,
         at_a_time: usize,
-        again: impl Fn(usize) -> F,
+        action: impl Fn(usize) -> F,
     ) {
-        let again = &again;
+        let action = &action;
         join_all((0..at_a_time).map(|place| async move {
             loop {
                 self.pace().await;
-                again(place).await;
+                action(place).await;
             }
         }))
         .await;

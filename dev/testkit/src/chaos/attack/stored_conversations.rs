@@ -33,6 +33,7 @@ pub(super) struct StoredConversations {
 
 /// The messages of a conversation to be inserted.
 struct Messages {
+    /// As stored: 1 user, 2 assistant, 3 tool.
     role: i16,
     /// SQL of the column `content`; `n` is the message's id.
     content: String,

@@ -13,7 +13,7 @@ pub(super) struct Tallies {
     pub(super) calls: Tally,
     /// Refusals by reason.
     pub(super) refusals: Tally,
-    /// Slow calls of the neighbor, by the attacks that were running when they ended.
+    /// Slow calls of the neighbor, by the attacks that were running when the call ended.
     pub(super) slow: Tally,
     /// The names of the running attacks.
     under_way: Mutex<Vec<&'static str>>,

@@ -199,9 +199,9 @@ pub(super) async fn long_answers(attack: &RunningAttack) {
 
 /// An event id in which some numbers are replaced. None if the id cannot be decoded.
 fn forged_id(attack: &RunningAttack, id: &str) -> Option<String> {
-    let mut place: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(id).ok()?).ok()?;
-    replace_numbers(attack, &mut place);
-    Some(URL_SAFE_NO_PAD.encode(place.to_string()))
+    let mut position: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(id).ok()?).ok()?;
+    replace_numbers(attack, &mut position);
+    Some(URL_SAFE_NO_PAD.encode(position.to_string()))
 }
 
 /// Replaces some of the numbers in a value.

@@ -120,9 +120,10 @@ impl WatchedConversation {
     }
 
     /// Checks how long messages have been pending: not delivered or not counted. Returns whether
-    /// none is.
+    /// no message is pending.
     pub(super) fn check_waits(&self, findings: &Findings, latencies: &Latencies) -> bool {
-        // Messages that were delivered before their acknowledgement are no longer pending.
+        // Messages that were delivered or counted before their acknowledgement are no longer
+        // pending.
         record_waits(
             &self.undelivered,
             self.delivered.load(Ordering::SeqCst),
