@@ -50,8 +50,8 @@ async fn audit_sample(store: &Store, settings: &WorkerSettings, cursor: &mut Ten
     let size = conversations.len().min(settings.audit_sample as usize);
     for (tenant, conversation) in fastrand::choose_multiple(conversations, size) {
         match store.audit(Caller::of(tenant), conversation).await {
-            Ok((verified, error)) => {
-                report(tenant, conversation, &verified);
+            Ok((report, error)) => {
+                record_audit(tenant, conversation, &report);
                 if let Some(error) = error {
                     record_failure(conversation, &error);
                 }
@@ -64,16 +64,16 @@ async fn audit_sample(store: &Store, settings: &WorkerSettings, cursor: &mut Ten
     }
 }
 
-/// Records an audit that did not finish.
+/// Logs and counts an audit that did not check everything.
 fn record_failure(conversation: ConversationId, error: &StoreError) {
     metrics::counter!("audits_failed_total").increment(1);
     warn!(conversation = %conversation, "could not audit {conversation}: {error}");
 }
 
-/// Logs and counts the violations of a conversation.
-fn report(tenant: TenantId, conversation: ConversationId, verified: &VerifyReport) {
+/// Counts the audited conversation, and logs and counts its violations.
+fn record_audit(tenant: TenantId, conversation: ConversationId, report: &VerifyReport) {
     metrics::counter!("audited_conversations_total").increment(1);
-    for violation in &verified.violations {
+    for violation in &report.violations {
         count_violations(violation.promise, 1);
         error!(
             tenant = %tenant, conversation = %conversation, promise = violation.promise,

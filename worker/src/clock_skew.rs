@@ -19,8 +19,9 @@ const LONGEST_WAIT: Duration = Duration::from_hours(1);
 /// Waits are shortened to this once the clock was set back: how much of each wait is really left is
 /// not known.
 const WAIT_AFTER_RESET: Duration = Duration::from_mins(5);
-/// For this long after the clock was set back, each check repairs times. A transaction that began
-/// before still writes times of the old clock, and the repair skips rows that it has locked.
+/// For this long after a check found the clock set back, each check repairs times. A transaction
+/// that began before that may still write times of the old clock, and a repair skips the rows that
+/// such a transaction has locked.
 const REPAIR_PERIOD: Duration = Duration::from_secs(10);
 
 /// What the checks have seen of the database's clock.
@@ -47,15 +48,15 @@ impl DatabaseClock {
         // readings of the clock. So a slow check makes the clock seem fast, never set back.
         match self.last.replace((Instant::now(), now_us)) {
             None => self.repair = Some((until, LONGEST_WAIT)),
-            Some((before, then_us)) if was_set_back(then_us, now_us, asked - before) => {
+            Some((last_answer, last_us)) if was_set_back(last_us, now_us, asked - last_answer) => {
                 self.repair = Some((until, WAIT_AFTER_RESET));
             }
             Some(_) => {}
         }
-        let Some((until, most)) = self.repair else {
+        let Some((until, longest_wait)) = self.repair else {
             return;
         };
-        match store.mend_times(most).await {
+        match store.mend_times(longest_wait).await {
             Ok(mended) => {
                 if mended > 0 {
                     warn!("the database's clock was set back: shortened {mended} leases and waits");
@@ -68,11 +69,11 @@ impl DatabaseClock {
     }
 }
 
-/// Whether a clock that showed `then_us` and then ran for `elapsed` should now show more than
-/// `now_us`.
-fn was_set_back(then_us: i64, now_us: i64, elapsed: Duration) -> bool {
+/// Whether a clock that showed `last_us` and then ran for `elapsed` should now show more than
+/// `now_us`, by more than [`TOLERANCE`].
+fn was_set_back(last_us: i64, now_us: i64, elapsed: Duration) -> bool {
     let elapsed_us = i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX);
-    now_us.saturating_add(TOLERANCE.as_micros() as i64) < then_us.saturating_add(elapsed_us)
+    now_us.saturating_add(TOLERANCE.as_micros() as i64) < last_us.saturating_add(elapsed_us)
 }
 
 #[cfg(test)]

@@ -10,13 +10,13 @@ use anneal_store::StoreError;
 /// connection and a few statements.
 pub(crate) const DB_DEADLINE: Duration = Duration::from_secs(20);
 
-/// Tries to store a model's result while all connections of the worker are in use. By default each
-/// try waits two seconds for a connection (`pool_wait_ms`), so all of them take a minute.
+/// How often a call is tried at most while all connections of the worker are in use. By default
+/// each try waits two seconds for a connection (`pool_wait_ms`), so all tries take a minute.
 const MAX_TRIES: u32 = 30;
 
-/// Repeats a store call while the connection pool is exhausted, up to 30 tries, so that a summary
-/// that is already paid for is not lost. If the lease is lost meanwhile, the store returns that as
-/// an error.
+/// Repeats a store call while the connection pool is exhausted, up to [`MAX_TRIES`] tries, so that
+/// a summary that is already paid for is not lost. If the lease is lost meanwhile, the store
+/// returns that as an error.
 pub(crate) async fn retry_while_busy<T, Called>(call: impl Fn() -> Called) -> Result<T, StoreError>
 where
     Called: Future<Output = Result<T, StoreError>>,

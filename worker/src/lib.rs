@@ -1,8 +1,8 @@
 //! The background work of anneal: claims jobs, runs them and records their results. Any number of
 //! worker processes may run beside each other; they share only the database.
 //!
-//! - `run`: the claim loop of each kind of job; runs heartbeats, maintenance and audits beside the
-//!   loops; shutdown.
+//! - `run`: the claim loop of each kind of job; heartbeats, maintenance, audits and notifications
+//!   beside the loops; shutdown.
 //! - `worker`: the worker's state, and how the results of its jobs are recorded.
 //! - `jobs`: one folder per kind of job, with its work and its `SPEC` (batch, concurrency, share of
 //!   a tenant).

@@ -1,5 +1,6 @@
-//! Periodic work, which every worker does: frees jobs whose worker died, deletes partial summaries
-//! that no job continues, and reports the length of the queues.
+//! Periodic work, which every worker does: frees jobs whose worker died, repairs stored times after
+//! the database's clock was set back, deletes partial summaries that no job continues, and reports
+//! the length of the queues.
 
 use std::time::Duration;
 

@@ -36,9 +36,9 @@ pub(crate) enum RetryDecision {
     /// The job is tried again, with backoff.
     Retry {
         /// The least delay: what the provider asks for, else zero.
-        not_before: Duration,
+        min_delay: Duration,
         /// The number of starts after which the job is given up.
-        starts: i16,
+        max_starts: i16,
     },
 }
 
@@ -47,16 +47,17 @@ pub(crate) enum RetryDecision {
 const MAX_STARTS_BAD_OUTPUT: i16 = 3;
 /// The longest that a job waits for a breaker or a budget before it is started again.
 const MAX_DEFERRAL: Duration = Duration::from_mins(10);
-/// Delay of a job that waited in vain for a free model call or a connection.
+/// Delay of a job that got no free model call or no connection in time, or whose call was
+/// interrupted.
 const BUSY_DELAY: Duration = Duration::from_secs(1);
 
 impl JobError {
     /// Whether the job is deferred or is tried again, and after how many starts it is given up.
     /// After one start means: it is given up at once.
     pub(crate) fn decision(&self) -> RetryDecision {
-        let retry = |not_before: Option<Duration>, starts| RetryDecision::Retry {
-            not_before: not_before.unwrap_or_default(),
-            starts,
+        let retry = |min_delay: Option<Duration>, max_starts| RetryDecision::Retry {
+            min_delay: min_delay.unwrap_or_default(),
+            max_starts,
         };
         match self {
             Self::Summary(SummaryFailure::NotAdmitted(
@@ -65,8 +66,7 @@ impl JobError {
             )) => RetryDecision::Defer {
                 delay: (*retry_after).min(MAX_DEFERRAL),
             },
-            // An exhausted connection pool says nothing about the job, which must not be given up
-            // for it.
+            // These errors say nothing about the job itself, so it must not be given up for them.
             Self::Store(StoreError::Busy)
             | Self::Summary(
                 SummaryFailure::NotAdmitted(
@@ -146,8 +146,8 @@ mod tests {
         assert_eq!(
             panicked,
             RetryDecision::Retry {
-                not_before: Duration::ZERO,
-                starts: MAX_ATTEMPTS
+                min_delay: Duration::ZERO,
+                max_starts: MAX_ATTEMPTS
             }
         );
     }

@@ -25,7 +25,8 @@ use tracing::info;
 
 use crate::{retry_policy::JobError, settings::Fallback, summary_calls::JobCalls};
 
-/// The messages to summarize. Owned, so that they can move to another thread.
+/// The messages to summarize, and the requirements of the summary. Owned, so that they can move to
+/// another thread.
 pub(crate) struct Material {
     pub(crate) purpose: Purpose,
     pub(crate) encoding: Encoding,
@@ -244,6 +245,7 @@ const fn reason(failure: &SummaryFailure) -> &'static str {
     }
 }
 
+/// A summary to store. [`Summarizers::summarize`] sets `spent` and `duration_ms` afterwards.
 fn spec(summary: Summary, kind: SummaryKind, model: &str, prompt_version: i32) -> SummarySpec {
     SummarySpec {
         text: summary.text,

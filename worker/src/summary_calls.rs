@@ -29,8 +29,8 @@ const FIRST_ADMISSION_POLL: Duration = Duration::from_millis(100);
 /// The longest wait between two requests for admission.
 const MAX_ADMISSION_POLL: Duration = Duration::from_secs(2);
 
-/// Tries of one call. A provider may rate-limit one call in fifty, and a summary of hundreds of
-/// calls must not fail for that.
+/// Most tries of one call. A provider may rate-limit one call in fifty, and a summary of hundreds
+/// of calls must not fail for that.
 const MAX_TRIES: u32 = 3;
 /// The wait before the second try, if the provider asks for none; the third waits four times as
 /// long. Each wait becomes longer by a random share of up to half.

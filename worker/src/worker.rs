@@ -127,9 +127,12 @@ impl Worker {
                     self.pauses.add(job.tenant, &error);
                     self.defer(job, &error, delay).await;
                 }
-                RetryDecision::Retry { not_before, starts } => {
-                    let delay = backoff(job.attempts, fastrand::f64()).max(not_before);
-                    self.fail(job, &error, delay, starts).await;
+                RetryDecision::Retry {
+                    min_delay,
+                    max_starts,
+                } => {
+                    let delay = backoff(job.attempts, fastrand::f64()).max(min_delay);
+                    self.fail(job, &error, delay, max_starts).await;
                 }
             },
         }
@@ -154,8 +157,8 @@ impl Worker {
         }
     }
 
-    /// Records a failure. After `starts` starts the store moves the job to the dead ones.
-    async fn fail(&self, job: &ClaimedJob, error: &JobError, delay: Duration, starts: i16) {
+    /// Records a failure. After `max_starts` starts the store moves the job to the dead jobs.
+    async fn fail(&self, job: &ClaimedJob, error: &JobError, delay: Duration, max_starts: i16) {
         let kind = job.kind.name();
         warn!(
             attempts = job.attempts,
@@ -166,7 +169,12 @@ impl Worker {
         metrics::counter!("jobs_failed_total", "kind" => kind).increment(1);
         match self
             .store
-            .fail_job(job, &error.to_string(), delay.as_millis() as i64, starts)
+            .fail_job(
+                job,
+                &error.to_string(),
+                delay.as_millis() as i64,
+                max_starts,
+            )
             .await
         {
             Ok(FailOutcome::Retry) => {}

@@ -22,8 +22,8 @@ use crate::{
 };
 
 const KIND: JobKind = JobKind::CountTokens;
-/// Single jobs run outside of a batch. For each of them that may run at once, at most this many run
-/// or wait for a permit; further ones are released.
+/// Single jobs run outside of a batch, each with a permit. At most this many per permit run or wait
+/// for one; further single jobs are released.
 const QUEUED_PER_PERMIT: usize = 8;
 /// A single job that is released is due again after this time.
 const RELEASE_DELAY: Duration = Duration::from_secs(1);
@@ -98,8 +98,8 @@ impl Worker {
     }
 }
 
-/// Waits for a batch and returns its jobs that were not counted. If the worker stops meanwhile,
-/// returns nothing, and the batch goes on.
+/// Waits for a batch and returns its jobs that were not counted; none if the batch panicked. If the
+/// worker stops meanwhile, returns none either, and the batch goes on.
 async fn wait_for_batch(
     running: &mut JoinSet<Vec<Lease>>,
     batch: Id,

@@ -36,8 +36,8 @@ impl Worker {
         info!(worker = &*self.name, "working as {}", self.name);
         // Any text makes the counter build its tables. Otherwise the first job would wait for that.
         tokio::task::spawn_blocking(|| Encoding::default().counter().count("warm"));
-        let background = CancellationToken::new();
-        let background_work = background.clone().run_until_cancelled_owned({
+        let stop_background = CancellationToken::new();
+        let background_work = stop_background.clone().run_until_cancelled_owned({
             let worker = self.clone();
             async move {
                 tokio::join!(
@@ -65,7 +65,7 @@ impl Worker {
             });
         }
         while loops.join_next().await.is_some() {}
-        background.cancel();
+        stop_background.cancel();
         let _ = background_work.await;
         self.store.wait_for_settlements().await;
         info!("stopped working");
@@ -201,7 +201,7 @@ impl Worker {
 
     /// Claims due jobs of the tenants after `cursor`; if there are none, searches once more from
     /// the first tenant. Leaves out the tenants in `skipped`. Moves the cursor past the last tenant
-    /// that was searched.
+    /// that was searched, or back to the start after the last of all tenants.
     async fn claim(
         &self,
         kind: JobKind,
@@ -289,7 +289,7 @@ impl Worker {
         (jobs::spec(kind).batch)(&self.settings)
     }
 
-    /// Most jobs of a kind that run at once.
+    /// Most jobs of a kind that run at once. For counting: outside of a batch.
     fn concurrency(&self, kind: JobKind) -> usize {
         (jobs::spec(kind).concurrency)(&self.settings) as usize
     }

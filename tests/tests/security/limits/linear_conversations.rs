@@ -14,7 +14,8 @@ use crate::limits::{
     grown_conversations::{Dimension, Grower},
 };
 
-/// RPCs after which the conversation may cost more or be gone. They come last, in this order.
+/// RPCs after which other calls on the conversation may cost more, or find it deleted. They come
+/// last, in this order.
 const CHANGING: [&str; 6] = [
     "UpdateConversation",
     "Compact",
@@ -33,20 +34,16 @@ fn other_requests(id: &str) -> Vec<(&'static str, String, Vec<u8>)> {
         pb::Format::GeminiContents,
     ];
     let pressures = [pb::Pressure::TruncateToolResults, pb::Pressure::Compact];
-    let context = |change: fn(&mut pb::BuildContextRequest)| {
-        let mut ask = pb::BuildContextRequest {
-            conversation_id: id.to_owned(),
-            dry_run: true,
-            ..Default::default()
-        };
-        change(&mut ask);
-        ask
+    let context = || pb::BuildContextRequest {
+        conversation_id: id.to_owned(),
+        dry_run: true,
+        ..Default::default()
     };
     let mut asks = Vec::new();
     for format in formats {
         let ask = pb::BuildContextRequest {
             format: format.into(),
-            ..context(|_| ())
+            ..context()
         };
         asks.push((
             "BuildContext",
@@ -57,7 +54,7 @@ fn other_requests(id: &str) -> Vec<(&'static str, String, Vec<u8>)> {
     for pressure in pressures {
         let ask = pb::BuildContextRequest {
             pressure: pressure.into(),
-            ..context(|_| ())
+            ..context()
         };
         asks.push((
             "BuildContext",
@@ -70,7 +67,7 @@ fn other_requests(id: &str) -> Vec<(&'static str, String, Vec<u8>)> {
             budget_tokens: Some(budget),
             current_input: vec![user("and now?")],
             format: pb::Format::AnthropicMessages.into(),
-            ..context(|_| ())
+            ..context()
         };
         asks.push((
             "BuildContext",
@@ -81,11 +78,8 @@ fn other_requests(id: &str) -> Vec<(&'static str, String, Vec<u8>)> {
     let newest = pb::ListMessagesRequest {
         conversation_id: id.to_owned(),
         page_size: 500,
-        ..Default::default()
-    };
-    let newest = pb::ListMessagesRequest {
         newest_first: true,
-        ..newest
+        ..Default::default()
     };
     asks.push((
         "ListMessages",
@@ -201,14 +195,14 @@ impl Caller<'_> {
                 async |_| self.get(&large_path).await,
             )
             .await;
-        let reading = self
+        let others = self
             .rpcs
             .iter()
             .filter(|rpc| rpc.names_conversation && !CHANGING.contains(&&*rpc.name));
-        let reading = reading
+        let others = others
             .map(|rpc| rpc.name.as_str())
             .filter(|rpc| *rpc != "WatchConversation");
-        for rpc in reading.chain(CHANGING) {
+        for rpc in others.chain(CHANGING) {
             let request =
                 |id: &str, number: usize| valid_request(rpc, id, &format!("{rpc} {number}"));
             let what = format!("{dimension:?}: {rpc}");
@@ -280,27 +274,32 @@ struct WatchedConversation {
 }
 
 impl WatchedConversation {
-    /// Creates a conversation with this number of watchers.
+    /// Creates a conversation with this number of watchers, and waits until all have started.
     async fn start(server: &AttackedServer, watchers: usize) -> Self {
         let (id, channel) = (
             server.create_conversation().await,
             server.channel(&server.eve),
         );
+        // A connection has at most 128 streams, so each is used for 100 watchers.
         let channels: Vec<AuthorizedChannel> = (0..=watchers / 100)
             .map(|_| server.channel(&server.eve))
             .collect();
         let mut streams = Vec::new();
         for number in 0..watchers {
-            // A connection has at most 128 streams.
             let ask = pb::WatchConversationRequest {
                 conversation_id: id.clone(),
                 ..Default::default()
             };
-            let watcher = &channels[number / 100];
-            let watch = MessageServiceClient::new(watcher.clone())
+            let channel = &channels[number / 100];
+            let watch = MessageServiceClient::new(channel.clone())
                 .watch_conversation(ask)
                 .await;
-            streams.push(watch.expect("is accepted").into_inner());
+            let mut stream = watch.expect("is accepted").into_inner();
+            // Only messages after this event are sent.
+            let started = stream.message().await.expect("goes on");
+            let started = started.and_then(|event| event.event);
+            assert!(matches!(started, Some(Event::Started(_))), "{started:?}");
+            streams.push(stream);
         }
         Self {
             id,

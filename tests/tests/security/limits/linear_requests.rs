@@ -23,6 +23,7 @@ const UNKNOWN: u32 = 1_000;
 fn filled(large_field: &Field, bytes: usize, id: &str) -> Option<Vec<u8>> {
     // The server splits names at underscores.
     let text = |bytes: usize| FieldValue::Bytes(b"a_".repeat(bytes / 2));
+    // Before each value come two bytes: the number of the field and the length of the value.
     match large_field.kind() {
         Type::String | Type::Bytes if large_field.is_repeated() => {
             Some(large_field.filled_with(&vec![text(8); bytes / 10], id, ""))
@@ -62,7 +63,8 @@ async fn a_request_of_ten_times_the_bytes_costs_at_most_fifteen_times_as_much() 
         let _ = call_frames(channel.clone(), &path(name), vec![request.to_vec()]).await;
     };
     for large_field in every_field() {
-        // A new conversation for each pair: stored messages must not add to the cost of the next.
+        // A new conversation for each pair, so that the messages that one pair stores do not add to
+        // the cost of the next pair.
         let id = server.create_conversation().await;
         let [Some(small), Some(large)] = BYTES.map(|bytes| filled(&large_field, bytes, &id)) else {
             continue;

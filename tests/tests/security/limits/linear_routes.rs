@@ -77,24 +77,24 @@ fn operations(document: &Value, session: &str) -> Vec<Operation> {
 impl Operation {
     /// Requests that are large in one part each, with the name of the part.
     fn large_requests(&self, [head, body]: [usize; 2]) -> Vec<(String, SizedRequest)> {
-        let sent = |path: String| SizedRequest {
+        let with_path = |path: String| SizedRequest {
             method: self.method.clone(),
             path,
             ..SizedRequest::default()
         };
-        let plain = || sent(self.path.clone());
+        let plain = || with_path(self.path.clone());
         let mut all = vec![(
             "a path".to_owned(),
-            sent(format!("{}{}", self.path, "/a_".repeat(head / 3))),
+            with_path(format!("{}{}", self.path, "/a_".repeat(head / 3))),
         )];
         all.push((
             "unknown parameters".into(),
-            sent(format!("{}?{}", self.path, "a_=1&".repeat(head / 5))),
+            with_path(format!("{}?{}", self.path, "a_=1&".repeat(head / 5))),
         ));
         for (place, name) in &self.parameters {
             let value = "a_".repeat(head / 2);
             let grown = match place.as_str() {
-                "query" => sent(format!("{}?{name}={value}", self.path)),
+                "query" => with_path(format!("{}?{name}={value}", self.path)),
                 "header" => SizedRequest {
                     header: Some((name.clone(), value)),
                     ..plain()
@@ -149,6 +149,7 @@ fn values(schema: &Value, bytes: usize) -> Vec<(&'static str, String)> {
         ];
     }
     if is("object") {
+        // Each key has 14 bytes with its value.
         let keys = (0..bytes / 14)
             .map(|number| format!(r#""a_{number:06}":"","#))
             .collect::<Vec<_>>()
@@ -185,26 +186,26 @@ async fn a_request_over_http_of_ten_times_the_bytes_costs_at_most_fifteen_times_
         .expect("is complete");
     let document: Value = serde_json::from_str(&document).expect("is JSON");
     let session = server.create_conversation().await;
-    let send = async |sent: &SizedRequest| {
+    let send = async |request: &SizedRequest| {
         let mut asked = web
-            .request(&sent.method, &sent.path)
+            .request(&request.method, &request.path)
             .header("authorization", &server.eve);
-        if let Some((name, value)) = &sent.header {
+        if let Some((name, value)) = &request.header {
             asked = asked.header(name, value);
         }
-        if !sent.body.is_empty() {
+        if !request.body.is_empty() {
             asked = asked
                 .header("content-type", "application/json")
-                .body(sent.body.clone());
+                .body(request.body.clone());
         }
         // The answer may be a success or a refusal. A refusal is short.
         let mut answered = asked.send().await.expect("is answered");
-        let kind = answered
+        let content_type = answered
             .headers()
             .get("content-type")
-            .and_then(|kind| kind.to_str().ok())
+            .and_then(|value| value.to_str().ok())
             .unwrap_or_default();
-        if kind.starts_with("text/event-stream") {
+        if content_type.starts_with("text/event-stream") {
             // An event stream may not end.
             answered.chunk().await.expect("the first event arrives");
             return;

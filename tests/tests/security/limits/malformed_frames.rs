@@ -1,4 +1,4 @@
-//! gRPC messages that are compressed or state a false length.
+//! gRPC messages that are compressed, have an unknown flag or state a false length.
 
 use std::net::SocketAddr;
 

@@ -33,7 +33,8 @@
 //! - `health_probes`: health checks are answered when the memory for requests is used up, and a
 //!   truncated answer does not look complete.
 //! - `incomplete_requests`: requests of which only the beginning arrives.
-//! - `malformed_frames`: gRPC messages that are compressed or state a false length.
+//! - `malformed_frames`: gRPC messages that are compressed, have an unknown flag or state a false
+//!   length.
 //! - `rate_limits`: limits of a tenant's calls and bytes per second.
 //! - `shedding`: limits of a server's concurrent calls and of a connection's streams.
 //! - `slow_readers`: clients that do not read their answers.

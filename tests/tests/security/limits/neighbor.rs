@@ -25,24 +25,24 @@ const PROBE_EVERY: Duration = Duration::from_millis(100);
 /// Limit on the 99th percentile of calls and of probes.
 const MAX_P99: Duration = Duration::from_secs(1);
 
-/// Latencies of the neighbor's calls and of the probes. All calls and probes were answered.
+/// Latencies of the neighbor's calls and of the probes. All of them succeeded.
 #[derive(Debug, Default)]
 pub(crate) struct Latencies {
     calls: Vec<Latency>,
     probes: Vec<Latency>,
 }
 
-/// Latency of one call.
+/// Latency of one call or probe.
 #[derive(Debug, Clone, Copy)]
 struct Latency {
     took: Duration,
-    /// The RPC or the HTTP route.
+    /// The RPC, the HTTP route or the path of the probe.
     asked: &'static str,
-    /// Time from the caller's start to this call.
+    /// Time from the start of the recorder to this call.
     after: Duration,
 }
 
-/// Records the latencies of one caller.
+/// Records the latencies of the calls, or of the probes.
 struct LatencyRecorder {
     begun: Instant,
     latencies: Vec<Latency>,
@@ -58,10 +58,10 @@ pub(crate) struct Neighbor {
 }
 
 impl Neighbor {
-    /// Makes calls and probes until `over` is cancelled and two rounds are done. They run in a
-    /// thread of their own, so that the attacker's tasks in this process do not delay them. Panics
-    /// if a call or a probe is not answered.
-    pub(crate) async fn work_until(self, over: CancellationToken) -> Latencies {
+    /// Makes calls and probes until `stop` is cancelled, and at least two rounds of calls. They run
+    /// in a thread of their own, so that the attacker's tasks in this process do not delay them.
+    /// Panics if a call or a probe fails.
+    pub(crate) async fn work_until(self, stop: CancellationToken) -> Latencies {
         let work = move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -69,7 +69,7 @@ impl Neighbor {
                 .expect("a runtime");
             runtime.block_on(async {
                 let (calls, probes) =
-                    tokio::join!(self.call_until(&over), probe_until(self.http, &over));
+                    tokio::join!(self.call_until(&stop), probe_until(self.http, &stop));
                 Latencies { calls, probes }
             })
         };
@@ -78,8 +78,9 @@ impl Neighbor {
             .expect("the neighbor and the probes are answered")
     }
 
-    /// Makes rounds of calls, each on an old and on a new connection.
-    async fn call_until(&self, over: &CancellationToken) -> Vec<Latency> {
+    /// Makes rounds of calls until `stop` is cancelled, and at least two. In each round the calls
+    /// are made on an old connection, then on a new one.
+    async fn call_until(&self, stop: &CancellationToken) -> Vec<Latency> {
         let (old_connection, web, mut calls) = (
             connect(self.grpc, &self.authorization),
             HttpClient::at(self.http),
@@ -88,7 +89,7 @@ impl Neighbor {
         let mut pace = interval(PACE);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut rounds = 0;
-        while rounds < 2 || !over.is_cancelled() {
+        while rounds < 2 || !stop.is_cancelled() {
             pace.tick().await;
             self.make_calls(&old_connection, &web, &mut calls).await;
             self.make_calls(&connect(self.grpc, &self.authorization), &web, &mut calls)
@@ -200,12 +201,12 @@ fn p99(latencies: &[Latency]) -> Duration {
     sorted.get(index).copied().unwrap_or_default()
 }
 
-/// Gets `/healthz` and `/readyz` until `over` is cancelled. Each answer must be 200.
-async fn probe_until(http: SocketAddr, over: &CancellationToken) -> Vec<Latency> {
+/// Gets `/healthz` and `/readyz` until `stop` is cancelled. Each answer must be 200.
+async fn probe_until(http: SocketAddr, stop: &CancellationToken) -> Vec<Latency> {
     let (web, mut probes) = (HttpClient::at(http), LatencyRecorder::start());
     let mut pace = interval(PROBE_EVERY);
     pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    while !over.is_cancelled() {
+    while !stop.is_cancelled() {
         pace.tick().await;
         for path in ["/healthz", "/readyz"] {
             let answered = probes

@@ -76,11 +76,11 @@ async fn a_rate_limited_tenant_gets_a_retry_delay_and_is_served_after_it() {
         app.authorized_channel(&authorization(&eve)),
         app.authorized_channel(&authorization(&anna)),
     );
-    let mut refused = Ok(());
+    let mut all_answered = Ok(());
     for _ in 0..MANY {
-        refused = refused.and(list(&eves).await);
+        all_answered = all_answered.and(list(&eves).await);
     }
-    let refused = refused.expect_err("some call is refused");
+    let refused = all_answered.expect_err("some call is refused");
     let wait = retry_delay(refused, "calls_per_second");
     assert!(wait <= Duration::from_secs(1), "{wait:?}");
 
@@ -90,19 +90,19 @@ async fn a_rate_limited_tenant_gets_a_retry_delay_and_is_served_after_it() {
             .request("GET", "/api/agents/a/sessions")
             .header("authorization", authorization(key))
     };
-    let mut refused = HttpResponse::send(asked(&eve)).await;
+    let mut answer = HttpResponse::send(asked(&eve)).await;
     for _ in 0..MANY {
-        if refused.status == 200 {
-            refused = HttpResponse::send(asked(&eve)).await;
+        if answer.status == 200 {
+            answer = HttpResponse::send(asked(&eve)).await;
         }
     }
-    refused.assert_problem(429, "TENANT_RATE_EXCEEDED", "");
-    assert_eq!(refused.header("retry-after"), "1");
+    answer.assert_problem(429, "TENANT_RATE_EXCEEDED", "");
+    assert_eq!(answer.header("retry-after"), "1");
     assert!(
-        refused.json()["retryAfterMs"]
+        answer.json()["retryAfterMs"]
             .as_u64()
             .is_some_and(|wait| wait > 0 && wait <= 1_000),
-        "{refused:?}"
+        "{answer:?}"
     );
 
     for path in ["/healthz", "/openapi.json"] {
@@ -119,13 +119,13 @@ async fn a_rate_limited_tenant_gets_a_retry_delay_and_is_served_after_it() {
         "another tenant is not disturbed over HTTP"
     );
 
-    // The delay counts from the refusal.
-    let refused = async || loop {
+    // The retry delay counts from its refusal, and those above are old.
+    let new_refusal = async || loop {
         if let Err(refused) = list(&eves).await {
             break refused;
         }
     };
-    wait_for_retry_delay(retry_delay(refused().await, "calls_per_second")).await;
+    wait_for_retry_delay(retry_delay(new_refusal().await, "calls_per_second")).await;
     list(&eves).await.expect("is served after the retry delay");
 }
 
@@ -150,7 +150,8 @@ async fn sent_and_received_bytes_delay_the_tenants_next_call() {
     let id = create(&eves).await;
     let mut messages = MessageServiceClient::new(eves.clone());
 
-    // One message at once and one in chunks: both are stored, and the next call is refused.
+    // One message is sent whole and one in chunks. Both are stored, and after each the next call is
+    // refused.
     let whole = pb::AppendMessagesRequest {
         conversation_id: id.clone(),
         messages: vec![user(&"x".repeat(BYTES))],

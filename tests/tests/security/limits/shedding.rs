@@ -148,12 +148,12 @@ async fn a_stream_above_the_limit_is_refused_and_the_others_go_on() {
         )
     };
     let streams: BTreeSet<u32> = (0..STREAMS).map(|n| 2 * n + 1).collect();
-    // A few at a time: all together would wait for database connections.
-    for some in streams.iter().copied().collect::<Vec<_>>().chunks(8) {
-        for stream in some {
+    // Eight at a time: all together would wait for database connections.
+    for chunk in streams.iter().copied().collect::<Vec<_>>().chunks(8) {
+        for stream in chunk {
             client.send(&watch(*stream)).await.expect("is sent");
         }
-        wait_for_data(&mut client, &some.iter().copied().collect()).await;
+        wait_for_data(&mut client, &chunk.iter().copied().collect()).await;
     }
 
     let (beyond, later) = (2 * STREAMS + 1, 2 * STREAMS + 3);

@@ -70,14 +70,14 @@ async fn a_stalled_reader_is_disconnected_and_an_idle_watcher_is_not() {
                 .await
                 .expect("is sent");
         } else {
-            // The client reads the beginning only: the answer is longer than one chunk.
-            let message = pb::AppendMessagesRequest {
+            // The server can send only the first 20 bytes of this answer, which has several chunks.
+            let append = pb::AppendMessagesRequest {
                 conversation_id: id.clone(),
                 messages: vec![user(&"x".repeat(100_000))],
                 ..Default::default()
             };
             MessageServiceClient::new(channel.clone())
-                .append_messages(message)
+                .append_messages(append)
                 .await
                 .expect("appends");
             let ask = pb::GetMessageRequest {
@@ -103,13 +103,13 @@ async fn a_stalled_reader_is_disconnected_and_an_idle_watcher_is_not() {
     }
 
     // The idle watcher receives the next event.
-    let message = pb::AppendMessagesRequest {
+    let append = pb::AppendMessagesRequest {
         conversation_id: id,
         messages: vec![user("news")],
         ..Default::default()
     };
     MessageServiceClient::new(channel)
-        .append_messages(message)
+        .append_messages(append)
         .await
         .expect("appends");
     watcher
@@ -128,20 +128,20 @@ async fn one_slow_reader_does_not_end_the_calls_of_others_on_its_connection() {
     let key = app.key("eve", &READ_AND_APPEND).await;
     let authorization = format!("Bearer {}", key.text);
     let channel = app.authorized_channel(&authorization);
-    let made = pb::CreateConversationRequest::default();
+    let create = pb::CreateConversationRequest::default();
     let made = ConversationServiceClient::new(channel.clone())
-        .create_conversation(made)
+        .create_conversation(create)
         .await
         .expect("creates");
     let conversation_id = made.into_inner().conversation_id;
     let messages = vec![user(&"x".repeat(1_000_000))];
-    let message = pb::AppendMessagesRequest {
+    let append = pb::AppendMessagesRequest {
         conversation_id: conversation_id.clone(),
         messages,
         ..Default::default()
     };
     MessageServiceClient::new(channel)
-        .append_messages(message)
+        .append_messages(append)
         .await
         .expect("appends");
     // A proxy that makes the calls of two clients on one connection.
@@ -189,9 +189,9 @@ async fn unread_answers_take_at_most_half_of_waiting_bytes() {
         ..Default::default()
     };
     let ask = |conversation_id| pb::GetConversationRequest { conversation_id }.encode_to_vec();
-    // All 20 answers have sent their heads. Half of `waiting_bytes` holds ten answers of 200,000
-    // bytes. At least ten are then refused and end with trailers,
-    // which are headers too and need no window.
+    // Each of the 20 answers begins with a HEADERS frame. Half of `waiting_bytes` holds ten answers
+    // of 200,000 bytes, so at least ten are refused. A refused answer ends with trailers: a second
+    // HEADERS frame, which needs no window.
     leave_answers_unread(
         limits,
         "/anneal.v1.ConversationService/GetConversation",
@@ -216,7 +216,8 @@ async fn unread_content_takes_at_most_half_of_content_bytes() {
         }
         .encode_to_vec()
     };
-    // Calls above the limit are refused before content is read.
+    // A call above the limit is refused before content is read, in its only HEADERS frame. So each
+    // of the 20 answers has one.
     leave_answers_unread(limits, "/anneal.v1.MessageService/GetMessage", ask, 20).await;
 }
 
@@ -241,23 +242,23 @@ async fn leave_answers_unread(
     let mut asks = Vec::new();
     for authorization in [&eves, &annas] {
         let channel = app.authorized_channel(authorization);
-        let made = pb::CreateConversationRequest {
+        let create = pb::CreateConversationRequest {
             system_prompt: "x".repeat(200_000),
             ..Default::default()
         };
         let made = ConversationServiceClient::new(channel.clone())
-            .create_conversation(made)
+            .create_conversation(create)
             .await
             .expect("creates");
         let conversation_id = made.into_inner().conversation_id;
         let messages = vec![user(&"x".repeat(900_000))];
-        let message = pb::AppendMessagesRequest {
+        let append = pb::AppendMessagesRequest {
             conversation_id: conversation_id.clone(),
             messages,
             ..Default::default()
         };
         MessageServiceClient::new(channel)
-            .append_messages(message)
+            .append_messages(append)
             .await
             .expect("appends");
         asks.push(ask(conversation_id));

@@ -107,19 +107,6 @@ async fn a_tenant_above_its_quota_of_messages_is_refused_and_others_are_not() {
     anna.append("first", 1)
         .await
         .expect("another tenant has its own quota");
-    let chat = app
-        .http_client()
-        .json("POST", "/api/agents/a/chat", &json!({"message": "hello"}));
-    let chat = chat
-        .header("authorization", &eve.authorization)
-        .send()
-        .await
-        .expect("is answered");
-    assert_ne!(
-        chat.status(),
-        200,
-        "no model is configured, so a turn is refused whatever the quota is"
-    );
 }
 
 #[tokio::test]
@@ -233,27 +220,34 @@ async fn tenant_usage_is_the_sum_of_counted_messages() {
     app.run_jobs_until_idle().await;
     let uncounted = app.conversation().await;
     uncounted.append("nobody has counted this yet").await;
-    let usage = async || {
-        let stored = "select u.messages, u.content_bytes, count(m.*) as stored,
-                coalesce(sum(octet_length(m.content::text)), 0)::bigint as bytes
-            from tenant_usage as u left join ai_message as m on m.tenant_id = u.tenant_id and m.token_count is not null
+    // Compares `tenant_usage` with the counted messages, and returns their number.
+    let check_usage = async || {
+        let usage_and_sums = "select u.messages, u.content_bytes, count(m.*) as counted_messages,
+                coalesce(sum(octet_length(m.content::text)), 0)::bigint as counted_bytes
+            from tenant_usage as u
+            left join ai_message as m on m.tenant_id = u.tenant_id and m.token_count is not null
             group by u.messages, u.content_bytes";
-        let row: (i64, i64, i64, i64) = sqlx::query_as(stored)
+        let row: (i64, i64, i64, i64) = sqlx::query_as(usage_and_sums)
             .fetch_one(&mut app.db().await)
             .await
             .expect("the query succeeds");
-        assert_eq!((row.0, row.1), (row.2, row.3));
-        row.0
+        let (messages, bytes, counted_messages, counted_bytes) = row;
+        assert_eq!((messages, bytes), (counted_messages, counted_bytes));
+        messages
     };
-    assert_eq!(usage().await, 40);
+    assert_eq!(check_usage().await, 40);
     app.conversations()
         .delete_conversation(delete_request(&deleted))
         .await
         .expect("is deleted");
-    assert_eq!(usage().await, 20);
+    assert_eq!(check_usage().await, 20);
     app.conversations()
         .delete_conversation(delete_request(&uncounted))
         .await
         .expect("is deleted");
-    assert_eq!(usage().await, 20, "uncounted messages are not subtracted");
+    assert_eq!(
+        check_usage().await,
+        20,
+        "uncounted messages are not subtracted"
+    );
 }

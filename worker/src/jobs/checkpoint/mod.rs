@@ -59,7 +59,7 @@ pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationTo
     let Some(cut) = cut::plan(&material.tail, &policy, trigger, material.head_tokens()) else {
         return record_no_progress(worker, job, &material, "no message can be cut off").await;
     };
-    let before = figures.tail
+    let tokens_before = figures.tail
         + material
             .previous
             .as_ref()
@@ -67,10 +67,10 @@ pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationTo
     let plan = Plan {
         cut,
         trigger,
-        before,
+        tokens_before,
     };
     match write_draft(worker, job, &material, plan, lost).await {
-        Ok(draft) if draft.tokens_after < before => commit(worker, job, &draft).await,
+        Ok(draft) if draft.tokens_after < tokens_before => commit(worker, job, &draft).await,
         Ok(_)
         | Err(JobError::Summary(
             SummaryFailure::NotShorter
@@ -86,7 +86,7 @@ struct Plan {
     cut: Cut,
     trigger: Trigger,
     /// Tokens of the previous summary and the tail, before this checkpoint.
-    before: Tokens,
+    tokens_before: Tokens,
 }
 
 /// After this many checkpoints whose summaries were built on each other, the next summary is built
@@ -126,13 +126,13 @@ async fn write_draft(
     Plan {
         cut,
         trigger,
-        before,
+        tokens_before,
     }: Plan,
     lost: &CancellationToken,
 ) -> Result<CheckpointDraft, JobError> {
-    let previous = find_base_checkpoint(worker, job, material).await?;
+    let base = find_base_checkpoint(worker, job, material).await?;
     let separator = material.separator.unwrap_or_default();
-    let after = previous.map_or(separator, |previous| previous.last);
+    let after = base.map_or(separator, |base| base.last);
     let sources = worker
         .store
         .read_checkpoint_sources(job, &material.policy, after, cut.last)
@@ -142,11 +142,11 @@ async fn write_draft(
             .iter()
             .map(|source| (source.id, source.content_digest.as_slice())),
     );
-    let replaced = before.less(cut.kept);
+    let replaced_tokens = tokens_before.less(cut.kept);
     let to_summarize = Material {
         purpose: Purpose::Range,
         encoding: material.encoding,
-        previous: previous.map(|previous| previous.summary.clone()),
+        previous: base.map(|base| base.summary.clone()),
         quoted: quote(&sources, &cut.quoted),
         sources: sources.into_iter().map(source).collect(),
         focus: job
@@ -154,7 +154,7 @@ async fn write_draft(
             .as_ref()
             .map(|manual| manual.focus.clone())
             .unwrap_or_default(),
-        target: Purpose::Range.target(replaced, worker.summary_settings.checkpoint_tokens),
+        target: Purpose::Range.target(replaced_tokens, worker.summary_settings.checkpoint_tokens),
     };
     let summary = worker
         .summarizers
@@ -166,22 +166,22 @@ async fn write_draft(
         previous: material.previous.as_ref().map(|previous| previous.last),
         source_first: after.next(),
         last: cut.last,
-        tokens_before: before,
+        tokens_before,
         tokens_after: cut.kept + summary.tokens,
         summary,
         source_digest,
-        generation: previous.map_or(0, |previous| previous.generation) + 1,
+        generation: base.map_or(0, |base| base.generation) + 1,
         trigger: Some(trigger),
     })
 }
 
 /// If the cut splits a turn: the user messages that open the turn, as one text that the summary
 /// quotes, and the id of the first one.
-fn quote(sources: &[CheckpointSource], quoted: &[MessageId]) -> Option<(MessageId, String)> {
-    let first = *quoted.first()?;
+fn quote(sources: &[CheckpointSource], ids: &[MessageId]) -> Option<(MessageId, String)> {
+    let first = *ids.first()?;
     let quoted = sources
         .iter()
-        .filter(|source| quoted.binary_search(&source.id).is_ok());
+        .filter(|source| ids.binary_search(&source.id).is_ok());
     let texts: Vec<String> = quoted
         .map(|source| match &source.body {
             Ok(parts) => plain_text(parts),

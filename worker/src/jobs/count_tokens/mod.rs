@@ -22,8 +22,8 @@ use crate::{
     worker::Worker,
 };
 
-/// One tenant may fill a batch: a batch takes milliseconds, and then the next claim takes the jobs
-/// of other tenants.
+/// A tenant has no limit but its share of the claim: a batch takes milliseconds, and the next claim
+/// continues with other tenants.
 pub(super) const SPEC: JobSpec = JobSpec {
     batch: |settings| settings.count_batch,
     concurrency: |settings| settings.count_concurrency,
@@ -39,7 +39,7 @@ pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationTo
     let uncounted = worker.store.read_uncounted_page(job).await?;
     let uncounted = uncounted.ok_or(StoreError::NotFound(Entity::Conversation))?;
     let counted = uncounted.counted;
-    let thread = worker
+    let thread_permit = worker
         .threads
         .acquire()
         .await
@@ -49,7 +49,7 @@ pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationTo
         .pop()
         .flatten()
         .ok_or(JobError::Cancelled)?;
-    drop(thread);
+    drop(thread_permit);
     Ok(worker
         .store
         .record_counts_of_one(&CountedMessages {
@@ -103,8 +103,9 @@ pub(crate) async fn count_batch(worker: &Worker, leases: Vec<Lease>) -> Vec<Leas
     left
 }
 
-/// Whether a job that a batch did not count goes into the next batch. A locked conversation does,
-/// because an append holds its lock for milliseconds only.
+/// Whether a job that a batch did not count goes into the next batch. It does if its conversation
+/// was locked, because an append holds the lock for milliseconds only, but not after [`MAX_SKIPS`]
+/// batches.
 pub(crate) const fn can_join_next_batch(lease: &Lease) -> bool {
     lease.times_skipped < MAX_SKIPS
 }
@@ -128,8 +129,9 @@ async fn count_and_record(
     // Takes no permit of `worker.threads`: large messages of single jobs may hold those for
     // seconds.
     let counts = count(pages).await?;
-    let counted = read.into_iter().zip(counts);
-    let counted: Vec<CountedMessages<'_>> = counted
+    let counted_messages: Vec<CountedMessages<'_>> = read
+        .into_iter()
+        .zip(counts)
         .filter_map(|((job, counted), counts)| {
             Some(CountedMessages {
                 job,
@@ -138,11 +140,11 @@ async fn count_and_record(
             })
         })
         .collect();
-    if counted.is_empty() {
+    if counted_messages.is_empty() {
         return Ok(HashMap::new());
     }
-    let recorded = worker.store.record_counts(&counted).await?;
-    Ok(counted
+    let recorded = worker.store.record_counts(&counted_messages).await?;
+    Ok(counted_messages
         .iter()
         .map(|one| one.job.conversation)
         .zip(recorded)

@@ -47,10 +47,10 @@ pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationTo
             }),
             Err(error) => {
                 warn!(conversation = %job.conversation, message_id = id.0, "no summary of message {id}: {error}");
-                // Whether the model would fail for the next message as well, or must not be called.
-                let is_last_call = error.rules_out_other_calls();
+                // The model would fail for the next message as well, or must not be called.
+                let no_more_calls = error.rules_out_other_calls();
                 failed = Some(error);
-                if is_last_call {
+                if no_more_calls {
                     break;
                 }
             }

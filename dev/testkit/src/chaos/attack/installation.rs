@@ -5,6 +5,7 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use anneal_core::caller::Verb;
+use futures::future::join_all;
 use sqlx::{Connection as _, PgConnection};
 use uuid::Uuid;
 
@@ -187,8 +188,10 @@ impl Installation {
 
     /// Terminates all processes and checks their exit codes.
     pub(super) async fn stop(self, findings: &Findings) {
-        for process in self.servers.into_iter().chain([self.worker]) {
-            process.terminate().await;
+        let processes: Vec<Process> = self.servers.into_iter().chain([self.worker]).collect();
+        // All at once: a process waits for what its callers still do.
+        join_all(processes.iter().map(Process::terminate)).await;
+        for process in processes {
             let code = process.wait_for_exit().await;
             findings.demand(code == Some(0), "draining", || {
                 format!("a process that was asked to stop exited with {code:?}")
