@@ -48,7 +48,7 @@ pub(super) struct Installation {
     pub(super) eve_tenant: Uuid,
     /// The neighbor's `authorization`.
     pub(super) anna: String,
-    _model: ScriptedModel,
+    model: ScriptedModel,
     _cluster: Cluster,
     _folder: Folder,
 }
@@ -118,7 +118,7 @@ impl Installation {
             eve,
             eve_tenant,
             anna,
-            _model: model,
+            model,
             _cluster: cluster,
             _folder: folder,
         }
@@ -188,6 +188,8 @@ impl Installation {
 
     /// Terminates all processes and checks their exit codes.
     pub(super) async fn stop(self, findings: &Findings) {
+        // Otherwise the processes wait for answers that never come, as long as a drain may take.
+        drop(self.model);
         let processes: Vec<Process> = self.servers.into_iter().chain([self.worker]).collect();
         // All at once: a process waits for what its callers still do.
         join_all(processes.iter().map(Process::terminate)).await;
