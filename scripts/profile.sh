@@ -25,7 +25,7 @@ folder=$(mktemp -d)
 chmod 711 "$folder" # if this runs as root, PostgreSQL runs as another user
 log=$folder/log
 dev='' server=''
-finish() { # ends the processes that this script started, the server first
+finish() { # ends the processes that this script started, the server first, and deletes the folder
     for process in $server $dev; do kill "$process" 2>/dev/null || true; done
     for process in $server $dev; do wait "$process" 2>/dev/null || true; done
     rm -rf "$folder"

@@ -22,7 +22,7 @@ DEADLINE_SECONDS = 60  # per call: callgrind runs one thread at a time, fifty ti
 
 
 def numbered_message(number: int) -> message.NewMessage:
-    """A message of the user (even numbers) or the assistant (odd numbers); different numbers, different texts."""
+    """A message of 400 bytes that begins with its number: of the user if that is even, else of the assistant."""
     role = message.ROLE_ASSISTANT if number % 2 else message.ROLE_USER
     return message.NewMessage(role=role, parts=[message.Part(text=message.TextPart(text=f"{number}: {TEXT}"[:400]))])
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the dependencies of the Python examples into DIR (gRPC, and the stubs of proto/), and
-# prints DIR. Needs neither root nor a venv. Does nothing if they are installed already and neither
-# proto/ nor the requirements have changed.
+# prints DIR. Needs neither root nor a venv. If they are installed already and neither proto/ nor the
+# requirements have changed, it only prints.
 set -eu
 
 die() { echo "python_client.sh: $*" >&2; exit 1; }

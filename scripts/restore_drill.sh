@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Practices disaster recovery: destroys a PostgreSQL under load, restores it from a base backup and
 # the archived WAL, once to the end and once to a point in time, and checks the restored data. The
-# drill uses its own processes, in a temporary folder, on Unix sockets; it does not touch your data.
+# drill does not touch your data: it uses its own processes, in a temporary folder. Its PostgreSQL
+# listens on Unix sockets only.
 #
 #   scripts/restore_drill.sh [ANNEAL]        ANNEAL: the binary, default target/debug/anneal
 #
@@ -77,11 +78,11 @@ start_server() {
 
 # Imports one conversation of ten messages. A successful import is acknowledged: then its name is
 # recorded, with a WAL position at or after its commit.
-append() { # NUMBER
+import_conversation() { # NUMBER
     for n in 1 2 3 4 5; do
         printf '{"role":"user","content":"talk %s asks %s"}\n{"role":"assistant","content":"talk %s hears %s"}\n' "$1" "$n" "$1" "$n"
     done > "$dir/talk-$1.jsonl"
-    "$anneal" import --format openai --user "talk-$1" "$dir/talk-$1.jsonl" >> "$dir/imports.log" 2>&1 || fail "an append fails"
+    "$anneal" import --format openai --user "talk-$1" "$dir/talk-$1.jsonl" >> "$dir/imports.log" 2>&1 || fail "an import fails"
     echo "talk-$1 $(sql 'select pg_current_wal_flush_lsn()')" >> "$dir/acknowledged"
 }
 wait_until_archived() { # all WAL so far
@@ -111,32 +112,32 @@ start_anneal worker worker "working as" && worker=$started
 sample=$(count_messages_of sample)
 say "migrated; a server, a worker; the sample conversation has $sample messages"
 
-(number=0; while [ ! -e "$dir/enough" ]; do number=$((number + 1)); append "$number"; done; echo "$number" > "$dir/last") &
+(number=0; while [ ! -e "$dir/enough" ]; do number=$((number + 1)); import_conversation "$number"; done; echo "$number" > "$dir/last") &
 load=$! && pids+=($!)
 as_owner "$bin/pg_basebackup" --pgdata="$pg/base" --checkpoint=fast --wal-method=none --no-manifest --no-password 2>&1 |
     grep -v "NOTICE\|WAL archiving\|all required WAL" || true
 [ -f "$pg/base/backup_label" ] || fail "there is no base backup"
 by_backup=$(wc -l < "$dir/acknowledged")
-say "base backup taken during appends: $by_backup acknowledged by then"
+say "base backup taken during imports: $by_backup acknowledged by then"
 until [ "$(wc -l < "$dir/acknowledged")" -ge $((by_backup + 3)) ]; do sleep 0.05; done
 touch "$dir/enough" && wait "$load"
 number=$(cat "$dir/last")
 
 before=$(wc -l < "$dir/acknowledged")
 moment=$(sql "select clock_timestamp()")
-append $((number + 1)) && append $((number + 2))
+import_conversation $((number + 1)) && import_conversation $((number + 2))
 say "the point in time to restore is $moment: $before acknowledged before it, 2 after it"
 
 # The worker is killed, and its jobs stay leased. The statement also leases all waiting jobs in the
 # name of a dead worker, so that there are some for certain.
 kill -9 "$worker"
-append $((number + 3))
+import_conversation $((number + 3))
 held=$(sql "with held as (update ai_job set state = 1, attempts = 1, lease = gen_random_uuid(), worker = 'one that died',
     lease_until_ts = now() + interval '15 seconds' where state = 0 returning 1) select count(*) from held")
 wait_until_archived
-# This append is acknowledged and may be lost: its WAL is not archived yet when the disk is
+# This import is acknowledged and may be lost: its WAL is not archived yet when the disk is
 # destroyed.
-append $((number + 4))
+import_conversation $((number + 4))
 kill_processes
 as_owner "$bin/pg_ctl" stop --silent -m immediate -D "$pg/primary" && rm -rf "$pg/primary"
 say "the worker was killed, and a dead worker holds $held jobs; then the primary and its disk were destroyed"
@@ -174,7 +175,7 @@ while read -r talk lsn; do
     else lost=$((lost + 1)); fi
 done < "$dir/acknowledged"
 say "end: $restored acknowledged conversations are restored; $lost were acknowledged after the end of the archive ($reached)"
-# Three appends were archived after the point in time.
+# Three imports were archived after the point in time.
 [ "$restored" -ge $((before + 3)) ] || fail "only $restored of $((before + 3)) archived conversations are restored"
 left=$(sql "select count(*) from ai_job where worker = 'one that died'")
 [ "$left" -ge 1 ] || fail "no job of the dead worker is left, so the drill does not test leases"
@@ -183,7 +184,7 @@ for _ in $(seq 600); do [ "$(sql 'select count(*) from ai_job')" = 0 ] && break;
 [ "$(sql 'select count(*) from ai_job')" = 0 ] || fail "the jobs do not end: $(sql "select kind, state, last_error from ai_job")"
 "$anneal" verify --all > "$dir/verify.log" 2>&1 || { cat "$dir/verify.log"; fail "a promise is broken"; }
 say "end: $left jobs of the dead worker ran again when their leases had ended, and all jobs are done; $(tail -1 "$dir/verify.log")"
-append again && say "end: accepts new messages"
+import_conversation again && say "end: accepts new messages"
 kill_processes
 
 restore moment "recovery_target_time = '$moment'"

@@ -1,4 +1,4 @@
-//! The gRPC clients of the commands.
+//! The gRPC clients of the commands, and how failed calls are retried and reported.
 
 use std::{fmt, time::Duration};
 

@@ -76,11 +76,11 @@ fn created_text(checkpoint: &pb::Checkpoint) -> String {
         _ => checkpoint.model.as_str(),
     };
     format!(
-        "a checkpoint at message {}: {} tokens became a summary of {} tokens ({by}), {} tokens stay as messages\n",
+        "a checkpoint at message {}: {} tokens became {}, of which the summary ({by}) has {}\n",
         checkpoint.last_message_id,
         checkpoint.tokens_before,
-        checkpoint.token_usage,
-        checkpoint.tokens_after
+        checkpoint.tokens_after,
+        checkpoint.token_usage
     )
 }
 

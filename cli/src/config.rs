@@ -218,7 +218,7 @@ pub(crate) fn show(config: &Config) -> anyhow::Result<ExitCode> {
     let mut shown = config.clone();
     let session_settings = config.session_settings();
     let policy = session_settings.policy(&PolicyOverrides::default(), None);
-    let from_model = PolicyOverrides {
+    let defaults = PolicyOverrides {
         cache_ttl_seconds: Some(policy.cache_ttl_seconds),
         window_tokens: policy.window_known.then_some(policy.window),
         cache_read_price: Some(policy.prices.cached),
@@ -227,7 +227,7 @@ pub(crate) fn show(config: &Config) -> anyhow::Result<ExitCode> {
     };
     shown.session = session_settings
         .resolved(&PolicyOverrides::default())
-        .over(from_model);
+        .over(defaults);
     shown.database.url = without_secrets(&shown.database.url);
     for provider in shown.providers.values_mut() {
         provider.proxy = provider.proxy.as_deref().map(without_password);

@@ -220,7 +220,7 @@ fn shell_url(postgres: &LocalPostgres) -> String {
 /// Failed attempts of one job after which [`wait_for_jobs`] gives up.
 const MAX_FAILED_ATTEMPTS: i32 = 3;
 
-/// Waits until no job is left. An error if a job fails repeatedly.
+/// Waits until no job is left. An error if a job fails repeatedly, or if `stop` comes before.
 async fn wait_for_jobs(client: &Client, stop: &CancellationToken) -> anyhow::Result<()> {
     let progress = ProgressBar::new_spinner().with_message("waiting for the worker");
     while !stop.is_cancelled() {

@@ -230,7 +230,8 @@ mod tests {
 
     #[test]
     fn connections_leave_files_for_other_uses() {
-        // By default 384 files are for other uses, and 256 for chat turns.
+        // By default 384 files are for other uses and 256 for chat turns. The rest are for callers:
+        // at least a quarter of all files, at most 10,000 (`server.connections`).
         let server = ServerSettings::default();
         let within = |files| connections_within(files, &server).get();
         assert_eq!(

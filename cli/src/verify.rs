@@ -41,7 +41,7 @@ pub(crate) async fn check_conversations(
     may_be_deleted: bool,
 ) -> anyhow::Result<ExitCode> {
     let progress = ProgressBar::new(conversations.len() as u64);
-    let (mut checked, mut messages, mut checkpoints, mut broken) = (0, 0_i64, 0_i64, 0);
+    let (mut checked, mut messages, mut checkpoints, mut violations) = (0, 0_i64, 0_i64, 0);
     for conversation in conversations {
         let ask = pb::VerifyConversationRequest {
             conversation_id: conversation.clone(),
@@ -54,7 +54,7 @@ pub(crate) async fn check_conversations(
         checked += 1;
         messages += verified.messages_checked;
         checkpoints += verified.checkpoints_checked;
-        broken += verified.violations.len();
+        violations += verified.violations.len();
         for violation in verified.violations {
             progress.suspend(|| {
                 output::print_line(format_args!(
@@ -72,7 +72,7 @@ pub(crate) async fn check_conversations(
         pluralize(checkpoints as usize, "checkpoint"),
     ]
     .join(", ");
-    if broken == 0 {
+    if violations == 0 {
         output::print_line(format_args!(
             "verified {checked_text}: every promise is kept"
         ));
@@ -80,7 +80,7 @@ pub(crate) async fn check_conversations(
     } else {
         output::print_line(format_args!(
             "verified {checked_text}: {}",
-            pluralize(broken, "violation")
+            pluralize(violations, "violation")
         ));
         Ok(ExitCode::FAILURE)
     }

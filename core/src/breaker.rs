@@ -41,7 +41,8 @@ pub struct FailureOutcome {
     /// Failures counted against the model, the new one included if it counts; zero if the model's
     /// breaker opens.
     pub evidence: u32,
-    /// The failures counted against the model that come from the tenant's own calls.
+    /// The failures counted against the model that come from the tenant's own calls. If the model's
+    /// breaker opens, they count no longer: the store then begins a new series.
     pub tenant_evidence: u32,
     /// Whether the model's breaker opens.
     pub opens_model: bool,

@@ -261,7 +261,7 @@ fn a_share_keeps_the_newest_half_and_never_less_than_four_messages() {
     assert_eq!(
         (cut.last.0, cut.kept.get()),
         (13, 640),
-        "more than half is summarized if the newer half exceeds 664 tokens, the budget and a third"
+        "more than half is summarized if the newer half exceeds 664 tokens: four thirds of the budget"
     );
 }
 

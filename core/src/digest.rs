@@ -1,5 +1,5 @@
-//! SHA-256 digests of a message's stored content, of an append request, of the fields of another
-//! request, and of the messages that a summarizer read.
+//! SHA-256 digests of a text, of an append request, of a list of fields, and of the messages that a
+//! summarizer read.
 
 use sha2::{Digest as _, Sha256};
 
@@ -8,7 +8,7 @@ use crate::message::{Message, MessageId};
 /// A SHA-256 digest.
 pub type Digest = [u8; 32];
 
-/// Digest of a message's stored content.
+/// Digest of a text, such as a message's stored content or a system prompt.
 pub fn of_content(content: &str) -> Digest {
     Sha256::digest(content.as_bytes()).into()
 }
@@ -30,7 +30,7 @@ pub fn of_append(messages: &[Message], contents: &[String]) -> Digest {
     digest.finalize().into()
 }
 
-/// Digest of a request's fields, in the given order.
+/// Digest of fields in the given order, such as those of a request.
 pub fn of_fields<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> Digest {
     let mut digest = Sha256::new();
     for field in fields {

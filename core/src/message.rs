@@ -56,10 +56,10 @@ impl Role {
     }
 }
 
-/// A file or picture that a message refers to. Its bytes are stored elsewhere.
+/// A file or picture of a message. Its bytes are elsewhere, or in the URI itself (`data:`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Media {
-    /// The address of the file or picture.
+    /// The address of the file or picture, or a `data:` URI that holds its bytes.
     pub uri: String,
     /// IANA media type, for example `image/png`.
     pub media_type: String,

@@ -173,8 +173,8 @@ impl Models {
 /// Prefix of the name, window in tokens, and the prices of [`Prices`]: cached input, written input.
 type KnownModel = (&'static str, u64, Option<(u32, u32)>);
 
-/// Models as their providers published them in November 2026. Models with open weights have no
-/// prices here, because each host sets its own.
+/// Models as their providers published them in November 2026. A model has no prices here if its
+/// provider has none for cached input, or if it has only other hosts, which set their own.
 pub(crate) const KNOWN_MODELS: [KnownModel; 34] = [
     ("claude-", 200_000, Some((100, 1_250))),
     ("gpt-5", 400_000, Some((100, 1_000))),

@@ -112,8 +112,9 @@ pub(crate) fn merge_messages(natives: Vec<Message>) -> Message {
     whole
 }
 
-/// Adds the object `anneal` to the first record, if the native message differs or `extra_object`
-/// requires it. `more` is the number of records that follow the first one.
+/// Adds the object `anneal` to the first record, if `more` is not 0, the native message differs, or
+/// `extra_object` requires it. `more` is [`MessageExtra::more`]: 0 if the reader itself sees which
+/// records belong together.
 pub(crate) fn with_extra(
     mut records: Vec<String>,
     more: usize,

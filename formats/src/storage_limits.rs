@@ -17,7 +17,7 @@ use crate::{
     json::{Notes, Unreadable, short_name},
 };
 
-/// The id that replaces an empty one.
+/// The name or id that replaces an empty one.
 const UNNAMED: &str = "unnamed";
 /// The character that replaces NUL where NUL cannot be stored: in titles, ids and metadata.
 const REPLACEMENT: &str = "\u{fffd}";
@@ -248,8 +248,9 @@ pub(crate) fn half_hex(digest: &digest::Digest) -> String {
     hex::encode(&digest[..16])
 }
 
-/// An id that can be stored. An id that is too long or has NUL keeps its beginning and ends
-/// with its digest. The new id depends only on the old one, so a call and its result still match.
+/// A name or id that can be stored. One that is empty becomes [`UNNAMED`]. One that is too long or
+/// has NUL keeps its beginning, followed by half of its digest. The new id depends only on the old
+/// one, so a call and its result still match.
 fn fit_id(what: &str, id: String, notes: &mut Notes) -> String {
     if !id.is_empty() && id.len() <= ID_BYTES && !id.contains('\0') {
         return id;

@@ -18,8 +18,8 @@ pub enum CallEnd<'a> {
 
 impl<'a> CallEnd<'a> {
     /// The end of a call with this result.
-    pub const fn of<T>(answered: &'a Result<T, CallFailure>) -> Self {
-        match answered {
+    pub const fn of<T>(result: &'a Result<T, CallFailure>) -> Self {
+        match result {
             Ok(_) => Self::Answered,
             Err(failure) => Self::Failed(failure),
         }

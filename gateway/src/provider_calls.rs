@@ -46,9 +46,9 @@ impl<'a> ProviderCalls<'a> {
     /// Calls the model once and returns its whole answer, without tool calls and reasoning.
     pub async fn answer(&mut self, call: &Call<'_>) -> Result<Answer, CallFailure> {
         let mut metrics = CallMetrics::start(self.model.name());
-        let answered = self.model.answer(call, self.add_call()).await;
-        metrics.set_end(CallEnd::of(&answered));
-        answered
+        let result = self.model.answer(call, self.add_call()).await;
+        metrics.set_end(CallEnd::of(&result));
+        result
     }
 
     /// Calls the model once and returns its answer as a stream. Dropping the future or the stream

@@ -19,7 +19,7 @@ pub type Measure = dyn Fn(&str) -> Tokens + Send + Sync;
 
 /// Writes summaries without a model: [`crate::Extractive`], or a replacement in tests.
 pub trait Summarizer: Send + Sync {
-    /// The summarizer's name, stored as the checkpoint's `model`.
+    /// The summarizer's name, stored with each summary as the name of its model.
     fn name(&self) -> &str;
 
     /// Version of the method, stored with each summary. It is raised when the method's summaries
@@ -238,8 +238,8 @@ pub enum SummaryFailure {
     /// The target is too small for a useful text, or for the quoted words and a text.
     #[error("nothing fits into {0} tokens")]
     TargetTooSmall(Tokens),
-    /// A gate (a check in `model_summary/gates/`) refused the text. It must not be stored as a
-    /// summary.
+    /// The answer is not the requested object, or a gate (a check in `model_summary/gates/`)
+    /// refused its text. The text must not be stored as a summary.
     #[error("summary was refused: {0}")]
     Rejected(RejectedSummary),
     /// The model gave no answer.
@@ -253,7 +253,7 @@ pub enum SummaryFailure {
     Interrupted(&'static str),
 }
 
-/// Why a gate refused a model's text.
+/// Why a model's answer was refused: by a gate, or, for `WrongSchema`, before the gates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RejectedSummary {
     /// It is JSON, but not the requested object.

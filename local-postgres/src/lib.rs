@@ -24,8 +24,8 @@
 //!   `nobody`.
 //! - **Test folders are removed when they are no longer used**: see [`Durability::Test`].
 //!
-//! The files of a folder: `data/`, `password`, `port`, `durability`, `version`, `postgres.log`,
-//! `socket/`, `owners/`.
+//! The files of a folder: `anneal-postgres.lock`, `data/`, `password`, `port`, `durability`,
+//! `version`, `postgres.log`, `socket/`, and `owners/` for a test cluster.
 //!
 //! - `server`: the server and its settings. `start`: starts or adopts it.
 //! - `binaries`, `version`: installed programs, and their version. `download`: downloads programs.

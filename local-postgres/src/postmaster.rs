@@ -1,5 +1,5 @@
-//! The running server: its `postmaster.pid`, its process and its port. On Linux they are examined
-//! without running `ps`.
+//! The running server: its `postmaster.pid`, its process and its port. The command line of
+//! the process is read from /proc on Linux, and from `ps` elsewhere.
 
 use std::fs;
 use std::io::{Read, Write};

@@ -97,7 +97,7 @@ pub async fn serve(
         TrafficLimits::new(&limits, auth.is_open()),
         MaxConnectionAge::new(&limits),
     );
-    // Builds the vocabulary of the default encoding now, not in the first call that counts.
+    // Builds the vocabulary of the default encoding now, not in the first call that counts tokens.
     tokio::task::spawn_blocking(|| Encoding::default().counter().count("warm"));
     let closing = CancellationToken::new();
     let http_state = api::HttpState::new(

@@ -1,6 +1,6 @@
 -- Conversations to audit: of each tenant ($1), at most $2 conversations that had a message within
--- $3 hours, or were created within them. The latest activity comes first, as in the index for lists
--- of conversations; listed_ts is the column of that index.
+-- $3 hours, or were created within them. If a tenant has more, takes those with the latest
+-- activity, by the index for lists of conversations; listed_ts is the column of that index.
 select c.tenant_id as "tenant_id!", c.conversation_id as "conversation_id!"
 from unnest($1::uuid[]) as t (tenant_id)
 cross join lateral (

@@ -5,8 +5,9 @@
 --   scan, without a join or a sort.
 -- - "cut" is the range, "cut_from" is where it begins in the text, "whole_bytes" is the length of
 --   the text.
--- - "cut" is null if the message has more than $6 bytes, or if its text contains NUL, which
---   PostgreSQL cannot store in a text.
+-- - "bytes" are the bytes of content and summary. If they exceed $6, "summary" and "cut" are null.
+-- - "cut" is also null if the content contains \u0000: JSON's escape of NUL, which PostgreSQL
+--   cannot store in a text. Where "cut" is null, "cut_from" and "whole_bytes" mean nothing.
 select m.message_id as "message_id!", m.role as "role!", m.turn as "turn!",
     coalesce(m.token_count, m.token_estimate) as "tokens!", m.token_count is null as "estimated!",
     m.text_bytes as "text_bytes!", m.metadata::text as "metadata?",

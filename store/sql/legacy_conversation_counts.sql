@@ -1,9 +1,10 @@
 -- Counts the conversations of the older tables, and irregular rows. For some irregularities a
 -- "first_" column has the lowest id of such a row. "timeless" ones have no time that can be read,
 -- "repeated" ones have the id of another row. "fate" is what the move does with a message row
--- (see legacy_views.sql). "ids" are the labels in which a row's old ids are kept, and also a
--- conversation's old status and too long title. $1: most bytes of a title, $2: of a user's id, $3:
--- of labels.
+-- (see legacy_views.sql). "ids" are the labels that keep a row's old ids, and also a conversation's
+-- old update time, unknown status and too long title. "separators_joined" counts the separators
+-- that follow another one without a message between. $1: most bytes of a title, $2: of a user's id,
+-- $3: of labels.
 select conversations, archived, unknown_status, timeless, first_timeless, repeated, titles_shortened, long_creators,
     first_long_creator, long_ids, first_long_ids, labels_left_out, long_message_ids, first_long_message_ids,
     message_labels_left_out, separators_joined,

@@ -1,8 +1,8 @@
 -- A page of checkpoints of a conversation, newest boundary first. The page starts after the
 -- checkpoint with the last message $3 and the first message $4; null: with the newest one. $5: only
 -- those of this request id; null: all. At most $6 checkpoints, whose summaries have together at
--- most $7 bytes, except that the first one may have any size. "found" is how many checkpoints there
--- would be without the limit of bytes.
+-- most $7 bytes, except that the first one may have any size. "found" is how many checkpoints the
+-- page would have without the limit of bytes.
 select k.first_message_id as "first_message_id!", k.last_message_id as "last_message_id!", k.summary as "summary!",
     k.token_usage as "token_usage!", k.kind as "kind!", k.model as "model!", k.prompt_version as "prompt_version!",
     k.source_first_message_id as "source_first_message_id!", k.source_digest as "source_digest!",

@@ -4,6 +4,7 @@
 --   model's own ($8);
 -- - the conversation's breaker, if it has opened before and the call is not a turn ($5: whether the
 --   call is a turn).
+-- Of the model's own breaker, only updated_ts changes: the time of the last admission.
 with model_breaker as (
     update ai_model_breaker set updated_ts = now()
     where model = $4

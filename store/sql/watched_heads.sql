@@ -1,5 +1,5 @@
 -- The heads of watched conversations: newest message, last counted message, total of tokens, newest
--- change, dead jobs. A deleted conversation has no row.
+-- change, dead jobs, time of creation. A deleted conversation has no row.
 select head.tenant_id as "tenant_id!", head.conversation_id as "conversation_id!", head.last_message_id as "last_message_id!",
     head.counted_message_id as "counted_message_id!", head.token_total as "token_total!", head.change_id as "change_id!",
     (extract(epoch from head.created_ts) * 1000000)::bigint as "created_us!",

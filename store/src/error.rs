@@ -204,8 +204,8 @@ pub enum MigrationsError {
 }
 
 impl MigrationsError {
-    /// Whether another session was in the way (with a lock, or in a deadlock), so that another try
-    /// can succeed.
+    /// Whether another session was in the way, so that another try can succeed. Of the errors of a
+    /// migration's own statements, only a lock that was not available in time counts.
     pub(crate) fn is_conflict(&self) -> bool {
         let source = match self {
             Self::Store(StoreError::Conflict(_)) => return true,

@@ -10,8 +10,8 @@ use anneal_store::Store;
 use tokio::time::Instant;
 use tracing::warn;
 
-/// The database's clock counts as set back if it lost more than this between two checks. A check
-/// itself takes time, so smaller differences mean nothing.
+/// The database's clock counts as set back if it lost more than this between two checks. A smaller
+/// loss only makes leases and waits longer by as much.
 const TOLERANCE: Duration = Duration::from_secs(5);
 /// The longest wait that is ever stored: a provider may ask for it, and a breaker may have it as
 /// its cooldown.

@@ -34,7 +34,8 @@ pub(crate) struct Lease {
     pub(crate) job: ClaimedJob,
     /// Cancelled when the lease is lost, or when the worker stops before the job has finished.
     pub(crate) lost: CancellationToken,
-    /// How many batches of counting skipped the job because its conversation was locked.
+    /// How many batches of counting skipped the job because its conversation was locked; the
+    /// maximum if the job must run by itself for another reason.
     pub(crate) times_skipped: u8,
 }
 

@@ -96,7 +96,7 @@ impl JobError {
     }
 
     /// How long the model is not called for any job of this job's tenant; None: it is called for
-    /// others.
+    /// the tenant's other jobs.
     pub(crate) fn tenant_pause(&self) -> Option<Duration> {
         match self {
             Self::Summary(SummaryFailure::NotAdmitted(AdmissionRefusal::Breaker {

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use anneal_core::tokens::Tokens;
 use serde::{Deserialize, Serialize};
 
-/// How much a worker does at once, and how often it polls for work.
+/// A worker's address for probes, how much it does at once, and how often it polls and audits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WorkerSettings {

@@ -1,4 +1,5 @@
-//! Prints an answer while it streams: reasoning, text, tool calls, and its usage.
+//! Prints an answer while it streams: reasoning, text, tool calls, further attempts. Afterwards it
+//! gives the closing lines, with the usage.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! Conversations as rows of a table.
+//! Conversations as rows of a table, or one conversation as its title and figures.
 
 use std::{
     fmt::Write as _,

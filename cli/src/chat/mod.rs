@@ -93,7 +93,8 @@ pub(crate) async fn run(arguments: ChatArguments) -> anyhow::Result<ExitCode> {
 }
 
 impl Chat {
-    /// Opens a chat in the conversation that the arguments select, or in a new one.
+    /// Opens a chat in the conversation that the arguments name. If they name none: in the newest
+    /// one. With `--new`, or if there is none yet: in a new one.
     async fn open(client: Client, arguments: ChatArguments) -> Result<Self, ChatError> {
         let owner = ConversationOwner {
             agent: arguments.agent,

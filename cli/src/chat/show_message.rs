@@ -41,8 +41,8 @@ impl Chat {
         let message = self.fetch_piece(&mut shown).await?;
         let description = description(&message);
         self.screen.print_note(&description)?;
-        // Columns of the text above a page: the description's. For later pages 1: the last row of
-        // the page before stays.
+        // The width of the text above a page. Above the first page it is the description. Above a
+        // later page, one column stands for the last row of the page before, which stays.
         let mut columns_above = description.width();
         loop {
             if shown.fetched < shown.total && shown.unprinted.len() < PIECE_BYTES as usize / 2 {

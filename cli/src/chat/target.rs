@@ -164,7 +164,7 @@ impl ConversationOwner {
 
     /// Conversations that the prefix may mean: the newest page, and older ones whose titles begin
     /// exactly with the prefix. If none of these matches, older pages are added, up to `MAX_PAGES`
-    /// in all, for ids and for titles with other case.
+    /// in all. They may match by their ids, or by titles in other case.
     async fn candidates(
         &self,
         client: &Client,

@@ -1,4 +1,5 @@
-//! The page of a context: a bar per segment, then a line per message.
+//! The page of a context: a bar per segment, the stored messages that are large or not sent as they
+//! are, and then each message to send, on a line or in full.
 
 use std::{collections::HashMap, fmt::Write as _};
 

@@ -1,5 +1,5 @@
-//! The calls that append messages, and the checks and comparisons of messages before them. Every
-//! call is idempotent.
+//! The calls that append messages; every call is idempotent. Also functions on a message that an
+//! import needs before it appends: checks, sizes, the message without its tool parts, added parts.
 
 use std::time::Duration;
 

@@ -382,7 +382,7 @@ impl ImportedConversation {
         Ok(())
     }
 
-    /// Appends the batch, and records which of its messages were stored.
+    /// Pauses the triggers if necessary, appends the batch, and records which messages were stored.
     async fn flush(&mut self, client: &Client, report: &mut Report) -> anyhow::Result<()> {
         let batch = std::mem::take(&mut self.batch);
         self.batch_bytes = 0;

@@ -117,7 +117,8 @@ pub struct ManifestEntry {
 pub struct Repair {
     /// The kind of change.
     pub kind: RepairKind,
-    /// The stored message that was changed; None for current input and for added messages.
+    /// The stored message that was changed, or whose call got an added result; None for current
+    /// input and for added user messages.
     pub message: Option<MessageId>,
     /// The id of the tool call that was changed; empty if there is none.
     pub call: String,

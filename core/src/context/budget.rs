@@ -67,7 +67,7 @@ pub(super) fn apply_pressure(draft: &mut Draft, pressure: Pressure) {
     }
 }
 
-/// Clips every result of one entry that has more than `keep` tokens. Returns the tokens freed.
+/// Clips each result of more than `keep` tokens in one entry. Returns the tokens freed.
 fn clip_results_of(draft: &mut Draft, index: usize, keep: Tokens, reason: Reason) -> Tokens {
     let entry = &draft.entries[index];
     // The true count of an estimated entry may be higher than its estimate.

@@ -96,9 +96,9 @@ impl SessionSettings {
         digest.first_chunk().copied().map_or(0, i64::from_be_bytes)
     }
 
-    /// The settings for SQL statements that decide which messages are cool: a JSON object. For each
-    /// profile name ("" for no profile) it has the keys that statements read. It is sent with every
-    /// context's statement, so it holds no other keys.
+    /// The settings that SQL statements read, such as those that decide which messages are cool: a
+    /// JSON object with the keys of each profile name ("" for no profile). It is sent with every
+    /// append and context, so it holds no other keys.
     pub fn bases(&self) -> String {
         let all = std::iter::once(None).chain(Profile::ALL.into_iter().map(Some));
         let bases = all.map(|profile| {

@@ -96,15 +96,15 @@ impl Counter {
     /// One piece (such as 40 MB of one letter) is not interrupted. The slowest known text counts at
     /// 1.4 MB per second.
     pub fn count_while(&self, text: &str, keep_going: &dyn Fn() -> bool) -> Option<Tokens> {
-        let (mut tokens, mut since) = (0, BYTES_BETWEEN_CHECKS);
+        let (mut tokens, mut bytes_since_check) = (0, BYTES_BETWEEN_CHECKS);
         for piece in self.tokenizer.split(text) {
-            if since >= BYTES_BETWEEN_CHECKS {
-                since = 0;
+            if bytes_since_check >= BYTES_BETWEEN_CHECKS {
+                bytes_since_check = 0;
                 if !keep_going() {
                     return None;
                 }
             }
-            since += piece.len();
+            bytes_since_check += piece.len();
             tokens += self.count_piece(piece.as_bytes()) as u64;
         }
         Some(Tokens::new(tokens))

@@ -19,8 +19,9 @@ use histories::{Case, case};
 use proptest::prelude::*;
 use serde_json::Value;
 
-/// Enough tokens for the prompt, the summary, and the clipped newest message, media included.
-const ENOUGH: u64 = 4_000;
+/// The largest budget in the test of clips. It is enough for the prompt, the summary and the clipped
+/// newest message, media included.
+const MAX_CLIPPING_BUDGET: u64 = 4_000;
 
 /// Why a build without a budget cannot fail.
 const NO_BUDGET: &str = "without a budget no context is refused";
@@ -112,7 +113,7 @@ proptest! {
     }
 
     #[test]
-    fn a_clip_says_which_bytes_it_left_out(case in case(), budget in 1..ENOUGH) {
+    fn a_clip_says_which_bytes_it_left_out(case in case(), budget in 1..=MAX_CLIPPING_BUDGET) {
         let case = case.with_budget(budget);
         let Ok(context) = build(case.material.clone(), case.ask.clone()) else { return Ok(()) };
         for part in context.messages.iter().flat_map(|message| &message.parts) {

@@ -1,7 +1,7 @@
 //! Properties of the pure core, on generated and real conversations.
 //!
-//! - `contexts`: contexts have every message, keep the budget, can be built again with the same
-//!   result, and are accepted by providers.
+//! - `contexts`: a context's manifest has every message; contexts keep the budget, can be built
+//!   again with the same result, and are accepted by providers.
 //! - `prefixes`: equal prefix hashes mean equal beginnings; stepped cooling never undoes a swap.
 //! - `tokens`: counts are those of tiktoken; truncated texts and chunks fit their limits.
 //!   `estimate`: the bounds of estimates.

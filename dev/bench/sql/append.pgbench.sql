@@ -9,7 +9,7 @@
 with ask as materialized (
     select ('00000000-0000-7000-8000-' || lpad(to_hex(:talk::bigint), 12, '0'))::uuid as conversation_id,
         gen_random_uuid()::text as request_id
-), moved as (
+), accepted as (
     update ai_conversation as c
     set last_message_id = c.last_message_id + 1,
         last_role = 1::smallint,
@@ -42,14 +42,14 @@ with ask as materialized (
         tenant_id, conversation_id, message_id, role, turn, token_estimate, text_bytes, content_bytes, content,
         content_digest, tool_outline, metadata, request_id, request_digest, request_messages
     )
-    select '00000000-0000-7000-8000-000000000001'::uuid, moved.conversation_id, moved.before_id + new.place, new.role,
-        moved.turn - new.starts_after,
-        case when moved.encoding = 1 then new.o200k_estimate else new.cl100k_estimate end, new.text_bytes,
+    select '00000000-0000-7000-8000-000000000001'::uuid, accepted.conversation_id, accepted.before_id + new.place, new.role,
+        accepted.turn - new.starts_after,
+        case when accepted.encoding = 1 then new.o200k_estimate else new.cl100k_estimate end, new.text_bytes,
         octet_length(new.content), new.content::json, new.content_digest, new.tool_outline::json, new.metadata::jsonb,
-        case when new.place = 1 then moved.request_id end,
+        case when new.place = 1 then accepted.request_id end,
         case when new.place = 1 then '\x15a479ce31d667e5cfea4046b4b459f0da7a4b0ce094242066401d7696b7347c'::bytea end,
         case when new.place = 1 then 1::smallint end
-    from moved
+    from accepted
     cross join unnest(
         array[1]::smallint[], array[0]::integer[], array[110]::bigint[], array[110]::bigint[], array[400]::bigint[],
         array['[{"type":"text","text":"The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy "}]']::text[],
@@ -61,7 +61,7 @@ with ask as materialized (
     )
 ), job as (
     insert into ai_job as j (tenant_id, kind, conversation_id)
-    select '00000000-0000-7000-8000-000000000001'::uuid, 1::smallint, moved.conversation_id from moved
+    select '00000000-0000-7000-8000-000000000001'::uuid, 1::smallint, accepted.conversation_id from accepted
     on conflict (kind, conversation_id) do update set generation = j.generation + 1
 )
-select moved.before_id, moved.turn, moved.encoding from moved;
+select accepted.before_id, accepted.turn, accepted.encoding from accepted;

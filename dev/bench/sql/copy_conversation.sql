@@ -1,5 +1,5 @@
--- Copies the conversation :template with its messages :copies times, under new ids. `jsonb_populate_record` copies every column
--- that the JSON does not set from the template, so that new columns need no change here.
+-- Copies the conversation :template with its messages :copies times, under new ids. `jsonb_populate_record` takes from
+-- the template every column that the JSON does not set, so that new columns need no change here.
 insert into ai_conversation
 select copied.*
 from ai_conversation as template

@@ -49,7 +49,7 @@ impl Sample {
     }
 }
 
-/// Takes samples at equal distances over the given time, starting now.
+/// Takes a sample at the beginning of each tenth of the given time, the first one now.
 pub(crate) async fn take_samples(
     database: &Database,
     time: Duration,

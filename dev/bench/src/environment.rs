@@ -21,8 +21,8 @@ const SETTINGS: [&str; 10] = [
     "wal_sync_method",
 ];
 
-/// Version and settings of the first PostgreSQL of this run. All servers of a run are started with
-/// the same settings.
+/// Version and settings of the first PostgreSQL of this run. Every PostgreSQL of a run is started
+/// with the same values of these settings.
 static POSTGRES: OnceLock<BTreeMap<String, String>> = OnceLock::new();
 
 /// Facts that a reader needs to interpret the figures.

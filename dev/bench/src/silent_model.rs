@@ -72,8 +72,8 @@ impl SilentModel {
     }
 }
 
-/// Handles one call: reads what arrives, waits until it is released or the caller disconnects,
-/// answers.
+/// Handles one call: reads the beginning of the request, waits until calls are released or the
+/// caller disconnects, and answers.
 async fn answer(
     mut socket: TcpStream,
     mut holds: watch::Receiver<bool>,

@@ -30,8 +30,8 @@ const FORMATS: [Format; 6] = [
 /// Where temporary databases are created: in memory, if the system has such a folder.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// Maximum number of messages of a generated conversation.
-const MAX_MESSAGES: usize = 8;
+/// Maximum number of messages, summaries and separators of a generated conversation, together.
+const MAX_EVENTS: usize = 8;
 
 fn options(strict: Strictness, branches: Branches) -> ReadOptions {
     ReadOptions {
@@ -320,7 +320,7 @@ fn check_generated_conversation(from: &mut Unstructured<'_>) -> arbitrary::Resul
     head.system_prompt = messages::text(from)?.replace('\0', "");
     let mut events = Vec::new();
     let (mut message_count, mut covered_by_newest_summary) = (0, 0);
-    for _ in 0..from.int_in_range(0..=MAX_MESSAGES)? {
+    for _ in 0..from.int_in_range(0..=MAX_EVENTS)? {
         match from.int_in_range(0..=9)? {
             0 => events.push(FileEvent::Separator),
             1 if message_count > covered_by_newest_summary => {

@@ -24,10 +24,10 @@ fn check_page_token<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debu
     match here.position::<T>(token) {
         Ok(None) => assert!(token.is_empty(), "{token} is read as the first page"),
         Ok(Some(position)) => {
-            let again = here
+            let reread = here
                 .position::<T>(&here.token(&position))
                 .expect("an issued value is accepted");
-            assert_eq!(again.as_ref(), Some(&position), "{token}");
+            assert_eq!(reread.as_ref(), Some(&position), "{token}");
             let of = |tenant, fields: &[&str]| PageTokens::of(tenant, fields);
             let of_other_tenant = of(
                 Uuid::from_u128(2),

@@ -265,9 +265,9 @@ pub fn check(data: &[u8]) {
         return;
     };
     let rendered = render(&context, case.ask.format);
-    let again = build(case.material.clone(), case.ask.clone()).expect("it was built before");
+    let rebuilt = build(case.material.clone(), case.ask.clone()).expect("it was built before");
     assert_eq!(
-        render(&again, case.ask.format),
+        render(&rebuilt, case.ask.format),
         rendered,
         "two contexts of one conversation differ"
     );

@@ -120,7 +120,8 @@ fn assert_prompt(call: &Call<'_>) {
             "{line:?} follows the data, but is not our own text"
         );
     }
-    // The focus is one line of JSON, and the last line is our own.
+    // Each of these four lines occurs at most once: focus and reason have no line breaks of their
+    // own. The last line is the instruction.
     assert!(
         after.lines().count() <= 4
             && after

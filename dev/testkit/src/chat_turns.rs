@@ -106,9 +106,9 @@ impl<'a> IntoFuture for TurnRequest<'a> {
 /// A turn, as its caller saw it.
 #[derive(Debug, Clone)]
 pub struct TurnOutcome {
-    /// Every event except the last.
+    /// Every event before `end`.
     pub events: Vec<Event>,
-    /// The last event, or the status that ended the turn.
+    /// The event `done`, or the status that ended the turn.
     pub end: Result<Done, Status>,
 }
 
@@ -141,7 +141,7 @@ impl TurnOutcome {
         Self { events, end }
     }
 
-    /// The last event. Panics if the turn ended with a status.
+    /// The event `done`. Panics if the turn ended with a status.
     #[track_caller]
     pub fn done(&self) -> &Done {
         self.end.as_ref().expect("the turn is answered")

@@ -1,5 +1,5 @@
 //! Further calls for a conversation in a test: usage, single messages, byte ranges, contexts, jobs,
-//! compactions.
+//! compactions. Also figures and checks of a built context.
 
 use std::time::Duration;
 

@@ -69,7 +69,7 @@ impl HttpClient {
         SseStream::open(self.json("POST", &format!("/api/agents/{agent}/chat"), body)).await
     }
 
-    /// Resumes a turn after the event with this id.
+    /// Resumes a turn after the event with this id, with the turn's request as body or without one.
     pub async fn resume(&self, agent: &str, id: &str, body: Option<&Value>) -> SseStream {
         let path = format!("/api/agents/{agent}/chat");
         let request = match body {
@@ -194,12 +194,12 @@ impl SseStream {
     /// Sends a request whose answer is an event stream.
     pub async fn open(request: RequestBuilder) -> Self {
         let response = request.send().await.expect("the server answers");
-        let kind = response
+        let content_type = response
             .headers()
             .get("content-type")
-            .and_then(|kind| kind.to_str().ok())
+            .and_then(|value| value.to_str().ok())
             .unwrap_or_default();
-        if response.status() == 200 && kind == "text/event-stream" {
+        if response.status() == 200 && content_type == "text/event-stream" {
             return Self {
                 response,
                 pending: Vec::new(),

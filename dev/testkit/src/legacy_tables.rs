@@ -289,15 +289,16 @@ pub async fn read_migrated_conversations(url: &str) -> BTreeMap<i64, MigratedCon
         .await
         .expect("the query succeeds")
     {
-        let kept = all.entry(row.get(0)).or_default();
+        let conversation = all.entry(row.get(0)).or_default();
         let Some(id) = row.get::<Option<i64>, _>(5) else {
             continue;
         };
-        kept.messages
+        conversation
+            .messages
             .push((row.get(1), row.get(2), row.get(3), row.get(4)));
         assert_eq!(
             id,
-            kept.messages.len() as i64,
+            conversation.messages.len() as i64,
             "message ids must be 1, 2, 3 and so on"
         );
     }

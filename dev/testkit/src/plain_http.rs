@@ -77,15 +77,15 @@ fn parse(answer: &[u8]) -> std::io::Result<HttpAnswer> {
 fn join_chunks(mut chunks: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut body = Vec::new();
     loop {
-        let line = chunks
+        let line_end = chunks
             .windows(2)
             .position(|bytes| bytes == b"\r\n")
             .ok_or_else(|| invalid("no chunk size"))?;
-        let size = String::from_utf8_lossy(&chunks[..line]);
+        let size = String::from_utf8_lossy(&chunks[..line_end]);
         let size = size.split(';').next().unwrap_or_default().trim();
         let size = usize::from_str_radix(size, 16)
             .map_err(|_| invalid("a chunk size that is not a number"))?;
-        chunks = &chunks[line + 2..];
+        chunks = &chunks[line_end + 2..];
         if size == 0 {
             return Ok(body);
         }

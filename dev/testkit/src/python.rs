@@ -10,6 +10,7 @@ use std::{
 /// installed them. Returns None, and prints that the test is skipped, if they are missing.
 pub fn python_path() -> Option<OsString> {
     let client = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/python");
+    // The script writes this file last.
     if client.join("made_of").is_file() {
         let folders: [PathBuf; 2] = [client.join("packages"), client.join("stubs")];
         return Some(std::env::join_paths(folders).expect("no colons in the project's path"));

@@ -1,4 +1,4 @@
-//! Runs cargo for the chores.
+//! The command with which the subcommands of `cargo xtask` call cargo.
 
 use std::path::Path;
 use std::process::Command;

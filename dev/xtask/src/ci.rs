@@ -16,9 +16,9 @@ use crate::{fuzz, instructions, sql, tidy};
 
 /// The folder below the root into which missing tools are installed. Git ignores it.
 const TOOLS: &str = ".tools";
-/// Number of tests per core that run at the same time. Most tests wait for PostgreSQL, processes
-/// and timers.
-const TESTS_PER_CORE: usize = 2;
+/// Number of tests per core that run at the same time. `.config/nextest.toml` says how many of them
+/// may be of which kind.
+const TESTS_PER_CORE: usize = 3;
 
 // The arguments of `cargo xtask ci`.
 #[derive(Args)]

@@ -5,7 +5,7 @@
 //! - `sql`: brings the offline query data in `.sqlx/` up to date.
 //! - `instructions`: counts instructions and compares them with the recorded counts.
 //! - `fuzz`: builds the fuzz targets and runs them.
-//! - `cargo`: runs cargo for these chores.
+//! - `cargo`: the command with which these chores call cargo.
 
 mod cargo;
 mod ci;

@@ -231,7 +231,8 @@ impl Claw0Reader<'_> {
         self.join_part(location, Role::Assistant, part, time, extra, notes)
     }
 
-    /// Adds a part to the pending message if that has this role, otherwise starts a new message.
+    /// Adds a part to the pending message if that accepts one of this role and the record has no
+    /// object `anneal`. Otherwise starts a new message.
     fn join_part(
         &mut self,
         location: Location,

@@ -21,7 +21,7 @@ pub(crate) struct Outline {
     fields: BTreeMap<String, Box<RawValue>>,
     /// The position of the list; None if the object has none.
     pub(crate) list: Option<Position>,
-    /// Whether the file ends inside the object.
+    /// Whether the object was not read to its end: the file ends inside it, or it is not JSON.
     pub(crate) truncated: bool,
 }
 

@@ -100,6 +100,7 @@ impl<D: Dialect> FormatWriter for MessageListWriter<D> {
     fn write_message(&mut self, stored: &StoredMessage) -> Result<(), WriteError> {
         let message = &stored.message;
         let records = self.dialect.records(message);
+        // Reads the records as an import would, to find what only an extra object can express.
         let mut natives = Vec::new();
         for record in &records {
             let fields = Fields::parse(record).expect("a record is an object");

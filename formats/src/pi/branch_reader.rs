@@ -286,7 +286,7 @@ impl<'t> BranchReader<'t> {
     }
 }
 
-/// Remarks on the entries that were left out.
+/// Remarks on the entries that were shortened or left out.
 pub(super) fn remark_left_out(remarks: LeftOut, out: &mut Emitter) -> Result<(), ReadError> {
     remarks
         .into_iter()

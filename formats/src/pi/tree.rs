@@ -27,7 +27,7 @@ struct Entry {
 #[derive(Default)]
 pub(super) struct Tree {
     entries: Vec<Entry>,
-    /// Used while the tree is built, to find parents; empty afterwards.
+    /// Used while the tree is built, to find parents and kept entries; empty afterwards.
     ids: EntryIds,
     /// For each compaction, by its index: the first entry that it keeps.
     kept: HashMap<u32, FirstKept>,

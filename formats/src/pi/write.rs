@@ -218,6 +218,7 @@ impl FormatWriter for PiWriter {
     fn write_message(&mut self, stored: &StoredMessage) -> Result<(), WriteError> {
         self.created_us = stored.created_us;
         let entries = self.next_entries(stored);
+        // Reads the entries as an import would, to find what only an extra object can express.
         let natives =
             entries
                 .iter()

@@ -13,7 +13,7 @@ mod write;
 pub(crate) use read::read;
 pub(crate) use write::ZeroClawWriter;
 
-/// The prefix of labels that hold columns.
+/// The prefix of labels that hold columns and the session's state.
 const LABEL: &str = "zeroclaw.";
 /// The label with the time of a message.
 const CREATED_AT: &str = "zeroclaw.created_at";

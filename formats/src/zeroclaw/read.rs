@@ -59,6 +59,7 @@ struct Session {
     written_by_anneal: bool,
     /// The id of the last row that its newest summary covers.
     boundary: Option<i64>,
+    /// The newest summary read so far, until it is emitted.
     summary: Option<Summary>,
     /// For each separator: the id of the row before it.
     separators: VecDeque<i64>,
@@ -123,8 +124,8 @@ impl Session {
         })
     }
 
-    /// Emits the messages in order, and the newest summary when its row and the last message that
-    /// it covers have been read.
+    /// Emits the messages and separators in order, and the newest summary when its row and the last
+    /// message that it covers have been read.
     fn emit(
         mut self,
         database: &Connection,
@@ -264,8 +265,8 @@ impl Session {
     }
 }
 
-/// Replaces the head by the one that anneal wrote into the label `anneal`. Returns whether there
-/// was one.
+/// Replaces the head, except its identity, by the one that anneal wrote into the label `anneal`.
+/// Returns whether there was one.
 fn restore_head(mut head: Head) -> (Head, bool) {
     let Some(label) = head.metadata.remove(&format!("{LABEL}{ANNEAL_KEY}")) else {
         return (head, false);

@@ -91,15 +91,16 @@ pub(super) fn list_sessions(
             },
         )?;
     }
-    let named =
+    let ids_in_messages =
         "select session_id, min(rowid) from session_messages group by session_id order by 2";
-    for_each_key(database, named, &mut |id, key| {
+    for_each_key(database, ids_in_messages, &mut |id, key| {
         sessions.find_or_add(id).keys.push(key);
     })?;
     Ok(sessions.all)
 }
 
-/// Calls `take` for each value of the query's first column that is not null.
+/// Calls `take` for each value of the query's first column that is not null, with the value as text
+/// and as it is stored.
 fn for_each_key(
     database: &Connection,
     query: &str,

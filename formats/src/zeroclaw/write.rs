@@ -137,6 +137,9 @@ impl FormatWriter for ZeroClawWriter {
         let content = plain_text(&message.parts);
         let role = message.role.name();
         let labels = serde_json::to_string(&message.metadata).expect("texts are always JSON");
+        // `native` is the message that an import would read from this row. If it differs from the
+        // stored message, the differences go into an extra object. A text that begins like a
+        // summary always gets that object: without it, the text would be read as a summary.
         let (metadata, _) = read::parse_meta(&labels, &mut Notes::new()).unwrap_or_default();
         let native = read::native_message(role, content.clone(), metadata)
             .expect("every role name is a role of ZeroClaw");

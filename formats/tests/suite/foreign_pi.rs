@@ -98,7 +98,7 @@ fn a_branch_keeps_its_identity_when_it_grows_and_when_another_becomes_active() {
 }
 
 #[test]
-fn a_session_without_a_readable_header_is_still_read_as_a_tree() {
+fn a_session_with_an_unusual_or_no_header_is_still_read_as_a_tree() {
     let tree = [
         entry("a", None),
         entry("b", Some("a")),
@@ -106,19 +106,19 @@ fn a_session_without_a_readable_header_is_still_read_as_a_tree() {
     ]
     .join("\n");
     let broken = &HEADER[..30];
-    let with_odd_version = HEADER.replace(":3,", ":\"3\",");
+    let header_with_version_as_text = HEADER.replace(":3,", ":\"3\",");
     for text in [
         tree.clone(),
         format!("{broken}\n{tree}"),
-        format!("{with_odd_version}\n{tree}"),
+        format!("{header_with_version_as_text}\n{tree}"),
         format!("{tree}\n{HEADER}"),
     ] {
         let found = read_text(&text, Format::Pi);
         assert_eq!(messages(&found).len(), 2, "{text}");
-        // Only the header with an odd version is accepted.
+        // Only the header whose version is a text, not a number, is accepted without a remark.
         assert_eq!(
             remarks(&found).is_empty(),
-            text.starts_with(&with_odd_version),
+            text.starts_with(&header_with_version_as_text),
             "{text}"
         );
     }
@@ -203,7 +203,7 @@ fn entries_after_the_last_message_stay_with_the_conversation() {
     );
     assert_eq!(remarks(&found).iter().map(line).collect::<Vec<_>>(), [5]);
     let before = messages(&found);
-    // The file grows. The parts that were read before stay the same.
+    // The file grows. The messages that were read before stay the same.
     lines.push(entry("c", Some("x")));
     let found = read_text(lines.join("\n"), Format::Pi);
     assert_eq!(messages(&found)[..2], before);

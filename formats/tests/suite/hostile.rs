@@ -281,7 +281,7 @@ fn a_file_of_200_mb_is_read_one_message_at_a_time() {
         assert_eq!(detect(&path).expect("is known"), Format::OpenAi);
         read(&path, Format::OpenAi, &options(), &mut sink).expect("reads");
         assert_eq!(count, 200);
-        // A few copies of one message of 1 MB, and not the file.
+        // The reader may hold a few copies of one message of 1 MB, but not the file.
         if let (Some(before), Some(after)) = (before, peak_memory()) {
             assert!(
                 after - before < 24_000_000,

@@ -12,12 +12,12 @@ fn remark_locations(found: &[FileEvent]) -> Vec<(Location, String)> {
         match one {
             FileEvent::Conversation(head) => title.clone_from(&head.title),
             FileEvent::Remark(remark) => {
-                let whose = if remark.scope == Scope::File {
+                let title_or_empty = if remark.scope == Scope::File {
                     String::new()
                 } else {
                     title.clone()
                 };
-                all.push((remark.location, whose));
+                all.push((remark.location, title_or_empty));
             }
             _ => {}
         }

@@ -13,8 +13,9 @@ const MAX_LINE_CHARS: usize = 200;
 /// Most characters of a line that are read.
 const MAX_READ_CHARS: usize = 400;
 
-/// A header with the number of lines (without blank lines and code fences), then the lines that
-/// fit, above all signatures, indented by two spaces per level.
+/// A header with the number of lines (without blank lines and code fences), then the lines of
+/// highest rank that fit, in source order, indented by two spaces per level. Declarations
+/// have the highest ranks.
 pub(crate) fn digest(code: &str, counter: TokenCounter<'_>, budget: u64) -> String {
     let mut best = TopCandidates::for_budget(budget);
     let (mut total, mut after_signature) = (0, false);
@@ -29,7 +30,7 @@ pub(crate) fn digest(code: &str, counter: TokenCounter<'_>, budget: u64) -> Stri
         let indent = indent_of(line);
         let rank = rank(body, indent).or_else(|| after_signature.then(|| doc_rank(body)).flatten());
         // Signatures of lower rank (imports and constants) have no doc string after them.
-        after_signature = signature(body).is_some_and(|rank| rank >= 2.0);
+        after_signature = signature_rank(body).is_some_and(|rank| rank >= 2.0);
         // Other lines fill the rest of the budget, the first ones before the later ones.
         let rank = rank.unwrap_or_else(|| {
             if body.len() > 2 {
@@ -75,7 +76,7 @@ fn indent_of(line: &str) -> usize {
 /// The rank of a signature, which is lower if it is indented, or of a line with a mark such as
 /// TODO; None for other lines.
 fn rank(body: &str, indent: usize) -> Option<f32> {
-    if let Some(rank) = signature(body) {
+    if let Some(rank) = signature_rank(body) {
         return Some(rank - indent.min(6) as f32 * 0.25);
     }
     let marked = ["TODO", "FIXME", "HACK", "XXX", "SAFETY"]
@@ -90,7 +91,7 @@ fn doc_rank(body: &str) -> Option<f32> {
 }
 
 /// The rank of the declaration, import or SQL statement in the line; None for any other line.
-pub(crate) fn signature(body: &str) -> Option<f32> {
+pub(crate) fn signature_rank(body: &str) -> Option<f32> {
     let plain = unqualified(body);
     let word = plain
         .split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '#' | '!')))

@@ -147,7 +147,7 @@ fn offer_line<'a>(best: &mut TopCandidates, file: &mut File<'a>, at: usize, line
     } else if let Some(added) = line.strip_prefix('+') {
         file.added += 1;
         let body = text::head(added.trim(), 400);
-        let rank = match code::signature(body) {
+        let rank = match code::signature_rank(body) {
             Some(rank) if file.new => 0.4 * rank,
             _ if file.new => return,
             _ => 3.6,

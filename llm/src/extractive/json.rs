@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 
 use super::{text, token_counter::TokenCounter, work};
 
-/// Most levels of nesting in the outline. A deeper list or object becomes [`Shape::Deep`].
+/// Most levels of nesting in the outline. A deeper array or object becomes [`Shape::Deep`].
 const MAX_DEPTH: usize = 48;
-/// When the outline has more nodes than this, a further entry of a list or an object replaces the
-/// last one.
+/// When the outline has more nodes than this, a further entry of an array or an object replaces
+/// the last one.
 const MAX_NODES: usize = 20_000;
 /// Most characters held of a string.
 const MAX_TEXT_CHARS: usize = 1_000;
@@ -396,7 +396,7 @@ pub(crate) fn digest(shape: &Shape, counter: TokenCounter<'_>, budget: u64) -> S
     for detail in DETAILS {
         out.clear();
         write_shape(&mut out, shape, detail, 0);
-        // An outline hardly ever has eight bytes per token, so a longer one is not counted.
+        // Hardly any outline has eight bytes per token, so one of more bytes does not fit.
         if out.len() as u64 <= budget.saturating_mul(8) && counter.count(&out) <= budget {
             return out;
         }

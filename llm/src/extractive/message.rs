@@ -124,12 +124,12 @@ fn share_budget<'a>(
     chosen.sort_by_key(|i| (shares[*i].block.text.len(), *i));
     let mut digests = vec![None; shares.len()];
     for (done, i) in chosen.iter().copied().enumerate() {
-        let part = shares[i].weight() / weight_left.max(f64::MIN_POSITIVE);
+        let fraction = shares[i].weight() / weight_left.max(f64::MIN_POSITIVE);
         // No block gets less than half of an even share, because a short question before a pasted
         // log matters.
         let least = left / (2 * (chosen.len() - done) as u64);
-        let own = ((left as f64 * part.min(1.0)) as u64).max(least).max(1);
-        let text = digest(&shares[i], own);
+        let block_budget = ((left as f64 * fraction.min(1.0)) as u64).max(least).max(1);
+        let text = digest(&shares[i], block_budget);
         left = left.saturating_sub(counter.count(&text));
         weight_left -= shares[i].weight();
         digests[i] = Some(text);

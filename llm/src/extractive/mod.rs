@@ -73,8 +73,8 @@ impl Summarizer for Extractive {
         if ask.target == Tokens::ZERO {
             return Err(SummaryFailure::TargetTooSmall(ask.target));
         }
-        let source = ask.source_tokens(ask.target + Tokens::new(1)).get();
-        let limit = ask.target.get().min(source.saturating_sub(1));
+        let source_tokens = ask.source_tokens(ask.target + Tokens::new(1)).get();
+        let limit = ask.target.get().min(source_tokens.saturating_sub(1));
         if limit == 0 {
             return Err(SummaryFailure::NotShorter);
         }
@@ -105,7 +105,7 @@ impl Summarizer for Extractive {
 /// The digest of a block: at most `budget` tokens; the whole block if it fits.
 fn digest(block: &Block<'_>, counter: TokenCounter<'_>, budget: u64, focus: &Focus) -> String {
     let prose = block.kind == Kind::Prose;
-    // Texts have at most about eight bytes per token, so a longer block is not counted.
+    // Texts have at most about eight bytes per token, so a block of more bytes does not fit.
     if block.text.len() as u64 <= budget.saturating_mul(8) {
         let whole = if prose {
             text::fold(block.text)

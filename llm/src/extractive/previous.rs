@@ -34,9 +34,9 @@ pub(crate) fn parse(previous: &str) -> (String, usize) {
 }
 
 /// The previous summary within `budget` tokens, and the number of lines that were left out of it. A
-/// summary that fits is kept whole. Of a longer one, the key lines are kept, or the key sentences
-/// if it has fewer than four lines. If no line fits, the summary is clipped. Only lines left out
-/// beside kept ones are counted.
+/// summary that fits is kept whole. Of a longer one, the key lines are kept. If it has fewer than
+/// four lines, its key sentences are kept instead; if no line fits, it is clipped: then the number
+/// is 0.
 pub(crate) fn shrink(
     previous: &str,
     counter: TokenCounter<'_>,

@@ -260,6 +260,7 @@ impl<'a> RankedSources<'a> {
             units.offer(*place, kind_rank + signals.weight() * 0.6, || {
                 with_lead(lead, text)
             });
+            // One number stays free, so that `prose::join` writes an ellipsis after this unit.
             *place += 2;
             return;
         }

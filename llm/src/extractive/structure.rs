@@ -302,7 +302,7 @@ fn is_csv(body: &str, around: Kind) -> bool {
 }
 
 fn is_code(body: &str) -> bool {
-    if code::signature(body).is_some() {
+    if code::signature_rank(body).is_some() {
         return true;
     }
     let comment = ["//", "/*", "*/", "#!", "<!--", "-- "]

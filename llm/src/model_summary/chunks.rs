@@ -121,11 +121,11 @@ fn fill(
     let mut end = None;
     loop {
         let at = end.unwrap_or(from);
-        let (len, more) = stretch(&item.text[at..], stretch_budget, counter);
-        if tokens + more + SEAM_TOKENS > budget {
+        let (len, stretch_tokens) = stretch(&item.text[at..], stretch_budget, counter);
+        if tokens + stretch_tokens + SEAM_TOKENS > budget {
             return end.map(|end| (end, tokens));
         }
-        tokens += more + SEAM_TOKENS;
+        tokens += stretch_tokens + SEAM_TOKENS;
         end = Some(at + len);
         if at + len == item.text.len() {
             return end.map(|end| (end, tokens));

@@ -1,6 +1,6 @@
 //! Reduces any number of items to one text. If the items do not fit one call, each chunk of them is
-//! replaced by its part, a summary of that chunk. Such a pass is a level. It is repeated until the
-//! parts fit one call.
+//! replaced by its part, a summary of that chunk. The parts are the items of the next level. This
+//! is repeated until the items of a level fit one call.
 //!
 //! Why this ends: all chunks but the last are more than half full ([`super::chunks`]), and the line
 //! of a part has at most an eighth of the budget ([`super::token_budget`]). So a level of T tokens

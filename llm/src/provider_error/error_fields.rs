@@ -1,5 +1,5 @@
-//! The codes and messages of an error, from the fields where providers put them. Other fields
-//! (echoed requests, details, traces) are not read.
+//! The codes and messages of an error, from the fields where providers put them: `detail` is one of
+//! these. Other fields (`details`, echoed requests, traces) are not read.
 
 use serde_json::{Map, Value};
 

@@ -495,7 +495,7 @@ fn a_huge_body_is_read_only_in_part_and_a_deeply_nested_one_is_no_overflow() {
     assert_eq!(
         streamed(&huge).kind,
         NotOverflow,
-        "the stream has 47/40 of BODY_BYTES, so its end is not read"
+        "an event has 47 bytes, so the stream exceeds BODY_BYTES and its end is not read"
     );
     huge.push_str("event: error\ndata: {\"error\":{\"code\":\"context_length_exceeded\"}}\n\n");
     assert_eq!(streamed(&huge).kind, NotOverflow);

@@ -105,7 +105,7 @@ impl RecordedPrompt {
         !self.system.contains("summary of one part")
     }
 
-    /// The rest of the line that starts with `beginning`.
+    /// The rest of the line that starts with `beginning`, of the lines after the line END.
     pub(crate) fn line_after(&self, beginning: &str) -> Option<&str> {
         self.after
             .iter()

@@ -135,10 +135,10 @@ async fn data_and_port_survive_a_stop_and_a_start() {
     for how in [Stop::Smart, Stop::Fast, Stop::Immediate] {
         first.stop(how).await.unwrap();
         first.stop(how).await.unwrap(); // nothing to do, no error
-        let again = LocalPostgres::start(harness.durable()).await.unwrap();
-        assert!(!again.adopted());
-        assert_eq!(again.port(), first.port());
-        assert_eq!(harness.sql(&again, "select answer from kept"), "42");
+        let restarted = LocalPostgres::start(harness.durable()).await.unwrap();
+        assert!(!restarted.adopted());
+        assert_eq!(restarted.port(), first.port());
+        assert_eq!(harness.sql(&restarted, "select answer from kept"), "42");
     }
 }
 
@@ -148,9 +148,9 @@ async fn a_killed_server_recovers_at_the_next_start() {
     let first = harness.start_with(harness.durable()).await;
     harness.sql(&first, "create table kept as select 42 as answer");
     kill(postmaster_pid(&first));
-    let again = LocalPostgres::start(harness.durable()).await.unwrap();
-    assert!(!again.adopted());
-    assert_eq!(harness.sql(&again, "select answer from kept"), "42");
+    let restarted = LocalPostgres::start(harness.durable()).await.unwrap();
+    assert!(!restarted.adopted());
+    assert_eq!(harness.sql(&restarted, "select answer from kept"), "42");
 }
 
 #[tokio::test]
@@ -170,8 +170,8 @@ async fn a_pid_file_with_the_pid_of_another_process_does_not_prevent_a_start() {
         left_behind.replacen(&pid, &other_process.id().to_string(), 1),
     )
     .unwrap();
-    let again = LocalPostgres::start(harness.durable()).await.unwrap();
-    assert_eq!(harness.sql(&again, "select answer from kept"), "42");
+    let restarted = LocalPostgres::start(harness.durable()).await.unwrap();
+    assert_eq!(harness.sql(&restarted, "select answer from kept"), "42");
     assert!(
         other_process.try_wait().unwrap().is_none(),
         "the other process was killed"
@@ -222,10 +222,10 @@ async fn a_folder_that_the_user_cannot_enter_gets_a_replacement_and_a_note() {
     fs::set_permissions(&private, fs::Permissions::from_mode(0o700)).unwrap();
     let postgres = harness.start_with(harness.settings("private/pg")).await;
     assert_eq!(harness.sql(&postgres, "select 1"), "1");
-    let again = LocalPostgres::start(harness.settings("private/pg"))
+    let second = LocalPostgres::start(harness.settings("private/pg"))
         .await
         .unwrap();
-    assert!(again.adopted());
+    assert!(second.adopted());
     // The cluster is moved only if root runs this test. Other users run PostgreSQL themselves.
     let moved = fs::metadata(harness.base()).unwrap().uid() == 0;
     assert_eq!(moved, !postgres.folder().starts_with(harness.base()));
@@ -276,8 +276,8 @@ async fn a_taken_port_is_an_error_if_wanted_and_replaced_if_remembered() {
         matches!(refusal, LocalPostgresError::PortTaken(port) if port == first.port()),
         "{refusal}"
     );
-    let again = LocalPostgres::start(harness.settings("pg")).await.unwrap();
-    assert_ne!(again.port(), first.port());
+    let restarted = LocalPostgres::start(harness.settings("pg")).await.unwrap();
+    assert_ne!(restarted.port(), first.port());
 }
 
 #[tokio::test]

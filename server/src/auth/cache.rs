@@ -112,8 +112,8 @@ where
     }
 
     /// The value of a credential, from the cache or with `lookup`. Concurrent calls for one key
-    /// share a lookup. A known credential waits at most a second; the lookup goes on and fills the
-    /// cache for later calls.
+    /// share a lookup. If it fails or takes longer than a second, a known credential keeps its
+    /// value. A lookup that takes longer goes on, and fills the cache for later calls.
     pub(super) async fn find(
         &self,
         key: K,

@@ -56,8 +56,8 @@ impl TokenVerifier {
         let path = PathBuf::from(&settings.jwks_file);
         let keys = ReloadedFiles::read(vec![path.clone()], |files| parse_keys(&files[0])).map_err(
             |error| match error {
-                crate::reloaded_files::ReloadError::File(unread, error) => {
-                    AuthSettingsError::File(unread, error)
+                crate::reloaded_files::ReloadError::File(file, error) => {
+                    AuthSettingsError::File(file, error)
                 }
                 crate::reloaded_files::ReloadError::Content(why) => {
                     AuthSettingsError::Keys(path.clone(), why)

@@ -1,5 +1,5 @@
 //! Limits guesses of API keys. An address that has presented many unknown keys may cause few
-//! further database lookups. Recently used keys are not limited.
+//! further database lookups. `keys.rs` does not charge keys that were recently used or are cached.
 
 use std::{
     net::{IpAddr, Ipv6Addr},

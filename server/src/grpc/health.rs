@@ -28,7 +28,7 @@ use crate::{
 const MAX_WATCHES_PER_CONNECTION: u32 = 4;
 /// Most concurrent `Watch` calls of all connections.
 const MAX_WATCHES: usize = 1_000;
-/// Most bytes of a request, which holds only the name of a service.
+/// Most bytes of a request's message, which holds only the name of a service.
 const MAX_REQUEST_BYTES: usize = 1024;
 
 /// The health service over this reporter's statuses.

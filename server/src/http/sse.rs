@@ -1,5 +1,6 @@
-//! Answers as server-sent events. What a `Last-Event-ID` means is decided per endpoint:
-//! `resumable_turns/resume_point.rs` for turns, `usecases/watch/position.rs` for watches.
+//! Answers as server-sent events. What follows a `Last-Event-ID` is decided per endpoint:
+//! `resumable_turns/reader.rs` for turns (`resume_point.rs` beside it decodes the id),
+//! `usecases/watch/watcher.rs` for watches (`position.rs` decodes the id).
 
 use std::time::Duration;
 

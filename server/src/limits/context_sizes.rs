@@ -1,6 +1,5 @@
 //! Remembers the sizes of long contexts, so that the next read of a context reserves enough bytes
-//! at once. A read that reserves too little costs an additional statement, which finds the size,
-//! and is repeated.
+//! at once. A read that reserves too little is repeated: its first statement finds only the size.
 
 use anneal_core::caller::{Caller, ConversationId, TenantId};
 use moka::sync::Cache;

@@ -42,7 +42,7 @@ struct Shared {
 struct SlotState {
     /// Whose calls the connection carries.
     owner: Mutex<Owner>,
-    /// Calls in flight that keep the connection: all but the unauthenticated ones.
+    /// Calls in flight, without the unauthenticated ones. With any, the connection is busy.
     calls: AtomicUsize,
     /// Calls in flight that need no credential.
     unauthenticated_calls: AtomicU32,

@@ -1,5 +1,5 @@
-//! Answers made of stored rows: conversations, messages, checkpoints and jobs as protobuf.
-//! `economics.rs`: the cost of a conversation's calls.
+//! Answers made of stored rows: conversations, messages, separators, checkpoints and jobs as
+//! protobuf. `economics.rs`: the cost of a conversation's calls.
 
 mod economics;
 

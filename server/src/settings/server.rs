@@ -42,7 +42,7 @@ pub struct ServerSettings {
     pub connections: NonZeroU32,
     /// Whether gRPC reflection is served.
     pub reflection: bool,
-    /// Concurrent calls; more are refused with RESOURCE_EXHAUSTED.
+    /// Concurrent calls other than turns and watches; more are refused with RESOURCE_EXHAUSTED.
     pub concurrent_calls: u32,
     /// Concurrent turns over gRPC and HTTP; more are refused with RESOURCE_EXHAUSTED.
     pub concurrent_turns: NonZeroU32,

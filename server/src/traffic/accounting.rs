@@ -262,8 +262,8 @@ impl WaitingBytes {
     }
 }
 
-/// Memory of one request, in waiting bytes. Released when its body, its call and, for a chat or a
-/// watch, the turn or the watch have ended.
+/// Memory of one request, counted as waiting bytes. Released when its body, its call and, for a
+/// chat or a watch, the turn or the watch have ended.
 #[derive(Clone)]
 pub(crate) struct RequestMemory(Arc<Mutex<WaitingBytes>>);
 

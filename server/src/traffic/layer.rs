@@ -1,5 +1,6 @@
-//! The tower layer around every call of gRPC and HTTP: rates, waiting bytes, and the connection
-//! that a call keeps open.
+//! The tower layer around every call of gRPC and HTTP: counts the bytes of requests and answers,
+//! and the calls in flight on each connection. `accounting.rs` applies the rates once the caller is
+//! known.
 
 use std::{
     cell::Cell,
@@ -35,7 +36,8 @@ const LARGE_APPEND_PATH: &str = "/anneal.v1.MessageService/AppendLargeMessage";
 /// Time within which a request of the health service must arrive. Such a request needs no
 /// credential.
 const UNAUTHENTICATED_RECEIVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Most bytes of a request of the health service, which only names a service.
+/// Most bytes of the body of a request of the health service, which only names a service. The
+/// message in it has a lower limit (`server/src/grpc/health.rs`).
 const UNAUTHENTICATED_MAX_BYTES: u64 = 4 * 1024;
 /// Most requests of the health service in flight on one connection: their memory is charged to no
 /// tenant. Health checkers send one request after the other.
@@ -43,8 +45,8 @@ const UNAUTHENTICATED_CALLS_PER_CONNECTION: u32 = 8;
 /// Health probes over HTTP. Their answer is a single word.
 const PROBE_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
-/// Charges the bytes that a call transfers to the account of its tenant, and keeps the connection
-/// open while the call is in flight.
+/// Charges the bytes that a call transfers to the account of its tenant, and counts the call as in
+/// flight on its connection, so that idle connections are closed first.
 pub(crate) struct TrafficLayer<A: Body> {
     pub(crate) limits: TrafficLimits,
     /// Makes the answer for a refusal, as gRPC or HTTP needs it.

@@ -94,8 +94,9 @@ impl<B> RequestBody<B> {
         }
     }
 
-    /// Called when the rest of the body is still to come: starts the timeout, and fails once it is
-    /// over.
+    /// Called when the rest of the body is still to come. The first call reserves the memory of an
+    /// incomplete request and starts the timeout. Fails if the memory is not free, or once the
+    /// timeout is over.
     fn note_pending(&mut self, context: &mut Context<'_>) -> Result<(), Failure> {
         if self.timeout.is_none() {
             self.reserve(OVERHEAD_BYTES)?;

@@ -1,6 +1,6 @@
 //! The body of an answer, sent in chunks. Bytes that the client has not read yet wait here, where
 //! they are counted. The connection would buffer an answer of any size without counting it. The
-//! call keeps its connection open until the last chunk is read.
+//! call counts as in flight on its connection until the last chunk is read.
 
 use std::{
     pin::Pin,
@@ -42,7 +42,7 @@ pub(crate) struct ResponseBody<B: Body> {
     truncate: Truncate<B>,
     /// Whether the answer was cut short: no frame follows.
     is_truncated: bool,
-    /// The connection that the call keeps open. None: a health check, or a call without a
+    /// The connection on which the call is in flight. None: a health check, or a call without a
     /// connection (fuzz targets).
     slot: Option<SlotRef>,
     pending_write: Option<PendingWrite>,
@@ -52,8 +52,8 @@ pub(crate) struct ResponseBody<B: Body> {
 }
 
 impl<B: Body<Data = Bytes>> ResponseBody<B> {
-    /// Wraps a body. `on_connection`: the connection that the call keeps open, if any.
-    /// `is_counted`: whether its bytes count as waiting.
+    /// Wraps a body. `on_connection`: the connection on which the call is in flight, if any.
+    /// `is_counted`: whether the body's bytes count as waiting.
     pub(super) fn new(
         (body, truncate): (B, Truncate<B>),
         (accounting, watchdog): (RequestAccounting, PollWatchdog),

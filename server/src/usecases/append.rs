@@ -94,8 +94,8 @@ pub(crate) async fn append(
     })
 }
 
-/// Stores an append, without the tool messages if the conversation keeps none, and notifies workers
-/// and watchers.
+/// Stores an append, without the tool messages if the conversation keeps none. Adds it to the
+/// tenant's cached usage, and notifies workers and watchers.
 pub(crate) async fn store_and_notify(
     state: &ServerState,
     caller: Caller,

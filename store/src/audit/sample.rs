@@ -1,6 +1,6 @@
-//! Audits. The worker regularly checks whether recent messages keep the promises in the table of
-//! docs/operations.md (The auditor), and whether work that is due has a job. The cost is bounded.
-//! `verify` checks all messages on request, but no jobs.
+//! Audits. The worker regularly checks whether recent messages keep the promises that
+//! docs/operations.md lists under "The auditor", and whether work that is due has a job. The cost
+//! is bounded. `verify` checks all messages on request, but no jobs.
 
 use anneal_core::{
     caller::{Caller, ConversationId, TenantId},
@@ -83,9 +83,10 @@ impl Store {
     }
 
     /// Checks the newest messages of a conversation (up to 2,000, or 16 MiB) in one snapshot, as
-    /// [`Store::verify`] does. The sum of tokens is checked only if these are all messages. Then
-    /// checks promise 4: work that is due has a job. If this second check fails with an error, the
-    /// error is returned beside what the first one found.
+    /// [`Store::verify`] does. The sum of tokens is checked only if these are all messages, and a
+    /// checkpoint's source digest only if they include its sources. Then checks promise 4: work
+    /// that is due has a job. If this second check fails with an error, the error is returned
+    /// beside what the first one found.
     pub async fn audit(
         &self,
         caller: Caller,

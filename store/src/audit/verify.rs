@@ -79,8 +79,8 @@ impl Store {
     }
 }
 
-/// Checks the messages after `after` (0: all of them) and the checkpoints. A check that needs all
-/// messages is left out if not all of them are read.
+/// Checks the messages after `after` (0: all of them) and the checkpoints. Leaves out the checks
+/// that need earlier messages.
 pub(super) async fn check_conversation(
     db: &mut BoundedConnection,
     caller: Caller,

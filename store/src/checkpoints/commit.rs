@@ -53,8 +53,9 @@ pub struct CheckpointDraft {
 }
 
 impl Store {
-    /// Commits a checkpoint and ends the job, if the last separator and the previous checkpoint are
-    /// still those with which it was planned. Otherwise discards the draft; the job waits again.
+    /// Commits a checkpoint, deletes the job's partial summaries and ends the job, if the last
+    /// separator and the previous checkpoint are still those with which the checkpoint was planned.
+    /// Otherwise discards the draft; the job waits again.
     pub async fn commit_checkpoint(
         &self,
         job: &ClaimedJob,
@@ -88,7 +89,8 @@ impl Store {
         })
     }
 
-    /// Records that no checkpoint could be made of the messages up to `last`, and ends the job.
+    /// Records that no checkpoint could be made of the messages up to `last`, deletes the job's
+    /// partial summaries and ends the job.
     pub async fn record_no_progress(
         &self,
         job: &ClaimedJob,

@@ -1,4 +1,5 @@
-//! One semaphore per tenant: limits how much of a shared resource one tenant uses at once.
+//! One semaphore per tenant: limits how much of a shared resource one tenant uses at once. Also a
+//! guard that counts the calls that wait for a semaphore.
 
 use std::{
     collections::HashMap,

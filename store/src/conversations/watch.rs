@@ -1,7 +1,7 @@
 //! Reads for watchers of conversations: the heads of many conversations in one statement, and the
-//! changes of one conversation. A change is a summary or a checkpoint that was stored. It has a
-//! change id, which it takes from the conversation's row under the row lock. So a reader that sees
-//! one change id sees all smaller ones as well.
+//! changes and dead jobs of one conversation. A change is a summary or a checkpoint that was
+//! stored. It has a change id, which it takes from the conversation's row under the row lock. So a
+//! reader that sees one change id sees all smaller ones as well.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -177,8 +177,8 @@ pub(super) async fn count(
             .await?;
     }
     if shape.summary_caches {
-        let caches = "select count(*) from ai_message where summary_cache is not null";
-        counts.summary_caches = sqlx::query_scalar(caches).fetch_one(&mut *db).await?;
+        let query = "select count(*) from ai_message where summary_cache is not null";
+        counts.summary_caches = sqlx::query_scalar(query).fetch_one(&mut *db).await?;
     }
     Ok(counts)
 }
@@ -212,11 +212,11 @@ async fn count_conversations(db: &mut BoundedConnection) -> Result<LegacyCounts,
         "rows of ai_message have the id of another",
         None,
     );
-    let long = "conversations have a creator_id of more than 128 bytes";
-    counts.add_obstacle(all.long_creators, long, all.first_long_creator);
-    let long = "conversations have a title, uid or status too long for a label (4 kB)";
-    counts.add_obstacle(all.long_ids, long, all.first_long_ids);
-    let long = "rows of ai_message have a uid too long for a label (4 kB)";
-    counts.add_obstacle(all.long_message_ids, long, all.first_long_message_ids);
+    let what = "conversations have a creator_id of more than 128 bytes";
+    counts.add_obstacle(all.long_creators, what, all.first_long_creator);
+    let what = "conversations have a title, uid or status too long for a label (4 kB)";
+    counts.add_obstacle(all.long_ids, what, all.first_long_ids);
+    let what = "rows of ai_message have a uid too long for a label (4 kB)";
+    counts.add_obstacle(all.long_message_ids, what, all.first_long_message_ids);
     Ok(counts)
 }

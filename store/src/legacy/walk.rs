@@ -288,7 +288,7 @@ async fn store_separators(
     db: &mut BoundedConnection,
     open: &mut OpenConversation,
 ) -> Result<(), StoreError> {
-    let (places, times): (Vec<i64>, Vec<i64>) =
+    let (after_ids, times): (Vec<i64>, Vec<i64>) =
         std::mem::take(&mut open.separators).into_iter().unzip();
     let inserted = sqlx::query!(
         "insert into ai_separator (tenant_id, conversation_id, after_message_id, created_ts)
@@ -298,7 +298,7 @@ async fn store_separators(
          on conflict (conversation_id, after_message_id) do nothing",
         DEFAULT_CALLER.tenant().0,
         open.id.0,
-        &places,
+        &after_ids,
         &times,
     )
     .execute(db)

@@ -94,8 +94,8 @@ impl Store {
         })
     }
 
-    /// Reads a byte range of a message whose text contains NUL. The database cannot cut such a
-    /// text, so the whole message is read.
+    /// Reads a byte range of a message whose text contains NUL, or the characters `\u0000`. The
+    /// database does not cut such a text, so the whole message is read.
     async fn read_range_of_whole(
         &self,
         caller: Caller,
@@ -130,17 +130,19 @@ impl Store {
 /// - `cut`: the part of the text that contains the range, and three more bytes on either side if
 ///   the text has them;
 /// - `from`: where `cut` begins in the text;
-/// - `whole`: the length of the text in bytes.
+/// - `whole_bytes`: the length of the text.
 fn range_within(
     cut: &[u8],
     from: usize,
-    whole: usize,
+    whole_bytes: usize,
     (offset, length): (u64, u64),
 ) -> Result<(u64, String), StoreError> {
-    let start = usize::try_from(offset).unwrap_or(usize::MAX).min(whole);
+    let start = usize::try_from(offset)
+        .unwrap_or(usize::MAX)
+        .min(whole_bytes);
     let end = start
         .saturating_add(usize::try_from(length).unwrap_or(usize::MAX))
-        .min(whole);
+        .min(whole_bytes);
     // In UTF-8, a byte of the form 10xxxxxx continues a character.
     let is_boundary = |at: &usize| cut.get(*at).is_none_or(|byte| byte & 0xC0 != 0x80);
     let first = (0..=start - from).rev().find(is_boundary).unwrap_or(0);

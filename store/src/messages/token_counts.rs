@@ -91,9 +91,9 @@ struct LockedConversation {
     last: MessageId,
     /// Tokens of all messages.
     total: Tokens,
-    /// The trigger bounds, if they were computed under the present settings.
+    /// The trigger bounds, if they were computed under the present settings and window.
     bounds: Option<TriggerBounds>,
-    /// Whether its row has trigger bounds, perhaps computed under other settings.
+    /// Whether its row has trigger bounds, perhaps computed under other settings or another window.
     has_stored_bounds: bool,
 }
 

@@ -169,8 +169,8 @@ async fn replace_active(
 enum Replacement {
     /// The new conversation is active.
     Done,
-    /// Another conversation has become active meanwhile, or the same request has created this one
-    /// already.
+    /// The old conversation is no longer active or no longer exists, or the same request has
+    /// created the new one already.
     TooLate,
 }
 

@@ -1,4 +1,5 @@
-//! Reads the figures of a tail, for triggers and for GetContextUsage. No content is read.
+//! Reads the figures of a tail, for triggers and for GetContextUsage, and the boundary before it.
+//! No content is read.
 
 use std::collections::HashMap;
 

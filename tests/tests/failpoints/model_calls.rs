@@ -155,6 +155,7 @@ async fn a_call_that_is_admitted_while_its_caller_disconnects_is_released() {
 
 #[tokio::test]
 async fn a_stopping_server_settles_calls_whose_settlement_failed() {
+    // The first settlement fails. The second waits for 500 ms, and the server is stopped meanwhile.
     let scenario =
         ModelCallScenario::start("call.settling=1*return(error)->1*return(delay:500)").await;
     let conversation = scenario.app.conversation().await;

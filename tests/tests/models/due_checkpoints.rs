@@ -25,7 +25,7 @@ pub(crate) async fn append_turns(conversation: &TestConversation<'_>) {
     }
 }
 
-/// Creates a conversation of 16 messages, which is due for a checkpoint above ten.
+/// Creates a conversation of 16 messages. A checkpoint is due at ten.
 pub(crate) async fn create_conversation_due_for_checkpoint(app: &TestApp) -> TestConversation<'_> {
     let policy = pb::Policy {
         max_message_count: Some(10),

@@ -33,7 +33,7 @@ async fn app_with_media_setting(
     TestApp::with_models((providers, models), MODEL).await
 }
 
-/// The URIs in a request that the provider would fetch or decode.
+/// The media in a request: the URIs that the provider would fetch or decode, and inline data.
 fn media_urls(request: &ModelRequest) -> Vec<String> {
     fn collect_urls(value: &Value, urls: &mut Vec<String>) {
         match value {

@@ -128,7 +128,7 @@ async fn tool_calls_are_distinguished_by_id_where_the_index_is_ambiguous() {
         r#"data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"look","arguments":"{\"x\""}},{"index":0,"function":{"arguments":":1}"}},{"index":0,"id":"b","function":{"name":"listen","arguments":"{}"}}]},"finish_reason":"stop"}]}"#,
         // The calls have no index.
         r#"data: {"choices":[{"delta":{"tool_calls":[{"id":"a","function":{"name":"look","arguments":"{\"x\":1}"}},{"id":"b","function":{"name":"listen","arguments":"{}"}}]},"finish_reason":"stop"}]}"#,
-        // Fragments of two calls alternate. The last one has an empty id, only its index says that
+        // Fragments of two calls alternate. The last one has an empty id. Only its index says that
         // it belongs to the second call.
         "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"look\",\"arguments\":\"{\\\"x\\\"\"}},{\"index\":1,\"id\":\"b\",\"function\":{\"name\":\"listen\"}}]}}]}\n\n\
          data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"arguments\":\":1}\"}},{\"index\":1,\"id\":\"\",\"function\":{\"arguments\":\"{}\"}}]},\"finish_reason\":\"tool_calls\"}]}",

@@ -73,7 +73,7 @@ pub(crate) fn unavailable_reason(failure: &CallFailure) -> &str {
     }
 }
 
-fn error_event(message: &str, code: &str) -> String {
+fn error_body(message: &str, code: &str) -> String {
     serde_json::json!({"error": {"message": message, "type": code, "code": code, "param": SECRET}})
         .to_string()
 }
@@ -83,11 +83,7 @@ async fn a_context_that_does_not_fit_is_an_overflow_with_its_numbers() {
     let message = "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.";
     for status in [400, 413, 500] {
         let failure = openai_failure(move || {
-            Script::status(
-                status,
-                &[],
-                &error_event(message, "context_length_exceeded"),
-            )
+            Script::status(status, &[], &error_body(message, "context_length_exceeded"))
         })
         .await;
         let (window, prompt) = (Some(Tokens::new(8_192)), Some(Tokens::new(9_000)));
@@ -107,8 +103,8 @@ async fn a_context_that_does_not_fit_is_an_overflow_with_its_numbers() {
 #[tokio::test]
 async fn a_request_too_large_in_bytes_or_for_the_quota_is_an_overflow_without_a_window() {
     let bytes = || Script::status(413, &[], "");
-    let quota = || Script::status(413, &[], &error_event("too large", "tokens_limit_reached"));
-    let long = || Script::status(400, &[], &error_event("no", "string_above_max_length"));
+    let quota = || Script::status(413, &[], &error_body("too large", "tokens_limit_reached"));
+    let long = || Script::status(400, &[], &error_body("no", "string_above_max_length"));
     for (rule, failure) in [
         ("status-without-body", openai_failure(bytes).await),
         ("tokens_limit_reached", openai_failure(quota).await),
@@ -128,7 +124,7 @@ async fn a_request_too_large_in_bytes_or_for_the_quota_is_an_overflow_without_a_
 #[tokio::test]
 async fn too_many_requests_is_a_rate_limit_with_its_retry_time() {
     for status in [429, 503, 529] {
-        let body = error_event(SECRET, "rate_limit_exceeded");
+        let body = error_body(SECRET, "rate_limit_exceeded");
         let failure =
             openai_failure(move || Script::status(status, &[("retry-after", "7")], &body)).await;
         let retry_after = Some(std::time::Duration::from_secs(7));
@@ -156,7 +152,7 @@ async fn the_status_decides_whether_a_call_may_be_retried() {
             Script::status(
                 status,
                 &location,
-                &error_event(SECRET, "invalid_request_error"),
+                &error_body(SECRET, "invalid_request_error"),
             )
         })
         .await;
@@ -172,7 +168,7 @@ async fn an_error_within_a_stream_is_classified_like_an_error_response() {
         openai_failure(move || {
             Script::events([
                 text.to_owned(),
-                format!("data: {}\n\n", error_event(message, code)),
+                format!("data: {}\n\n", error_body(message, code)),
             ])
         })
     };
@@ -238,7 +234,7 @@ async fn an_error_within_a_stream_is_classified_like_an_error_response() {
         }
     );
     let without_stream =
-        openai_failure(|| Script::status(200, &[], &error_event("no", "context_length_exceeded")))
+        openai_failure(|| Script::status(200, &[], &error_body("no", "context_length_exceeded")))
             .await;
     assert!(
         matches!(without_stream, CallFailure::Overflow { .. }),

@@ -7,7 +7,7 @@ use anneal_llm::provider::{Api, Call, CallFailure, CallableModels, Model, StopRe
 use anneal_testkit::{plain_call, read_answer, start_llm};
 use serde_json::json;
 
-/// The model's context window in tokens.
+/// The context window in the model's settings, in tokens.
 const WINDOW: u32 = 8_192;
 const APIS: [Api; 2] = [Api::OpenAi, Api::Anthropic];
 

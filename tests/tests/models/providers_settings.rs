@@ -227,6 +227,7 @@ fn valid_models_are_found_and_others_are_not() {
         let models = callable(&json!({"p": {"api": "openai", "url": url}}), &models)
             .expect("the settings are valid");
         let own = models.find("own").expect("it names a provider");
+        // Without the setting, an answer may have a quarter of the window, at most 4,096 tokens.
         assert_eq!(
             (
                 own.window().get(),

@@ -132,10 +132,10 @@ async fn a_large_message_is_summarized_by_the_model_and_marked_as_such() {
     app.worker_with_model(&ModelWorkerSettings::for_model(&model))
         .run_until_idle()
         .await;
-    let row = "select summary_kind, summary_model, summary_input_tokens, summary_output_tokens, summary_duration_ms is not null
+    let query = "select summary_kind, summary_model, summary_input_tokens, summary_output_tokens, summary_duration_ms is not null
                from ai_message where message_id = 1";
     let (kind, summary_model, input, output, has_duration): (i16, String, i64, i64, bool) =
-        sqlx::query_as(row)
+        sqlx::query_as(query)
             .fetch_one(&mut app.db().await)
             .await
             .expect("is there");

@@ -25,15 +25,15 @@ async fn a_providers_retry_time_is_respected() {
         panic!("the job waits")
     };
     // Kind 2: the checkpoint job.
-    let left =
+    let query =
         "select extract(epoch from due_ts - now())::double precision from ai_job where kind = 2";
-    let left: f64 = sqlx::query_scalar(left)
+    let seconds_left: f64 = sqlx::query_scalar(query)
         .fetch_one(&mut app.db().await)
         .await
         .expect("asks");
     assert!(
-        (110.0..=121.0).contains(&left),
-        "{left} s: {}",
+        (110.0..=121.0).contains(&seconds_left),
+        "{seconds_left} s: {}",
         job.last_error
     );
 }
@@ -90,7 +90,7 @@ async fn without_a_fallback_only_the_failing_conversations_job_dies() {
             "after {rounds} rounds"
         );
         rounds += 1;
-        // In some rounds the breaker postpones the job instead of a start.
+        // In some rounds an open breaker postpones the job, so not every round is an attempt.
         assert!(rounds <= 3 * MAX_ATTEMPTS, "the job never dies");
         expire_postponements_and_cooldowns(&app).await;
     }
@@ -147,15 +147,15 @@ async fn an_open_breaker_postpones_jobs_without_counting_attempts() {
     );
     worker.run_until_idle().await;
     // Kind 2: the checkpoint job.
-    let left =
+    let query =
         "select extract(epoch from due_ts - now())::double precision from ai_job where kind = 2";
-    let left: f64 = sqlx::query_scalar(left)
+    let seconds_left: f64 = sqlx::query_scalar(query)
         .fetch_one(&mut app.db().await)
         .await
         .expect("asks");
     assert!(
-        Duration::from_secs_f64(left) > Duration::from_secs(200),
-        "{left}"
+        Duration::from_secs_f64(seconds_left) > Duration::from_secs(200),
+        "{seconds_left} s"
     );
 }
 
@@ -224,12 +224,15 @@ async fn a_rate_limited_model_is_not_called_for_the_next_large_message() {
         "the finished summary is kept"
     );
     // Kind 3: the job that summarizes large messages.
-    let left = "select extract(epoch from due_ts - now())::double precision, attempts from ai_job where kind = 3";
-    let (left, attempts): (f64, i16) = sqlx::query_as(left)
+    let query = "select extract(epoch from due_ts - now())::double precision, attempts from ai_job where kind = 3";
+    let (seconds_left, attempts): (f64, i16) = sqlx::query_as(query)
         .fetch_one(&mut app.db().await)
         .await
         .expect("asks");
-    assert!(left > 100.0 && attempts == 1, "{left} s, {attempts} starts");
+    assert!(
+        seconds_left > 100.0 && attempts == 1,
+        "{seconds_left} s, {attempts} starts"
+    );
 }
 
 #[tokio::test]
@@ -257,7 +260,7 @@ async fn rate_limited_calls_among_many_are_retried_at_once() {
     assert_eq!(count_llm_summaries(&app).await, 1);
     assert!(
         model.requests().len() > 9,
-        "{} calls, every third one is rate-limited",
+        "{} calls: of ten or more, at least three are rate-limited",
         model.requests().len()
     );
 }

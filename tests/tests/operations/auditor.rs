@@ -293,11 +293,11 @@ async fn a_worker_reports_broken_promises_by_metric_and_log_with_ids_only() {
     let worker = anneal.start(&["worker"].into_iter().chain(settings).collect::<Vec<_>>());
     worker.wait_for_line("working as").await;
     let web = worker.http_client().await;
-    let metric = async |line: &str| {
+    let metric = async |series: &str| {
         let metrics = web.get("/metrics").await.text;
         metrics
             .lines()
-            .find_map(|found| found.strip_prefix(line)?.trim().parse::<f64>().ok())
+            .find_map(|line| line.strip_prefix(series)?.trim().parse::<f64>().ok())
     };
     eventually("both are audited", async || {
         metric("audited_conversations_total ")

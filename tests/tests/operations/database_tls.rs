@@ -109,6 +109,7 @@ async fn verified_certificates_local_addresses_and_insecure_are_accepted() {
             let ran = AnnealBinary::new(BINARY, &folder, url)
                 .run(&[command, more].concat())
                 .await;
+            // The error for an unknown `sslmode` quotes the mode.
             let tried_to_connect =
                 ran.err.contains("cannot reach") && !ran.err.contains("verify-full\"");
             assert!(

@@ -148,6 +148,7 @@ async fn with_allow_data_loss_processes_start_and_warn_of_every_setting() {
     assert_eq!(anneal.run(&["migrate"]).await.code, Some(0));
     let all = "fsync is off, full_page_writes is off, synchronous_commit is off";
     assert_refuses_start(&folder, &url, &[all, "on its command line"]).await;
+    // Unlike `on_durable`, `new` sets `database.allow_data_loss`.
     let lines = assert_starts(&AnnealBinary::new(BINARY, &folder, &url)).await;
     let warnings: Vec<&String> = lines.iter().filter(|line| line.contains(WARNING)).collect();
     assert_eq!(

@@ -118,7 +118,7 @@ async fn a_worker_that_is_asked_to_stop_finishes_its_jobs_or_gives_them_back() {
             .all(|job| job.state() == pb::JobState::Waiting && job.attempts == 0),
         "{left:#?}"
     );
-    // A job that the worker deferred for lack of a free connection is due a second after that.
+    // A job that the worker deferred for lack of a free connection is due a second later.
     let mut ran = 0;
     eventually("another worker has run the remaining jobs", async || {
         ran += app.run_jobs_until_idle().await;

@@ -89,10 +89,10 @@ const MOVE_DEADLINE: Duration = Duration::from_mins(4);
 /// is measured. The statement waits for advisory lock 7, which the test holds.
 async fn block_drop(old: &mut OldTables) {
     old.run(
-        "create function hold_the_end() returns event_trigger language plpgsql set lock_timeout = 0 as
+        "create function block_drop() returns event_trigger language plpgsql set lock_timeout = 0 as
          'begin perform pg_advisory_xact_lock_shared(7); end';
-         create event trigger hold_the_end on ddl_command_start when tag in ('DROP TABLE')
-         execute function hold_the_end();
+         create event trigger block_drop on ddl_command_start when tag in ('DROP TABLE')
+         execute function block_drop();
          select pg_advisory_lock(7)",
     )
     .await;
@@ -386,7 +386,7 @@ async fn row_D6_a_separator_is_the_systems_if_it_says_so_or_if_a_summary_follows
         OldRow::message("USER", "one", T + 100),
         OldRow::mark("SEPARATOR", "system", T + 100),
         OldRow::message("ASSISTANT", "two", T + 101),
-        // By time a summary follows this separator, by id another row.
+        // In the order of time a summary follows this separator, in the order of ids a message.
         OldRow::mark("SEPARATOR", "", T + 110),
         OldRow::message("USER", "three", T + 120),
         OldRow::mark("SUMMARY", "", T + 111),

@@ -1,4 +1,5 @@
 //! `anneal migrate` is killed while it moves older tables. It has then moved everything or nothing.
+//! It also moves nothing if rows do not arrive in the new tables.
 #![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 
 use anneal_testkit::{
@@ -203,15 +204,16 @@ async fn a_migration_waits_for_a_table_in_use_and_changes_nothing_if_it_is_kille
 /// holds, as a bug in the migration could.
 async fn discard_inserted_rows(old: &mut OldTables, table: &str, when: &str) {
     old.run(&format!(
-        "create function swallow_row() returns trigger language plpgsql as 'begin return null; end';
-         create function swallow() returns event_trigger language plpgsql as $$
+        "create function discard_row() returns trigger language plpgsql as 'begin return null; end';
+         create function add_discard_trigger() returns event_trigger language plpgsql as $$
          begin
             if exists (select from pg_event_trigger_ddl_commands() where object_identity = 'public.{table}') then
-                create trigger swallow before insert on public.{table} for each row when ({when})
-                execute function public.swallow_row();
+                create trigger discard before insert on public.{table} for each row when ({when})
+                execute function public.discard_row();
             end if;
          end $$;
-         create event trigger swallow on ddl_command_end when tag in ('CREATE TABLE') execute function swallow()"
+         create event trigger discard on ddl_command_end when tag in ('CREATE TABLE')
+            execute function add_discard_trigger()"
     ))
     .await;
 }

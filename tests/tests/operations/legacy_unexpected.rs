@@ -1,5 +1,5 @@
-//! Older tables with unexpected content: rows and tables that cannot be moved are named and left
-//! unchanged.
+//! Older tables with unexpected content. Odd rows are moved or deleted, and counted. Rows and
+//! tables that cannot be moved stop the migration: it names them and leaves them unchanged.
 
 use anneal_testkit::{
     AnnealBinary, Folder, OldRow, OldTables, empty_database, read_migrated_conversations,

@@ -34,7 +34,7 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
     let tenant = || TENANT.to_owned();
     let conversation = || CONVERSATION.to_owned();
     // An array with one element of this type.
-    let each = |value: &str, of: &str| format!("array[{value}]::{of}[]");
+    let single = |value: &str, of: &str| format!("array[{value}]::{of}[]");
     // An array with 128 elements. Of `conversations` only the first exists, of `jobs` all but the
     // first.
     let many = |of: &dyn Fn(usize) -> String| {
@@ -43,7 +43,7 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
     let tenants = || many(&|_| TENANT.trim_matches('\'').to_owned());
     let conversations = || many(&|n| format!("00000000-0000-7000-8000-{:012x}", 0xaa + n));
     let jobs = || many(&|n| format!("00000000-0000-7000-9000-{:012}", 3 * n));
-    let numbers = |of: usize| many(&|n| (n * of).to_string());
+    let multiples = |of: usize| many(&|n| (n * of).to_string());
     let ones = || many(&|_| "1".to_owned());
     let models = || many(&|_| "gpt-4o".to_owned());
     vec![
@@ -125,7 +125,7 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
             "record_counts",
             tenants(),
             conversations(),
-            numbers(780),
+            multiples(780),
             ones(),
             tenants(),
             conversations(),
@@ -165,34 +165,34 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
         ),
         statement!(
             "append",
-            each(TENANT, "uuid"),
-            each(CONVERSATION, "uuid"),
-            each("1", "bigint"),
-            each("1", "smallint"),
-            each("0", "integer"),
-            each("1", "integer"),
-            each("9", "bigint"),
-            each("9", "bigint"),
-            each("null", "bigint"),
-            each("'r'", "text"),
-            each("true", "boolean"),
-            each("'a title'", "text"),
+            single(TENANT, "uuid"),
+            single(CONVERSATION, "uuid"),
+            single("1", "bigint"),
+            single("1", "smallint"),
+            single("0", "integer"),
+            single("1", "integer"),
+            single("9", "bigint"),
+            single("9", "bigint"),
+            single("null", "bigint"),
+            single("'r'", "text"),
+            single("true", "boolean"),
+            single("'a title'", "text"),
             bases(),
             "20",
-            each("1", "bigint"),
-            each("1", "bigint"),
-            each("1", "smallint"),
-            each("0", "integer"),
-            each("9", "bigint"),
-            each("9", "bigint"),
-            each("9", "bigint"),
-            each("'[]'", "text"),
-            each("'x'", "bytea"),
-            each("null", "text"),
-            each("null", "text"),
-            each("'r'", "text"),
-            each("'x'", "bytea"),
-            each("1", "smallint"),
+            single("1", "bigint"),
+            single("1", "bigint"),
+            single("1", "smallint"),
+            single("0", "integer"),
+            single("9", "bigint"),
+            single("9", "bigint"),
+            single("9", "bigint"),
+            single("'[]'", "text"),
+            single("'x'", "bytea"),
+            single("null", "text"),
+            single("null", "text"),
+            single("'r'", "text"),
+            single("'x'", "bytea"),
+            single("1", "smallint"),
             "1"
         ),
         statement!("append_replay", tenant(), conversation(), "'r'"),

@@ -105,8 +105,14 @@ async fn fill(db: &mut PgConnection) {
         .expect("fills");
 }
 
-/// Runs a list from this position. Returns the plan with actual row counts.
-async fn explain_analyze(db: &mut PgConnection, mode: &str, list: &List, position: &str) -> String {
+/// Runs a list. `arguments` are the status, the beginning of the title, and the time and id after
+/// which the page starts. Returns the plan with actual row counts.
+async fn explain_analyze(
+    db: &mut PgConnection,
+    mode: &str,
+    list: &List,
+    arguments: &str,
+) -> String {
     let (name, sql) = (list.name, list.sql);
     let prepare = format!(
         "{AS_SERVERS}; deallocate all; set plan_cache_mode = {mode}; prepare {name} as {sql}"
@@ -117,7 +123,7 @@ async fn explain_analyze(db: &mut PgConnection, mode: &str, list: &List, positio
         .expect("prepares");
     // 51 rows: a page, and one more that shows whether another page follows.
     let explain = format!(
-        "explain (analyze, timing off) execute {name} ({TENANT}{}, {position}, 51, {LAG})",
+        "explain (analyze, timing off) execute {name} ({TENANT}{}, {arguments}, 51, {LAG})",
         list.filters
     );
     let rows = sqlx::raw_sql(AssertSqlSafe(explain))
@@ -139,8 +145,8 @@ async fn each_list_reads_a_page_of_its_index_with_generic_and_custom_plans() {
     let middle = "(extract(epoch from now() - interval '100000 seconds') * 1000000)::bigint, gen_random_uuid()";
     for list in lists() {
         for mode in ["force_generic_plan", "force_custom_plan"] {
-            for position in ["null, null, null, null", &format!("null, null, {middle}")] {
-                let plan = explain_analyze(&mut db, mode, &list, position).await;
+            for arguments in ["null, null, null, null", &format!("null, null, {middle}")] {
+                let plan = explain_analyze(&mut db, mode, &list, arguments).await;
                 let scans: Vec<&str> = plan
                     .lines()
                     .filter(|line| line.contains("Scan using"))

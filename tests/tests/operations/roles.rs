@@ -107,6 +107,7 @@ async fn the_owner_migrates_and_servers_and_workers_work_as_a_login_that_owns_no
         Some(1),
         "the login may make no tables: {early:?}"
     );
+    // Without the warning of a role that may not create or take the role anneal_app.
     let migrated = owner.run(&["migrate"]).await;
     assert!(
         migrated.code == Some(0) && !migrated.err.contains("anneal_app"),

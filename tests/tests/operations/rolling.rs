@@ -27,8 +27,9 @@ fn restarts() -> usize {
         .unwrap_or(RESTARTS)
 }
 
-/// Chooses an address that no other process takes while the server restarts. It is on a loopback
-/// address of this process, because outgoing connections may take a free port of 127.0.0.1.
+/// Chooses an address that no other process takes while the server restarts. Its IP is a loopback
+/// address that depends on the id of this process, because outgoing connections may take a free
+/// port of 127.0.0.1.
 async fn choose_address(server: u8) -> String {
     let [_, _, high, low] = std::process::id().to_be_bytes();
     let own_ip = Ipv4Addr::new(127, 1 + high % 250, low, 1 + server);

@@ -116,11 +116,11 @@ fn the_config_retries_the_codes_whose_reasons_are_all_retryable() {
             .or_default()
             .push(retry.starts_with(": yes"));
     }
-    let always = codes
+    let retryable_codes = codes
         .iter()
         .filter(|(_, retryable)| retryable.iter().all(|yes| *yes))
         .map(|(code, _)| *code);
-    let always: Vec<&str> = always.collect();
+    let retryable_codes: Vec<&str> = retryable_codes.collect();
     for (path, method) in methods(&config()) {
         let Some(policy) = method.get("retryPolicy") else {
             continue;
@@ -130,7 +130,7 @@ fn the_config_retries_the_codes_whose_reasons_are_all_retryable() {
             .expect("codes")
             .iter()
             .filter_map(Value::as_str);
-        assert_eq!(retried.collect::<Vec<_>>(), always, "{path}");
+        assert_eq!(retried.collect::<Vec<_>>(), retryable_codes, "{path}");
     }
 }
 

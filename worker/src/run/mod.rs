@@ -26,8 +26,8 @@ use crate::{
     tenant_cursor::BEFORE_FIRST_TENANT, worker::Worker,
 };
 
-/// Time limit of a claim. It is the length of a lease, so an answer that comes later would bring
-/// leases that have ended.
+/// Time limit of a claim. It is the length of a lease, because an answer that comes later would
+/// bring leases that have ended.
 const CLAIM_DEADLINE: Duration = Duration::from_secs(LEASE_SECONDS as u64);
 
 impl Worker {

@@ -1,6 +1,7 @@
 //! Changes that make a context acceptable to its provider. The stored messages are untouched. A
-//! [`Repair`](super::Repair) reports each change, except removed blank texts, removed readable
-//! reasoning beside a Gemini signature, and new orders of parts.
+//! [`Repair`](super::Repair) reports each change, except removed blank texts and empty reasoning,
+//! removed readable reasoning beside a Gemini signature, new orders of parts, and results that are
+//! put into one message for Gemini.
 //!
 //! Before the budget:
 //!

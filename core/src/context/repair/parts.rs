@@ -78,7 +78,8 @@ struct PartRules<'a> {
     format: Format,
     access: &'a MediaAccess,
     position: MediaPosition,
-    /// Whether the message holds reasoning only. Anthropic accepts reasoning only before content.
+    /// Whether a message of the model holds nothing but reasoning and blank texts. Anthropic accepts
+    /// reasoning only before content.
     only_reasoning: bool,
     /// Whether the message is an application's instruction, and the format accepts only the roles
     /// user and model in the middle of a conversation.

@@ -34,8 +34,8 @@ pub(crate) fn kept_ids(context: &Context) -> HashSet<i64> {
         .collect()
 }
 
-/// Tokens of the rendered request: its texts, names and inputs, and the framing of its messages. In
-/// the neutral format also its media.
+/// Tokens of the rendered request: its texts, names and inputs, and the framing of its messages.
+/// For the neutral format: tokens of the context's messages, media included.
 pub(crate) fn count_rendered(rendered: &Value, context: &Context, format: Format) -> Tokens {
     if format == Format::Neutral {
         let tokens_of = |parts: &[Part]| count_parts(ENCODING, parts) + FRAMING_PER_MESSAGE;
@@ -128,10 +128,11 @@ pub(crate) fn context_is_paired(context: &Context) -> bool {
     unanswered.is_empty()
 }
 
-/// Checks that the messages list every id that the manifest reports as sent, and none that it
-/// reports as dropped, in entries of a single message. Checks that the system prompt comes first.
+/// Checks the manifest's entries of a single message: the context's messages list its id if the
+/// entry reports it as sent, and do not list it if the entry reports it as dropped. Also checks
+/// that the system prompt comes first.
 pub(crate) fn check_message_ids(context: &Context) -> Result<(), String> {
-    let shown: HashSet<MessageId> = context
+    let listed: HashSet<MessageId> = context
         .messages
         .iter()
         .flat_map(|message| &message.message_ids)
@@ -142,12 +143,12 @@ pub(crate) fn check_message_ids(context: &Context) -> Result<(), String> {
         .iter()
         .filter(|entry| entry.first == entry.last)
     {
-        let wanted = match entry.representation {
+        let is_sent = match entry.representation {
             Representation::Original | Representation::Summary | Representation::Clipped => true,
             Representation::Dropped => false,
             _ => continue,
         };
-        if shown.contains(&entry.first) != wanted {
+        if listed.contains(&entry.first) != is_sent {
             return Err(format!("{entry:?}"));
         }
     }

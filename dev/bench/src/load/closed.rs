@@ -79,8 +79,9 @@ mod tests {
             }
         };
         let load = closed_loop.run(call).await.unwrap();
-        // Three callers with at most 200 calls per second each, however slow this machine is. The
-        // numbers of the fourth are multiples of 4, so all of its calls fail.
+        // Three callers with at most 200 calls per second each, however slow this machine is, and
+        // a tolerance of 10 %. The numbers of the fourth are multiples of 4, so all of its calls
+        // fail.
         assert!(
             load.rate() > 0.0 && load.rate() <= 3.0 * 200.0 * 1.1,
             "{}",

@@ -65,7 +65,8 @@ fn identity(text: &str) -> u64 {
     hasher.finish()
 }
 
-/// Everything of a message that is sent to the provider, as one text.
+/// The role and the parts of a message as one text, by which messages are compared. Signatures and
+/// the media of results are left out.
 fn text(message: &ContextMessage) -> String {
     let parts = message.parts.iter().map(part_text);
     format!(

@@ -39,15 +39,15 @@ pub(crate) struct CountedConversation {
 pub(crate) struct CoolingZone {
     /// Messages with more tokens are large.
     pub(crate) threshold: u64,
-    /// A message is cool when it is older than this many turns …
+    /// A message that is older than this many turns is cool.
     pub(crate) turns: i32,
-    /// … or than this many calls of the model.
+    /// A message that is older than this many calls of the model is cool, too.
     pub(crate) calls: u64,
 }
 
 /// Most tokens of a summary whose real size is not known.
 const MAX_ASSUMED_SUMMARY_TOKENS: u64 = 500;
-/// Such a summary is assumed to have one tenth of the tokens of its message.
+/// A summary whose real size is not known is assumed to have one tenth of its message's tokens.
 const TOKENS_PER_SUMMARY_TOKEN: u64 = 10;
 
 /// A large message.

@@ -129,6 +129,7 @@ mod tests {
                         .units(prices)
                 });
                 assert!(costs.iter().all(|cost| *cost >= least), "{costs:?} {least}");
+                // The first rule never swaps.
                 swaps_pay += usize::from(least < costs[0]);
             }
         }

@@ -153,8 +153,9 @@ fn raw_shares(built: &pb::BuildContextResponse, counted: &CountedConversation) -
     )
 }
 
-/// The usage that the service computes for this variant. `system` tokens, of which the service does
-/// not know, are added to each call.
+/// The usage that the service computes for this variant. The tokens of a system prompt that is sent
+/// beside the service's context (`system`) are added to each call. Every call but the first finds
+/// them in the cache.
 async fn read_service_usage(
     conversation: &TestConversation<'_>,
     variant: CoolingVariant,

@@ -153,7 +153,7 @@ impl FamilyRun<'_> {
             variant
                 .prices()
                 .iter()
-                .any(|billed| billed.name == prices.name)
+                .any(|price_list| price_list.name == prices.name)
         });
         let row = |(variant, all): &(CoolingVariant, Vec<PlayedConversation>)| {
             let setting = Setting {

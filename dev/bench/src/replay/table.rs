@@ -13,8 +13,8 @@ const DEARER: f64 = 1.01;
 /// One conversation, replayed.
 pub(super) struct Played {
     pub(super) usage: CacheUsage,
-    /// For each call: the shares of the tokens and of the messages that are sent in their original
-    /// form.
+    /// For each call with at least one message before it: the shares of the tokens and of the
+    /// messages that are sent in their original form.
     pub(super) raw: Vec<(f64, f64)>,
 }
 

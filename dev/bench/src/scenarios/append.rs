@@ -12,14 +12,15 @@ use crate::{
     stack::BenchStack,
 };
 
-/// Number of callers of the figure that has a target. Each caller has its own conversation.
+/// Number of callers of the closed-loop figure that has a target. Each caller has its own
+/// conversation.
 pub(super) const CALLERS: u64 = 256;
 pub(super) const CONNECTIONS: usize = 4;
 /// Numbers of callers of the figures without a target.
 const FEWER_CALLERS: [u64; 3] = [1, 16, 64];
 /// Rounds of the comparisons with pgbench. In each round, both sides run once.
 const ROUNDS: usize = 5;
-/// Seconds that a run is measured.
+/// Seconds that each side is measured in a round.
 const SECONDS: f64 = 3.0;
 /// Seconds of load before the measurement.
 pub(super) const WARM_UP: f64 = 0.5;

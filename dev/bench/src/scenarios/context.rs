@@ -29,7 +29,7 @@ use crate::{
 const ROUNDS: usize = 11;
 /// Rounds of the figures that are not compared with anything.
 const ALONE_ROUNDS: usize = 5;
-/// Calls of a caller in a round.
+/// Calls of a caller in a round; a tenth of them if the whole history is the tail.
 const CALLS: u64 = 200;
 /// Messages of a tail.
 const TAIL: usize = 50;

@@ -1,5 +1,5 @@
-//! Counting tokens on one thread: ordinary texts of several kinds, alternating with other
-//! tokenizers; and a check that the time for hostile texts grows no faster than their length.
+//! Counting tokens on one thread: ordinary texts of several kinds, which other tokenizers count in
+//! turn; and a check that the time for hostile texts grows no faster than their length.
 
 use std::{hint::black_box, time::Instant};
 

@@ -129,7 +129,7 @@ impl DueConversations {
     }
 
     /// Deletes the checkpoint jobs (kind 2) and the dead jobs that earlier rounds have left. Then
-    /// adds these jobs.
+    /// adds the requested jobs.
     async fn reset(&self, jobs: Jobs) -> anyhow::Result<()> {
         self.database
             .run("delete from ai_job where kind = 2; delete from ai_job_dead; vacuum ai_job;")

@@ -53,6 +53,7 @@ pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
     let channel = stack.channel().await?;
     let (mut calm, mut waiting) = (Vec::new(), Vec::new());
     let calls = Calls::prepare(&stack, &channel).await?;
+    // A warm-up, whose result is not used.
     calls.run_round(pace).await?;
     for round in 0..pace.rounds(ROUNDS) {
         for state in alternate(round, [Model::IsIdle, Model::IsSilent]) {

@@ -20,7 +20,7 @@ use crate::{
 
 const RUNS: usize = 5;
 const STREAMS: usize = 1_000;
-/// A connection supports 128 streams.
+/// Fewer than the 128 streams that a connection supports.
 const STREAMS_PER_CONNECTION: usize = 100;
 const MESSAGE_BYTES: usize = 40_000_000;
 /// Bytes of a message that are sent in one frame.

@@ -15,7 +15,7 @@ use crate::{
 
 const RUNS: usize = 5;
 const CALLERS: [usize; 2] = [16, 256];
-/// A connection supports 128 streams.
+/// Fewer than the 128 streams that a connection supports.
 const CALLERS_PER_CONNECTION: usize = 64;
 /// Messages of a run, of all its callers together.
 const MESSAGES: usize = 8_192;

@@ -9,7 +9,8 @@ use crate::node::{Node, Refusals};
 /// `thinking-first`: "If an assistant message contains any thinking blocks, the first block must be
 /// `thinking` or `redacted_thinking`." Later thinking blocks may stand between other blocks, as
 /// models that think between calls return them.
-/// `thinking-last`: "The final block in an assistant message cannot be `thinking`."
+/// `thinking-last`: "The final block in an assistant message cannot be `thinking`." We refuse
+/// `redacted_thinking` there, too.
 /// `results-first`: tool_result blocks come before all other blocks of the content. The API
 /// reports a violation as a call without result.
 pub(super) fn check_message_blocks(content: &Node, role: &str, out: &mut Refusals) {

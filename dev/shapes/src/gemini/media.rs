@@ -26,8 +26,8 @@ pub(super) fn check_inline(node: &Node, out: &mut Refusals) {
     }
 }
 
-/// `file-uri`: "Invalid or unsupported file uri"; it must be an object of Cloud Storage or a web
-/// address.
+/// `file-uri`: "Invalid or unsupported file uri"; it must be an object of Cloud Storage or an
+/// HTTPS address.
 pub(super) fn check_linked(node: &Node, out: &mut Refusals) {
     if !node.check_object(&["mimeType", "fileUri"], out) {
         return;

@@ -21,8 +21,8 @@ pub(super) fn holds_response(content: &Node) -> bool {
     !responses(content).is_empty()
 }
 
-/// `args`: "Invalid value at 'function_call.args', Starting an object on a scalar field"; may be
-/// left out if there are no arguments.
+/// `args`: "Invalid value at 'function_call.args', Starting an object on a scalar field". The key
+/// may be left out if there are no arguments.
 pub(super) fn check_call(node: &Node, out: &mut Refusals) {
     if !node.check_object(&["id", "name", "args"], out) {
         return;
@@ -33,8 +33,8 @@ pub(super) fn check_call(node: &Node, out: &mut Refusals) {
     }
 }
 
-/// `response`: "function_response.response: Proto field is not repeating, cannot start list", or a
-/// scalar; it must be an object.
+/// `response`: it must be an object. The error for a list: "function_response.response: Proto field
+/// is not repeating, cannot start list".
 /// `response-part`: anything that is not JSON (images, documents) belongs in the response's own
 /// `parts`, as inlineData or fileData.
 pub(super) fn check_response(node: &Node, out: &mut Refusals) {

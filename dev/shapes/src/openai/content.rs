@@ -115,9 +115,10 @@ fn check_refusal(node: &Node, out: &mut Refusals) {
     node.need_text("refusal", out);
 }
 
-/// `image-url`: "Expected a base64-encoded data URL with an image MIME type", "You uploaded an
-/// unsupported image" unless it is PNG, JPEG, GIF or WebP; or a web address.
-/// `image-detail`: one of auto, low, high.
+/// - `image-url`: a data URL with a PNG, JPEG, GIF or WebP in base64, or a web address. OpenAI's
+///   texts: "Expected a base64-encoded data URL with an image MIME type", "You uploaded an
+///   unsupported image".
+/// - `image-detail`: one of auto, low, high.
 fn check_image(node: &Node, out: &mut Refusals) {
     node.check_object(&["type", "image_url"], out);
     let Some(image) = node.need("image_url", out) else {

@@ -358,18 +358,18 @@ fn every_call_has_its_result_in_the_next_message() {
 #[test]
 fn every_result_has_a_call_in_the_message_before() {
     let result = |id: &str| json!({"type": "tool_result", "tool_use_id": id});
-    let (none, repeated) = ("result-without-call", "result-repeated");
+    let (without_call, repeated) = ("result-without-call", "result-repeated");
     assert_refusals(
         &before(good(), "/messages/2/content/0", result("toolu_3")),
-        &[(none, "/messages/2/content/0")],
+        &[(without_call, "/messages/2/content/0")],
     );
     assert_refusals(
         &before(good(), "/messages/4/content/0", result("toolu_1")),
-        &[(none, "/messages/4/content/0")],
+        &[(without_call, "/messages/4/content/0")],
     );
     assert_refusals(
         &before(good(), "/messages/0/content/0", result("toolu_1")),
-        &[(none, "/messages/0/content/0")],
+        &[(without_call, "/messages/0/content/0")],
     );
     assert_refusals(
         &before(good(), "/messages/2/content/2", result("toolu_1")),

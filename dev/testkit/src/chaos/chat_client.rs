@@ -157,8 +157,8 @@ impl Client {
             });
     }
 
-    /// Rotates this client's session, checks that its conversation is new, and adds that to the
-    /// history.
+    /// Rotates this client's session, checks that its conversation is new, and adds the
+    /// conversation to the history.
     async fn rotate(&mut self) -> Option<Arc<RecordedConversation>> {
         self.sent += 1;
         let ask = pb::RotateSessionRequest {

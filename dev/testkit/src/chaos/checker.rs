@@ -190,7 +190,7 @@ async fn check_leftovers(db: &mut PgConnection, state: &CampaignState) -> Result
 }
 
 /// Compares the stored messages with the history: every acknowledged message is stored once and
-/// unchanged, and no other is stored.
+/// unchanged, and no other is stored, except messages of appends without an acknowledgement.
 async fn compare(state: &CampaignState, conversation: &RecordedConversation) {
     let Some(stored) = read_messages(state, conversation).await else {
         return;

@@ -218,7 +218,7 @@ impl Client {
             ..Default::default()
         };
         let first = self.first();
-        let put = |channel: Channel| {
+        let insert = |channel: Channel| {
             let ask = ask.clone();
             async move {
                 MessageServiceClient::new(channel)
@@ -230,12 +230,12 @@ impl Client {
         let mut separators = conversation.separators.lock().await;
         match self
             .state
-            .call_with_retries("InsertSeparator", first, put)
+            .call_with_retries("InsertSeparator", first, insert)
             .await
         {
-            Some(Ok(put)) => {
+            Some(Ok(inserted)) => {
                 self.state.tally.increment("separators");
-                separators.after.insert(put.after_message_id);
+                separators.after.insert(inserted.after_message_id);
             }
             Some(Err(status)) => self.report_refusal(conversation, "InsertSeparator", &status),
             None => separators.is_unknown = true,

@@ -115,8 +115,8 @@ impl Client {
         }
     }
 
-    /// Records an acknowledgement. Checks that its ids are contiguous and larger than those that
-    /// were acknowledged before the append was sent.
+    /// Records an acknowledgement. Checks that it has an id for each message, and that the ids are
+    /// contiguous and larger than those that were acknowledged before the append was sent.
     pub(super) fn record_acknowledged(
         &self,
         conversation: &RecordedConversation,
@@ -154,18 +154,18 @@ impl Client {
         let Some(recorded) = conversation.random_acknowledged(&mut self.random) else {
             return;
         };
-        let again = match self.send(conversation, &recorded).await {
-            Some(Ok(again)) => again,
+        let answer = match self.send(conversation, &recorded).await {
+            Some(Ok(answer)) => answer,
             Some(Err(status)) => {
                 return self.report_refusal(conversation, "a repeated append", &status);
             }
             None => return,
         };
         self.state.tally.increment("repeated");
-        self.check_same_ids("a repeated append", &recorded, &recorded.ids, &ids(&again));
+        self.check_same_ids("a repeated append", &recorded, &recorded.ids, &ids(&answer));
         self.state
             .findings
-            .demand(again.replayed, "one effect", || {
+            .demand(answer.replayed, "one effect", || {
                 format!(
                     "{} was repeated, but the answer does not say `replayed`",
                     recorded.request_id

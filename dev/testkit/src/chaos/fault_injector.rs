@@ -202,12 +202,12 @@ impl FaultInjector<'_> {
         let Some(mut db) = self.connect().await else {
             return false;
         };
-        let some = "select pg_terminate_backend(pid) from pg_stat_activity
+        let terminate_half = "select pg_terminate_backend(pid) from pg_stat_activity
             where application_name = 'anneal' and random() < 0.5";
-        sqlx::query(some)
+        sqlx::query(terminate_half)
             .execute(&mut db)
             .await
-            .is_ok_and(|ended| ended.rows_affected() > 0)
+            .is_ok_and(|terminated| terminated.rows_affected() > 0)
     }
 
     /// Suspends a worker (SIGSTOP) in the middle of a summary until it has lost its leases. The
@@ -353,14 +353,14 @@ impl FaultInjector<'_> {
         let Some(mut db) = self.connect().await else {
             return false;
         };
-        let Ok(mut held) = db.begin().await else {
+        let Ok(mut transaction) = db.begin().await else {
             return false;
         };
-        let holds = sqlx::query("select from ai_conversation for update")
-            .execute(&mut *held)
+        let locked = sqlx::query("select from ai_conversation for update")
+            .execute(&mut *transaction)
             .await;
         self.pause_for(SHORT_FAULT).await;
-        held.rollback().await.is_ok() && holds.is_ok_and(|holds| holds.rows_affected() > 0)
+        transaction.rollback().await.is_ok() && locked.is_ok_and(|rows| rows.rows_affected() > 0)
     }
 
     /// Keeps a snapshot open while appends continue, and checks that it does not change.
@@ -373,11 +373,11 @@ impl FaultInjector<'_> {
         };
         self.wait_for_appends(40).await;
         self.pause_for(self.snapshot_duration).await;
-        let again: Result<i64, _> = sqlx::query_scalar(COUNT_MESSAGES).fetch_one(&mut db).await;
+        let after: Result<i64, _> = sqlx::query_scalar(COUNT_MESSAGES).fetch_one(&mut db).await;
         self.state.findings.demand(
-            again.as_ref().is_ok_and(|again| *again == before),
+            after.as_ref().is_ok_and(|after| *after == before),
             "availability",
-            || format!("a snapshot had {before} messages at first, and then {again:?}"),
+            || format!("a snapshot had {before} messages at first, and then {after:?}"),
         );
         true
     }
@@ -394,7 +394,7 @@ impl FaultInjector<'_> {
         }
     }
 
-    /// Stops all faults and starts all killed processes.
+    /// Ends the faults of commits and of the model, and starts the processes that do not run.
     pub(super) async fn stop_faults(&mut self) {
         self.database.proxy.disturb(0, 0);
         self.model.set_behavior(ModelBehavior::Normal);

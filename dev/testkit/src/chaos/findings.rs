@@ -39,6 +39,7 @@ impl fmt::Display for Finding {
 pub struct Findings {
     began: Instant,
     found: Mutex<Vec<Finding>>,
+    /// Promise and observation of every finding so far, kept or not.
     known: Mutex<HashSet<String>>,
     added: Notify,
 }

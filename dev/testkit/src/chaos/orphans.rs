@@ -1,6 +1,6 @@
 //! Campaigns about jobs that lost their worker or its connections: when the jobs of killed workers
-//! run again, whether jobs end although all connections stall, and how a job ends that kills every
-//! worker.
+//! run again, whether jobs end although all connections stall, and how a job ends whose worker is
+//! killed at each start.
 
 use std::{
     collections::HashSet,
@@ -74,22 +74,22 @@ pub async fn run_with_killed_workers(campaign: &Campaign, cluster: &mut Cluster)
             .is_ok_and(|jobs| jobs == 0)
     })
     .await;
-    let mut dead = Vec::new();
+    let mut killed_workers = Vec::new();
     for place in 1..injector.processes.worker_count() {
-        dead.extend(injector.processes.kill_worker(place).await);
+        killed_workers.extend(injector.processes.kill_worker(place).await);
     }
-    let killed = Instant::now();
-    let mut left = jobs_held_by(&mut db, &dead).await;
+    let killed_at = Instant::now();
+    let mut left = jobs_held_by(&mut db, &killed_workers).await;
     for number in numbers {
         injector.model.release_answers(number);
     }
     let mut delays = Vec::new();
     let mut ticks = interval(Duration::from_millis(25));
-    while !left.is_empty() && killed.elapsed() < Duration::from_mins(1) {
+    while !left.is_empty() && killed_at.elapsed() < Duration::from_mins(1) {
         ticks.tick().await;
-        let not_run_again = jobs_not_run_again(&mut db, &dead).await;
+        let not_run_again = jobs_not_run_again(&mut db, &killed_workers).await;
         let ran = left.extract_if(|job| !not_run_again.contains(job)).count();
-        delays.extend(std::iter::repeat_n(killed.elapsed(), ran));
+        delays.extend(std::iter::repeat_n(killed_at.elapsed(), ran));
     }
     injector
         .state
@@ -114,15 +114,15 @@ async fn jobs_held_by(db: &mut PgConnection, workers: &[String]) -> HashSet<Job>
 }
 
 /// Jobs that the killed workers still hold, and freed jobs that no worker has started yet.
-async fn jobs_not_run_again(db: &mut PgConnection, dead: &[String]) -> HashSet<Job> {
-    let waiting = "select kind, conversation_id from ai_job
+async fn jobs_not_run_again(db: &mut PgConnection, killed_workers: &[String]) -> HashSet<Job> {
+    let held_or_freed = "select kind, conversation_id from ai_job
         where state = 1 and worker = any ($1) or state = 0 and last_error = 'lease expired'";
-    let waiting: Vec<Job> = sqlx::query_as(waiting)
-        .bind(dead)
+    let held_or_freed: Vec<Job> = sqlx::query_as(held_or_freed)
+        .bind(killed_workers)
         .fetch_all(db)
         .await
         .expect("the database answers");
-    waiting.into_iter().collect()
+    held_or_freed.into_iter().collect()
 }
 
 /// Runs a campaign that stalls all connections to PostgreSQL, without closing them, while workers
@@ -242,8 +242,8 @@ async fn find_starts_of_dead_job(state: &CampaignState, conversation: Uuid) -> O
     listed.jobs.first().map(|job| job.attempts.unsigned_abs())
 }
 
-/// Kills the worker that holds the conversation's checkpoint job, if any, and starts another.
-/// Returns whether a worker was killed.
+/// Kills the worker that holds the conversation's checkpoint job, if any, ends its leases and
+/// starts another worker. Returns whether a worker was killed.
 async fn kill_holder(
     injector: &mut FaultInjector<'_>,
     db: &mut PgConnection,
@@ -257,7 +257,7 @@ async fn kill_holder(
         .expect("the query succeeds");
     let place = holder.and_then(|holder| injector.processes.place_of(&holder));
     let Some(place) = place else { return false };
-    let dead: Vec<String> = injector
+    let killed_workers: Vec<String> = injector
         .processes
         .kill_worker(place)
         .await
@@ -267,13 +267,13 @@ async fn kill_holder(
     // for their leases to end.
     let delete_others = "delete from ai_job where kind <> 2 and worker = any ($1)";
     sqlx::query(delete_others)
-        .bind(&dead)
+        .bind(&killed_workers)
         .execute(&mut *db)
         .await
         .expect("the query succeeds");
     let end_leases = "update ai_job set lease_until_ts = now() where worker = any ($1)";
     sqlx::query(end_leases)
-        .bind(&dead)
+        .bind(&killed_workers)
         .execute(&mut *db)
         .await
         .expect("the query succeeds");

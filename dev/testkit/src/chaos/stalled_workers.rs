@@ -28,8 +28,8 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs a campaign that suspends workers in the middle of summaries and resumes them when they have
 /// lost their leases, until `times` workers have lost one. The leases of suspended workers are
-/// ended at once, so that no round waits fifteen seconds for it. The queue frees the jobs as with
-/// any expired lease.
+/// ended at once, so that no round waits fifteen seconds for their end. The queue frees the jobs as
+/// with any expired lease.
 pub async fn run_with_suspended_workers(
     campaign: &Campaign,
     cluster: &mut Cluster,
@@ -178,16 +178,16 @@ async fn count_leases(db: &mut PgConnection, worker: &str) -> i64 {
 }
 
 /// Makes a worker's leases end a second ago, so that the queue frees its jobs. Returns the number
-/// of summary and checkpoint jobs among them. Subtracts the lost start from the job's attempts:
+/// of summary and checkpoint jobs among them. Subtracts the lost start from each job's attempts:
 /// otherwise the queue would give up a job that loses twelve workers within minutes.
 async fn expire_leases(db: &mut PgConnection, worker: &str) -> i64 {
     // Locks the jobs in the usual order, because a heartbeat may be running.
-    let expire = "with theirs as (
+    let expire = "with held as (
             select kind, conversation_id from ai_job
             where worker = $1 and state = 1 order by kind, conversation_id for update
         ), lost as (
             update ai_job as j set lease_until_ts = now() - interval '1 second', attempts = j.attempts - 1
-            from theirs where j.kind = theirs.kind and j.conversation_id = theirs.conversation_id returning j.kind
+            from held where j.kind = held.kind and j.conversation_id = held.conversation_id returning j.kind
         ) select count(*) from lost where kind in (2, 3)";
     sqlx::query_scalar(expire)
         .bind(worker)

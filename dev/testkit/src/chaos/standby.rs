@@ -52,11 +52,11 @@ impl Cluster {
         let mut primary = PgConnection::connect(&self.url("postgres"))
             .await
             .expect("the primary answers");
-        for setting in [
+        for statement in [
             "alter system set synchronous_standby_names = '*'",
             "select pg_reload_conf()",
         ] {
-            sqlx::query(AssertSqlSafe(setting))
+            sqlx::query(AssertSqlSafe(statement))
                 .execute(&mut primary)
                 .await
                 .expect("the setting is changed");

@@ -1,4 +1,4 @@
-//! Runs fuzz targets.
+//! Runs fuzz targets, and minimizes their corpora.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

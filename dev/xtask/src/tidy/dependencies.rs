@@ -1,4 +1,5 @@
-//! Which of our crates may depend on which. A dependency that is not in the table is forbidden.
+//! Says which of our crates may depend on which. A dependency that is not in the table is
+//! forbidden.
 //! `deny.toml` says which crates may use sqlx, tonic, prost and fail.
 
 use toml::{Table, Value};

@@ -1,4 +1,4 @@
-//! Which modules of a crate import which, read from its sources.
+//! Reads from a crate's sources which of its modules import which.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Where a file belongs. One table names the folders of the repository, the other one the modules
-//! of each crate that ships, layer by layer. A new folder or module needs a line here.
+//! Says where a file belongs. One table names the folders of the repository, the other one the
+//! modules of each crate that ships, layer by layer. A new folder or module needs a line here.
 
 use std::collections::BTreeMap;
 

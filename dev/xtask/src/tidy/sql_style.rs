@@ -8,8 +8,8 @@ use super::tree::{Tree, finding};
 /// Folders whose Rust code may call sqlx: tests inspect the database.
 const CALLERS: [&str; 3] = ["store", "tests", "dev/testkit"];
 
-/// Folders that may have .sql files. Those in dev/bench are scripts for pgbench and psql, those in
-/// docker create roles.
+/// Folders that may have .sql files. Those in dev/testkit are checks and sabotage of a running
+/// database, those in dev/bench scripts for pgbench and psql; those in docker create roles.
 const FOLDERS: [&str; 5] = ["store", "migrations", "dev/testkit", "dev/bench", "docker"];
 
 /// Keywords that must be in lower case. Others are not checked.
@@ -154,6 +154,7 @@ fn check_words(path: &str, text: &str, first_line: usize) -> Vec<Finding> {
 pub(super) fn without_comments_and_strings(text: &str) -> String {
     let mut bare = String::with_capacity(text.len());
     let mut characters = text.chars().peekable();
+    // The comment or string around the character: '-' for `--`, '*' for `/*`, or a single quote.
     let mut inside = None;
     while let Some(character) = characters.next() {
         let next = characters.peek().copied();

@@ -11,8 +11,8 @@ const VERBS: [&str; 7] = [
     "embed", "exceed", "feed", "need", "proceed", "seed", "succeed",
 ];
 
-/// Finds async functions whose last word ends in -ed and is not one of [`VERBS`]. Tests are left
-/// out, because they are named as claims.
+/// Finds async functions whose names end with a word in -ed that is not one of [`VERBS`]. Tests are
+/// left out, because they are named as claims.
 pub(super) fn imperative(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.files("", "rs") {

@@ -100,6 +100,7 @@ pub(crate) fn write_file(format: Format, head: &Head, events: &[FileEvent]) -> N
         match event {
             FileEvent::Message(message) => {
                 id += 1;
+                // Times in November 2026, 1.5 s apart, that are no whole milliseconds.
                 let created_us = 1_795_245_647_355_999 + id * 1_500_000;
                 writer
                     .write_message(&StoredMessage {

@@ -1,5 +1,5 @@
-//! Gates: checks that compare a model's text with the source of its call. The time of every gate is
-//! linear in text and source.
+//! Gates: checks of a model's text, most of which compare it with the source of its call. The time
+//! of every gate is linear in text and source.
 //!
 //! If a gate refuses a good text, the cost is one more call, and perhaps an extractive summary
 //! instead. If a gate passes a wrong text, the text stays in every later context. A gate

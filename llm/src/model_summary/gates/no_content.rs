@@ -32,8 +32,8 @@ const REFUSALS: [&str; 12] = [
     "sorry, ",
 ];
 
-/// Whether the text has almost no content although its source is long, or is a refusal. If
-/// `target`, in tokens, is below [`MIN_POINTS`], that number of points is enough.
+/// Whether the text has almost no content although its source is long, or is a refusal. Enough
+/// content is [`MIN_POINTS`] points, or one point per token of `target` if that is less.
 pub(super) fn has_no_content(text: &str, chunk: &Chunk<'_>, target: u64) -> bool {
     (chunk.tokens > LONG_SOURCE_TOKENS && content_points(text) < MIN_POINTS.min(target))
         || refuses(text)

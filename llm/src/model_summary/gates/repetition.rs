@@ -12,7 +12,7 @@ const MIN_LINE_CHARS: usize = 16;
 const MAX_LINE_TIMES: usize = 3;
 
 /// Largest percentage of the runs of four words that may repeat an earlier run. Reports of similar
-/// events reach 30; a loop of two rounds exceeds 50.
+/// events reach 30; a loop of three rounds exceeds 50.
 const MAX_REPEATED_PERCENT: usize = 50;
 
 /// Texts with fewer runs of four words pass.

@@ -24,9 +24,9 @@ const WIDE_CHAR_LETTERS: u64 = 3;
 #[derive(Debug, Clone, Copy, Default)]
 struct Letters([u64; SCRIPTS]);
 
-/// Scripts that are told apart, by their index in [`script`]: Latin 0, Han 1, kana 2, Hangul 3,
-/// Greek 4, Cyrillic 5, Armenian 6, Hebrew 7, Arabic and Syriac 8, Devanagari 9, other Indic 10,
-/// Thai and Lao 11, Burmese and Khmer 12, Georgian 13, Ethiopic 14, all others 15.
+/// Number of scripts that are told apart. Their indices in [`script`]: Latin 0, Han 1, kana 2,
+/// Hangul 3, Greek 4, Cyrillic 5, Armenian 6, Hebrew 7, Arabic and Syriac 8, Devanagari 9, other
+/// Indic 10, Thai and Lao 11, Burmese and Khmer 12, Georgian 13, Ethiopic 14, all others 15.
 const SCRIPTS: usize = 16;
 const LATIN: usize = 0;
 

@@ -49,7 +49,8 @@ pub(in crate::http) struct Delta {
 /// Another answer begins.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(in crate::http) struct AttemptBegun {
-    /// The attempt that answers now: 0 for the first model call, 1 for the second, and so on.
+    /// The attempt that answers now: 0 for the first, 1 for the second, and so on. An attempt whose
+    /// context is known to be too long makes no model call.
     pub(super) number: i32,
     /// Why: overflow (the provider refused the context as too long), over_learnt_window (the
     /// context exceeds the window that the provider named before), retry_smaller (the context was

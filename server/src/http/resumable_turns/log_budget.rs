@@ -264,7 +264,8 @@ mod tests {
             first.len() == 1 && is_same(&first[0], &logs[1]),
             "the log whose turn has ended"
         );
-        // 70 bytes. Without log 0 it is still 55, all of log 2, which is then discarded itself.
+        // 70 bytes: 15 of log 0 and 55 of log 2. Without log 0 eve is still above her share, so
+        // log 2 is discarded, too.
         let next = logs[2].allocation().charge(30);
         assert!(next.len() == 2 && is_same(&next[0], &logs[0]) && is_same(&next[1], &logs[2]));
         assert_eq!(

@@ -45,7 +45,7 @@ enum NextItem {
     Event(String, TurnEvent),
     /// More of the answer: a copy, so that the log is not locked while the piece is processed.
     Piece(NewPiece),
-    /// Nothing new.
+    /// No item: the log has none yet, or will have none (`has_ended`).
     Nothing,
 }
 

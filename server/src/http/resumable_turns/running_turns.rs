@@ -31,7 +31,7 @@ use crate::{
     reason::Reason,
 };
 
-/// The turns of HTTP readers that run in this process.
+/// The turns that run in this process for HTTP readers.
 pub(in crate::http) struct RunningTurns {
     turns: Mutex<HashMap<TurnKey, RunningTurn>>,
     budget: LogBudget,

@@ -358,7 +358,8 @@ const fn call_end<T>(outcome: &Result<T, TurnError>) -> CallEnd<'_> {
     }
 }
 
-/// The event that starts an answer: the prompt's message ids, and whether the answer is replayed.
+/// The event that starts an answer: the prompt's message ids and turn, and whether the answer is
+/// replayed.
 fn started(stored: &Appended, replayed: bool) -> Started {
     Started {
         replayed,

@@ -59,7 +59,7 @@ struct ChannelState {
     end: Option<Status>,
     /// Whether the watch has ended.
     is_over: bool,
-    reader: Option<Waker>,
+    reader_waker: Option<Waker>,
 }
 
 /// An event that waits for the reader, and its permit.
@@ -133,8 +133,8 @@ impl ChannelState {
     }
 
     fn wake(&mut self) {
-        if let Some(reader) = self.reader.take() {
-            reader.wake();
+        if let Some(waker) = self.reader_waker.take() {
+            waker.wake();
         }
     }
 }
@@ -227,7 +227,7 @@ impl Stream for Reader {
         if state.is_over {
             return Poll::Ready(state.end.take().map(Err));
         }
-        state.reader = Some(context.waker().clone());
+        state.reader_waker = Some(context.waker().clone());
         Poll::Pending
     }
 }

@@ -106,8 +106,8 @@ impl<'a> Watcher<'a> {
         }
     }
 
-    /// Sends everything up to this head. Messages first, because other events refer to messages
-    /// that must have been sent.
+    /// Sends everything up to this head, and waits until the reader has taken it. Messages first,
+    /// because other events refer to messages that must have been sent.
     async fn catch_up(
         &self,
         head: &ConversationHead,

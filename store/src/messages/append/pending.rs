@@ -54,8 +54,8 @@ impl PendingAppends {
         self.queue_of(waiting.caller.tenant()).push_back(waiting);
     }
 
-    /// Puts back appends that were skipped, oldest first, in front of later appends of the same
-    /// tenants.
+    /// Puts appends that were taken but not stored back in front of the other appends of their
+    /// tenants. `skipped` has the oldest first.
     pub(super) fn put_back(&mut self, skipped: Vec<PendingAppend>) {
         for waiting in skipped.into_iter().rev() {
             self.queue_of(waiting.caller.tenant()).push_front(waiting);

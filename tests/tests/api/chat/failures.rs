@@ -217,7 +217,7 @@ async fn turns_are_still_tried_after_many_unusable_answers() {
     })
     .await;
     // Two failures open a conversation's breaker, or a tenant's breaker for a model. An unusable
-    // answer counts as a failure of its conversation only.
+    // answer counts against its conversation only, and only if the call was for a summary.
     let breaker = BreakerSettings {
         failures: 2,
         model_failures: 2,
@@ -244,7 +244,7 @@ async fn turns_are_still_tried_after_many_unusable_answers() {
     assert_eq!(
         conversation.chat("go").await.text(),
         "fine",
-        "a conversation's breaker stops its summaries, not its turns"
+        "unusable answers to turns open no breaker"
     );
 }
 

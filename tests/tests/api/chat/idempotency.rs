@@ -441,9 +441,9 @@ async fn a_complete_answer_is_stored_although_its_caller_disconnects() {
         .expect("locks");
     gate.open_for_ever();
     eventually("storing the answer waits for the lock", async || {
-        let waiting = "select count(*) from pg_stat_activity \
-                       where datname = current_database() and wait_event_type = 'Lock'";
-        let waiting: i64 = sqlx::query_scalar(waiting)
+        let query = "select count(*) from pg_stat_activity \
+                     where datname = current_database() and wait_event_type = 'Lock'";
+        let waiting: i64 = sqlx::query_scalar(query)
             .fetch_one(&mut app.db().await)
             .await
             .expect("reads");

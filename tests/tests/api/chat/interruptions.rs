@@ -44,8 +44,8 @@ async fn begin_turn(app: &TestApp, port: u16) -> Streaming<pb::ChatResponse> {
 
 /// Counts the leases of model calls. A running turn has one.
 async fn count_leases(app: &TestApp) -> i64 {
-    let leases = "select count(*) from ai_model_lease";
-    sqlx::query_scalar(leases)
+    let query = "select count(*) from ai_model_lease";
+    sqlx::query_scalar(query)
         .fetch_one(&mut app.db().await)
         .await
         .expect("counts")
@@ -53,8 +53,8 @@ async fn count_leases(app: &TestApp) -> i64 {
 
 /// Reads how many failures the model's breaker has counted.
 async fn read_model_failures(app: &TestApp) -> i32 {
-    let failures = "select failures from ai_model_breaker";
-    sqlx::query_scalar(failures)
+    let query = "select failures from ai_model_breaker";
+    sqlx::query_scalar(query)
         .fetch_one(&mut app.db().await)
         .await
         .expect("reads")

@@ -110,11 +110,12 @@ async fn a_model_that_refuses_every_context_is_called_three_times_and_the_questi
         ),
         (8_192, 2_048, 3)
     );
-    // 95 % of the window without the output: of 8,192 - 2,048 tokens.
+    // At most 95 % of the 6,144 tokens (8,192 - 2,048) that the output leaves in the window.
     assert!((1..=5_836).contains(&fact("context_tokens")));
     assert_eq!(
         (model.requests().len(), conversation.messages().await.len()),
-        (3, 49)
+        (3, 49),
+        "three calls; the 48 messages of `conversation_with_tools` and the question"
     );
 }
 

@@ -137,7 +137,7 @@ async fn contexts_of_short_and_empty_conversations_can_be_built_under_pressure()
 }
 
 #[tokio::test]
-async fn unknown_formats_and_pressures_are_refused_and_name_their_field() {
+async fn invalid_fields_of_a_context_request_are_refused_by_name() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
     let assert_field_refused = async |ask: pb::BuildContextRequest, field: &str| {

@@ -62,7 +62,8 @@ async fn a_preview_shows_the_effect_of_other_settings_and_changes_nothing() {
             due.kept_messages,
             due.summarized_messages
         ),
-        (14, 10, 14)
+        (14, 10, 14),
+        "by default the newest five turns are kept"
     );
     assert!(due.tokens_before > due.kept_tokens);
     app.run_jobs_until_idle().await;

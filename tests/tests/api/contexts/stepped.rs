@@ -273,7 +273,7 @@ async fn a_late_summary_waits_for_the_next_step() {
     let app = TestApp::start().await;
     let conversation = conversation_with_tool_run(&app, agents_policy(), 16).await;
     let mut db = app.db().await;
-    // Message 5 loses its summary.
+    // Of the 16 results, messages 3, 5, 7, 9 and 11 are cool. Message 5 loses its summary.
     let remove_summary =
         "update ai_message set summary_cache = null, summary_tokens = null, summary_kind = null, summary_ts = null
                 where message_id = 5";
@@ -447,7 +447,7 @@ async fn pressure_and_budgets_keep_swapped_messages_swapped() {
     let app = TestApp::start().await;
     let conversation = conversation_with_tool_run(&app, agents_policy(), 16).await;
     let plain = conversation.context().await;
-    assert_eq!(swapped_ids(&plain), [3, 5, 7, 9, 11]);
+    assert_eq!(swapped_ids(&plain), [3, 5, 7, 9, 11], "the cool messages");
     let under_pressure = pb::BuildContextRequest {
         pressure: pb::Pressure::TruncateToolResults.into(),
         ..Default::default()

@@ -167,7 +167,7 @@ async fn one_request_id_from_16_callers_on_two_servers_stores_once() {
         );
         assert_eq!(
             conversation.conversation().await.message_count,
-            4 + 2 * round
+            2 + 2 * (round + 1)
         );
     }
     conversation.verify().await;

@@ -256,7 +256,7 @@ async fn row_P4_listed_totals_and_titles_always_equal_the_stored_messages() {
             "after step {step}"
         );
     }
-    assert!(titles.len() >= 5, "most conversations have messages");
+    assert!(titles.len() >= 5, "most conversations have a title");
     app.run_jobs_until_idle().await;
     let shown = app.list(pb::ListConversationsRequest::default()).await;
     for row in &shown {

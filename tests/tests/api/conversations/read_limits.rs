@@ -249,6 +249,7 @@ async fn a_page_of_checkpoints_ends_early_when_summaries_are_long() {
             break;
         }
     }
+    // A page has at most 4 MiB of summaries, so two of 1.5 MB each.
     assert_eq!(pages, [vec![7, 6], vec![5, 4], vec![3, 2], vec![1]]);
 }
 

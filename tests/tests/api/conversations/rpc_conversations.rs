@@ -439,7 +439,7 @@ async fn a_refused_change_releases_its_lock_before_it_is_answered() {
         refused.expect_err(name);
         assert_eq!(count_idle_transactions(&app).await, 0, "{name}");
     };
-    assert_released("an outdated etag", update("7").await).await;
+    assert_released("another etag", update("7").await).await;
     let ask = pb::DeleteSeparatorRequest {
         conversation_id: conversation.id.clone(),
         after_message_id: 9,

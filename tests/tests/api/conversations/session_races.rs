@@ -137,7 +137,7 @@ async fn resolving_an_existing_session_takes_one_statement() {
     let app = TestApp::on_database(&postgres.url).await;
     let scope = direct_scope("anna");
     let first = app.resolve(&scope).await.expect("creates the session");
-    let is_of_a_call = |statement: &String| {
+    let uses_tables_or_transactions = |statement: &String| {
         let statement = statement.to_lowercase();
         ["ai_", "begin", "commit", "rollback"]
             .iter()
@@ -147,7 +147,7 @@ async fn resolving_an_existing_session_takes_one_statement() {
         postgres
             .statements()
             .into_iter()
-            .filter(is_of_a_call)
+            .filter(uses_tables_or_transactions)
             .collect::<Vec<_>>()
     };
     let before = logged_statements().len();

@@ -1,5 +1,5 @@
-//! Resuming a turn over HTTP: after whichever event the connection was lost, the reader misses no
-//! event and gets none twice.
+//! Resuming a turn over HTTP: after whichever event the connection was lost, the reader gets the
+//! rest of the answer and nothing twice. Only reasoning that is not stored may be missing.
 
 use anneal_testkit::{
     Gate, HttpResponse, Say, Script, ScriptedModel, SseEvent, TestApp, TestConversation, call,
@@ -110,7 +110,8 @@ async fn a_reader_cut_off_at_any_event_gets_exactly_the_rest_at_both_servers() {
             (app.http_client(), "first server"),
             (second_server.http_client(), "second server"),
         ] {
-            // Every second reader sends the message again. The others send no body.
+            // At every second cut, the reader sends the message again. At the others it sends no
+            // body.
             let body = request_body();
             let body = (cut % 2 == 0).then_some(&body);
             let rest = web.resume("a", &received[cut].id, body).await.rest().await;

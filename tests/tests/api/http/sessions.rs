@@ -180,7 +180,7 @@ async fn row_P5_a_compaction_reports_its_first_kept_entry_and_saved_tokens() {
             shown["createdAt"]
                 .as_i64()
                 .is_some_and(|millis| millis > 1_600_000_000_000),
-            "milliseconds since 1970, after 2020: {shown}"
+            "milliseconds since 1970, a time after September 2020: {shown}"
         );
     }
 }

@@ -21,7 +21,7 @@ async fn claim(app: &TestApp) -> Vec<ClaimedJob> {
 }
 
 #[tokio::test]
-async fn a_batch_writes_no_count_for_deleted_or_already_counted_messages() {
+async fn a_batch_discards_counts_of_a_deleted_conversation_and_counts_with_a_wrong_start() {
     let app = TestApp::start().await;
     let conversations = create_uncounted_conversations(&app, 4).await;
     let claimed = claim(&app).await;
@@ -80,7 +80,7 @@ async fn a_batch_writes_no_count_for_deleted_or_already_counted_messages() {
         .collect();
     let expected =
         // None: the second conversation was deleted. The third has new messages, and the counts of
-        // the fourth do not fit, so their jobs run again.
+        // the fourth start after message 2, not after 0. So the jobs of these two run again.
         [Some("Done"), None, Some("Again"), Some("Again")].map(|one| one.map(str::to_owned));
     assert_eq!(finished, expected);
     let total = async |conversation: &TestConversation<'_>| {

@@ -287,7 +287,8 @@ async fn counts_of_messages_before_the_tail_do_not_raise_the_bound() {
         ..Default::default()
     };
     let conversation = app.conversation_with_policy(policy).await;
-    // One batch does not count so many messages. Their estimates are above their counts.
+    // These are more messages than one run of the job counts. Their estimates are above their
+    // counts.
     for n in 0..11 {
         conversation
             .append_all((0..100).map(|m| user(&sentence(100 * n + m))).collect())

@@ -275,7 +275,8 @@ async fn stalled_watches_of_a_large_message_stay_within_the_memory_budget() {
     eventually(
         "the watches that have a part of the budget are dropped",
         async || {
-            // Read this metric first: every second, another eight watches are dropped.
+            // Read this metric first: every second, another eight watches are dropped. No more
+            // than eight have their message, because each read needs 64 MiB of free budget.
             still_open = metric_value(&server, "watchers").await;
             metric_value(&server, "watchers_dropped_total").await > 7.5
         },

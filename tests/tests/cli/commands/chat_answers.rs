@@ -378,11 +378,11 @@ async fn the_variable_no_color_turns_colors_off() {
     let model = ScriptedModel::saying("Yes.").await;
     let (app, folder) = (TestApp::with_scripted_model(&model).await, Folder::new());
     let has_colors = async |environment: &[(&str, &str)]| {
-        let terminal = start_chat_with_environment(&app, &folder, &["--new", "grey"], environment);
-        terminal.wait_for_prompt("grey>").await;
+        let terminal = start_chat_with_environment(&app, &folder, &["--new", "gray"], environment);
+        terminal.wait_for_prompt("gray>").await;
         terminal.enter("Is it?");
         terminal.wait_for_text(MODEL).await;
-        terminal.wait_for_prompt("grey>").await;
+        terminal.wait_for_prompt("gray>").await;
         terminal.enter("/nonsense");
         terminal.wait_for_text("no command is called").await;
         let bytes = String::from_utf8_lossy(&terminal.bytes()).into_owned();

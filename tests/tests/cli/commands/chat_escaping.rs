@@ -90,14 +90,13 @@ async fn control_sequences_in_the_history_file_do_not_reach_the_terminal() {
 async fn a_line_end_split_over_two_deltas_is_printed_once() {
     // `/show 4` prints the second answer. It reads 64 KiB at a time: its first piece ends between
     // the carriage return and the line feed.
-    let long = "x".repeat(64 * 1024 - 1) + "\r\nthe end\r";
-    let answer = long.clone();
+    let second_answer = "x".repeat(64 * 1024 - 1) + "\r\nthe end\r";
     let model = ScriptedModel::start(move |asked| match asked.nth {
         0 => Script::openai(
             &["one\r", "\ntwo\r\n", "three\r", "four\r", "", "\n"],
             ReportedUsage::default(),
         ),
-        _ => Script::openai(&[&answer], ReportedUsage::default()),
+        _ => Script::openai(&[&second_answer], ReportedUsage::default()),
     })
     .await;
     let app = TestApp::with_scripted_model(&model).await;

@@ -66,9 +66,9 @@ async fn a_key_is_printed_once_works_until_revoked_and_is_not_in_the_database() 
         .fetch_all(&mut app.db().await)
         .await
         .expect("rows");
-    let hex = hex::encode(secret);
+    let secret_in_hex = hex::encode(secret);
     assert!(
-        rows.len() == 1 && !rows[0].contains(secret) && !rows[0].contains(&hex),
+        rows.len() == 1 && !rows[0].contains(secret) && !rows[0].contains(&secret_in_hex),
         "{rows:?}"
     );
 

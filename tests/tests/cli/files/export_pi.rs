@@ -351,7 +351,11 @@ async fn row_P7_an_independent_reader_finds_summary_and_kept_messages_in_the_exp
             .collect()
     };
     let exported = texts(&imports.export(&[&conversation.id, "--format", "pi"]).await);
-    assert_eq!(exported.len(), 5, "{exported:?}");
+    assert_eq!(
+        exported.len(),
+        5,
+        "the summary, two kept messages and the two after the compaction: {exported:?}"
+    );
     assert_eq!(exported, texts(&file));
 }
 

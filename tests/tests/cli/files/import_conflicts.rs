@@ -1,5 +1,6 @@
 //! `anneal import` while a worker runs, of several files, and of other logs with the same name:
-//! conversations are not mixed, and a failed import leaves no trigger switched off.
+//! conversations are not mixed, and a failed import leaves no trigger switched off. The last tests
+//! are of the import's output and its report.
 
 use std::{io::BufRead as _, process::Stdio};
 
@@ -36,7 +37,7 @@ fn session_with_compaction(messages: usize) -> String {
 }
 
 /// Asserts that a [`session_with_compaction`] is imported with its summary, and that the import has
-/// removed its own metadata.
+/// removed its own metadata. Returns the conversation.
 async fn assert_complete(conversation: &TestConversation<'_>, messages: usize) -> pb::Conversation {
     assert_eq!(conversation.messages().await.len(), messages);
     let checkpoints = conversation.checkpoints().await;

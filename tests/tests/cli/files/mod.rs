@@ -2,7 +2,7 @@
 //!
 //! - `repeated_import.rs`: imports that run again after a kill, a lost connection or new messages.
 //! - `import_conflicts.rs`: imports while a worker runs, of several files, of other logs of the
-//!   same name.
+//!   same name; the output and the report of an import.
 //! - `growing_log.rs`: a claw0 log that is imported while it grows.
 //! - `broken_files.rs`: files that are broken, have oversized messages or hold no conversation.
 //! - `odd_bytes.rs`: NUL, surrogates, byte order marks and invalid UTF-8 in every text format.

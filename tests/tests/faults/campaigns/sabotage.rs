@@ -12,8 +12,8 @@ use crate::campaigns::{BINARY, runs_here, seed};
 
 /// The campaign that notices the broken promise may take this time.
 const NOTICED_WITHIN: Duration = Duration::from_mins(1);
-/// Plans that are tried at most, each with its own seed. A plan may miss the moment in which the
-/// broken promise shows, or may first find another promise broken as a consequence.
+/// Most plans that are tried for a sabotage, each with its own seed. A plan may miss the moment in
+/// which the broken promise shows, or may first find another promise broken as a consequence.
 const PLANS: u64 = 3;
 /// Factor for the number of appends between two faults for a sabotage that shows only in summaries.
 const SUMMARY_SLOWDOWN: u64 = 20;

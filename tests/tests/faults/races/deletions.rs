@@ -136,7 +136,7 @@ async fn a_claim_skips_a_job_that_is_being_deleted() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
     conversation.turn("a", "b").await;
-    // The deletion has deleted the job and waits for the dead job's row.
+    // The deletion will delete the job, and then wait for the dead job's row, which the test locks.
     insert_dead_job(&conversation, JobKind::CountTokens).await;
     let held = app.hold_lock(LOCK_DEAD_JOBS, conversation.uuid()).await;
     let ((), claimed) = tokio::join!(delete_conversation(&conversation), async {

@@ -1,5 +1,6 @@
 //! Two concurrent calls with one request id: the second waits for the first and returns its result.
-//! If its body differs, it is refused. If the first is rolled back, the second is performed.
+//! A second call with another body is refused. If the first is rolled back, the second is
+//! performed.
 
 use anneal_testkit::{LOCK_JOBS, TestApp, TestConversation, pb, status_details, user};
 use uuid::Uuid;

@@ -186,8 +186,8 @@ async fn a_recreated_conversation_gets_no_counts_or_summaries_of_the_deleted_one
                 1
             );
         }
-        let kept = app.store.store_summaries(job, &summaries).await;
-        assert!(matches!(kept, Err(StoreError::LeaseLost)), "{kept:?}");
+        let stored = app.store.store_summaries(job, &summaries).await;
+        assert!(matches!(stored, Err(StoreError::LeaseLost)), "{stored:?}");
         let recorded = app.store.record_summaries(job, &summaries, false).await;
         assert!(
             matches!(recorded, Err(StoreError::LeaseLost)),

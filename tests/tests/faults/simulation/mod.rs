@@ -64,7 +64,7 @@ fn every_promise_holds_after_every_operation_in_any_order() {
     panic!("these events never happened: {:?}", missing_events(&events));
 }
 
-/// Seeds that are run at most. A slow machine may need several until every required event has
+/// Most seeds that are run. A slow machine may need several until every required event has
 /// happened.
 const SEEDS: usize = 4;
 

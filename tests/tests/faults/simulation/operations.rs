@@ -16,7 +16,7 @@ pub(crate) enum Operation {
         /// One of two request ids, or none.
         request: Option<u8>,
         /// The first message: a text of one of three sizes, a tool call, its result (small or
-        /// large), two calls with text and reasoning, or pictures with text. Further messages are
+        /// large), two calls with text and reasoning, or a picture with text. Further messages are
         /// texts.
         body: u8,
         /// Number of messages.

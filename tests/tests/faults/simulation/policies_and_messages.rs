@@ -64,8 +64,8 @@ fn text(size: u8, number: usize) -> String {
 
 /// A message of the kind `body`, different for each number: a text of one of three sizes from the
 /// user or the model (kinds 0 to 2), a tool call, a small or large tool result, reasoning with text
-/// and two tool calls, or pictures with text. `unanswered` is the id of a call without a result, if
-/// there is one.
+/// and two tool calls, or a picture with text. `unanswered` is the id of a call without a result,
+/// if there is one.
 pub(crate) fn new_message(body: u8, number: usize, unanswered: Option<&str>) -> pb::NewMessage {
     let text_part = || {
         Part::Text(pb::TextPart {
@@ -104,10 +104,10 @@ pub(crate) fn new_message(body: u8, number: usize, unanswered: Option<&str>) -> 
             )
         }
         _ => {
-            let mut pictures = media("s3://bucket/picture");
-            let parts = [text_part(), text_part()].map(|part| pb::Part { part: Some(part) });
-            pictures.parts.splice(0..0, parts);
-            pictures
+            let mut picture = media("s3://bucket/picture");
+            let texts = [text_part(), text_part()].map(|part| pb::Part { part: Some(part) });
+            picture.parts.splice(0..0, texts);
+            picture
         }
     }
 }

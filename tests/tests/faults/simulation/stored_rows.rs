@@ -12,8 +12,8 @@ use sqlx::{FromRow, postgres::PgRow};
 
 use crate::simulation::conversation::{SimulatedConversation, Violation};
 
-/// What the checks need of the conversation's rows: its own row, and its messages, jobs, separators
-/// and checkpoints.
+/// The values that the checks need: of the conversation's own row, and of its messages, jobs,
+/// separators and checkpoints.
 #[derive(FromRow)]
 pub(crate) struct StoredRows {
     /// Id of the newest message, according to the conversation's row.

@@ -1,4 +1,5 @@
-//! Runs all cases of the catalogue of hostile requests against one app.
+//! Runs all cases of the catalogue of hostile requests against one app. Two more tests send forged
+//! page tokens, and malformed and unknown conversation ids to every RPC.
 
 use std::{
     collections::BTreeSet,

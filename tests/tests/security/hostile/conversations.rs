@@ -150,17 +150,18 @@ fn update(conversation: pb::Conversation, paths: &[&str]) -> GrpcRequest {
 // tidy: allow(long-function): a table of cases
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
 pub(crate) fn updates(id: &str) -> Vec<Case> {
-    let new = || pb::Conversation {
+    // A conversation with nothing but its id.
+    let bare = || pb::Conversation {
         conversation_id: id.to_owned(),
         ..Default::default()
     };
-    let status = |status| pb::Conversation { status, ..new() };
+    let status = |status| pb::Conversation { status, ..bare() };
     // The server sets these times. The mask does not name them, so they are ignored.
     let times = |seconds, nanos| {
         let time = Some(prost_types::Timestamp { seconds, nanos });
         let conversation = pb::Conversation {
             title: "at odd times".into(),
-            ..new()
+            ..bare()
         };
         pb::Conversation {
             created_time: time,
@@ -170,7 +171,7 @@ pub(crate) fn updates(id: &str) -> Vec<Case> {
     };
     let titled = || pb::Conversation {
         title: "mine".into(),
-        ..new()
+        ..bare()
     };
     let etag = |etag: &str| {
         let update_mask = FieldMask {
@@ -192,51 +193,51 @@ pub(crate) fn updates(id: &str) -> Vec<Case> {
         refused(
             "no mask",
             ask!(UpdateConversationRequest {
-                conversation: new()
+                conversation: bare()
             }),
             INVALID,
             "update_mask",
         ),
-        refused("an empty mask", update(new(), &[]), INVALID, "update_mask"),
+        refused("an empty mask", update(bare(), &[]), INVALID, "update_mask"),
         refused(
-            "a mask of nothing",
-            update(new(), &[""]),
+            "a mask with an empty path",
+            update(bare(), &[""]),
             INVALID,
             "update_mask",
         ),
         refused(
             "a mask of everything",
-            update(new(), &["*"]),
+            update(bare(), &["*"]),
             INVALID,
             "update_mask",
         ),
         refused(
             "a nested path",
-            update(new(), &["policy.token_threshold"]),
+            update(bare(), &["policy.token_threshold"]),
             INVALID,
             "update_mask",
         ),
         refused(
             "a field that the server sets",
-            update(new(), &["message_count"]),
+            update(bare(), &["message_count"]),
             INVALID,
             "update_mask",
         ),
         refused(
             "the conversation's own id",
-            update(new(), &["conversation_id"]),
+            update(bare(), &["conversation_id"]),
             INVALID,
             "update_mask",
         ),
         refused(
             "a path with NUL",
-            update(new(), &["title\0"]),
+            update(bare(), &["title\0"]),
             INVALID,
             "update_mask",
         ),
         refused(
             "a path with bidirectional marks",
-            update(new(), &["\u{202e}eltit"]),
+            update(bare(), &["\u{202e}eltit"]),
             INVALID,
             "update_mask",
         ),
@@ -245,7 +246,7 @@ pub(crate) fn updates(id: &str) -> Vec<Case> {
             update(titled(), &vec!["title"; 50_000]),
         ),
         refused(
-            "50,000 paths",
+            "one unknown path 50,000 times",
             update(titled(), &vec!["titles"; 50_000]),
             INVALID,
             "update_mask",
@@ -316,7 +317,7 @@ pub(crate) fn updates(id: &str) -> Vec<Case> {
             update(
                 pb::Conversation {
                     title: "t".repeat(513),
-                    ..new()
+                    ..bare()
                 },
                 &["title"],
             ),
@@ -328,7 +329,7 @@ pub(crate) fn updates(id: &str) -> Vec<Case> {
             update(
                 pb::Conversation {
                     metadata: labels("k", "\0"),
-                    ..new()
+                    ..bare()
                 },
                 &["metadata"],
             ),
@@ -340,14 +341,14 @@ pub(crate) fn updates(id: &str) -> Vec<Case> {
             update(
                 pb::Conversation {
                     system_prompt: "\0".into(),
-                    ..new()
+                    ..bare()
                 },
                 &["system_prompt"],
             ),
             INVALID,
             "system_prompt",
         ),
-        answered("no policy", update(new(), &["policy"])),
+        answered("no policy", update(bare(), &["policy"])),
     ]
 }
 

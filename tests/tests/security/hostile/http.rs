@@ -90,7 +90,7 @@ pub(crate) fn bodies() -> Vec<HttpCase> {
             hi,
             unsupported,
         ),
-        post("nearly JSON", "application/jsonp", hi, unsupported),
+        post("JSONP", "application/jsonp", hi, unsupported),
         post("no type", "", hi, unsupported),
         post("no body", JSON, "", invalid("message")),
         post("an open brace", JSON, "{", MALFORMED),

@@ -207,8 +207,9 @@ async fn refusals_are_audited_with_their_reason_and_rate_limited() {
         ],
         "{line}"
     );
-    // Refused credentials together write at most 20 lines a second (`server/src/audit.rs`). The
-    // calls may touch one second more than they last. Without the limit there would be 201 lines.
+    // Refused credentials together write at most 20 lines a second (`server/src/audit.rs`). A
+    // second that has begun counts as a whole one, and the lines of one more second are a margin.
+    // Without the limit there would be 201 lines.
     let (lines, seconds) = (server.audit_lines(), begun.elapsed().as_secs() as usize + 1);
     assert!(
         lines.len() <= (20 * seconds + 20).min(200),

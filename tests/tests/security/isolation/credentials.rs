@@ -253,7 +253,8 @@ async fn made_up_keys_do_not_block_a_known_key_when_lookups_hang() {
         flood.spawn(async move { while list(&unknown).await.is_err() {} });
     }
     // A cached key is looked up again after CACHE_TTL (10 s). While the database does not answer,
-    // it stays valid for STALE_TTL (20 s) more. Both are in `server/src/auth/cache.rs`.
+    // the key stays valid for STALE_TTL (20 s) more. Both are in `server/src/auth/cache.rs`. After
+    // 16 s the key is due for a lookup and still valid.
     let (began, mut interval) = (
         Instant::now(),
         tokio::time::interval(Duration::from_millis(200)),

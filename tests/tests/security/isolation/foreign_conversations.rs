@@ -1,6 +1,6 @@
 //! Every RPC answers a foreign conversation, which belongs to another tenant, like a missing one,
-//! byte for byte. The list of RPCs comes from the descriptors, so that a new RPC is covered. Names
-//! that two tenants both use, such as request ids, are distinct.
+//! byte for byte. The list of RPCs comes from the descriptors, so that a new RPC is covered. A name
+//! that two tenants both use, such as a request id, stands for a different thing in each.
 
 use anneal_core::caller::Verb;
 use anneal_server::{AuthSettings, ServerSettings};

@@ -11,7 +11,8 @@
 //! - `tls`: certificates of servers and clients, and what a server beyond loopback must have.
 //! - `token_lifetimes`: tokens that are valid for more than a day are refused.
 //! - `verbs`: with `read` alone a caller changes nothing, with `append` alone it receives no
-//!   content of others; and what the service learns about models.
+//!   content of others. A learned window of a model is forgotten when a call exceeds it, and the
+//!   number of stored models is limited.
 //!
 //! Tenants:
 //! - `database_connections`: blocked reads of one tenant leave database connections to others.

@@ -1,7 +1,7 @@
 //! A credential gives no more than its verbs: a caller with `read` alone (a reader) changes
 //! nothing, and a caller with `append` alone (an appender) receives no content of others. Two more
-//! tests are about what the service learns about models (table `ai_model`): it corrects a wrong
-//! window, and it stores a limited number of models.
+//! tests are about what the service learns about models (table `ai_model`): it forgets a window
+//! that a call exceeds, and it stores a limited number of models.
 
 use std::collections::HashMap;
 

@@ -112,7 +112,7 @@ async fn refused_names_of_four_megabytes_do_not_delay_other_tenants() {
     }
 }
 
-/// Labels of 14 bytes each, which together nearly fill a request.
+/// Labels of 14 bytes each, with the comma. Together they nearly fill a request.
 fn labels() -> String {
     (0..NAME_BYTES / 16)
         .map(|n| format!(r#""k{n:07}":"""#))

@@ -154,7 +154,8 @@ async fn sixty_four_readers_of_single_bytes_of_a_large_message_do_not_delay_othe
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_of_whole_large_messages_do_not_delay_other_tenants() {
-    // The second message consists of line ends. Each is stored as an escape of two bytes.
+    // The second message consists of line ends. Each is stored as an escape of two bytes, so 47 MiB
+    // of them nearly reach the limit of stored content, 96 MiB.
     for (line, size) in [("A line of prose.\n", LARGE), ("\n", 47 * MIB)] {
         let server = AttackedServer::start(&[]).await;
         let id = create_conversation_of_lines(&server, line, &[size]).await;
@@ -354,7 +355,8 @@ async fn append_large(
 async fn large_appends_at_once_do_not_delay_other_tenants() {
     let server = AttackedServer::start(&[]).await;
     let id = create_conversation(&server, &[]).await;
-    // A control character is stored as six bytes.
+    // A control character is stored as six bytes, so 15 MiB of them nearly reach the limit of
+    // stored content, 96 MiB.
     for (line, mib) in [("A line of prose.\n", LARGE / MIB), ("\u{1}", 15)] {
         let (what, answers) = (
             format!("8 appends of {mib} MiB of {line:?}"),

@@ -76,10 +76,13 @@ async fn tiny_chunks_and_pipelined_requests_do_not_delay_other_tenants() {
             .await;
     }
     let slow = async {
-        let begun = head(&server, "Content-Length: 1000000\r\n");
+        let slow_head = head(&server, "Content-Length: 1000000\r\n");
         let streams = join_all((0..500).map(|_| async {
             let mut stream = TcpStream::connect(server.http).await.expect("connects");
-            stream.write_all(begun.as_bytes()).await.expect("is sent");
+            stream
+                .write_all(slow_head.as_bytes())
+                .await
+                .expect("is sent");
             stream
         }));
         let mut streams = streams.await;

@@ -272,11 +272,11 @@ async fn incomplete_requests_and_unread_answers_take_little_memory() {
             let mut client = RawHttp2::connect(server.grpc, &[]).await;
             // 128 streams, the limit of a connection.
             for stream in (1..256).step_by(2) {
-                let begun = [
+                let beginning = [
                     frame(kind::HEADERS, kind::END_HEADERS, stream, &head),
                     frame(kind::DATA, 0, stream, &half),
                 ];
-                if client.send(&begun.concat()).await.is_err() {
+                if client.send(&beginning.concat()).await.is_err() {
                     break;
                 }
             }

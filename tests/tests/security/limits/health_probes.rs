@@ -44,8 +44,9 @@ async fn health_watches_and_incomplete_calls_do_not_block_health_checks() {
             .expect("it sends the status");
         watching.push(watch);
     }
-    // Incomplete requests: the ninth call of a connection is refused. When unauthenticated callers
-    // have used up their memory, the oldest of their connections is closed.
+    // Incomplete requests: the ninth call of a connection is refused. The calls before it are not,
+    // although unauthenticated callers have used up their memory: each closes the oldest other
+    // connection of such a caller instead.
     let check = request_head("/grpc.health.v1.Health/Check", &[]);
     let mut incomplete = RawHttp2::connect(app.addresses.grpc, &[]).await;
     for stream in (1..=17).step_by(2) {

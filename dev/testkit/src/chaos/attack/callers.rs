@@ -14,7 +14,7 @@ pub(super) async fn false_credentials(attack: &RunningAttack) {
     let channel = attack.channel_with("");
     attack
         .repeat(32, async |place| {
-            // A real key without its secret. Each call appends another random secret.
+            // A real key without its secret, to which some calls append a random secret.
             let key_prefix = attack
                 .context
                 .authorization

@@ -437,16 +437,16 @@ impl Neighbor {
             return;
         }
         self.state.tally.increment("deletions of the neighbor");
-        let again = conversations
+        let answer = conversations
             .get_conversation(with_deadline(pb::GetConversationRequest {
                 conversation_id: id(),
             }))
             .await;
-        let is_gone = again
+        let is_gone = answer
             .as_ref()
             .is_err_and(|status| status.code() == Code::NotFound);
         self.state.findings.demand(is_gone, "deletion", || {
-            format!("reading a deleted conversation: {:?}", again.err())
+            format!("reading a deleted conversation: {:?}", answer.err())
         });
     }
 }
@@ -556,6 +556,7 @@ pub(super) async fn wait_for_counts_and_compare(state: &NeighborState) {
     }
 }
 
+/// Compares all stored messages with the acknowledged ones, and has the server verify them.
 async fn compare_stored_messages(state: &NeighborState, conversation: &WatchedConversation) {
     let (mut stored, mut page_token) = (Vec::new(), String::new());
     let mut messages =

@@ -215,7 +215,8 @@ pub(super) fn with_deadline<T>(message: T) -> Request<T> {
     request
 }
 
-/// The code and reason of a status, without details that differ from call to call.
+/// The code of a status and its reason, or else its message. Other details are left out, because
+/// they differ from call to call.
 pub(super) fn status_text(status: &Status) -> String {
     let details = status_details(status);
     let why = if details.reason.is_empty() {

@@ -1,5 +1,5 @@
 //! Conversations of the attacker that are costly to read. They are inserted with SQL before the
-//! campaign, without jobs.
+//! attack, without jobs.
 
 use sqlx::{Connection as _, PgConnection};
 use uuid::Uuid;
