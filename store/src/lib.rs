@@ -47,7 +47,7 @@ mod triggers;
 pub use audit::{AuditCandidates, VerifyReport, Violation};
 pub use checkpoints::{
     Checkpoint, CheckpointDraft, CheckpointMaterial, CheckpointPage, CheckpointSource,
-    CompactionStatus, ImportedSummary, PreviousCheckpoint,
+    CheckpointSourceBody, CompactionStatus, ImportedSummary, PreviousCheckpoint,
 };
 pub use connection::{
     Backoff, PoolFigures, Pooling, StoreSettings, TenantSemaphores, WaitCount, create_database,

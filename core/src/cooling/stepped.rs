@@ -46,6 +46,8 @@ pub fn step_is_due(candidates: &[Candidate], cost: &SwapCost) -> bool {
     if candidates.is_empty() || cost.free {
         return !candidates.is_empty();
     }
+    // Both in tokens at the price of a cached read. `rho` says how many of those it costs more to
+    // write a token to the cache than to read it.
     let saved: Tokens = candidates.iter().map(|candidate| candidate.saved).sum();
     let waiting_cost: f64 = candidates
         .iter()

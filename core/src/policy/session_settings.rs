@@ -96,9 +96,9 @@ impl SessionSettings {
         digest.first_chunk().copied().map_or(0, i64::from_be_bytes)
     }
 
-    /// The settings that SQL statements read, such as those that decide which messages are cool: a
-    /// JSON object with the keys of each profile name ("" for no profile). It is sent with every
-    /// append and context, so it holds no other keys.
+    /// A JSON object that has for each profile's name ("" for no profile) an object with the
+    /// profile's settings that SQL statements read, such as those that decide which messages are
+    /// cool. It is sent with every append and context, so it holds no other settings.
     pub fn bases(&self) -> String {
         let all = std::iter::once(None).chain(Profile::ALL.into_iter().map(Some));
         let bases = all.map(|profile| {

@@ -71,10 +71,19 @@ pub struct CheckpointSource {
     pub id: MessageId,
     /// Role of the author.
     pub role: Role,
-    /// The content (`Ok`), or the stored summary of a large message (`Err`).
-    pub body: Result<Vec<Part>, String>,
+    /// What the summarizer reads of it.
+    pub body: CheckpointSourceBody,
     /// Digest of the stored content.
     pub content_digest: Vec<u8>,
+}
+
+/// The text that stands for a message.
+#[derive(Debug, Clone)]
+pub enum CheckpointSourceBody {
+    /// The message's content.
+    Content(Vec<Part>),
+    /// The stored summary of a large message.
+    Summary(String),
 }
 
 impl Store {
@@ -158,8 +167,9 @@ impl Store {
         failpoint!("checkpoint.read");
         let sources = rows.into_iter().map(|row| {
             let body = match (row.content, row.summary_cache) {
-                (Some(content), _) => Ok(rows::parts(&content)?),
-                (None, summary) => Err(summary.ok_or(StoreError::Unreadable("content"))?),
+                (Some(content), _) => CheckpointSourceBody::Content(rows::parts(&content)?),
+                (None, Some(summary)) => CheckpointSourceBody::Summary(summary),
+                (None, None) => return Err(StoreError::Unreadable("content")),
             };
             Ok(CheckpointSource {
                 id: MessageId(row.message_id),

@@ -15,6 +15,8 @@ mod request;
 
 pub use commit::CheckpointDraft;
 pub use import::ImportedSummary;
-pub use material::{CheckpointMaterial, CheckpointSource, PreviousCheckpoint};
+pub use material::{
+    CheckpointMaterial, CheckpointSource, CheckpointSourceBody, PreviousCheckpoint,
+};
 pub use read::{Checkpoint, CheckpointPage};
 pub use request::CompactionStatus;

@@ -87,7 +87,7 @@ pub(crate) struct Settlement {
     missing_lease: MissingLease,
 }
 
-/// The reason, if the lease is not in the database.
+/// What it would mean if the settlement found no lease in the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MissingLease {
     /// The lease was lost. The call's cost is booked all the same.
@@ -280,7 +280,8 @@ impl Store {
         // The lock makes this wait for an admission that is just storing the lease.
         let model = lock_model_breaker(&mut tx, &lease.model).await?;
         failpoint!("call.settling");
-        if *missing_lease == MissingLease::Lost || lease_exists(&mut tx, lease).await? {
+        let is_booked_without_lease = *missing_lease == MissingLease::Lost;
+        if is_booked_without_lease || lease_exists(&mut tx, lease).await? {
             let failure = match call_outcome.verdict {
                 Verdict::Fails(_) => assess_failure(&mut tx, lease, &model).await?,
                 _ => NO_FAILURE,

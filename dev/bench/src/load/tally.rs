@@ -10,7 +10,7 @@ use tonic_types::StatusExt as _;
 
 use super::Load;
 
-/// Results are collected in several loads, so that tasks rarely wait for the same lock.
+/// Results are collected in several [`Load`]s, so that tasks rarely wait for the same lock.
 const SHARDS: u64 = 4;
 
 /// The results of one load's calls.
@@ -52,7 +52,7 @@ impl Tally {
         self.with(0, |load| load.not_offered += calls);
     }
 
-    /// All results together, as a load with this duration.
+    /// All results together, as a [`Load`] with this duration.
     pub(super) fn to_load(&self, time: Duration) -> Load {
         let mut all = Load {
             time,

@@ -60,7 +60,8 @@ struct Compared {
     checks: Vec<Check>,
 }
 
-/// The usage of one variant on one family, next to the other computations of it.
+/// The usage of one variant on one family, as the service, its own rows and the simulation compute
+/// it. The tests compare them.
 #[derive(Debug, Serialize)]
 struct Check {
     family: &'static str,
@@ -106,7 +107,7 @@ async fn play_family(app: &TestApp, family: &Family) -> anyhow::Result<Compared>
     };
     let checks = variants
         .iter()
-        .map(|(variant, all)| family_run.check(*variant, all))
+        .map(|(variant, all)| family_run.compute_usages(*variant, all))
         .collect();
     let rows = prices::ALL
         .into_iter()
@@ -130,7 +131,7 @@ impl FamilyRun<'_> {
         prices: Prices,
         variants: &[(CoolingVariant, Vec<PlayedConversation>)],
     ) -> Vec<Row> {
-        // The optimum may swap messages that are cool by calls or by turns, whichever variant it is
+        // The least cost (`least` below) is that of an optimum, which may swap messages that are cool by calls or by turns, whichever variant it is
         // compared with.
         let cooled = self.cooled_conversations(CoolingVariant::Stepped(prices), Size::Sent);
         let usages = |index: usize| -> Vec<CacheUsage> {
@@ -171,7 +172,7 @@ impl FamilyRun<'_> {
         billed.map(row).collect()
     }
 
-    fn check(&self, variant: CoolingVariant, all: &[PlayedConversation]) -> Check {
+    fn compute_usages(&self, variant: CoolingVariant, all: &[PlayedConversation]) -> Check {
         let (simulated, differing_calls) = self
             .simulate(variant, all)
             .map_or((None, 0), |(usage, calls)| (Some(usage), calls));

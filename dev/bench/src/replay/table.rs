@@ -21,6 +21,7 @@ pub(super) struct Played {
 /// The family and the settings of a row.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Setting {
+    /// When messages cool, in words; "service" if the service decided it.
     pub(super) zone: &'static str,
     pub(super) prices: Prices,
     pub(super) family: &'static str,

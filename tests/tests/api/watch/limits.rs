@@ -275,8 +275,9 @@ async fn stalled_watches_of_a_large_message_stay_within_the_memory_budget() {
     eventually(
         "the watches that have a part of the budget are dropped",
         async || {
-            // Read this metric first: every second, another eight watches are dropped. No more
-            // than eight have their message, because each read needs 64 MiB of free budget.
+            // Read this metric first: every second, another eight watches are dropped. A read needs
+            // 64 MiB of the budget of 256 MiB to be free, and a finished one holds its message of
+            // 24 MiB: (256 - 64) / 24 = 8.
             still_open = metric_value(&server, "watchers").await;
             metric_value(&server, "watchers_dropped_total").await > 7.5
         },

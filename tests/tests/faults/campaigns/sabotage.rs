@@ -6,7 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anneal_testkit::chaos::{Campaign, Cluster, Fault, Finding, Plan, Sabotage};
+use anneal_testkit::{
+    chaos::{Campaign, Cluster, Fault, Finding, Plan, Sabotage},
+    gate_or_nightly,
+};
 
 use crate::campaigns::{BINARY, runs_here, seed};
 
@@ -54,7 +57,7 @@ fn campaign(sabotage: Option<&'static Sabotage>, seed: u64) -> Campaign {
 }
 
 /// Runs the campaigns of the queue one after the other on one cluster: one for each sabotage, and
-/// one without sabotage (`None`). Returns a sentence for each wrong outcome.
+/// at night one without sabotage (`None`), as `crashes.rs` runs in the gate. Returns a sentence for each wrong outcome.
 async fn run_sabotages(queue: &Mutex<Vec<Option<&'static Sabotage>>>) -> Vec<String> {
     // A long delay of the WAL writer, so that a crash loses commits that did not wait for the disk.
     let mut cluster = Cluster::start(&[("wal_writer_delay", "2s")]).await;
@@ -113,7 +116,10 @@ async fn each_promise_that_is_broken_on_purpose_is_noticed_within_a_minute() {
     let selected = Sabotage::ALL
         .iter()
         .filter(|sabotage| only.as_deref().is_none_or(|only| only == sabotage.name));
-    let mut queue: Vec<_> = selected.map(Some).chain([None]).collect();
+    let mut queue: Vec<_> = selected
+        .map(Some)
+        .chain(gate_or_nightly(None, Some(None)))
+        .collect();
     // The queue is taken from its end. Campaigns with a stalled worker take longest, so they begin.
     queue.sort_by_key(|sabotage| sabotage.is_none_or(|one| one.name == "no_lease_token"));
     let queue = Mutex::new(queue);

@@ -10,8 +10,8 @@ use anneal_core::{
 };
 use anneal_llm::{Purpose, Source, SourceBody, SummaryFailure};
 use anneal_store::{
-    CheckpointDraft, CheckpointMaterial, CheckpointSource, ClaimedJob, Entity, JobCommit,
-    PreviousCheckpoint, StoreError, failpoint,
+    CheckpointDraft, CheckpointMaterial, CheckpointSource, CheckpointSourceBody, ClaimedJob,
+    Entity, JobCommit, PreviousCheckpoint, StoreError, failpoint,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -184,8 +184,8 @@ fn quote(sources: &[CheckpointSource], ids: &[MessageId]) -> Option<(MessageId, 
         .filter(|source| ids.binary_search(&source.id).is_ok());
     let texts: Vec<String> = quoted
         .map(|source| match &source.body {
-            Ok(parts) => plain_text(parts),
-            Err(summary) => summary.clone(),
+            CheckpointSourceBody::Content(parts) => plain_text(parts),
+            CheckpointSourceBody::Summary(summary) => summary.clone(),
         })
         .collect();
     Some((first, texts.join("\n\n")))
@@ -193,8 +193,8 @@ fn quote(sources: &[CheckpointSource], ids: &[MessageId]) -> Option<(MessageId, 
 
 fn source(source: CheckpointSource) -> Source {
     let body = match source.body {
-        Ok(parts) => SourceBody::Original(parts),
-        Err(summary) => SourceBody::CachedSummary(summary),
+        CheckpointSourceBody::Content(parts) => SourceBody::Original(parts),
+        CheckpointSourceBody::Summary(summary) => SourceBody::CachedSummary(summary),
     };
     Source {
         message_id: source.id,
