@@ -71,7 +71,7 @@ pub struct CheckpointSource {
     pub id: MessageId,
     /// Role of the author.
     pub role: Role,
-    /// What the summarizer reads of it.
+    /// The content or summary that the summarizer reads.
     pub body: CheckpointSourceBody,
     /// Digest of the stored content.
     pub content_digest: Vec<u8>,

@@ -87,7 +87,7 @@ pub(crate) struct Settlement {
     missing_lease: MissingLease,
 }
 
-/// What it would mean if the settlement found no lease in the database.
+/// The meaning of a lease that the settlement does not find in the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MissingLease {
     /// The lease was lost. The call's cost is booked all the same.

@@ -41,7 +41,7 @@ struct TailLatencies {
 /// The model's state in a round.
 #[derive(Debug, Clone, Copy)]
 enum Model {
-    /// Nobody calls it.
+    /// No job calls the model.
     IsIdle,
     /// It does not answer, and conversations wait for it.
     IsSilent,

@@ -57,7 +57,8 @@ fn campaign(sabotage: Option<&'static Sabotage>, seed: u64) -> Campaign {
 }
 
 /// Runs the campaigns of the queue one after the other on one cluster: one for each sabotage, and
-/// at night one without sabotage (`None`), as `crashes.rs` runs in the gate. Returns a sentence for each wrong outcome.
+/// at night one without sabotage (`None`), as `crashes.rs` runs in the gate. Returns a sentence for
+/// each wrong outcome.
 async fn run_sabotages(queue: &Mutex<Vec<Option<&'static Sabotage>>>) -> Vec<String> {
     // A long delay of the WAL writer, so that a crash loses commits that did not wait for the disk.
     let mut cluster = Cluster::start(&[("wal_writer_delay", "2s")]).await;
