@@ -18,7 +18,8 @@ esac
 mkdir -p "$2/bin"
 dir=$(cd "$2" && pwd -P)
 
-# Prints the name and the version of the installed tool, as it reports them.
+# Prints the name and the version of the installed tool, as it reports them: called with the name of
+# its subcommand first, as cargo calls it, and without the name if that fails.
 installed() { { "$dir/bin/$tool" "${tool#cargo-}" --version 2>/dev/null || "$dir/bin/$tool" --version 2>/dev/null || true; } | awk 'NR == 1 { print $1, $2 }'; }
 is_there() { [ "$(installed)" = "$tool $version" ]; }
 

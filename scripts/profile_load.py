@@ -1,9 +1,9 @@
 """Calls a server a fixed number of times, for scripts/profile.sh.
 
 profile_load.py ADDRESS prepare creates 16 conversations of 50 messages and prints their ids.
-profile_load.py ADDRESS append|context CALLS ID... makes CALLS calls in all, with one caller for
-each of the 16 ids: appends of one 400-byte message with a request id, or contexts of the whole
-tail.
+profile_load.py ADDRESS append|context CALLS ID... makes CALLS calls in all (rounded down to a
+multiple of 16), with one caller for each of the 16 ids: each appends a 400-byte message with a
+request id, or builds the context of the whole tail.
 """
 
 import sys

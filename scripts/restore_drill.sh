@@ -119,6 +119,7 @@ as_owner "$bin/pg_basebackup" --pgdata="$pg/base" --checkpoint=fast --wal-method
 [ -f "$pg/base/backup_label" ] || fail "there is no base backup"
 by_backup=$(wc -l < "$dir/acknowledged")
 say "base backup taken during imports: $by_backup acknowledged by then"
+# A few imports end after the base backup, so that only the archived WAL has them.
 until [ "$(wc -l < "$dir/acknowledged")" -ge $((by_backup + 3)) ]; do sleep 0.05; done
 touch "$dir/enough" && wait "$load"
 number=$(cat "$dir/last")

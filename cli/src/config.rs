@@ -105,7 +105,7 @@ const SECTIONS: [&str; 12] = [
 /// Loads and checks the settings.
 pub(crate) fn load(arguments: &SettingsArguments) -> anyhow::Result<Config> {
     let mut figment = Figment::from(Serialized::defaults(Config::default()));
-    let mut implicit = None;
+    let mut implicit_file = None;
     match &arguments.config {
         Some(file) => {
             anyhow::ensure!(
@@ -117,7 +117,7 @@ pub(crate) fn load(arguments: &SettingsArguments) -> anyhow::Result<Config> {
         }
         None if Path::new(implicit_config::FILE).is_file() => {
             figment = figment.merge(Toml::file(implicit_config::FILE));
-            implicit = Some(Figment::from(Toml::file(implicit_config::FILE)));
+            implicit_file = Some(Figment::from(Toml::file(implicit_config::FILE)));
         }
         None => {}
     }
@@ -140,8 +140,8 @@ pub(crate) fn load(arguments: &SettingsArguments) -> anyhow::Result<Config> {
         );
     }
     let config: Config = figment.extract().context("the settings cannot be read")?;
-    if let Some(implicit) = implicit {
-        implicit_config::check_secrets(&implicit, &config.providers, &config.database)?;
+    if let Some(implicit_file) = implicit_file {
+        implicit_config::check_secrets(&implicit_file, &config.providers, &config.database)?;
     }
     config.models.check().context("models")?;
     config.check_ranges()?;
@@ -310,6 +310,7 @@ impl Config {
 
     /// Refuses numbers with which a component could not work, 0 for example.
     fn check_ranges(&self) -> anyhow::Result<()> {
+        // Setting, value, maximum.
         let numbers = [
             ("worker.count_batch", self.worker.count_batch, 1_024),
             (

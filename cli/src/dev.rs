@@ -17,7 +17,8 @@ use crate::{
     client::{Client, failed_call},
     command::{DevArguments, ServerArguments},
     config::Config,
-    context, import, output, processes, verify,
+    context, import, output, processes,
+    verify::{self, MissingConversation},
 };
 
 /// The name of the database.
@@ -100,6 +101,7 @@ async fn run_on_postgres(
     });
     let outcome = match addresses_receiver.await {
         Ok(addresses) => import_and_wait(postgres, arguments, addresses, &stop).await,
+        // The server ended before it listened. If it failed, its error is returned below.
         Err(_) => Ok(ExitCode::FAILURE),
     };
     stop.cancel();
@@ -140,7 +142,7 @@ async fn import_and_wait(
     for conversation in &imported {
         context::print_outline(&client, conversation).await?;
     }
-    verify::check_conversations(&client, &imported, false).await
+    verify::check_conversations(&client, &imported, MissingConversation::IsError).await
 }
 
 async fn start_postgres(arguments: &DevArguments, folder: &Path) -> anyhow::Result<LocalPostgres> {

@@ -16,11 +16,16 @@ pub(crate) const FILE: &str = "anneal.toml";
 /// implicit file. Also refuses `database.insecure` from that file for a database that another
 /// source names.
 pub(crate) fn check_secrets(
-    implicit: &Figment,
+    implicit_file: &Figment,
     providers: &Providers,
     database: &StoreSettings,
 ) -> anyhow::Result<()> {
-    let text = |key: &str| implicit.find_value(key).ok().and_then(Value::into_string);
+    let text = |key: &str| {
+        implicit_file
+            .find_value(key)
+            .ok()
+            .and_then(Value::into_string)
+    };
     for (name, provider) in providers {
         let sets = |key: &str, in_force: &Option<String>| {
             let value = text(&format!("providers.{name}.{key}"));
@@ -47,7 +52,7 @@ pub(crate) fn check_secrets(
         password_source.unwrap_or_default(),
         without_secrets(&database.url)
     );
-    let insecure = implicit
+    let insecure = implicit_file
         .find_value("database.insecure")
         .ok()
         .and_then(|value| value.to_bool());

@@ -98,7 +98,7 @@ async fn list_keys(owner: &mut OwnerConnection, tenant: Option<&str>) -> anyhow:
 
 /// A key on one line: id, tenant, verbs, name, creation, state and last use.
 fn key_line(key: &ListedKey) -> String {
-    let at = |time: Micros| {
+    let timestamp_text = |time: Micros| {
         Timestamp {
             seconds: time.0.div_euclid(1_000_000),
             nanos: 0,
@@ -106,14 +106,14 @@ fn key_line(key: &ListedKey) -> String {
         .to_string()
     };
     let state = match (key.revoked, key.expires) {
-        (Some(revoked), _) => format!("revoked {}", at(revoked)),
-        (None, Some(expires)) if key.has_expired => format!("expired {}", at(expires)),
-        (None, Some(expires)) => format!("until {}", at(expires)),
+        (Some(revoked), _) => format!("revoked {}", timestamp_text(revoked)),
+        (None, Some(expires)) if key.has_expired => format!("expired {}", timestamp_text(expires)),
+        (None, Some(expires)) => format!("until {}", timestamp_text(expires)),
         (None, None) => "never expires".to_owned(),
     };
     let used = key.last_used.map_or_else(
         || "never used".to_owned(),
-        |hour| format!("last used in the hour of {}", at(hour)),
+        |hour| format!("last used in the hour of {}", timestamp_text(hour)),
     );
     format!(
         "{}  {}  {}  {}  made {}, {state}, {used}",
@@ -121,6 +121,6 @@ fn key_line(key: &ListedKey) -> String {
         key.tenant,
         key.verbs,
         key.name,
-        at(key.created)
+        timestamp_text(key.created)
     )
 }

@@ -11,26 +11,27 @@ const PAGE: i32 = 100;
 /// The messages of a conversation, oldest first. One page is in memory.
 pub(crate) struct MessagePages {
     client: Client,
-    conversation: String,
+    conversation_id: String,
     /// Id of the last message of the previous page; 0 before the first.
-    after: i64,
-    ended: bool,
+    after_message_id: i64,
+    /// Whether the last page was returned.
+    is_at_end: bool,
 }
 
 impl MessagePages {
     /// Starts at the first message of the conversation.
-    pub(crate) fn of(client: &Client, conversation: &str) -> Self {
+    pub(crate) fn of(client: &Client, conversation_id: &str) -> Self {
         Self {
             client: client.clone(),
-            conversation: conversation.to_owned(),
-            after: 0,
-            ended: false,
+            conversation_id: conversation_id.to_owned(),
+            after_message_id: 0,
+            is_at_end: false,
         }
     }
 
     /// The next page; None after the last one.
     pub(crate) async fn next(&mut self) -> Result<Option<pb::ListMessagesResponse>, Status> {
-        if self.ended {
+        if self.is_at_end {
             return Ok(None);
         }
         let page = match self.fetch_page(PAGE, Content::Full).await {
@@ -59,11 +60,11 @@ impl MessagePages {
     }
 
     fn advance_past(&mut self, page: pb::ListMessagesResponse) -> pb::ListMessagesResponse {
-        self.ended = page.next_page_token.is_empty();
-        self.after = page
+        self.is_at_end = page.next_page_token.is_empty();
+        self.after_message_id = page
             .messages
             .last()
-            .map_or(self.after, |last| last.message_id);
+            .map_or(self.after_message_id, |last| last.message_id);
         page
     }
 
@@ -73,9 +74,9 @@ impl MessagePages {
         content: Content,
     ) -> Result<pb::ListMessagesResponse, Status> {
         let ask = pb::ListMessagesRequest {
-            conversation_id: self.conversation.clone(),
+            conversation_id: self.conversation_id.clone(),
             page_size,
-            after_message_id: self.after,
+            after_message_id: self.after_message_id,
             without_content: content == Content::WithoutParts,
             ..Default::default()
         };

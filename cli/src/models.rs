@@ -61,7 +61,7 @@ fn breaker_text(breaker: Option<&pb::Breaker>) -> String {
         return String::new();
     };
     let state = match &breaker.open_for {
-        Some(left) => format!("breaker open for {} s", left.seconds.max(1)),
+        Some(time) => format!("breaker open for {} s", time.seconds.max(1)),
         None => "breaker not open".to_owned(),
     };
     format!(

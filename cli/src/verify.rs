@@ -18,14 +18,14 @@ use crate::{
 /// import has paused.
 pub(crate) async fn run(arguments: VerifyArguments) -> anyhow::Result<ExitCode> {
     let client = Client::connect(&arguments.server).await?;
-    let (conversations, paused) = if arguments.all {
-        list_all(&client).await?
+    let (conversations, missing) = if arguments.all {
+        (list_all(&client).await?, MissingConversation::IsSkipped)
     } else {
-        let paused = paused_among(&client, &arguments.conversations).await?;
-        (arguments.conversations, paused)
+        let conversations = fetch_by_ids(&client, arguments.conversations).await?;
+        (conversations, MissingConversation::IsError)
     };
-    let outcome = check_conversations(&client, &conversations, arguments.all).await;
-    for conversation in paused {
+    let outcome = check_conversations(&client, &conversations.ids, missing).await;
+    for conversation in conversations.paused_ids {
         output::print_line(format_args!(
             "{conversation}: an import into it did not finish, so it gets no automatic checkpoints yet; import its file again"
         ));
@@ -33,12 +33,28 @@ pub(crate) async fn run(arguments: VerifyArguments) -> anyhow::Result<ExitCode> 
     outcome
 }
 
-/// Checks conversations and prints the violations. A missing conversation is an error, unless
-/// `may_be_deleted` is set: then it was deleted since it was listed.
+/// The conversations to check.
+#[derive(Default)]
+struct ConversationsToCheck {
+    ids: Vec<String>,
+    /// Those of them whose triggers an import has paused.
+    paused_ids: Vec<String>,
+}
+
+/// What a conversation that does not exist means for a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MissingConversation {
+    /// Its id was given, so this is an error.
+    IsError,
+    /// It was deleted after the check had listed it.
+    IsSkipped,
+}
+
+/// Checks conversations and prints the violations.
 pub(crate) async fn check_conversations(
     client: &Client,
     conversations: &[String],
-    may_be_deleted: bool,
+    missing: MissingConversation,
 ) -> anyhow::Result<ExitCode> {
     let progress = ProgressBar::new(conversations.len() as u64);
     let (mut checked, mut messages, mut checkpoints, mut violations) = (0, 0_i64, 0_i64, 0);
@@ -48,7 +64,11 @@ pub(crate) async fn check_conversations(
         };
         let verified = match client.operators().verify_conversation(ask).await {
             Ok(verified) => verified.into_inner(),
-            Err(status) if may_be_deleted && status.code() == Code::NotFound => continue,
+            Err(status)
+                if missing == MissingConversation::IsSkipped && status.code() == Code::NotFound =>
+            {
+                continue;
+            }
             Err(status) => return Err(failed_call(&status)),
         };
         checked += 1;
@@ -86,20 +106,20 @@ pub(crate) async fn check_conversations(
     }
 }
 
-/// Of these conversations, those whose triggers an import has paused.
-async fn paused_among(client: &Client, conversations: &[String]) -> anyhow::Result<Vec<String>> {
-    let mut paused = Vec::new();
-    for conversation in conversations {
-        if import::are_triggers_paused(&get_conversation(client, conversation).await?) {
-            paused.push(conversation.clone());
+/// The conversations with these ids. Fetches them, to find those with paused triggers.
+async fn fetch_by_ids(client: &Client, ids: Vec<String>) -> anyhow::Result<ConversationsToCheck> {
+    let mut paused_ids = Vec::new();
+    for id in &ids {
+        if import::are_triggers_paused(&get_conversation(client, id).await?) {
+            paused_ids.push(id.clone());
         }
     }
-    Ok(paused)
+    Ok(ConversationsToCheck { ids, paused_ids })
 }
 
-/// All conversations, and those of them whose triggers an import has paused.
-async fn list_all(client: &Client) -> anyhow::Result<(Vec<String>, Vec<String>)> {
-    let (mut ids, mut paused) = (Vec::new(), Vec::new());
+/// All conversations.
+async fn list_all(client: &Client) -> anyhow::Result<ConversationsToCheck> {
+    let mut all = ConversationsToCheck::default();
     let mut page_token = String::new();
     loop {
         let ask = pb::ListConversationsRequest {
@@ -117,14 +137,15 @@ async fn list_all(client: &Client) -> anyhow::Result<(Vec<String>, Vec<String>)>
             .conversations
             .iter()
             .filter(|conversation| import::are_triggers_paused(conversation));
-        paused.extend(paused_on_page.map(|conversation| conversation.conversation_id.clone()));
-        ids.extend(
+        all.paused_ids
+            .extend(paused_on_page.map(|conversation| conversation.conversation_id.clone()));
+        all.ids.extend(
             page.conversations
                 .into_iter()
                 .map(|conversation| conversation.conversation_id),
         );
         if page.next_page_token.is_empty() {
-            return Ok((ids, paused));
+            return Ok(all);
         }
         page_token = page.next_page_token;
     }

@@ -44,7 +44,7 @@ fn material(messages: usize) -> Material {
     let line = "The tide comes in at noon, the boat leaves at 12:30 from pier 4. ";
     let text: String = line.chars().cycle().take(BYTES).collect();
     let message = |index: usize| {
-        let id = format!("call_{}", index / 4);
+        let call_id = format!("call_{}", index / 4);
         let (role, part) = match index % 4 {
             0 => (Role::User, Part::Text { text: text.clone() }),
             1 => {
@@ -52,7 +52,7 @@ fn material(messages: usize) -> Material {
                 (
                     Role::Assistant,
                     Part::ToolUse {
-                        id,
+                        id: call_id,
                         name: "read_file".into(),
                         input,
                     },
@@ -61,7 +61,7 @@ fn material(messages: usize) -> Material {
             2 => (
                 Role::Tool,
                 Part::ToolResult {
-                    id,
+                    id: call_id,
                     text: text.clone(),
                     is_error: false,
                     media: Vec::new(),

@@ -32,7 +32,8 @@ pub struct BreakerSettings {
     /// breaker opens at the same number of failures, of which one tenant's count for at most half
     /// (module `breaker`).
     pub model_failures: u32,
-    /// Seconds that an open breaker refuses calls. Then one trial call is admitted.
+    /// Seconds that an open breaker refuses calls. Then it is half open and admits one trial call
+    /// at a time; a model's breaker admits one for each tenant.
     pub cooldown_seconds: u32,
 }
 
@@ -83,7 +84,7 @@ pub struct AdmissionState {
     pub has_other_tenants: bool,
     /// Tokens that the tenant's calls have used today, plus those reserved by calls in flight.
     pub tenant_tokens: Tokens,
-    /// Time until the tenant's next UTC day.
+    /// Time until the next UTC day, in which the tenant's tokens are counted from zero.
     pub day_left: Duration,
     /// Whether a turn of this conversation is in flight.
     pub turn_in_flight: bool,
@@ -109,7 +110,7 @@ pub enum AdmissionRefusal {
     /// The tenant's tokens of the day are used up.
     #[error("the tenant has used up its tokens of the day")]
     Budget {
-        /// Time until the tenant's next UTC day.
+        /// Time until the next UTC day, in which the tenant's tokens are counted from zero.
         retry_after: Duration,
     },
     /// A turn of this conversation is in flight.
@@ -118,6 +119,9 @@ pub enum AdmissionRefusal {
 }
 
 /// Decides whether a call that may use up to `tokens` is admitted; if not, returns the reason.
+///
+/// A half-open breaker refuses nothing here. While a trial call runs, the store keeps the breaker
+/// of the tenant or of the conversation open, so that `open_for` refuses a second trial call.
 pub fn admit(
     state: &AdmissionState,
     limits: &CallLimits,

@@ -58,16 +58,19 @@ pub struct FailureOutcome {
 /// each failure while one of the two breakers is half open.
 pub fn after_failure(counts: &FailureCounts, settings: &BreakerSettings) -> FailureOutcome {
     // At least two, because failures of one tenant never suffice.
-    let enough_while_closed = settings.model_failures.max(2);
-    let (tenant_max, enough) = match counts.model {
-        BreakerState::Closed => (enough_while_closed.div_ceil(2), enough_while_closed),
+    let opening_count_while_closed = settings.model_failures.max(2);
+    let (tenant_max, opening_count) = match counts.model {
+        BreakerState::Closed => (
+            opening_count_while_closed.div_ceil(2),
+            opening_count_while_closed,
+        ),
         BreakerState::HalfOpen => (1, 2),
         // The call began before the breaker opened.
         BreakerState::Open => (0, u32::MAX),
     };
     let counted = u32::from(counts.tenant_evidence < tenant_max);
     let evidence = counts.evidence.saturating_add(counted);
-    let opens_model = evidence >= enough;
+    let opens_model = evidence >= opening_count;
     FailureOutcome {
         evidence: if opens_model { 0 } else { evidence },
         tenant_evidence: counts.tenant_evidence + counted,
@@ -93,17 +96,17 @@ mod tests {
 
     impl Breakers {
         fn fail(&mut self, tenant: char, settings: &BreakerSettings) -> FailureOutcome {
-            let own = self.tenants.entry(tenant).or_default();
+            let tenant_counts = self.tenants.entry(tenant).or_default();
             let counts = FailureCounts {
                 model: self.counts.model,
                 evidence: self.counts.evidence,
-                ..*own
+                ..*tenant_counts
             };
             let failed = after_failure(&counts, settings);
-            own.tenant_failures += 1;
-            own.tenant_evidence = failed.tenant_evidence;
+            tenant_counts.tenant_failures += 1;
+            tenant_counts.tenant_evidence = failed.tenant_evidence;
             if failed.opens_tenant {
-                own.tenant = BreakerState::Open;
+                tenant_counts.tenant = BreakerState::Open;
             }
             self.counts.evidence = failed.evidence;
             if failed.opens_model {
@@ -121,7 +124,7 @@ mod tests {
 
         fn clear_tenant_evidence(&mut self) {
             let tenants = self.tenants.values_mut();
-            tenants.for_each(|own| own.tenant_evidence = 0);
+            tenants.for_each(|tenant_counts| tenant_counts.tenant_evidence = 0);
         }
 
         fn cool_down(&mut self) {
@@ -133,7 +136,7 @@ mod tests {
             half_open(&mut self.counts.model);
             self.tenants
                 .values_mut()
-                .for_each(|own| half_open(&mut own.tenant));
+                .for_each(|tenant_counts| half_open(&mut tenant_counts.tenant));
         }
     }
 

@@ -60,7 +60,7 @@ impl Verb {
     }
 }
 
-/// A set of verbs. No verb implies another.
+/// A set of verbs, one bit for each. No verb implies another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Verbs(u8);
 

@@ -188,7 +188,7 @@ mod tests {
             plan_for(7, 50),
             Err(InvalidCheckpoint::SplitsToolCall { last: MessageId(7) })
         );
-        let waiting = &tail()[..2];
+        let tail_without_result = &tail()[..2];
         let import = CheckpointImport {
             last: MessageId(7),
             summary: Tokens::ZERO,
@@ -196,7 +196,7 @@ mod tests {
             previous: Tokens::ZERO,
         };
         assert_eq!(
-            plan_import(waiting, import),
+            plan_import(tail_without_result, import),
             Err(InvalidCheckpoint::SplitsToolCall { last: MessageId(7) }),
             "the result may still come"
         );

@@ -105,8 +105,9 @@ pub const CHECKPOINT_MAX_BYTES: u64 = 128 * 1024 * 1024;
 /// exists, without a threshold. If that is a number of tokens or a part of a turn, it keeps at most
 /// half of the tail's tokens.
 ///
-/// Two values of `keep_recent` may keep more than fits: everything from the last user message on,
-/// and the minimum of a share. If they leave nothing to cut, there is no cut.
+/// For two values of `keep_recent`, the last user message and a share, steps 2 and 3 do not apply.
+/// They may keep more than fits: everything from the last user message on, and the minimum of the
+/// share. If they leave nothing to cut, there is no cut.
 ///
 /// `head`: as in [`tail_figures`].
 pub fn plan(tail: &[TailItem], policy: &Policy, trigger: Trigger, head: Tokens) -> Option<Cut> {
@@ -280,7 +281,9 @@ impl CutBudget {
 /// forever.
 pub(crate) fn allowed_cuts(tail: &[TailItem]) -> Vec<bool> {
     let newest_turn = tail.last().map_or(0, |item| item.turn);
+    // For each call id: the index of the call's message, and whether the call is answered.
     let mut calls: HashMap<&str, (usize, bool)> = HashMap::new();
+    // For each result that has its call: the indexes of the call's and of the result's message.
     let mut spans: Vec<(usize, usize)> = Vec::new();
     for (index, item) in tail.iter().enumerate() {
         for mark in &item.outline {
@@ -300,19 +303,22 @@ pub(crate) fn allowed_cuts(tail: &[TailItem]) -> Vec<bool> {
     let waiting = calls
         .values()
         .filter(|(index, answered)| !answered && tail[*index].turn == newest_turn);
+    // A call that waits for its result counts as if the result came after the tail.
     spans.extend(waiting.map(|(index, _)| (*index, tail.len())));
 
-    let mut change = vec![0_i32; tail.len() + 2];
+    // A span is separated by the places from `call + 1` to `result`. So the number of separated
+    // spans rises by one at the first of these places, and falls by one after the last.
+    let mut changes = vec![0_i32; tail.len() + 2];
     for (call, result) in spans {
-        change[call + 1] += 1;
-        change[result + 1] -= 1;
+        changes[call + 1] += 1;
+        changes[result + 1] -= 1;
     }
-    let mut depth = 0;
-    let depths = change[..=tail.len()].iter().map(|step| {
-        depth += step;
-        depth
+    let mut separated_spans = 0;
+    let is_allowed = changes[..=tail.len()].iter().map(|change| {
+        separated_spans += change;
+        separated_spans == 0
     });
-    depths.map(|depth| depth == 0).collect()
+    is_allowed.collect()
 }
 
 /// For every place: tokens of the messages that stay in the tail.

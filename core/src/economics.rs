@@ -79,7 +79,7 @@ pub struct ReplayCost {
 const MARK_TOKENS: Tokens = Tokens::new(22);
 
 /// The size assumed for a summary that does not exist: a tenth of the message, at most 500 tokens.
-fn assumed_summary(tokens: Tokens) -> Tokens {
+fn assumed_summary_tokens(tokens: Tokens) -> Tokens {
     Tokens::new((tokens.get() / 10).min(500))
 }
 
@@ -173,20 +173,22 @@ impl<'a> Replay<'a> {
             .last_call
             .map_or(0, |last| messages[call].at_us - messages[last].at_us);
         let cold = idle_us > i64::from(self.policy.cache_ttl_seconds) * 1_000_000;
-        let moved = self.move_boundary(call);
+        let boundary_moved = self.move_boundary(call);
         let tail_sent_before = self.tail_sent;
-        let changed_at = self.swap(call, moved || cold || self.last_call.is_none());
-        self.tail_sent = if moved || changed_at.is_some() {
+        let changed_at = self.swap(call, boundary_moved || cold || self.last_call.is_none());
+        self.tail_sent = if boundary_moved || changed_at.is_some() {
             self.tail_tokens(call)
         } else {
             tail_sent_before + added_tokens
         };
         let system_prompt = framed(self.history.system_prompt);
         let head = system_prompt + framed(self.summary);
-        let cached = match (self.last_call, moved, changed_at) {
+        let cached = match (self.last_call, boundary_moved, changed_at) {
             _ if cold => Tokens::ZERO,
             (None, ..) => Tokens::ZERO,
             (_, true, _) => system_prompt,
+            // The last call sent the messages before its own. The cache still holds those of them
+            // that come before the first changed one.
             (Some(last), false, Some(at)) => {
                 head + self.sizes[self.start..at.min(last).max(self.start)]
                     .iter()
@@ -195,7 +197,8 @@ impl<'a> Replay<'a> {
             }
             (Some(_), false, None) => head + tail_sent_before,
         };
-        self.cost.breaks += u64::from(self.last_call.is_some() && (moved || changed_at.is_some()));
+        let changed = boundary_moved || changed_at.is_some();
+        self.cost.breaks += u64::from(self.last_call.is_some() && changed);
         self.charge(head + self.tail_sent, cached);
         self.last_call = Some(call);
     }
@@ -251,7 +254,7 @@ impl<'a> Replay<'a> {
             return None;
         }
         for (index, _) in &cool {
-            self.sizes[*index] = self.summary_of(*index) + MARK_TOKENS + FRAMING_PER_MESSAGE;
+            self.sizes[*index] = self.summary_tokens(*index) + MARK_TOKENS + FRAMING_PER_MESSAGE;
         }
         self.pending
             .retain(|index| !cool.iter().any(|(swapped, _)| swapped == index));
@@ -262,7 +265,7 @@ impl<'a> Replay<'a> {
         let saved = |index: usize| {
             self.history.messages[index]
                 .tokens
-                .less(self.summary_of(index))
+                .less(self.summary_tokens(index))
         };
         let candidates: Vec<Candidate> = cool
             .iter()
@@ -291,11 +294,11 @@ impl<'a> Replay<'a> {
         cooling::step_is_due(&candidates, &cost)
     }
 
-    fn summary_of(&self, index: usize) -> Tokens {
+    fn summary_tokens(&self, index: usize) -> Tokens {
         let message = &self.history.messages[index];
         message
             .summary
-            .unwrap_or_else(|| assumed_summary(message.tokens))
+            .unwrap_or_else(|| assumed_summary_tokens(message.tokens))
     }
 
     /// Model calls between the time a message became cool and call `call`; None while it is hot.
@@ -317,6 +320,7 @@ impl<'a> Replay<'a> {
         let by_calls = (self.variant == CoolingVariant::Stepped && self.policy.hot_zone_calls > 0)
             .then(|| calls_after.checked_sub(u64::from(self.policy.hot_zone_calls) + 1))
             .flatten();
+        // The larger count began earlier. `None` is less than any count.
         by_turns.max(by_calls)
     }
 

@@ -70,7 +70,7 @@ pub fn is_host_entry(text: &str) -> bool {
 fn matches_entry(entry: &str, host: &str) -> bool {
     entry.strip_prefix('*').map_or_else(
         || entry == host,
-        |below| host.len() > below.len() && host.ends_with(below),
+        |suffix| host.len() > suffix.len() && host.ends_with(suffix),
     )
 }
 

@@ -74,7 +74,8 @@ impl TailState {
     /// messages up to `counted` are final. None if counts before the tail are not final, if large
     /// messages wait for a summary, or if a threshold is reached or the next message may reach it.
     pub fn trigger_bounds(&self, counted: MessageId, total: Tokens) -> Option<TriggerBounds> {
-        // The count of a message before the tail changes the total, but not the tail.
+        // The last message before the tail. If a message up to it is counted later, the total
+        // changes, but not the tail.
         let boundary = MessageId(
             self.last_message_id
                 .0
@@ -87,18 +88,19 @@ impl TailState {
         {
             return None;
         }
-        let left = self
+        let tokens_to_threshold = self
             .policy
             .min_threshold(self.figures.head)
             .less(self.figures.tail);
-        if left == Tokens::ZERO {
+        if tokens_to_threshold == Tokens::ZERO {
             return None;
         }
         let message = match self.policy.max_message_count {
             0 => MessageId(i64::MAX),
             most => MessageId(boundary.0 + i64::from(most)),
         };
-        let total = Tokens::new(total.get().saturating_add(left.get()).min(i64::MAX as u64));
+        let total_bound = total.get().saturating_add(tokens_to_threshold.get());
+        let total = Tokens::new(total_bound.min(i64::MAX as u64));
         let large = self.policy.large_message_threshold;
         (self.last_message_id.next() < message).then_some(TriggerBounds {
             message,
@@ -191,7 +193,7 @@ mod tests {
     }
 
     /// The state after `messages` messages of 10 tokens were appended to `state`: every second one
-    /// a call, every fifth one a turn.
+    /// is a model call, every fifth one starts a turn.
     fn grown(state: &TailState, messages: u64) -> TailState {
         let figures = TailFigures {
             tail: state.figures.tail + Tokens::new(messages * 10),

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs one turn over HTTP: sends the message, prints the answer as it arrives, and reconnects if the
-# connection breaks off.
+# Runs one turn over HTTP: sends the message, and prints the events of the answer as they arrive, one
+# JSON object on each line. If the connection breaks off, repeats the request up to four times, to get
+# the rest of the answer.
 #   examples/http/chat.sh "What is a race?" [SESSION]
 # REQUEST_ID=… repeats a request: it returns the same answer and stores no second question. Without it
 # each run is a separate request.
@@ -12,7 +13,7 @@ message=${1:?what do you want to say?}
 session=${2:-}
 request=${REQUEST_ID:-$(date +%s)-$$-$RANDOM$RANDOM}
 
-quoted() { # a JSON string
+quoted() { # prints the text as a JSON string
   local text=$1
   text=${text//\\/\\\\}
   text=${text//\"/\\\"}

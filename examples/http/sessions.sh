@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Without arguments lists the sessions of an agent. With a session prints its history; with a title
-# renames it; with --delete deletes it.
+# Without arguments lists up to 50 sessions of the agent AGENT (default: example). With a session
+# prints its history; with a title renames it; with --delete deletes it.
 #   examples/http/sessions.sh [SESSION [TITLE|--delete]]
 set -euo pipefail
 

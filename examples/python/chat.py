@@ -53,13 +53,13 @@ def main(text: str, conversation_id: str = "") -> None:
         prompt = message.NewMessage(role=message.ROLE_USER, parts=[message.Part(text=message.TextPart(text=text))])
         request = chat.ChatRequest(conversation_id=conversation_id, request_id=str(uuid.uuid4()), messages=[prompt],
                                    model=os.environ.get("ANNEAL_MODEL", ""))
-        for left in reversed(range(TRIES)):
+        for retries_left in reversed(range(TRIES)):
             try:
                 done = turn(chat_grpc.ChatServiceStub(channel), request)
                 break
             except grpc.RpcError as failed:  # the same request id stores nothing twice, and replays a stored answer
                 wait = delay(failed)
-                if wait is None or not left:
+                if wait is None or not retries_left:
                     raise SystemExit(f"{failed.code().name}: {failed.details()}") from failed
                 print(f"\n[{failed.details()}: trying again in {wait:g} s]", file=sys.stderr)
                 time.sleep(wait)

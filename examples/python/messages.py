@@ -1,4 +1,4 @@
-"""MessageService: idempotent appends, a streamed large message, whole and ranged reads, separators, a watch.
+"""MessageService: idempotent appends, a streamed large message, a read of a byte range, a list, separators, a watch.
 
 Set up as first_session.py says, then: PYTHONPATH=target/python python3 examples/python/messages.py
 """
@@ -34,9 +34,10 @@ def main() -> None:
             conversation.CreateConversationRequest(), timeout=5).conversation_id
 
         # Streams the conversation's events. With the last event's position, a new watch resumes after it.
+        # Without content, because the large message would exceed 4 MiB, the default limit of gRPC clients.
         watch = stub.WatchConversation(messages.WatchConversationRequest(
             conversation_id=conversation_id, after_message_id=0,
-            without_content=True), timeout=60)  # by default a client refuses more than 4 MiB
+            without_content=True), timeout=60)
         assert next(watch).WhichOneof("event") == "started"
 
         turn = messages.AppendMessagesRequest(

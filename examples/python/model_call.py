@@ -72,11 +72,11 @@ def main(text: str, conversation_id: str = "") -> None:
                 conversation.CreateConversationRequest(model=MODEL, policy=conversation.Policy(profile="agents"),
                                                        system_prompt="You answer briefly."), timeout=5).conversation_id
         append = messages_grpc.MessageServiceStub(channel).AppendMessages
-        turn = str(uuid.uuid4())  # store it for retries: the same id stores nothing twice
-        append(messages.AppendMessagesRequest(conversation_id=conversation_id, request_id=f"{turn} asked",
+        turn_id = str(uuid.uuid4())  # store it for retries: the same id stores nothing twice
+        append(messages.AppendMessagesRequest(conversation_id=conversation_id, request_id=f"{turn_id} asked",
                                               messages=[text_message(message.ROLE_USER, text)]), timeout=5)
         reply = answer(context_grpc.ContextServiceStub(channel), conversation_id)
-        append(messages.AppendMessagesRequest(conversation_id=conversation_id, request_id=f"{turn} answered",
+        append(messages.AppendMessagesRequest(conversation_id=conversation_id, request_id=f"{turn_id} answered",
                                               messages=[text_message(message.ROLE_ASSISTANT, reply)]), timeout=5)
         print(f"{reply}\n\nconversation {conversation_id}")
 

@@ -50,7 +50,7 @@ pub(crate) enum Layout {
 /// A file, and the position up to which it has been read.
 pub(crate) struct Cursor<R> {
     input: BufReader<R>,
-    at: Position,
+    position: Position,
     /// The offset that is treated as the end of the file; see [`Self::end_at`].
     end: u64,
 }
@@ -61,26 +61,26 @@ impl<R: Read + Seek> Cursor<R> {
         let input = BufReader::with_capacity(BUFFER_BYTES, file);
         let mut cursor = Self {
             input,
-            at: Position { offset: 0, line: 1 },
+            position: Position { offset: 0, line: 1 },
             end: u64::MAX,
         };
         if cursor.input.fill_buf()?.starts_with(b"\xef\xbb\xbf") {
             cursor.input.consume(3);
-            cursor.at.offset = 3;
+            cursor.position.offset = 3;
         }
         Ok(cursor)
     }
 
     pub(crate) const fn position(&self) -> Position {
-        self.at
+        self.position
     }
 
     /// Seeks to a position that was returned by [`Self::position`].
     pub(crate) fn seek_to(&mut self, position: Position) -> io::Result<()> {
         let by = i64::try_from(position.offset).unwrap_or(i64::MAX)
-            - i64::try_from(self.at.offset).unwrap_or(i64::MAX);
+            - i64::try_from(self.position.offset).unwrap_or(i64::MAX);
         self.input.seek_relative(by)?;
-        self.at = position;
+        self.position = position;
         Ok(())
     }
 
@@ -91,7 +91,8 @@ impl<R: Read + Seek> Cursor<R> {
 
     /// Fills the buffer if it is empty. Returns the buffered bytes before the end.
     fn fill_chunk(&mut self) -> io::Result<&[u8]> {
-        let left = usize::try_from(self.end.saturating_sub(self.at.offset)).unwrap_or(usize::MAX);
+        let bytes_before_end =
+            usize::try_from(self.end.saturating_sub(self.position.offset)).unwrap_or(usize::MAX);
         loop {
             match self.input.fill_buf() {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -100,17 +101,17 @@ impl<R: Read + Seek> Cursor<R> {
             }
         }
         let buffer = self.input.buffer();
-        Ok(&buffer[..buffer.len().min(left)])
+        Ok(&buffer[..buffer.len().min(bytes_before_end)])
     }
 
     fn consume(&mut self, bytes: usize) {
-        let lines = self.input.buffer()[..bytes]
+        let line_ends = self.input.buffer()[..bytes]
             .split(|byte| *byte == b'\n')
             .count()
             - 1;
         self.input.consume(bytes);
-        self.at.offset += bytes as u64;
-        self.at.line += lines as u64;
+        self.position.offset += bytes as u64;
+        self.position.line += line_ends as u64;
     }
 
     /// The next byte, without consuming it.
@@ -143,10 +144,10 @@ impl<R: Read + Seek> Cursor<R> {
         Ok(is_next)
     }
 
-    /// Reads the rest of the line, without its line end. A line of more than `most` bytes, with an
+    /// Reads the rest of the line, without its line end. A line of more than `max_bytes`, with an
     /// escape sequence counted as one byte, is skipped as [`Scanned::TooLong`].
-    pub(crate) fn read_line(&mut self, most: usize) -> io::Result<Scanned> {
-        let mut buffer = BoundedBytes::new(most);
+    pub(crate) fn read_line(&mut self, max_bytes: usize) -> io::Result<Scanned> {
+        let mut buffer = BoundedBytes::new(max_bytes);
         if self.peek()?.is_none() {
             return Ok(Scanned::Absent);
         }
@@ -172,15 +173,15 @@ impl<R: Read + Seek> Cursor<R> {
     }
 
     /// Skips blanks and reads the next JSON value by its brackets and quotes. A value of more than
-    /// `most` bytes is skipped as [`Scanned::TooLong`].
-    pub(crate) fn read_value(&mut self, most: usize) -> io::Result<Scanned> {
+    /// `max_bytes`, counted in the same way, is skipped as [`Scanned::TooLong`].
+    pub(crate) fn read_value(&mut self, max_bytes: usize) -> io::Result<Scanned> {
         if matches!(
             self.peek_non_blank()?,
             None | Some(b']' | b'}' | b',' | b':')
         ) {
             return Ok(Scanned::Absent);
         }
-        let mut buffer = BoundedBytes::new(most);
+        let mut buffer = BoundedBytes::new(max_bytes);
         let mut scanner = JsonScanner::default();
         loop {
             let chunk = self.fill_chunk()?;
@@ -308,42 +309,42 @@ impl<R: Read + Seek> Cursor<R> {
 /// Collects bytes up to a limit. An escape sequence counts as one byte.
 struct BoundedBytes {
     bytes: Vec<u8>,
-    most: usize,
+    max_bytes: usize,
     /// Bytes so far, with an escape sequence counted as one byte.
-    weight: usize,
+    counted_bytes: usize,
     /// Position in an escape sequence. 0: outside of one; 1: the byte after the backslash; 5 to 2:
     /// the four digits after a `u`.
     escape: usize,
     /// Whether the limit was exceeded. Then no bytes are kept.
-    long: bool,
+    exceeds_limit: bool,
 }
 
 impl BoundedBytes {
-    const fn new(most: usize) -> Self {
+    const fn new(max_bytes: usize) -> Self {
         Self {
             bytes: Vec::new(),
-            most,
-            weight: 0,
+            max_bytes,
+            counted_bytes: 0,
             escape: 0,
-            long: false,
+            exceeds_limit: false,
         }
     }
 
     fn take(&mut self, bytes: &[u8]) {
-        if self.long {
+        if self.exceeds_limit {
             return;
         }
         for byte in bytes {
             match (self.escape, byte) {
-                (0, b'\\') => (self.escape, self.weight) = (1, self.weight + 1),
-                (0, _) => self.weight += 1,
+                (0, b'\\') => (self.escape, self.counted_bytes) = (1, self.counted_bytes + 1),
+                (0, _) => self.counted_bytes += 1,
                 (1, b'u') => self.escape = 5,
                 (1 | 2, _) => self.escape = 0,
                 (_, _) => self.escape -= 1,
             }
         }
-        self.long = self.weight > self.most;
-        if self.long {
+        self.exceeds_limit = self.counted_bytes > self.max_bytes;
+        if self.exceeds_limit {
             self.bytes = Vec::new();
         } else {
             self.bytes.extend_from_slice(bytes);
@@ -351,7 +352,7 @@ impl BoundedBytes {
     }
 
     fn scanned(self) -> Scanned {
-        if self.long {
+        if self.exceeds_limit {
             Scanned::TooLong
         } else {
             Scanned::Bytes(self.bytes)

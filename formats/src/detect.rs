@@ -98,7 +98,8 @@ impl Detector {
         Ok(())
     }
 
-    /// Examines an object, the objects of a list, or the objects of nested lists.
+    /// Examines an object, or the objects of a list. If lists are nested, examines the objects of
+    /// the first innermost one.
     fn read_value<R: Read + Seek>(&mut self, cursor: &mut Cursor<R>) -> io::Result<()> {
         let mut lists = 0;
         while cursor.consume_if(b'[')? {
@@ -152,6 +153,7 @@ impl Detector {
 /// The format of a line or message, by its type and its field names.
 fn format_of_record(record: &Fields) -> Option<Guess> {
     let kind = record.text("type").ok().flatten().unwrap_or_default();
+    // Unlike `has`, a field counts even if it is null: the name alone tells the format.
     let is_present = |name: &str| record.0.contains_key(name);
     if is_present("role") {
         return format_of_message(record);

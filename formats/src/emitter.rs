@@ -27,7 +27,7 @@ pub(crate) struct Emitter<'a> {
     scope: Scope,
     pending: Option<PendingMessage>,
     /// For each field that no reader uses: its first location and the number of its occurrences.
-    unread: BTreeMap<String, (Location, u64)>,
+    unread_fields: BTreeMap<String, (Location, u64)>,
 }
 
 /// Most distinct unread fields that are counted.
@@ -40,12 +40,12 @@ struct PendingMessage {
     natives: Vec<Message>,
     extra: MessageExtra,
     /// Number of records that are still to be read.
-    left: usize,
+    missing_records: usize,
 }
 
 impl<'a> Emitter<'a> {
     pub(crate) const fn new(sink: &'a mut dyn Sink, strict: Strictness) -> Self {
-        let unread = BTreeMap::new();
+        let unread_fields = BTreeMap::new();
         Self {
             sink,
             strict,
@@ -53,7 +53,7 @@ impl<'a> Emitter<'a> {
             messages: 0,
             scope: Scope::File,
             pending: None,
-            unread,
+            unread_fields,
         }
     }
 
@@ -93,8 +93,8 @@ impl<'a> Emitter<'a> {
             |pending: &&mut PendingMessage| role(&pending.natives) == role(&natives);
         if let (None, Some(pending)) = (&extra, self.pending.as_mut().filter(has_same_role)) {
             pending.natives.extend(natives);
-            pending.left -= 1;
-            if pending.left == 0 {
+            pending.missing_records -= 1;
+            if pending.missing_records == 0 {
                 self.finish_message()?;
             }
             return Ok(self.pending.is_none());
@@ -106,14 +106,14 @@ impl<'a> Emitter<'a> {
             }
             return Ok(true);
         };
-        let left = extra.more.min(PARTS_PER_MESSAGE);
+        let missing_records = extra.more.min(PARTS_PER_MESSAGE);
         self.pending = Some(PendingMessage {
             location,
             natives,
             extra,
-            left,
+            missing_records,
         });
-        if left == 0 {
+        if missing_records == 0 {
             self.finish_message()?;
         }
         Ok(self.pending.is_none())
@@ -126,17 +126,17 @@ impl<'a> Emitter<'a> {
             location,
             natives,
             extra,
-            left,
+            missing_records,
         }) = self.pending.take()
         else {
             return Ok(());
         };
         let native = message_extra::merge_messages(natives);
-        if left > 0 {
+        if missing_records > 0 {
             self.remark(
                 location,
                 ImportOutcome::Changed,
-                format!("records of this message are missing: {left}"),
+                format!("records of this message are missing: {missing_records}"),
             )?;
             let whole = extra.clone().apply(native.clone());
             return self.emit_message(
@@ -195,12 +195,12 @@ impl<'a> Emitter<'a> {
     /// on once per file, and [`Self::finish`] reports the number of their occurrences. Further
     /// fields are remarked on each time.
     fn remark_unread_field(&mut self, location: Location, field: String) -> Result<(), ReadError> {
-        if let Some((_, times)) = self.unread.get_mut(&field) {
-            *times += 1;
+        if let Some((_, occurrences)) = self.unread_fields.get_mut(&field) {
+            *occurrences += 1;
             return Ok(());
         }
-        if self.unread.len() < MAX_UNREAD_FIELDS {
-            self.unread.insert(field.clone(), (location, 1));
+        if self.unread_fields.len() < MAX_UNREAD_FIELDS {
+            self.unread_fields.insert(field.clone(), (location, 1));
         }
         self.remark(location, ImportOutcome::SetAside, field)
     }
@@ -228,7 +228,7 @@ impl<'a> Emitter<'a> {
             .into_iter()
             .try_for_each(|(outcome, what)| self.remark(location, outcome, what))?;
         notes
-            .unread
+            .unread_fields
             .into_iter()
             .try_for_each(|field| self.remark_unread_field(location, field))
     }
@@ -236,12 +236,12 @@ impl<'a> Emitter<'a> {
     /// Ends the file. An error if the file has no conversation.
     pub(crate) fn finish(mut self) -> Result<(), ReadError> {
         self.end_conversation()?;
-        for (field, (location, times)) in std::mem::take(&mut self.unread) {
-            if times > 1 {
+        for (field, (location, occurrences)) in std::mem::take(&mut self.unread_fields) {
+            if occurrences > 1 {
                 self.remark(
                     location,
                     ImportOutcome::SetAside,
-                    format!("{field}: {times} in the whole file"),
+                    format!("{field}: {occurrences} in the whole file"),
                 )?;
             }
         }

@@ -30,14 +30,14 @@ pub(crate) struct Notes {
     pub(crate) remarks: Vec<(ImportOutcome, String)>,
     /// Fields that no reader uses. Every message may have them, so the emitter reports them once
     /// per file.
-    pub(crate) unread: Vec<String>,
+    pub(crate) unread_fields: Vec<String>,
 }
 
 impl Notes {
     pub(crate) const fn new() -> Self {
         Self {
             remarks: Vec::new(),
-            unread: Vec::new(),
+            unread_fields: Vec::new(),
         }
     }
 
@@ -47,20 +47,21 @@ impl Notes {
 
     pub(crate) fn extend(&mut self, others: Self) {
         self.remarks.extend(others.remarks);
-        self.unread.extend(others.unread);
+        self.unread_fields.extend(others.unread_fields);
     }
 
-    /// Notes each field that is not in `read` as unread. `whose` names what it is a field of.
-    pub(crate) fn note_unread_fields(&mut self, fields: &Fields, read: &[&str], whose: &str) {
+    /// Notes each of `fields` that is not in `read_names` as unread. `whose` names what it is a
+    /// field of.
+    pub(crate) fn note_unread_fields(&mut self, fields: &Fields, read_names: &[&str], whose: &str) {
         fields
             .names()
-            .filter(|name| !read.contains(name))
+            .filter(|name| !read_names.contains(name))
             .for_each(|name| self.note_unread_field(name, whose));
     }
 
     /// Notes one field as unread.
     pub(crate) fn note_unread_field(&mut self, name: &str, whose: &str) {
-        self.unread
+        self.unread_fields
             .push(format!("field {} of {whose}", short_name(name)));
     }
 }
@@ -90,11 +91,11 @@ pub(crate) fn parse_bytes<T>(
             "it is nested deeper than {LEVELS} levels"
         )));
     }
-    let (remarks_before, unread_before) = (notes.remarks.len(), notes.unread.len());
+    let (remarks_before, unread_before) = (notes.remarks.len(), notes.unread_fields.len());
     parse(&text, notes).or_else(|bad| {
         let repaired = without_lone_surrogates(&text).ok_or(bad)?;
         notes.remarks.truncate(remarks_before);
-        notes.unread.truncate(unread_before);
+        notes.unread_fields.truncate(unread_before);
         notes.push((
             ImportOutcome::Changed,
             "lone surrogates became U+FFFD".into(),
@@ -129,31 +130,40 @@ pub(crate) fn is_deep(text: &str) -> bool {
     false
 }
 
+/// Bytes of an escape sequence `\uXXXX`, which stands for one UTF-16 unit.
+const UNIT_ESCAPE_BYTES: usize = 6;
+
 /// The text with U+FFFD for each escaped surrogate without a partner. None if there is none.
 fn without_lone_surrogates(text: &str) -> Option<String> {
     let bytes = text.as_bytes();
-    let unit = |at: usize| -> Option<u16> {
-        let digits = bytes
-            .get(at..at + 6)
-            .filter(|six| six.starts_with(b"\\u"))?;
-        u16::from_str_radix(std::str::from_utf8(&digits[2..]).ok()?, 16).ok()
+    let unit_at = |start: usize| -> Option<u16> {
+        let escape = bytes
+            .get(start..start + UNIT_ESCAPE_BYTES)
+            .filter(|escape| escape.starts_with(b"\\u"))?;
+        u16::from_str_radix(std::str::from_utf8(&escape[2..]).ok()?, 16).ok()
     };
     let mut repaired = String::new();
-    let (mut at, mut copied) = (0, 0);
-    while at < bytes.len() {
-        if bytes[at] != b'\\' {
-            at += 1;
+    // `copied`: the bytes of `text` that `repaired` holds already.
+    let (mut index, mut copied) = (0, 0);
+    while index < bytes.len() {
+        if bytes[index] != b'\\' {
+            index += 1;
             continue;
         }
-        match unit(at) {
-            Some(0xD800..=0xDBFF) if matches!(unit(at + 6), Some(0xDC00..=0xDFFF)) => at += 12,
-            Some(0xD800..=0xDFFF) => {
-                repaired.push_str(&text[copied..at]);
-                repaired.push_str("\\ufffd");
-                at += 6;
-                copied = at;
+        match unit_at(index) {
+            Some(0xD800..=0xDBFF)
+                if matches!(unit_at(index + UNIT_ESCAPE_BYTES), Some(0xDC00..=0xDFFF)) =>
+            {
+                index += 2 * UNIT_ESCAPE_BYTES;
             }
-            _ => at += 2,
+            Some(0xD800..=0xDFFF) => {
+                repaired.push_str(&text[copied..index]);
+                repaired.push_str("\\ufffd");
+                index += UNIT_ESCAPE_BYTES;
+                copied = index;
+            }
+            // The backslash and the character after it.
+            _ => index += 2,
         }
     }
     (copied > 0).then(|| repaired + &text[copied..])

@@ -11,7 +11,7 @@ use crate::json::{Fields, Unreadable};
 /// The name of the field with this object. The object of a conversation has the same name.
 pub(crate) const ANNEAL_KEY: &str = "anneal";
 /// The field of a changed part that holds the index of the native part that it changes.
-const AT: &str = "at";
+const NATIVE_INDEX: &str = "at";
 
 /// The difference between the native message (what the format's own fields yield) and the stored
 /// message. A record with this object has the metadata of the object, not of the native message.
@@ -154,15 +154,18 @@ pub(crate) fn insert(object: &mut String, extra: &str) {
     object.extend([comma, "\"", ANNEAL_KEY, "\":", extra, "}"]);
 }
 
+/// The parts, each as [`MessageExtra::parts`] describes it. A native part is used for at most one
+/// part: for an equal one, or else for one of the same kind.
 fn parts_difference(natives: &[Part], parts: &[Part]) -> Vec<Value> {
+    // Whether each native part is still unused.
     let mut free: Vec<bool> = vec![true; natives.len()];
     let mut take = |fits: &dyn Fn(&Part) -> bool| {
-        let at = natives
+        let index = natives
             .iter()
             .enumerate()
-            .position(|(at, native)| free[at] && fits(native))?;
-        free[at] = false;
-        Some(at)
+            .position(|(index, native)| free[index] && fits(native))?;
+        free[index] = false;
+        Some(index)
     };
     let equal: Vec<Option<usize>> = parts
         .iter()
@@ -173,10 +176,10 @@ fn parts_difference(natives: &[Part], parts: &[Part]) -> Vec<Value> {
         let kind = std::mem::discriminant(part);
         let mut take_same_kind = || take(&|native| std::mem::discriminant(native) == kind);
         written.push(match equal {
-            Some(at) => Value::from(at),
+            Some(index) => Value::from(index),
             None => take_same_kind().map_or_else(
                 || Value::Object(fields(part)),
-                |at| changed(at, &natives[at], part),
+                |index| changed(index, &natives[index], part),
             ),
         });
     }
@@ -190,8 +193,8 @@ fn fields(part: &Part) -> Map<String, Value> {
     }
 }
 
-/// The part as a change of the native part at index `at`.
-fn changed(at: usize, native: &Part, part: &Part) -> Value {
+/// The part as a change of the native part at this index.
+fn changed(index: usize, native: &Part, part: &Part) -> Value {
     let (native, mut written) = (fields(native), fields(part));
     let removed = native
         .keys()
@@ -200,7 +203,7 @@ fn changed(at: usize, native: &Part, part: &Part) -> Value {
     let removed: Vec<(String, Value)> = removed.collect();
     written.retain(|key, value| native.get(key) != Some(value));
     written.extend(removed);
-    written.insert(AT.into(), at.into());
+    written.insert(NATIVE_INDEX.into(), index.into());
     Value::Object(written)
 }
 
@@ -219,7 +222,7 @@ fn restore_part(written: Value, natives: &mut [Option<Part>]) -> Result<Part, Un
             .ok_or_else(bad)
     };
     let whole = match written {
-        Value::Object(mut written) => match written.remove(AT) {
+        Value::Object(mut written) => match written.remove(NATIVE_INDEX) {
             None => Value::Object(written),
             Some(index) => {
                 let mut whole = fields(&take_native(&index)?);

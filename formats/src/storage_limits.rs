@@ -86,18 +86,19 @@ pub(crate) fn is_valid_prompt(text: &str) -> bool {
 
 /// Whether one more label fits into the metadata.
 pub(crate) fn label_fits(labels: &BTreeMap<String, String>, key: &str, value: &str) -> bool {
-    labels.len() < METADATA_KEYS && size(labels) + key.len() + value.len() <= METADATA_BYTES
+    labels.len() < METADATA_KEYS && label_bytes(labels) + key.len() + value.len() <= METADATA_BYTES
 }
 
-fn size(labels: &BTreeMap<String, String>) -> usize {
+/// Bytes of all keys and values.
+fn label_bytes(labels: &BTreeMap<String, String>) -> usize {
     labels
         .iter()
         .map(|(key, value)| key.len() + value.len())
         .sum()
 }
 
-/// Leaves out labels until the others fit: the largest while they have too many bytes, then those
-/// with the last names while there are too many.
+/// Leaves out labels until the others fit: the largest ones while there are too many bytes, then
+/// those with the last names while there are too many labels.
 fn fit_labels(all: BTreeMap<String, String>, notes: &mut Notes) -> BTreeMap<String, String> {
     let mut labels = BTreeMap::new();
     for (mut key, mut value) in all {
@@ -112,7 +113,7 @@ fn fit_labels(all: BTreeMap<String, String>, notes: &mut Notes) -> BTreeMap<Stri
             format!("{} does not fit into the metadata", short_name(&key)),
         ));
     };
-    while size(&labels) > METADATA_BYTES {
+    while label_bytes(&labels) > METADATA_BYTES {
         let largest = labels
             .iter()
             .max_by_key(|(key, value)| key.len() + value.len())
@@ -216,12 +217,12 @@ fn fit_part(part: Part, role: Role, notes: &mut Notes) -> Option<Part> {
 }
 
 fn fit_media(mut media: Media, notes: &mut Notes) -> Option<Media> {
-    let most = if media.uri.starts_with("data:") {
+    let max_uri_bytes = if media.uri.starts_with("data:") {
         MESSAGE_BYTES
     } else {
         URI_BYTES
     };
-    if media.uri.is_empty() || media.uri.len() > most || media.uri.contains('\0') {
+    if media.uri.is_empty() || media.uri.len() > max_uri_bytes || media.uri.contains('\0') {
         notes.push((
             ImportOutcome::SetAside,
             "media whose address is empty, too long or has NUL".into(),
@@ -239,6 +240,7 @@ fn fit_media(mut media: Media, notes: &mut Notes) -> Option<Media> {
                 .into(),
         ));
     }
+    // An append has them as a `uint32`.
     media.tokens = media.tokens.min(u32::MAX.into());
     Some(media)
 }

@@ -24,9 +24,10 @@ pub(crate) fn in_pi_format(time: &str) -> String {
 }
 
 /// Year, month and day of a day, given as the number of days since 1970-01-01. The computation
-/// counts in eras of 400 years that begin on 1 March.
+/// counts in eras of 400 years (146,097 days) that begin on 1 March: `civil_from_days` in Howard
+/// Hinnant's "chrono-Compatible Low-Level Date Algorithms".
 const fn date_of_day(days: i64) -> (i64, i64, i64) {
-    let days = days + 719_468;
+    let days = days + 719_468; // since 1 March of the year 0
     let era = days.div_euclid(146_097);
     let day_of_era = days.rem_euclid(146_097);
     let year = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

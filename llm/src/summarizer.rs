@@ -185,6 +185,7 @@ impl SummaryAsk<'_> {
         Ok(Summary { text, tokens })
     }
 
+    /// The previous summary, the quoted message unless it is also a source, and the sources.
     fn all_texts(&self) -> impl Iterator<Item = &str> {
         let quoted = self.quoted.filter(|quote| {
             self.sources
@@ -214,7 +215,7 @@ pub enum SummaryFailure {
     /// The sources are blank.
     #[error("nothing to summarize")]
     EmptySource,
-    /// The model's answer holds no text.
+    /// The summarizer's text, or the model's answer, is blank.
     #[error("summary is empty")]
     EmptyAnswer,
     /// The model stopped at its output limit, so the text is incomplete.

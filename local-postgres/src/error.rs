@@ -80,7 +80,7 @@ pub enum LocalPostgresError {
     Program {
         /// The name of the program.
         program: &'static str,
-        /// The end of its output.
+        /// What it wrote: the errors of `initdb`, or the last ten lines of the log of `postgres`.
         output: String,
     },
     /// An operation took longer than the deadline.

@@ -114,6 +114,7 @@ impl<U: Message + Name + Default> Decoder for BoundedDecoder<U> {
         // Only requests are counted: answers come from a trusted server.
         if let Some(message_type) = MESSAGE_TYPES.requests.get(U::NAME) {
             let mut remaining = Remaining::default();
+            // tonic's buffer is contiguous, so the chunk is the whole request.
             count(*message_type, buf.chunk(), &mut remaining, DEPTH)
                 .map_err(|error| Status::out_of_range(error.to_string()))?;
             // The value is set only in a server's task. Elsewhere (in tests, for example) the
@@ -178,12 +179,12 @@ fn count(
                     return Ok(());
                 };
                 bytes = rest;
-                match field.map(|field| field.holds) {
-                    Some(Holds::Message(inner_type)) if depth > 0 => {
+                match field.map(|field| field.content) {
+                    Some(FieldContent::Message(inner_type)) if depth > 0 => {
                         count(inner_type, inner, remaining, depth - 1)?;
                     }
                     // A packed list has at most one number per byte.
-                    Some(Holds::Number) => entries *= inner.len(),
+                    Some(FieldContent::Number) => entries *= inner.len(),
                     _ => {}
                 }
             }
@@ -203,12 +204,12 @@ fn count(
 #[derive(Debug, Clone, Copy)]
 struct Field {
     is_repeated: bool,
-    holds: Holds,
+    content: FieldContent,
 }
 
 /// The content of a field, or of each entry of a list.
 #[derive(Debug, Clone, Copy)]
-enum Holds {
+enum FieldContent {
     /// The message with this index in `MessageTypes::messages`.
     Message(usize),
     /// A number, a boolean or an enum.
@@ -259,14 +260,14 @@ static MESSAGE_TYPES: LazyLock<MessageTypes> = LazyLock::new(|| {
             .unwrap_or_default();
         let mut fields = vec![None; highest_number as usize + 1];
         for field in &message.field {
-            let holds = match field.r#type() {
-                Type::Message => Holds::Message(indexes[field.type_name()]),
-                Type::String | Type::Bytes => Holds::Text,
-                _ => Holds::Number,
+            let content = match field.r#type() {
+                Type::Message => FieldContent::Message(indexes[field.type_name()]),
+                Type::String | Type::Bytes => FieldContent::Text,
+                _ => FieldContent::Number,
             };
             fields[field.number() as usize] = Some(Field {
                 is_repeated: field.label() == Label::Repeated,
-                holds,
+                content,
             });
         }
         fields

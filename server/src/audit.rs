@@ -1,6 +1,6 @@
 //! The audit log: log lines of the target `audit`. They record calls that need the verb admin or
-//! operator, deletions, calls whose caller lacks a verb, and refused credentials, never content.
-//! Each source (one RPC of one tenant, or all refused credentials together) writes at most
+//! operator, deletions, calls whose caller lacks a verb, and refused credentials. They hold no
+//! content. Each source (one RPC of one tenant, or all refused credentials together) writes at most
 //! [`LINES_PER_SECOND`] lines a second, so that a flood does not fill the log.
 
 use std::{

@@ -124,7 +124,7 @@ impl ServerWithoutDatabase {
         let health = health::service(tonic_health::server::HealthReporter::new());
         let routes = grpc::routes(state.clone(), settings.reflection, health)
             .expect("the descriptors can be read");
-        let traffic = TrafficLimits::new(&LimitSettings::default(), auth.is_open());
+        let traffic = TrafficLimits::new(&LimitSettings::default(), auth.accepts_anyone());
         let grpc = grpc::layer_services(routes, auth.clone(), traffic.clone());
         let http_state = api::HttpState::new(
             GrpcServices {
@@ -159,10 +159,10 @@ impl ServerWithoutDatabase {
         };
         let (parts, body) = answered.into_parts();
         let status = match Status::from_header_map(&parts.headers) {
-            None => read(body)
-                .await
-                .1
-                .and_then(|trailers| Status::from_header_map(&trailers)),
+            None => {
+                let (_, trailers) = read_body(body).await;
+                trailers.and_then(|trailers| Status::from_header_map(&trailers))
+            }
             status => status,
         };
         status
@@ -182,30 +182,31 @@ impl ServerWithoutDatabase {
             Err(never) => match never {},
         };
         let (parts, body) = answered.into_parts();
+        let (data, _) = read_body(body).await;
         Answer {
             status: parts.status,
             headers: parts.headers,
-            body: read(body).await.0,
+            body: data,
         }
     }
 }
 
 /// Reads the data and the trailers of a body, at most [`MAX_FRAMES`] frames.
-async fn read<B>(mut body: B) -> (Vec<u8>, Option<HeaderMap>)
+async fn read_body<B>(mut body: B) -> (Vec<u8>, Option<HeaderMap>)
 where
     B: http_body::Body<Data = axum::body::Bytes> + Unpin,
 {
-    let mut read = Vec::new();
+    let mut all_data = Vec::new();
     for _ in 0..MAX_FRAMES {
         match std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
             Some(Ok(frame)) => match frame.into_data() {
-                Ok(data) => read.extend_from_slice(&data),
-                Err(other) => return (read, other.into_trailers().ok()),
+                Ok(data) => all_data.extend_from_slice(&data),
+                Err(other) => return (all_data, other.into_trailers().ok()),
             },
             Some(Err(_)) | None => break,
         }
     }
-    (read, None)
+    (all_data, None)
 }
 
 /// An RPC of the protobuf descriptors.

@@ -49,7 +49,7 @@ impl Listeners {
         let (auth, tls) = (Authenticator::new(auth, store)?, Tls::new(settings)?);
         check_protection(settings, tls.is_some(), &auth)?;
         // Without credentials all callers are one tenant, which may use all connections.
-        let share_percent = if auth.is_open() {
+        let share_percent = if auth.accepts_anyone() {
             100
         } else {
             limits.tenant_share_percent
@@ -99,15 +99,15 @@ fn check_protection(
     let mut missing = Vec::new();
     for address in [settings.grpc_address, settings.http_address]
         .into_iter()
-        .filter(|at| !at.ip().is_loopback())
+        .filter(|address| !address.ip().is_loopback())
     {
         missing.extend(
-            auth.is_open()
+            auth.accepts_anyone()
                 .then_some(MissingProtection::NoCredentials(address)),
         );
         missing.extend((!has_tls).then_some(MissingProtection::NoTls(address)));
     }
-    if has_tls && auth.is_open() {
+    if has_tls && auth.accepts_anyone() {
         missing.push(MissingProtection::TlsAlone);
     }
     for protection in missing {

@@ -41,8 +41,9 @@ pub struct Setup {
     pub applications: ApplicationSettings,
 }
 
-/// Serves until `stop` is cancelled, then drains: calls under way finish, turns get `stop_seconds`.
-/// Sends the bound addresses on `addresses_sender`.
+/// Serves until `stop` is cancelled, then drains: calls under way finish. After `stop_seconds` the
+/// turns among them are cancelled. A second after the last turn has ended, the server no longer
+/// waits for other calls. Sends the bound addresses on `addresses_sender`.
 pub async fn serve(
     store: Store,
     setup: Setup,
@@ -94,7 +95,7 @@ pub async fn serve(
             .run_until_cancelled_owned(grpc.connection_limit.clone().close_stalled_readers(stall)),
     );
     let (traffic, max_age) = (
-        TrafficLimits::new(&limits, auth.is_open()),
+        TrafficLimits::new(&limits, auth.accepts_anyone()),
         MaxConnectionAge::new(&limits),
     );
     // Builds the vocabulary of the default encoding now, not in the first call that counts tokens.

@@ -6,7 +6,7 @@ use anneal_core::caller::{Caller, Verb};
 use crate::{audit, failure::Failure, identity::Identity};
 
 /// Beginning of the paths of the health service, which needs no credential.
-pub(crate) const UNAUTHENTICATED_PATH: &str = "/grpc.health.v1.Health/";
+pub(crate) const UNAUTHENTICATED_PATH_PREFIX: &str = "/grpc.health.v1.Health/";
 
 /// An RPC and the verbs that it needs.
 #[derive(Debug)]

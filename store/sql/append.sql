@@ -11,16 +11,20 @@
 -- - Two rows, one with nulls and one without: the append was stored.
 --
 -- Parameters:
--- - $1 to $12: columns with one entry per append, named in `ask`. A conversation that has no title,
---   and was not given an empty one, gets the title of the append.
+-- - $1 to $12: columns with one entry per append, named in `ask`. starts_after_user and
+--   starts_otherwise are how many turns start within the append if the newest message is a user's,
+--   and if it is not. A conversation that has no title, and was not given an empty one, gets the
+--   title of the append.
 -- - $13: the server's settings by profile.
 -- - $14: seconds by which listed_ts may lag behind the last activity.
 -- - $15 to $28: columns with one entry per message, named in `new`. append_place is the position of
---   its append, place is its position in the append.
+--   its append, place is its position in the append, starts_after is how many turns start after it
+--   within the append.
 -- - $29: the kind of the counting job.
 --
 -- `locked` are the appends whose conversations are locked, `accepted` those among them that are
--- stored.
+-- stored. `is true` keeps conditions on the tenant out of index conditions, so that a conversation
+-- is found by its primary key in every plan.
 with ask as materialized (
     select tenant_id, conversation_id, messages, last_role, starts_after_user, starts_otherwise, o200k_estimate,
         cl100k_estimate, expected_last, request_id, tools, title, place

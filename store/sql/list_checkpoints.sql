@@ -2,7 +2,8 @@
 -- checkpoint with the last message $3 and the first message $4; null: with the newest one. $5: only
 -- those of this request id; null: all. At most $6 checkpoints, whose summaries have together at
 -- most $7 bytes, except that the first one may have any size. "found" is how many checkpoints the
--- page would have without the limit of bytes.
+-- page would have without the limit of bytes. A checkpoint is valid if it begins with the first
+-- message after the last separator.
 select k.first_message_id as "first_message_id!", k.last_message_id as "last_message_id!", k.summary as "summary!",
     k.token_usage as "token_usage!", k.kind as "kind!", k.model as "model!", k.prompt_version as "prompt_version!",
     k.source_first_message_id as "source_first_message_id!", k.source_digest as "source_digest!",
@@ -14,7 +15,7 @@ select k.first_message_id as "first_message_id!", k.last_message_id as "last_mes
         (select max(after_message_id) from ai_separator where conversation_id = k.conversation_id), 0
     ) + 1 as "valid!", k.found as "found!"
 from (
-    select below.*, sum(octet_length(summary)) over newest as page_bytes, row_number() over newest as place,
+    select candidate.*, sum(octet_length(summary)) over newest as page_bytes, row_number() over newest as place,
         count(*) over () as found
     from (
         select conversation_id, first_message_id, last_message_id, summary, token_usage, kind, model, prompt_version,
@@ -27,7 +28,7 @@ from (
           and ($5::text is null or request_id = $5)
         order by last_message_id desc, first_message_id desc
         limit $6
-    ) as below
+    ) as candidate
     window newest as (order by last_message_id desc, first_message_id desc)
 ) as k
 where k.place = 1

@@ -9,7 +9,7 @@ with model_breaker as (
     update ai_model_breaker set updated_ts = now()
     where model = $4
 ), tenant_breaker as (
-    insert into ai_tenant_breaker as o (tenant_id, model, open_until_ts)
+    insert into ai_tenant_breaker (tenant_id, model, open_until_ts)
     select $1, $4, now() + $7::double precision * interval '1 second'
     where $8
     on conflict (tenant_id, model) do update set open_until_ts = excluded.open_until_ts, updated_ts = now()

@@ -1,7 +1,8 @@
--- Renews a call's lease for $4 seconds. If the call is a trial call for a half-open breaker, the
--- breaker stays open as long, so that no second trial call is admitted. $5: whether it is one for
--- the tenant's breaker or the model's; $6: for the conversation's. Changes nothing if the lease is
--- lost.
+-- Renews a call's lease for $4 seconds. If the call is a trial call, the breaker that
+-- put_model_lease.sql opened for it stays open as long, so that no second trial call is admitted:
+-- - the tenant's breaker, if this is a trial call for that breaker or for the model's own ($5);
+-- - the conversation's breaker, if this is a trial call for it ($6).
+-- Changes nothing if the lease is lost.
 with tenant_breaker as (
     update ai_tenant_breaker
     set open_until_ts = greatest(open_until_ts, now() + $4::double precision * interval '1 second')

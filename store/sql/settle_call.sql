@@ -1,6 +1,7 @@
 -- Settles a call: deletes its lease, books its cost and updates the breakers. The caller has locked
 -- the model's row.
--- - $4: the model. $5, $6: input and output tokens. $13: the number of calls that were made.
+-- - $4: the model. $5, $6: input and output tokens. $13: the number of provider calls that were
+--   made. Only the last one can have a usable answer. It has one if the model answered ($8).
 -- - $7: whether it was a turn. Turns do not change the conversation's breaker.
 -- - $8: the verdict. 0: says nothing about the model. 1: the model answered. 2: it failed for this
 --   conversation. 3: it failed for every caller. $9: the error.

@@ -3,7 +3,8 @@
 -- - "tail_tokens": what the triggers evaluate. Cool large messages count with the size of their
 --   summaries.
 -- - "sent_tokens": what contexts send now. Swapped messages are those that are sent as their
---   summaries; the swapped_ columns describe them, in no order.
+--   summaries; the swapped_ columns describe them, in no order. "saved": the tokens by which their
+--   originals are longer.
 -- - "unsummarized": large messages for which no summary was made yet. "nearly_cool": those among
 --   them that are cool, or will be within one turn or two model calls.
 -- With stepped cooling, a message is also cool if it is before the (hot_zone_calls + 1)-th newest
@@ -58,7 +59,8 @@ select h.conversation_id as "conversation_id!", h.last_message_id as "last_messa
 from head as h
 cross join lateral (
     -- hot_from: messages before this one are cool. warm_from: messages before this one are nearly
-    -- cool. Both are null if hot_zone_calls is not in force.
+    -- cool. Both are null if hot_zone_calls is not in force. With hot_zone_calls = 1 warm_from is
+    -- null too: every message is cool within two model calls (`h.hot_calls < 2`).
     select max(message_id) filter (where place = h.hot_calls + 1) as hot_from,
         max(message_id) filter (where place = h.hot_calls - 1) as warm_from
     from (

@@ -1,5 +1,6 @@
 -- Every checkpoint of a conversation, with the generation of the checkpoint that it follows, and
--- with the number of checkpoints that follow the same one ("siblings", this one included).
+-- with the number of checkpoints that follow the same one ("siblings", this one included). At most
+-- 100,000.
 select k.first_message_id, k.last_message_id, k.previous_message_id, k.source_first_message_id, k.source_digest,
     k.generation, p.generation as "previous_generation?",
     count(*) over (partition by k.first_message_id, k.previous_message_id) as "siblings!"

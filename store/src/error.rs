@@ -116,7 +116,8 @@ impl StoreError {
         )
     }
 
-    /// Whether the error may be gone at the next try.
+    /// Whether the database or a pool of connections caused the error, so that it may be gone at the
+    /// next try.
     pub const fn is_transient(&self) -> bool {
         matches!(
             self,

@@ -46,8 +46,9 @@ mod triggers;
 
 pub use audit::{AuditCandidates, VerifyReport, Violation};
 pub use checkpoints::{
-    Checkpoint, CheckpointDraft, CheckpointMaterial, CheckpointPage, CheckpointSource,
-    CheckpointSourceBody, CompactionStatus, ImportedSummary, PreviousCheckpoint,
+    Checkpoint, CheckpointDraft, CheckpointMaterial, CheckpointPage, CheckpointPosition,
+    CheckpointSource, CheckpointSourceBody, CompactionStart, CompactionStatus, ImportedSummary,
+    PreviousCheckpoint,
 };
 pub use connection::{
     Backoff, PoolFigures, Pooling, StoreSettings, TenantSemaphores, WaitCount, create_database,
@@ -76,7 +77,7 @@ pub use queue::{
     JobNotifier, JobPage, JobState, ManualCompaction, QueueFigures, RescueOutcome,
 };
 pub use rows::Micros;
-pub use sessions::{Rotation, RotationStart, StoredSession};
+pub use sessions::{Rotation, RotationAttributes, StoredSession};
 pub use summary_spec::{ModelSpend, SummaryKind, SummarySpec};
 pub use tenants::{ActiveKey, ListedKey, ListedTenant, NewKey, OwnerConnection, TenantUsage};
 pub use triggers::ContextUsage;
@@ -91,8 +92,9 @@ use policy_defaults::PolicyDefaults;
 pub struct Store {
     writes: Pool,
     /// For batched appends only, one connection per batch worker. They count in no tenant's share,
-    /// so they must not take the connections of `writes`, which are shared among tenants.
-    shared_writes: Pool,
+    /// so they must not take the connections of `writes`, of which each tenant has a share. In
+    /// metrics the pool is called `shared_writes`: appends of several tenants share a transaction.
+    batch_writes: Pool,
     reads: Pool,
     jobs: Pool,
     /// For looking up credentials. The tenant of a lookup is not known yet, so no tenant's share
@@ -123,7 +125,7 @@ impl Store {
         let wait = std::time::Duration::from_millis(u64::from(settings.pool_wait_ms));
         Ok(Self {
             writes: Pool::new(setup.clone(), settings.write_connections, wait),
-            shared_writes: Pool::new(setup.clone(), append.lanes.get(), wait),
+            batch_writes: Pool::new(setup.clone(), append.lanes.get(), wait),
             reads: Pool::new(setup.clone(), settings.read_connections, wait),
             jobs: Pool::new(setup.clone(), settings.job_connections, wait),
             system: Pool::new(setup.clone(), settings.system_connections, wait),
@@ -168,7 +170,7 @@ impl Store {
     pub fn with_deadline(self, limit: std::time::Duration) -> Self {
         Self {
             writes: self.writes.with_deadline(limit),
-            shared_writes: self.shared_writes.with_deadline(limit),
+            batch_writes: self.batch_writes.with_deadline(limit),
             reads: self.reads.with_deadline(limit),
             jobs: self.jobs.with_deadline(limit),
             system: self.system.with_deadline(limit),
@@ -189,7 +191,7 @@ impl Store {
     pub fn pool_figures(&self) -> [(&'static str, PoolFigures); 5] {
         [
             ("writes", self.writes.figures()),
-            ("shared_writes", self.shared_writes.figures()),
+            ("shared_writes", self.batch_writes.figures()),
             ("reads", self.reads.figures()),
             ("jobs", self.jobs.figures()),
             ("system", self.system.figures()),

@@ -35,8 +35,8 @@ pub(crate) async fn run_audit_loop(store: &Store, settings: &WorkerSettings) {
     }
 }
 
-/// Audits a sample of the conversations of the next tenants. Moves the cursor past those tenants,
-/// or back to the start after the last tenant.
+/// Audits a sample of the conversations of the next tenants, and moves the cursor past those
+/// tenants. If no tenant follows the cursor, audits nothing and moves the cursor back to the start.
 async fn audit_sample(store: &Store, settings: &WorkerSettings, cursor: &mut TenantId) {
     let candidates = match store.find_audit_candidates(*cursor).await {
         Ok(candidates) => candidates,

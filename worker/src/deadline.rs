@@ -1,4 +1,4 @@
-//! The time limit of a worker's calls to the database, and the retries with which a finished
+//! The usual time limit of a worker's calls to the database, and the retries with which a finished
 //! summary is stored while no connection is free. Without the time limit, a job could wait for ever
 //! on a broken connection that reports no error.
 
@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use anneal_store::StoreError;
 
-/// The deadline of the worker's store calls. Far above what a call normally takes: the wait for a
-/// connection and a few statements.
+/// The deadline of the worker's store calls, except claims (`run`) and heartbeats (`leases`), which
+/// have shorter ones. Far above what a call normally takes: the wait for a connection and a few
+/// statements.
 pub(crate) const DB_DEADLINE: Duration = Duration::from_secs(20);
 
 /// How often a call is tried at most while all connections of the worker are in use. By default

@@ -11,8 +11,8 @@
 //! - `summarize`: which summarizer writes a summary, and when the built-in one replaces the model.
 //! - `summary_calls`: the model calls of a summary: admission, retries, cost, finished parts.
 //! - `model_pauses`: until when jobs must not call the model: those of one tenant, or all jobs.
-//! - `deadline`: the time limit of each call to the database, and how a finished summary is stored
-//!   while no connection is free.
+//! - `deadline`: the usual time limit of calls to the database, and how a finished summary is
+//!   stored while no connection is free.
 //! - `maintenance`: periodic work: frees orphaned jobs, deletes old partial summaries, reports the
 //!   length of the queues.
 //! - `clock_skew`: detects that the database's clock was set back, and repairs the stored times.

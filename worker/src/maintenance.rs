@@ -71,7 +71,7 @@ pub(crate) async fn run_queue_metrics_loop(store: &Store) {
     }
 }
 
-/// Frees jobs whose lease has ended, once.
+/// Frees jobs whose lease has ended: one round of [`run_rescue_loop`].
 pub(crate) async fn rescue_orphaned_jobs(store: &Store) {
     match store.rescue_jobs(MAX_RESCUED).await {
         Ok(rescued) => {

@@ -185,6 +185,7 @@ impl<'a> JobCalls<'a> {
         let end = answered.as_ref().map_or(CallEnd::Abandoned, CallEnd::of);
         self.ledger().book(admitted.spent(), end);
         admitted.settle(end).await;
+        // The outer error: the call was interrupted. The inner one: the provider failed.
         Ok(answered??)
     }
 

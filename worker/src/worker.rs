@@ -31,7 +31,7 @@ pub struct Worker {
     pub(crate) pauses: Arc<ModelPauses>,
     pub(crate) notifier: JobNotifier,
     /// The signal of each kind's claim loop, in the order of [`JobKind::ALL`].
-    wake: Arc<[Notify; JobKind::ALL.len()]>,
+    work_signals: Arc<[Notify; JobKind::ALL.len()]>,
     /// The name under which jobs are claimed: host and process id.
     pub(crate) name: Arc<str>,
 }
@@ -60,7 +60,7 @@ impl Worker {
             leases: Arc::default(),
             pauses: Arc::default(),
             notifier: JobNotifier::default(),
-            wake: Arc::new([const { Notify::const_new() }; JobKind::ALL.len()]),
+            work_signals: Arc::new([const { Notify::const_new() }; JobKind::ALL.len()]),
             name: anneal_process::name().into(),
         }
     }
@@ -78,7 +78,7 @@ impl Worker {
 
     /// The signal that wakes the claim loop of a kind. Notify it when jobs of the kind may be due.
     pub(crate) fn work_signal(&self, kind: JobKind) -> &Notify {
-        &self.wake[kind_index(kind)]
+        &self.work_signals[kind_index(kind)]
     }
 
     /// Releases jobs that did not run, or were cancelled before they ended; they are due after
@@ -194,6 +194,7 @@ impl Worker {
     }
 }
 
+/// The place of a kind in [`JobKind::ALL`], which has every kind. So the default is never used.
 fn kind_index(kind: JobKind) -> usize {
     JobKind::ALL
         .iter()

@@ -86,8 +86,8 @@ fn attempt_note(attempt: &Attempt) -> String {
     format!("{why}: trying again with {how}; the text so far is discarded")
 }
 
-/// The lines after an answer: why it stopped, unless it is complete; whether nothing of it is
-/// stored; and its usage.
+/// The lines after an answer: why it stopped, unless it is complete; a note if nothing of it is
+/// stored; and the figures: its usage, the tokens of the conversation, the model.
 pub(super) fn closing_lines(done: &Done) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let stopped = match done.stop_reason() {

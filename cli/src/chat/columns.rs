@@ -17,6 +17,7 @@ pub(super) fn clipped(text: &str, columns: usize) -> String {
         return line;
     }
     let mut taken = 0;
+    // Less than `columns`: one column is for the ellipsis.
     let fits = |grapheme: &&str| {
         taken += grapheme.width();
         taken < columns

@@ -22,7 +22,7 @@ use super::{
 use crate::{compact, sanitize::sanitize};
 
 /// Most conversations that /list shows.
-const LISTED: i32 = 50;
+const MAX_LISTED_CONVERSATIONS: i32 = 50;
 /// How long the server waits for a checkpoint in one call. It allows a call at most 60 s in all.
 const COMPACT_WAIT: Duration = Duration::from_secs(50);
 /// Most calls that wait for one checkpoint, one after the other.
@@ -37,7 +37,7 @@ impl Chat {
             format!(", \"{}\"", sanitize(&title))
         };
         self.target = Target::new(title);
-        self.unanswered = None;
+        self.pending_turn = None;
         Ok(self.screen.print_note(&format!(
             "a new conversation{quoted_title}: your first message creates it"
         ))?)
@@ -55,7 +55,7 @@ impl Chat {
         conversation: &pb::Conversation,
     ) -> Result<(), ChatError> {
         self.target = Target::existing(conversation);
-        self.unanswered = None;
+        self.pending_turn = None;
         let (title, figures) =
             conversation_rows::title_and_figures(conversation, SystemTime::now());
         let Reader::Person = self.screen.reader else {
@@ -64,7 +64,7 @@ impl Chat {
         let messages = recent_messages(
             &self.client,
             &conversation.conversation_id,
-            screen::size().0,
+            screen::size().columns,
         )
         .await?;
         let title_line = format!("{} ({figures})\n", self.screen.style.bold(&title));
@@ -73,7 +73,10 @@ impl Chat {
 
     /// Prints the conversations, newest first.
     pub(super) async fn list_conversations(&mut self) -> Result<(), ChatError> {
-        let (conversations, more) = self.owner.newest_page(&self.client, LISTED).await?;
+        let (conversations, has_more) = self
+            .owner
+            .newest_page(&self.client, MAX_LISTED_CONVERSATIONS)
+            .await?;
         let mut page = match &self.target {
             Target::New { .. } => {
                 format!("* {} (your first message creates it)\n", self.target.name())
@@ -85,9 +88,9 @@ impl Chat {
             &conversations,
             current.as_deref(),
             SystemTime::now(),
-            screen::size().0,
+            screen::size().columns,
         ));
-        if more {
+        if has_more {
             page.push_str(
                 "  … and older ones: /switch finds them by the beginning of their titles\n",
             );

@@ -81,7 +81,7 @@ fn page(usage: &pb::GetContextUsageResponse, context: &pb::BuildContextResponse)
         100.0 * usage.used_share
     );
     let total_tokens = usage.total_tokens;
-    let of = |wanted: Segment| {
+    let segment_usage = |wanted: Segment| {
         usage
             .segments
             .iter()
@@ -94,7 +94,7 @@ fn page(usage: &pb::GetContextUsageResponse, context: &pb::BuildContextResponse)
         (Segment::Tail, "tail"),
     ];
     for (segment, name) in names {
-        let segment = of(segment).unwrap_or_default();
+        let segment = segment_usage(segment).unwrap_or_default();
         let messages = match segment.segment() {
             Segment::Tail => format!("  {}", pluralize(segment.messages as usize, "message")),
             _ => String::new(),
@@ -104,6 +104,12 @@ fn page(usage: &pb::GetContextUsageResponse, context: &pb::BuildContextResponse)
     tail_lines(&mut page, usage, context);
     next_checkpoint_line(&mut page, usage, context);
     page
+}
+
+/// Messages of the tail with their tokens as sent.
+struct TailMessages {
+    tokens: u64,
+    ids: Vec<i64>,
 }
 
 /// The tail: its hot messages, its cool messages, those that are sent as their summaries, and those
@@ -118,59 +124,55 @@ fn tail_lines(
         .iter()
         .filter(|entry| in_tail(entry))
         .collect();
-    let of = |wanted: fn(&pb::ManifestEntry) -> bool| -> (u64, Vec<i64>) {
-        let found: Vec<_> = entries.iter().filter(|entry| wanted(entry)).collect();
-        let ids = found
-            .iter()
-            .flat_map(|entry| entry.first_message_id..=entry.last_message_id)
-            .collect();
-        (found.iter().map(|entry| entry.tokens).sum(), ids)
+    let select = |is_wanted: fn(&pb::ManifestEntry) -> bool| {
+        let wanted: Vec<_> = entries.iter().filter(|entry| is_wanted(entry)).collect();
+        TailMessages {
+            tokens: wanted.iter().map(|entry| entry.tokens).sum(),
+            ids: wanted
+                .iter()
+                .flat_map(|entry| entry.first_message_id..=entry.last_message_id)
+                .collect(),
+        }
     };
-    let is_swapped = |entry: &pb::ManifestEntry| entry.representation() == Representation::Summary;
-    let rows: [(&str, (u64, Vec<i64>)); 3] = [
-        (
-            "  hot",
-            of(|entry| !entry.cool && entry.representation() != Representation::Summary),
-        ),
-        (
-            "  cool",
-            of(|entry| entry.cool && entry.representation() != Representation::Summary),
-        ),
-        ("  summarized", of(is_swapped)),
-    ];
-    for (name, (tokens, ids)) in &rows {
+    let hot = select(|entry| !entry.cool && entry.representation() != Representation::Summary);
+    let cool = select(|entry| entry.cool && entry.representation() != Representation::Summary);
+    let swapped = select(|entry| entry.representation() == Representation::Summary);
+    for (name, messages) in [
+        ("  hot", &hot),
+        ("  cool", &cool),
+        ("  summarized", &swapped),
+    ] {
         segment_line(
             page,
             name,
-            *tokens,
+            messages.tokens,
             usage.total_tokens,
-            &format!("  {}", pluralize(ids.len(), "message")),
+            &format!("  {}", pluralize(messages.ids.len(), "message")),
         );
     }
-    let (_, swapped) = &rows[2].1;
-    if !swapped.is_empty() {
+    if !swapped.ids.is_empty() {
         let saved = grouped(usage.saved_tokens);
         let _ = writeln!(
             page,
             "  sent as their summaries: {} ({saved} tokens saved; /show ID shows the original)",
-            message_list(swapped)
+            message_list(&swapped.ids)
         );
     }
-    let (_, summary_pending) = of(|entry| entry.reason() == Reason::SummaryPending);
-    if !summary_pending.is_empty() {
+    let summary_pending = select(|entry| entry.reason() == Reason::SummaryPending);
+    if !summary_pending.ids.is_empty() {
         let _ = writeln!(
             page,
             "  summaries pending: {}",
-            message_list(&summary_pending)
+            message_list(&summary_pending.ids)
         );
     }
-    let (_, step_pending) = of(|entry| entry.reason() == Reason::StepPending);
-    if !step_pending.is_empty() {
+    let step_pending = select(|entry| entry.reason() == Reason::StepPending);
+    if !step_pending.ids.is_empty() {
         let saved = grouped(usage.pending_saved_tokens);
         let _ = writeln!(
             page,
             "  replaced by summaries at the next cooling step: {} (saves {saved} tokens)",
-            message_list(&step_pending)
+            message_list(&step_pending.ids)
         );
     }
 }

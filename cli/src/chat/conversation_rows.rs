@@ -9,14 +9,16 @@ use anneal_proto::v1 as pb;
 
 use super::{
     columns::{ago, clipped, fitted, grouped},
-    find_by_prefix::unique_prefix_length,
+    find_by_prefix::{SHORT_ID_CHARACTERS, unique_prefix_length},
 };
 use crate::sanitize::sanitize;
 
 /// Columns that a row takes without its title, its id, and the word `archived`.
 const FIGURE_COLUMNS: usize = 46;
-/// The minimum and maximum width of the title.
-const TITLE_COLUMNS: (usize, usize) = (12, 48);
+/// Fewest columns of a title in a row.
+const MIN_TITLE_COLUMNS: usize = 12;
+/// Most columns of a title.
+const MAX_TITLE_COLUMNS: usize = 48;
 
 /// A line per conversation: a mark for the current one, id, title, messages, tokens, last activity.
 pub(super) fn rows(
@@ -28,7 +30,7 @@ pub(super) fn rows(
     let id_length = unique_prefix_length(conversations);
     let width = columns
         .saturating_sub(FIGURE_COLUMNS + id_length)
-        .clamp(TITLE_COLUMNS.0, TITLE_COLUMNS.1);
+        .clamp(MIN_TITLE_COLUMNS, MAX_TITLE_COLUMNS);
     let mut rows = String::new();
     for conversation in conversations {
         let mark = if current == Some(conversation.conversation_id.as_str()) {
@@ -65,9 +67,13 @@ pub(super) fn title_and_figures(
 ) -> (String, String) {
     let title = clipped(
         &sanitize(title_or_placeholder(conversation)),
-        TITLE_COLUMNS.1,
+        MAX_TITLE_COLUMNS,
     );
-    let id: String = conversation.conversation_id.chars().take(8).collect();
+    let id: String = conversation
+        .conversation_id
+        .chars()
+        .take(SHORT_ID_CHARACTERS)
+        .collect();
     let tokens = grouped(conversation.token_total.unwrap_or_default().tokens);
     let messages = crate::text_format::pluralize(conversation.message_count as usize, "message");
     (

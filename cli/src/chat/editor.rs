@@ -197,6 +197,8 @@ fn join_continued(text: &str, continued: &[String]) -> String {
     ends.sort_unstable();
     ends.dedup();
     let mut joined = text.to_owned();
+    // Each end is the offset behind a backslash. The last backslash is removed first, so that the
+    // offsets of the others stay right.
     for end in ends.into_iter().rev() {
         joined.remove(end - 1);
     }

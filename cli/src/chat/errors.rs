@@ -11,7 +11,7 @@ use crate::sanitize::sanitize;
 #[derive(Debug)]
 pub(super) enum ChatError {
     /// The server refused the call, or cannot be reached.
-    Refused(Box<Status>),
+    FailedCall(Box<Status>),
     /// An error that this program found; the text is for the person.
     Message(String),
     /// Standard output is closed, or the input cannot be read.
@@ -20,7 +20,7 @@ pub(super) enum ChatError {
 
 impl From<Status> for ChatError {
     fn from(status: Status) -> Self {
-        Self::Refused(Box::new(status))
+        Self::FailedCall(Box::new(status))
     }
 }
 
@@ -39,14 +39,14 @@ impl From<String> for ChatError {
 impl fmt::Display for ChatError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused(status) => out.write_str(&sanitize(&refusal_text(status))),
+            Self::FailedCall(status) => out.write_str(&sanitize(&failed_call_text(status))),
             Self::Message(message) => out.write_str(&sanitize(message)),
             Self::Io(error) => write!(out, "{error}"),
         }
     }
 }
 
-/// The reason of a refusal (docs/errors.md); empty if the error is not from the server.
+/// The reason that the server gives (docs/errors.md); empty if the error is not from the server.
 pub(super) fn reason(status: &Status) -> String {
     status
         .get_error_details()
@@ -58,7 +58,7 @@ pub(super) fn reason(status: &Status) -> String {
 /// The server's message, the reason, and advice if there is any. An error without a reason is not
 /// from the server: the text then says that the server cannot be reached, or has the message and
 /// the gRPC code.
-fn refusal_text(status: &Status) -> String {
+fn failed_call_text(status: &Status) -> String {
     let reason = reason(status);
     let message = sanitize(status.message());
     if reason.is_empty() {

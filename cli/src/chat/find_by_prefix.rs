@@ -4,6 +4,9 @@ use anneal_proto::v1 as pb;
 
 /// Characters of a complete id.
 const ID_CHARACTERS: usize = 36;
+/// Characters of an id that are shown in place of the complete id, if they suffice to tell the
+/// conversations apart.
+pub(super) const SHORT_ID_CHARACTERS: usize = 8;
 
 /// The result of a search.
 #[derive(Debug, PartialEq)]
@@ -16,7 +19,7 @@ pub(super) enum Choice<'a> {
 
 /// The conversation whose title or id has this prefix, ignoring case. A complete title or id wins
 /// over prefixes.
-pub(super) fn choose<'a>(prefix: &str, among: &'a [pb::Conversation]) -> Choice<'a> {
+pub(super) fn choose<'a>(prefix: &str, candidates: &'a [pb::Conversation]) -> Choice<'a> {
     let wanted = prefix.to_lowercase();
     let is_complete = |conversation: &&pb::Conversation| {
         conversation.title.to_lowercase() == wanted || conversation.conversation_id == wanted
@@ -25,9 +28,9 @@ pub(super) fn choose<'a>(prefix: &str, among: &'a [pb::Conversation]) -> Choice<
         conversation.title.to_lowercase().starts_with(&wanted)
             || conversation.conversation_id.starts_with(&wanted)
     };
-    let mut found: Vec<_> = among.iter().filter(is_complete).collect();
+    let mut found: Vec<_> = candidates.iter().filter(is_complete).collect();
     if found.is_empty() {
-        found = among.iter().filter(has_prefix).collect();
+        found = candidates.iter().filter(has_prefix).collect();
     }
     match found.as_slice() {
         [] => Choice::None,
@@ -44,9 +47,10 @@ pub(super) fn is_complete_id(text: &str) -> bool {
             .all(|character| character.is_ascii_hexdigit() || character == '-')
 }
 
-/// The length of id prefixes that are unique among these conversations, at least 8.
-pub(super) fn unique_prefix_length(among: &[pb::Conversation]) -> usize {
-    let mut ids: Vec<&str> = among
+/// The length of id prefixes that are unique among these conversations, at least
+/// [`SHORT_ID_CHARACTERS`].
+pub(super) fn unique_prefix_length(candidates: &[pb::Conversation]) -> usize {
+    let mut ids: Vec<&str> = candidates
         .iter()
         .map(|conversation| conversation.conversation_id.as_str())
         .collect();
@@ -58,7 +62,9 @@ pub(super) fn unique_prefix_length(among: &[pb::Conversation]) -> usize {
             .take_while(|(a, b)| a == b)
             .count()
     });
-    shared_lengths.max().map_or(8, |shared| (shared + 1).max(8))
+    shared_lengths.max().map_or(SHORT_ID_CHARACTERS, |shared| {
+        (shared + 1).max(SHORT_ID_CHARACTERS)
+    })
 }
 
 #[cfg(test)]
@@ -73,7 +79,7 @@ mod tests {
         }
     }
 
-    fn among() -> Vec<pb::Conversation> {
+    fn candidates() -> Vec<pb::Conversation> {
         vec![
             conversation("0a12", "My project"),
             conversation("0b34", "my project, again"),
@@ -84,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_prefix_of_a_title_or_an_id_is_enough() {
-        let among = among();
+        let candidates = candidates();
         for (prefix, index) in [
             ("exp", 3),
             ("EXP", 3),
@@ -94,14 +100,14 @@ mod tests {
             ("my project,", 1),
         ] {
             assert_eq!(
-                choose(prefix, &among),
-                Choice::One(&among[index]),
+                choose(prefix, &candidates),
+                Choice::One(&candidates[index]),
                 "{prefix}"
             );
         }
-        assert_eq!(choose("nothing", &among), Choice::None);
+        assert_eq!(choose("nothing", &candidates), Choice::None);
         assert_eq!(
-            choose("project", &among),
+            choose("project", &candidates),
             Choice::None,
             "words in the middle of a title do not match"
         );
@@ -109,12 +115,15 @@ mod tests {
 
     #[test]
     fn an_ambiguous_prefix_finds_several_and_a_complete_title_one() {
-        let among = among();
+        let candidates = candidates();
         assert_eq!(
-            choose("my", &among),
-            Choice::Several(vec![&among[0], &among[1]])
+            choose("my", &candidates),
+            Choice::Several(vec![&candidates[0], &candidates[1]])
         );
-        assert_eq!(choose("MY PROJECT", &among), Choice::One(&among[0]));
+        assert_eq!(
+            choose("MY PROJECT", &candidates),
+            Choice::One(&candidates[0])
+        );
     }
 
     #[test]

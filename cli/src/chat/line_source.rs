@@ -6,16 +6,16 @@ use super::{editor::Editor, screen::Screen};
 
 pub(super) enum LineSource {
     /// A line editor. None only while a line is being edited.
-    Typed(Option<Box<Editor>>),
+    Editor(Option<Box<Editor>>),
     /// Standard input, without editing.
-    Read,
+    StandardInput,
 }
 
 impl LineSource {
     /// Reads the next line; None at the end of the input. An editor shows the title in its prompt.
     pub(super) async fn next(&mut self, title: String) -> io::Result<Option<String>> {
         match self {
-            Self::Typed(slot) => {
+            Self::Editor(slot) => {
                 let editor = mem::take(slot);
                 let (editor, line) = run_blocking(move || {
                     let mut editor = editor;
@@ -28,7 +28,7 @@ impl LineSource {
                 *slot = editor;
                 line
             }
-            Self::Read => run_blocking(read_plain_line).await?,
+            Self::StandardInput => run_blocking(read_plain_line).await?,
         }
     }
 
@@ -40,10 +40,10 @@ impl LineSource {
     ) -> io::Result<bool> {
         let style = screen.style;
         match self {
-            Self::Typed(_) => {
+            Self::Editor(_) => {
                 run_blocking(move || super::editor::confirm(&question, style)).await?
             }
-            Self::Read => Ok(true),
+            Self::StandardInput => Ok(true),
         }
     }
 }

@@ -53,7 +53,7 @@ struct Chat {
     /// The titles that Tab completes.
     titles: Titles,
     /// The message without an answer, which /retry sends again.
-    unanswered: Option<PendingTurn>,
+    pending_turn: Option<PendingTurn>,
     /// The model that answered last. Before the first answer: the model of `--model`. Empty:
     /// unknown.
     model: String,
@@ -115,7 +115,7 @@ impl Chat {
             screen,
             lines,
             titles,
-            unanswered: None,
+            pending_turn: None,
             model,
         };
         if let Some(note) = note {
@@ -128,17 +128,20 @@ impl Chat {
         };
         if chat.screen.reader == Reader::Person {
             signals::restore_terminal_on_signals()?;
-            chat.print_welcome(existing.as_ref()).await?;
+            chat.open_for_person(existing.as_ref()).await?;
         } else if let Some(conversation) = existing {
             chat.target = Target::existing(&conversation);
         }
         Ok(chat)
     }
 
-    async fn print_welcome(
+    /// Makes the existing conversation, if there is one, the target and prints its last messages.
+    /// Also fetches the titles that Tab completes.
+    async fn open_for_person(
         &mut self,
         existing: Option<&anneal_proto::v1::Conversation>,
     ) -> Result<(), ChatError> {
+        // 0: as many as the server lists by default.
         let (newest, _) = self.owner.newest_page(&self.client, 0).await?;
         self.add_completion_titles(
             &newest
@@ -215,7 +218,7 @@ fn open_terminal(
     if is_dumb || !are_terminals {
         return Ok((
             Screen::new(Reader::Pipe, TerminalStyle::Plain),
-            LineSource::Read,
+            LineSource::StandardInput,
             None,
         ));
     }
@@ -236,7 +239,7 @@ fn open_terminal(
             )
         }
     };
-    Ok((screen, LineSource::Typed(Some(Box::new(editor))), note))
+    Ok((screen, LineSource::Editor(Some(Box::new(editor))), note))
 }
 
 /// The login name; `local` if the environment has none.

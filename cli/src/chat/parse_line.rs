@@ -183,12 +183,12 @@ fn message_id(text: &str) -> Result<i64, String> {
 
 /// The error for an unknown command, with similar commands.
 fn unknown_command(name: &str) -> String {
-    let close = COMMANDS
+    let similar = COMMANDS
         .iter()
         .map(|command| command.name)
-        .filter(|known| is_close(name, known));
-    let close: Vec<&str> = close.collect();
-    let instead = match close.as_slice() {
+        .filter(|known| is_similar(name, known));
+    let similar: Vec<&str> = similar.collect();
+    let instead = match similar.as_slice() {
         [] => "/help lists the commands".to_owned(),
         names => format!("did you mean {}?", names.join(" or ")),
     };
@@ -200,7 +200,7 @@ fn unknown_command(name: &str) -> String {
 
 /// Whether the known command is similar to the typed text: the known command begins with the text,
 /// or at most two edits of a short text (up to 12 bytes) lead to the known command.
-fn is_close(typed: &str, known: &str) -> bool {
+fn is_similar(typed: &str, known: &str) -> bool {
     let typed = typed.to_lowercase();
     (typed.len() > 1 && known.starts_with(&typed))
         || (typed.len() <= 12 && edit_distance(&typed, known) <= 2)
@@ -209,6 +209,8 @@ fn is_close(typed: &str, known: &str) -> bool {
 /// The Levenshtein distance of two words.
 fn edit_distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
+    // `row[n]`: the distance between the letters of `one` so far and the first n letters of
+    // `other`. `diagonal`: `row[column]` before the current letter of `one`.
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (index, letter) in one.chars().enumerate() {
         let mut diagonal = row[0];

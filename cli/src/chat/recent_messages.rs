@@ -16,7 +16,7 @@ use crate::{client::Client, sanitize::sanitize};
 const MAX_MESSAGES: i32 = 4;
 /// Most rows of the screen that the text of a message fills.
 const MAX_ROWS: usize = 6;
-/// Bytes fetched of a large message.
+/// Bytes fetched of a message that has more.
 const EXCERPT_BYTES: i64 = 4_000;
 
 /// Fetches the last messages, and returns a few lines of each, oldest first.
@@ -52,17 +52,17 @@ pub(super) async fn recent_messages(
         );
     }
     for message in &listed {
-        let is_large = message.text_bytes > EXCERPT_BYTES;
+        let exceeds_excerpt = message.text_bytes > EXCERPT_BYTES;
         let ask = pb::GetMessageRequest {
             conversation_id: id.to_owned(),
             message_id: message.message_id,
-            range: is_large.then_some(pb::ByteRange {
+            range: exceeds_excerpt.then_some(pb::ByteRange {
                 offset: 0,
                 length: EXCERPT_BYTES,
             }),
         };
         let found = client.messages().get_message(ask).await?.into_inner();
-        let text = if is_large {
+        let text = if exceeds_excerpt {
             found.text
         } else {
             found
@@ -99,7 +99,8 @@ fn message_lines(message: &pb::Message, text: &str, columns: usize) -> String {
         Role::System | Role::Unspecified => "app",
     };
     let text = text.trim();
-    // Eight columns are for the role and the bar before each line.
+    // Eight columns are for the role and the bar before each line. On a screen of fewer than 28
+    // columns, the terminal wraps the lines.
     let shown = &text[..screenful(text, MAX_ROWS, columns.saturating_sub(8).max(20))];
     let mut lines = String::new();
     for (index, line) in shown.lines().enumerate() {

@@ -119,10 +119,21 @@ impl Screen {
     }
 }
 
-/// Columns and rows of the terminal.
-pub(super) fn size() -> (usize, usize) {
+/// The size of the terminal.
+pub(super) struct ScreenSize {
+    pub(super) columns: usize,
+    pub(super) rows: usize,
+}
+
+pub(super) fn size() -> ScreenSize {
     match crossterm::terminal::size() {
-        Ok((columns, rows)) if columns > 0 && rows > 0 => (columns.into(), rows.into()),
-        _ => (DEFAULT_COLUMNS, DEFAULT_ROWS),
+        Ok((columns, rows)) if columns > 0 && rows > 0 => ScreenSize {
+            columns: columns.into(),
+            rows: rows.into(),
+        },
+        _ => ScreenSize {
+            columns: DEFAULT_COLUMNS,
+            rows: DEFAULT_ROWS,
+        },
     }
 }

@@ -7,7 +7,7 @@ use super::{
     Chat,
     columns::{grouped, screenful},
     errors::ChatError,
-    screen::{self, Reader},
+    screen::{self, Reader, ScreenSize},
 };
 use crate::sanitize::StreamSanitizer;
 
@@ -56,7 +56,7 @@ impl Chat {
                 }
                 continue;
             }
-            let (columns, rows) = screen::size();
+            let ScreenSize { columns, rows } = screen::size();
             // Some rows stay free: for the text above the page, and one for the question below it.
             let rows_above = columns_above.div_ceil(columns.max(1));
             let end = screenful(

@@ -11,7 +11,7 @@ use super::{
     columns::grouped,
     conversation_rows,
     errors::ChatError,
-    find_by_prefix::{self, Choice},
+    find_by_prefix::{self, Choice, SHORT_ID_CHARACTERS},
 };
 use crate::{client::Client, sanitize::sanitize};
 
@@ -94,7 +94,9 @@ impl Target {
         };
         match (title.as_str(), self) {
             ("", Self::New { .. }) => "new".to_owned(),
-            ("", Self::Existing(existing)) => existing.id.chars().take(8).collect(),
+            ("", Self::Existing(existing)) => {
+                existing.id.chars().take(SHORT_ID_CHARACTERS).collect()
+            }
             (title, _) => sanitize(title),
         }
     }
@@ -153,8 +155,8 @@ impl ConversationOwner {
                 Err(status) => Err(status.into()),
             };
         }
-        let (among, extent) = self.candidates(client, prefix).await?;
-        match find_by_prefix::choose(prefix, &among) {
+        let (candidates, extent) = self.candidates(client, prefix).await?;
+        match find_by_prefix::choose(prefix, &candidates) {
             Choice::One(conversation) => Ok(conversation.clone()),
             Choice::None if extent == SearchExtent::OnlyNewest => Err(not_found_in_newest(prefix)),
             Choice::None => Err(not_found(prefix)),
@@ -170,32 +172,32 @@ impl ConversationOwner {
         client: &Client,
         prefix: &str,
     ) -> Result<(Vec<pb::Conversation>, SearchExtent), Status> {
-        let (mut among, mut page_token) = self.fetch_page(client, "", String::new()).await?;
+        let (mut candidates, mut page_token) = self.fetch_page(client, "", String::new()).await?;
         if page_token.is_empty() {
-            return Ok((among, SearchExtent::Complete));
+            return Ok((candidates, SearchExtent::Complete));
         }
         if prefix.len() <= TITLE_BYTES {
             let (exact, _) = self.fetch_page(client, prefix, String::new()).await?;
             let is_new = |found: &pb::Conversation| {
-                among
+                candidates
                     .iter()
                     .all(|one| one.conversation_id != found.conversation_id)
             };
             let older: Vec<_> = exact.into_iter().filter(is_new).collect();
-            among.extend(older);
+            candidates.extend(older);
         }
-        if find_by_prefix::choose(prefix, &among) != Choice::None {
-            return Ok((among, SearchExtent::Complete));
+        if find_by_prefix::choose(prefix, &candidates) != Choice::None {
+            return Ok((candidates, SearchExtent::Complete));
         }
         for _ in 1..MAX_PAGES {
             let (older, next_token) = self.fetch_page(client, "", page_token).await?;
-            among.extend(older);
+            candidates.extend(older);
             page_token = next_token;
             if page_token.is_empty() {
-                return Ok((among, SearchExtent::Complete));
+                return Ok((candidates, SearchExtent::Complete));
             }
         }
-        Ok((among, SearchExtent::OnlyNewest))
+        Ok((candidates, SearchExtent::OnlyNewest))
     }
 
     /// A page of the conversations whose titles begin with `title_prefix`, and the token of the
@@ -273,7 +275,12 @@ fn ambiguous(prefix: &str, several: &[&pb::Conversation]) -> ChatError {
         .take(MAX_LISTED_MATCHES)
         .map(|found| (*found).clone())
         .collect();
-    let rows = conversation_rows::rows(&shown, None, SystemTime::now(), super::screen::size().0);
+    let rows = conversation_rows::rows(
+        &shown,
+        None,
+        SystemTime::now(),
+        super::screen::size().columns,
+    );
     let more = match several.len().saturating_sub(MAX_LISTED_MATCHES) {
         0 => String::new(),
         more => format!("  … and {more} more\n"),

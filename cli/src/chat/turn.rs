@@ -26,37 +26,37 @@ pub(super) struct PendingTurn {
     /// Every attempt sends this id, so that the message is stored once.
     request_id: String,
     /// Whether the server has confirmed that the message is stored.
-    pub(super) stored: bool,
+    message_is_stored: bool,
 }
 
 impl Chat {
     /// Sends a message and prints the answer.
     pub(super) async fn send_message(&mut self, text: String) -> Result<(), ChatError> {
-        self.unanswered = Some(PendingTurn {
+        self.pending_turn = Some(PendingTurn {
             text,
             request_id: Uuid::new_v4().to_string(),
-            stored: false,
+            message_is_stored: false,
         });
         self.run_turn().await
     }
 
     /// Sends the unanswered message again.
     pub(super) async fn retry_turn(&mut self) -> Result<(), ChatError> {
-        if self.unanswered.is_none() {
+        if self.pending_turn.is_none() {
             return Err("no message waits for an answer".to_owned().into());
         }
         self.run_turn().await
     }
 
     async fn run_turn(&mut self) -> Result<(), ChatError> {
-        let Some(turn) = self.unanswered.clone() else {
+        let Some(turn) = self.pending_turn.clone() else {
             return Ok(());
         };
         let id = self.ensure_conversation().await?;
         let deadline = Instant::now() + MAX_WAIT_FOR_TURN;
         let outcome = loop {
             match self.stream_answer(&id, &turn).await {
-                Err(ChatError::Refused(status))
+                Err(ChatError::FailedCall(status))
                     if reason(&status) == "TURN_IN_PROGRESS" && Instant::now() < deadline =>
                 {
                     sleep(RETRY_INTERVAL).await;
@@ -93,8 +93,8 @@ impl Chat {
         while let Some(response) = stream.message().await? {
             match response.event {
                 Some(Event::Started(_)) => {
-                    if let Some(unanswered) = &mut self.unanswered {
-                        unanswered.stored = true;
+                    if let Some(pending_turn) = &mut self.pending_turn {
+                        pending_turn.message_is_stored = true;
                     }
                 }
                 Some(Event::Done(done)) => return Ok(done),
@@ -121,7 +121,7 @@ impl Chat {
     }
 
     async fn finish_turn(&mut self, done: &Done) -> Result<(), ChatError> {
-        self.unanswered = None;
+        self.pending_turn = None;
         if !done.model.is_empty() {
             self.model.clone_from(&done.model);
         }
@@ -153,8 +153,8 @@ impl Chat {
 
     /// Prints what happened to the turn or command that Ctrl-C ended.
     pub(super) fn report_interrupt(&mut self, was_turn: bool) -> Result<(), ChatError> {
-        let note = match &self.unanswered {
-            Some(turn) if was_turn && turn.stored => {
+        let note = match &self.pending_turn {
+            Some(turn) if was_turn && turn.message_is_stored => {
                 "stopped: nothing of the answer is stored. Your message is stored, and is sent along with your next \
                  one; /retry asks for the answer again."
             }

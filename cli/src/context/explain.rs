@@ -1,5 +1,5 @@
-//! `--explain`: for each message, how it is sent and why; then repairs, the provider's cache and
-//! the due checkpoint.
+//! `--explain`: for each message, how it is sent and why; then repairs, the provider's cache, the
+//! due checkpoint and the total.
 
 use std::fmt::Write as _;
 
@@ -24,11 +24,11 @@ pub(super) fn explanation(
     style: TerminalStyle,
 ) -> String {
     let mut page = page_head(conversation, context, style);
-    messages(&mut page, context, style);
-    repairs(&mut page, context, style);
-    prefix(&mut page, context, style);
-    due(&mut page, context, style);
-    totals(&mut page, context, style);
+    write_messages(&mut page, context, style);
+    write_repairs(&mut page, context, style);
+    write_prefix(&mut page, context, style);
+    write_due_checkpoint(&mut page, context, style);
+    write_total(&mut page, context, style);
     page
 }
 
@@ -42,12 +42,12 @@ struct Run<'a> {
     /// Tokens of all messages as sent.
     tokens: u64,
     /// Tokens of all messages as stored.
-    original: u64,
+    original_tokens: u64,
     /// The first entry.
     entry: &'a pb::ManifestEntry,
 }
 
-fn messages(page: &mut String, context: &pb::BuildContextResponse, style: TerminalStyle) {
+fn write_messages(page: &mut String, context: &pb::BuildContextResponse, style: TerminalStyle) {
     let _ = writeln!(page, "{}", style.bold("messages"));
     if context.manifest.is_empty() {
         page.push_str("  none are stored\n");
@@ -58,10 +58,10 @@ fn messages(page: &mut String, context: &pb::BuildContextResponse, style: Termin
         } else {
             format!("{}-{}", run.first, run.last)
         };
-        let tokens = if run.original == 0 || run.original == run.tokens {
+        let tokens = if run.original_tokens == 0 || run.original_tokens == run.tokens {
             run.tokens.to_string()
         } else {
-            format!("{} -> {}", run.original, run.tokens)
+            format!("{} -> {}", run.original_tokens, run.tokens)
         };
         let heat = match run.entry.representation() {
             Representation::Checkpoint | Representation::BeforeSeparator => "",
@@ -92,13 +92,13 @@ fn runs(manifest: &[pb::ManifestEntry]) -> Vec<Run<'_>> {
             Some(run) if run.includes(entry) => {
                 run.last = entry.last_message_id;
                 run.tokens += entry.tokens;
-                run.original += entry.original_tokens;
+                run.original_tokens += entry.original_tokens;
             }
             _ => runs.push(Run {
                 first: entry.first_message_id,
                 last: entry.last_message_id,
                 tokens: entry.tokens,
-                original: entry.original_tokens,
+                original_tokens: entry.original_tokens,
                 entry,
             }),
         }
@@ -151,7 +151,7 @@ const fn why(reason: Reason) -> &'static str {
 }
 
 /// One paragraph per kind of repair: what was done, and at which messages.
-fn repairs(page: &mut String, context: &pb::BuildContextResponse, style: TerminalStyle) {
+fn write_repairs(page: &mut String, context: &pb::BuildContextResponse, style: TerminalStyle) {
     if context.repairs.is_empty() {
         return;
     }
@@ -213,7 +213,7 @@ const fn repair_text(kind: RepairKind) -> &'static str {
 }
 
 /// How much of the context the provider's cache should hold, and what broke the cached prefix.
-fn prefix(page: &mut String, context: &pb::BuildContextResponse, style: TerminalStyle) {
+fn write_prefix(page: &mut String, context: &pb::BuildContextResponse, style: TerminalStyle) {
     let hash = &context.prefix_hash;
     let hash = hex::encode(&hash[..hash.len().min(HASH_BYTES)]);
     let stable = match context.prefix_stable_until {
@@ -267,7 +267,11 @@ const fn break_cause(reason: BreakReason) -> &'static str {
     }
 }
 
-fn due(page: &mut String, context: &pb::BuildContextResponse, style: TerminalStyle) {
+fn write_due_checkpoint(
+    page: &mut String,
+    context: &pb::BuildContextResponse,
+    style: TerminalStyle,
+) {
     let _ = writeln!(page, "{}", style.bold("due"));
     match &context.due {
         Some(preview) => page.push_str(&compact::preview_text(preview)),
@@ -276,7 +280,7 @@ fn due(page: &mut String, context: &pb::BuildContextResponse, style: TerminalSty
     page.push('\n');
 }
 
-fn totals(page: &mut String, context: &pb::BuildContextResponse, style: TerminalStyle) {
+fn write_total(page: &mut String, context: &pb::BuildContextResponse, style: TerminalStyle) {
     let estimated = if context.estimated {
         ", some estimated"
     } else {

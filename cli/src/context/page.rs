@@ -43,8 +43,9 @@ impl Page<'_> {
 
     /// A bar per segment. The tail has one bar each for hot, cool and summarized messages.
     fn segments(&self, page: &mut String) {
+        // For each bar: name, tokens and the terminal's color code.
         let mut rows: Vec<(&str, u64, &str)> = Vec::new();
-        let of = |segment: Segment| {
+        let segment_tokens = |segment: Segment| {
             self.context
                 .messages
                 .iter()
@@ -52,9 +53,13 @@ impl Page<'_> {
                 .map(|m| m.tokens)
                 .sum::<u64>()
         };
-        rows.push(("system prompt", of(Segment::SystemPrompt), "35"));
-        rows.push(("checkpoint", of(Segment::CheckpointSummary), "34"));
-        let tail = |wanted: fn(&pb::ManifestEntry) -> bool| {
+        rows.push(("system prompt", segment_tokens(Segment::SystemPrompt), "35"));
+        rows.push((
+            "checkpoint",
+            segment_tokens(Segment::CheckpointSummary),
+            "34",
+        ));
+        let tail_tokens = |wanted: fn(&pb::ManifestEntry) -> bool| {
             let entries = self
                 .context
                 .manifest
@@ -62,18 +67,18 @@ impl Page<'_> {
                 .filter(|entry| in_tail(entry) && wanted(entry));
             entries.map(|entry| entry.tokens).sum::<u64>()
         };
-        rows.push(("tail, hot", tail(|entry| !entry.cool), "31"));
+        rows.push(("tail, hot", tail_tokens(|entry| !entry.cool), "31"));
         rows.push((
             "tail, cool",
-            tail(|entry| entry.cool && entry.representation() != Representation::Summary),
+            tail_tokens(|entry| entry.cool && entry.representation() != Representation::Summary),
             "36",
         ));
         rows.push((
             "tail, summaries",
-            tail(|entry| entry.representation() == Representation::Summary),
+            tail_tokens(|entry| entry.representation() == Representation::Summary),
             "32",
         ));
-        rows.push(("current input", of(Segment::CurrentInput), "33"));
+        rows.push(("current input", segment_tokens(Segment::CurrentInput), "33"));
         let bars: Vec<Bar<'_>> = rows
             .into_iter()
             .map(|(name, tokens, color)| Bar {

@@ -9,7 +9,7 @@ use super::convert::micros;
 use crate::client::{Client, failed_call, retry};
 
 /// Checkpoints per page. A small number, because a summary may have 1 MiB.
-const PAGE: i32 = 8;
+const PAGE_SIZE: i32 = 8;
 
 /// The position of a checkpoint.
 #[derive(Debug, Clone, Copy)]
@@ -109,7 +109,7 @@ impl<'a> Checkpoints<'a> {
     async fn fetch_page(&self, page_token: &str) -> anyhow::Result<pb::ListCheckpointsResponse> {
         let ask = pb::ListCheckpointsRequest {
             conversation_id: self.conversation.to_owned(),
-            page_size: PAGE,
+            page_size: PAGE_SIZE,
             page_token: page_token.to_owned(),
         };
         let found =

@@ -108,14 +108,15 @@ const fn is_tool_part(part: &pb::Part) -> bool {
 /// The place at which a batch is appended.
 #[derive(Debug, Clone)]
 pub(super) struct AppendTarget<'a> {
-    pub(super) conversation: &'a str,
+    pub(super) conversation_id: &'a str,
     /// The key of the conversation, as hex digits. Part of the request id.
     pub(super) key: &'a str,
     /// The message id that the batch must follow.
-    pub(super) after: i64,
+    pub(super) after_message_id: i64,
 }
 
-/// Appends a batch directly after `target.after`. An error if the conversation ends elsewhere.
+/// Appends a batch directly after `target.after_message_id`. An error if the conversation ends
+/// elsewhere.
 pub(super) async fn append(
     client: &Client,
     target: AppendTarget<'_>,
@@ -123,18 +124,21 @@ pub(super) async fn append(
 ) -> anyhow::Result<pb::AppendMessagesResponse> {
     let bytes: Vec<Vec<u8>> = batch.iter().map(pb::NewMessage::encode_to_vec).collect();
     let batch_digest = hex_prefix(&digest::of_fields(bytes.iter().map(Vec::as_slice)));
-    let request_id = format!("import:{}:{}:{batch_digest}", target.key, target.after);
+    let request_id = format!(
+        "import:{}:{}:{batch_digest}",
+        target.key, target.after_message_id
+    );
     // Only a batch of one message is so large: BATCH_BYTES limits batches of several.
     if bytes.iter().map(Vec::len).sum::<usize>() > HEADER_BYTES
-        && let Some(message) = batch.pop_if(|_| true)
+        && let Some(message) = batch.pop()
     {
         return append_large(client, target, request_id, message).await;
     }
     let ask = pb::AppendMessagesRequest {
-        conversation_id: target.conversation.to_owned(),
+        conversation_id: target.conversation_id.to_owned(),
         request_id,
         messages: batch,
-        expected_last_message_id: Some(target.after),
+        expected_last_message_id: Some(target.after_message_id),
     };
     let appended = retry(async || client.messages().append_messages(ask.clone()).await).await;
     appended.map_err(|status| failed_call(&status))
@@ -158,9 +162,9 @@ async fn append_large(
         });
     let text = bytes_of(text.unwrap_or_default());
     let header = large::Header {
-        conversation_id: target.conversation.to_owned(),
+        conversation_id: target.conversation_id.to_owned(),
         request_id,
-        expected_last_message_id: Some(target.after),
+        expected_last_message_id: Some(target.after_message_id),
         message: Some(message),
     };
     let frames = || {

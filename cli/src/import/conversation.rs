@@ -24,7 +24,7 @@ pub(super) struct ImportedConversation {
     /// The title in the file; empty: none.
     pub(super) title: String,
     /// Messages stored by this run.
-    pub(super) stored: usize,
+    pub(super) newly_stored: usize,
     /// Messages of the file that were stored before.
     pub(super) already_stored: usize,
     /// Messages that were not stored, or were found stored without their tool parts, because the
@@ -39,9 +39,8 @@ pub(super) struct ImportedConversation {
     reached_message_id: i64,
     /// Number of messages of the file so far.
     position: u64,
-    /// How many messages of the file are not stored. Each entry applies from its position in the
-    /// file on: (position, messages of the file minus stored messages).
-    missing: Vec<(u64, i64)>,
+    /// How many messages of the file are not stored, by position.
+    missing_counts: Vec<MissingCount>,
     /// Reads the messages that are stored already.
     stored_messages: StoredMessages,
     format: Format,
@@ -51,8 +50,8 @@ pub(super) struct ImportedConversation {
     /// Number of summaries of the file that are still to come.
     remaining_summaries: u64,
     trigger_state: TriggerState,
-    /// Whether the rest of the file's conversation is refused.
-    refused: bool,
+    /// Whether the messages of the file from here on are refused.
+    rest_is_refused: bool,
 }
 
 /// A message that is not sent yet.
@@ -68,6 +67,14 @@ enum Piece {
     First,
     /// Parts that the file added to the message after its beginning was stored.
     Later,
+}
+
+/// The number of missing messages from a position in the file on, up to the next `MissingCount`.
+struct MissingCount {
+    /// Number of messages of the file up to this position.
+    position: u64,
+    /// Messages of the file up to this position minus stored messages.
+    missing: i64,
 }
 
 /// How the file is read.
@@ -107,17 +114,17 @@ impl ImportedConversation {
             },
             id: conversation.conversation_id,
             title,
-            stored: 0,
+            newly_stored: 0,
             already_stored: 0,
             tools_dropped: 0,
             key: hex_prefix(&expected.key),
             initial_message_count: conversation.message_count,
             reached_message_id: 0,
             position: 0,
-            missing: Vec::new(),
+            missing_counts: Vec::new(),
             batch: Vec::new(),
             batch_bytes: 0,
-            refused: false,
+            rest_is_refused: false,
         }
     }
 
@@ -128,7 +135,7 @@ impl ImportedConversation {
         message: Message,
         report: &mut Report,
     ) -> anyhow::Result<()> {
-        if self.refused {
+        if self.rest_is_refused {
             return Ok(());
         }
         let message = match append::check_message(message) {
@@ -167,13 +174,13 @@ impl ImportedConversation {
     ) -> anyhow::Result<Option<(pb::NewMessage, Piece)>> {
         let mut piece = Piece::First;
         while self.reached_message_id < self.initial_message_count {
-            let stored = self.stored_messages.next().await?;
-            if append::has_tools(&stored.parts) {
+            let stored_message = self.stored_messages.next().await?;
+            if append::has_tools(&stored_message.parts) {
                 self.note_tools_stored(report)?;
             }
-            let comparison = Comparison::of(&stored, &message, self.format);
+            let comparison = Comparison::of(&stored_message, &message, self.format);
             if matches!(comparison, Comparison::OnlyTools | Comparison::Other) {
-                self.stored_messages.put_back(stored);
+                self.stored_messages.put_back(stored_message);
                 if piece == Piece::First {
                     self.advance(0);
                 }
@@ -197,7 +204,7 @@ impl ImportedConversation {
 
     /// Refuses the rest of the conversation, because its stored messages differ from the file.
     fn refuse_rest(&mut self, report: &mut Report) -> anyhow::Result<()> {
-        self.refused = true;
+        self.rest_is_refused = true;
         let what = format!(
             "message {} of conversation {} differs from the file: the file was rewritten, or others have appended to the \
              conversation; nothing was added",
@@ -257,7 +264,7 @@ impl ImportedConversation {
         report: &mut Report,
     ) -> anyhow::Result<()> {
         self.flush(client, report).await?;
-        if self.refused || self.reached_message_id < self.initial_message_count {
+        if self.rest_is_refused || self.reached_message_id < self.initial_message_count {
             return Ok(());
         }
         let ask = pb::InsertSeparatorRequest {
@@ -280,7 +287,7 @@ impl ImportedConversation {
     ) -> anyhow::Result<()> {
         self.flush(client, report).await?;
         self.remaining_summaries = self.remaining_summaries.saturating_sub(1);
-        if !self.refused && self.reached_message_id >= self.initial_message_count {
+        if !self.rest_is_refused && self.reached_message_id >= self.initial_message_count {
             self.import_checkpoint(client, summary, report).await?;
         }
         if self.remaining_summaries == 0 {
@@ -296,7 +303,7 @@ impl ImportedConversation {
         summary: Summary,
         report: &mut Report,
     ) -> anyhow::Result<()> {
-        let last_message_id = self.stored_id_after(summary.covers);
+        let last_message_id = self.last_stored_id(summary.covers);
         if last_message_id == 0 {
             let what = "none of the messages that a summary covers is stored";
             return self.remark(
@@ -399,14 +406,14 @@ impl ImportedConversation {
             .map(|message| append::has_only_tools(&message.parts))
             .collect();
         let target = AppendTarget {
-            conversation: &self.id,
+            conversation_id: &self.id,
             key: &self.key,
-            after: self.reached_message_id,
+            after_message_id: self.reached_message_id,
         };
         let appended = append::append(client, target, batch).await?;
         let dropped = pieces.len() - appended.messages.len();
         self.reached_message_id += appended.messages.len() as i64;
-        self.stored += appended.messages.len();
+        self.newly_stored += appended.messages.len();
         self.tools_dropped += dropped;
         let mut tools_are_stored = false;
         for (index, (piece, has_only_tools)) in (0..).zip(pieces.into_iter().zip(only_tools)) {
@@ -421,35 +428,42 @@ impl ImportedConversation {
         }
     }
 
-    /// Advances over a piece of a message, which is stored as `stored` messages.
-    fn advance_piece(&mut self, piece: Piece, stored: i64) {
+    /// Advances over a piece of a message, which is stored as `stored_count` messages (0 or 1).
+    fn advance_piece(&mut self, piece: Piece, stored_count: i64) {
         match piece {
-            Piece::First => self.advance(stored),
-            Piece::Later => self.add_missing(-stored),
+            Piece::First => self.advance(stored_count),
+            // A stored message for which the file has no message of its own.
+            Piece::Later => self.add_missing(-stored_count),
         }
     }
 
-    /// Advances to the next message of the file, which is stored as `stored` messages.
-    fn advance(&mut self, stored: i64) {
+    /// Advances to the next message of the file, which is stored as `stored_count` messages (0 or
+    /// 1).
+    fn advance(&mut self, stored_count: i64) {
         self.position += 1;
-        self.add_missing(1 - stored);
+        self.add_missing(1 - stored_count);
     }
 
     /// Adds to the number of messages that are in the file but not stored.
     fn add_missing(&mut self, messages: i64) {
         if messages != 0 {
-            let missing = self.missing.last().map_or(0, |(_, missing)| *missing);
-            self.missing.push((self.position, missing + messages));
+            let missing = self.missing_counts.last().map_or(0, |last| last.missing);
+            self.missing_counts.push(MissingCount {
+                position: self.position,
+                missing: missing + messages,
+            });
         }
     }
 
     /// The id of the newest stored message among the first `messages` messages of the file; 0 if
-    /// none of them is stored.
-    fn stored_id_after(&self, messages: u64) -> i64 {
+    /// none of them is stored. Ids are 1, 2, 3 …, so the id is the number of stored messages.
+    fn last_stored_id(&self, messages: u64) -> i64 {
         let index = self
-            .missing
-            .partition_point(|(position, _)| *position <= messages);
-        let missing = index.checked_sub(1).map_or(0, |last| self.missing[last].1);
+            .missing_counts
+            .partition_point(|count| count.position <= messages);
+        let missing = index
+            .checked_sub(1)
+            .map_or(0, |last| self.missing_counts[last].missing);
         messages as i64 - missing
     }
 

@@ -169,14 +169,14 @@ fn spool(path: &Path) -> anyhow::Result<Option<NamedTempFile>> {
     Ok(Some(copy))
 }
 
-/// The source at path `at`, with its format detected if the user gave none. `named` is the path
-/// that the user gave; None for standard input and pipes.
+/// The source at this path, with its format detected if the user gave none. `given_path` is the
+/// path that the user gave; None for standard input and pipes.
 async fn detect_source(
-    at: &Path,
-    named: Option<&Path>,
+    path: &Path,
+    given_path: Option<&Path>,
     options: &ImportOptions,
 ) -> anyhow::Result<Source> {
-    let stem = named.and_then(Path::file_stem);
+    let stem = given_path.and_then(Path::file_stem);
     let stem = stem.map_or_else(
         || "import".to_owned(),
         |stem| stem.to_string_lossy().into_owned(),
@@ -186,16 +186,17 @@ async fn detect_source(
         branches: options.branches,
         name: options.name.clone().unwrap_or(stem),
     };
-    let path = at.to_owned();
-    let format = match options.format {
-        Some(format) => format,
-        None => tokio::task::spawn_blocking(move || anneal_formats::detect(&path)).await??,
+    let format = if let Some(format) = options.format {
+        format
+    } else {
+        let path = path.to_owned();
+        tokio::task::spawn_blocking(move || anneal_formats::detect(&path)).await??
     };
-    let origin = named
+    let origin = given_path
         .filter(|_| options.name.is_none())
         .and_then(source_label::label_of);
     Ok(Source {
-        path: at.to_owned(),
+        path: path.to_owned(),
         format,
         read_options,
         origin,

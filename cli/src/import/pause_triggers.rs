@@ -62,10 +62,12 @@ pub(crate) fn are_triggers_paused(conversation: &pb::Conversation) -> bool {
 
 /// The conversation with paused triggers. Unchanged if the label does not fit into its metadata.
 pub(super) fn with_paused_triggers(conversation: pb::Conversation) -> pb::Conversation {
+    // If the triggers are paused already, the label must keep those from before the first pause.
     let mut paused = with_restored_triggers(conversation.clone());
     let mut policy = paused.policy.take().unwrap_or_default();
     let off = Triggers {
         token_threshold: Some(NEVER),
+        // 0: the number of messages does not matter.
         max_message_count: Some(0),
         ..Triggers::default()
     };

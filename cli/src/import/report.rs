@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::{sanitize::sanitize, text_format::pluralize};
 
 /// Most remarks that are printed. The report file has all of them.
-const MAX_SHOWN: usize = 20;
+const MAX_PRINTED_REMARKS: usize = 20;
 
 /// The location of a remark.
 #[derive(Debug, Clone, Copy)]
@@ -47,12 +47,12 @@ struct Counts {
 #[derive(Default)]
 pub(crate) struct Report {
     files: Vec<(String, Counts)>,
-    /// The first [`MAX_SHOWN`] remarks, one line each.
-    shown: Vec<String>,
-    /// Number of further remarks, which are not in `shown`.
-    hidden: usize,
-    /// The file that `--report` names.
-    file: Option<ReportFile>,
+    /// The first [`MAX_PRINTED_REMARKS`] remarks, one line each.
+    first_remarks: Vec<String>,
+    /// Number of further remarks, which are not printed.
+    further_remarks: usize,
+    /// The file that `--report` names: a line of JSON for every remark.
+    json_file: Option<ReportFile>,
 }
 
 /// The file to which every remark is written.
@@ -60,11 +60,11 @@ struct ReportFile {
     path: PathBuf,
     file: BufWriter<File>,
     /// The first write error.
-    failed: Option<std::io::Error>,
+    write_error: Option<std::io::Error>,
 }
 
 impl Report {
-    /// A report that is also written to this file.
+    /// A report that is also written to this file, if there is one.
     pub(super) fn at(path: Option<&Path>) -> anyhow::Result<Self> {
         let open = |path: &Path| {
             let file =
@@ -72,11 +72,11 @@ impl Report {
             anyhow::Ok(ReportFile {
                 path: path.to_owned(),
                 file: BufWriter::new(file),
-                failed: None,
+                write_error: None,
             })
         };
         Ok(Self {
-            file: path.map(open).transpose()?,
+            json_file: path.map(open).transpose()?,
             ..Self::default()
         })
     }
@@ -117,7 +117,7 @@ impl Report {
             return;
         };
         *counts.outcomes.entry(outcome).or_default() += 1;
-        if let Some(report_file) = &mut self.file {
+        if let Some(report_file) = &mut self.json_file {
             report_file.write(&json_line(file, conversation, location, outcome, what));
         }
         let location = match location {
@@ -127,13 +127,13 @@ impl Report {
             // The error was printed already.
             ReportLocation::FailedFile => return,
         };
-        if self.shown.len() < MAX_SHOWN {
-            self.shown.push(sanitize(&format!(
+        if self.first_remarks.len() < MAX_PRINTED_REMARKS {
+            self.first_remarks.push(sanitize(&format!(
                 "  {file}{location} {}: {what}",
                 outcome_name(outcome)
             )));
         } else {
-            self.hidden += 1;
+            self.further_remarks += 1;
         }
     }
 
@@ -168,22 +168,22 @@ impl Report {
     /// The first remarks, one line each, and the number of the others.
     pub(crate) fn remarks(&self) -> String {
         let mut lines = self
-            .shown
+            .first_remarks
             .iter()
             .fold(String::new(), |lines, line| lines + line + "\n");
-        if self.hidden > 0 {
-            let _ = writeln!(lines, "  … and {} more", self.hidden);
+        if self.further_remarks > 0 {
+            let _ = writeln!(lines, "  … and {} more", self.further_remarks);
         }
         lines
     }
 
     /// Flushes the report file. Returns its first write error.
     pub(super) fn finish(&mut self) -> anyhow::Result<()> {
-        let Some(mut report_file) = self.file.take() else {
+        let Some(mut report_file) = self.json_file.take() else {
             return Ok(());
         };
         let ended = report_file
-            .failed
+            .write_error
             .map_or_else(|| report_file.file.flush(), Err);
         ended.with_context(|| format!("cannot write {}", report_file.path.display()))
     }
@@ -191,8 +191,8 @@ impl Report {
 
 impl ReportFile {
     fn write(&mut self, line: &str) {
-        if self.failed.is_none() {
-            self.failed = writeln!(self.file, "{line}").err();
+        if self.write_error.is_none() {
+            self.write_error = writeln!(self.file, "{line}").err();
         }
     }
 }

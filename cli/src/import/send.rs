@@ -141,7 +141,7 @@ impl Importer<'_> {
         })
         .await;
         let existing = existing.map_err(|status| failed_call(&status))?;
-        let title = self.own_title(&head.title).to_owned();
+        let title = self.descriptive_title(&head.title).to_owned();
         let head = Head {
             title: title.clone(),
             ..head
@@ -189,7 +189,7 @@ impl Importer<'_> {
 
     /// The title in the file; empty if it is only the name of the session, alone or with a number.
     /// Then the server makes a title from the first message.
-    fn own_title<'t>(&self, title: &'t str) -> &'t str {
+    fn descriptive_title<'t>(&self, title: &'t str) -> &'t str {
         let rest = title
             .strip_prefix(self.source.read_options.name.as_str())
             .map(str::trim_start);
@@ -216,15 +216,15 @@ impl Importer<'_> {
             wanted.policy = Some(policy);
         }
         if wanted.message_count == 0 {
-            let given = |text: &str, stored: String| {
+            let text_or_stored = |text: &str, stored: String| {
                 if text.is_empty() {
                     stored
                 } else {
                     text.to_owned()
                 }
             };
-            wanted.title = given(&head.title, wanted.title);
-            wanted.system_prompt = given(&head.system_prompt, wanted.system_prompt);
+            wanted.title = text_or_stored(&head.title, wanted.title);
+            wanted.system_prompt = text_or_stored(&head.system_prompt, wanted.system_prompt);
             if !head.metadata.is_empty() {
                 wanted.metadata = head.metadata.clone().into_iter().collect();
             }
@@ -246,11 +246,11 @@ impl Importer<'_> {
             return Ok(());
         };
         self.report.count_conversation(
-            current.stored,
+            current.newly_stored,
             current.already_stored,
             current.tools_dropped,
         );
-        let messages = pluralize(current.stored + current.already_stored, "message");
+        let messages = pluralize(current.newly_stored + current.already_stored, "message");
         let title = self.display_title(&current).await;
         let title = if title.is_empty() {
             title

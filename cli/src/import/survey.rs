@@ -34,17 +34,17 @@ pub(super) struct ExpectedConversation {
 pub(super) struct FileSurvey {
     /// Conversations that the file identifies, by key. Their order may change between the passes,
     /// if the file is written to.
-    named: HashMap<Key, ExpectedConversation>,
+    with_identity: HashMap<Key, ExpectedConversation>,
     /// Conversations that the file does not identify, in the order of the file.
-    unnamed: VecDeque<ExpectedConversation>,
+    without_identity: VecDeque<ExpectedConversation>,
 }
 
 impl FileSurvey {
     /// Number of messages in all conversations.
     pub(super) fn messages(&self) -> u64 {
-        self.named
+        self.with_identity
             .values()
-            .chain(&self.unnamed)
+            .chain(&self.without_identity)
             .map(|expected| expected.messages)
             .sum()
     }
@@ -59,11 +59,11 @@ impl FileSurvey {
         head: &Head,
     ) -> Option<ExpectedConversation> {
         if head.identity.is_empty() {
-            return self.unnamed.pop_front();
+            return self.without_identity.pop_front();
         }
         let key = identity_key(format, options, head);
         Some(
-            self.named
+            self.with_identity
                 .get(&key)
                 .copied()
                 .unwrap_or(ExpectedConversation {
@@ -116,7 +116,7 @@ struct Surveyor {
     format: Format,
     options: ImportOptions,
     result: FileSurvey,
-    open: Option<OpenConversation>,
+    current: Option<CurrentConversation>,
     /// Number of conversations without an identity so far, by content.
     content_counts: HashMap<Key, u64>,
     /// Why a strict import stops; None: it goes on.
@@ -124,7 +124,7 @@ struct Surveyor {
 }
 
 /// The conversation that is being read.
-struct OpenConversation {
+struct CurrentConversation {
     head: Head,
     messages: u64,
     summaries: u64,
@@ -139,7 +139,7 @@ impl Surveyor {
             format,
             options,
             result: FileSurvey::default(),
-            open: None,
+            current: None,
             content_counts: HashMap::new(),
             refusal: None,
         }
@@ -155,7 +155,7 @@ impl Surveyor {
                     .flat_map(|(key, value)| [key.as_bytes(), value.as_bytes()]);
                 let content_digest =
                     digest::of_fields(std::iter::once(head.system_prompt.as_bytes()).chain(labels));
-                self.open = Some(OpenConversation {
+                self.current = Some(CurrentConversation {
                     head,
                     messages: 0,
                     summaries: 0,
@@ -169,7 +169,9 @@ impl Surveyor {
                     &summary.covers.to_be_bytes(),
                     summary.text.as_bytes(),
                 ]);
-                self.open.iter_mut().for_each(|open| open.summaries += 1);
+                self.current
+                    .iter_mut()
+                    .for_each(|current| current.summaries += 1);
             }
             FileEvent::Separator => self.add_to_digest(&[b"separator"]),
             FileEvent::Remark(_) => {}
@@ -178,29 +180,29 @@ impl Surveyor {
     }
 
     fn add_message(&mut self, message: Message) -> Result<(), Stopped> {
-        let Some(open) = &mut self.open else {
+        let Some(current) = &mut self.current else {
             return Ok(());
         };
-        open.messages += 1;
-        if open.head.identity.is_empty() {
+        current.messages += 1;
+        if current.head.identity.is_empty() {
             let content = append::content_json(&message);
             let message_digest = digest::of_append(std::slice::from_ref(&message), &[content]);
-            open.content_digest =
-                digest::of_fields([open.content_digest.as_slice(), &message_digest]);
+            current.content_digest =
+                digest::of_fields([current.content_digest.as_slice(), &message_digest]);
         }
         if self.options.strict == Strictness::Strict
             && let Err(why) = append::check_message(message)
         {
-            self.refusal = Some(format!("message {}: {why}", open.messages));
+            self.refusal = Some(format!("message {}: {why}", current.messages));
             return Err(Stopped);
         }
         Ok(())
     }
 
     fn add_to_digest(&mut self, fields: &[&[u8]]) {
-        if let Some(open) = &mut self.open {
-            open.content_digest = digest::of_fields(
-                std::iter::once(open.content_digest.as_slice()).chain(fields.iter().copied()),
+        if let Some(current) = &mut self.current {
+            current.content_digest = digest::of_fields(
+                std::iter::once(current.content_digest.as_slice()).chain(fields.iter().copied()),
             );
         }
     }
@@ -208,30 +210,35 @@ impl Surveyor {
     /// Ends the current conversation. Its key is made of its identity, otherwise of its content and
     /// its number among the conversations with the same content: 1, 2, 3 …
     fn finish_conversation(&mut self) {
-        let Some(open) = self.open.take() else { return };
-        let (messages, summaries) = (open.messages, open.summaries);
-        if open.head.identity.is_empty() {
-            let agent = file_format::agent_id(&self.options.agent, &open.head.agent_id).as_bytes();
-            let content_key = digest_prefix(&open.content_digest);
+        let Some(current) = self.current.take() else {
+            return;
+        };
+        let (messages, summaries) = (current.messages, current.summaries);
+        if current.head.identity.is_empty() {
+            let agent =
+                file_format::agent_id(&self.options.agent, &current.head.agent_id).as_bytes();
+            let content_key = digest_prefix(&current.content_digest);
             let number = self.content_counts.entry(content_key).or_default();
             *number += 1;
             let user = self.options.user.as_bytes();
             let fields = [
                 b"content".as_slice(),
-                &open.content_digest,
+                &current.content_digest,
                 agent,
                 user,
                 &number.to_be_bytes(),
             ];
             let key = digest_prefix(&digest::of_fields(fields));
-            self.result.unnamed.push_back(ExpectedConversation {
-                key,
-                messages,
-                summaries,
-            });
+            self.result
+                .without_identity
+                .push_back(ExpectedConversation {
+                    key,
+                    messages,
+                    summaries,
+                });
         } else {
-            let key = identity_key(self.format, &self.options, &open.head);
-            self.result.named.insert(
+            let key = identity_key(self.format, &self.options, &current.head);
+            self.result.with_identity.insert(
                 key,
                 ExpectedConversation {
                     key,
@@ -336,7 +343,7 @@ mod tests {
             .await
             .expect("reads");
         assert_eq!(
-            (result.unnamed.len() as u64, result.messages()),
+            (result.without_identity.len() as u64, result.messages()),
             (CONVERSATIONS, CONVERSATIONS)
         );
         // Each ExpectedConversation has 32 bytes. The rest of the bound is for the key in

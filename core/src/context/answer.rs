@@ -138,7 +138,7 @@ pub enum RepairKind {
     EmptyDropped,
     /// A late result was moved up to its call.
     ResultMoved,
-    /// A user message repeats the one before it, which is left out.
+    /// A user message repeats the one before it. The earlier one is left out.
     RepeatFolded,
     /// A user message was added at the start or at the end, where the provider requires one.
     UserAdded,

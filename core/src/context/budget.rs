@@ -41,9 +41,9 @@ pub(super) fn fit(draft: &mut Draft) -> Result<(), BudgetTooSmall> {
         budget,
         total,
     };
-    let newest = fit.newest_turn();
-    fit.clip_results(CLIPPED_RESULT_TOKENS, |entry| entry.turn < newest);
-    fit.drop_turns(newest);
+    let newest_turn = fit.newest_turn();
+    fit.clip_results(CLIPPED_RESULT_TOKENS, |entry| entry.turn < newest_turn);
+    fit.drop_turns(newest_turn);
     fit.clip_results(CLIPPED_RESULT_TOKENS, |_| true);
     fit.drop_exchanges();
     fit.clip_results(MIN_CLIPPED_TOKENS, |_| true);
@@ -111,14 +111,14 @@ impl BudgetFit<'_> {
             .unwrap_or(0)
     }
 
-    /// Clips tool results of the entries that `among` accepts to `keep` tokens, oldest first, until
-    /// the context fits.
-    fn clip_results(&mut self, keep: Tokens, among: impl Fn(&Entry) -> bool) {
+    /// Clips tool results of the entries that `is_wanted` accepts to `keep` tokens, oldest first,
+    /// until the context fits.
+    fn clip_results(&mut self, keep: Tokens, is_wanted: impl Fn(&Entry) -> bool) {
         for index in 0..self.draft.entries.len() {
             if self.excess() == Tokens::ZERO {
                 return;
             }
-            if among(&self.draft.entries[index]) {
+            if is_wanted(&self.draft.entries[index]) {
                 self.total =
                     self.total
                         .less(clip_results_of(self.draft, index, keep, Reason::Budget));
@@ -126,15 +126,15 @@ impl BudgetFit<'_> {
         }
     }
 
-    /// Drops whole turns older than `newest`, oldest first. One pass sums the tokens of each turn,
-    /// a second pass drops.
-    fn drop_turns(&mut self, newest: i32) {
+    /// Drops whole turns older than `newest_turn`, oldest first. One pass sums the tokens of each
+    /// turn, a second pass drops.
+    fn drop_turns(&mut self, newest_turn: i32) {
         let mut turn_tokens: BTreeMap<i32, Tokens> = BTreeMap::new();
         for entry in self
             .draft
             .entries
             .iter()
-            .filter(|entry| entry.is_conversation() && entry.turn < newest)
+            .filter(|entry| entry.is_conversation() && entry.turn < newest_turn)
         {
             *turn_tokens.entry(entry.turn).or_default() += entry.framed_tokens();
         }
@@ -155,7 +155,7 @@ impl BudgetFit<'_> {
     /// Drops exchanges of the newest turn, oldest first. An exchange is a message together with the
     /// tool messages that follow it. The exchange of [`Self::newest_message`] stays.
     fn drop_exchanges(&mut self) {
-        let kept = self.newest_message();
+        let kept_index = self.newest_message();
         let mut excess = self.excess();
         let mut is_dropped = vec![false; self.draft.entries.len()];
         let mut drops_exchange = false;
@@ -167,7 +167,7 @@ impl BudgetFit<'_> {
             .filter(|(_, entry)| entry.is_conversation())
         {
             if entry.role != Role::Tool {
-                drops_exchange = excess > Tokens::ZERO && Some(index) != kept;
+                drops_exchange = excess > Tokens::ZERO && Some(index) != kept_index;
             }
             if drops_exchange {
                 is_dropped[index] = true;
@@ -275,7 +275,7 @@ impl BudgetFit<'_> {
     }
 
     fn too_small(&self) -> BudgetTooSmall {
-        let of = |segment| {
+        let segment_tokens = |segment| {
             let entries = self
                 .draft
                 .entries
@@ -283,7 +283,7 @@ impl BudgetFit<'_> {
                 .filter(move |entry| entry.segment == segment);
             entries.map(Entry::framed_tokens).sum::<Tokens>()
         };
-        let system_prompt = of(Segment::SystemPrompt);
+        let system_prompt = segment_tokens(Segment::SystemPrompt);
         BudgetTooSmall {
             budget: self.budget,
             system_prompt,

@@ -74,7 +74,8 @@ fn swapped(context: &Context) -> Vec<i64> {
         .collect()
 }
 
-/// The next context of a growing tool run, with the version that the previous context recorded.
+/// The material of a later context of the same tool run, after a context that recorded `version`.
+/// What the version has swapped is read as its summary.
 fn tool_run_after(calls: i64, version: &PrefixVersion) -> Material {
     let mut material = tool_run(calls);
     material.prefix = Some(version.clone());
@@ -158,7 +159,10 @@ fn a_step_waits_until_it_pays_off_and_then_swaps_all_cool_messages() {
             version = next;
         }
     }
-    assert!((3..12).contains(&steps.len()), "{steps:?}");
+    assert!(
+        (3..12).contains(&steps.len()),
+        "few of the 57 contexts take a step: {steps:?}"
+    );
     assert!(
         steps[0] > 11,
         "the first result is cool only when eleven calls have followed it: {steps:?}"
@@ -292,14 +296,14 @@ fn a_summary_made_for_one_answer_records_no_new_version() {
 
 /// The context of a question, a tool call and the messages `then`.
 fn after_a_call(version: Option<&PrefixVersion>, then: &[(Role, Part)]) -> Context {
-    let called = Part::ToolUse {
+    let call = Part::ToolUse {
         id: "c1".into(),
         name: "look".into(),
         input: "{}".into(),
     };
     let opening = [
         (Role::User, Part::Text { text: "?".into() }),
-        (Role::Assistant, called),
+        (Role::Assistant, call),
     ];
     let mut material = tool_run(0);
     material.tail = opening
@@ -351,13 +355,13 @@ fn an_unanswered_call_breaks_nothing_once_another_message_follows_but_its_late_r
         [RepairKind::ResultAdded]
     );
     assert_eq!(unanswered.prefix.cache_break, None);
-    let late = Part::ToolResult {
+    let late_result = Part::ToolResult {
         id: "c1".into(),
         text: "late".into(),
         is_error: false,
         media: Vec::new(),
     };
-    let moved = after_a_call(Some(&first), &[user, (Role::Tool, late)]);
+    let moved = after_a_call(Some(&first), &[user, (Role::Tool, late_result)]);
     assert_eq!(
         moved
             .prefix
@@ -370,14 +374,14 @@ fn an_unanswered_call_breaks_nothing_once_another_message_follows_but_its_late_r
 
 #[test]
 fn a_result_that_replaces_a_synthetic_one_is_a_break() {
-    let open = after_a_call(None, &[]);
+    let unanswered = after_a_call(None, &[]);
     let result = Part::ToolResult {
         id: "c1".into(),
         text: "found".into(),
         is_error: false,
         media: Vec::new(),
     };
-    let answered = after_a_call(Some(&version(&open)), &[(Role::Tool, result)]);
+    let answered = after_a_call(Some(&version(&unanswered)), &[(Role::Tool, result)]);
     assert_eq!(
         answered
             .prefix

@@ -12,8 +12,8 @@ use crate::{
 
 impl Entry {
     /// Clips the text of one part from `tokens` to at most `limit`, or as far as possible. Returns
-    /// the new count; None if the text does not become shorter. A text that was clipped before is
-    /// clipped again from its unclipped form.
+    /// the new count; None if that saves no token. A text that was clipped before is clipped again
+    /// from its unclipped form.
     fn clip_part(
         &mut self,
         part: usize,
@@ -133,7 +133,7 @@ fn is_json(text: &str) -> bool {
 
 impl Draft {
     /// Clips one part of one entry from `tokens` to at most `limit`, or as far as possible, and
-    /// records it in the manifest. Returns how many tokens fewer it has.
+    /// records it in the manifest. Returns the number of tokens that this saves.
     pub(super) fn clip(
         &mut self,
         index: usize,
@@ -175,7 +175,7 @@ pub(super) fn record_clips(draft: &mut Draft) {
             .collect();
         ranges
     };
-    let noted: Vec<(MessageId, Vec<Range<usize>>)> = draft
+    let ranges_by_message: Vec<(MessageId, Vec<Range<usize>>)> = draft
         .entries
         .iter()
         .filter_map(|entry| {
@@ -186,7 +186,7 @@ pub(super) fn record_clips(draft: &mut Draft) {
         })
         .filter(|(_, ranges)| !ranges.is_empty())
         .collect();
-    for (id, ranges) in noted {
+    for (id, ranges) in ranges_by_message {
         if let Some(manifest_entry) = draft.manifest_entry_mut(id) {
             manifest_entry
                 .clipped

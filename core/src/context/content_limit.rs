@@ -26,7 +26,8 @@ pub(super) fn omit_partial_turns(material: &mut Material) {
         .rev()
         .map(|message| message.turn)
         .find(|turn| *turn < newest_user_turn);
-    // Results directly after the omitted messages answer calls that were omitted.
+    // Results directly after the omitted messages answer calls that were omitted. Only the newest
+    // user message may come before omitted ones, because the store always reads it.
     let after_omitted = material
         .tail
         .iter()

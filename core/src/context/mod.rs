@@ -74,7 +74,7 @@ pub fn build(mut material: Material, ask: Ask) -> Result<Context, BudgetTooSmall
         turn,
         ..
     } = material;
-    let prompt = ask.system_prompt.map_or_else(
+    let (prompt, prompt_tokens) = ask.system_prompt.map_or_else(
         || {
             (
                 std::mem::take(&mut material.system_prompt),
@@ -86,8 +86,8 @@ pub fn build(mut material: Material, ask: Ask) -> Result<Context, BudgetTooSmall
             (text, tokens)
         },
     );
-    let prompt_digest = digest::of_content(&prompt.0);
-    let mut head: Vec<Entry> = Entry::system_prompt(prompt.0, prompt.1)
+    let prompt_digest = digest::of_content(&prompt);
+    let mut head: Vec<Entry> = Entry::system_prompt(prompt, prompt_tokens)
         .into_iter()
         .collect();
     head.extend(
@@ -106,7 +106,7 @@ pub fn build(mut material: Material, ask: Ask) -> Result<Context, BudgetTooSmall
         format: ask.format,
         current_turn,
     };
-    let cool = swap::swap_cool_messages(&mut material, &surroundings);
+    let cool_flags = swap::swap_cool_messages(&mut material, &surroundings);
     let compared = prefix_comparison::ComparisonInput::of(&material);
 
     let mut draft = Draft {
@@ -119,8 +119,8 @@ pub fn build(mut material: Material, ask: Ask) -> Result<Context, BudgetTooSmall
         entries: head,
     };
     draft.entries.reserve(material.tail.len() + input.len());
-    for (message, cool) in material.tail.into_iter().zip(cool) {
-        let (manifest_entry, entry) = Entry::of_tail_message(message, cool, &policy, encoding);
+    for (message, is_cool) in material.tail.into_iter().zip(cool_flags) {
+        let (manifest_entry, entry) = Entry::of_tail_message(message, is_cool, &policy, encoding);
         draft.manifest.push(manifest_entry);
         draft.entries.push(entry);
     }
@@ -156,10 +156,10 @@ fn before_boundary(
             clipped: Vec::new(),
         })
     };
-    let separated = separator.unwrap_or_default();
-    let before = run(
+    let last_separated = separator.unwrap_or_default();
+    let before_separator = run(
         MessageId(1),
-        separated,
+        last_separated,
         Representation::BeforeSeparator,
         Reason::Separated,
         Tokens::ZERO,
@@ -169,7 +169,7 @@ fn before_boundary(
             SummaryOrigin::Stored => Reason::Checkpointed,
             SummaryOrigin::ForThisCall => Reason::Pressure,
         };
-        let runs = content_limit::runs_between(separated.next(), summary.last, omitted);
+        let runs = content_limit::runs_between(last_separated.next(), summary.last, omitted);
         runs.into_iter().filter_map(move |(first, last)| {
             let tokens = if last == summary.last {
                 summary.tokens
@@ -179,7 +179,7 @@ fn before_boundary(
             run(first, last, Representation::Checkpoint, reason, tokens)
         })
     });
-    before.into_iter().chain(covered).collect()
+    before_separator.into_iter().chain(covered).collect()
 }
 
 /// A context during its build.

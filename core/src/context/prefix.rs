@@ -38,7 +38,7 @@ pub struct NewVersion {
     pub broken_at: MessageId,
     /// Tokens that the provider must write to its cache again.
     pub rewritten: Tokens,
-    /// Tokens that each later call saves.
+    /// Tokens that this call and each later one saves.
     pub saved: Tokens,
 }
 

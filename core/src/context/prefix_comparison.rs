@@ -243,28 +243,28 @@ fn break_reason(
     if version.hash == hash || input.cold {
         return (BreakReason::Idle, MessageId::NONE);
     }
-    let only_in = |one: &[MessageId], other: &[MessageId]| {
+    let first_only_in = |one: &[MessageId], other: &[MessageId]| {
         one.iter()
             .copied()
             .find(|id| other.binary_search(id).is_err())
     };
-    let (now, then) = (&input.swapped, &version.swapped);
-    let swap = only_in(now, then)
+    let (swapped_now, swapped_before) = (&input.swapped, &version.swapped);
+    let first_swap_change = first_only_in(swapped_now, swapped_before)
         .into_iter()
-        .chain(only_in(then, now))
+        .chain(first_only_in(swapped_before, swapped_now))
         .min();
     // The version does not say which messages were cut, so everything after the summary may differ.
-    let cut = version.cut || draft.manifest.iter().any(is_cut);
-    let moved = draft
+    let any_cut = version.cut || draft.manifest.iter().any(is_cut);
+    let last_moved_result = draft
         .repairs
         .iter()
         .rev()
         .find(|repair| matches!(repair.kind, RepairKind::ResultMoved));
     let start = boundary.after().next();
-    match (swap, moved) {
-        (Some(_), _) if cut => (BreakReason::Swap, start),
-        (Some(at), _) => (BreakReason::Swap, at),
-        (None, _) if cut || draft.budget.is_some() => (BreakReason::Budget, start),
+    match (first_swap_change, last_moved_result) {
+        (Some(_), _) if any_cut => (BreakReason::Swap, start),
+        (Some(message), _) => (BreakReason::Swap, message),
+        (None, _) if any_cut || draft.budget.is_some() => (BreakReason::Budget, start),
         (None, Some(repair)) => (BreakReason::Repair, repair.message.unwrap_or_default()),
         (None, None) => (BreakReason::Repair, start),
     }
@@ -281,8 +281,8 @@ fn saved_tokens(draft: &Draft, swapped_before: &[MessageId]) -> Tokens {
         .sum()
 }
 
-/// Tokens that the last call sent, from message `at` on ([`MessageId::NONE`]: all).
-fn sent_tokens(draft: &Draft, at: MessageId, last_call: Option<MessageId>) -> Tokens {
+/// Tokens that the last call sent, from message `from` on ([`MessageId::NONE`]: all).
+fn sent_tokens(draft: &Draft, from: MessageId, last_call: Option<MessageId>) -> Tokens {
     let Some(last_call) = last_call else {
         return Tokens::ZERO;
     };
@@ -290,8 +290,8 @@ fn sent_tokens(draft: &Draft, at: MessageId, last_call: Option<MessageId>) -> To
         .entries
         .iter()
         .filter(|entry| match (entry.segment, entry.message_id()) {
-            (Segment::SystemPrompt | Segment::CheckpointSummary, _) => at == MessageId::NONE,
-            (Segment::Tail, Some(id)) => id >= at && id < last_call,
+            (Segment::SystemPrompt | Segment::CheckpointSummary, _) => from == MessageId::NONE,
+            (Segment::Tail, Some(id)) => id >= from && id < last_call,
             (Segment::Tail | Segment::CurrentInput, _) => false,
         });
     sent.map(Entry::framed_tokens).sum()

@@ -127,21 +127,21 @@ fn prefix_breaks_anyway(material: &Material, surroundings: &TailSurroundings) ->
 /// early, because the tokens that repairs and marks add are not known yet. A swap loses less than a
 /// clip.
 fn exceeds_budget(material: &Material, surroundings: &TailSurroundings) -> bool {
-    let tail: Tokens = material.tail.iter().map(TailMessage::framed_tokens).sum();
-    let summaries = material
+    let tail_tokens: Tokens = material.tail.iter().map(TailMessage::framed_tokens).sum();
+    let summary_count = material
         .tail
         .iter()
         .filter(|message| matches!(message.body, Body::Summary { .. }))
         .count() as u64;
-    let repairs = if surroundings.format == Format::Neutral {
+    let repair_tokens = if surroundings.format == Format::Neutral {
         0
     } else {
         REPAIR_TOKENS + REPAIR_TOKENS_PER_MESSAGE * material.tail.len() as u64
     };
-    let added = Tokens::new(MARK_TOKENS * summaries + repairs);
+    let added = Tokens::new(MARK_TOKENS * summary_count + repair_tokens);
     surroundings
         .budget
-        .is_some_and(|budget| surroundings.tokens + tail + added > budget)
+        .is_some_and(|budget| surroundings.tokens + tail_tokens + added > budget)
 }
 
 /// Most tokens of the mark before a message's summary, without the message's tool calls.

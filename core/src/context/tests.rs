@@ -384,15 +384,15 @@ fn history() -> impl Strategy<Value = Vec<TailMessage>> {
 
 /// Whether every call has exactly one result, directly after it, and there are no other results.
 fn well_paired(context: &Context) -> bool {
-    let mut open: HashSet<&str> = HashSet::new();
+    let mut unanswered: HashSet<&str> = HashSet::new();
     for message in &context.messages {
-        if message.role != Role::Tool && !open.is_empty() {
+        if message.role != Role::Tool && !unanswered.is_empty() {
             return false;
         }
         for part in &message.parts {
             let fits = match part {
-                Part::ToolUse { id, .. } => open.insert(id),
-                Part::ToolResult { id, .. } => open.remove(id.as_str()),
+                Part::ToolUse { id, .. } => unanswered.insert(id),
+                Part::ToolResult { id, .. } => unanswered.remove(id.as_str()),
                 _ => true,
             };
             if !fits {
@@ -400,7 +400,7 @@ fn well_paired(context: &Context) -> bool {
             }
         }
     }
-    open.is_empty()
+    unanswered.is_empty()
 }
 
 proptest! {

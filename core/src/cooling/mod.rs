@@ -51,11 +51,14 @@ pub fn calls_since_cool(
         .then_some(policy.hot_zone_calls);
     let calls_since_cool = tail.iter().enumerate().map(|(index, position)| {
         let by_turns = is_cool_by_turns(position.turn, current_turn, policy).then(|| {
+            // The first message of a turn after `last_hot_turn` made the message cool.
             let last_hot_turn = i64::from(position.turn) + i64::from(policy.hot_zone_radius);
             calls_from[tail.partition_point(|later| i64::from(later.turn) <= last_hot_turn)]
         });
+        // Call number `calls + 1` after the message made it cool. Only the calls after that count.
         let by_calls =
             hot_calls.and_then(|calls| calls_from[index + 1].checked_sub(u64::from(calls) + 1));
+        // The larger count began earlier. `None` is less than any count.
         by_turns.max(by_calls)
     });
     calls_since_cool.collect()

@@ -1,7 +1,7 @@
 //! Stepped cooling. A swap changes the context, so the provider's prefix cache loses everything
-//! after the swapped message. Therefore swaps wait until they save 3,000 tokens and sending the
-//! originals has cost half as much as the swap would. A swap that costs nothing does not wait. A
-//! swap replaces all cool large messages that have a summary, together in one step.
+//! after the swapped message. Therefore swaps wait until they save 3,000 tokens in each call and
+//! sending the originals has cost half as much as the swap would. A swap that costs nothing does
+//! not wait. A swap replaces all cool large messages that have a summary, together in one step.
 //!
 //! The decision needs no forecast and no state of its own: it follows from stored rows. On real
 //! transcripts at Anthropic's prices, model calls cost at most 10 % more than with an oracle that
@@ -10,11 +10,11 @@
 
 use crate::{message::MessageId, model::Prices, tokens::Tokens};
 
-/// The share of the swap's cost that sending the originals may reach before the swap. Half and
-/// double the share cost more at Anthropic's prices (`docs/performance.md`).
+/// The share of the swap's cost that sending the originals may reach before the swap. With half or
+/// double this share, calls cost more at Anthropic's prices (`docs/performance.md`).
 const WAITING_SHARE: f64 = 0.5;
-/// Fewest tokens that a step must save. Half as many cost more at some prices
-/// (`docs/performance.md`).
+/// Fewest tokens that a step must save in each call. With half this minimum, calls cost more at
+/// some prices (`docs/performance.md`).
 const MIN_SAVED: Tokens = Tokens::new(3_000);
 
 /// A large cool message that has a summary but is still sent as its original.
@@ -43,12 +43,15 @@ pub struct SwapCost {
 
 /// Whether to swap all candidates in the next context.
 pub fn step_is_due(candidates: &[Candidate], cost: &SwapCost) -> bool {
-    if candidates.is_empty() || cost.free {
-        return !candidates.is_empty();
+    if candidates.is_empty() {
+        return false;
     }
-    // Both in tokens at the price of a cached read. `rho` says how many of those it costs more to
-    // write a token to the cache than to read it.
+    if cost.free {
+        return true;
+    }
     let saved: Tokens = candidates.iter().map(|candidate| candidate.saved).sum();
+    // Cost and limit are in tokens at the price of a cached read. `rho` says how many of those it
+    // costs more to write a token to the cache than to read it.
     let waiting_cost: f64 = candidates
         .iter()
         .map(|candidate| candidate.saved.get() as f64 * candidate.calls as f64)

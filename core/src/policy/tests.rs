@@ -44,14 +44,14 @@ fn settings_are_written_in_the_form_in_which_they_are_read() {
 
 #[test]
 fn each_profile_sets_its_documented_values() {
-    let of = |profile: Profile| {
+    let policy_of = |profile: Profile| {
         let overrides = PolicyOverrides {
             profile: Some(profile),
             ..PolicyOverrides::default()
         };
         SessionSettings::default().policy(&overrides, None)
     };
-    let default = of(Profile::Default);
+    let default = policy_of(Profile::Default);
     assert_eq!(default, Policy::default());
     assert_eq!(
         default.token_threshold,
@@ -72,7 +72,7 @@ fn each_profile_sets_its_documented_values() {
         (default.cooling, default.large_summaries),
         (Cooling::Strict, LargeSummaries::Eager)
     );
-    let agents = of(Profile::Agents);
+    let agents = policy_of(Profile::Agents);
     assert_eq!(
         (agents.token_threshold, agents.max_message_count),
         (TokenThreshold::Auto, 0)
@@ -85,15 +85,18 @@ fn each_profile_sets_its_documented_values() {
         (agents.cooling, agents.large_summaries),
         (Cooling::Stepped, LargeSummaries::Lazy)
     );
-    let zeroclaw = of(Profile::Zeroclaw);
+    let zeroclaw = policy_of(Profile::Zeroclaw);
     assert_eq!(
         (zeroclaw.keep_recent, zeroclaw.store_tool_messages),
         (KeepRecent::LastUserMessage, false)
     );
-    assert_eq!(of(Profile::Claw0).keep_recent, KeepRecent::Share(50));
-    assert_eq!(of(Profile::AiPanel).keep_recent, KeepRecent::Turns(20));
+    assert_eq!(policy_of(Profile::Claw0).keep_recent, KeepRecent::Share(50));
     assert_eq!(
-        of(Profile::Openclaw).token_threshold,
+        policy_of(Profile::AiPanel).keep_recent,
+        KeepRecent::Turns(20)
+    );
+    assert_eq!(
+        policy_of(Profile::Openclaw).token_threshold,
         TokenThreshold::BelowWindow(Tokens::new(16_384))
     );
 }

@@ -81,10 +81,11 @@ impl Policy {
     /// `max(K + sqrt(2 * rho * g * K), 1.5 * K)`. K is what a checkpoint leaves, g the new tokens
     /// per call, and rho the relative cost of writing the cache ([`crate::model::Prices::rho`]).
     fn cheapest_context(&self, figures: &TailFigures) -> u64 {
-        let left = (figures.head + self.kept_tokens(figures)).get() as f64;
+        let after_checkpoint = (figures.head + self.kept_tokens(figures)).get() as f64;
         let per_call = figures.tail.get() as f64 / figures.calls.max(1) as f64;
-        let best = left + (2.0 * self.prices.rho() * per_call * left).sqrt();
-        best.max(1.5 * left) as u64
+        let best =
+            after_checkpoint + (2.0 * self.prices.rho() * per_call * after_checkpoint).sqrt();
+        best.max(1.5 * after_checkpoint) as u64
     }
 
     /// Approximate tokens that a checkpoint would leave in the tail.

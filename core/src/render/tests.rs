@@ -36,6 +36,7 @@ fn result(id: &str, text: &str) -> Part {
     }
 }
 
+/// Reasoning. Without a text it is redacted, unless it is only a signature of Gemini.
 fn reasoning(text: &str, signature: &str, provider: &str) -> Part {
     Part::Reasoning {
         text: text.into(),
@@ -362,7 +363,7 @@ fn under_pressure_every_oversized_result_is_clipped_even_without_a_budget() {
             (manifest_entry.representation, manifest_entry.reason),
             (Representation::Clipped, Reason::Pressure)
         );
-        // The clipped result has at most 400 tokens, and `short` has one.
+        // The clipped result has at most 400 tokens (`context/budget.rs`), and `short` has one.
         assert!(
             manifest_entry.tokens > Tokens::new(350) && manifest_entry.tokens <= Tokens::new(401),
             "{}",

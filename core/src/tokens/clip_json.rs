@@ -59,21 +59,22 @@ pub fn clip_json(
             string_bytes: scale(limit.get().saturating_mul(4), MIN_STRING),
             entries: scale(most_entries as u64, 1),
         };
-        let mut written = Writer {
+        let mut writer = Writer {
             text,
             detail,
             marker: &marker,
             out: String::new(),
             omitted: Vec::new(),
         };
-        written.write_value(&tree);
-        let tokens = encoding.counter().count_up_to(&written.out, limit)?;
+        writer.write_value(&tree);
+        let tokens = encoding.counter().count_up_to(&writer.out, limit)?;
         Some(ClippedJson {
-            text: written.out,
+            text: writer.out,
             tokens,
-            omitted: written.omitted,
+            omitted: writer.omitted,
         })
     };
+    // A binary search for the most detailed level that fits.
     let (mut low, mut high) = (0, LEVELS - 1);
     let mut best = None;
     while low <= high {
@@ -162,6 +163,7 @@ impl Entries {
 /// Parses text that is known to be valid JSON.
 struct Reader<'t> {
     text: &'t str,
+    /// Byte offset of the next byte to read.
     at: usize,
     /// Number of first entries, and of last entries, that are held for each container.
     held_at_each_end: usize,
@@ -247,19 +249,19 @@ impl Reader<'_> {
 
     /// Skips a container, including its closing bracket, without parsing its entries.
     fn skip_container(&mut self) {
-        let mut open = 0_usize;
+        let mut open_containers = 0_usize;
         while let Some(byte) = self.peek() {
             match byte {
                 b'"' => {
                     self.skip_string();
                     continue;
                 }
-                b'{' | b'[' => open += 1,
-                b'}' | b']' => open -= 1,
+                b'{' | b'[' => open_containers += 1,
+                b'}' | b']' => open_containers -= 1,
                 _ => {}
             }
             self.at += 1;
-            if open == 0 {
+            if open_containers == 0 {
                 return;
             }
         }
@@ -337,6 +339,7 @@ impl<M: Fn(Range<usize>) -> String> Writer<'_, M> {
     fn write_entries(&mut self, entries: &Entries, open: char, close: char) {
         self.out.push(open);
         let most = self.detail.entries.min(entries.head.len().max(1));
+        // A single entry is not left out, because the marker would take its place.
         let keeps_all = entries.len() <= most + 1
             && (0..entries.len()).all(|index| entries.get(index).is_some());
         let (head, tail) = if keeps_all {

@@ -146,9 +146,9 @@ impl Counter {
         }
     }
 
-    /// If the piece is a long run of one repeated byte: the length of a part of it that has at most
-    /// `limit` tokens, and that is less than one token shorter than the longest such part. `None`
-    /// for other pieces, or if `limit` is too small for the period to hold.
+    /// For a long run of one repeated byte: the length, in bytes, of a part of it that has at most
+    /// `limit` tokens. The longest such part is less than one period longer. `None` for other
+    /// pieces, or if `limit` is too small for the period to hold.
     pub(super) fn run_within(&self, piece: &[u8], limit: usize) -> Option<usize> {
         let period = self.run_period(piece)?;
         let head = self.tokenizer.bpe.count(&piece[..RUN_HEAD_BYTES]);

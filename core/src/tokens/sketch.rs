@@ -20,13 +20,15 @@ const BITS_PER_HASH: u32 = 4;
 /// Longest piece in the filter, in bytes.
 const MAX_PIECE_BYTES: usize = 16;
 
-/// From this length on, in bytes, a piece sets the bits of two hashes.
+/// From this length on, in bytes, a piece sets the bits of two hashes: its own, and that of the
+/// piece with a NUL byte after it.
 const LONG_PIECE_BYTES: usize = 6;
 
 /// Most characters of a non-ASCII piece in the filter.
 pub(super) const MAX_WIDE_CHARACTERS: usize = 2;
 
-/// Characters whose costs one byte of the table holds.
+/// Characters whose costs one byte of the table holds: two bits for each, which are its cost less
+/// one.
 const PER_BYTE: usize = 4;
 
 const FILE_BYTES: usize = FILTER_BYTES + CHARACTERS / PER_BYTE;
@@ -111,6 +113,7 @@ impl PieceHash {
         let mixed = self.0 ^ (self.0 >> 32);
         let at =
             (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44) as usize % (FILTER_BYTES / 8) * 8;
+        // Each six bits of the hash, from its highest bit on, are the number of a bit to set.
         let mut bits = 0;
         let mut nth = 0;
         while nth < BITS_PER_HASH {
@@ -165,13 +168,14 @@ mod tests {
         let tokens = (0..bpe.num_tokens() as u32)
             .filter_map(|token| std::str::from_utf8(bpe.token_bytes(token)).ok());
         let mut file = vec![0_u8; FILE_BYTES];
-        let mut left = PIECES;
+        let mut remaining = PIECES;
         for piece in tokens.filter(|token| is_looked_up(token)) {
-            let left_of_kind = &mut left[piece.chars().next().map_or(0, char::len_utf8)];
-            if *left_of_kind == 0 {
+            let remaining_of_length =
+                &mut remaining[piece.chars().next().map_or(0, char::len_utf8)];
+            if *remaining_of_length == 0 {
                 continue;
             }
-            *left_of_kind -= 1;
+            *remaining_of_length -= 1;
             let hash = PieceHash::of(piece.as_bytes());
             set(&mut file, hash);
             if piece.len() >= LONG_PIECE_BYTES || !piece.is_ascii() {

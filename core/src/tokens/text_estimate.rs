@@ -93,7 +93,9 @@ struct Scanner<'t> {
     sketch: &'static Sketch,
     text: &'t str,
     bytes: &'t [u8],
+    /// Byte offset of the next byte to scan.
     at: usize,
+    /// Cost of the text before `at`, in sixteenths of a token.
     cost: u64,
 }
 
@@ -203,6 +205,7 @@ impl Scanner<'_> {
         match next {
             Some(byte) if byte.is_ascii_alphabetic() => self.scan_word(Some(last)),
             Some(byte) if byte.is_ascii() && last == b' ' => self.scan_punctuation(Some(last)),
+            // First bytes of U+0400 to U+07FF: Cyrillic, Hebrew, Arabic.
             Some(0xD0..0xE0) if last == b' ' => self.cost += BLANK_BEFORE_WORD_COST,
             Some(byte) if last == b' ' && is_chinese_or_japanese(byte) => {
                 self.cost += BLANK_BEFORE_PAIR_COST;

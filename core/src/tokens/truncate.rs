@@ -90,6 +90,8 @@ impl Counter {
         // The byte offset of the last anchor, and the tokens before it.
         let mut anchor = (0, 0);
         for (piece, more) in self.pieces(text) {
+            // A position after white space is no anchor: if the text is cut after further white
+            // space, both form one piece.
             if !text[..end].ends_with(char::is_whitespace) {
                 anchor = (end, tokens);
             }

@@ -97,23 +97,23 @@ proptest! {
     #[test]
     fn a_budget_is_kept_and_a_larger_one_drops_no_other_message(
         case in case(),
-        share in prop_oneof![Just(100), 1..100_u64],
-        less in 0..20_u64,
-        more in 1..2_000_u64,
+        share_percent in prop_oneof![Just(100), 1..100_u64],
+        fewer_tokens in 0..20_u64,
+        more_tokens in 1..2_000_u64,
     ) {
         let whole = build(case.material.clone(), case.ask.clone()).expect(NO_BUDGET).total;
-        let budget = (whole.get() * share / 100).saturating_sub(less).max(1);
+        let budget = (whole.get() * share_percent / 100).saturating_sub(fewer_tokens).max(1);
         let tight = case.with_budget(budget);
         let Ok(small) = build(tight.material.clone(), tight.ask.clone()) else { return Ok(()) };
         check_context(&tight, &small, &read(&render(&small, case.ask.format)))?;
-        let wide = case.with_budget(budget + more);
+        let wide = case.with_budget(budget + more_tokens);
         let large = build(wide.material.clone(), wide.ask.clone()).expect("a larger budget fits too");
         check_context(&wide, &large, &read(&render(&large, case.ask.format)))?;
         prop_assert!(kept_ids(&small).is_subset(&kept_ids(&large)), "{:?} and {:?}", kept_ids(&small), kept_ids(&large));
     }
 
     #[test]
-    fn a_clip_says_which_bytes_it_left_out(case in case(), budget in 1..=MAX_CLIPPING_BUDGET) {
+    fn a_clip_says_which_bytes_it_left_out_and_leaves_json_valid(case in case(), budget in 1..=MAX_CLIPPING_BUDGET) {
         let case = case.with_budget(budget);
         let Ok(context) = build(case.material.clone(), case.ask.clone()) else { return Ok(()) };
         for part in context.messages.iter().flat_map(|message| &message.parts) {
@@ -136,6 +136,8 @@ proptest! {
                 prop_assert!(plain.get(range.clone()).is_some(), "{range:?} of {} bytes", plain.len());
                 let mark = format!("bytes {} to {} of message {}]", range.start, range.end, entry.first);
                 prop_assert!(shown.contains(&mark), "{mark} is not in {shown}");
+                // Only the characters since the last space or comma before the clip are looked for,
+                // because clipped JSON may lose white space and the comma before its clip.
                 let before_reversed: String = plain[..range.start].chars().rev().take_while(|c| !c.is_whitespace() && *c != ',').collect();
                 let before: String = before_reversed.chars().rev().collect();
                 prop_assert!(shown.contains(&before), "{before:?} before {range:?} is not shown");

@@ -9,7 +9,7 @@ use anneal_core::{
     cooling,
     message::{MessageId, Part, Role, plain_text},
     policy::{Cooling, Policy, PolicyOverrides, Profile, SessionSettings},
-    tokens::{Encoding, Tokens},
+    tokens::{Encoding, FRAMING_PER_MESSAGE, Tokens},
     turn,
 };
 use proptest::prelude::*;
@@ -46,10 +46,17 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// A message of a growing conversation.
+struct StoredMessage {
+    id: MessageId,
+    role: Role,
+    turn: i32,
+    tokens: u64,
+}
+
 struct GrowingConversation {
     policy: Policy,
-    /// Id, role, turn and tokens of each message.
-    messages: Vec<(MessageId, Role, i32, u64)>,
+    messages: Vec<StoredMessage>,
     separator: Option<MessageId>,
     checkpoint: Option<MessageId>,
     prompt: String,
@@ -90,17 +97,23 @@ impl GrowingConversation {
     fn last(&self) -> MessageId {
         self.messages
             .last()
-            .map_or(MessageId::NONE, |message| message.0)
+            .map_or(MessageId::NONE, |message| message.id)
     }
 
     fn apply(&mut self, step: Step) {
         self.idle = 1;
         match step {
             Step::Say(role, tokens) => {
-                let before = self.messages.last().map(|message| (message.1, message.2));
-                let turn = before.map_or(0, |(_, turn)| turn)
-                    + i32::from(turn::starts(role, before.map(|message| message.0)));
-                self.messages.push((self.last().next(), role, turn, tokens));
+                let previous = self.messages.last();
+                let starts_turn = turn::starts(role, previous.map(|message| message.role));
+                let turn = previous.map_or(0, |message| message.turn) + i32::from(starts_turn);
+                let id = self.last().next();
+                self.messages.push(StoredMessage {
+                    id,
+                    role,
+                    turn,
+                    tokens,
+                });
             }
             Step::Checkpoint if self.last().0 > self.boundary().0 + 2 => {
                 self.checkpoint = Some(MessageId(self.last().0 - 2));
@@ -126,21 +139,27 @@ impl GrowingConversation {
 
     /// The material as the store reads it: swapped messages come without their originals.
     fn material(&self) -> Material {
-        let current_turn = self.messages.last().map_or(0, |message| message.2);
+        let current_turn = self.messages.last().map_or(0, |message| message.turn);
         let tail = self
             .messages
             .iter()
-            .filter(|message| message.0 > self.boundary())
-            .map(|(id, role, turn, tokens)| {
-                let large = *tokens > self.policy.large_message_threshold.get();
+            .filter(|message| message.id > self.boundary())
+            .map(|message| {
+                let StoredMessage {
+                    id,
+                    role,
+                    turn,
+                    tokens,
+                } = *message;
+                let large = tokens > self.policy.large_message_threshold.get();
                 let swapped = match self.policy.cooling {
                     Cooling::Strict => {
-                        large && cooling::is_cool_by_turns(*turn, current_turn, &self.policy)
+                        large && cooling::is_cool_by_turns(turn, current_turn, &self.policy)
                     }
                     Cooling::Stepped => self
                         .version
                         .as_ref()
-                        .is_some_and(|version| version.swapped.contains(id)),
+                        .is_some_and(|version| version.swapped.contains(&id)),
                 };
                 let summary = ReadySummary {
                     text: format!("in short, {id}"),
@@ -162,10 +181,10 @@ impl GrowingConversation {
                 };
                 let summary_is_ready = large && !swapped && self.policy.cooling == Cooling::Stepped;
                 TailMessage {
-                    id: *id,
-                    role: *role,
-                    turn: *turn,
-                    tokens: Tokens::new(*tokens),
+                    id,
+                    role,
+                    turn,
+                    tokens: Tokens::new(tokens),
                     estimated: false,
                     body,
                     ready_summary: summary_is_ready.then_some(summary),
@@ -180,7 +199,7 @@ impl GrowingConversation {
         };
         Material {
             last_message_id: self.last(),
-            last_role: self.messages.last().map(|message| message.1),
+            last_role: self.messages.last().map(|message| message.role),
             turn: current_turn,
             encoding: Encoding::O200kBase,
             policy: self.policy,
@@ -201,9 +220,8 @@ impl GrowingConversation {
         let tail_tokens: u64 = self
             .messages
             .iter()
-            .filter(|message| message.0 > self.boundary())
-            // 4: the framing of a message.
-            .map(|message| message.3 + 4)
+            .filter(|message| message.id > self.boundary())
+            .map(|message| message.tokens + FRAMING_PER_MESSAGE.get())
             .sum();
         let budget =
             (self.share < 100).then(|| Tokens::new((tail_tokens * self.share / 100).max(8_000)));

@@ -94,8 +94,8 @@ fn unescaped(part: &str) -> String {
     while let Some(byte) = rest.next() {
         if byte == b'%' {
             let digits = [rest.next(), rest.next()].map(|digit| digit.expect("two digits follow"));
-            let digits = str::from_utf8(&digits).expect("digits");
-            bytes.push(u8::from_str_radix(digits, 16).expect("digits"));
+            let digits = str::from_utf8(&digits).expect("hexadecimal digits are ASCII");
+            bytes.push(u8::from_str_radix(digits, 16).expect("two digits are a byte"));
         } else {
             bytes.push(byte);
         }

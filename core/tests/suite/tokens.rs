@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use crate::texts::{Dice, RUN_UNITS, SEEDS, random_corpora, random_text, seed_corpora};
+use crate::texts::{Dice, RUN_UNITS, SAMPLES, random_corpora, random_text, sample_corpora};
 use anneal_core::tokens::{Counter, Encoding, Tokens};
 use proptest::prelude::*;
 use tiktoken_rs::{cl100k_base_singleton, o200k_base_singleton};
@@ -28,19 +28,19 @@ fn assert_counts_as_tiktoken(text: &str) {
     }
 }
 
-/// Seeds in random order, of about this many bytes.
-fn shuffled_seeds(bytes: usize) -> String {
+/// Samples in random order, of about this many bytes.
+fn shuffled_samples(bytes: usize) -> String {
     let mut dice = Dice::new(bytes as u64);
     let mut text = String::new();
     while text.len() < bytes {
-        text += SEEDS[dice.below(SEEDS.len())].1;
+        text += SAMPLES[dice.below(SAMPLES.len())].1;
     }
     text
 }
 
 #[test]
 fn counts_are_those_of_tiktoken_in_every_script() {
-    for (_, texts) in seed_corpora(40) {
+    for (_, texts) in sample_corpora(40) {
         for text in &texts {
             assert_counts_as_tiktoken(text);
         }
@@ -51,7 +51,7 @@ fn counts_are_those_of_tiktoken_in_every_script() {
         }
     }
     assert_counts_as_tiktoken("");
-    assert_counts_as_tiktoken(&shuffled_seeds(300_000));
+    assert_counts_as_tiktoken(&shuffled_samples(300_000));
 }
 
 proptest! {
@@ -109,6 +109,8 @@ fn a_megabyte_of_one_character_has_ten_times_the_tokens_of_its_tenth() {
                 encoding.counter().count(&tenth),
                 encoding.counter().count(&tenth.repeat(10)),
             );
+            // A token may span the end of one tenth and the beginning of the next: about two tokens
+            // are allowed for each of the nine places.
             assert!(
                 whole.get().abs_diff(part.get() * 10) <= 20,
                 "{run:?}: {whole} tokens in the megabyte, {part} in its tenth"
@@ -153,11 +155,11 @@ fn texts_to_truncate() -> Vec<String> {
         .iter()
         .map(|run| run.repeat(30_000 / run.len()))
         .collect();
-    texts.push(shuffled_seeds(40_000));
+    texts.push(shuffled_samples(40_000));
     texts.push(random_text(&mut dice, "abcdefghijklmnopqrstuvwxyz", 20_000));
     texts.push(random_text(&mut dice, "的一是不了人我在有他龘", 20_000));
     texts.push(random_text(&mut dice, " \t\n\r\u{a0}a", 20_000));
-    texts.push(SEEDS.map(|(_, seed)| seed).concat());
+    texts.push(SAMPLES.map(|(_, sample)| sample).concat());
     texts
 }
 
@@ -171,6 +173,7 @@ fn a_prefix_has_at_most_the_requested_tokens_and_nearly_as_many() {
         assert!(text.starts_with(front));
         assert_eq!(tokens, counter.count(front));
         let unused = n.less(tokens).get();
+        // 4: the next character takes up to so many tokens and may not fit.
         assert!(
             tokens <= n && (front.len() == text.len() || unused <= 4),
             "{tokens} tokens, at most {n} requested"
@@ -185,6 +188,7 @@ fn a_suffix_has_at_most_the_requested_tokens_and_nearly_as_many() {
         assert!(text.ends_with(back));
         assert_eq!(tokens, counter.count(back));
         let unused = n.less(tokens).get();
+        // The bound is wider than the few tokens that `truncate_start` promises.
         assert!(
             tokens <= n && (back.len() == text.len() || unused <= n.get() / 20 + 16),
             "{tokens} tokens, at most {n} requested"

@@ -13,11 +13,11 @@ const SAMPLES: u32 = 10;
 const SUMS: &str = "select extract(epoch from statement_timestamp()), sum(last_message_id), sum(counted_message_id)
     from ai_conversation;";
 
-/// Messages of all conversations at one moment.
+/// Numbers of messages of all conversations at one moment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
-    /// In seconds, by PostgreSQL's clock.
-    at: f64,
+    /// The moment, in seconds since 1970 by PostgreSQL's clock.
+    seconds: f64,
     appended: f64,
     counted: f64,
 }
@@ -37,7 +37,7 @@ impl Sample {
                 .with_context(|| format!("psql printed {row}"))
         };
         Ok(Self {
-            at: next()??,
+            seconds: next()??,
             appended: next()??,
             counted: next()??,
         })
@@ -77,13 +77,17 @@ impl Trend {
     /// samples would mostly show where in a batch they were taken.
     pub(crate) fn of(samples: &[Sample]) -> Self {
         let slope = |value: fn(&Sample) -> f64| {
-            let mean = |of: &dyn Fn(&Sample) -> f64| {
-                samples.iter().map(of).sum::<f64>() / samples.len() as f64
+            let mean = |quantity: &dyn Fn(&Sample) -> f64| {
+                samples.iter().map(quantity).sum::<f64>() / samples.len() as f64
             };
-            let (mean_time, mean_value) =
-                (mean(&|sample| sample.at), mean(&|sample| value(sample)));
-            let covariance = mean(&|sample| (sample.at - mean_time) * (value(sample) - mean_value));
-            covariance / mean(&|sample| (sample.at - mean_time).powi(2))
+            let (mean_time, mean_value) = (
+                mean(&|sample| sample.seconds),
+                mean(&|sample| value(sample)),
+            );
+            let covariance =
+                mean(&|sample| (sample.seconds - mean_time) * (value(sample) - mean_value));
+            let variance = mean(&|sample| (sample.seconds - mean_time).powi(2));
+            covariance / variance
         };
         Self {
             appended: slope(|sample| sample.appended),
@@ -111,11 +115,11 @@ mod tests {
     /// batches of 300.
     fn counting(share: f64) -> Trend {
         let samples = (0..10).map(|number| {
-            let at = f64::from(number) * 0.4;
-            let counted = (share * 1_000.0 * at / 300.0).floor() * 300.0;
+            let elapsed_seconds = f64::from(number) * 0.4;
+            let counted = (share * 1_000.0 * elapsed_seconds / 300.0).floor() * 300.0;
             Sample {
-                at: 1_795_302_000.0 + at,
-                appended: 5_000.0 + 1_000.0 * at,
+                seconds: 1_795_302_000.0 + elapsed_seconds,
+                appended: 5_000.0 + 1_000.0 * elapsed_seconds,
                 counted,
             }
         });
@@ -149,7 +153,7 @@ mod tests {
     fn a_sample_is_a_row_of_three_numbers() {
         let sample = Sample::parse("1795302000.250000|1200|1000").unwrap();
         assert!(
-            (sample.at - 1_795_302_000.25).abs() < 1e-6
+            (sample.seconds - 1_795_302_000.25).abs() < 1e-6
                 && (sample.backlog() - 200.0).abs() < f64::EPSILON
         );
         assert!(

@@ -187,7 +187,7 @@ async fn run_pgbench_script(
             latencies.extend(
                 log.lines()
                     .filter_map(parse_transaction)
-                    .map(|(_, took)| took.as_secs_f64() * 1_000.0),
+                    .map(|transaction| transaction.latency.as_secs_f64() * 1_000.0),
             );
         }
     }

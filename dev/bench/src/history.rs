@@ -9,8 +9,9 @@ use crate::{conversations::append_one_by_one, database::Database, stack::BenchSt
 
 /// Messages between two checkpoints.
 const STEP: usize = 1_000;
-/// The longest history of which every row is verified: VerifyConversation is limited to one minute.
-const VERIFIED: usize = 100_000;
+/// Messages of the longest history of which every row is verified: VerifyConversation is limited to
+/// one minute.
+const MAX_VERIFIED_MESSAGES: usize = 100_000;
 
 /// The properties of a history that is to be created.
 #[derive(Debug, Clone, Copy)]
@@ -71,7 +72,8 @@ async fn append_template(
 }
 
 /// SQL that inserts copies of the template's row into the conversation, each with its own request
-/// id, and updates the conversation's counters.
+/// id, and updates the conversation's counters. Odd ids have the role `user` (1), even ones
+/// `assistant` (2).
 fn messages_sql(template: &TemplateMessage, conversation: &str, messages: usize) -> String {
     let template = &template.conversation;
     format!(
@@ -99,6 +101,7 @@ fn checkpoints_sql(template: &TemplateMessage, conversation: &str, shape: Shape)
         .messages
         .checked_sub(shape.tail)
         .filter(|newest| *newest > 0)?;
+    // A whole number of steps before the newest, and within the first step.
     let oldest = (newest - 1) % STEP + 1;
     let (mut rows, mut previous) = (Vec::new(), None);
     for (generation, last) in (oldest..=newest).step_by(STEP).enumerate() {
@@ -125,8 +128,8 @@ fn checkpoints_sql(template: &TemplateMessage, conversation: &str, shape: Shape)
     ))
 }
 
-/// Checks that the service finds a tail of the requested length and, up to [`VERIFIED`] messages,
-/// that VerifyConversation reports no violation.
+/// Checks that the service finds a tail of the requested length and, up to
+/// [`MAX_VERIFIED_MESSAGES`], that VerifyConversation reports no violation.
 async fn check(channel: &Channel, conversation: &str, shape: Shape) -> anyhow::Result<()> {
     let ask = pb::GetContextUsageRequest {
         conversation_id: conversation.to_owned(),
@@ -141,7 +144,7 @@ async fn check(channel: &Channel, conversation: &str, shape: Shape) -> anyhow::R
         tail == wanted,
         "the service finds a tail of {tail} messages, not {wanted}"
     );
-    if shape.messages <= VERIFIED {
+    if shape.messages <= MAX_VERIFIED_MESSAGES {
         let mut ask = tonic::Request::new(pb::VerifyConversationRequest {
             conversation_id: conversation.to_owned(),
         });

@@ -155,15 +155,15 @@ fn read_logs(folder: &Path) -> anyhow::Result<Latencies> {
     }
     let first_end = transactions
         .iter()
-        .map(|(ended, _)| *ended)
+        .map(|transaction| transaction.end)
         .min()
         .context("pgbench logged nothing")?;
     let mut latencies = Latencies::default();
-    for (_, took) in transactions
+    for transaction in transactions
         .iter()
-        .filter(|(ended, _)| *ended >= first_end + WARM_UP)
+        .filter(|transaction| transaction.end >= first_end + WARM_UP)
     {
-        latencies.record(*took);
+        latencies.record(transaction.latency);
     }
     Ok(latencies)
 }

@@ -2,25 +2,33 @@
 
 use std::time::Duration;
 
-/// The time at which a transaction ended (since 1970), and how long it took from the time at which
-/// it was due. Reads a line `client number microseconds script second microsecond lag`. The third
-/// field includes the lag: the delay between the time at which the transaction was due and its
-/// start. `None` for any other line.
-pub(crate) fn parse_transaction(line: &str) -> Option<(Duration, Duration)> {
+/// A transaction in the log.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct LoggedTransaction {
+    /// When the transaction ended, since 1970.
+    pub(crate) end: Duration,
+    /// How long the transaction took from the time at which it was due.
+    pub(crate) latency: Duration,
+}
+
+/// Reads a line `client number microseconds script second microsecond lag`. The microseconds
+/// include the lag: the delay between the time at which the transaction was due and its start.
+/// `None` for any other line.
+pub(crate) fn parse_transaction(line: &str) -> Option<LoggedTransaction> {
     let mut fields = line
         .split(' ')
         .skip(2)
         .map(|field| field.parse::<u64>().ok());
-    let (took, _, second, microsecond) = (
+    let (microseconds, _script, end_second, end_microsecond) = (
         fields.next()??,
         fields.next(),
         fields.next()??,
         fields.next()??,
     );
-    Some((
-        Duration::from_secs(second) + Duration::from_micros(microsecond),
-        Duration::from_micros(took),
-    ))
+    Some(LoggedTransaction {
+        end: Duration::from_secs(end_second) + Duration::from_micros(end_microsecond),
+        latency: Duration::from_micros(microseconds),
+    })
 }
 
 #[cfg(test)]
@@ -29,11 +37,13 @@ mod tests {
 
     #[test]
     fn a_log_line_contains_end_and_latency_of_a_transaction() {
-        let ended = Duration::new(1_795_302_000, 250_000_000);
         let line = "3 17 5200 0 1795302000 250000 1100";
         assert_eq!(
             parse_transaction(line),
-            Some((ended, Duration::from_micros(5_200)))
+            Some(LoggedTransaction {
+                end: Duration::new(1_795_302_000, 250_000_000),
+                latency: Duration::from_micros(5_200),
+            })
         );
         assert_eq!(parse_transaction("3 17 skipped 0 1795302000 250000"), None);
     }

@@ -65,7 +65,7 @@ impl BenchStack {
         Self::start_on("", &[("log_statement", "all")], Worker::Runs).await
     }
 
-    /// Starts a stack. `extra` are settings of PostgreSQL.
+    /// Starts a stack. `extra` are PostgreSQL's settings beyond those of every stack.
     async fn start_on(
         config_text: &str,
         extra: &[(&str, &str)],
@@ -73,13 +73,13 @@ impl BenchStack {
     ) -> anyhow::Result<Self> {
         let folder = std::env::temp_dir().join(format!("anneal-bench-{}", Uuid::new_v4().simple()));
         let mut settings = Settings::new(folder.join("postgres"), binaries()?);
-        let own = [
+        let of_every_stack = [
             ("shared_buffers", "512MB"),
             ("max_wal_size", "4GB"),
             // Enough for pgbench's clients, the server and the worker.
             ("max_connections", "200"),
         ];
-        settings.extra = own
+        settings.extra = of_every_stack
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .into();
         settings.extra.extend(

@@ -78,20 +78,23 @@ fn check_forged_page_token(json: &[u8]) {
 /// read from, and that the text is accepted only for its own conversation and tenant. `position`
 /// has the ids of the conversation's last message, last counted message and last change.
 fn check_position(text: &str, position: [i64; 3]) {
-    let at = |tenant, conversation, created| Positions::of(tenant, conversation, created, position);
-    let here = at(TENANT, CONVERSATION, CREATED_US);
+    let positions_of = |tenant, conversation, created_us| {
+        Positions::of(tenant, conversation, created_us, position)
+    };
+    let here = positions_of(TENANT, CONVERSATION, CREATED_US);
     match here.read(text) {
         Ok(encoded) => {
             assert_eq!(here.read(&encoded), Ok(encoded.clone()), "{text}");
+            // A position names at most five kinds of jobs, so its text has at most 128 characters.
             assert!(
                 text.len() <= 128 && encoded.len() <= text.len(),
                 "{text} is encoded as {encoded}"
             );
             let other = Uuid::from_u128(2);
             for elsewhere in [
-                at(other, CONVERSATION, CREATED_US),
-                at(TENANT, other, CREATED_US),
-                at(TENANT, CONVERSATION, CREATED_US + 1),
+                positions_of(other, CONVERSATION, CREATED_US),
+                positions_of(TENANT, other, CREATED_US),
+                positions_of(TENANT, CONVERSATION, CREATED_US + 1),
             ] {
                 assert!(
                     elsewhere.read(text).is_err(),
@@ -118,6 +121,8 @@ fn check_case(from: &mut Unstructured<'_>) -> arbitrary::Result<()> {
         }
         1 => check_forged_page_token(from.bytes(from.len())?),
         2 | 3 => {
+            // Clears the sign bits, because no id is negative. The last counted message is the last
+            // message or one before it.
             let mut position = <[i64; 3]>::arbitrary(from)?.map(|number| number & i64::MAX);
             position[1] = position[1].min(position[0]);
             let here = Positions::of(TENANT, CONVERSATION, CREATED_US, position);

@@ -13,7 +13,10 @@ use arbitrary::{Arbitrary as _, Unstructured};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::{HeaderMap, HeaderValue, header};
 
+/// The tokens that the server must accept, one per line.
 const GOOD: &str = include_str!("../keys/good.txt");
+/// Tokens that it must refuse, one per line: for example with another audience, without an expiry,
+/// or without a signature.
 const BAD: &str = include_str!("../keys/bad.txt");
 
 /// A tenant, and the verbs (permissions) that a token grants there.

@@ -98,6 +98,7 @@ fn turn(id: i64) -> i32 {
 /// The row of a message, with its content or with its summary instead.
 fn tail_message(id: i64, as_summary: bool) -> TailMessage {
     let Message { role, parts, .. } = message(id);
+    // A rough count: about four bytes of English text are one token.
     let tokens = Tokens::new(plain_text_bytes(&parts) as u64 / 4);
     let summary = (tokens > LARGE_THRESHOLD).then(|| ReadySummary {
         text: texts::english(240),
@@ -192,6 +193,7 @@ fn tool_call(id: String) -> Part {
     }
 }
 
+/// The result of a turn's call. In every seventh turn it has a picture.
 fn tool_result(message_id: i64, call_id: String) -> Part {
     let bytes = if i64::from(turn(message_id)) % TURNS_PER_LARGE_RESULT == 0 {
         9_000

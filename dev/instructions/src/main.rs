@@ -83,7 +83,7 @@ fn stepped() -> (Material, Ask) {
 }
 
 fn built((material, ask): (Material, Ask)) -> Context {
-    context::build(material, ask).expect("the newest message is a hundredth of the smallest budget")
+    context::build(material, ask).expect("the newest message is far smaller than every budget")
 }
 
 fn measure_renders() {

@@ -17,8 +17,10 @@ pub(crate) fn is_lenient(text: &str) -> bool {
     let bare = text.trim_end_matches('=');
     let padding = text.len() - bare.len();
     let has_valid_padding = padding == 0 || (padding <= 2 && text.len().is_multiple_of(4));
+    // A symbol has 6 bits, so one symbol after whole groups of four is less than a byte.
+    let has_whole_bytes = bare.len() % 4 != 1;
     let is_symbol = |byte: u8| is_standard_symbol(byte) || matches!(byte, b'-' | b'_');
-    !bare.is_empty() && bare.len() % 4 != 1 && has_valid_padding && bare.bytes().all(is_symbol)
+    !bare.is_empty() && has_whole_bytes && has_valid_padding && bare.bytes().all(is_symbol)
 }
 
 const fn is_standard_symbol(byte: u8) -> bool {

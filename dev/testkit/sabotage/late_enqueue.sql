@@ -2,11 +2,14 @@
 -- transaction. Here the other transaction is the next one in which a worker updates jobs of all
 -- tenants, at least 100 ms after the append.
 create schema sabotage;
-create table sabotage.late (tenant_id uuid, conversation_id uuid, appended_ts timestamptz default clock_timestamp());
+create table sabotage.deferred_jobs (
+    tenant_id uuid, conversation_id uuid, appended_ts timestamptz default clock_timestamp()
+);
 
 create function sabotage.defer_job() returns trigger language plpgsql security definer as $$
 begin
-    insert into sabotage.late (tenant_id, conversation_id) values (new.tenant_id, new.conversation_id);
+    insert into sabotage.deferred_jobs (tenant_id, conversation_id)
+    values (new.tenant_id, new.conversation_id);
     return null;
 end
 $$;
@@ -19,9 +22,9 @@ begin
         return null;
     end if;
     with taken as (
-        delete from sabotage.late
+        delete from sabotage.deferred_jobs
         where ctid in (
-            select ctid from sabotage.late
+            select ctid from sabotage.deferred_jobs
             where appended_ts < clock_timestamp() - interval '100 milliseconds'
             for update skip locked
         )
@@ -35,6 +38,7 @@ begin
 end
 $$;
 
+-- Kind 1: counting jobs. Depth 0: not for the statements of enqueue_late_jobs itself.
 create trigger sabotage before insert on ai_job
 for each row when (new.kind = 1 and pg_trigger_depth() = 0) execute function sabotage.defer_job();
 create trigger sabotage_late before update on ai_job

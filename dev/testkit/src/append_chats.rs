@@ -24,7 +24,7 @@ pub struct AppendedChat<'a> {
     /// Its system prompt.
     pub system_prompt: String,
     /// The messages that were stored. Tool messages are missing if the settings leave them out.
-    pub kept: Vec<pb::NewMessage>,
+    pub stored_messages: Vec<pb::NewMessage>,
 }
 
 impl TestApp {
@@ -45,7 +45,7 @@ impl TestApp {
                     conversation,
                     name,
                     system_prompt,
-                    kept: Vec::new(),
+                    stored_messages: Vec::new(),
                 },
                 batches(&chat.messages),
             ));
@@ -109,15 +109,16 @@ impl AppendedChat<'_> {
                 panic!("a message that is streamed must be one text")
             };
             self.conversation.stream(message.role(), &part.text).await;
-            self.kept.push(message.clone());
+            self.stored_messages.push(message.clone());
             return;
         }
         let skipped = self.conversation.append_all(batch.to_vec()).await.skipped;
-        let kept = batch
+        let stored = batch
             .iter()
             .enumerate()
             .filter(|(place, _)| !skipped.contains(&(*place as i32)));
-        self.kept.extend(kept.map(|(_, message)| message.clone()));
+        self.stored_messages
+            .extend(stored.map(|(_, message)| message.clone()));
     }
 }
 

@@ -74,6 +74,7 @@ impl TurnRequest<'_> {
     pub async fn open(self) -> Result<Streaming<pb::ChatResponse>, Status> {
         let mut request = Request::new(self.ask);
         if let Some(deadline) = self.deadline {
+            // The unit `m` of grpc-timeout is milliseconds.
             let timeout = format!("{}m", deadline.as_millis())
                 .parse()
                 .expect("digits and a unit");

@@ -8,8 +8,8 @@ pub async fn eventually(what: &str, holds: impl AsyncFnMut() -> bool) {
     eventually_within(Duration::from_mins(1), what, holds).await;
 }
 
-/// Waits as [`eventually`] does, for at most `most`.
-pub async fn eventually_within(most: Duration, what: &str, mut holds: impl AsyncFnMut() -> bool) {
+/// Waits as [`eventually`] does. Panics after `limit`.
+pub async fn eventually_within(limit: Duration, what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let mut ticks = tokio::time::interval(Duration::from_millis(20));
     let condition = async {
         loop {
@@ -19,9 +19,9 @@ pub async fn eventually_within(most: Duration, what: &str, mut holds: impl Async
             }
         }
     };
-    let in_time = tokio::time::timeout(most, condition).await;
+    let in_time = tokio::time::timeout(limit, condition).await;
     assert!(
         in_time.is_ok(),
-        "this did not happen within {most:?}: {what}"
+        "this did not happen within {limit:?}: {what}"
     );
 }

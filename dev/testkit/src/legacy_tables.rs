@@ -147,7 +147,8 @@ impl OldTables {
     }
 
     /// A text that describes the whole database: tables, sequences, indexes, columns, constraints,
-    /// the names of functions, and a digest of each table's rows.
+    /// the names of functions (those that other sessions have created in `pg_temp` included), and a
+    /// digest of each table's rows.
     pub async fn state(&mut self) -> String {
         let mut state: String = sqlx::query_scalar(
             "select string_agg(what, E'\n' order by what) from (
@@ -185,11 +186,24 @@ impl OldTables {
     }
 }
 
+/// A message after its migration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MigratedMessage {
+    /// user, assistant or system.
+    pub role: String,
+    /// The text.
+    pub text: String,
+    /// The creation time, in seconds since 1970.
+    pub created: i64,
+    /// The id of its row in the older `ai_message`.
+    pub old_id: String,
+}
+
 /// A conversation after its migration.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MigratedConversation {
-    /// Role, text, creation time in seconds and old id of each message, in order.
-    pub messages: Vec<(String, String, i64, String)>,
+    /// The messages, in order.
+    pub messages: Vec<MigratedMessage>,
     /// The id of the message before each separator of the user.
     pub separators: Vec<i64>,
 }
@@ -208,16 +222,16 @@ pub fn expected_migration(conversations: i64, rows: &[OldRow]) -> ExpectedMigrat
     let mut expected = ExpectedMigration::default();
     let (mut user_separators, mut system_separators, mut summaries) = (0, 0, 0);
     for conversation in 1..=conversations {
-        let mut own: Vec<(i64, usize, &OldRow)> = rows
+        let mut conversation_rows: Vec<(i64, usize, &OldRow)> = rows
             .iter()
             .enumerate()
             .filter(|(_, row)| row.conversation == conversation)
             .map(|(place, row)| (row.created, place + 1, row))
             .collect();
-        own.sort_by_key(|(created, id, _)| (*created, *id));
+        conversation_rows.sort_by_key(|(created, id, _)| (*created, *id));
         let mut migrated = MigratedConversation::default();
-        for (place, (created, id, row)) in own.iter().enumerate() {
-            let summary_follows = own
+        for (place, (created, id, row)) in conversation_rows.iter().enumerate() {
+            let summary_follows = conversation_rows
                 .get(place + 1)
                 .is_some_and(|(_, _, next)| next.kind == "SUMMARY");
             match row.kind {
@@ -228,10 +242,12 @@ pub fn expected_migration(conversations: i64, rows: &[OldRow]) -> ExpectedMigrat
                     migrated.separators.push(migrated.messages.len() as i64);
                 }
                 _ => {
-                    let role = row.role.to_lowercase();
-                    migrated
-                        .messages
-                        .push((role, row.content.clone(), *created, id.to_string()));
+                    migrated.messages.push(MigratedMessage {
+                        role: row.role.to_lowercase(),
+                        text: row.content.clone(),
+                        created: *created,
+                        old_id: id.to_string(),
+                    });
                 }
             }
         }
@@ -243,7 +259,7 @@ pub fn expected_migration(conversations: i64, rows: &[OldRow]) -> ExpectedMigrat
             .conversations
             .values()
             .flat_map(|migrated| &migrated.messages)
-            .filter(|message| message.0 == role)
+            .filter(|message| message.role == role)
             .count()
     };
     let migrated = || expected.conversations.values();
@@ -251,7 +267,7 @@ pub fn expected_migration(conversations: i64, rows: &[OldRow]) -> ExpectedMigrat
     let messages: usize = migrated().map(|one| one.messages.len()).sum();
     let empty = migrated()
         .flat_map(|one| &one.messages)
-        .filter(|message| message.1.is_empty())
+        .filter(|message| message.text.is_empty())
         .count();
     let lines = vec![
         ("conversations", expected.conversations.len()),
@@ -293,9 +309,12 @@ pub async fn read_migrated_conversations(url: &str) -> BTreeMap<i64, MigratedCon
         let Some(id) = row.get::<Option<i64>, _>(5) else {
             continue;
         };
-        conversation
-            .messages
-            .push((row.get(1), row.get(2), row.get(3), row.get(4)));
+        conversation.messages.push(MigratedMessage {
+            role: row.get(1),
+            text: row.get(2),
+            created: row.get(3),
+            old_id: row.get(4),
+        });
         assert_eq!(
             id,
             conversation.messages.len() as i64,

@@ -85,8 +85,8 @@ pub use import_folder::{
     ImportFolder, claw0_session, json_lines, pi_compaction, pi_message, pi_session,
 };
 pub use legacy_tables::{
-    ExpectedMigration, MigratedConversation, OldRow, OldTables, expected_migration,
-    read_migrated_conversations,
+    ExpectedMigration, MigratedConversation, MigratedMessage, OldRow, OldTables,
+    expected_migration, read_migrated_conversations,
 };
 pub use llm::{Llm, start_llm};
 pub use locks::{LOCK_CONVERSATION, LOCK_DEAD_JOBS, LOCK_JOBS, OpenTransaction};

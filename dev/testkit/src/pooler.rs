@@ -109,6 +109,7 @@ impl Pooler {
 }
 
 /// A free port below the range from which the system chooses ports, so that no other test gets it.
+/// The process id spreads the first ports that concurrent tests try.
 fn unused_port() -> u16 {
     let first = 20_000 + (std::process::id() % 10_000) as u16;
     let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();

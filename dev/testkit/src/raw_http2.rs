@@ -163,6 +163,7 @@ pub async fn next_frame(reader: &mut (impl AsyncRead + Unpin)) -> Option<Frame> 
     let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
     let mut payload = vec![0; length as usize];
     reader.read_exact(&mut payload).await.ok()?;
+    // The highest bit of the stream id is reserved.
     let id = u32::from_be_bytes([head[5], head[6], head[7], head[8]]) & 0x7fff_ffff;
     Some(Frame {
         kind: head[3],
@@ -187,7 +188,7 @@ pub fn literal(name: &str, value: &str) -> Vec<u8> {
 
 /// The header block of a gRPC request, with these further headers.
 pub fn request_head(path: &str, headers: &[(&str, &str)]) -> Vec<u8> {
-    let own = [
+    let grpc_headers = [
         (":method", "POST"),
         (":scheme", "http"),
         (":path", path),
@@ -195,7 +196,8 @@ pub fn request_head(path: &str, headers: &[(&str, &str)]) -> Vec<u8> {
         ("content-type", "application/grpc"),
         ("te", "trailers"),
     ];
-    own.iter()
+    grpc_headers
+        .iter()
         .chain(headers)
         .flat_map(|(name, value)| literal(name, value))
         .collect()
@@ -207,6 +209,7 @@ pub fn unary(stream: u32, path: &str, headers: &[(&str, &str)], message: &[u8]) 
     let length = u32::try_from(message.len())
         .expect("a short message")
         .to_be_bytes();
+    // gRPC's prefix of a message: a zero byte, because it is not compressed, and its length.
     let (head, body) = (
         request_head(path, headers),
         [&[0][..], &length, message].concat(),
@@ -218,7 +221,10 @@ pub fn unary(stream: u32, path: &str, headers: &[(&str, &str)], message: &[u8]) 
     .concat()
 }
 
-/// An HPACK string: its length as a variable-length integer, then its bytes.
+/// An HPACK string: its length as a variable-length integer, then its bytes (RFC 7541, section 5).
+/// The highest bit of the first byte is 0: no Huffman coding. A length below 127 fits into the
+/// other seven bits. Otherwise these are all ones, and the rest follows in groups of seven bits,
+/// the lowest first; the highest bit of a byte says that another one follows.
 fn encode_text(text: &str) -> Vec<u8> {
     let mut encoded = Vec::new();
     if text.len() < 127 {

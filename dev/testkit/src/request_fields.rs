@@ -8,7 +8,7 @@ use prost_types::{
     field_descriptor_proto::{Label, Type},
 };
 
-use crate::valid_request;
+use crate::{pb, valid_request};
 
 /// A field of an RPC's request, at any depth.
 #[derive(Clone)]
@@ -23,7 +23,7 @@ pub struct Field {
 #[derive(Clone)]
 struct Step {
     /// The name of the message type that has the field.
-    of: String,
+    message_type: String,
     name: String,
     number: u32,
     kind: Type,
@@ -93,9 +93,10 @@ impl Field {
             .iter()
             .flat_map(|filling| field(self.last().number, filling))
             .collect::<Vec<_>>();
+        // From the inside out: encodes each message on the path with the bytes so far as its field.
         for (place, step) in self.steps.iter().enumerate().rev().skip(1) {
             let next = &self.steps[place + 1];
-            let siblings = sibling_fields(&next.of, &self.steps[place + 1..]);
+            let siblings = sibling_fields(&next.message_type, &self.steps[place + 1..]);
             bytes = field(step.number, &FieldValue::Bytes([siblings, bytes].concat()));
         }
         [valid_request(&self.rpc, id, request), bytes].concat()
@@ -109,18 +110,20 @@ fn sibling_fields(message: &str, path: &[Step]) -> Vec<u8> {
     let next = path[0].name.as_str();
     match message {
         "NewMessage" => {
+            // Only an assistant may have tool calls and reasoning, and only a tool results.
             let role = match path.get(1).map_or("", |step| step.name.as_str()) {
-                "tool_use" | "reasoning" => 2,
-                "tool_result" => 3,
-                _ => 1,
+                "tool_use" | "reasoning" => pb::Role::Assistant,
+                "tool_result" => pb::Role::Tool,
+                _ => pb::Role::User,
             };
-            // Unless the field is in `parts`, the message gets one part with the text "a".
+            // Unless the field is in `parts`, the message gets one part with the text "a": the
+            // bytes are those of a TextPart whose first field is "a".
             let parts = if next == "parts" {
                 Vec::new()
             } else {
                 field(2, &FieldValue::Bytes(text(1, "\x0a\x01a")))
             };
-            [field(1, &FieldValue::Varint(role)), parts].concat()
+            [field(1, &FieldValue::Varint(role as u64)), parts].concat()
         }
         "ToolUsePart" => [text(1, "c"), text(2, "look")].concat(),
         "ToolResultPart" => text(1, "c"),
@@ -194,7 +197,7 @@ fn collect_fields(all: &[&DescriptorProto], message: &str, parent: &Field, found
 
 fn step(message: &DescriptorProto, field: &FieldDescriptorProto) -> Step {
     Step {
-        of: message.name().to_owned(),
+        message_type: message.name().to_owned(),
         name: field.name().to_owned(),
         number: field.number().unsigned_abs(),
         kind: field.r#type(),

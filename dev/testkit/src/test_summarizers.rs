@@ -13,18 +13,20 @@ use tokio::sync::Semaphore;
 /// share the gate.
 #[derive(Clone)]
 pub struct GatedSummarizer {
+    /// A permit for each summary that has begun and that the test has not waited for.
     begun: Arc<Semaphore>,
-    release: mpsc::Sender<()>,
-    released: Arc<Mutex<mpsc::Receiver<()>>>,
+    /// Sends one message for each summary that may continue.
+    release_sender: mpsc::Sender<()>,
+    release_receiver: Arc<Mutex<mpsc::Receiver<()>>>,
 }
 
 impl Default for GatedSummarizer {
     fn default() -> Self {
-        let (release, released) = mpsc::channel();
+        let (release_sender, receiver) = mpsc::channel();
         Self {
             begun: Arc::new(Semaphore::new(0)),
-            release,
-            released: Arc::new(Mutex::new(released)),
+            release_sender,
+            release_receiver: Arc::new(Mutex::new(receiver)),
         }
     }
 }
@@ -32,12 +34,15 @@ impl Default for GatedSummarizer {
 impl GatedSummarizer {
     /// Waits until one more summary has begun.
     pub async fn wait_until_begun(&self) {
-        self.begun.acquire().await.expect("never closed").forget();
+        let permit = self.begun.acquire().await;
+        permit.expect("the semaphore is never closed").forget();
     }
 
     /// Lets one waiting summary continue.
     pub fn release_one(&self) {
-        self.release.send(()).expect("the receiver is kept here");
+        self.release_sender
+            .send(())
+            .expect("`self` keeps the receiver");
     }
 }
 
@@ -52,9 +57,12 @@ impl Summarizer for GatedSummarizer {
 
     fn summarize(&self, ask: &SummaryAsk<'_>) -> Result<Summary, SummaryFailure> {
         self.begun.add_permits(1);
-        let released = self.released.lock().expect("no panic while it is held");
-        released.recv().expect("the sender is kept here");
-        drop(released);
+        let receiver = self
+            .release_receiver
+            .lock()
+            .expect("no thread panics while holding the lock");
+        receiver.recv().expect("`self` keeps a sender");
+        drop(receiver);
         Extractive.summarize(ask)
     }
 }

@@ -62,8 +62,10 @@ impl TestConversation<'_> {
     /// Up to nine waiting jobs of other conversations are claimed with it, and stay claimed.
     pub async fn give_up_job(&self, kind: JobKind) {
         let store = &self.app.store;
+        // At most ten jobs, of each tenant and in all. The nil id is before every tenant.
+        let (limit, per_tenant, cursor) = (10, 10, TenantId(Uuid::nil()));
         let claimed = store
-            .claim_jobs(kind, 10, 10, TenantId(Uuid::nil()), "test", &[])
+            .claim_jobs(kind, limit, per_tenant, cursor, "test", &[])
             .await
             .expect("jobs are claimed");
         let job = claimed

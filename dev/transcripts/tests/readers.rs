@@ -73,10 +73,15 @@ fn everything_that_is_read_keeps_the_rules_of_an_append_and_has_its_own_name() {
         );
         for chat in &family.chats {
             for (index, message) in chat.messages.iter().enumerate() {
-                let at = format!("{}, {}, message {}", family.name, chat.name, index + 1);
-                assert!((1..=256).contains(&message.parts.len()), "{at}");
+                let location = format!("{}, {}, message {}", family.name, chat.name, index + 1);
+                let part_count = message.parts.len();
+                assert!(
+                    (1..=256).contains(&part_count),
+                    "{location}: {part_count} parts, but an append accepts 1 to 256"
+                );
                 for part in &message.parts {
-                    assert_allowed(&at, message.role(), part.part.as_ref().expect("a part"));
+                    let part = part.part.as_ref().expect("a part");
+                    assert_allowed(&location, message.role(), part);
                 }
             }
         }
@@ -85,7 +90,7 @@ fn everything_that_is_read_keeps_the_rules_of_an_append_and_has_its_own_name() {
 
 /// Asserts that a message of this role may have the part, and that the part's ids and names have 1
 /// to 128 bytes. An append also accepts media, but these conversations have none.
-fn assert_allowed(at: &str, role: Role, part: &Part) {
+fn assert_allowed(location: &str, role: Role, part: &Part) {
     let (is_allowed, names) = match part {
         Part::Text(_) => (role != Role::Tool, vec![]),
         Part::ToolUse(part) => (role == Role::Assistant, vec![&part.id, &part.name]),
@@ -95,10 +100,10 @@ fn assert_allowed(at: &str, role: Role, part: &Part) {
     };
     assert!(
         is_allowed,
-        "{at}: a message with the role {role:?} may not have {part:?}"
+        "{location}: a message with the role {role:?} may not have {part:?}"
     );
     assert!(
         names.iter().all(|name| (1..=128).contains(&name.len())),
-        "{at}: a name is empty or too long: {names:?}"
+        "{location}: a name is empty or too long: {names:?}"
     );
 }

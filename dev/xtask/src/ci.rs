@@ -1,5 +1,5 @@
-//! The gate: runs every step. Steps that fail fast come first. The test runner comes last, so that
-//! its result is the last output.
+//! The gate: runs its steps; with `--nightly` also those that take long. Steps that fail fast come
+//! first. The test runner comes last, so that its result is the last output.
 
 use std::fs;
 use std::path::{Path, PathBuf};

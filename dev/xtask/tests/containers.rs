@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use serde_yaml_ng::Value;
 
 fn root() -> PathBuf {
-    let own = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo names the crate's folder");
-    Path::new(&own)
+    let crate_folder =
+        std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo names the crate's folder");
+    Path::new(&crate_folder)
         .ancestors()
         .nth(2)
         .expect("dev/xtask/ is in the workspace")
@@ -64,7 +65,7 @@ fn the_services_are_postgres_migrate_server_and_two_workers() {
 }
 
 #[test]
-fn long_running_services_have_health_checks() {
+fn long_running_services_have_health_checks_and_are_restarted() {
     let services = services();
     for name in ["postgres", "server", "worker"] {
         assert_eq!(
@@ -109,7 +110,7 @@ fn ports_are_published_on_loopback_only_and_the_database_not_at_all() {
 }
 
 #[test]
-fn our_services_run_unprivileged_on_read_only_images() {
+fn only_postgres_may_run_as_root_with_capabilities_on_a_writable_file_system() {
     let services = services();
     for (name, service) in each_service(&services) {
         assert_eq!(strings(&service["cap_drop"]), ["ALL"], "{name}");
@@ -185,7 +186,7 @@ fn passwords_are_required_variables_and_each_service_has_only_its_own() {
 }
 
 #[test]
-fn the_database_creates_its_roles_and_has_a_network_of_its_own() {
+fn the_database_creates_its_roles_and_has_a_network_of_its_own_without_tls() {
     let compose: Value = serde_yaml_ng::from_str(&read("docker-compose.yml")).expect("it is YAML");
     assert_eq!(compose["networks"]["database"]["internal"], true);
     let services = services();

@@ -43,7 +43,7 @@ pub(crate) fn read<R: Read + Seek>(
     let mut reader = Claw0Reader {
         out,
         head: Some(head),
-        has_head: false,
+        has_head_line: false,
         pending: None,
         content_call_ids: Vec::new(),
     };
@@ -57,7 +57,7 @@ pub(crate) fn read<R: Read + Seek>(
         }
     }
     reader.flush()?;
-    if reader.has_head {
+    if reader.has_head_line {
         reader.emit_head()?;
     }
     reader.out.finish()
@@ -68,7 +68,7 @@ struct Claw0Reader<'a> {
     /// Set until the head is emitted, before the first item.
     head: Option<Head>,
     /// Whether the file has a head line, so that it is a conversation even without messages.
-    has_head: bool,
+    has_head_line: bool,
     pending: Option<PendingMessage>,
     /// Ids of the tool calls in the content of the last assistant record; empty after a user
     /// record. Such a call may have a record of its own as well, which repeats it.
@@ -141,7 +141,7 @@ impl Claw0Reader<'_> {
                 self.join_part(location, Role::Tool, part, time, extra, notes)
             }
             Record::Head(conversation) => {
-                self.has_head = true;
+                self.has_head_line = true;
                 if let Some(head) = &mut self.head {
                     let title = std::mem::take(&mut head.title);
                     *head = conversation.head();
@@ -190,6 +190,8 @@ impl Claw0Reader<'_> {
                 Part::ToolUse { id, .. } => Some(id.clone()),
                 _ => None,
             }));
+        // If there are two messages, the time, the object `anneal` and the notes of the record go
+        // to the second one.
         let mut natives = natives;
         let last = natives.pop();
         for message in natives {

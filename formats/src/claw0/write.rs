@@ -17,7 +17,8 @@ use crate::{
 /// Writes a file of records, which holds one conversation.
 pub(crate) struct Claw0Writer {
     out: Box<dyn Write + Send>,
-    started: bool,
+    /// Whether a conversation was begun. A file holds only one.
+    has_conversation: bool,
     /// The role of the message written last.
     previous_role: Option<Role>,
 }
@@ -26,7 +27,7 @@ impl Claw0Writer {
     pub(crate) const fn new(out: Box<dyn Write + Send>) -> Self {
         Self {
             out,
-            started: false,
+            has_conversation: false,
             previous_role: None,
         }
     }
@@ -34,7 +35,7 @@ impl Claw0Writer {
 
 impl FormatWriter for Claw0Writer {
     fn begin_conversation(&mut self, head: &Head) -> Result<(), WriteError> {
-        if std::mem::replace(&mut self.started, true) {
+        if std::mem::replace(&mut self.has_conversation, true) {
             return Err(WriteError::OneOnly(Format::Claw0));
         }
         let extra = ConversationExtra::with_system_prompt(Format::Claw0, head).to_json();
@@ -173,7 +174,7 @@ fn with_times(records: Vec<String>, message: &Message, created_us: i64) -> Vec<S
             .to_owned()
     };
     let timed = records.into_iter().enumerate().map(|(index, mut record)| {
-        record.pop();
+        record.pop(); // the closing brace
         format!("{record},\"ts\":{}}}", time(index))
     });
     timed.collect()

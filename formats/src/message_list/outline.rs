@@ -36,12 +36,12 @@ impl Outline {
     }
 }
 
-/// Reads the outline of the next object and skips the object. Leaves out fields of more than `most`
-/// bytes. If several lists are present, the name that comes first in `lists` wins.
+/// Reads the outline of the next object and skips the object. Leaves out fields of more than
+/// `max_field_bytes`. If several lists are present, the name that comes first in `lists` wins.
 pub(crate) fn read_outline<R: Read + Seek>(
     cursor: &mut Cursor<R>,
     lists: &[&str],
-    most: usize,
+    max_field_bytes: usize,
 ) -> io::Result<Outline> {
     let mut outline = Outline::default();
     let mut best_rank = usize::MAX;
@@ -68,7 +68,7 @@ pub(crate) fn read_outline<R: Read + Seek>(
                 break;
             }
         } else {
-            match cursor.read_value(most)? {
+            match cursor.read_value(max_field_bytes)? {
                 Scanned::Bytes(bytes) => outline.keep(name, bytes),
                 Scanned::TooLong => {}
                 Scanned::Absent | Scanned::Truncated => break,

@@ -36,7 +36,7 @@ pub(crate) fn read<D: Dialect, R: Read + Seek>(
         out,
         dialect,
         title: options.name.clone(),
-        open: None,
+        conversation: None,
     };
     match cursor.detect_layout()? {
         Layout::SingleValue => reader.read_values(&mut cursor)?,
@@ -51,7 +51,7 @@ struct MessageListReader<'a, D> {
     dialect: D,
     /// The title of conversations that have none; a number is added where there may be several.
     title: String,
-    open: Option<OpenConversation>,
+    conversation: Option<OpenConversation>,
 }
 
 /// The conversation being read.
@@ -63,7 +63,7 @@ struct OpenConversation {
     /// Notes about the head.
     notes: Notes,
     /// Why the head could not be read.
-    refused: Option<String>,
+    head_error: Option<String>,
     /// Messages so far, kept or refused.
     messages: u64,
     /// Summaries and separators that are not emitted yet.
@@ -89,7 +89,7 @@ impl<D: Dialect> MessageListReader<'_, D> {
                     self.read_conversation_list(cursor, &title)?
                 }
                 // A message that follows a message belongs to the same conversation.
-                b'{' if self.open.is_some() && !has_list(cursor, D::LISTS)? => {
+                b'{' if self.conversation.is_some() && !has_list(cursor, D::LISTS)? => {
                     self.read_next_message(cursor, location)?
                 }
                 b'[' | b'{' => self.read_conversation(cursor, location, title)?,
@@ -275,11 +275,11 @@ impl<D: Dialect> MessageListReader<'_, D> {
     fn open(&mut self, head: Head, location: Location) {
         self.dialect.reset();
         let (notes, marks) = (Notes::new(), VecDeque::new());
-        self.open = Some(OpenConversation {
+        self.conversation = Some(OpenConversation {
             head: Some(head),
             location,
             notes,
-            refused: None,
+            head_error: None,
             messages: 0,
             marks,
         });
@@ -291,7 +291,7 @@ impl<D: Dialect> MessageListReader<'_, D> {
         let read = self
             .parse_head(fields, title.clone(), &mut notes)
             .and_then(|head| Ok((head, conversation_extra::parse_marks(fields)?)));
-        let (head, marks, refused) = match read {
+        let (head, marks, head_error) = match read {
             Ok((head, marks)) => (head, marks, None),
             Err(Unreadable(what)) => (
                 Head {
@@ -303,11 +303,11 @@ impl<D: Dialect> MessageListReader<'_, D> {
             ),
         };
         self.dialect.reset();
-        self.open = Some(OpenConversation {
+        self.conversation = Some(OpenConversation {
             head: Some(head),
             location,
             notes,
-            refused,
+            head_error,
             messages: 0,
             marks,
         });
@@ -338,7 +338,7 @@ impl<D: Dialect> MessageListReader<'_, D> {
             system_prompt,
             ..Default::default()
         };
-        let mut aside = Vec::new();
+        let mut set_aside = Vec::new();
         for key in fields
             .names()
             .filter(|key| !matches!(*key, ANNEAL_KEY | MARKS_KEY))
@@ -354,13 +354,13 @@ impl<D: Dialect> MessageListReader<'_, D> {
                         json::text_or_raw(raw)?,
                     );
                 }
-                _ => aside.push(short_name(key)),
+                _ => set_aside.push(short_name(key)),
             }
         }
-        if !aside.is_empty() {
+        if !set_aside.is_empty() {
             notes.push((
                 ImportOutcome::SetAside,
-                format!("fields beside the messages: {}", aside.join(", ")),
+                format!("fields beside the messages: {}", set_aside.join(", ")),
             ));
         }
         Ok(head)
@@ -429,7 +429,7 @@ impl<D: Dialect> MessageListReader<'_, D> {
 
     /// Parses and emits a message.
     fn add_message(&mut self, bytes: Vec<u8>, location: Location) -> Result<(), ReadError> {
-        if self.open.is_none() {
+        if self.conversation.is_none() {
             let head = Head {
                 title: self.title.clone(),
                 ..Default::default()
@@ -470,7 +470,7 @@ impl<D: Dialect> MessageListReader<'_, D> {
             head: Some(head),
             messages: 0,
             ..
-        }) = &mut self.open
+        }) = &mut self.conversation
         else {
             return false;
         };
@@ -485,31 +485,31 @@ impl<D: Dialect> MessageListReader<'_, D> {
             return false;
         };
         let prompt = plain_text(parts);
-        let takes = head.system_prompt.is_empty()
+        let is_prompt = head.system_prompt.is_empty()
             && storage_limits::is_valid_prompt(&prompt)
             && !prompt.is_empty();
-        if takes {
+        if is_prompt {
             head.system_prompt = prompt;
         }
-        takes
+        is_prompt
     }
 
     /// Emits the head of the conversation and the marks before its first message.
     fn emit_head(&mut self) -> Result<(), ReadError> {
-        let Some(open) = &mut self.open else {
+        let Some(conversation) = &mut self.conversation else {
             return Ok(());
         };
-        let Some(head) = open.head.take() else {
+        let Some(head) = conversation.head.take() else {
             return Ok(());
         };
-        let (location, notes, refused) = (
-            open.location,
-            std::mem::take(&mut open.notes),
-            open.refused.take(),
+        let (location, notes, head_error) = (
+            conversation.location,
+            std::mem::take(&mut conversation.notes),
+            conversation.head_error.take(),
         );
         self.out.emit_conversation(location, head)?;
         self.out.add_notes(location, notes)?;
-        if let Some(what) = refused {
+        if let Some(what) = head_error {
             self.out.refuse(location, what)?;
         }
         self.emit_marks()
@@ -517,8 +517,8 @@ impl<D: Dialect> MessageListReader<'_, D> {
 
     /// Counts one more message, whether it was kept or refused, and emits the marks after it.
     fn count_message(&mut self) -> Result<(), ReadError> {
-        if let Some(open) = &mut self.open {
-            open.messages += 1;
+        if let Some(conversation) = &mut self.conversation {
+            conversation.messages += 1;
         }
         self.emit_head()?;
         self.emit_marks()
@@ -526,10 +526,13 @@ impl<D: Dialect> MessageListReader<'_, D> {
 
     /// Emits the summaries and separators whose position has been reached.
     fn emit_marks(&mut self) -> Result<(), ReadError> {
-        let Some(open) = &mut self.open else {
+        let Some(conversation) = &mut self.conversation else {
             return Ok(());
         };
-        while let Some(mark) = open.marks.pop_front_if(|mark| mark.after <= open.messages) {
+        while let Some(mark) = conversation
+            .marks
+            .pop_front_if(|mark| mark.after <= conversation.messages)
+        {
             match mark.summary {
                 Some(summary) => self.out.emit_summary(summary.into())?,
                 None => self.out.emit_separator()?,
@@ -541,7 +544,7 @@ impl<D: Dialect> MessageListReader<'_, D> {
     /// Ends the conversation, if one is open.
     fn close(&mut self) -> Result<(), ReadError> {
         self.emit_head()?;
-        self.open = None;
+        self.conversation = None;
         self.out.end_conversation()
     }
 }
@@ -558,6 +561,7 @@ fn skip_commas<R: Read + Seek>(cursor: &mut Cursor<R>) -> Result<bool, ReadError
 /// Whether the next object has a list under one of these names. The cursor stays where it is.
 fn has_list<R: Read + Seek>(cursor: &mut Cursor<R>, lists: &[&str]) -> Result<bool, ReadError> {
     let start = cursor.position();
+    // Only the list is needed, so long fields may be left out.
     let outline = read_outline(cursor, lists, LABEL_BYTES)?;
     cursor.seek_to(start)?;
     Ok(outline.list.is_some())

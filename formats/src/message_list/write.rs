@@ -16,7 +16,7 @@ use crate::{
 pub(crate) struct MessageListWriter<D> {
     dialect: D,
     out: Box<dyn Write + Send>,
-    open: Option<OpenConversation>,
+    conversation: Option<OpenConversation>,
 }
 
 /// The conversation being written.
@@ -35,35 +35,35 @@ impl<D: Dialect> MessageListWriter<D> {
         Self {
             dialect,
             out,
-            open: None,
+            conversation: None,
         }
     }
 
     fn write_record(&mut self, record: &str) -> Result<(), WriteError> {
-        let open = self.open.get_or_insert_default();
-        let comma = if open.records == 0 { "" } else { "," };
-        open.records += 1;
+        let conversation = self.conversation.get_or_insert_default();
+        let comma = if conversation.records == 0 { "" } else { "," };
+        conversation.records += 1;
         Ok(write!(self.out, "{comma}{record}")?)
     }
 
     /// Ends the line of the current conversation.
     fn close(&mut self) -> Result<(), WriteError> {
-        let Some(open) = self.open.take() else {
+        let Some(conversation) = self.conversation.take() else {
             return Ok(());
         };
         write!(self.out, "]")?;
-        if !open.marks.is_empty() {
-            let marks =
-                serde_json::to_string(&open.marks).expect("texts and numbers are always JSON");
+        if !conversation.marks.is_empty() {
+            let marks = serde_json::to_string(&conversation.marks)
+                .expect("texts and numbers are always JSON");
             write!(self.out, ",\"{MARKS_KEY}\":{marks}")?;
         }
         Ok(writeln!(self.out, "}}")?)
     }
 
     fn add_mark(&mut self, summary: Option<&Summary>) {
-        let open = self.open.get_or_insert_default();
-        open.marks.push(Mark {
-            after: open.messages,
+        let conversation = self.conversation.get_or_insert_default();
+        conversation.marks.push(Mark {
+            after: conversation.messages,
             summary: summary.map(Into::into),
         });
     }
@@ -87,7 +87,7 @@ impl<D: Dialect> FormatWriter for MessageListWriter<D> {
             write!(self.out, ",{field}")?;
         }
         write!(self.out, ",\"{}\":[", D::LISTS[0])?;
-        self.open = Some(OpenConversation {
+        self.conversation = Some(OpenConversation {
             has_prompt: prompt.is_some(),
             ..Default::default()
         });
@@ -110,10 +110,10 @@ impl<D: Dialect> FormatWriter for MessageListWriter<D> {
                     .unwrap_or_default(),
             );
         }
-        let open = self.open.get_or_insert_default();
+        let conversation = self.conversation.get_or_insert_default();
         let reads_as_prompt =
-            open.messages == 0 && !open.has_prompt && message.role == Role::System;
-        open.messages += 1;
+            conversation.messages == 0 && !conversation.has_prompt && message.role == Role::System;
+        conversation.messages += 1;
         let extra_object = if reads_as_prompt {
             ExtraObject::Required
         } else {

@@ -65,11 +65,14 @@ impl BlockFields {
         let Some(fields) = self.0.get(&part) else {
             return;
         };
-        let own: Vec<String> = Fields::parse(block)
-            .map(|own| own.names().map(str::to_owned).collect())
+        let block_names: Vec<String> = Fields::parse(block)
+            .map(|block| block.names().map(str::to_owned).collect())
             .unwrap_or_default();
-        block.pop();
-        for (name, raw) in fields.iter().filter(|(name, _)| !own.contains(name)) {
+        block.pop(); // the closing brace
+        for (name, raw) in fields
+            .iter()
+            .filter(|(name, _)| !block_names.contains(name))
+        {
             block.extend([",", &quoted(name), ":", raw.get()]);
         }
         block.push('}');

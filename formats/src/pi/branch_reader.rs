@@ -37,7 +37,7 @@ pub(super) struct BranchReader<'t> {
     branch: Vec<u32>,
     /// Index of the first entry after the last message. It and the entries after it are kept in the
     /// head.
-    trailing: usize,
+    first_trailing: usize,
     /// For each entry or message that is the first that some compaction keeps: the number of
     /// messages before it.
     messages_before: HashMap<FirstKept, u64>,
@@ -56,7 +56,7 @@ impl<'t> BranchReader<'t> {
     pub(super) fn new(tree: &'t Tree, branch: Vec<u32>) -> Self {
         Self {
             tree,
-            trailing: branch.len(),
+            first_trailing: branch.len(),
             branch,
             messages_before: HashMap::new(),
             message_entries: 0,
@@ -76,8 +76,8 @@ impl<'t> BranchReader<'t> {
     ) -> Result<(Option<String>, LeftOut), ReadError> {
         let first_examined = self.branch.len().saturating_sub(MAX_TRAILING_ENTRIES);
         let mut found = Vec::new();
-        while self.trailing > first_examined {
-            let position = self.tree.position_of(self.branch[self.trailing - 1]);
+        while self.first_trailing > first_examined {
+            let position = self.tree.position_of(self.branch[self.first_trailing - 1]);
             cursor.seek_to(position)?;
             let Scanned::Bytes(bytes) = cursor.read_line(ELEMENT_BYTES)? else {
                 break;
@@ -89,7 +89,7 @@ impl<'t> BranchReader<'t> {
                 }
                 Ok(Entry::Compaction(_) | Entry::Separator | Entry::SessionName) | Err(_) => {}
             }
-            self.trailing -= 1;
+            self.first_trailing -= 1;
         }
         found.reverse();
         let (kept, left_out) = entries_label(found, labels);
@@ -115,15 +115,15 @@ impl<'t> BranchReader<'t> {
                 continue;
             };
             let mut notes = Notes::new();
-            let mut is_numbered = false;
+            let mut is_message_entry = false;
             let found = json::parse_bytes(bytes, &mut notes, |text, notes| {
                 let found = parse_entry(text, notes);
-                is_numbered = found
+                is_message_entry = found
                     .as_ref()
                     .map_or_else(|_| is_message(text), Entry::is_message);
                 found
             });
-            if is_numbered {
+            if is_message_entry {
                 self.count_message_entry(out);
             }
             match found {
@@ -147,11 +147,11 @@ impl<'t> BranchReader<'t> {
         Ok(())
     }
 
-    /// Records the number of messages before `kept`, if it is the first entry or message that a
-    /// compaction keeps.
-    fn note_first_kept(&mut self, kept: FirstKept, out: &Emitter) {
-        if self.tree.is_kept_first(kept) {
-            self.messages_before.insert(kept, out.message_count());
+    /// Records the number of messages before `candidate`, if it is the first entry or message that
+    /// some compaction keeps.
+    fn note_first_kept(&mut self, candidate: FirstKept, out: &Emitter) {
+        if self.tree.is_first_kept(candidate) {
+            self.messages_before.insert(candidate, out.message_count());
         }
     }
 
@@ -212,19 +212,20 @@ impl<'t> BranchReader<'t> {
         mut non_message: NonMessage,
         out: &mut Emitter,
     ) -> Result<(), ReadError> {
+        // A child has a larger index than its parent, so the entries of the branch ascend.
         if self
             .branch
-            .get(self.trailing)
+            .get(self.first_trailing)
             .is_some_and(|first| entry >= *first)
         {
             return Ok(());
         }
-        let held: usize = self
+        let pending_bytes: usize = self
             .pending_entries
             .iter()
             .map(|(_, non_message)| non_message.text.len())
             .sum();
-        if held + non_message.text.len() > METADATA_BYTES {
+        if pending_bytes + non_message.text.len() > METADATA_BYTES {
             out.remark(
                 location,
                 ImportOutcome::SetAside,
@@ -232,7 +233,7 @@ impl<'t> BranchReader<'t> {
             )?;
             non_message.text.clone_from(&non_message.short);
         }
-        if held + non_message.text.len() <= METADATA_BYTES {
+        if pending_bytes + non_message.text.len() <= METADATA_BYTES {
             self.pending_entries.push((location, non_message));
         }
         Ok(())
@@ -276,8 +277,8 @@ impl<'t> BranchReader<'t> {
         }
         let covers = self
             .tree
-            .kept_first(entry)
-            .and_then(|kept| self.messages_before.get(&kept).copied());
+            .first_kept_by(entry)
+            .and_then(|first_kept| self.messages_before.get(&first_kept).copied());
         match covers.ok_or("whose first kept entry is not on the branch")? {
             0 => Err("that keeps everything"),
             covers if covers <= self.covered => Err("that covers no more than the one before it"),

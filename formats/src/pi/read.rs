@@ -139,7 +139,7 @@ fn read_entry_id<R: Read + Seek>(
         Fields::parse(text)?.text_or_raw("id")
     });
     Ok(match id.ok().flatten() {
-        Some(id) if tree.repeats(entry) => format!("{id}:{}", position.line),
+        Some(id) if tree.has_repeated_id(entry) => format!("{id}:{}", position.line),
         Some(id) => id,
         None => position.line.to_string(),
     })

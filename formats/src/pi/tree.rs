@@ -29,19 +29,19 @@ pub(super) struct Tree {
     entries: Vec<Entry>,
     /// Used while the tree is built, to find parents and kept entries; empty afterwards.
     ids: EntryIds,
-    /// For each compaction, by its index: the first entry that it keeps.
-    kept: HashMap<u32, FirstKept>,
-    /// The values of `kept`.
-    kept_firsts: HashSet<FirstKept>,
+    /// For each compaction, by its index: the first entry or message that it keeps.
+    first_kept: HashMap<u32, FirstKept>,
+    /// The values of `first_kept`.
+    all_first_kept: HashSet<FirstKept>,
     /// Entries whose id an earlier entry has too.
-    repeated: HashSet<u32>,
+    entries_with_repeated_id: HashSet<u32>,
     /// For each entry, whether it has a child.
     has_child: Vec<bool>,
     /// The first entries of side branches: entries whose parent has an earlier child, and roots
     /// that are not the first entry.
     forks: HashSet<u32>,
-    /// For each unreadable line: the number of entries before it.
-    unreadable: Vec<u32>,
+    /// For each unreadable line, in file order: the number of entries before it.
+    unreadable_lines: Vec<u32>,
     /// The position of the header line.
     pub(super) header: Option<Position>,
     /// The last name that the user gave the session.
@@ -55,7 +55,7 @@ struct EntryIds {
     entries: HashMap<u64, u32>,
 }
 
-/// The first entry that a compaction keeps.
+/// The first entry or message that a compaction keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum FirstKept {
     /// By the index of the entry.
@@ -85,7 +85,7 @@ struct Line {
 /// The parent of a line.
 enum Parent {
     /// There is no `parentId`, as in version 1 and in ai-panel: the parent is the entry before it.
-    PreviousLine,
+    PreviousEntry,
     /// `parentId` is null: the entry is a root.
     Root,
     /// The entry with this id.
@@ -104,7 +104,7 @@ impl Tree {
             let bytes = match cursor.read_line(ELEMENT_BYTES)? {
                 Scanned::Absent | Scanned::Truncated => break,
                 Scanned::TooLong => {
-                    tree.unreadable.push(tree.entries.len() as u32);
+                    tree.unreadable_lines.push(tree.entries.len() as u32);
                     out.refuse(
                         Location::Line(position.line),
                         "it is longer than a message may be",
@@ -116,7 +116,7 @@ impl Tree {
             };
             match json::parse_bytes(bytes, &mut Notes::new(), |text, _| parse_line(text)) {
                 Err(Unreadable(what)) => {
-                    tree.unreadable.push(tree.entries.len() as u32);
+                    tree.unreadable_lines.push(tree.entries.len() as u32);
                     out.refuse(Location::Line(position.line), what)?;
                 }
                 Ok(line) if line.kind == "session" => tree.add_header(position, out)?,
@@ -125,8 +125,8 @@ impl Tree {
         }
         if tree.header.is_none() && !tree.entries.is_empty() {
             // Without a header, the first unreadable line is the header, not a message.
-            if tree.unreadable.first() == Some(&0) {
-                tree.unreadable.remove(0);
+            if tree.unreadable_lines.first() == Some(&0) {
+                tree.unreadable_lines.remove(0);
             }
             out.remark(
                 Location::Line(1),
@@ -166,7 +166,7 @@ impl Tree {
         let index = self.entries.len() as u32;
         let previous = index.checked_sub(1).unwrap_or(NO_PARENT);
         let parent = match line.parent {
-            Parent::PreviousLine => previous,
+            Parent::PreviousEntry => previous,
             Parent::Root => NO_PARENT,
             Parent::Id(parent) => {
                 let parent = self.ids.find(&parent);
@@ -186,7 +186,7 @@ impl Tree {
         // This comes before the look-up of `firstKeptEntryId`, because a compaction may name itself
         // as the first entry that it keeps.
         if line.id.is_some_and(|id| self.ids.insert(&id, index)) {
-            self.repeated.insert(index);
+            self.entries_with_repeated_id.insert(index);
         }
         let by_id_or_index = line
             .first_kept_id
@@ -199,9 +199,9 @@ impl Tree {
             let number = line.first_kept_id.as_deref()?.strip_prefix("msg-")?;
             Some(FirstKept::Message(number.parse().ok()?))
         };
-        if let Some(kept) = by_id_or_index.or_else(by_number) {
-            self.kept.insert(index, kept);
-            self.kept_firsts.insert(kept);
+        if let Some(first_kept) = by_id_or_index.or_else(by_number) {
+            self.first_kept.insert(index, first_kept);
+            self.all_first_kept.insert(first_kept);
         }
         let begins_side_branch = match self.has_child.get_mut(parent as usize) {
             Some(has_child) => std::mem::replace(has_child, true),
@@ -234,26 +234,30 @@ impl Tree {
         }
     }
 
-    /// The first entry that a compaction keeps; None if the compaction names none, or an id that no
-    /// entry up to the compaction has.
-    pub(super) fn kept_first(&self, compaction: u32) -> Option<FirstKept> {
-        self.kept.get(&compaction).copied()
+    /// The first entry or message that a compaction keeps; None if the compaction names none, or an
+    /// id that no entry up to the compaction has.
+    pub(super) fn first_kept_by(&self, compaction: u32) -> Option<FirstKept> {
+        self.first_kept.get(&compaction).copied()
     }
 
-    /// Whether this is the first entry that some compaction keeps.
-    pub(super) fn is_kept_first(&self, kept: FirstKept) -> bool {
-        self.kept_firsts.contains(&kept)
+    /// Whether some compaction keeps this entry or message as the first one.
+    pub(super) fn is_first_kept(&self, candidate: FirstKept) -> bool {
+        self.all_first_kept.contains(&candidate)
     }
 
     /// Whether an earlier entry has the same id.
-    pub(super) fn repeats(&self, entry: u32) -> bool {
-        self.repeated.contains(&entry)
+    pub(super) fn has_repeated_id(&self, entry: u32) -> bool {
+        self.entries_with_repeated_id.contains(&entry)
     }
 
     /// Number of unreadable lines between this entry and the one before it in the file.
     pub(super) fn unreadable_before(&self, entry: u32) -> u64 {
-        let from = self.unreadable.partition_point(|before| *before < entry);
-        self.unreadable[from..].partition_point(|before| *before == entry) as u64
+        // The numbers ascend. `entry` is an index, so `entry` entries come before it.
+        let from = self
+            .unreadable_lines
+            .partition_point(|entries_before| *entries_before < entry);
+        self.unreadable_lines[from..].partition_point(|entries_before| *entries_before == entry)
+            as u64
     }
 
     /// The leaves of all branches, in file order, so the active one is last. Empty if there are no
@@ -307,7 +311,7 @@ fn parse_line(text: &str) -> Result<Line, Unreadable> {
         parent: match fields.text_or_raw("parentId")? {
             Some(id) => Parent::Id(id),
             None if fields.0.contains_key("parentId") => Parent::Root,
-            None => Parent::PreviousLine,
+            None => Parent::PreviousEntry,
         },
         name: if kind == "session_info" {
             fields.text("name")?

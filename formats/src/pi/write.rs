@@ -47,7 +47,8 @@ const NO_USAGE: &str = r#"{"input":0,"output":0,"cacheRead":0,"cacheWrite":0,"to
 /// Writes a session file, which holds one conversation.
 pub(crate) struct PiWriter {
     out: Box<dyn Write + Send>,
-    started: bool,
+    /// Whether a conversation was begun. A file holds only one.
+    has_conversation: bool,
     ids: Ids,
     /// The id of the entry written last.
     parent: Option<u32>,
@@ -64,7 +65,7 @@ impl PiWriter {
     pub(crate) fn new(out: Box<dyn Write + Send>) -> Self {
         Self {
             out,
-            started: false,
+            has_conversation: false,
             ids: Ids::default(),
             parent: None,
             first_entries: Vec::new(),
@@ -186,7 +187,7 @@ impl PiWriter {
 
 impl FormatWriter for PiWriter {
     fn begin_conversation(&mut self, head: &Head) -> Result<(), WriteError> {
-        if std::mem::replace(&mut self.started, true) {
+        if std::mem::replace(&mut self.has_conversation, true) {
             return Err(WriteError::OneOnly(Format::Pi));
         }
         self.created_us = head.created_us.unwrap_or_default();
@@ -297,7 +298,8 @@ impl Ids {
         }
         loop {
             self.count = self.count.wrapping_add(1);
-            // The factor is odd, so that two counts never give the same id.
+            // Knuth's multiplicative hash. The factor is odd, so that two counts never give the
+            // same id.
             let id = self.count.wrapping_mul(0x9e37_79b1);
             if self.used.insert(id) {
                 return id;
@@ -310,6 +312,7 @@ impl Ids {
 fn uuid(identity: &str, title: &str) -> String {
     let digest = digest::of_fields([identity.as_bytes(), title.as_bytes()]);
     let hex = half_hex(&digest);
+    // Digits 12 and 16 are replaced by the version, 4, and the variant, 8.
     format!(
         "{}-{}-4{}-8{}-{}",
         &hex[..8],
@@ -324,11 +327,13 @@ fn uuid(identity: &str, title: &str) -> String {
 /// `provider` and `model`.
 fn labels(message: &Message) -> String {
     let mut fields = String::new();
-    let own = message
+    let labels_with_field = message
         .metadata
         .iter()
         .filter(|(key, _)| !LABELS_WITHOUT_FIELD.contains(&key.as_str()));
-    for (name, value) in own.filter_map(|(key, value)| Some((key.strip_prefix(LABEL)?, value))) {
+    for (name, value) in
+        labels_with_field.filter_map(|(key, value)| Some((key.strip_prefix(LABEL)?, value)))
+    {
         if is_message_field(name) {
             let is_json = !value.contains(['\n', '\r']) && object(value).get() == value;
             let value = if is_json {

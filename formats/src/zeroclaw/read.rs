@@ -14,7 +14,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, params_from_i
 use super::{
     BOUNDARY, LABEL, SEPARATORS, SUMMARY, SUMMARY_STATE,
     sessions::{Key, SessionListing, list_sessions},
-    tables::{Tables, text},
+    tables::{Tables, has_invalid_utf8, text},
 };
 use crate::{
     Head, ImportOutcome, Location, ReadError, ReadOptions, Summary,
@@ -89,14 +89,14 @@ impl Session {
             title: format!("{} {id}", options.name),
             ..Default::default()
         };
-        if let (Some(column), Some(key)) = (tables.session_id_column(), &listing.own_key) {
+        if let (Some(column), Some(key)) = (tables.session_id_column(), &listing.key_in_sessions) {
             head = add_session_columns(database, tables, column, key, head)?;
         }
         if tables.index.has("session_key") && tables.index.has("active_session_id") {
             let query =
                 "select session_key from session_index where active_session_id = ?1 limit 1";
             let key = database
-                .query_row(query, [id], |row| Ok(text(row.get_ref(0)?).0))
+                .query_row(query, [id], |row| Ok(text(row.get_ref(0)?)))
                 .optional()?;
             head.metadata
                 .extend(key.map(|key| (format!("{LABEL}session_key"), key)));
@@ -120,7 +120,7 @@ impl Session {
             boundary,
             summary,
             separators,
-            keys: listing.keys,
+            keys: listing.keys_in_messages,
         })
     }
 
@@ -142,7 +142,7 @@ impl Session {
         let others = if self.written_by_anneal {
             Vec::new()
         } else {
-            tables.messages.others()
+            tables.messages.label_columns()
         };
         let columns: Vec<String> = others
             .iter()
@@ -186,12 +186,10 @@ impl Session {
             }
             // anneal writes the row of the summary directly after the boundary, ZeroClaw writes it
             // after the newest message at that time. So it may have been read by now, or not.
-            if self.boundary.is_some_and(|boundary| row.id > boundary) {
-                self.emit_pending_summary(
-                    covers,
-                    summary_row.is_some_and(|summary_row| summary_row > row.id),
-                    out,
-                )?;
+            let is_after_boundary = self.boundary.is_some_and(|boundary| id > boundary);
+            let summary_row_follows = summary_row.is_some_and(|summary_row| summary_row > id);
+            if is_after_boundary && !summary_row_follows {
+                self.emit_pending_summary(covers, out)?;
             }
             match message_of_row(row) {
                 Ok((natives, extra, notes)) => {
@@ -203,22 +201,15 @@ impl Session {
                 covers = out.message_count();
             }
         }
-        self.emit_pending_summary(covers, false, out)?;
+        self.emit_pending_summary(covers, out)?;
         self.separators
             .iter()
             .try_for_each(|_| out.emit_separator())
     }
 
-    /// Emits the summary, unless it has been emitted or its row is still to come.
-    fn emit_pending_summary(
-        &mut self,
-        covers: u64,
-        is_to_come: bool,
-        out: &mut Emitter,
-    ) -> Result<(), ReadError> {
-        if is_to_come {
-            return Ok(());
-        }
+    /// Emits the summary, unless it has been emitted. `covers`: the number of messages up to the
+    /// boundary.
+    fn emit_pending_summary(&mut self, covers: u64, out: &mut Emitter) -> Result<(), ReadError> {
         let Some(summary) = self.summary.take() else {
             return Ok(());
         };
@@ -247,6 +238,7 @@ impl Session {
             return Ok(None);
         }
         let (id, meta) = (tables.row_id_column(), tables.messages.or_null("meta_json"));
+        // `is_summary` needs only the beginning of the content, so a long one is not read.
         let query = format!(
             "select {id}, role, substr(content, 1, 64), {meta} from session_messages
              where session_id in ({}) and role = 'assistant' and substr(content, 1, {}) = '{SUMMARY}' order by {id} desc",
@@ -314,7 +306,7 @@ fn add_session_columns(
         return Ok(head);
     };
     for (index, name) in names.iter().enumerate().filter(|(_, name)| *name != column) {
-        let (value, _) = text(row.get_ref(index)?);
+        let value = text(row.get_ref(index)?);
         match name.as_str() {
             _ if value.is_empty() => {}
             "title" => head.title = value,
@@ -340,12 +332,13 @@ fn state_labels(
     let mut statement = database.prepare(query)?;
     let label = |row: &Row| {
         Ok((
-            format!("{LABEL}state.{}", text(row.get_ref(0)?).0),
-            text(row.get_ref(1)?).0,
+            format!("{LABEL}state.{}", text(row.get_ref(0)?)),
+            text(row.get_ref(1)?),
         ))
     };
-    let most = METADATA_KEYS as i64 * 2;
-    let labels = statement.query_map((id, BOUNDARY, SUMMARY_STATE, SEPARATORS, most), label)?;
+    // More labels than a conversation can have: the emitter leaves some out, with remarks.
+    let max_rows = METADATA_KEYS as i64 * 2;
+    let labels = statement.query_map((id, BOUNDARY, SUMMARY_STATE, SEPARATORS, max_rows), label)?;
     Ok(labels.collect::<rusqlite::Result<_>>()?)
 }
 
@@ -359,7 +352,7 @@ fn state_value(
     if !tables.state.has("session_id") {
         return Ok(None);
     }
-    let value = |row: &Row| Ok(text(row.get_ref(0)?).0);
+    let value = |row: &Row| Ok(text(row.get_ref(0)?));
     if tables.state.has("key") && tables.state.has("value") {
         let query = "select value from session_state where session_id = ?1 and key = ?2 limit 1";
         return Ok(database.query_row(query, (id, key), value).optional()?);
@@ -377,25 +370,25 @@ fn state_value(
 /// Reads a row of a query. Its columns are id, role, content and `meta_json`, then `others`.
 fn read_row(row: &Row, others: &[&str]) -> rusqlite::Result<MessageRow> {
     let mut notes = Notes::new();
-    let (content, replaced) = text(row.get_ref(2)?);
-    if replaced {
+    let content = row.get_ref(2)?;
+    if has_invalid_utf8(content) {
         notes.push((
             ImportOutcome::Changed,
             "bytes that are not UTF-8 became U+FFFD".into(),
         ));
     }
-    let meta = Some(text(row.get_ref(3)?).0).filter(|meta| !meta.trim().is_empty());
+    let meta = Some(text(row.get_ref(3)?)).filter(|meta| !meta.trim().is_empty());
     let mut columns = BTreeMap::new();
     for (index, name) in (4..).zip(others) {
-        let (value, _) = text(row.get_ref(index)?);
+        let value = text(row.get_ref(index)?);
         if !value.is_empty() {
             columns.insert(format!("{LABEL}{name}"), value);
         }
     }
     Ok(MessageRow {
         id: row.get(0)?,
-        role: text(row.get_ref(1)?).0,
-        content,
+        role: text(row.get_ref(1)?),
+        content: text(content),
         meta,
         columns,
         notes,

@@ -16,10 +16,10 @@ pub(super) struct SessionListing {
     /// The session id as text.
     pub(super) id: String,
     /// The stored id in the table `sessions`; None if only messages name the session.
-    pub(super) own_key: Option<Key>,
+    pub(super) key_in_sessions: Option<Key>,
     /// The stored ids in the rows of messages: one for each form in which the id occurs (for
     /// example a number and a text).
-    pub(super) keys: Vec<Key>,
+    pub(super) keys_in_messages: Vec<Key>,
 }
 
 /// A session id as it is stored. A text need not be UTF-8.
@@ -87,14 +87,14 @@ pub(super) fn list_sessions(
             database,
             &format!("select {column} from sessions order by rowid"),
             &mut |id, key| {
-                sessions.find_or_add(id).own_key.get_or_insert(key);
+                sessions.find_or_add(id).key_in_sessions.get_or_insert(key);
             },
         )?;
     }
     let ids_in_messages =
         "select session_id, min(rowid) from session_messages group by session_id order by 2";
     for_each_key(database, ids_in_messages, &mut |id, key| {
-        sessions.find_or_add(id).keys.push(key);
+        sessions.find_or_add(id).keys_in_messages.push(key);
     })?;
     Ok(sessions.all)
 }
@@ -111,7 +111,7 @@ fn for_each_key(
     while let Some(row) = rows.next()? {
         let value = row.get_ref(0)?;
         if let Some(key) = Key::of(value) {
-            take(text(value).0, key);
+            take(text(value), key);
         }
     }
     Ok(())

@@ -22,7 +22,7 @@ impl Columns {
     }
 
     /// The columns of `session_messages` that become labels, because no other code reads them.
-    pub(super) fn others(&self) -> Vec<&str> {
+    pub(super) fn label_columns(&self) -> Vec<&str> {
         let read = ["id", "session_id", "role", "content", "meta_json"];
         self.0
             .iter()
@@ -72,15 +72,22 @@ impl Tables {
     }
 }
 
-/// A value as text, and whether it contained invalid UTF-8.
-pub(super) fn text(value: ValueRef) -> (String, bool) {
+/// A value as text; empty for null. Bytes that are not UTF-8 become U+FFFD.
+pub(super) fn text(value: ValueRef) -> String {
     match value {
-        ValueRef::Null => (String::new(), false),
-        ValueRef::Integer(number) => (number.to_string(), false),
-        ValueRef::Real(number) => (number.to_string(), false),
-        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => match std::str::from_utf8(bytes) {
-            Ok(text) => (text.to_owned(), false),
-            Err(_) => (String::from_utf8_lossy(bytes).into_owned(), true),
-        },
+        ValueRef::Null => String::new(),
+        ValueRef::Integer(number) => number.to_string(),
+        ValueRef::Real(number) => number.to_string(),
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
+            String::from_utf8_lossy(bytes).into_owned()
+        }
+    }
+}
+
+/// Whether a value has bytes that are not UTF-8.
+pub(super) fn has_invalid_utf8(value: ValueRef) -> bool {
+    match value {
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => std::str::from_utf8(bytes).is_err(),
+        ValueRef::Null | ValueRef::Integer(_) | ValueRef::Real(_) => false,
     }
 }

@@ -31,11 +31,11 @@ create index session_messages_of_session on session_messages (session_id, id);
 pub(crate) struct ZeroClawWriter {
     connection: Connection,
     /// The id of the current session.
-    session: String,
+    session_id: String,
     /// Number of sessions so far.
     sessions: u64,
     /// The id of the last row of a message.
-    row: i64,
+    last_message_row: i64,
     /// The id of the last row before this session.
     row_before_session: i64,
     /// For each separator: the id of the row before it.
@@ -53,9 +53,9 @@ impl ZeroClawWriter {
         connection.execute_batch(TABLES)?;
         Ok(Self {
             connection,
-            session: String::new(),
+            session_id: String::new(),
             sessions: 0,
-            row: 0,
+            last_message_row: 0,
             row_before_session: 0,
             separators: Vec::new(),
             created_us: 0,
@@ -73,7 +73,7 @@ impl ZeroClawWriter {
         let insert = "insert or replace into session_messages (id, session_id, role, content, created_at, meta_json)
             values (?1, ?2, ?3, ?4, ?5, ?6)";
         let mut statement = self.connection.prepare(insert)?;
-        statement.execute((id, &self.session, role, content, created_at, meta))?;
+        statement.execute((id, &self.session_id, role, content, created_at, meta))?;
         Ok(())
     }
 
@@ -81,7 +81,7 @@ impl ZeroClawWriter {
         let insert =
             "insert or replace into session_state (session_id, key, value) values (?1, ?2, ?3)";
         self.connection
-            .execute(insert, (&self.session, key, value))?;
+            .execute(insert, (&self.session_id, key, value))?;
         Ok(())
     }
 
@@ -94,7 +94,7 @@ impl ZeroClawWriter {
         }
         let update = "update sessions set updated_at = ?2 where id = ?1";
         self.connection
-            .execute(update, (&self.session, iso(self.created_us)))?;
+            .execute(update, (&self.session_id, iso(self.created_us)))?;
         Ok(())
     }
 }
@@ -104,8 +104,8 @@ impl FormatWriter for ZeroClawWriter {
         self.close()?;
         self.created_us = head.created_us.unwrap_or_default();
         self.sessions += 1;
-        self.row_before_session = self.row;
-        self.session = match head.identity.as_str() {
+        self.row_before_session = self.last_message_row;
+        self.session_id = match head.identity.as_str() {
             "" => format!("session-{}", self.sessions),
             identity => identity.to_owned(),
         };
@@ -116,7 +116,7 @@ impl FormatWriter for ZeroClawWriter {
         self.connection.execute(
             insert,
             (
-                &self.session,
+                &self.session_id,
                 status,
                 &head.title,
                 iso(self.created_us),
@@ -125,14 +125,14 @@ impl FormatWriter for ZeroClawWriter {
         )?;
         if let Some(key) = label("zeroclaw.session_key") {
             let insert = "insert or replace into session_index (session_key, active_session_id) values (?1, ?2)";
-            self.connection.execute(insert, (key, &self.session))?;
+            self.connection.execute(insert, (key, &self.session_id))?;
         }
         Ok(())
     }
 
     fn write_message(&mut self, stored: &StoredMessage) -> Result<(), WriteError> {
         self.created_us = stored.created_us;
-        self.row += STEP;
+        self.last_message_row += STEP;
         let message = &stored.message;
         let content = plain_text(&message.parts);
         let role = message.role.name();
@@ -153,12 +153,18 @@ impl FormatWriter for ZeroClawWriter {
             .filter(|meta| meta != "{}");
         let original = message.metadata.get(CREATED_AT).cloned();
         let created_at = original.unwrap_or_else(|| iso(self.created_us));
-        self.insert_row(self.row, role, &content, &created_at, meta.as_deref())
+        self.insert_row(
+            self.last_message_row,
+            role,
+            &content,
+            &created_at,
+            meta.as_deref(),
+        )
     }
 
     fn write_summary(&mut self, summary: &Summary) -> Result<(), WriteError> {
         let covers = i64::try_from(summary.covers).unwrap_or(i64::MAX / STEP);
-        let boundary = self.row.min(
+        let boundary = self.last_message_row.min(
             self.row_before_session
                 .saturating_add(covers.saturating_mul(STEP)),
         );
@@ -174,7 +180,7 @@ impl FormatWriter for ZeroClawWriter {
     }
 
     fn write_separator(&mut self) -> Result<(), WriteError> {
-        self.separators.push(self.row);
+        self.separators.push(self.last_message_row);
         Ok(())
     }
 

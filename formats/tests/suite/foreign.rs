@@ -504,6 +504,7 @@ fn too_many_results_for_a_message_become_several_messages() {
         .iter()
         .map(|message| message.parts.len())
         .collect();
+    // A message has at most 256 parts.
     assert_eq!((parts, remarks(&found).len()), (vec![256, 256, 88], 0));
 }
 

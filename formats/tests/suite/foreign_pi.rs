@@ -196,10 +196,11 @@ fn entries_after_the_last_message_stay_with_the_conversation() {
         large,
     ];
     let found = read_text(lines.join("\n"), Format::Pi);
-    let short = r#"{"type":"custom","id":"x"}"#;
+    // Of an entry that does not fit into the metadata, only the type and the id are kept.
+    let type_and_id = r#"{"type":"custom","id":"x"}"#;
     assert_eq!(
         heads(&found)[0].metadata["pi.entries"],
-        format!("{label}\n{short}")
+        format!("{label}\n{type_and_id}")
     );
     assert_eq!(remarks(&found).iter().map(line).collect::<Vec<_>>(), [5]);
     let before = messages(&found);
@@ -209,7 +210,7 @@ fn entries_after_the_last_message_stay_with_the_conversation() {
     assert_eq!(messages(&found)[..2], before);
     assert_eq!(
         messages(&found)[2].metadata["pi.entries"],
-        format!("{label}\n{short}")
+        format!("{label}\n{type_and_id}")
     );
     assert_eq!(remarks(&found).len(), 1);
 }
@@ -230,6 +231,7 @@ fn times_are_written_in_the_format_of_pi() {
         .lines()
         .map(|line| serde_json::from_str(line).expect("JSON"))
         .collect();
+    // The header, the entry with the title, and the two messages.
     assert_eq!(lines[0]["timestamp"], "2024-02-18T23:46:40.000Z");
     assert_eq!(lines[2]["timestamp"], "2024-02-18T23:46:41.000Z");
     assert_eq!(lines[3]["message"]["timestamp"], 1_708_300_002_500_i64);

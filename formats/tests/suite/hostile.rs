@@ -90,6 +90,7 @@ fn a_truncated_first_line_loses_no_other_line() {
 
 #[test]
 fn a_refused_or_missing_record_loses_no_other_message() {
+    // `more` announces one more record of the same message, but none follows.
     let first = r#"{"role":"tool","tool_call_id":"1","content":"x","anneal":{"more":1,"metadata":{"k":"v"}}}"#;
     let answer = r#"{"role":"assistant","content":"done"}"#;
     for between in ["{broken\n", r#"{"role":"wizard"}"#, ""] {
@@ -223,14 +224,18 @@ fn a_file_without_a_conversation_is_an_error() {
 #[test]
 fn a_sink_can_stop_the_reading() {
     let lines = "{\"role\":\"user\",\"content\":\"a\"}\n".repeat(5);
-    let mut left = 3;
+    let mut events_until_stop = 3;
     let mut sink = |_: FileEvent| {
-        left -= 1;
-        if left == 0 { Err(Stopped) } else { Ok(()) }
+        events_until_stop -= 1;
+        if events_until_stop == 0 {
+            Err(Stopped)
+        } else {
+            Ok(())
+        }
     };
     let read = read(file(lines).path(), Format::OpenAi, &options(), &mut sink);
     assert!(matches!(read, Err(ReadError::Stopped(_))));
-    assert_eq!(left, 0);
+    assert_eq!(events_until_stop, 0);
 }
 
 /// Peak memory of this process in bytes; None if the system does not report it.
@@ -314,6 +319,8 @@ fn reading_a_session_takes_little_memory_for_each_entry() {
     };
     read(&path, Format::Pi, &options(), &mut sink).expect("reads");
     assert_eq!(count, ENTRIES);
+    // The tree of a session has 16 bytes for each entry and 17 for the hash of its id. Both
+    // collections grow by doubling.
     if let (Some(before), Some(after)) = (before, peak_memory()) {
         assert!(
             after - before < 80 * ENTRIES,
@@ -360,7 +367,7 @@ fn a_line_longer_than_any_message_is_refused_in_bounded_memory() {
             )
         );
         assert_eq!(detect(&path).expect("is known"), format);
-        // Up to 75 MB of a line are kept before it is known to be too long.
+        // Up to 75 MB of a line are kept (`ELEMENT_BYTES`) before it is known to be too long.
         if let (Some(before), Some(after)) = (before, peak_memory()) {
             assert!(
                 after - before < 90_000_000,
@@ -417,13 +424,13 @@ proptest! {
     }
 
     #[test]
-    fn a_database_with_any_bytes_in_it_does_not_make_its_reader_panic(at in 100_usize..8_000, bytes in prop::collection::vec(any::<u8>(), 1..40)) {
+    fn a_database_with_any_bytes_in_it_does_not_make_its_reader_panic(offset in 100_usize..8_000, bytes in prop::collection::vec(any::<u8>(), 1..40)) {
         let written = shared::write_file(Format::ZeroClaw, &anneal_formats::Head::default(), &[]);
         let mut database = std::fs::read(written.path()).expect("reads");
-        let end = database.len().min(at + bytes.len());
-        if at < end {
-            let length = end - at;
-            database[at..end].copy_from_slice(&bytes[..length]);
+        let end = database.len().min(offset + bytes.len());
+        if offset < end {
+            let length = end - offset;
+            database[offset..end].copy_from_slice(&bytes[..length]);
         }
         let _ = try_read_all(file(&database).path(), Format::ZeroClaw, &options());
     }
@@ -431,11 +438,11 @@ proptest! {
 
 #[test]
 fn a_file_of_one_format_read_as_another_never_panics() {
-    for written in FORMATS {
-        let file = shared::write_file(written, &anneal_formats::Head::default(), &[]);
+    for written_format in FORMATS {
+        let file = shared::write_file(written_format, &anneal_formats::Head::default(), &[]);
         for format in FORMATS {
             let _ = try_read_all(file.path(), format, &options());
         }
-        assert!(!heads(&read_all(file.path(), written)).is_empty());
+        assert!(!heads(&read_all(file.path(), written_format)).is_empty());
     }
 }

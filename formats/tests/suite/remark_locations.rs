@@ -166,7 +166,7 @@ fn remarks_on_a_database_give_the_row() {
 }
 
 #[test]
-fn extra_commas_lose_no_message() {
+fn extra_and_missing_commas_lose_no_message() {
     let message_line = |text: &str| format!("{{\"role\":\"user\",\"content\":\"{text}\"}}");
     let (a, b, c) = (message_line("a"), message_line("b"), message_line("c"));
     for list in [
@@ -220,6 +220,7 @@ fn the_remark_on_a_truncated_list_counts_the_lost_bytes() {
 fn counts_of_unread_fields_and_remarks_before_any_conversation_are_about_the_file() {
     let line = r#"{"messages":[{"role":"user","content":"a","uuid":"u"}]}"#;
     let found = read_text(format!("{line}\n{line}\n"), Format::OpenAi);
+    // The field `uuid` is remarked on where it first occurs, and then counted for the whole file.
     assert_eq!(
         remark_locations(&found),
         [(entry(1, 1), titled("file 1")), (entry(1, 1), titled(""))]

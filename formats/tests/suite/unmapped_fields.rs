@@ -161,7 +161,7 @@ fn other_columns_of_zeroclaw_rows_are_kept() {
 }
 
 #[test]
-fn unread_fields_are_remarked_on_in_every_format() {
+fn remarks_on_unread_fields_name_the_field_and_its_record_or_part() {
     let claw0 = json!({"type": "user", "content": "a", "ts": 1, "channel": "c"}).to_string()
         + "\n"
         + &json!({"type": "tool_use", "tool_use_id": "t", "name": "n", "input": {}, "took": 1})

@@ -105,6 +105,7 @@ impl TopCandidates {
         let mut misses = 0;
         let mut kept = Vec::new();
         for candidate in self.into_ranked() {
+            // One token for the line feed.
             let cost = counter.count(&candidate.text) + 1;
             if cost <= left {
                 left -= cost;

@@ -14,8 +14,8 @@ const MAX_LINE_CHARS: usize = 200;
 const MAX_READ_CHARS: usize = 400;
 
 /// A header with the number of lines (without blank lines and code fences), then the lines of
-/// highest rank that fit, in source order, indented by two spaces per level. Declarations
-/// have the highest ranks.
+/// highest rank that fit, in source order, indented by two spaces per level, at most four levels.
+/// Declarations have the highest ranks.
 pub(crate) fn digest(code: &str, counter: TokenCounter<'_>, budget: u64) -> String {
     let mut best = TopCandidates::for_budget(budget);
     let (mut total, mut after_signature) = (0, false);
@@ -64,6 +64,8 @@ fn digest_line(body: &str, indent: usize) -> String {
     )
 }
 
+/// The indentation in levels: each level is four blanks or one tab, and a part of a level counts as
+/// one.
 fn indent_of(line: &str) -> usize {
     let columns: usize = line
         .bytes()
@@ -79,10 +81,10 @@ fn rank(body: &str, indent: usize) -> Option<f32> {
     if let Some(rank) = signature_rank(body) {
         return Some(rank - indent.min(6) as f32 * 0.25);
     }
-    let marked = ["TODO", "FIXME", "HACK", "XXX", "SAFETY"]
+    let has_mark = ["TODO", "FIXME", "HACK", "XXX", "SAFETY"]
         .iter()
         .any(|mark| body.contains(mark));
-    marked.then_some(2.2)
+    has_mark.then_some(2.2)
 }
 
 /// The rank of a line that begins a doc string or a block comment; None for other lines.
@@ -97,19 +99,21 @@ pub(crate) fn signature_rank(body: &str) -> Option<f32> {
         .split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '#' | '!')))
         .next()
         .unwrap_or_default();
-    let named = plain[word.len()..].trim_start().starts_with(|c: char| {
+    let name_follows = plain[word.len()..].trim_start().starts_with(|c: char| {
         c.is_alphanumeric() || matches!(c, '_' | '(' | '<' | '*' | '$' | '{' | '"' | '.' | '@')
     });
     match word {
         "class" | "struct" | "enum" | "trait" | "interface" | "impl" | "protocol" | "record"
         | "union" | "extension"
-            if named =>
+            if name_follows =>
         {
             Some(4.5)
         }
-        "fn" | "def" | "func" | "function" | "fun" | "sub" | "macro_rules!" if named => Some(4.0),
+        "fn" | "def" | "func" | "function" | "fun" | "sub" | "macro_rules!" if name_follows => {
+            Some(4.0)
+        }
         "type" | "typedef" | "namespace" | "module" | "mod" | "package" | "object"
-            if named && !body.contains(". ") =>
+            if name_follows && !body.contains(". ") =>
         {
             Some(3.0)
         }

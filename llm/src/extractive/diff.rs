@@ -39,10 +39,12 @@ const GENERATED: [&str; 9] = [
 
 struct File<'a> {
     /// The number of its first line in the diff.
-    at: usize,
+    first_line: usize,
     path: &'a str,
-    new: bool,
+    is_new: bool,
+    /// Lines added so far.
     added: usize,
+    /// Lines removed so far.
     removed: usize,
 }
 
@@ -58,7 +60,7 @@ impl File<'_> {
 
     /// `A` for a new file, `M` for an edited one.
     fn kind(&self) -> &'static str {
-        if self.new { "A" } else { "M" }
+        if self.is_new { "A" } else { "M" }
     }
 
     fn title(&self) -> String {
@@ -100,14 +102,14 @@ pub(crate) fn digest(diff: &str, counter: TokenCounter<'_>, budget: u64) -> Stri
                 .or_else(|| path.strip_prefix("a/"))
                 .unwrap_or(path);
             file = Some(File {
-                at,
+                first_line: at,
                 path,
-                new: false,
+                is_new: false,
                 added: 0,
                 removed: 0,
             });
         } else if let Some(file) = &mut file {
-            offer_line(&mut best, file, at, line);
+            read_file_line(&mut best, file, at, line);
         } else if !line.trim().is_empty() {
             best.offer(at, 1.0, || {
                 text::clip(&text::fold(text::head(line, 400)), 160).into_owned()
@@ -115,11 +117,14 @@ pub(crate) fn digest(diff: &str, counter: TokenCounter<'_>, budget: u64) -> Stri
         }
     }
     close_file(&mut best, &mut folders, file);
-    for ((kind, folder), (at, files, added, removed)) in folders {
-        best.offer(at, 3.9, || {
+    for ((kind, folder), totals) in folders {
+        best.offer(totals.first_line, 3.9, || {
             format!(
-                "{kind} {}… ×{files} +{added} -{removed}",
-                text::clip(folder, 160)
+                "{kind} {}… ×{} +{} -{}",
+                text::clip(folder, 160),
+                totals.files,
+                totals.added,
+                totals.removed
             )
         });
     }
@@ -133,13 +138,15 @@ pub(crate) fn digest(diff: &str, counter: TokenCounter<'_>, budget: u64) -> Stri
     }
 }
 
-fn offer_line<'a>(best: &mut TopCandidates, file: &mut File<'a>, at: usize, line: &'a str) {
+/// Reads one line of a file: updates the file's path and counts, and offers the line if the digest
+/// may have it.
+fn read_file_line<'a>(best: &mut TopCandidates, file: &mut File<'a>, at: usize, line: &'a str) {
     if line.starts_with("new file") {
-        file.new = true;
+        file.is_new = true;
     } else if let Some(path) = line.strip_prefix("+++ ") {
         file.path = path.strip_prefix("b/").unwrap_or(path);
     } else if line.starts_with("@@") {
-        if !file.new {
+        if !file.is_new {
             best.offer(at, 3.4 - file.rank_penalty(), || {
                 format!(" {}", text::clip(line, 120))
             });
@@ -148,19 +155,19 @@ fn offer_line<'a>(best: &mut TopCandidates, file: &mut File<'a>, at: usize, line
         file.added += 1;
         let body = text::head(added.trim(), 400);
         let rank = match code::signature_rank(body) {
-            Some(rank) if file.new => 0.4 * rank,
-            _ if file.new => return,
+            Some(rank) if file.is_new => 0.4 * rank,
+            _ if file.is_new => return,
             _ => 3.6,
         };
         offer_change(best, file, at, rank, line);
-    } else if line.starts_with(' ') && !file.new {
+    } else if line.starts_with(' ') && !file.is_new {
         // A context line shows where the edit is.
         if line.trim().len() > 3 {
             offer_change(best, file, at, 2.6, line);
         }
     } else if line.starts_with('-') && !line.starts_with("--- ") {
         file.removed += 1;
-        if !file.new {
+        if !file.is_new {
             offer_change(best, file, at, 3.5, line);
         }
     }
@@ -169,7 +176,7 @@ fn offer_line<'a>(best: &mut TopCandidates, file: &mut File<'a>, at: usize, line
 fn offer_change(best: &mut TopCandidates, file: &File<'_>, at: usize, rank: f32, line: &str) {
     // Later lines of a file rank lower.
     let nth = file.added + file.removed;
-    if nth <= MAX_CHANGED_LINES || file.new {
+    if nth <= MAX_CHANGED_LINES || file.is_new {
         let rank = rank - file.rank_penalty() - nth.min(MAX_CHANGED_LINES) as f32 * 0.01;
         best.offer(at, rank, || {
             format!(" {}", text::clip(text::head(line, 400).trim_end(), 160))
@@ -177,9 +184,20 @@ fn offer_change(best: &mut TopCandidates, file: &File<'_>, at: usize, rank: f32,
     }
 }
 
-/// Generated files by kind and by the first folder of their path. The value is the line of the
-/// first file, the number of files, and the lines added and removed.
-type Folders<'a> = BTreeMap<(&'static str, &'a str), (usize, usize, usize, usize)>;
+/// Generated files by kind and by the first folder of their path, or by the whole path if it has no
+/// folder.
+type Folders<'a> = BTreeMap<(&'static str, &'a str), FolderTotals>;
+
+/// The generated files of one kind in one folder.
+struct FolderTotals {
+    /// The number of the first file's first line in the diff.
+    first_line: usize,
+    files: usize,
+    /// Lines added in all files.
+    added: usize,
+    /// Lines removed in all files.
+    removed: usize,
+}
 
 /// Most folders of generated files. A generated file in a further folder gets its own title.
 const MAX_FOLDERS: usize = 256;
@@ -190,11 +208,19 @@ fn close_file<'a>(best: &mut TopCandidates, folders: &mut Folders<'a>, file: Opt
     if file.is_generated()
         && (folders.len() < MAX_FOLDERS || folders.contains_key(&(file.kind(), folder)))
     {
-        let sum = folders
+        let totals = folders
             .entry((file.kind(), folder))
-            .or_insert((file.at, 0, 0, 0));
-        *sum = (sum.0, sum.1 + 1, sum.2 + file.added, sum.3 + file.removed);
+            .or_insert(FolderTotals {
+                first_line: file.first_line,
+                files: 0,
+                added: 0,
+                removed: 0,
+            });
+        totals.files += 1;
+        totals.added += file.added;
+        totals.removed += file.removed;
         return;
     }
-    best.offer(file.at, if file.new { 4.0 } else { 5.0 }, || file.title());
+    let rank = if file.is_new { 4.0 } else { 5.0 };
+    best.offer(file.first_line, rank, || file.title());
 }

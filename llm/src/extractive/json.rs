@@ -26,22 +26,29 @@ pub(crate) enum Shape {
     },
     /// A number, `true`, `null`, or any other text without quotes.
     Bare(String),
-    /// An object or array: its first entries and the last one, and the number of all its entries.
-    /// The keys of an array's entries are empty.
-    Many {
-        object: bool,
-        entries: Vec<(String, Shape)>,
-        total: usize,
-    },
-    /// Nested deeper than [`MAX_DEPTH`].
+    /// An object or array.
+    Many(Entries),
+    /// An object or array that is nested deeper than [`MAX_DEPTH`].
     Deep,
+}
+
+/// The entries of an object or array.
+#[derive(Debug)]
+pub(crate) struct Entries {
+    is_object: bool,
+    /// The first entries and the last one, with their keys. The keys of an array's entries are
+    /// empty.
+    kept: Vec<(String, Shape)>,
+    /// Number of all entries.
+    total: usize,
 }
 
 impl Shape {
     fn nodes(&self) -> usize {
         match self {
-            Self::Many { entries, .. } => {
+            Self::Many(entries) => {
                 1 + entries
+                    .kept
                     .iter()
                     .map(|(_, shape)| shape.nodes())
                     .sum::<usize>()
@@ -53,32 +60,34 @@ impl Shape {
 
 /// An object or array that is being read.
 struct Frame {
-    object: bool,
+    /// The entries so far.
+    entries: Entries,
+    /// The key of the next entry of an object, once it is read.
     key: Option<String>,
-    entries: Vec<(String, Shape)>,
-    total: usize,
 }
 
 impl Frame {
-    const fn new(object: bool) -> Self {
+    const fn new(is_object: bool) -> Self {
         Self {
-            object,
+            entries: Entries {
+                is_object,
+                kept: Vec::new(),
+                total: 0,
+            },
             key: None,
-            entries: Vec::new(),
-            total: 0,
         }
     }
 }
 
 struct Scanner<'a> {
     text: &'a str,
-    /// The next byte to read.
+    /// Index of the next byte to read.
     at: usize,
     /// The open objects and arrays. The outermost frame holds the values of the whole text.
     frames: Vec<Frame>,
-    /// Open objects and arrays that are nested deeper than [`MAX_DEPTH`].
+    /// Number of open objects and arrays that are nested deeper than [`MAX_DEPTH`].
     deeper: usize,
-    /// Nodes in the outline.
+    /// Number of nodes in the outline.
     nodes: usize,
 }
 
@@ -99,18 +108,14 @@ pub(crate) fn outline(text: &str) -> (Shape, usize) {
     }
     let (at, root) = (scanner.at, scanner.frames.pop());
     work::tick(at);
-    let Some(mut root) = root else {
+    let Some(mut root) = root.map(|frame| frame.entries) else {
         return (Shape::Deep, at);
     };
-    let shape = match (root.total, root.entries.pop()) {
+    let shape = match (root.total, root.kept.pop()) {
         (1, Some((_, only))) => only,
-        (total, last) => {
-            root.entries.extend(last);
-            Shape::Many {
-                object: false,
-                entries: root.entries,
-                total,
-            }
+        (_, last) => {
+            root.kept.extend(last);
+            Shape::Many(root)
         }
     };
     (shape, at)
@@ -124,7 +129,8 @@ impl Scanner<'_> {
             match b {
                 b'{' | b'[' => self.open(b == b'{'),
                 b if b.is_ascii_whitespace() => self.at += 1,
-                _ if at_root && self.frames[0].total > 0 => return,
+                // After the first value, only further objects and arrays are read (NDJSON).
+                _ if at_root && self.frames[0].entries.total > 0 => return,
                 b'}' | b']' => {
                     self.at += 1;
                     self.close();
@@ -136,7 +142,7 @@ impl Scanner<'_> {
         }
     }
 
-    fn open(&mut self, object: bool) {
+    fn open(&mut self, is_object: bool) {
         self.at += 1;
         if self.deeper > 0 || self.frames.len() > MAX_DEPTH {
             if self.deeper == 0 {
@@ -144,7 +150,7 @@ impl Scanner<'_> {
             }
             self.deeper += 1;
         } else {
-            self.frames.push(Frame::new(object));
+            self.frames.push(Frame::new(is_object));
         }
     }
 
@@ -157,11 +163,7 @@ impl Scanner<'_> {
             && let Some(frame) = self.frames.pop()
         {
             // The frame's nodes were counted when they were added.
-            self.add(Shape::Many {
-                object: frame.object,
-                entries: frame.entries,
-                total: frame.total,
-            });
+            self.add(Shape::Many(frame.entries));
         }
     }
 
@@ -187,7 +189,7 @@ impl Scanner<'_> {
         if self
             .frames
             .last()
-            .is_some_and(|frame| frame.object && frame.key.is_none())
+            .is_some_and(|frame| frame.entries.is_object && frame.key.is_none())
         {
             let next = bytes[self.at..]
                 .iter()
@@ -230,20 +232,21 @@ impl Scanner<'_> {
         let Some(frame) = self.frames.last_mut() else {
             return;
         };
-        frame.total += 1;
-        let most = match (frame.object, depth) {
+        let entries = &mut frame.entries;
+        entries.total += 1;
+        let most = match (entries.is_object, depth) {
             (true, ..=3) => 64,
             (true, _) => 24,
             (false, _) => 4,
         };
         let key = frame.key.take().unwrap_or_default();
         self.nodes += 1;
-        if frame.entries.len() >= if self.nodes > MAX_NODES { 1 } else { most }
-            && let Some((_, replaced)) = frame.entries.pop()
+        if entries.kept.len() >= if self.nodes > MAX_NODES { 1 } else { most }
+            && let Some((_, replaced)) = entries.kept.pop()
         {
             self.nodes = self.nodes.saturating_sub(replaced.nodes());
         }
-        frame.entries.push((key, shape));
+        entries.kept.push((key, shape));
     }
 }
 
@@ -423,24 +426,19 @@ fn write_shape(out: &mut String, shape: &Shape, detail: Detail, depth: usize) {
         }
         Shape::Bare(word) => out.push_str(word),
         Shape::Deep => out.push('…'),
-        Shape::Many {
-            object,
-            entries,
-            total,
-        } => write_many(out, (*object, entries, *total), detail, depth),
+        Shape::Many(entries) => write_entries(out, entries, detail, depth),
     }
 }
 
-fn write_many(
-    out: &mut String,
-    many: (bool, &[(String, Shape)], usize),
-    detail: Detail,
-    depth: usize,
-) {
-    let (object, entries, total) = many;
-    if object && depth >= detail.depth && !entries.is_empty() {
+fn write_entries(out: &mut String, entries: &Entries, detail: Detail, depth: usize) {
+    let Entries {
+        is_object,
+        ref kept,
+        total,
+    } = *entries;
+    if is_object && depth >= detail.depth && !kept.is_empty() {
         // The values are too deep to be written, but the keys still describe the object.
-        let keys: Vec<&str> = entries
+        let keys: Vec<&str> = kept
             .iter()
             .take(detail.keys / 2)
             .map(|(key, _)| key.as_str())
@@ -453,17 +451,19 @@ fn write_many(
         let _ = write!(out, "{{{}{more}}}", keys.join(", "));
         return;
     }
-    let (open, close) = if object { ('{', '}') } else { ('[', ']') };
+    let (open, close) = if is_object { ('{', '}') } else { ('[', ']') };
     out.push(open);
-    let most = if object { detail.keys } else { detail.items };
+    let most = if is_object { detail.keys } else { detail.items };
     let most = if depth >= detail.depth { 0 } else { most };
-    if !object && total > most.min(entries.len()) || most == 0 && total > 0 {
+    // The total of an array that is not written whole comes before its entries, and so does any
+    // total if no entry is written. The total of another object comes after its entries.
+    if !is_object && total > most.min(kept.len()) || most == 0 && total > 0 {
         let _ = write!(out, "×{total}{}", if most == 0 { "" } else { " " });
     }
-    let one_per_line = depth == 0 && object;
+    let one_per_line = depth == 0 && is_object;
     let mut shown = 0;
-    for (at, (key, value)) in entries.iter().enumerate() {
-        let last = at + 1 == entries.len();
+    for (at, (key, value)) in kept.iter().enumerate() {
+        let last = at + 1 == kept.len();
         // Writes the first entries and the last one, because both together show how the entries
         // differ. If only one may be written, it is the first.
         if shown + 1 > most || shown + 1 == most && !last && most > 1 {
@@ -478,13 +478,13 @@ fn write_many(
             (_, false, true) => ",\n ",
             (_, false, false) => ", ",
         });
-        if object {
+        if is_object {
             let _ = write!(out, "{key}: ");
         }
         write_shape(out, value, detail, depth + 1);
         shown += 1;
     }
-    if object && most > 0 && total > shown {
+    if is_object && most > 0 && total > shown {
         let _ = write!(out, " ×{total}");
     }
     if one_per_line {

@@ -98,12 +98,12 @@ fn choose(
     let mut best = TopCandidates::for_budget(budget);
     let mut masked = String::new();
     for template in templates {
-        let share = (template.count as f32).ln() / (total as f32 + 1.0).ln();
+        let frequency = (template.count as f32).ln() / (total as f32 + 1.0).ln();
         let rank = match template.level {
             Level::Error => 3.0,
             Level::Warning => 2.0,
             Level::Plain => 0.0,
-        } + share
+        } + frequency
             + if template.first == 0 { 0.2 } else { 0.0 };
         best.offer(template.first, rank, || {
             let times = if template.count > 1 {
@@ -132,14 +132,15 @@ fn mask(line: &str, out: &mut String) {
     for word in line.split_whitespace() {
         let digits = word.bytes().filter(u8::is_ascii_digit).count();
         // A field that the logger left empty: `-` or `[]`.
-        let empty = !word.contains(char::is_alphanumeric)
+        let is_empty_field = !word.contains(char::is_alphanumeric)
             && matches!(word.trim_matches(['[', ']', ',']), "-" | "");
-        let value = digits > 0 && !word.contains(char::is_alphabetic);
-        if empty || value {
+        let is_number_or_time = digits > 0 && !word.contains(char::is_alphabetic);
+        if is_empty_field || is_number_or_time {
             if !out.ends_with('#') && !out.ends_with("#]") {
                 push_space(out);
                 out.push('#');
             }
+            // The end of a field of several words, such as `[2026-01-02 10:00:00]`.
             if word.ends_with(']') && !word.starts_with('[') && out.ends_with('#') {
                 out.push(']');
             }
@@ -155,11 +156,10 @@ fn mask(line: &str, out: &mut String) {
 }
 
 /// Writes the word with `#` for each run of letters and digits that holds a digit, except a version
-/// such as `v2`. If `hex` is true, the word may be an id: then runs of four or more hexadecimal
-/// digits are replaced as well. `/v2/54fad/servers` becomes `/v2/#/servers`, and a UUID becomes
-/// `#`.
-fn mask_inside(word: &str, hex: bool, out: &mut String) {
-    // Between two variable runs, these are part of the same value.
+/// such as `v2`. If `may_be_id` is true, runs of four or more hexadecimal digits are replaced as
+/// well. `/v2/54fad/servers` becomes `/v2/#/servers`, and a UUID becomes `#`.
+fn mask_inside(word: &str, may_be_id: bool, out: &mut String) {
+    // A character that joins two replaced runs into one value, as in a UUID.
     const GLUE: [char; 4] = ['-', '.', ':', '_'];
     let start = out.len();
     let mut rest = word;
@@ -168,9 +168,9 @@ fn mask_inside(word: &str, hex: bool, out: &mut String) {
             .find(|c: char| !c.is_alphanumeric())
             .unwrap_or(rest.len());
         let (name, after) = rest.split_at(run);
-        let version = name.len() == 2 && name.starts_with('v');
-        let varies = name.bytes().any(|b| b.is_ascii_digit()) && !version
-            || hex && name.len() >= 4 && name.bytes().all(|b| b.is_ascii_hexdigit());
+        let is_version = name.len() == 2 && name.starts_with('v');
+        let varies = name.bytes().any(|b| b.is_ascii_digit()) && !is_version
+            || may_be_id && name.len() >= 4 && name.bytes().all(|b| b.is_ascii_hexdigit());
         let end_before_glue = start + out[start..].trim_end_matches(GLUE).len();
         if !varies {
             out.push_str(name);
@@ -221,7 +221,8 @@ fn level_of(line: &str) -> Level {
 pub(crate) fn time_of(line: &str) -> Option<&str> {
     let bytes = &line.as_bytes()[..line.len().min(96)];
     let mut fallback = None;
-    let clock = |i: usize| -> bool {
+    // `12:34:56`
+    let is_time = |i: usize| -> bool {
         bytes.get(i..i + 8).is_some_and(|t| {
             t[2] == b':'
                 && t[5] == b':'
@@ -229,7 +230,7 @@ pub(crate) fn time_of(line: &str) -> Option<&str> {
         })
     };
     for start in
-        (0..bytes.len().saturating_sub(7)).filter(|i| bytes[*i].is_ascii_digit() && clock(*i))
+        (0..bytes.len().saturating_sub(7)).filter(|i| bytes[*i].is_ascii_digit() && is_time(*i))
     {
         let before = start.checked_sub(1).map_or(b' ', |i| bytes[i]);
         let mut end = start + 8;
@@ -245,12 +246,17 @@ pub(crate) fn time_of(line: &str) -> Option<&str> {
         end += usize::from(bytes.get(end) == Some(&b'Z'));
         let from = match before {
             b' ' | b'T' => {
-                let date = bytes[..start.saturating_sub(1)]
+                let date_bytes = bytes[..start.saturating_sub(1)]
                     .iter()
                     .rev()
                     .take_while(|b| b.is_ascii_digit() || matches!(b, b'-' | b'/' | b'.'))
                     .count();
-                if date >= 6 { start - 1 - date } else { start }
+                // The shortest date is like `1.2.26`.
+                if date_bytes >= 6 {
+                    start - 1 - date_bytes
+                } else {
+                    start
+                }
             }
             b'[' | b'(' | b'\t' => start,
             b if b.is_ascii_digit() => continue,

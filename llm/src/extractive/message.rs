@@ -109,6 +109,7 @@ fn share_budget<'a>(
         });
         chosen.truncate(most);
     }
+    // One token for the line feed before each block, and one for the blank after a lead.
     let lead_tokens: u64 = chosen
         .iter()
         .map(|i| {

@@ -88,17 +88,17 @@ impl<'a> Iterator for Sentences<'a> {
 /// The end of the sentence at the start of `text`, and its length in characters if it is a blob.
 fn end_of_sentence(text: &str) -> (usize, Option<usize>) {
     let mut chars = text.char_indices().peekable();
-    let (mut count, mut in_line, mut spaced, mut last) = (0, 0, false, ' ');
+    let (mut chars_read, mut chars_in_line, mut has_space, mut last) = (0, 0, false, ' ');
     while let Some((at, c)) = chars.next() {
-        count += 1;
-        in_line += 1;
+        chars_read += 1;
+        chars_in_line += 1;
         let after = at + c.len_utf8();
         let next = chars.peek().map(|(_, next)| *next);
         match c {
-            '\n' if in_line < MIN_WRAPPED_CHARS || !continues_after(last, &text[after..]) => {
+            '\n' if chars_in_line < MIN_WRAPPED_CHARS || !continues_after(last, &text[after..]) => {
                 return (at, None);
             }
-            '\n' => in_line = 0,
+            '\n' => chars_in_line = 0,
             '。' | '！' | '？' | '｡' | '।' | '॥' | '؟' | '۔' | '።' => {
                 return (after_closers(text, after), None);
             }
@@ -106,31 +106,32 @@ fn end_of_sentence(text: &str) -> (usize, Option<usize>) {
                 return (after_closers(text, after), None);
             }
             ',' | ';' | '，' | '；' | '、' | '،'
-                if count > LONG_SENTENCE_CHARS && next != Some('\n') =>
+                if chars_read > LONG_SENTENCE_CHARS && next != Some('\n') =>
             {
                 return (after, None);
             }
             c if c.is_whitespace() => {
-                if count > LONG_SENTENCE_CHARS
-                    || count > LONG_SOUTHEAST_ASIAN_CHARS && is_southeast_asian(last)
+                if chars_read > LONG_SENTENCE_CHARS
+                    || chars_read > LONG_SOUTHEAST_ASIAN_CHARS && is_southeast_asian(last)
                 {
                     return (after, None);
                 }
-                spaced = true;
+                has_space = true;
             }
             _ => {}
         }
         // A cut before a combining mark would change the character. After 32 marks it is made all
         // the same.
-        if count >= MAX_SENTENCE_CHARS
-            && (!next.is_some_and(is_combining) || count > MAX_SENTENCE_CHARS + 32)
+        if chars_read >= MAX_SENTENCE_CHARS
+            && (!next.is_some_and(is_combining) || chars_read > MAX_SENTENCE_CHARS + 32)
         {
-            if spaced
+            if has_space
                 || !text.is_char_boundary(BLOB_CHARS)
                 || !text[..BLOB_CHARS].bytes().all(is_blob_byte)
             {
                 return (after, None);
             }
+            // A blob is ASCII, so its length in bytes is its length in characters.
             let run = text
                 .bytes()
                 .position(|b| !is_blob_byte(b))

@@ -107,9 +107,15 @@ fn joined(parts: [&str; 4]) -> String {
         .join("\n")
 }
 
-/// The sources, and what is needed to rank them.
+/// A message and its texts.
+struct MessageTexts<'a> {
+    source: &'a Source,
+    fragments: Vec<Fragment<'a>>,
+}
+
+/// The messages, and what is needed to rank them.
 struct RankedSources<'a> {
-    sources: Vec<(&'a Source, Vec<Fragment<'a>>)>,
+    messages: Vec<MessageTexts<'a>>,
     frequencies: Frequencies,
     focus: Focus,
     counter: TokenCounter<'a>,
@@ -125,28 +131,32 @@ impl<'a> RankedSources<'a> {
     fn of(sources: &[&'a Source], ask: &SummaryAsk<'a>, counter: TokenCounter<'a>) -> Self {
         let names = CallNames::of(ask.sources);
         let mut frequencies = Frequencies::new();
-        let sources: Vec<_> = sources
+        let messages: Vec<_> = sources
             .iter()
-            .map(|source| (*source, fragments(source, &names)))
+            .map(|&source| MessageTexts {
+                source,
+                fragments: fragments(source, &names),
+            })
             .collect();
-        for (_, fragments) in &sources {
-            for fragment in fragments
+        for message in &messages {
+            for fragment in message
+                .fragments
                 .iter()
                 .filter(|fragment| fragment.kind == FragmentKind::Text)
             {
                 frequencies.add(&fragment.text);
             }
         }
-        let is_user = |(source, _): &(&Source, Vec<Fragment<'_>>)| source.role == Role::User;
+        let is_user = |message: &MessageTexts<'_>| message.source.role == Role::User;
         Self {
-            messages_with_content: sources
+            messages_with_content: messages
                 .iter()
-                .filter(|(_, fragments)| !fragments.is_empty())
+                .filter(|message| !message.fragments.is_empty())
                 .count(),
-            first_user: sources.iter().position(is_user).unwrap_or(usize::MAX),
-            last_user: sources.iter().rposition(is_user).unwrap_or(usize::MAX),
+            first_user: messages.iter().position(is_user).unwrap_or(usize::MAX),
+            last_user: messages.iter().rposition(is_user).unwrap_or(usize::MAX),
             focus: terms::focus(ask.focus),
-            sources,
+            messages,
             frequencies,
             counter,
         }
@@ -158,12 +168,12 @@ impl<'a> RankedSources<'a> {
         let mut seen = FxHashSet::default();
         let mut count_by_words: FxHashMap<u64, u32> = FxHashMap::default();
         // The units of each message if all messages got equally many units of four tokens each.
-        let even = limit / (4 * self.sources.len().max(1)) as u64;
+        let even = limit / (4 * self.messages.len().max(1)) as u64;
         let most = usize::try_from(even)
             .unwrap_or(UNITS_PER_MESSAGE)
             .clamp(MIN_UNITS, UNITS_PER_MESSAGE);
         let block_budget = (limit / 16).clamp(32, 160);
-        for (at, (source, fragments)) in self.sources.iter().enumerate() {
+        for (at, MessageTexts { source, fragments }) in self.messages.iter().enumerate() {
             let mut units = TopCandidates::with_limit(most);
             let mut place = 0;
             for fragment in fragments {
@@ -210,7 +220,7 @@ impl<'a> RankedSources<'a> {
             Role::Tool => 0.4,
         };
         // From 0 for the oldest message to almost 1 for the newest.
-        let recency = at as f32 / self.sources.len().max(1) as f32;
+        let recency = at as f32 / self.messages.len().max(1) as f32;
         let first_request = if at == self.first_user { 1.5 } else { 0.0 };
         let last_request = if at == self.last_user { 0.8 } else { 0.0 };
         let answer = if at > 0 && self.asks(at - 1) {
@@ -223,8 +233,8 @@ impl<'a> RankedSources<'a> {
 
     /// Whether the message ends with a question, so that the next message is the answer.
     fn asks(&self, at: usize) -> bool {
-        let text = self.sources[at]
-            .1
+        let text = self.messages[at]
+            .fragments
             .iter()
             .rev()
             .find(|fragment| fragment.kind == FragmentKind::Text);
@@ -350,7 +360,7 @@ impl<'a> RankedSources<'a> {
         }
         let mut out = String::new();
         let shown = taken.len();
-        for at in 0..self.sources.len() {
+        for at in 0..self.messages.len() {
             let Some(mut units) = taken.remove(&at) else {
                 continue;
             };
@@ -366,7 +376,7 @@ impl<'a> RankedSources<'a> {
     }
 
     fn label(&self, at: usize) -> String {
-        let source = self.sources[at].0;
+        let source = self.messages[at].source;
         format!("[{} {}]", source.message_id, source.role.name())
     }
 }

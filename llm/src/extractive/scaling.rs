@@ -79,6 +79,7 @@ fn four_times_the_text_is_at_most_five_times_the_work() {
                 four <= one * 5 + 100_000,
                 "{unit:?} {purpose:?}: {one} then {four}"
             );
+            // On average, each byte is read at most 40 times.
             assert!(
                 four <= 240_000 * 40,
                 "{unit:?} {purpose:?}: {four} bytes read for 240,000"

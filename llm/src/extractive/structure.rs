@@ -202,6 +202,7 @@ fn json_in(line: &str, rest: &str) -> Option<usize> {
         .take(GUESS_BYTES)
         .position(|b| matches!(b, b'{' | b'['))?;
     // `x = {"a": 1}` and `f({"a": 1})` are code; `result: {"a": 1}` is JSON after a word.
+    // If `before` ends at `open`, no blank stands between the word and the bracket.
     let before = line[..open].trim_end();
     if !before.is_empty()
         && (before.len() == open && !before.ends_with([':', '>'])
@@ -305,14 +306,14 @@ fn is_code(body: &str) -> bool {
     if code::signature_rank(body).is_some() {
         return true;
     }
-    let comment = ["//", "/*", "*/", "#!", "<!--", "-- "]
+    let is_comment = ["//", "/*", "*/", "#!", "<!--", "-- "]
         .iter()
         .any(|mark| body.starts_with(mark));
-    let ends = body.ends_with([';', '{', '}'])
+    let ends_like_code = body.ends_with([';', '{', '}'])
         || body.ends_with("};")
         || body.ends_with("):")
         || body.ends_with(");");
-    let flow = [
+    let begins_like_code = [
         "if ", "elif ", "else:", "return ", "for ", "while ", "try:", "except ", "raise ", "self.",
         "$ ", "let ", "const ", "var ", "@",
     ]
@@ -327,10 +328,10 @@ fn is_code(body: &str) -> bool {
             )
         })
         .count();
-    comment
-        || ends && body.len() > 1
-        || ends && marks > 0
-        || flow && marks > 1
+    is_comment
+        || ends_like_code && body.len() > 1
+        || ends_like_code && marks > 0
+        || begins_like_code && marks > 1
         || marks >= 4 && marks * 8 > body.len()
         || body.contains(" = ") && marks > 1
 }

@@ -133,7 +133,8 @@ impl Frequencies {
     }
 }
 
-/// The slot of a term: the upper 15 bits of a product, a number below [`SLOTS`].
+/// The slot of a term: the upper 15 bits of a product, a number below [`SLOTS`]. The factor is 2^64
+/// divided by the golden ratio (Fibonacci hashing), which spreads the terms over the slots.
 const fn slot(term: u64) -> usize {
     (term.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 49) as usize
 }
@@ -154,7 +155,7 @@ pub(crate) fn focus(text: Option<&str>) -> Focus {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Signals {
     /// The centrality of its terms, added up and divided by their number plus 3; from 0 to 1.
-    pub(crate) central: f32,
+    pub(crate) centrality: f32,
     /// Number of paths, ids, URLs, addresses and quoted names.
     pub(crate) identifiers: u32,
     /// Number of other words with digits.
@@ -162,7 +163,7 @@ pub(crate) struct Signals {
     /// Number of capitalized words after the first.
     pub(crate) names: u32,
     /// Number of terms of the focus.
-    pub(crate) wanted: u32,
+    pub(crate) focus_terms: u32,
     /// Whether it has a word that marks a decision.
     pub(crate) decides: bool,
     /// Whether it has a word that marks an error.
@@ -183,11 +184,11 @@ impl Signals {
                 None => {}
             }
             signals.terms += 1;
-            signals.wanted += u32::from(focus.contains(&term));
+            signals.focus_terms += u32::from(focus.contains(&term));
             sum += frequencies.centrality(term);
         });
         // The constant keeps sentences of a single frequent word from ranking highest.
-        signals.central = sum / (signals.terms as f32 + 3.0);
+        signals.centrality = sum / (signals.terms as f32 + 3.0);
         signals.read_words(sentence);
         signals
     }
@@ -226,12 +227,12 @@ impl Signals {
     /// focus.
     pub(crate) fn weight(&self) -> f32 {
         let at_most = |n: u32, most: u32| n.min(most) as f32;
-        let mut weight = self.central * 2.0
+        let mut weight = self.centrality * 2.0
             + at_most(self.identifiers, 3) * 0.35
             + at_most(self.numbers, 3) * 0.25;
         weight += at_most(self.names, 3) * 0.15
-            + at_most(self.wanted, 3) * 0.8
-            + at_most(self.wanted, 1) * 2.0;
+            + at_most(self.focus_terms, 3) * 0.8
+            + at_most(self.focus_terms, 1) * 2.0;
         weight += if self.decides { 0.6 } else { 0.0 } + if self.fails { 0.7 } else { 0.0 };
         weight * self.substance()
     }
@@ -239,7 +240,7 @@ impl Signals {
     /// How well the sentence stands alone, from 0.3 to 1: "Yes." and "Thanks, Ann!" need their
     /// context.
     pub(crate) fn substance(&self) -> f32 {
-        if self.identifiers + self.numbers + self.wanted > 0 {
+        if self.identifiers + self.numbers + self.focus_terms > 0 {
             return 1.0;
         }
         0.3 + 0.7 * (self.terms as f32 / 5.0).min(1.0)

@@ -148,6 +148,8 @@ pub(crate) fn is_combining(c: char) -> bool {
 /// Vowel signs and viramas of the Indic scripts, and Thai and Lao marks: they are part of a word.
 pub(crate) fn is_indic_mark(c: char) -> bool {
     match c {
+        // Each of these scripts has a block of 128 characters, with its marks at nearly the same
+        // places.
         '\u{900}'..='\u{dff}' => {
             matches!(c as u32 & 0x7f, 0x00..=0x03 | 0x3a..=0x3c | 0x3e..=0x4f | 0x51..=0x57 | 0x62 | 0x63)
         }

@@ -74,6 +74,7 @@ fn escape_line_feeds_and_tabs(json: &str) -> String {
             '\t' if quoted => out.push_str("\\t"),
             c => out.push(c),
         }
+        // An unescaped quote begins or ends a string.
         quoted ^= c == '"' && !escaped;
         escaped = quoted && c == '\\' && !escaped;
     }

@@ -174,6 +174,7 @@ fn cut(text: &str, most: usize) -> usize {
     };
     let word = || after(near.rmatch_indices(char::is_whitespace).next());
     line.or_else(sentence).or_else(word).unwrap_or_else(|| {
+        // A cut before a combining mark would part it from its character.
         let last = text[..end].char_indices().rev().take(16);
         let whole = last
             .map(|(at, _)| at)

@@ -248,10 +248,10 @@ impl<'a> SummaryRun<'a> {
     fn shrink_budget(
         &mut self,
         refusal: CallFailure,
-        named: Option<Tokens>,
+        named_window: Option<Tokens>,
         sent: u64,
     ) -> Result<(), SummaryFailure> {
-        self.window = self.window.min(named.unwrap_or(self.window));
+        self.window = self.window.min(named_window.unwrap_or(self.window));
         let is_enough = |run: &Self| {
             run.budget()
                 .is_ok_and(|budget| budget.chunk <= sent - sent / 8)
@@ -267,7 +267,7 @@ impl<'a> SummaryRun<'a> {
 fn overhead(ask: &SummaryAsk<'_>) -> u64 {
     let target = ask.target.get();
     let counter = TokenCounter(ask.measure);
-    let of = |stage| {
+    let prompt_tokens = |stage| {
         let task = Task {
             stage,
             target,
@@ -278,7 +278,7 @@ fn overhead(ask: &SummaryAsk<'_>) -> u64 {
         let prompt = prompt::empty(ask, &task);
         counter.count(&prompt.system) + counter.count(&prompt.user)
     };
-    of(Stage::Whole).max(of(Stage::Part))
+    prompt_tokens(Stage::Whole).max(prompt_tokens(Stage::Part))
         + token_budget::MUST_KEEP_TOKENS
         + token_budget::OTHER_PROMPT_TOKENS
 }

@@ -20,8 +20,8 @@ pub struct AnswerStream {
 }
 
 enum Source {
-    /// The body, before anything of it is read.
-    Unread(Box<Body>),
+    /// The body, until its format is known; a document stays here until all of it is read.
+    Body(Box<Body>),
     /// The events of a body that is a stream.
     Events(Box<EventStream<BoxStream<'static, Result<String, CallFailure>>>>),
     /// The answer has ended or failed.
@@ -35,7 +35,7 @@ impl AnswerStream {
         least_sent_tokens: Option<Tokens>,
     ) -> Self {
         Self {
-            source: Source::Unread(Box::new(body)),
+            source: Source::Body(Box::new(body)),
             protocol,
             answer: PartialAnswer::new(least_sent_tokens),
         }
@@ -64,12 +64,12 @@ impl AnswerStream {
         self.answer.usage()
     }
 
-    /// Makes one step: detects the format of an unread body and, if it is one document, reads all
-    /// of it; or reads one event.
+    /// Makes one step: detects the format of the body and, if it is one document, reads all of it;
+    /// or reads one event.
     async fn advance(&mut self) -> Result<(), CallFailure> {
         match &mut self.source {
             Source::Over => Ok(()),
-            Source::Unread(body) => match body.detect_format().await? {
+            Source::Body(body) => match body.detect_format().await? {
                 BodyFormat::Document => {
                     let json = body.read_to_end().await?;
                     check_for_error("", json)?;
@@ -78,8 +78,7 @@ impl AnswerStream {
                     self.finish()
                 }
                 BodyFormat::Events => {
-                    if let Source::Unread(body) = std::mem::replace(&mut self.source, Source::Over)
-                    {
+                    if let Source::Body(body) = std::mem::replace(&mut self.source, Source::Over) {
                         self.source =
                             Source::Events(Box::new(EventStream::new(body.lines().boxed())));
                     }

@@ -75,9 +75,9 @@ struct Usage {
     #[serde(rename = "input_tokens", default)]
     input: Option<u64>,
     #[serde(rename = "cache_read_input_tokens", default)]
-    read: Option<u64>,
+    cache_read: Option<u64>,
     #[serde(rename = "cache_creation_input_tokens", default)]
-    written: Option<u64>,
+    cache_written: Option<u64>,
     #[serde(rename = "output_tokens", default)]
     output: Option<u64>,
 }
@@ -87,14 +87,14 @@ impl Usage {
     fn or(self, earlier: &Self) -> Self {
         Self {
             input: self.input.or(earlier.input),
-            read: self.read.or(earlier.read),
-            written: self.written.or(earlier.written),
+            cache_read: self.cache_read.or(earlier.cache_read),
+            cache_written: self.cache_written.or(earlier.cache_written),
             output: self.output.or(earlier.output),
         }
     }
 
     fn to_call_usage(&self) -> CallUsage {
-        let (cached, written) = (tokens(self.read), tokens(self.written));
+        let (cached, written) = (tokens(self.cache_read), tokens(self.cache_written));
         CallUsage {
             input: tokens(self.input) + cached + written,
             cached,
@@ -121,11 +121,12 @@ enum Block {
     Redacted {
         cipher: String,
     },
-    /// `given` is the input at the block's start; fragments replace it.
     ToolUse {
         id: String,
         name: String,
-        given: String,
+        /// The input in the event that started the block. Fragments replace it.
+        start_input: String,
+        /// The fragments of the input so far, joined.
         fragments: String,
     },
     /// A kind of block that anneal does not request.
@@ -205,13 +206,13 @@ fn start_block(start: BlockStart<'_>, answer: &mut PartialAnswer) -> Block {
         }
         "redacted_thinking" => Block::Redacted { cipher: start.data },
         "tool_use" => {
-            let given = start
+            let start_input = start
                 .input
                 .map_or_else(String::new, |input| input.get().to_owned());
             Block::ToolUse {
                 id: start.id,
                 name: start.name,
-                given,
+                start_input,
                 fragments: String::new(),
             }
         }
@@ -248,14 +249,14 @@ fn finish_block(block: Block, answer: &mut PartialAnswer) -> Result<(), CallFail
         Block::ToolUse {
             id,
             name,
-            given,
+            start_input,
             fragments,
         } => {
             return answer.push_tool_call(
                 id,
                 name,
                 if fragments.is_empty() {
-                    given
+                    start_input
                 } else {
                     fragments
                 },

@@ -26,7 +26,7 @@ pub(super) struct Body {
     response: Response,
     deadlines: Deadlines,
     /// Bytes that may still be read.
-    left: usize,
+    bytes_left: usize,
     buffer: Vec<u8>,
     /// Bytes at the start of the buffer that are consumed.
     start: usize,
@@ -67,7 +67,7 @@ impl Body {
         Self {
             response,
             deadlines,
-            left: bytes,
+            bytes_left: bytes,
             buffer: Vec::new(),
             start,
             searched,
@@ -178,7 +178,7 @@ impl Body {
         let Some(chunk) = chunk.map_err(|_| CallFailure::Broken("it was cut off"))? else {
             return Ok(false);
         };
-        self.left = self.left.checked_sub(chunk.len()).ok_or(TOO_LARGE)?;
+        self.bytes_left = self.bytes_left.checked_sub(chunk.len()).ok_or(TOO_LARGE)?;
         self.has_begun = true;
         self.buffer.extend_from_slice(&chunk);
         Ok(true)

@@ -128,6 +128,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
             .ok()
             .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
     };
+    // Parsed as seconds and then divided: milliseconds may have a fraction, too.
     let by_milliseconds = header("retry-after-ms")
         .and_then(parse_seconds)
         .map(|duration| duration / 1_000);

@@ -16,7 +16,7 @@ pub(super) fn request(provider: &Provider, served_as: &str, call: &Call<'_>) -> 
             body.add("stream", &true);
             body.add_json("stream_options", "{\"include_usage\":true}");
             body.add(provider.output_field.name(), &call.output);
-            body.add_given("temperature", call.temperature);
+            body.add_if_some("temperature", call.temperature);
             body.add_tools(list(call.tools, |tool| {
                 format!(
                     "{{\"type\":\"function\",\"function\":{}}}",
@@ -30,7 +30,7 @@ pub(super) fn request(provider: &Provider, served_as: &str, call: &Call<'_>) -> 
             body.add("stream", &true);
             body.add("max_tokens", &call.output);
             // Anthropic accepts temperatures up to 1.
-            body.add_given("temperature", call.temperature.map(|value| value.min(1.0)));
+            body.add_if_some("temperature", call.temperature.map(|value| value.min(1.0)));
             body.add_tools(list(call.tools, |tool| tool_json(tool, "input_schema")));
             "/messages".to_owned()
         }
@@ -53,7 +53,7 @@ pub(super) fn request(provider: &Provider, served_as: &str, call: &Call<'_>) -> 
 fn generation_config(output: Tokens, temperature: Option<f32>) -> String {
     let mut config = Object::begin(0);
     config.add("maxOutputTokens", &output);
-    config.add_given("temperature", temperature);
+    config.add_if_some("temperature", temperature);
     config.end_with("{}")
 }
 
@@ -103,7 +103,7 @@ impl Object {
     }
 
     /// Adds a field if it has a value.
-    fn add_given(&mut self, name: &str, value: Option<f32>) {
+    fn add_if_some(&mut self, name: &str, value: Option<f32>) {
         if let Some(value) = value {
             self.add(name, &value);
         }

@@ -78,7 +78,7 @@ const UNRELATED: [&str; 36] = [
 ];
 
 /// HTTP statuses of codes, for errors within an answer whose own status is a success.
-const STATUSES: [(u16, &[&str]); 8] = [
+const STATUSES: [(u16, &[&str]); 7] = [
     (
         400,
         &[
@@ -124,11 +124,6 @@ const STATUSES: [(u16, &[&str]); 8] = [
             "rate_limited",
             "too_many_requests",
             "RateLimitError",
-        ],
-    ),
-    (
-        429,
-        &[
             "RESOURCE_EXHAUSTED",
             "ThrottlingException",
             "insufficient_quota",

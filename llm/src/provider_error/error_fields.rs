@@ -60,20 +60,20 @@ pub(super) fn from_answer(value: &Value) -> Option<ErrorFields> {
 
 /// The value of the field that holds the error; None if no field holds one.
 fn error_in(fields: &Map<String, Value>) -> Option<&Value> {
-    let given = |key| fields.get(key).filter(|value| is_given(value));
-    let of_response = || {
+    let field = |key| fields.get(key).filter(|value| has_value(value));
+    let error_of_response = || {
         fields
             .get("response")?
             .get("error")
-            .filter(|value| is_given(value))
+            .filter(|value| has_value(value))
     };
     // OpenRouter puts an error within an answer into the choice that it ended.
-    let of_choice = || {
+    let error_of_choice = || {
         fields
             .get("choices")?
             .get(0)?
             .get("error")
-            .filter(|value| is_given(value))
+            .filter(|value| has_value(value))
     };
     // MiniMax puts `base_resp` into every answer: there, 0 means success.
     let failed = |base: &&Value| {
@@ -81,10 +81,10 @@ fn error_in(fields: &Map<String, Value>) -> Option<&Value> {
             .and_then(Value::as_i64)
             .is_some_and(|code| code != 0)
     };
-    given("error")
-        .or_else(of_response)
-        .or_else(of_choice)
-        .or_else(|| given("errors"))
+    field("error")
+        .or_else(error_of_response)
+        .or_else(error_of_choice)
+        .or_else(|| field("errors"))
         .or_else(|| fields.get("base_resp").filter(failed))
 }
 
@@ -97,8 +97,8 @@ fn is_flat(fields: &Map<String, Value>) -> bool {
         || fields.contains_key("__type")
 }
 
-/// Whether a field has a value. Successful answers may have `"error": null`.
-fn is_given(value: &Value) -> bool {
+/// Whether a field's value says something: successful answers may have `"error": null`.
+fn has_value(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,
         Value::Object(fields) => !fields.is_empty(),
@@ -109,7 +109,8 @@ fn is_given(value: &Value) -> bool {
 }
 
 impl ErrorFields {
-    /// Reads an error: a text, an object or a list of them.
+    /// Reads an error: a text, an object or a list of them. Ignores levels of nesting beyond
+    /// `layers`.
     fn take(&mut self, error: &Value, layers: u8) {
         let Some(layers) = layers.checked_sub(1) else {
             return;

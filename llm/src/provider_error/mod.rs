@@ -92,7 +92,7 @@ impl OverflowKind {
 /// The verdict on an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Classification {
-    /// The kind of overflow, if it is one.
+    /// The kind of overflow; [`OverflowKind::NotOverflow`] if it is none.
     pub kind: OverflowKind,
     /// Tokens of the model's window, or of its input limit, when the answer names them. Never a
     /// quota, or a limit in bytes or characters, because the value may be stored as the model's
@@ -253,6 +253,7 @@ fn success(answer: &ProviderAnswer<'_>, body: &Body<'_>) -> Classification {
     } else {
         None
     };
+    // A longer body was read only in part: content and end may be in the rest.
     let silent = if answer.body.len() > BODY_BYTES {
         None
     } else {

@@ -64,7 +64,8 @@ fn walk<'t>(pattern: &str, text: &'t str, numbers: &mut Numbers) -> Option<&'t s
             "," => text.strip_prefix(['.', ',', ';', ':']).unwrap_or(text),
             "word" => word(text)?,
             "any" => {
-                &text[skipped(&pattern[..pattern.find('{').unwrap_or(pattern.len())], text)?..]
+                let next_literal = &pattern[..pattern.find('{').unwrap_or(pattern.len())];
+                &text[bytes_before(next_literal, text)?..]
             }
             "parts" => parts(text, numbers)?,
             _ => {
@@ -98,13 +99,13 @@ fn literal<'t>(wording: &str, text: &'t str) -> Option<&'t str> {
 
 /// Bytes before the first occurrence of `wording`; None if there is none within
 /// [`MAX_ANY_BYTES`], or a line end or `"` stands before it.
-fn skipped(wording: &str, text: &str) -> Option<usize> {
+fn bytes_before(wording: &str, text: &str) -> Option<usize> {
     let candidates = text
         .char_indices()
-        .take_while(|(at, found)| *at <= MAX_ANY_BYTES && !matches!(found, '\n' | '"'));
+        .take_while(|(offset, found)| *offset <= MAX_ANY_BYTES && !matches!(found, '\n' | '"'));
     candidates
-        .map(|(at, _)| at)
-        .find(|at| literal(wording, &text[*at..]).is_some())
+        .map(|(offset, _)| offset)
+        .find(|offset| literal(wording, &text[*offset..]).is_some())
 }
 
 /// The rest of `text` after a name.

@@ -55,7 +55,8 @@ pub(super) struct AnswerState {
     pub(super) is_known: bool,
     /// Whether there is any text, thought or tool call.
     pub(super) has_content: bool,
-    /// The provider's stop reason.
+    /// The provider's stop reason. If the answer only marks its end: the type or status that marks
+    /// it, `stop` for `"done": true`, and `blocked` for a blocked prompt. None: no end was read.
     pub(super) stop: Option<String>,
     /// Tokens of the prompt by the provider's count, caches included.
     pub(super) prompt_tokens: Option<u64>,
@@ -139,6 +140,7 @@ impl AnswerState {
                     .fold(0, |sum: u64, tokens| sum.saturating_add(*tokens))
             })
         };
+        // Each provider has its own names. Anthropic and Bedrock count cached input separately.
         let prompt = [
             sum(&["prompt_tokens"]),
             sum(&[
@@ -160,6 +162,7 @@ impl AnswerState {
             sum(&["outputTokens"]),
             sum(&["eval_count"]),
         ];
+        // Several events of a stream may report counts; the largest is that of the whole answer.
         self.prompt_tokens = self.prompt_tokens.max(prompt.into_iter().flatten().max());
         self.output_tokens = self.output_tokens.max(output.into_iter().flatten().max());
     }

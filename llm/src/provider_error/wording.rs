@@ -164,14 +164,14 @@ pub(super) fn match_message(message: &str) -> Option<MatchedWording> {
             .find_map(|(rule, meaning, wording)| {
                 let numbers = pattern::match_start(wording, message)?;
                 let kind = kind(*meaning, numbers)?;
-                let of_window = kind.is_overflow() || kind == OutputTruncated;
+                let is_about_window = kind.is_overflow() || kind == OutputTruncated;
                 // No model has a window of 0: such a limit is an error of the server.
-                let limit = numbers.limit.filter(|limit| of_window && *limit > 0);
+                let limit = numbers.limit.filter(|limit| is_about_window && *limit > 0);
                 Some(MatchedWording {
                     rule,
                     kind,
                     limit,
-                    prompt: numbers.prompt.filter(|_| of_window),
+                    prompt: numbers.prompt.filter(|_| is_about_window),
                 })
             })
     })

@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn other_prefixes_stay() {
-        for own in [
+        for message in [
             "Invalid value: 'too long'",
             "messages.3.content: too long",
             "Invalid request: too long",
@@ -231,7 +231,7 @@ mod tests {
             "{not json} too long",
             "14 items: too long",
         ] {
-            assert_eq!(words(own), own);
+            assert_eq!(words(message), message);
         }
     }
 }

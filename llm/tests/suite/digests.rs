@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::fixtures::{ask, call, checked, digest, result, source, text};
+use crate::fixtures::{ask, call, checked_summary, digest, result, source, text};
 use anneal_core::message::{Media, Part, Role};
 use anneal_llm::{Extractive, Purpose, Summarizer as _, SummaryFailure};
 
@@ -274,7 +274,9 @@ fn tool_calls_results_and_media_keep_their_names() {
         Part::Media(media),
     ];
     let sources = [source(1, Role::Tool, parts)];
-    let kept = checked(&ask(Purpose::Message, &sources, 90)).unwrap().text;
+    let kept = checked_summary(&ask(Purpose::Message, &sources, 90))
+        .unwrap()
+        .text;
     assert!(
         kept.contains("→ list_rows {\"table\": \"t\"}") && kept.contains("← list_rows [×200"),
         "{kept}"

@@ -97,7 +97,7 @@ pub(crate) fn ask(purpose: Purpose, sources: &[Source], target: u64) -> SummaryA
 }
 
 /// The extractive summary. Asserts that it keeps every rule for summaries.
-pub(crate) fn checked(ask: &SummaryAsk<'_>) -> Result<Summary, SummaryFailure> {
+pub(crate) fn checked_summary(ask: &SummaryAsk<'_>) -> Result<Summary, SummaryFailure> {
     let summary = Extractive.summarize(ask)?;
     assert!(!summary.text.trim().is_empty(), "the summary is blank");
     assert!(
@@ -127,13 +127,15 @@ pub(crate) fn checked(ask: &SummaryAsk<'_>) -> Result<Summary, SummaryFailure> {
 
 /// The extractive summary of a run of messages.
 pub(crate) fn range(sources: &[Source], target: u64) -> String {
-    checked(&ask(Purpose::Range, sources, target)).unwrap().text
+    checked_summary(&ask(Purpose::Range, sources, target))
+        .unwrap()
+        .text
 }
 
 /// The extractive summary of one large message with this text.
 pub(crate) fn digest(content: impl Into<String>, target: u64) -> String {
     let sources = [source(7, Role::User, vec![text(content)])];
-    checked(&ask(Purpose::Message, &sources, target))
+    checked_summary(&ask(Purpose::Message, &sources, target))
         .unwrap()
         .text
 }

@@ -39,7 +39,7 @@ pub(crate) fn rejection(sources: &[Source], said: &str) -> RejectedSummary {
 }
 
 /// Asserts that all gates pass the answer `said`.
-pub(crate) fn passes(sources: &[Source], said: &str) {
+pub(crate) fn assert_passes(sources: &[Source], said: &str) {
     let scripted = ScriptedCalls::answering(said);
     summarize(
         &model(32_768),

@@ -37,7 +37,7 @@ fn a_source_that_fits_takes_one_call_and_its_answer_is_the_summary() {
 #[test]
 fn no_call_is_made_when_no_summary_is_possible() {
     let scripted = ScriptedCalls::reporting();
-    let of = |sources: &[Source], target| {
+    let failure = |sources: &[Source], target| {
         summarize(
             &model(8_192),
             &scripted,
@@ -45,16 +45,16 @@ fn no_call_is_made_when_no_summary_is_possible() {
         )
         .unwrap_err()
     };
-    assert!(matches!(of(&[], 200), SummaryFailure::EmptySource));
+    assert!(matches!(failure(&[], 200), SummaryFailure::EmptySource));
     assert!(matches!(
-        of(&dialogue(&[" \n\0", "\t"]), 200),
+        failure(&dialogue(&[" \n\0", "\t"]), 200),
         SummaryFailure::EmptySource
     ));
     assert!(
-        matches!(of(&talk(20), 20), SummaryFailure::TargetTooSmall(target) if target == Tokens::new(20))
+        matches!(failure(&talk(20), 20), SummaryFailure::TargetTooSmall(target) if target == Tokens::new(20))
     );
     assert!(matches!(
-        of(&dialogue(&["Move it.", "Done."]), 200),
+        failure(&dialogue(&["Move it.", "Done."]), 200),
         SummaryFailure::NotShorter
     ));
     assert_eq!(scripted.calls(), 0);
@@ -146,7 +146,7 @@ fn an_overflow_makes_chunks_smaller_and_loses_no_message() {
         let answered: Vec<_> = prompts
             .iter()
             .enumerate()
-            .filter(|(at, prompt)| *at < 2 || prompt.sent <= 3_000)
+            .filter(|(number, prompt)| *number < 2 || prompt.sent <= 3_000)
             .collect();
         let lines_answered: usize = answered
             .iter()

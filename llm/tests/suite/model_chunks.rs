@@ -72,8 +72,10 @@ fn a_previous_summary_beyond_the_window_is_split() {
 #[test]
 fn no_text_is_left_out_if_texts_have_more_tokens_together_than_separately() {
     // A token per byte, and a third more for a text of more than 600 bytes.
-    let odd =
-        |text: &str| Tokens::new(text.len() as u64 * if text.len() > 600 { 4 } else { 3 } / 3);
+    let measure = |text: &str| {
+        let thirds = if text.len() > 600 { 4 } else { 3 };
+        Tokens::new(text.len() as u64 * thirds / 3)
+    };
     let line = |i: i64| {
         (0..40)
             .map(|k| format!("M{i}: lot {k} is in bay {}. ", k * i))
@@ -91,7 +93,7 @@ fn no_text_is_left_out_if_texts_have_more_tokens_together_than_separately() {
         let scripted = ScriptedCalls::answering("All of it is as it was said to be, lot by lot.");
         let ask = SummaryAsk {
             previous: Some(&previous),
-            measure: &odd,
+            measure: &measure,
             ..ask(Purpose::Range, &sources, 300)
         };
         summarize_unchecked(&model(20_000), &scripted, &ask).unwrap();

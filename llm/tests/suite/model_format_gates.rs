@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::format_collect, reason = "a test may")]
 
 use crate::fixtures::{ask, call, dialogue, result, source, text};
-use crate::gate_checks::{english, passes, refusal, rejection};
+use crate::gate_checks::{assert_passes, english, refusal, rejection};
 use crate::scripted_model::{ScriptedCalls, answer, model, summarize};
 use anneal_core::message::{Media, MessageId, Part, Role};
 use anneal_llm::{Purpose, RejectedSummary, Source, SourceBody, SummaryFailure};
@@ -55,7 +55,7 @@ fn an_answer_of_many_megabytes_is_refused_before_it_is_parsed() {
         "{}Ann plans to close and to open places.",
         " ".repeat(16_000)
     );
-    passes(&sources, &spaced);
+    assert_passes(&sources, &spaced);
 }
 
 #[test]
@@ -105,12 +105,12 @@ fn a_description_of_the_prompt_is_refused() {
         rejection(&english(), said),
         RejectedSummary::DescribesFormat
     );
-    let of_json = dialogue(
+    let dialogue_about_json = dialogue(
         &["Please parse the JSON file of the garden and tell Bob whether its rows are whole, will you?";
             9],
     );
-    passes(
-        &of_json,
+    assert_passes(
+        &dialogue_about_json,
         "Ann wants the JSON file of the garden parsed, and Bob told about its rows.",
     );
 }
@@ -136,7 +136,7 @@ fn a_summary_may_say_that_its_source_is_json() {
         call("c", "check", document),
         Part::Media(json_file),
     ] {
-        passes(
+        assert_passes(
             &[talk.clone(), vec![source(10, Role::User, vec![part])]].concat(),
             said,
         );
@@ -146,7 +146,7 @@ fn a_summary_may_say_that_its_source_is_json() {
         role: Role::User,
         body: SourceBody::CachedSummary("Lots by bay".into()),
     };
-    passes(&[talk, vec![summarized]].concat(), said);
+    assert_passes(&[talk, vec![summarized]].concat(), said);
 }
 
 #[test]

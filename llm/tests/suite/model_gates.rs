@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::format_collect, reason = "a test may")]
 
 use crate::fixtures::{call, result, source, text};
-use crate::gate_checks::{chinese, english, passes, rejection};
+use crate::gate_checks::{assert_passes, chinese, english, rejection};
 use anneal_core::message::Role;
 use anneal_llm::{RejectedSummary, Source};
 
@@ -30,7 +30,7 @@ fn a_passage_of_the_source_is_refused() {
 fn a_text_with_some_quoted_sentences_is_not_a_copy() {
     let sources = english();
     let quoted = sources[9].texts().next().unwrap();
-    passes(
+    assert_passes(
         &sources,
         &format!(
             "Ann and Bob planned which places close and open. One message in full: {quoted} The rest is alike, week by week."
@@ -56,8 +56,8 @@ fn a_text_in_another_script_than_its_source_is_refused() {
         rejection(&english(), russian_text),
         RejectedSummary::WrongScript
     );
-    passes(&english(), english_text);
-    passes(
+    assert_passes(&english(), english_text);
+    assert_passes(
         &chinese(),
         "用户要求逐个修改订单地址并在当天通知客户，助手全部完成，客户下午确认收到。",
     );
@@ -82,11 +82,11 @@ fn a_chinese_summary_of_a_dialogue_about_code_passes() {
         ),
         source(3, Role::Tool, vec![result("c", &code)]),
     ];
-    passes(
+    assert_passes(
         &sources,
         "用户问门为什么打不开。助手读了 src/door.rs，发现 hinge.turn 返回 Jammed 错误，尚未修复。",
     );
-    passes(
+    assert_passes(
         &sources,
         "用户的门打不开；src/door.rs: fn open(door: &Door) -> Result<(), Jammed> 调用 door.hinge() 再 hinge.turn(90)，错误是 Jammed。",
     );
@@ -104,11 +104,11 @@ fn a_chinese_question_above_a_long_english_log_may_be_summarized_in_either_langu
             vec![text("好的，我来总结这个日志的内容。")],
         ),
     ];
-    passes(
+    assert_passes(
         &sources,
         "用户要求总结一份日志：服务启动时数据库连接被拒绝，同样的错误重复了很多次，没有人收到通知。",
     );
-    passes(
+    assert_passes(
         &sources,
         "The user asks for a summary of a log: when the service starts, its database refuses connections.",
     );
@@ -121,7 +121,7 @@ fn a_text_about_something_else_is_refused() {
     assert_eq!(rejection(&english(), said), RejectedSummary::Ungrounded);
     let said = "探险队在冬天以前穿过冰川，风暴毁掉了所有补给，几名登山者把昂贵器材丢在南面山脊。";
     assert_eq!(rejection(&chinese(), said), RejectedSummary::Ungrounded);
-    passes(
+    assert_passes(
         &chinese(),
         "用户请助手修改多个订单的地址并通知客户，全部已经修改完成，客户确认收到通知。",
     );
@@ -145,9 +145,9 @@ fn an_almost_empty_summary_of_a_long_source_is_refused() {
         rejection(&chinese(), "全部完成了。"),
         RejectedSummary::NoContent
     );
-    passes(&english(), "Ann plans to close and to open places.");
+    assert_passes(&english(), "Ann plans to close and to open places.");
     // A short source may have a short summary.
-    passes(&english()[..8], "Ann plans places.");
+    assert_passes(&english()[..8], "Ann plans places.");
 }
 
 #[test]

@@ -80,7 +80,7 @@ proptest! {
     #[test]
     fn every_text_is_sent_once_and_every_call_fits(sources in sources(), window in 3_500_u64..9_000, target in 100_u64..600) {
         let scripted = ScriptedCalls::reporting();
-        let ask = SummaryAsk { target: Tokens::new(target), ..crate::fixtures::ask(Purpose::Range, &sources, target) };
+        let ask = crate::fixtures::ask(Purpose::Range, &sources, target);
         match summarize(&model(window), &scripted, &ask) {
             Ok(_) => {}
             Err(SummaryFailure::EmptySource | SummaryFailure::NotShorter) => return Ok(()),
@@ -113,9 +113,9 @@ proptest! {
         let ask = SummaryAsk { quoted, previous: previous.as_deref(), ..crate::fixtures::ask(Purpose::Range, &sources, 300) };
         match summarize(&model(8_192), &scripted, &ask) {
             Ok(summary) => {
-                let own = summary.text.split("\n\n[1 user, word for word]\n").next().unwrap();
+                let text_of_model = summary.text.split("\n\n[1 user, word for word]\n").next().unwrap();
                 let forged = |line: &str| line.to_lowercase().starts_with("user:") || line.starts_with("</conversation>");
-                prop_assert!(!own.lines().any(forged), "{own}");
+                prop_assert!(!text_of_model.lines().any(forged), "{text_of_model}");
             }
             Err(SummaryFailure::EmptySource | SummaryFailure::NotShorter | SummaryFailure::TargetTooSmall(_)) => {}
             Err(failure) => prop_assert!(failure.is_bad_output(), "{failure:?}"),

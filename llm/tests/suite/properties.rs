@@ -2,7 +2,7 @@
 //! the source, no control character.
 #![allow(clippy::unwrap_used, clippy::format_push_string, reason = "a test may")]
 
-use crate::fixtures::{call, checked, is_labeled, measure, result, text};
+use crate::fixtures::{call, checked_summary, is_labeled, measure, result, text};
 use anneal_core::{
     message::{MessageId, Part, Role},
     tokens::Tokens,
@@ -74,7 +74,7 @@ proptest! {
         };
         // The summary of a range has labels, unless it has too few tokens for them or begins with
         // a previous summary, which may lack them.
-        match checked(&ask) {
+        match checked_summary(&ask) {
             Ok(summary) if is_range && previous.is_none() && target > 60 && ask.source_tokens(ask.target) > Tokens::new(60) => {
                 prop_assert!(is_labeled(&summary.text), "{}", summary.text);
             }

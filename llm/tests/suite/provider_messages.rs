@@ -1,5 +1,4 @@
 //! Error messages of providers: overflows, other errors, and errors that quote a user's text.
-#![allow(dead_code, reason = "each test file uses its part")]
 
 use anneal_llm::provider_error::{
     OverflowKind,

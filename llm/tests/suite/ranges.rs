@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::format_push_string, reason = "a test may")]
 
 use crate::fixtures::{
-    ask, call, checked, dialogue, is_labeled, measure, range, result, source, text,
+    ask, call, checked_summary, dialogue, is_labeled, measure, range, result, source, text,
 };
 use anneal_core::{
     message::{MessageId, Part, Role},
@@ -69,7 +69,7 @@ fn left_out_messages_are_counted_in_one_line_also_after_a_previous_summary() {
         .filter(|line| !line.starts_with("[… "))
         .count();
     assert!(first.ends_with(&format!("[… ×{}]", 60 - shown)), "{first}");
-    let second = checked(&SummaryAsk {
+    let second = checked_summary(&SummaryAsk {
         previous: Some(&first),
         ..ask(Purpose::Range, &sources, 120)
     })
@@ -82,7 +82,7 @@ fn left_out_messages_are_counted_in_one_line_also_after_a_previous_summary() {
 fn a_previous_summary_that_fits_is_kept_whole() {
     let previous = "[1 user] Ship the Osprey release.\n[2 assistant] Osprey ships on Friday.";
     let sources = chatter(20);
-    let summary = checked(&SummaryAsk {
+    let summary = checked_summary(&SummaryAsk {
         previous: Some(previous),
         ..ask(Purpose::Range, &sources, 200)
     })
@@ -97,7 +97,7 @@ fn a_long_previous_summary_leaves_half_of_the_target_to_new_messages() {
         .collect();
     let sources = chatter(60);
     let previous = previous.join("\n");
-    let summary = checked(&SummaryAsk {
+    let summary = checked_summary(&SummaryAsk {
         previous: Some(&previous),
         ..ask(Purpose::Range, &sources, 300)
     })
@@ -129,7 +129,7 @@ fn the_opening_of_a_split_turn_is_quoted_word_for_word() {
         message_id: MessageId(1),
         text: opening,
     });
-    let summary = checked(&SummaryAsk {
+    let summary = checked_summary(&SummaryAsk {
         quoted,
         ..ask(Purpose::Range, &sources, 250)
     })
@@ -153,7 +153,7 @@ fn a_long_opening_is_clipped_in_the_middle() {
         message_id: MessageId(1),
         text: &opening,
     });
-    let summary = checked(&SummaryAsk {
+    let summary = checked_summary(&SummaryAsk {
         quoted,
         ..ask(Purpose::Range, &sources, 150)
     })
@@ -254,7 +254,12 @@ fn the_focus_decides_what_stays() {
         focus: Some("marmalade"),
         ..ask(Purpose::Range, &sources, 60)
     };
-    assert!(checked(&with_focus).unwrap().text.contains("marmalade"));
+    assert!(
+        checked_summary(&with_focus)
+            .unwrap()
+            .text
+            .contains("marmalade")
+    );
 }
 
 #[test]
@@ -297,7 +302,7 @@ fn no_summary_exceeds_a_small_target() {
     let sources = chatter(9);
     for target in 1..60 {
         for purpose in [Purpose::Range, Purpose::Message] {
-            checked(&ask(purpose, &sources, target)).unwrap();
+            checked_summary(&ask(purpose, &sources, target)).unwrap();
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use crate::fixtures::{
-    call, checked, dialogue, digest, is_labeled, measure, range, result, source, text,
+    call, checked_summary, dialogue, digest, is_labeled, measure, range, result, source, text,
 };
 use anneal_core::{
     message::{Part, Role},
@@ -175,7 +175,7 @@ fn tool_runs_keep_the_user_the_flight_and_the_outcome() {
             .map(|(i, m)| message(i, m))
             .collect();
         let ask = crate::fixtures::ask(Purpose::Range, &sources, 600);
-        let summary = checked(&ask).unwrap().text;
+        let summary = checked_summary(&ask).unwrap().text;
         assert!(
             is_labeled(&summary) && summary.contains("user] "),
             "{summary}"
@@ -191,7 +191,7 @@ fn tool_runs_keep_the_user_the_flight_and_the_outcome() {
                 assert!(summary.contains(fact), "{fact}: {summary}");
             }
         }
-        let second = checked(&anneal_llm::SummaryAsk {
+        let second = checked_summary(&anneal_llm::SummaryAsk {
             previous: Some(&summary),
             target: Tokens::new(300),
             ..ask

@@ -1,11 +1,6 @@
 //! A model whose answers come from a function of the prompt. [`ScriptedCalls`] calls that function,
 //! records every prompt and stores every part.
-#![allow(
-    dead_code,
-    clippy::unwrap_used,
-    clippy::missing_panics_doc,
-    reason = "each test file uses its part"
-)]
+#![allow(clippy::unwrap_used, reason = "a test may")]
 
 use std::{
     collections::HashMap,

@@ -128,14 +128,16 @@ async fn data_and_port_survive_a_stop_and_a_start() {
     let first = harness
         .start_with(Settings {
             port: Some(unassigned_port()),
-            ..harness.durable()
+            ..harness.durable_settings()
         })
         .await;
     harness.sql(&first, "create table kept as select 42 as answer");
     for how in [Stop::Smart, Stop::Fast, Stop::Immediate] {
         first.stop(how).await.unwrap();
         first.stop(how).await.unwrap(); // nothing to do, no error
-        let restarted = LocalPostgres::start(harness.durable()).await.unwrap();
+        let restarted = LocalPostgres::start(harness.durable_settings())
+            .await
+            .unwrap();
         assert!(!restarted.adopted());
         assert_eq!(restarted.port(), first.port());
         assert_eq!(harness.sql(&restarted, "select answer from kept"), "42");
@@ -145,10 +147,12 @@ async fn data_and_port_survive_a_stop_and_a_start() {
 #[tokio::test]
 async fn a_killed_server_recovers_at_the_next_start() {
     let harness = Harness::new();
-    let first = harness.start_with(harness.durable()).await;
+    let first = harness.start_with(harness.durable_settings()).await;
     harness.sql(&first, "create table kept as select 42 as answer");
     kill(postmaster_pid(&first));
-    let restarted = LocalPostgres::start(harness.durable()).await.unwrap();
+    let restarted = LocalPostgres::start(harness.durable_settings())
+        .await
+        .unwrap();
     assert!(!restarted.adopted());
     assert_eq!(harness.sql(&restarted, "select answer from kept"), "42");
 }
@@ -156,7 +160,7 @@ async fn a_killed_server_recovers_at_the_next_start() {
 #[tokio::test]
 async fn a_pid_file_with_the_pid_of_another_process_does_not_prevent_a_start() {
     let harness = Harness::new();
-    let first = harness.start_with(harness.durable()).await;
+    let first = harness.start_with(harness.durable_settings()).await;
     harness.sql(&first, "create table kept as select 42 as answer");
     let pid_file = first.folder().join("data/postmaster.pid");
     let left_behind = fs::read_to_string(&pid_file).unwrap();
@@ -170,7 +174,9 @@ async fn a_pid_file_with_the_pid_of_another_process_does_not_prevent_a_start() {
         left_behind.replacen(&pid, &other_process.id().to_string(), 1),
     )
     .unwrap();
-    let restarted = LocalPostgres::start(harness.durable()).await.unwrap();
+    let restarted = LocalPostgres::start(harness.durable_settings())
+        .await
+        .unwrap();
     assert_eq!(harness.sql(&restarted, "select answer from kept"), "42");
     assert!(
         other_process.try_wait().unwrap().is_none(),

@@ -11,7 +11,7 @@ use anneal_core::{
 use super::FieldError;
 use crate::v1 as pb;
 
-/// Parses the field `format`.
+/// Parses the field `format`; UNSPECIFIED means the neutral format.
 pub fn parse_format(number: i32) -> Result<Format, FieldError> {
     match pb::Format::try_from(number) {
         Ok(pb::Format::Unspecified) => Ok(Format::Neutral),
@@ -25,7 +25,7 @@ pub fn parse_format(number: i32) -> Result<Format, FieldError> {
     }
 }
 
-/// Parses the field `pressure`.
+/// Parses the field `pressure`; UNSPECIFIED means none.
 pub fn parse_pressure(number: i32) -> Result<Pressure, FieldError> {
     match pb::Pressure::try_from(number) {
         Ok(pb::Pressure::Unspecified) => Ok(Pressure::None),
@@ -108,6 +108,7 @@ const fn repair_kind(kind: context::RepairKind) -> pb::RepairKind {
 
 const fn break_reason(reason: context::BreakReason) -> pb::BreakReason {
     match reason {
+        // Does not occur in an answer: a first context has no `CacheBreak`.
         context::BreakReason::First => pb::BreakReason::Unspecified,
         context::BreakReason::Checkpoint => pb::BreakReason::Checkpoint,
         context::BreakReason::Separator => pb::BreakReason::Separator,

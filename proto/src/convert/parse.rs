@@ -18,6 +18,7 @@ pub fn conversation_id(text: &str) -> Result<ConversationId, FieldError> {
 
 /// Parses a conversation id in the field of this name.
 pub fn conversation_id_in(field: &str, text: &str) -> Result<ConversationId, FieldError> {
+    // `try_parse` also accepts other forms, such as a UUID without dashes.
     let uuid = (text.len() == 36)
         .then(|| Uuid::try_parse(text).ok())
         .flatten();
@@ -31,10 +32,14 @@ pub fn request_id(text: &str) -> Result<Option<&str>, FieldError> {
     Ok((!text.is_empty()).then_some(text))
 }
 
-/// A text of at most `most` bytes without NUL.
-pub fn bounded_text<'a>(field: &str, text: &'a str, most: usize) -> Result<&'a str, FieldError> {
-    if text.len() > most {
-        return Err(FieldError::limit(field, most, "bytes"));
+/// A text of at most `max_bytes` bytes without NUL.
+pub fn bounded_text<'a>(
+    field: &str,
+    text: &'a str,
+    max_bytes: usize,
+) -> Result<&'a str, FieldError> {
+    if text.len() > max_bytes {
+        return Err(FieldError::limit(field, max_bytes, "bytes"));
     }
     if text.contains('\0') {
         return Err(FieldError::invalid(field, "must not contain NUL"));
@@ -73,7 +78,7 @@ pub fn model(field: &str, name: &str) -> Result<Option<String>, FieldError> {
 }
 
 /// Parses the field `expected_last_message_id`: the id that the caller expects the newest message
-/// to have.
+/// to have, or 0 if the conversation should be empty.
 pub fn expected_last(number: Option<i64>) -> Result<Option<MessageId>, FieldError> {
     number
         .map(|number| message_id_or_zero("expected_last_message_id", number))

@@ -35,7 +35,7 @@ pub fn parse_with_base(
     };
     let overrides = PolicyOverrides {
         profile: profile(&policy.profile)?,
-        token_threshold: threshold(&policy)?,
+        token_threshold: token_threshold(&policy)?,
         max_message_count: policy.max_message_count,
         keep_recent: keep_recent(&policy)?,
         large_message_threshold: policy.large_message_threshold.map(Tokens::new),
@@ -100,49 +100,51 @@ fn profile(name: &str) -> Result<Option<Profile>, FieldError> {
     Ok(Some(profile))
 }
 
-fn threshold(policy: &pb::Policy) -> Result<Option<TokenThreshold>, FieldError> {
-    let given = [
+fn token_threshold(policy: &pb::Policy) -> Result<Option<TokenThreshold>, FieldError> {
+    let ways = [
         policy
             .token_threshold
             .map(|tokens| TokenThreshold::Tokens(Tokens::new(tokens))),
-        flag("policy.token_threshold_auto", policy.token_threshold_auto)?
-            .map(|()| TokenThreshold::Auto),
+        is_flag_set("policy.token_threshold_auto", policy.token_threshold_auto)?
+            .then_some(TokenThreshold::Auto),
         policy
             .token_threshold_below_window
             .map(|tokens| TokenThreshold::BelowWindow(Tokens::new(tokens))),
     ];
-    one_of("policy.token_threshold", given)
+    one_of("policy.token_threshold", ways)
 }
 
 fn keep_recent(policy: &pb::Policy) -> Result<Option<KeepRecent>, FieldError> {
-    let last_user = flag(
+    let is_from_last_user_message = is_flag_set(
         "policy.keep_recent_from_last_user_message",
         policy.keep_recent_from_last_user_message,
     )?;
-    let given = [
+    let ways = [
         policy.keep_recent_turns.map(KeepRecent::Turns),
         policy
             .keep_recent_tokens
             .map(|tokens| KeepRecent::Tokens(Tokens::new(tokens))),
         policy.keep_recent_percent.map(KeepRecent::Share),
-        last_user.map(|()| KeepRecent::LastUserMessage),
+        is_from_last_user_message.then_some(KeepRecent::LastUserMessage),
     ];
-    one_of("policy.keep_recent", given)
+    one_of("policy.keep_recent", ways)
 }
 
-/// A field that may only be true or absent.
-fn flag(field: &str, given: Option<bool>) -> Result<Option<()>, FieldError> {
-    match given {
+/// Whether a field is true that may only be true or absent. False is an error.
+fn is_flag_set(field: &str, value: Option<bool>) -> Result<bool, FieldError> {
+    match value {
+        Some(true) => Ok(true),
         Some(false) => Err(FieldError::invalid(field, "must be true or absent")),
-        given => Ok(given.map(|_| ())),
+        None => Ok(false),
     }
 }
 
-/// The value that is set; None if none is. An error if two are.
-fn one_of<T, const N: usize>(field: &str, given: [Option<T>; N]) -> Result<Option<T>, FieldError> {
-    let mut set = given.into_iter().flatten();
-    let first = set.next();
-    if set.next().is_some() {
+/// The value that the request sets in one of several ways; None if it uses none of them. An error
+/// if it uses two.
+fn one_of<T, const N: usize>(field: &str, ways: [Option<T>; N]) -> Result<Option<T>, FieldError> {
+    let mut values = ways.into_iter().flatten();
+    let first = values.next();
+    if values.next().is_some() {
         return Err(FieldError::invalid(field, "may be set in one way only"));
     }
     Ok(first)

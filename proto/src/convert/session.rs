@@ -1,4 +1,4 @@
-//! Parses the scope of a chat, and converts its kind to protobuf.
+//! Parses the scope of a chat, and converts chat types to protobuf.
 
 use anneal_core::{
     limits::ID_BYTES,

@@ -25,7 +25,7 @@ const CACHE_ENTRIES: u64 = 10_000;
 /// Most concurrent lookups of credentials that are not in the cache. This is half of the default of
 /// `database.system_connections`, the connections for lookups.
 const UNKNOWN_LOOKUPS: usize = 2;
-/// Most concurrent lookups of credentials that are in the cache but no longer fresh.
+/// Most concurrent lookups of known credentials whose last answer is older than [`CACHE_TTL`].
 const KNOWN_LOOKUPS: usize = 4;
 /// How long a lookup waits for a permit, and how long a known credential waits for the answer.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(1);
@@ -81,10 +81,11 @@ impl LookupLimits {
 /// A cache for one kind of credential.
 pub(super) struct CredentialCache<K, V> {
     limits: LookupLimits,
-    /// Recent answers, including that a credential does not exist.
-    fresh: Cache<K, Option<V>>,
-    /// Credentials that exist. A separate cache, so that unknown credentials cannot evict them.
-    stale: Cache<K, V>,
+    /// Recent answers of the database, for [`CACHE_TTL`]. None: the credential does not exist.
+    answers: Cache<K, Option<V>>,
+    /// Credentials that exist, for [`STALE_TTL`] longer than `answers`. A separate cache, so that
+    /// unknown credentials cannot evict them.
+    known_values: Cache<K, V>,
 }
 
 impl<K, V> CredentialCache<K, V>
@@ -95,11 +96,11 @@ where
     pub(super) fn new(limits: LookupLimits) -> Self {
         Self {
             limits,
-            fresh: Cache::builder()
+            answers: Cache::builder()
                 .max_capacity(CACHE_ENTRIES)
                 .time_to_live(CACHE_TTL)
                 .build(),
-            stale: Cache::builder()
+            known_values: Cache::builder()
                 .max_capacity(CACHE_ENTRIES)
                 .time_to_live(CACHE_TTL + STALE_TTL)
                 .build(),
@@ -108,7 +109,7 @@ where
 
     /// Whether an answer is cached, or the credential is known to have existed recently.
     pub(super) fn contains(&self, key: &K) -> bool {
-        self.fresh.contains_key(key) || self.stale.contains_key(key)
+        self.answers.contains_key(key) || self.known_values.contains_key(key)
     }
 
     /// The value of a credential, from the cache or with `lookup`. Concurrent calls for one key
@@ -119,42 +120,45 @@ where
         key: K,
         lookup: BoxFuture<'static, Result<Option<V>, StoreError>>,
     ) -> Result<Option<V>, Failure> {
-        if let Some(fresh) = self.fresh.get(&key).await {
-            return Ok(fresh);
+        if let Some(answer) = self.answers.get(&key).await {
+            return Ok(answer);
         }
-        let stale = self.stale.get(&key).await;
-        let permits = if stale.is_some() {
+        let known_value = self.known_values.get(&key).await;
+        let permits = if known_value.is_some() {
             &self.limits.known
         } else {
             &self.limits.unknown
         };
         let lookup_task = tokio::spawn(look_up(
             Arc::clone(permits),
-            self.fresh.clone(),
-            self.stale.clone(),
+            self.answers.clone(),
+            self.known_values.clone(),
             key,
             lookup,
         ));
-        let timeout_after = if stale.is_some() {
+        let timeout_after = if known_value.is_some() {
             LOOKUP_TIMEOUT
         } else {
             Duration::MAX
         };
         let error = match timeout(timeout_after, lookup_task).await {
-            Ok(Ok(Ok(fresh))) => return Ok(fresh),
+            Ok(Ok(Ok(answer))) => return Ok(answer),
             Ok(Ok(Err(error))) => error,
+            // The task panicked, or the timeout has passed.
             Ok(Err(_)) | Err(_) => Arc::new(StoreError::Unresponsive),
         };
         self.limits.log_failure(&error);
-        stale.map(Some).ok_or_else(|| Failure::of_shared(&error))
+        known_value
+            .map(Some)
+            .ok_or_else(|| Failure::of_shared(&error))
     }
 }
 
 /// Runs a lookup under a permit, and stores the answer in both caches.
 async fn look_up<K, V>(
     permits: Arc<Semaphore>,
-    fresh: Cache<K, Option<V>>,
-    stale: Cache<K, V>,
+    answers: Cache<K, Option<V>>,
+    known_values: Cache<K, V>,
     key: K,
     lookup: BoxFuture<'static, Result<Option<V>, StoreError>>,
 ) -> Result<Option<V>, Arc<StoreError>>
@@ -168,12 +172,12 @@ where
             .map_err(|_| StoreError::Busy)?;
         let found = lookup.await?;
         match &found {
-            Some(value) => stale.insert(key.clone(), value.clone()).await,
-            None => stale.invalidate(&key).await,
+            Some(value) => known_values.insert(key.clone(), value.clone()).await,
+            None => known_values.invalidate(&key).await,
         }
         Ok::<_, StoreError>(found)
     };
-    Box::pin(fresh.try_get_with(key.clone(), load)).await
+    Box::pin(answers.try_get_with(key.clone(), load)).await
 }
 
 #[cfg(test)]
@@ -198,7 +202,7 @@ mod tests {
             Arc::new(CredentialCache::<u32, u8>::new(lookups)),
         );
         assert_eq!(known.find(1, answer(Ok(Some(7)))).await.ok(), Some(Some(7)));
-        known.fresh.invalidate(&1).await;
+        known.answers.invalidate(&1).await;
         let mut flood = tokio::task::JoinSet::new();
         for key in 0..100 {
             let flooded = Arc::clone(&flooded);
@@ -229,7 +233,7 @@ mod tests {
     async fn a_known_credential_is_served_stale_while_lookups_fail_but_not_after_revocation() {
         let cache = CredentialCache::new(LookupLimits::default());
         assert_eq!(cache.find(1, answer(Ok(Some(7)))).await.ok(), Some(Some(7)));
-        cache.fresh.invalidate(&1).await;
+        cache.answers.invalidate(&1).await;
         assert_eq!(
             cache.find(1, answer(Err(StoreError::Busy))).await.ok(),
             Some(Some(7))
@@ -239,7 +243,7 @@ mod tests {
             Some(None),
             "it was revoked"
         );
-        cache.fresh.invalidate(&1).await;
+        cache.answers.invalidate(&1).await;
         assert!(
             cache.find(1, answer(Err(StoreError::Busy))).await.is_err(),
             "a revoked credential is not served from the cache"

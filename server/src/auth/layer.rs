@@ -12,7 +12,7 @@ use tonic::Status;
 use tower::{Layer, Service};
 
 use super::{Authenticated, Authenticator};
-use crate::verbs::{Rpc, UNAUTHENTICATED_PATH};
+use crate::verbs::{Rpc, UNAUTHENTICATED_PATH_PREFIX};
 
 /// Adds the [`Caller`](anneal_core::caller::Caller), its [`Identity`](crate::identity::Identity)
 /// and its [`Proof`](super::Proof) to the extensions of each authenticated request.
@@ -57,12 +57,17 @@ where
         // Only the instance that `poll_ready` was called on is ready.
         let mut inner = std::mem::replace(&mut self.inner, clone);
         Box::pin(async move {
-            if !request.uri().path().starts_with(UNAUTHENTICATED_PATH) {
+            if !request
+                .uri()
+                .path()
+                .starts_with(UNAUTHENTICATED_PATH_PREFIX)
+            {
                 let authenticated = auth
                     .authenticate(request.headers(), request.extensions())
                     .await;
                 // Check the verbs before the message is read, so that the message of an
-                // unauthorized caller is not decoded.
+                // unauthorized caller is not decoded. Reflection and unknown paths have no `Rpc`
+                // and need no verb.
                 let rpc = Rpc::by_path(request.uri().path());
                 let authenticated = authenticated.and_then(|authenticated| {
                     rpc.map_or(Ok(()), |rpc| {

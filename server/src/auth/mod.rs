@@ -105,14 +105,14 @@ impl Authenticator {
     }
 
     /// Whether callers need no credential.
-    pub(crate) fn is_open(&self) -> bool {
+    pub(crate) fn accepts_anyone(&self) -> bool {
         self.methods.is_none()
     }
 
     /// The share of each concurrency limit that one tenant gets. Without credentials all callers
     /// are one tenant and share the whole.
     pub(crate) fn tenant_share(&self, percent: u32) -> TenantShare {
-        if self.is_open() {
+        if self.accepts_anyone() {
             TenantShare::Whole
         } else {
             TenantShare::Percent(percent)
@@ -155,7 +155,7 @@ impl Authenticator {
         if let Some(accounting) = extensions.get::<RequestAccounting>() {
             accounting.admit_call(caller.tenant())?;
         }
-        if self.is_open() {
+        if self.accepts_anyone() {
             return Ok(Authenticated {
                 caller,
                 identity,
@@ -257,7 +257,7 @@ fn describe_credential(headers: &HeaderMap) -> String {
 /// How often the credential of a long call is checked again.
 const RECHECK_INTERVAL: Duration = CACHE_TTL;
 /// A long call ends after this many failed checks in a row. While the database does not answer, a
-/// check succeeds until the stale entry of the cache has expired.
+/// check succeeds as long as the cache still has the credential.
 const MAX_FAILED_CHECKS: u32 = 3;
 
 /// The credential of an authenticated call, to check it again while the call lasts.

@@ -1,5 +1,5 @@
-//! Limits guesses of API keys. An address that has presented many unknown keys may cause few
-//! further database lookups. `keys.rs` does not charge keys that were recently used or are cached.
+//! Limits guesses of API keys: how many unknown keys one address may present a minute, because each
+//! causes a database lookup. `keys.rs` does not charge keys that were recently used or are cached.
 
 use std::{
     net::{IpAddr, Ipv6Addr},
@@ -27,6 +27,7 @@ const KEY_COST: u64 = 60;
 pub(super) struct UnknownKeyLimit {
     /// None: no limit.
     rate: Option<Rate>,
+    /// The times in a [`RateDebt`] count from here.
     started: Instant,
     addresses: Cache<IpAddr, Arc<Mutex<RateDebt>>>,
 }
@@ -41,6 +42,7 @@ impl UnknownKeyLimit {
     /// Allows an address this many unknown keys a minute; 0: no limit.
     pub(super) fn new(per_minute: u32) -> Self {
         Self {
+            // The keys of one minute may come at once.
             rate: Rate::new(per_minute.into(), u64::from(per_minute) * KEY_COST),
             started: Instant::now(),
             addresses: Cache::builder()

@@ -60,7 +60,7 @@ async fn encode_long<T: Message + Default + 'static>(
     if length < LONG_ANSWER_BYTES {
         return Ok(answer.map(|answer| (answer, None)));
     }
-    let Some(prefix) = u32::try_from(length)
+    let Some(length_in_prefix) = u32::try_from(length)
         .ok()
         .filter(|_| length <= RESPONSE_BYTES)
     else {
@@ -68,14 +68,15 @@ async fn encode_long<T: Message + Default + 'static>(
     };
     let encode = move |answer: T| {
         let mut encoded = Vec::with_capacity(PREFIX_BYTES + length);
-        encoded.push(0);
-        encoded.extend_from_slice(&prefix.to_be_bytes());
+        encoded.push(0); // not compressed
+        encoded.extend_from_slice(&length_in_prefix.to_be_bytes());
         answer
             .encode(&mut encoded)
             .expect("a vector has room for any message");
         (T::default(), Some(EncodedResponse(encoded.into())))
     };
-    answer.map_long(pool, tenant, true, encode).await
+    let is_long = true;
+    answer.map_long(pool, tenant, is_long, encode).await
 }
 
 /// Sends the [`EncodedResponse`] of a response as its body. Responses without one are unchanged.

@@ -49,8 +49,8 @@ struct BoundedHealth {
 /// The stream of one `Watch` call. It counts against both limits until it is dropped.
 struct CountedWatch {
     changes: WatchStream,
-    _of_all: OwnedSemaphorePermit,
-    _of_connection: Option<CountGuard>,
+    _permit: OwnedSemaphorePermit,
+    _connection_guard: Option<CountGuard>,
 }
 
 #[tonic::async_trait]
@@ -68,26 +68,26 @@ impl Health for BoundedHealth {
         &self,
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<CountedWatch>, Status> {
-        let refused = || {
+        let refuse = || {
             metrics::counter!("shed_total", "rpc" => "health_watch").increment(1);
             Status::from(Failure::Overloaded)
         };
-        let of_connection = match request.extensions().get::<Peer>() {
+        let connection_guard = match request.extensions().get::<Peer>() {
             Some(peer) => Some(
                 peer.slot
                     .begin_unauthenticated_watch(MAX_WATCHES_PER_CONNECTION)
-                    .ok_or_else(refused)?,
+                    .ok_or_else(refuse)?,
             ),
             None => None,
         };
-        let of_all = Arc::clone(&self.watches)
+        let permit = Arc::clone(&self.watches)
             .try_acquire_owned()
-            .map_err(|_| refused())?;
+            .map_err(|_| refuse())?;
         let changes = self.health_service.watch(request).await?;
         Ok(changes.map(|changes| CountedWatch {
             changes,
-            _of_all: of_all,
-            _of_connection: of_connection,
+            _permit: permit,
+            _connection_guard: connection_guard,
         }))
     }
 }

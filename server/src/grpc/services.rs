@@ -25,8 +25,9 @@ pub(crate) struct GrpcServices {
     pub(crate) encodes_answers: bool,
 }
 
-/// Admits and runs an RPC. With `audited`, the call is written to the audit log, with its
-/// conversation.
+/// Admits and runs an RPC. With `audited`, a line in the audit log names the call and its
+/// conversation. Calls that need the verb admin or operator get a line in any case
+/// (`RpcCall::begin`).
 macro_rules! run {
     ($self:ident, $request:ident, $rpc:ident) => {{
         const RPC: &Rpc = Rpc::named(stringify!($rpc));

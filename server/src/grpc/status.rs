@@ -1,5 +1,5 @@
-//! Makes the gRPC status of a [`Failure`]; no other file builds one. Every status has a stable
-//! reason (docs/errors.md). No status holds SQL or content.
+//! Makes the gRPC status of a [`Failure`]; no other file builds the status of an error. Every
+//! such status has a stable reason (docs/errors.md). No status holds SQL or content.
 
 use std::{collections::HashMap, time::Duration};
 

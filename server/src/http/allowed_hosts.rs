@@ -29,16 +29,19 @@ impl AllowedHosts {
         let Ok(authority) = text.parse::<Authority>() else {
             return false;
         };
-        let host = authority.host();
-        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        // An IPv6 address stands in brackets.
+        let host = authority
+            .host()
+            .trim_start_matches('[')
+            .trim_end_matches(']');
         if self
             .hosts
             .iter()
-            .any(|named| named.eq_ignore_ascii_case(bare))
+            .any(|configured| configured.eq_ignore_ascii_case(host))
         {
             return true;
         }
-        match bare.parse::<IpAddr>() {
+        match host.parse::<IpAddr>() {
             // A page that was loaded from an address has that address as its origin. Only a name
             // can be pointed at another server (DNS rebinding). On loopback no other address leads
             // here.
@@ -46,7 +49,7 @@ impl AllowedHosts {
             // A name without a dot is resolved by this machine or its network, so no owner of a
             // domain controls it. On loopback only localhost is needed.
             Err(_) => {
-                is_localhost(bare) || !self.is_loopback && !bare.is_empty() && !bare.contains('.')
+                is_localhost(host) || !self.is_loopback && !host.is_empty() && !host.contains('.')
             }
         }
     }

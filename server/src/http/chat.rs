@@ -113,7 +113,7 @@ pub(super) async fn chat(
     let resume_point = ResumePoint::parse(id.as_bytes());
     let resume_point = resume_point.ok_or_else(invalid_event_id)?;
     let turn_request =
-        resumed_turn_request(&http_caller, &agent, resume_point, body.unwrap_or_default()).await?;
+        prepare_resumed_turn(&http_caller, &agent, resume_point, body.unwrap_or_default()).await?;
     if turn_request
         .resume_point
         .as_ref()
@@ -142,7 +142,7 @@ async fn start_turn(
 ) -> Result<TurnReader, Problem> {
     let mut creations = 0;
     loop {
-        let turn_request = new_turn_request(&http_caller, agent, body.clone()).await?;
+        let turn_request = prepare_turn(&http_caller, agent, body.clone()).await?;
         creations += usize::from(turn_request.session_origin == SessionOrigin::Created);
         let may_create_again = turn_request.session_origin == SessionOrigin::Created
             && creations < MAX_SESSION_CREATIONS;
@@ -159,8 +159,8 @@ async fn start_turn(
     }
 }
 
-/// The request of a turn that begins. Creates the session, if the body names none.
-async fn new_turn_request(
+/// Makes the request of a turn that begins. Creates the session, if the body names none.
+async fn prepare_turn(
     http_caller: &HttpCaller,
     agent: &str,
     body: ChatBody,
@@ -196,19 +196,19 @@ async fn new_turn_request(
     })
 }
 
-/// The request of a turn that a reader comes back to. The user's message comes from the store. If
-/// the body has a message, it must be equal to the stored one.
-async fn resumed_turn_request(
+/// Makes the request of a turn that a reader comes back to. The user's message comes from the
+/// store. If the body has a message, it must be equal to the stored one.
+async fn prepare_resumed_turn(
     http_caller: &HttpCaller,
     agent: &str,
     resume_point: ResumePoint,
     body: ChatBody,
 ) -> Result<TurnRequest, Problem> {
-    for (field, given, known) in [
+    for (field, in_body, in_event_id) in [
         ("sessionId", &body.session_id, &resume_point.session),
         ("requestId", &body.request_id, &resume_point.request),
     ] {
-        if given.as_ref().is_some_and(|given| given != known) {
+        if in_body.as_ref().is_some_and(|id| id != in_event_id) {
             return Err(Problem::invalid(field, "is not that of the Last-Event-ID"));
         }
     }

@@ -112,13 +112,13 @@ pub(super) async fn get_session(
     let conversation = session::get_for_agent(&http_caller, &agent, &id).await?;
     let etag = session::etag(&conversation);
     let writer = DocumentWriter {
-        last: conversation.message_count,
-        after: query.after.unwrap_or(0),
-        left: query.limit.map_or(i64::MAX, i64::from),
+        newest_message_id: conversation.message_count,
+        after_message_id: query.after.unwrap_or(0),
+        messages_left: query.limit.map_or(i64::MAX, i64::from),
         http_caller,
         id,
         separators: VecDeque::new(),
-        written: 0,
+        entries_written: 0,
         next: Next::Messages(Session::from(conversation)),
     };
     let mut pieces = Box::pin(pieces(writer));
@@ -147,14 +147,14 @@ struct DocumentWriter {
     http_caller: HttpCaller,
     id: String,
     /// The newest message when the document was begun. Later messages are not written.
-    last: i64,
+    newest_message_id: i64,
     /// Only messages with a greater id are still to be written.
-    after: i64,
-    /// Messages that may still be written.
-    left: i64,
+    after_message_id: i64,
+    /// Number of messages that may still be written.
+    messages_left: i64,
     separators: VecDeque<Mark>,
     /// Number of entries of the current list that were written.
-    written: usize,
+    entries_written: usize,
     next: Next,
 }
 
@@ -191,6 +191,7 @@ impl DocumentWriter {
         // Check again for each piece, because a slow reader may take hours.
         self.http_caller.recheck_credential().await?;
         let mut piece = Vec::new();
+        // Each branch sets `next` again, unless it writes the end of the document.
         match std::mem::replace(&mut self.next, Next::End) {
             Next::Messages(session) => {
                 write(&mut piece, &session);
@@ -202,7 +203,7 @@ impl DocumentWriter {
             Next::MoreMessages => self.write_messages(&mut piece).await?,
             Next::Separators => {
                 piece.extend_from_slice(br#"],"separators":["#);
-                self.written = 0;
+                self.entries_written = 0;
                 self.next = Next::MoreSeparators;
             }
             Next::MoreSeparators => {
@@ -210,12 +211,12 @@ impl DocumentWriter {
                     .separators
                     .drain(..self.separators.len().min(SEPARATORS_PER_PIECE))
                 {
-                    write_entry(&mut piece, &mut self.written, &separator);
+                    write_entry(&mut piece, &mut self.entries_written, &separator);
                 }
                 self.next = Next::MoreSeparators;
                 if self.separators.is_empty() {
                     piece.extend_from_slice(br#"],"compactions":["#);
-                    self.written = 0;
+                    self.entries_written = 0;
                     self.next = Next::Compactions(String::new());
                 }
             }
@@ -228,8 +229,8 @@ impl DocumentWriter {
     async fn write_messages(&mut self, piece: &mut Vec<u8>) -> Result<(), Problem> {
         let ask = pb::ListMessagesRequest {
             conversation_id: self.id.clone(),
-            page_size: self.left.min(PAGE_MAX) as i32,
-            after_message_id: self.after,
+            page_size: self.messages_left.min(PAGE_MAX) as i32,
+            after_message_id: self.after_message_id,
             ..pb::ListMessagesRequest::default()
         };
         // The memory of the page stays reserved until its messages are written into the piece. From
@@ -242,23 +243,28 @@ impl DocumentWriter {
             .into_parts();
         let mut is_last_page = page.next_page_token.is_empty();
         let mut messages = page.messages;
-        let wanted = messages.partition_point(|message| message.message_id <= self.last);
+        let wanted =
+            messages.partition_point(|message| message.message_id <= self.newest_message_id);
         is_last_page |= wanted < messages.len();
         messages.truncate(wanted);
         if let Some(last) = messages.last() {
-            (self.after, self.left) = (last.message_id, self.left - messages.len() as i64);
+            self.after_message_id = last.message_id;
+            self.messages_left -= messages.len() as i64;
         }
         self.write_entries(piece, messages, Message::from, reservation)
             .await?;
         let separators = page
             .separators
             .into_iter()
-            .filter(|separator| separator.after_message_id <= self.after);
+            .filter(|separator| separator.after_message_id <= self.after_message_id);
         self.separators.extend(separators.map(|separator| Mark {
             after_message_id: separator.after_message_id,
             created_at: unix_millis(separator.created_time.as_ref()),
         }));
-        self.next = if is_last_page || self.left == 0 || self.after >= self.last {
+        self.next = if is_last_page
+            || self.messages_left == 0
+            || self.after_message_id >= self.newest_message_id
+        {
             Next::Separators
         } else {
             Next::MoreMessages
@@ -305,17 +311,17 @@ impl DocumentWriter {
         T: prost::Message + 'static,
         E: Serialize + 'static,
     {
-        let (mut written, mut text) = (self.written, std::mem::take(piece));
+        let (mut entries_written, mut text) = (self.entries_written, std::mem::take(piece));
         let is_long = cpu_pool::is_long(entries.iter().map(T::encoded_len).sum(), entries.len());
         let write_all = move || {
             let _reservation = reservation;
             for entry in entries {
-                write_entry(&mut text, &mut written, &from(entry));
+                write_entry(&mut text, &mut entries_written, &from(entry));
             }
-            (written, text)
+            (entries_written, text)
         };
         let tenant = self.http_caller.caller.tenant();
-        (self.written, *piece) = self
+        (self.entries_written, *piece) = self
             .http_caller
             .services
             .state
@@ -340,11 +346,11 @@ impl From<pb::Checkpoint> for Compaction {
 }
 
 /// Writes one entry of a list, after a comma unless it is the first.
-fn write_entry<T: Serialize>(piece: &mut Vec<u8>, written: &mut usize, entry: &T) {
-    if *written > 0 {
+fn write_entry<T: Serialize>(piece: &mut Vec<u8>, entries_written: &mut usize, entry: &T) {
+    if *entries_written > 0 {
         piece.push(b',');
     }
-    *written += 1;
+    *entries_written += 1;
     write(piece, entry);
 }
 

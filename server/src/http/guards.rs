@@ -65,6 +65,7 @@ pub(super) async fn require_allowed_host(
         .headers()
         .get(header::HOST)
         .and_then(|host| host.to_str().ok());
+    // An authority in the request line takes precedence over the header (RFC 9112, 3.2.2).
     let authority = request.uri().authority().map(Authority::as_str);
     if !authority.or(host).is_some_and(|name| hosts.allows(name)) {
         return Problem::malformed(StatusCode::MISDIRECTED_REQUEST, hosts.refusal())

@@ -100,14 +100,14 @@ pub(crate) fn router(
     traffic: TrafficLimits,
     (address, settings): (SocketAddr, &ServerSettings),
 ) -> Router {
-    let is_open = state.auth.is_open();
+    let accepts_anyone = state.auth.accepts_anyone();
     let mut api = Router::new();
     for (path, methods) in ROUTES {
         api = api.route(path, methods());
     }
     // Must come before the layers: a layer covers only the handlers that exist when it is added.
     api = api.method_not_allowed_fallback(no_such_method);
-    if is_open {
+    if accepts_anyone {
         api = api.layer(middleware::from_fn_with_state(
             AllowedHosts::new(address, &settings.http_hosts),
             guards::require_allowed_host,

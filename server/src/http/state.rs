@@ -29,7 +29,7 @@ impl HttpState {
         limits: &LimitSettings,
         closing: CancellationToken,
     ) -> Self {
-        let share = if auth.is_open() {
+        let share = if auth.accepts_anyone() {
             limits.answer_log_bytes
         } else {
             limits.share_of(limits.answer_log_bytes)

@@ -65,7 +65,8 @@ impl ConcurrencyLimit {
         Ok(Permit { all, share })
     }
 
-    /// Waits for this many permits, at most the tenant's share. Waiters are served in order.
+    /// Waits for this many permits, at most the tenant's share. Waiters are served in order. With
+    /// [`TenantShare::Whole`], `permits` must not exceed the limit: the wait would never end.
     pub(crate) async fn acquire(&self, tenant: TenantId, permits: u32) -> Result<Permit, Failure> {
         Ok(self.acquire_after(tenant, permits, async {}).await?.0)
     }
@@ -80,6 +81,7 @@ impl ConcurrencyLimit {
         condition: impl Future<Output = T>,
     ) -> Result<(Permit, T), Failure> {
         let mut count = permits;
+        // The semaphores are never closed, so waiting for them does not fail.
         let share = match &self.shares {
             Some(shares) => {
                 count = count.min(u32::try_from(shares.permits()).unwrap_or(u32::MAX));
@@ -94,12 +96,12 @@ impl ConcurrencyLimit {
             }
             None => None,
         };
-        let condition = condition.await;
+        let output = condition.await;
         let all = Arc::clone(&self.all)
             .acquire_many_owned(count)
             .await
             .map_err(|_| Failure::Panicked)?;
-        Ok((Permit { all, share }, condition))
+        Ok((Permit { all, share }, output))
     }
 
     /// Free permits.

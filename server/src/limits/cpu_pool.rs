@@ -20,7 +20,7 @@ const LONG_WORK_BYTES: usize = 64 * 1024;
 /// each, 20 µs in an unoptimized build.
 const LONG_WORK_ITEMS: usize = 1_000;
 
-/// Whether work on this many bytes and messages is long.
+/// Whether work on this many bytes of text, or on this many messages or entries, is long.
 pub(crate) const fn is_long(bytes: usize, items: usize) -> bool {
     bytes >= LONG_WORK_BYTES || items >= LONG_WORK_ITEMS
 }

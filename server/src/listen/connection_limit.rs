@@ -42,7 +42,7 @@ struct Shared {
 struct SlotState {
     /// Whose calls the connection carries.
     owner: Mutex<Owner>,
-    /// Calls in flight, without the unauthenticated ones. With any, the connection is busy.
+    /// Calls in flight, without the unauthenticated ones. The connection is busy unless it is 0.
     calls: AtomicUsize,
     /// Calls in flight that need no credential.
     unauthenticated_calls: AtomicU32,
@@ -156,6 +156,8 @@ impl ConnectionLimit {
                     .values()
                     .filter(|begun_ms| **begun_ms < stalled_before)
                     .count();
+                // A pending write belongs to a call in `calls`, and each call has at most one. So
+                // the answers of all calls have stalled if as many writes have stalled.
                 let all_stalled = stalled > 0 && stalled >= state.calls.load(Ordering::Acquire);
                 if all_stalled {
                     state.close_for_stalling();

@@ -85,10 +85,10 @@ pub(super) struct WaitingBytes {
 }
 
 impl TrafficLimits {
-    /// Reads the limits from the settings. Where callers need no credential (`is_open`), all are
-    /// one tenant: it may use everything, and no rate applies.
-    pub(crate) fn new(settings: &LimitSettings, is_open: bool) -> Self {
-        let rate = |per_second, burst| Rate::new(per_second, burst).filter(|_| !is_open);
+    /// Reads the limits from the settings. Where callers need no credential (`accepts_anyone`), all
+    /// are one tenant: it may use everything, and no rate applies.
+    pub(crate) fn new(settings: &LimitSettings, accepts_anyone: bool) -> Self {
+        let rate = |per_second, burst| Rate::new(per_second, burst).filter(|_| !accepts_anyone);
         Self(Arc::new(Inner {
             calls: rate(
                 settings.calls_per_second.into(),
@@ -96,7 +96,7 @@ impl TrafficLimits {
             ),
             bytes: rate(settings.bytes_per_second, settings.bytes_burst),
             max_waiting: settings.waiting_bytes,
-            max_waiting_per_tenant: if is_open {
+            max_waiting_per_tenant: if accepts_anyone {
                 settings.waiting_bytes
             } else {
                 settings.share_of(settings.waiting_bytes)

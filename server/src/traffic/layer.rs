@@ -27,7 +27,7 @@ use crate::{
     limits::content_budget::Reservation,
     listen::{Peer, SlotRef},
     poll_watchdog::{PollWatchdog, WatchedFuture},
-    verbs::UNAUTHENTICATED_PATH,
+    verbs::UNAUTHENTICATED_PATH_PREFIX,
 };
 
 /// The path of AppendLargeMessage. Its request bodies have a limit of their own
@@ -143,7 +143,7 @@ where
         let watchdog = PollWatchdog::for_request(&request);
         let path = request.uri().path();
         let (is_unauthenticated, has_own_limit) = (
-            path.starts_with(UNAUTHENTICATED_PATH),
+            path.starts_with(UNAUTHENTICATED_PATH_PREFIX),
             path == LARGE_APPEND_PATH,
         );
         let unauthenticated_connection = slot.clone().filter(|_| is_unauthenticated);
@@ -151,6 +151,7 @@ where
             .as_ref()
             .filter(|_| is_unauthenticated)
             .map(|slot| slot.begin_unauthenticated_call(UNAUTHENTICATED_CALLS_PER_CONNECTION));
+        // `Some(None)`: it is a health check, and as many as allowed are in flight already.
         if let Some(None) = unauthenticated_call {
             metrics::counter!("shed_total", "rpc" => "health").increment(1);
             let refused = refuse(Failure::Overloaded).map(|body| {

@@ -38,10 +38,11 @@ impl Rate {
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// How long to wait until an amount of 1 may be used. None: no wait.
+    /// How long to wait until an amount of 1 may be used: until the debt with that amount is at
+    /// most the burst. None: no wait.
     pub(crate) fn wait_time(&self, debt: &RateDebt, now: Duration) -> Option<Duration> {
-        let after_next = debt.settled_at.saturating_sub(now) + self.cost(1);
-        after_next
+        let debt_after_use = debt.settled_at.saturating_sub(now) + self.cost(1);
+        debt_after_use
             .checked_sub(self.burst_time)
             .filter(|wait| !wait.is_zero())
     }

@@ -42,6 +42,7 @@ impl WatchBudget {
         with_content: bool,
     ) -> Result<BudgetPermit, Failure> {
         let most = if with_content {
+            // The limit of a page does not apply to its first message.
             MESSAGE_BYTES
         } else {
             PAGE_CONTENT_BYTES as usize

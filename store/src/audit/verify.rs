@@ -148,7 +148,7 @@ async fn check_messages(
                     format!("stored in turn {}, belongs to {turn}", row.turn),
                 );
             }
-            if !row.content_holds {
+            if !row.digest_matches {
                 report.add_violation(
                     12,
                     row.message_id,

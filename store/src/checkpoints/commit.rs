@@ -66,8 +66,8 @@ impl Store {
         let mut tx = db.begin().await?;
         lock_conversation(&mut tx, caller, id).await?;
         failpoint!("checkpoint.locked");
-        let kept = has_same_boundary(&mut tx, caller, id, draft).await?;
-        let caused = if kept {
+        let results_kept = has_same_boundary(&mut tx, caller, id, draft).await?;
+        let caused = if results_kept {
             insert_checkpoint(&mut tx, caller, id, draft, job.manual.as_ref()).await?;
             failpoint!("checkpoint.inserted");
             delete_partial_summaries(&mut tx, job).await?;
@@ -85,7 +85,7 @@ impl Store {
         Ok(JobCommit {
             finished,
             caused,
-            kept,
+            results_kept,
         })
     }
 
@@ -114,7 +114,7 @@ impl Store {
         Ok(JobCommit {
             finished,
             caused: Vec::new(),
-            kept: true,
+            results_kept: true,
         })
     }
 }

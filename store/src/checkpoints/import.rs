@@ -13,7 +13,7 @@ use anneal_core::{
 use super::{
     commit::{CheckpointDraft, insert_checkpoint},
     material::{CheckpointMaterial, read_material},
-    read::{Checkpoint, select_checkpoints},
+    read::{Checkpoint, CheckpointPosition, select_checkpoints},
 };
 use crate::{
     Store,
@@ -98,6 +98,7 @@ async fn import_once(
 ) -> Result<Checkpoint, StoreError> {
     let mut tx = db.begin().await?;
     lock_conversation(&mut tx, caller, id).await?;
+    // The recorded answer is the id of the first message that the checkpoint covers.
     let first = match idempotency::find_request(&mut tx, caller, id, request).await? {
         EarlierRequest::Done(first) => first.unwrap_or(0),
         EarlierRequest::None => {
@@ -109,8 +110,11 @@ async fn import_once(
         }
     };
     // The list is in descending order. The stored checkpoint is the first one after this position.
-    let before = Some((imported.last, MessageId(first).next()));
-    let stored = select_checkpoints(&mut tx, caller, id, before, None, 1)
+    let start = CheckpointPosition {
+        last: imported.last,
+        first: MessageId(first).next(),
+    };
+    let stored = select_checkpoints(&mut tx, caller, id, Some(start), None, 1)
         .await?
         .pop();
     tx.commit().await?;
@@ -142,14 +146,14 @@ async fn draft_checkpoint(
     let sources = read_sources(db, caller, id, boundary, imported.last).await?;
     // Estimates are usually higher than counts. If a message has only an estimate, the messages
     // are compared with the summary's estimate, or with its count if that is higher.
-    let summary = if sources.estimated {
+    let summary_tokens = if sources.estimated {
         imported.estimate.max(imported.tokens)
     } else {
         imported.tokens
     };
     let ask = CheckpointImport {
         last: imported.last,
-        summary,
+        summary: summary_tokens,
         boundary,
         previous: previous_tokens,
     };

@@ -235,6 +235,7 @@ pub(super) async fn read_material(
     let previous = head.checkpoint_last.map(|last| PreviousCheckpoint {
         last: MessageId(last),
         summary: head.summary.unwrap_or_default(),
+        // The head row has the tokens of the checkpoint's summary in the column `tokens`.
         tokens: tokens(head.tokens),
         generation: head.generation.unwrap_or(0),
     });

@@ -60,6 +60,16 @@ pub struct Checkpoint {
     pub valid: bool,
 }
 
+/// A position in the list of a conversation's checkpoints. The list is in descending order of
+/// `last`, and of `first` among checkpoints with the same `last`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CheckpointPosition {
+    /// The last message that a checkpoint at this position covers.
+    pub last: MessageId,
+    /// The first message that a checkpoint at this position covers.
+    pub first: MessageId,
+}
+
 /// A page of checkpoints, newest boundary first.
 #[derive(Debug, Clone)]
 pub struct CheckpointPage {
@@ -125,19 +135,19 @@ impl From<CheckpointRow> for Checkpoint {
 }
 
 impl Store {
-    /// Lists up to `limit` checkpoints of a conversation, newest boundary first. `before` is the
-    /// position after which the page starts: the `last` and `first` of a checkpoint.
+    /// Lists up to `limit` checkpoints of a conversation, newest boundary first. The page starts
+    /// after the position `start`; None: with the newest checkpoint.
     pub async fn list_checkpoints(
         &self,
         caller: Caller,
         id: ConversationId,
-        before: Option<(MessageId, MessageId)>,
+        start: Option<CheckpointPosition>,
         limit: i64,
     ) -> Result<CheckpointPage, StoreError> {
         // Fails if there is no such conversation.
         self.get_conversation(caller, id).await?;
         let mut db = self.reads.checkout(caller).await?;
-        let rows = select_rows(&mut db, caller, id, before, None, limit + 1).await?;
+        let rows = select_rows(&mut db, caller, id, start, None, limit + 1).await?;
         db.release().await?;
         let found = rows.first().map_or(0, |row| row.found);
         let checkpoints: Vec<_> = rows
@@ -152,17 +162,17 @@ impl Store {
     }
 }
 
-/// Reads up to `limit` checkpoints after the position `before`, newest boundary first.
-/// `request_id`: only those that this request has made.
+/// Reads up to `limit` checkpoints after the position `start`, newest boundary first; None: from
+/// the newest one on. `request_id`: only those that this request has made.
 pub(super) async fn select_checkpoints(
     db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
-    before: Option<(MessageId, MessageId)>,
+    start: Option<CheckpointPosition>,
     request_id: Option<&str>,
     limit: i64,
 ) -> Result<Vec<Checkpoint>, StoreError> {
-    let rows = select_rows(db, caller, id, before, request_id, limit).await?;
+    let rows = select_rows(db, caller, id, start, request_id, limit).await?;
     Ok(rows.into_iter().map(Checkpoint::from).collect())
 }
 
@@ -170,7 +180,7 @@ async fn select_rows(
     db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
-    before: Option<(MessageId, MessageId)>,
+    start: Option<CheckpointPosition>,
     request_id: Option<&str>,
     limit: i64,
 ) -> Result<Vec<CheckpointRow>, StoreError> {
@@ -179,8 +189,8 @@ async fn select_rows(
         "sql/list_checkpoints.sql",
         caller.tenant().0,
         id.0,
-        before.map(|(last, _)| last.0),
-        before.map(|(_, first)| first.0),
+        start.map(|start| start.last.0),
+        start.map(|start| start.first.0),
         request_id,
         limit,
         PAGE_CONTENT_BYTES,

@@ -16,6 +16,19 @@ use crate::{
     rows::json,
 };
 
+/// Outcome of asking for a compaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CompactionStart {
+    /// An earlier call with the same request id has made this checkpoint. Nothing was queued.
+    MadeEarlier(Box<Checkpoint>),
+    /// The compaction is queued.
+    Queued {
+        /// The last message of the newest valid checkpoint at that time; 0: there was none.
+        /// [`Store::read_compaction_status`] compares with it.
+        boundary: MessageId,
+    },
+}
+
 /// Status of a compaction that a caller asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CompactionStatus {
@@ -30,15 +43,13 @@ pub enum CompactionStatus {
 }
 
 impl Store {
-    /// Queues a compaction. If the same request has already made a checkpoint, queues nothing and
-    /// returns that checkpoint as `Ok`. Otherwise returns the boundary of the newest valid
-    /// checkpoint as `Err`; [`Self::read_compaction_status`] compares with it.
+    /// Queues a compaction, unless the same request has already made a checkpoint.
     pub async fn request_compaction(
         &self,
         caller: Caller,
         id: ConversationId,
         manual: &ManualCompaction,
-    ) -> Result<Result<Checkpoint, MessageId>, StoreError> {
+    ) -> Result<CompactionStart, StoreError> {
         let mut db = self.writes.checkout(caller).await?;
         let outcome = request_once(&mut db, caller, id, manual).await;
         db.settle(outcome).await
@@ -59,7 +70,7 @@ impl Store {
     }
 
     /// Reads the status of a compaction. `before` is the boundary that [`Self::request_compaction`]
-    /// returned when it was queued.
+    /// returned when it queued the compaction.
     pub async fn read_compaction_status(
         &self,
         caller: Caller,
@@ -128,20 +139,22 @@ async fn request_once(
     caller: Caller,
     id: ConversationId,
     manual: &ManualCompaction,
-) -> Result<Result<Checkpoint, MessageId>, StoreError> {
+) -> Result<CompactionStart, StoreError> {
     let mut tx = db.begin().await?;
     lock_conversation(&mut tx, caller, id).await?;
     let done = select_checkpoints(&mut tx, caller, id, None, Some(&manual.request_id), 1)
         .await?
         .pop();
     let outcome = if let Some(done) = done {
-        Ok(done)
+        CompactionStart::MadeEarlier(Box::new(done))
     } else {
         let row = sqlx::query_file!("sql/boundary.sql", caller.tenant().0, id.0)
             .fetch_one(&mut *tx)
             .await?;
         enqueue_manual_checkpoint(&mut tx, caller, id, json(manual)).await?;
-        Err(MessageId(row.checkpoint_last.unwrap_or(0)))
+        CompactionStart::Queued {
+            boundary: MessageId(row.checkpoint_last.unwrap_or(0)),
+        }
     };
     tx.commit().await?;
     Ok(outcome)

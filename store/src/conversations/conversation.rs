@@ -85,7 +85,9 @@ pub struct Conversation {
     pub last_activity: Micros,
 }
 
-/// Changes to a conversation; None leaves a field as it is.
+/// Changes to a conversation; None leaves a field as it is. The server computes the digest of an
+/// UpdateConversation request from the debug output: with other field names, a request that a
+/// client repeats after an upgrade has another digest.
 #[derive(Debug, Clone, Default)]
 pub struct ConversationChange {
     /// The new title.
@@ -100,7 +102,8 @@ pub struct ConversationChange {
     pub system_prompt: Option<String>,
     /// The new overrides; they replace all old ones.
     pub policy: Option<PolicyOverrides>,
-    /// The conversation is changed only if this is still its revision.
+    /// Not a change: the conversation is changed only if this is still its revision. None: it is
+    /// changed whatever its revision is.
     pub revision: Option<i64>,
 }
 

@@ -27,9 +27,9 @@ pub struct LegacyCounts {
     pub system_messages: i64,
     /// Moved messages without content. They are kept as empty texts.
     pub empty_messages: i64,
-    /// Users' separators, which are moved.
+    /// Users' separators, which are moved, `separators_joined` included.
     pub separators: i64,
-    /// Users' separators at the position of another one. The two become one.
+    /// Users' separators at the position of an earlier one. The two become one.
     pub separators_joined: i64,
     /// Separators of the system, which are deleted.
     pub system_separators: i64,

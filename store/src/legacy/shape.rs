@@ -69,12 +69,17 @@ impl ColumnKind {
     }
 }
 
-/// Name of a table, and the columns that it must have.
-type Table = (&'static str, &'static [(&'static str, ColumnKind)]);
+/// A table of the older system.
+#[derive(Clone, Copy)]
+struct Table {
+    name: &'static str,
+    /// The columns that it must have. It may have others.
+    columns: &'static [(&'static str, ColumnKind)],
+}
 
-const CONVERSATIONS: Table = (
-    "ai_conversation",
-    &[
+const CONVERSATIONS: Table = Table {
+    name: "ai_conversation",
+    columns: &[
         ("id", ColumnKind::Id),
         ("uid", ColumnKind::Name),
         ("creator_id", ColumnKind::Name),
@@ -84,10 +89,10 @@ const CONVERSATIONS: Table = (
         ("updated_ts", ColumnKind::Time),
         ("row_status", ColumnKind::Word),
     ],
-);
-const MESSAGES: Table = (
-    "ai_message",
-    &[
+};
+const MESSAGES: Table = Table {
+    name: "ai_message",
+    columns: &[
         ("id", ColumnKind::Id),
         ("uid", ColumnKind::Name),
         ("conversation_id", ColumnKind::Number),
@@ -97,10 +102,10 @@ const MESSAGES: Table = (
         ("metadata", ColumnKind::Json),
         ("created_ts", ColumnKind::Time),
     ],
-);
-const CHECKPOINTS: Table = (
-    "ai_conversation_checkpoint",
-    &[
+};
+const CHECKPOINTS: Table = Table {
+    name: "ai_conversation_checkpoint",
+    columns: &[
         ("id", ColumnKind::Id),
         ("conversation_id", ColumnKind::Number),
         ("last_message_id", ColumnKind::Number),
@@ -108,7 +113,7 @@ const CHECKPOINTS: Table = (
         ("token_usage", ColumnKind::Number),
         ("created_ts", ColumnKind::Time),
     ],
-);
+};
 
 /// Finds the older tables in the current schema. Called only if the present schema does not exist
 /// yet. Fails in these cases:
@@ -153,8 +158,8 @@ fn misplaced(schema: &str) -> String {
 /// error is a sentence that says why the tables are no older ones.
 fn shape(columns: &[Column]) -> Result<Option<Shape>, String> {
     let has = |table: &str| columns.iter().any(|column| column.table_name == table);
-    let checkpoints = has(CHECKPOINTS.0);
-    if !checkpoints && !has(CONVERSATIONS.0) && !has(MESSAGES.0) {
+    let checkpoints = has(CHECKPOINTS.name);
+    if !checkpoints && !has(CONVERSATIONS.name) && !has(MESSAGES.name) {
         return Ok(None);
     }
     check_columns(columns, CONVERSATIONS)?;
@@ -164,7 +169,7 @@ fn shape(columns: &[Column]) -> Result<Option<Shape>, String> {
     }
     let summary_caches = columns
         .iter()
-        .any(|column| column.table_name == MESSAGES.0 && column.name == "summary_cache");
+        .any(|column| column.table_name == MESSAGES.name && column.name == "summary_cache");
     Ok(Some(Shape {
         checkpoints,
         summary_caches,
@@ -173,27 +178,28 @@ fn shape(columns: &[Column]) -> Result<Option<Shape>, String> {
 
 /// Checks that the table has the columns of an older table. The error is a sentence that says what
 /// differs.
-fn check_columns(columns: &[Column], (table, wanted): Table) -> Result<(), String> {
-    let own: Vec<&Column> = columns
+fn check_columns(columns: &[Column], expected: Table) -> Result<(), String> {
+    let table = expected.name;
+    let columns: Vec<&Column> = columns
         .iter()
         .filter(|column| column.table_name == table)
         .collect();
-    let Some(first) = own.first() else {
+    let Some(first) = columns.first() else {
         return Err(format!("there is no table {table} beside the others"));
     };
     if !first.plain {
         return Err(format!("{table} is not a plain table"));
     }
-    for (name, wanted_kind) in wanted {
-        match own.iter().find(|column| column.name == *name) {
+    for (name, kind) in expected.columns {
+        match columns.iter().find(|column| column.name == *name) {
             None => return Err(format!("table {table} has no column {name}")),
-            Some(column) if !wanted_kind.fits(column) => {
-                let (kind, null) = (
+            Some(column) if !kind.fits(column) => {
+                let (type_name, null) = (
                     &column.type_name,
                     if column.required { "" } else { ", may be null" },
                 );
                 return Err(format!(
-                    "column {name} of table {table} is of another type ({kind}{null})"
+                    "column {name} of table {table} is of another type ({type_name}{null})"
                 ));
             }
             Some(_) => {}
@@ -206,7 +212,7 @@ fn check_columns(columns: &[Column], (table, wanted): Table) -> Result<(), Strin
 mod tests {
     use super::*;
 
-    fn columns((table, wanted): Table) -> Vec<Column> {
+    fn columns(table: Table) -> Vec<Column> {
         let column = |(name, kind): &(&str, ColumnKind)| {
             let type_name = match kind {
                 ColumnKind::Id | ColumnKind::Number | ColumnKind::Name => "int4",
@@ -218,7 +224,7 @@ mod tests {
             Column {
                 schema_name: "public".into(),
                 place: 1,
-                table_name: table.into(),
+                table_name: table.name.into(),
                 plain: true,
                 name: (*name).into(),
                 type_name: type_name.into(),
@@ -226,7 +232,7 @@ mod tests {
                 required: *kind == ColumnKind::Id,
             }
         };
-        wanted.iter().map(column).collect()
+        table.columns.iter().map(column).collect()
     }
 
     #[test]

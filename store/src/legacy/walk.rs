@@ -58,7 +58,7 @@ struct OpenConversation {
     status: ConversationStatus,
     created_us: i64,
     /// Messages stored so far.
-    stored: i64,
+    stored_messages: i64,
     /// The original time of the newest stored message, in microseconds.
     newest_us: Option<i64>,
     /// Messages to be stored with the next append.
@@ -108,7 +108,7 @@ pub(super) async fn move_conversations(
             }
             if let Some(open) = &mut open {
                 add_row(db, open, &row).await?;
-                on_progress(moved.messages + open.stored);
+                on_progress(moved.messages + open.stored_messages);
             }
         }
     }
@@ -166,7 +166,7 @@ async fn begin_conversation(
         id: ConversationId(id),
         status,
         created_us: row.created_us,
-        stored: 0,
+        stored_messages: 0,
         newest_us: None,
         waiting: Vec::new(),
         waiting_bytes: 0,
@@ -198,7 +198,7 @@ async fn add_row(
     };
     if row.fate.as_deref() == Some("separator") {
         open.separators
-            .push((open.stored + open.waiting.len() as i64, created_us));
+            .push((open.stored_messages + open.waiting.len() as i64, created_us));
         if open.separators.len() >= MESSAGES_PER_APPEND {
             store_separators(db, open).await?;
         }
@@ -274,12 +274,12 @@ async fn append_waiting(
         "sql/legacy_times.sql",
         DEFAULT_CALLER.tenant().0,
         open.id.0,
-        open.stored,
+        open.stored_messages,
         &times
     )
     .execute(&mut *db)
     .await?;
-    open.stored += messages.len() as i64;
+    open.stored_messages += messages.len() as i64;
     Ok(())
 }
 
@@ -327,7 +327,7 @@ async fn finish_conversation(
     .execute(db)
     .await?;
     moved.conversations += updated.rows_affected() as i64;
-    moved.messages += open.stored;
+    moved.messages += open.stored_messages;
     moved.separators += open.stored_separators;
     Ok(())
 }

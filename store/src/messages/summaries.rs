@@ -156,7 +156,7 @@ impl Store {
         Ok(JobCommit {
             finished,
             caused,
-            kept: true,
+            results_kept: true,
         })
     }
 }

@@ -348,7 +348,7 @@ impl Store {
             Some(JobCommit {
                 finished,
                 caused: caused(one.job),
-                kept: true,
+                results_kept: true,
             })
         });
         Ok(committed.collect())

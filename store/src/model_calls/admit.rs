@@ -113,7 +113,7 @@ async fn try_admit(
         purpose: ask.purpose,
         breaker: ask.limits.breaker,
         lease: Uuid::now_v7(),
-        is_model_trial: state.model.is_half_open || state.tenant.is_half_open,
+        is_model_or_tenant_trial: state.model.is_half_open || state.tenant.is_half_open,
         is_conversation_trial: state.conversation.failures >= ask.limits.breaker.failures
             && ask.purpose == CallPurpose::Summary,
     };
@@ -126,7 +126,7 @@ async fn try_admit(
         ask.purpose == CallPurpose::Turn,
         column(ask.tokens),
         f64::from(LEASE_SECONDS),
-        lease.is_model_trial,
+        lease.is_model_or_tenant_trial,
     )
     .execute(&mut *tx)
     .await?;
@@ -157,11 +157,11 @@ async fn read_state(
         model: Breaker::default(),
         tenant: breaker(row.tenant_failures, row.tenant_open_seconds),
         conversation: breaker(row.failures, row.open_seconds),
-        calls_in_flight: calls(row.under_way),
-        tenant_calls_in_flight: calls(row.tenant_under_way),
-        has_other_tenants: row.has_neighbors,
+        calls_in_flight: calls(row.calls_in_flight),
+        tenant_calls_in_flight: calls(row.tenant_calls_in_flight),
+        has_other_tenants: row.has_other_tenants,
         tenant_tokens: tokens(row.tenant_tokens),
-        day_left: time_left(Some(row.day_left)).unwrap_or_default(),
-        turn_in_flight: row.turn_under_way,
+        day_left: time_left(Some(row.seconds_to_next_day)).unwrap_or_default(),
+        turn_in_flight: row.turn_in_flight,
     })
 }

@@ -23,7 +23,7 @@ pub struct ModelLease {
     pub(super) lease: Uuid,
     /// Whether this is a trial call: its result decides whether the half-open breaker of the tenant
     /// or of the model closes.
-    pub(super) is_model_trial: bool,
+    pub(super) is_model_or_tenant_trial: bool,
     /// Whether this is a trial call for the conversation's half-open breaker.
     pub(super) is_conversation_trial: bool,
 }
@@ -42,7 +42,7 @@ impl Store {
             lease.conversation.0,
             lease.lease,
             f64::from(LEASE_SECONDS),
-            lease.is_model_trial,
+            lease.is_model_or_tenant_trial,
             lease.is_conversation_trial,
         )
         .execute(&mut *db)

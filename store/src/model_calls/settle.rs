@@ -236,6 +236,7 @@ impl Store {
             self,
             Some(Settlement::of(lease.clone(), call_outcome.clone())),
         );
+        // Always present: it was just set, and only `arm`, `disarm` and `drop` change it.
         let Some(settlement) = &mut settle_on_drop.settlement else {
             return Ok(());
         };
@@ -335,7 +336,7 @@ async fn assess_failure(
     lease: &ModelLease,
     model: &ModelRow,
 ) -> Result<FailureOutcome, StoreError> {
-    let own = sqlx::query!(
+    let tenant_row = sqlx::query!(
         r#"select failures, evidence, series,
                extract(epoch from open_until_ts - now())::double precision as "open_seconds?"
            from ai_tenant_breaker where tenant_id = $1 and model = $2"#,
@@ -344,19 +345,19 @@ async fn assess_failure(
     )
     .fetch_optional(db)
     .await?;
-    let of_tenant = own.as_ref().map_or_else(Breaker::default, |own| {
-        rows::breaker(own.failures, own.open_seconds)
+    let tenant_breaker = tenant_row.as_ref().map_or_else(Breaker::default, |row| {
+        rows::breaker(row.failures, row.open_seconds)
     });
     let known = FailureCounts {
         model: breaker_state(&model.breaker),
         evidence: model.evidence,
-        tenant: breaker_state(&of_tenant),
-        tenant_failures: of_tenant.failures,
+        tenant: breaker_state(&tenant_breaker),
+        tenant_failures: tenant_breaker.failures,
         // Failures of another series no longer count against the model: since then it has answered,
         // or its breaker has opened.
-        tenant_evidence: own
-            .filter(|own| own.series == model.series)
-            .map_or(0, |own| own.evidence.unsigned_abs()),
+        tenant_evidence: tenant_row
+            .filter(|row| row.series == model.series)
+            .map_or(0, |row| row.evidence.unsigned_abs()),
     };
     Ok(breaker::after_failure(&known, &lease.breaker))
 }

@@ -103,6 +103,8 @@ impl Store {
             failpoint!("claim.claimed");
         }
         for row in rows {
+            // Only the row that says where to continue has no conversation. In the rows of jobs,
+            // no column but the argument is null.
             let (tenant, Some(conversation)) = (TenantId(row.tenant_id), row.conversation_id)
             else {
                 claim.more_after = Some(TenantId(row.tenant_id));

@@ -30,9 +30,9 @@ pub struct JobCommit {
     pub finished: FinishOutcome,
     /// The jobs that the results made due.
     pub caused: Vec<JobKind>,
-    /// Whether the results were stored. False: they were discarded, because the conversation had
-    /// changed.
-    pub kept: bool,
+    /// False: the results were discarded, because the conversation had changed. True: they were
+    /// stored, or there were none.
+    pub results_kept: bool,
 }
 
 /// Outcome of a failure for its job.
@@ -191,6 +191,7 @@ pub(crate) async fn finish_jobs(
     let finished = rows.into_iter().map(|row| {
         (
             ConversationId(row.conversation_id),
+            // Clean: the job left no work, and no new work arrived since the claim.
             if row.clean {
                 FinishOutcome::Done
             } else {

@@ -90,6 +90,7 @@ pub(crate) async fn lock_claimed_job(
     db: &mut BoundedConnection,
     job: &ClaimedJob,
 ) -> Result<(), StoreError> {
+    // State 1: running. `is true` keeps the planner from partial indexes, as in claim_jobs.sql.
     let row = sqlx::query_scalar!(
         "select generation from ai_job where kind = $1 and conversation_id = $2 and lease = $3
              and (state = 1) is true for update",

@@ -42,6 +42,7 @@ impl JobNotifier {
     /// Requests notifications for these kinds. Returns at once.
     pub fn notify(&self, kinds: &[JobKind]) {
         let bits = kinds.iter().fold(0_u8, |bits, kind| bits | bit(*kind));
+        // If all of these kinds were pending already, `run` has been woken for them.
         if bits != 0 && self.pending.fetch_or(bits, Ordering::AcqRel) & bits != bits {
             self.wake.notify_one();
         }
@@ -72,6 +73,7 @@ impl JobNotifier {
     }
 }
 
+/// The kind's bit in `pending`. Codes of kinds begin with 1, and a `u8` has bits for eight kinds.
 const fn bit(kind: JobKind) -> u8 {
     1 << (kind.code() - 1)
 }

@@ -88,7 +88,8 @@ pub struct QueueFigures {
 }
 
 impl JobState {
-    /// The number by which lists are ordered.
+    /// The number by which lists are ordered. For jobs in `ai_job` it is one more than the column
+    /// `state`.
     pub const fn code(self) -> i16 {
         match self {
             Self::Waiting => 1,

@@ -10,7 +10,7 @@
 mod resolve;
 mod rotate;
 
-pub use rotate::{Rotation, RotationStart};
+pub use rotate::{Rotation, RotationAttributes};
 
 use crate::{conversations::Conversation, rows::Micros};
 
@@ -28,7 +28,8 @@ pub struct StoredSession {
     pub created: Option<Micros>,
     /// When the session was last rotated. None: never.
     pub rotated: Option<Micros>,
-    /// Whether this request created the conversation, now or when it was sent before.
+    /// Whether this call created the conversation. A repetition of a rotation with a request id
+    /// counts as the call that it repeats.
     pub is_new: bool,
 }
 

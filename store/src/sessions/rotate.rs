@@ -20,14 +20,14 @@ use crate::{
     rows::{column, encoding_code, json},
 };
 
-/// With which attributes the new conversation is created.
+/// The attributes of the conversation that a rotation creates.
 #[derive(Debug, Clone)]
-pub enum RotationStart {
-    /// With those of the old conversation, but without a title and not pinned. The given ones apply
-    /// only if there is no old one.
-    AsBefore(CountedConversation),
-    /// With the given ones.
-    As(CountedConversation),
+pub enum RotationAttributes {
+    /// A copy of the old conversation's attributes, but without a title and not pinned. The given
+    /// attributes apply only if there is no old conversation.
+    CopyOfOld(CountedConversation),
+    /// The given attributes.
+    Given(CountedConversation),
 }
 
 /// A rotation to execute.
@@ -39,8 +39,8 @@ pub struct Rotation<'a> {
     pub request_id: Option<&'a str>,
     /// Digest of the caller's request.
     pub request_digest: Digest,
-    /// With which attributes the new conversation is created.
-    pub start: RotationStart,
+    /// The attributes of the new conversation.
+    pub attributes: RotationAttributes,
 }
 
 impl Store {
@@ -52,12 +52,12 @@ impl Store {
         rotation: &Rotation<'_>,
     ) -> Result<StoredSession, StoreError> {
         let mut db = self.writes.checkout(caller).await?;
-        let rotated = rotate_once(&mut db, caller, rotation).await;
+        let rotated = rotate_with_retries(&mut db, caller, rotation).await;
         db.settle(rotated).await
     }
 }
 
-async fn rotate_once(
+async fn rotate_with_retries(
     db: &mut BoundedConnection,
     caller: Caller,
     rotation: &Rotation<'_>,
@@ -125,7 +125,8 @@ async fn insert_first(
     rotation: &Rotation<'_>,
     id: Uuid,
 ) -> Result<Option<StoredSession>, StoreError> {
-    let (RotationStart::AsBefore(new) | RotationStart::As(new)) = &rotation.start;
+    let (RotationAttributes::CopyOfOld(new) | RotationAttributes::Given(new)) =
+        &rotation.attributes;
     let digest = rotation
         .request_id
         .map(|_| rotation.request_digest.as_slice());
@@ -181,12 +182,12 @@ async fn insert_replacement(
     old: ConversationId,
     id: Uuid,
 ) -> Result<Replacement, StoreError> {
-    let (new, tokens) = match &rotation.start {
-        RotationStart::As(counted) => (
+    let (new, tokens) = match &rotation.attributes {
+        RotationAttributes::Given(counted) => (
             Some(&counted.new),
             Some(column(counted.system_prompt_tokens)),
         ),
-        RotationStart::AsBefore(_) => (None, None),
+        RotationAttributes::CopyOfOld(_) => (None, None),
     };
     let inserted = sqlx::query_file!(
         "sql/rotate_session.sql",

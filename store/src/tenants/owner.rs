@@ -133,8 +133,8 @@ impl OwnerConnection {
         Ok(inserted.rows_affected() == 1)
     }
 
-    /// Lists up to `limit` keys, oldest first, after the key `after`. `tenant`: only keys of the
-    /// tenant with this name; None: of all tenants.
+    /// Lists up to `limit` keys, oldest first (their ids begin with the time), after the key `after`.
+    /// `tenant`: only keys of the tenant with this name; None: of all tenants.
     pub async fn list_keys(
         &mut self,
         tenant: Option<&str>,

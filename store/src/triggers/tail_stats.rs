@@ -37,13 +37,13 @@ pub struct ContextUsage {
     pub encoding: Encoding,
     /// Tokens of the tail as contexts send it now. With stepped cooling, cool messages may still be
     /// sent with their original content.
-    pub sent: Tokens,
+    pub sent_tail: Tokens,
     /// Messages of the tail that contexts send as their summaries.
     pub swapped: Vec<SwappedMessage>,
     /// Tokens that are saved because summaries are sent instead of originals.
-    pub saved: Tokens,
+    pub saved_tokens: Tokens,
     /// Number of messages of the tail that are not counted yet.
-    pub estimated: u64,
+    pub uncounted_messages: u64,
 }
 
 impl Store {
@@ -237,10 +237,10 @@ impl UsageRow {
             summary: tokens(self.summary_tokens.unwrap_or(0)),
             boundary,
             encoding: rows::encoding(self.encoding)?,
-            sent: tokens(self.sent_tokens),
+            sent_tail: tokens(self.sent_tokens),
             swapped: sorted_by_id(swapped.collect::<Result<_, StoreError>>()?),
-            saved: tokens(self.saved),
-            estimated: self.estimated.unsigned_abs(),
+            saved_tokens: tokens(self.saved),
+            uncounted_messages: self.estimated.unsigned_abs(),
         })
     }
 }

@@ -40,12 +40,12 @@ pub(crate) async fn put_trigger_bounds(
         .iter()
         .map(|one| one.bounds.map(|bounds| bounds.message.0))
         .collect();
-    let of = |tokens: fn(TriggerBounds) -> Tokens| {
+    let token_column = |tokens: fn(TriggerBounds) -> Tokens| {
         all.iter()
             .map(move |one| one.bounds.map(|bounds| column(tokens(bounds))))
     };
-    let totals: Vec<Option<i64>> = of(|bounds| bounds.total).collect();
-    let large: Vec<Option<i64>> = of(|bounds| bounds.large).collect();
+    let totals: Vec<Option<i64>> = token_column(|bounds| bounds.total).collect();
+    let large: Vec<Option<i64>> = token_column(|bounds| bounds.large).collect();
     let models: Vec<Option<String>> = all.iter().map(|one| one.model.clone()).collect();
     let windows: Vec<Option<i64>> = all.iter().map(|one| one.window).collect();
     sqlx::query_file!(

@@ -93,10 +93,10 @@ impl<'a> Load<'a> {
     /// Performs all calls and returns what was acknowledged.
     pub(crate) async fn run(mut self, stack: &mut Stack) -> Acknowledged {
         let conversation = self.create_conversation(stack).await;
-        let separated = self.create_conversation(stack).await;
+        let with_separator = self.create_conversation(stack).await;
         let to_delete = self.create_conversation(stack).await;
         for turn in 0..4 {
-            for id in [&conversation, &separated, &to_delete] {
+            for id in [&conversation, &with_separator, &to_delete] {
                 let messages = vec![
                     user(&sentence(2 * turn)),
                     assistant(&sentence(2 * turn + 1)),
@@ -113,16 +113,17 @@ impl<'a> Load<'a> {
             self.append(stack, &conversation, vec![large]).await;
         }
         self.delete_conversation(stack, &to_delete).await;
-        let separator = self.insert_separator(stack, &separated).await;
+        let separator = self.insert_separator(stack, &with_separator).await;
         self.append(
             stack,
-            &separated,
+            &with_separator,
             vec![user("And now?"), assistant("Now this.")],
         )
         .await;
-        self.delete_separator(stack, &separated, separator).await;
+        self.delete_separator(stack, &with_separator, separator)
+            .await;
         self.compact(stack, &conversation).await;
-        self.run_turn(stack, &separated).await;
+        self.run_turn(stack, &with_separator).await;
         self.acknowledged.messages.remove(&to_delete);
         self.acknowledged.deleted = to_delete;
         self.acknowledged

@@ -23,7 +23,7 @@ struct ModelCallScenario {
 impl ModelCallScenario {
     /// Starts the server. `configuration` says which failpoints do what, in the syntax of the crate
     /// `fail`: with `call.admitted=1*return(error)`, the failpoint `call.admitted` fails when it is
-    /// first reached.
+    /// first reached. `return(delay:500)` makes it wait for 500 ms.
     async fn start(configuration: &str) -> Self {
         let (app, folder) = (TestApp::start().await, Folder::new());
         let model = ScriptedModel::saying("Here.").await;

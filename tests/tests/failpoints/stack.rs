@@ -104,6 +104,8 @@ pub(crate) async fn inject(point: &Point, fault: Fault) {
         .await;
     stack.wait_for_failpoint(&point.name, fault).await;
     wait_until_jobs_end(&app, &mut stack, fault).await;
+    // A process that dies during a model call neither releases the call's lease nor records the
+    // call.
     if fault != Fault::Abort {
         wait_until_calls_end(&app, &model).await;
     }
@@ -121,12 +123,12 @@ pub(crate) async fn inject(point: &Point, fault: Fault) {
     app.drop_database().await;
 }
 
-/// Creates a job whose worker has died and whose lease has expired.
+/// Creates a job whose worker has died and whose lease has expired: it is still running (state 1).
 async fn create_orphan_job(app: &TestApp) {
     let conversation = app.conversation().await;
     conversation.turn("a", "b").await;
-    let leave = "update ai_job set state = 1, lease = gen_random_uuid(), lease_until_ts = now() - interval '1 s'";
-    sqlx::query(leave)
+    let orphan = "update ai_job set state = 1, lease = gen_random_uuid(), lease_until_ts = now() - interval '1 s'";
+    sqlx::query(orphan)
         .execute(&mut app.db().await)
         .await
         .expect("updates the job");
@@ -218,21 +220,21 @@ async fn check_final_state(app: &TestApp, acknowledged: &Acknowledged) {
         .await
         .expect("runs the query");
     assert_eq!(separators, 0, "the separator is deleted again");
-    let left = "select (select count(*) from ai_message where conversation_id = $1)
+    let count_rows = "select (select count(*) from ai_message where conversation_id = $1)
         + (select count(*) from ai_job where conversation_id = $1)
         + (select count(*) from ai_conversation where conversation_id = $1)";
     let deleted: uuid::Uuid = acknowledged.deleted.parse().expect("an id");
-    let left: i64 = sqlx::query_scalar(left)
+    let rows: i64 = sqlx::query_scalar(count_rows)
         .bind(deleted)
         .fetch_one(&mut db)
         .await
         .expect("runs the query");
-    assert_eq!(left, 0, "no row of the deleted conversation is left");
-    let open = "select count(*) from pg_stat_activity
+    assert_eq!(rows, 0, "no row of the deleted conversation is left");
+    let count_transactions = "select count(*) from pg_stat_activity
         where state like 'idle in transaction%' and datname = current_database()";
-    let open: i64 = sqlx::query_scalar(open)
+    let transactions: i64 = sqlx::query_scalar(count_transactions)
         .fetch_one(&mut db)
         .await
         .expect("runs the query");
-    assert_eq!(open, 0, "no transaction is left open");
+    assert_eq!(transactions, 0, "no transaction is left open");
 }

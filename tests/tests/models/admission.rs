@@ -232,6 +232,7 @@ async fn a_conversation_breaker_opens_only_for_its_conversation_and_then_admits_
             ..
         }
     ));
+    // The breaker of a conversation does not apply to its turns.
     let turn = CallAsk {
         purpose: CallPurpose::Turn,
         ..failing
@@ -369,18 +370,21 @@ async fn calls_for_another_tenants_conversation_are_refused_and_deletion_removes
         .delete_conversation(ask)
         .await
         .expect("deletes");
-    let late = call_outcome(Verdict::FailsConversation("too late".into()));
-    app.store.settle_call(&lease, &late).await.expect("settles");
+    let late_outcome = call_outcome(Verdict::FailsConversation("too late".into()));
+    app.store
+        .settle_call(&lease, &late_outcome)
+        .await
+        .expect("settles");
     for table in [
         "ai_model_lease",
         "ai_conversation_breaker",
         "ai_summary_part",
     ] {
         let count = format!("select count(*) from {table}");
-        let left: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(count))
+        let rows: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(count))
             .fetch_one(&mut app.db().await)
             .await
             .expect("counts");
-        assert_eq!(left, 0, "{table}");
+        assert_eq!(rows, 0, "{table}");
     }
 }

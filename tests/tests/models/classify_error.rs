@@ -239,6 +239,8 @@ async fn invalid_fields_are_refused() {
         "INVALID_FIELD",
         "sent_tokens",
     );
+    // The limits: 1 MiB of body, 128 bytes of model name, 64 headers, and 16 KiB of all their names
+    // and values.
     let large = request_for(400, vec![b' '; 1024 * 1024 + 1]);
     assert_refused(
         classify(&app, large).await,

@@ -71,7 +71,7 @@ pub(crate) async fn list_checkpoint_jobs(app: &TestApp) -> Vec<pb::Job> {
         .jobs
 }
 
-/// Makes all waiting jobs due and ends the cooldown of all open breakers.
+/// Makes all waiting jobs (state 0) due and ends the cooldown of all open breakers.
 pub(crate) async fn expire_postponements_and_cooldowns(app: &TestApp) {
     for update in [
         "update ai_job set due_ts = now() where state = 0",

@@ -89,6 +89,9 @@ async fn create_long_conversation(app: &TestApp, tokens: usize) -> TestConversat
     conversation
 }
 
+/// Upper limit of a worker's memory in MiB, as in docs/performance.md.
+const WORKER_MEMORY_MIB: u64 = 512;
+
 /// Time limit for summaries of millions of tokens.
 const SUMMARY_TIME_LIMIT: Duration = Duration::from_mins(4);
 
@@ -127,6 +130,7 @@ async fn the_next_worker_reuses_the_partial_summaries_of_a_killed_one() {
         stored_parts, PARTS_BEFORE_KILL as i64,
         "each finished part is stored"
     );
+    // State 1: running.
     let end_lease = "update ai_job set lease_until_ts = now() where state = 1";
     sqlx::query(end_lease)
         .execute(&mut app.db().await)
@@ -164,12 +168,12 @@ async fn the_next_worker_reuses_the_partial_summaries_of_a_killed_one() {
         after.len()
     );
     eventually("parts of a finished summary are deleted", async || {
-        let left = "select count(*) from ai_summary_part";
-        let left: i64 = sqlx::query_scalar(left)
+        let count_parts = "select count(*) from ai_summary_part";
+        let parts: i64 = sqlx::query_scalar(count_parts)
             .fetch_one(&mut app.db().await)
             .await
             .expect("counts");
-        left == 0
+        parts == 0
     })
     .await;
     conversation.verify().await;
@@ -205,7 +209,7 @@ async fn a_model_with_an_8k_window_summarizes_two_million_tokens() {
             checkpoint.model_calls,
             Duration::from_millis(checkpoint.duration_ms.unsigned_abs()).as_secs()
         );
-        assert!(memory <= 512, "{memory} MiB");
+        assert!(memory <= WORKER_MEMORY_MIB, "{memory} MiB");
         conversation.verify().await;
     }
 }
@@ -263,7 +267,7 @@ async fn a_model_with_an_8k_window_summarizes_a_message_of_four_megabytes() {
         assert!(summary_tokens <= 500, "{summary_tokens} tokens");
         let memory = worker.peak_memory();
         println!("{tokens} tokens became {summary_tokens}: {duration_ms} ms, {memory} MiB at most");
-        assert!(memory <= 512, "{memory} MiB");
+        assert!(memory <= WORKER_MEMORY_MIB, "{memory} MiB");
     }
     println!("{} calls of the model", model.requests().len());
 }

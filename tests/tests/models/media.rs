@@ -191,6 +191,7 @@ async fn a_provider_that_fetches_media_gets_only_public_host_names_or_the_listed
         ("http://img.example.com/a.png", false, false),
         (METADATA, false, false),
         ("https://169.254.169.254/a.png", false, false),
+        // 169.254.169.254 as one number.
         ("https://2852039166/a.png", false, false),
         ("https://[::1]/a.png", false, false),
         ("https://localhost/a.png", false, false),

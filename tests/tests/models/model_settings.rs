@@ -7,7 +7,7 @@ use anneal_testkit::{AnnealBinary, Folder, TestApp, pb};
 use crate::BINARY;
 
 /// Invalid settings, and texts that the refusal must contain.
-const REFUSED: [(&str, &[&str]); 18] = [
+const INVALID_SETTINGS: [(&str, &[&str]); 18] = [
     (
         "[models.m]\nprovider = \"nobody\"\nwindow_tokens = 8192",
         &["nobody", "[providers."],
@@ -71,7 +71,7 @@ const REFUSED: [(&str, &[&str]); 18] = [
 async fn server_and_worker_refuse_invalid_settings() {
     let (folder, app) = (Folder::new(), TestApp::start().await);
     let anneal = AnnealBinary::new(BINARY, &folder, &app.url);
-    for (settings, texts) in REFUSED {
+    for (settings, texts) in INVALID_SETTINGS {
         folder.file("anneal.toml", settings);
         for process in ["server", "worker"] {
             let refused = anneal.run(&[process]).await;

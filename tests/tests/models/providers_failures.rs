@@ -508,7 +508,8 @@ async fn too_many_tool_calls_end_the_answer_at_the_limit() {
         );
         format!("data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{part}]}}}}]}}\n\n")
     };
-    // The stream has no final event, so without the limit the failure would be another one.
+    // An answer may have 256 tool calls. The stream has no final event, so without this limit the
+    // failure would be another one.
     let failure_after = |calls: usize| {
         openai_failure(move || Script::events([(0..calls).map(call).collect::<String>()]))
     };

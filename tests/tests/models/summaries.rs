@@ -1,5 +1,5 @@
-//! Summaries written by a language model: what is stored, limits on the calls, and when a summary
-//! is rewritten from the messages.
+//! Summaries written by a language model: what is stored, limits on the calls, when a summary is
+//! rewritten from the messages, a Compact that waits for its summary, and a model that hangs.
 
 use anneal_core::tokens::Tokens;
 use anneal_testkit::{
@@ -8,8 +8,8 @@ use anneal_testkit::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Creates a conversation with twelve messages. A checkpoint is due above ten.
-async fn create_conversation_due_for_checkpoint(app: &TestApp) -> TestConversation<'_> {
+/// Creates a conversation with twelve messages. A checkpoint is due at ten.
+async fn create_six_turns_due_for_checkpoint(app: &TestApp) -> TestConversation<'_> {
     let policy = pb::Policy {
         max_message_count: Some(10),
         keep_recent_turns: Some(1),
@@ -56,7 +56,7 @@ async fn a_summary_is_stored_with_its_model_and_cost() {
     let model =
         ScriptedModel::start(move |request| Script::summarizes_counted(request, counted)).await;
     let app = TestApp::start().await;
-    let conversation = create_conversation_due_for_checkpoint(&app).await;
+    let conversation = create_six_turns_due_for_checkpoint(&app).await;
     app.worker_with_model(&ModelWorkerSettings::for_model(&model))
         .run_until_idle()
         .await;
@@ -155,7 +155,7 @@ async fn a_large_message_is_summarized_by_the_model_and_marked_as_such() {
 async fn after_five_generations_a_summary_is_rewritten_from_the_messages() {
     let model = ScriptedModel::start(Script::summarizes).await;
     let app = TestApp::start().await;
-    let conversation = create_conversation_due_for_checkpoint(&app).await;
+    let conversation = create_six_turns_due_for_checkpoint(&app).await;
     let worker = app.worker_with_model(&ModelWorkerSettings::for_model(&model));
     let (mut generations, mut are_from_messages) = (Vec::new(), Vec::new());
     for round in 1..=7 {
@@ -194,8 +194,8 @@ async fn a_models_call_limit_holds_across_workers() {
     let app = TestApp::start().await;
     let other = app.second_server().await;
     let (one, two) = (
-        create_conversation_due_for_checkpoint(&app).await,
-        create_conversation_due_for_checkpoint(&app).await,
+        create_six_turns_due_for_checkpoint(&app).await,
+        create_six_turns_due_for_checkpoint(&app).await,
     );
     let mut worker_settings = ModelWorkerSettings::for_model(&model);
     worker_settings.models = serde_json::from_value(serde_json::json!({
@@ -249,8 +249,8 @@ async fn a_tenant_over_its_daily_tokens_gets_extracts() {
     let model = ScriptedModel::start(Script::summarizes).await;
     let app = TestApp::start().await;
     let (first, second) = (
-        create_conversation_due_for_checkpoint(&app).await,
-        create_conversation_due_for_checkpoint(&app).await,
+        create_six_turns_due_for_checkpoint(&app).await,
+        create_six_turns_due_for_checkpoint(&app).await,
     );
     let mut worker_settings = ModelWorkerSettings::for_model(&model);
     worker_settings.access.tokens_per_day = Some(Tokens::new(9_000));
@@ -266,7 +266,7 @@ async fn a_tenant_over_its_daily_tokens_gets_extracts() {
         .execute(&mut app.db().await)
         .await
         .expect("spends");
-    let third = create_conversation_due_for_checkpoint(&app).await;
+    let third = create_six_turns_due_for_checkpoint(&app).await;
     worker.run_until_idle().await;
     assert_eq!(
         newest_checkpoint(&third).await.kind(),
@@ -341,8 +341,7 @@ async fn a_hanging_model_delays_no_other_work() {
     let model = ScriptedModel::start(|_| Script::hang()).await;
     let app = TestApp::start().await;
     let conversations =
-        futures::future::join_all((0..4).map(|_| create_conversation_due_for_checkpoint(&app)))
-            .await;
+        futures::future::join_all((0..4).map(|_| create_six_turns_due_for_checkpoint(&app))).await;
     let mut worker_settings = ModelWorkerSettings::for_model(&model);
     worker_settings.worker.stop_seconds = 0;
     let worker = app.worker_with_model(&worker_settings);
@@ -369,11 +368,11 @@ async fn a_hanging_model_delays_no_other_work() {
     }
     eventually("new messages are counted", async || {
         let uncounted = "select count(*) from ai_message where token_count is null";
-        let left: i64 = sqlx::query_scalar(uncounted)
+        let messages: i64 = sqlx::query_scalar(uncounted)
             .fetch_one(&mut app.db().await)
             .await
             .expect("asks");
-        left == 0
+        messages == 0
     })
     .await;
     assert_eq!(

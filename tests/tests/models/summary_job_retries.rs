@@ -104,14 +104,14 @@ async fn without_a_fallback_only_the_failing_conversations_job_dies() {
     );
     assert!(poisoned.checkpoints().await.is_empty());
     assert_eq!(count_llm_summaries(&app).await, i64::from(rounds));
-    let shown = app
+    let stats = app
         .operators()
         .get_model_stats(pb::GetModelStatsRequest {})
         .await
         .expect("answers")
         .into_inner();
-    assert_eq!(shown.conversations.len(), 1);
-    assert_eq!(shown.conversations[0].conversation_id, poisoned.id);
+    assert_eq!(stats.conversations.len(), 1);
+    assert_eq!(stats.conversations[0].conversation_id, poisoned.id);
 }
 
 #[tokio::test]

@@ -138,7 +138,7 @@ fn limits_opening_after(model_failures: u32) -> CallLimits {
     }
 }
 
-/// Ends the cooldown of every open breaker.
+/// Ends the cooldown of every open breaker of a model or a tenant.
 async fn expire_breaker_cooldowns(app: &TestApp) {
     for table in ["ai_model_breaker", "ai_tenant_breaker"] {
         let update = format!(
@@ -169,13 +169,13 @@ async fn failures_of_one_tenant_open_only_its_own_breaker() {
         ),
         (Some("tenant"), None)
     );
-    let shown = anna.stats().await;
-    let breaker = shown.breaker.expect("is there");
+    let stats = anna.stats().await;
+    let breaker = stats.breaker.expect("is there");
     assert_eq!(
         (
             breaker.failures,
             breaker.open_for,
-            shown.open_tenant_breakers
+            stats.open_tenant_breakers
         ),
         (4, None, 1)
     );
@@ -351,10 +351,10 @@ async fn each_of_several_tenants_gets_its_share_of_a_models_calls() {
         ..CallLimits::default()
     };
     let admissions = futures::future::join_all((0..12).map(|_| eve.admit(limits))).await;
-    let (held, refused): (Vec<_>, Vec<_>) = admissions.into_iter().partition(Result::is_ok);
-    assert_eq!((held.len(), refused.len()), (3, 9));
-    assert!(refused.iter().all(|refused| {
-        refused
+    let (admitted, refused): (Vec<_>, Vec<_>) = admissions.into_iter().partition(Result::is_ok);
+    assert_eq!((admitted.len(), refused.len()), (3, 9));
+    assert!(refused.iter().all(|admission| {
+        admission
             .as_ref()
             .is_err_and(|refusal| *refusal == AdmissionRefusal::Share)
     }));
@@ -379,12 +379,12 @@ async fn a_single_tenant_may_use_all_of_a_models_calls() {
     };
     // The default tenant always exists. It takes no share while it calls no model.
     let only = Tenant::create(&app, "only").await;
-    let held = [
+    let leases = [
         only.admit(limits).await.expect("one"),
         only.admit(limits).await.expect("two"),
     ];
     assert_eq!(only.admit(limits).await.err(), Some(AdmissionRefusal::Busy));
-    only.settle(&held[0], Verdict::Answers).await;
+    only.settle(&leases[0], Verdict::Answers).await;
     let default = Tenant::create(&app, "default").await;
     assert_eq!(default.caller.tenant(), TenantId::DEFAULT);
     assert!(default.blocking_breaker(limits).await.is_none());

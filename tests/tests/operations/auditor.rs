@@ -251,7 +251,7 @@ async fn an_audit_reads_the_newest_part_of_a_long_conversation() {
 }
 
 #[tokio::test]
-async fn violations_are_reported_when_the_rest_cannot_be_read() {
+async fn violations_are_reported_when_the_policy_cannot_be_read() {
     let app = TestApp::start().await;
     let conversation = create_healthy_conversation(&app).await;
     execute(

@@ -87,7 +87,7 @@ async fn a_host_in_environment_variables_is_checked_like_one_in_the_url() {
 #[tokio::test]
 async fn verified_certificates_local_addresses_and_insecure_are_accepted() {
     let folder = Folder::new();
-    for (url, more) in [
+    for (url, options) in [
         (
             "postgres://anneal@db.elsewhere.example/anneal?sslmode=verify-full",
             &[][..],
@@ -107,9 +107,10 @@ async fn verified_certificates_local_addresses_and_insecure_are_accepted() {
     ] {
         for command in COMMANDS {
             let ran = AnnealBinary::new(BINARY, &folder, url)
-                .run(&[command, more].concat())
+                .run(&[command, options].concat())
                 .await;
-            // The error for an unknown `sslmode` quotes the mode.
+            // The error for an unknown `sslmode` begins with `cannot reach` too, but it quotes the
+            // mode, and the process has not tried to connect.
             let tried_to_connect =
                 ran.err.contains("cannot reach") && !ran.err.contains("verify-full\"");
             assert!(

@@ -58,6 +58,7 @@ async fn a_statement_ends_soon_after_its_calls_deadline() {
     let mut db = app.db().await;
     let lock = lock_row(&mut db, &conversation).await;
     let mut ask = Request::new(delete_request(&conversation));
+    // Long enough for a slow machine to see the statement wait before the deadline.
     ask.set_timeout(Duration::from_secs(15));
     let mut conversations = app.conversations();
     let call = tokio::spawn(async move { conversations.delete_conversation(ask).await });
@@ -201,13 +202,13 @@ async fn a_stores_deadline_ends_a_statement_and_includes_the_wait_for_a_connecti
         open_connections(&store, "writes") == 0
     })
     .await;
-    let holding = tokio::spawn(async move { unlimited.delete_conversation(CALLER, id).await });
+    let blocked_call = tokio::spawn(async move { unlimited.delete_conversation(CALLER, id).await });
     eventually("another call has the only connection", async || {
         count_waiting_statements(&app).await == 1
     })
     .await;
     assert_unresponsive(store.delete_conversation(CALLER, id)).await;
     lock.rollback().await.expect("rolls back");
-    let deleted = holding.await.expect("ends");
+    let deleted = blocked_call.await.expect("ends");
     deleted.expect("a store without a deadline waits for the lock");
 }

@@ -355,11 +355,13 @@ async fn columns_with_canary(db: &mut PgConnection) -> Vec<String> {
 async fn delete_while_summarizing(worker_is_paused: bool) {
     let deployment = Deployment::start().await;
     let id = deployment.create_conversation().await;
+    // One job is for the checkpoint, one for the summary of the large message.
     eventually("the jobs that the model refuses are given up", async || {
         deployment.dead_jobs(&id).await.len() == 2
     })
     .await;
     deployment.make_calls(&id).await;
+    // `ai_job` has only jobs that wait or run. Dead jobs are in `ai_job_dead`.
     eventually("the compaction ends", async || {
         let jobs = sqlx::query_scalar::<_, i64>("select count(*) from ai_job");
         jobs.fetch_one(&mut deployment.app.db().await)

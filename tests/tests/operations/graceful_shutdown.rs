@@ -52,11 +52,11 @@ async fn a_server_that_is_asked_to_stop_finishes_the_calls_under_way() {
     let answered = call.await.expect("ends").expect("is answered").into_inner();
     assert_eq!(answered.outcome(), pb::CompactOutcome::Pending);
     assert_eq!(server.wait_for_exit().await, Some(0));
-    let late = ContextServiceClient::new(channel(port))
+    let call_after_stop = ContextServiceClient::new(channel(port))
         .compact(pb::CompactRequest::default())
         .await;
     assert_eq!(
-        late.expect_err("the server has stopped").code(),
+        call_after_stop.expect_err("the server has stopped").code(),
         Code::Unavailable
     );
 }
@@ -106,7 +106,7 @@ async fn a_worker_that_is_asked_to_stop_finishes_its_jobs_or_gives_them_back() {
         page_size: 500,
         ..Default::default()
     };
-    let left = app
+    let remaining_jobs = app
         .operators()
         .list_jobs(ask)
         .await
@@ -114,18 +114,19 @@ async fn a_worker_that_is_asked_to_stop_finishes_its_jobs_or_gives_them_back() {
         .into_inner()
         .jobs;
     assert!(
-        left.iter()
+        remaining_jobs
+            .iter()
             .all(|job| job.state() == pb::JobState::Waiting && job.attempts == 0),
-        "{left:#?}"
+        "{remaining_jobs:#?}"
     );
     // A job that the worker deferred for lack of a free connection is due a second later.
     let mut ran = 0;
     eventually("another worker has run the remaining jobs", async || {
         ran += app.run_jobs_until_idle().await;
-        ran >= left.len()
+        ran >= remaining_jobs.len()
     })
     .await;
-    assert_eq!(ran, left.len(), "each job runs once");
+    assert_eq!(ran, remaining_jobs.len(), "each job runs once");
     for conversation in conversations {
         conversation.verify().await;
         assert_eq!(

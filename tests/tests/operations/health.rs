@@ -80,17 +80,17 @@ async fn a_server_that_has_not_reached_its_database_is_not_serving() {
     let postgres = OwnPostgres::start().await;
     let app = TestApp::on_database(&postgres.url).await;
     postgres.crash().await;
-    let fresh = app.second_server_at(&postgres.url).await;
+    let second_server = app.second_server_at(&postgres.url).await;
     for service in SERVICES {
         assert_eq!(
-            status(&fresh, service).await,
+            status(&second_server, service).await,
             Some(ServingStatus::NotServing),
             "{service}"
         );
     }
     postgres.restart().await;
     for service in SERVICES {
-        eventually(service, async || is_serving(&fresh, service).await).await;
+        eventually(service, async || is_serving(&second_server, service).await).await;
     }
 }
 

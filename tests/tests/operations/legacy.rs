@@ -122,6 +122,7 @@ async fn measure_memory_and_unblock(old: &mut OldTables, process: &Process) -> u
 #[tokio::test]
 async fn row_D6_messages_move_without_the_systems_separators_and_summaries() {
     let messages = gate_or_nightly(MESSAGES, NIGHTLY_MESSAGES);
+    // 89 of 100 rows are messages, so 6/5 as many rows have more messages than needed.
     let mut rows = generate_rows(messages as u64 * 6 / 5);
     // The rows after message number `messages` are left out, so exactly that many are moved.
     let last = rows
@@ -142,8 +143,8 @@ async fn row_D6_messages_move_without_the_systems_separators_and_summaries() {
         check.code == Some(1) && check.out.contains("pending: the rows of the older tables"),
         "{check:?}"
     );
-    let dry = successful_output(anneal.run(&["migrate", "--dry-run"]).await);
-    assert_counts(&dry, &expected);
+    let dry_run_output = successful_output(anneal.run(&["migrate", "--dry-run"]).await);
+    assert_counts(&dry_run_output, &expected);
     assert_eq!(old.state().await, before, "a dry run changes nothing");
     block_drop(&mut old).await;
     let started = Instant::now();
@@ -162,7 +163,7 @@ async fn row_D6_messages_move_without_the_systems_separators_and_summaries() {
         expected
             .conversations
             .values()
-            .map(|kept| kept.messages.len())
+            .map(|conversation| conversation.messages.len())
             .sum::<usize>(),
         messages
     );
@@ -173,11 +174,11 @@ async fn row_D6_messages_move_without_the_systems_separators_and_summaries() {
     assert_counts(&(process.lines().join("\n") + "\n"), &expected);
     assert_eq!(process.wait_for_exit().await, Some(0));
     let stored = read_migrated_conversations(&old.url).await;
-    for (conversation, kept) in &expected.conversations {
+    for (legacy_id, conversation) in &expected.conversations {
         assert_eq!(
-            stored.get(conversation),
-            Some(kept),
-            "conversation {conversation}"
+            stored.get(legacy_id),
+            Some(conversation),
+            "conversation {legacy_id}"
         );
     }
     assert_eq!(stored.len(), expected.conversations.len());
@@ -189,10 +190,10 @@ async fn row_D6_messages_move_without_the_systems_separators_and_summaries() {
         successful_output(anneal.run(&["migrate", "--check"]).await),
         "the schema is up to date\n"
     );
-    let left = old
+    let legacy_relations = old
         .number("select count(*) from pg_class where relname like '%legacy%'")
         .await;
-    assert_eq!(left, 0, "the older tables are dropped");
+    assert_eq!(legacy_relations, 0, "the older tables are dropped");
     check_moved_conversations_and_run_jobs(&old.url, &expected).await;
 }
 
@@ -213,14 +214,21 @@ async fn check_moved_conversations_and_run_jobs(url: &str, expected: &ExpectedMi
     for conversation in &conversations {
         conversation.verify().await;
         let details = conversation.conversation().await;
-        let kept = &expected.conversations[&details.metadata["legacy_id"]
+        let expected_conversation = &expected.conversations[&details.metadata["legacy_id"]
             .parse::<i64>()
             .expect("a number")];
-        assert_eq!(details.message_count, kept.messages.len() as i64);
+        assert_eq!(
+            details.message_count,
+            expected_conversation.messages.len() as i64
+        );
         if details.message_count > 0 {
             let built = conversation.context().await;
             built.assert_covers(details.message_count);
-            let separator = kept.separators.last().copied().unwrap_or(0);
+            let separator = expected_conversation
+                .separators
+                .last()
+                .copied()
+                .unwrap_or(0);
             assert!(
                 built.0.boundary_message_id >= separator,
                 "the context starts after the user's separator"
@@ -347,9 +355,9 @@ async fn row_D6_moved_messages_are_stored_exactly_like_appended_ones() {
     );
     assert_eq!(moved.message(1).await.metadata["legacy_uid"], "m1");
     assert_eq!(moved.jobs().await.len(), 1, "one job counts its tokens");
-    let given = "select count(*) from ai_conversation where title_given and title = '对话 1'";
+    let query = "select count(*) from ai_conversation where title_given and title = '对话 1'";
     assert_eq!(
-        sqlx::query_scalar::<_, i64>(given)
+        sqlx::query_scalar::<_, i64>(query)
             .fetch_one(&mut app.db().await)
             .await
             .expect("answers"),
@@ -421,7 +429,7 @@ async fn row_D6_a_separator_is_the_systems_if_it_says_so_or_if_a_summary_follows
         let texts: Vec<&str> = stored[&1]
             .messages
             .iter()
-            .map(|message| message.1.as_str())
+            .map(|message| message.text.as_str())
             .collect();
         assert_eq!(texts, ["one", "two", "three", ""]);
     }

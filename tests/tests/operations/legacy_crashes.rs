@@ -12,25 +12,29 @@ use crate::BINARY;
 /// Triggers that stop the migration at the point that the table `stop` names. There the migration
 /// waits for advisory lock 7, which the test holds.
 const STOPS: &str = "
-    create table stop (at text);
-    create function stop_at(here text) returns void language plpgsql set lock_timeout = 0 as $$
+    create table stop (point text);
+    create function stop_at(reached_point text) returns void language plpgsql set lock_timeout = 0 as $$
     begin
-        if exists (select from public.stop where at = here) then perform pg_advisory_xact_lock_shared(7); end if;
+        if exists (select from public.stop where point = reached_point) then
+            perform pg_advisory_xact_lock_shared(7);
+        end if;
     end $$;
     create function stop_row() returns trigger language plpgsql as $$
     begin perform public.stop_at(tg_argv[0]); return new; end $$;
     create function stop_before() returns event_trigger language plpgsql as $$
     begin perform public.stop_at('before ' || tg_tag); end $$;
     create function stop_after() returns event_trigger language plpgsql as $$
-    declare made text;
+    declare created_table text;
     begin
-        for made in select object_identity from pg_event_trigger_ddl_commands() where command_tag = 'CREATE TABLE' loop
-            perform public.stop_at('after ' || made);
-            if made = 'public.ai_message' then
+        for created_table in
+            select object_identity from pg_event_trigger_ddl_commands() where command_tag = 'CREATE TABLE'
+        loop
+            perform public.stop_at('after ' || created_table);
+            if created_table = 'public.ai_message' then
                 create trigger stop before insert on public.ai_message for each row
                 when (new.content::text like '%stop here%') execute function public.stop_row('middle row');
             end if;
-            if made = 'public.ai_conversation' then
+            if created_table = 'public.ai_conversation' then
                 create constraint trigger stop after insert on public.ai_conversation deferrable initially deferred
                 for each row when (new.user_id = '1') execute function public.stop_row('commit');
             end if;

@@ -122,11 +122,11 @@ async fn a_table_of_another_system_with_the_same_name_is_refused_and_left_unchan
             "{refused:?}"
         );
     }
-    let left: i64 = sqlx::query_scalar("select count(*) from ai_message where subject = 'mail'")
+    let mails: i64 = sqlx::query_scalar("select count(*) from ai_message where subject = 'mail'")
         .fetch_one(&mut db)
         .await
         .expect("answers");
-    assert_eq!(left, 1);
+    assert_eq!(mails, 1);
 }
 
 /// The tables have checkpoints and summary caches of an earlier, unfinished migration, unknown
@@ -196,10 +196,10 @@ async fn half_migrated_tables_and_odd_rows_are_moved_and_counted() {
         ),
     ];
     for (id, expected) in labels {
-        let holds = format!(
+        let query = format!(
             "select count(*) from ai_message where metadata = '{expected}' and metadata ->> 'legacy_id' = '{id}'"
         );
-        assert_eq!(old.number(&holds).await, 1, "{expected}");
+        assert_eq!(old.number(&query).await, 1, "{expected}");
     }
     let conversation = "select count(*) from ai_conversation where status = 2
         and metadata = '{\"parrot\": \"ara\", \"legacy_id\": \"2\", \"legacy_uid\": \"c2\", \"legacy_row_status\": \"DELETED\",
@@ -285,9 +285,9 @@ async fn a_title_above_the_limit_is_shortened_visibly_and_kept_whole_as_a_label(
         .await;
     let line = "  titles of more than 512 bytes, shortened (whole in the label legacy_title): 1\n";
     assert!(ran.code == Some(0) && ran.out.contains(line), "{ran:?}");
-    let kept = "select count(*) from ai_conversation
+    let query = "select count(*) from ai_conversation
         where title = repeat('港', 169) || '…' and metadata ->> 'legacy_title' = repeat('港', 171)";
-    assert_eq!(old.number(kept).await, 1);
+    assert_eq!(old.number(query).await, 1);
     assert_eq!(
         old.number("select count(*) from ai_conversation where metadata ? 'legacy_title'")
             .await,

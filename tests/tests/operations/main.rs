@@ -28,7 +28,7 @@
 //!
 //! Query plans:
 //! - `plans`: frequent statements use indexes, also with plans that were made on empty tables. It
-//!   also has the constants that the files below share.
+//!   also has the constants and the function `explain` that the files below share.
 //! - `plans_audit`: how many rows an audit reads.
 //! - `plans_context`: how many rows and pages are read for a context and for a page of messages.
 //! - `plans_lists`: how many rows a list of conversations reads.

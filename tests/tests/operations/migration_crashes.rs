@@ -11,26 +11,30 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use crate::BINARY;
 
 /// An event trigger that interrupts one command of an attempt to migrate: the n-th that changes the
-/// schema. The command fails, its session dies, or it waits for advisory lock 7. The table
-/// `breaking.place` says which and how.
-const BREAKS: &str = "
+/// schema. The command fails, its session dies, or it waits for advisory lock 7. The row of the
+/// table `breaking.interruption` has n (0: no command is interrupted) and the effect.
+const INTERRUPTER: &str = "
     create schema breaking;
-    create table breaking.place (at bigint, how text);
-    insert into breaking.place values (0, '');
+    create table breaking.interruption (command bigint, effect text);
+    insert into breaking.interruption values (0, '');
     create sequence breaking.commands;
-    create function breaking.here() returns event_trigger language plpgsql set lock_timeout = 0 as $$
-    declare asked breaking.place;
+    create function breaking.interrupt() returns event_trigger language plpgsql set lock_timeout = 0 as $$
+    declare interruption breaking.interruption;
     begin
-        select * into asked from breaking.place;
+        select * into interruption from breaking.interruption;
         -- A sequence keeps its value when a transaction is rolled back.
-        if nextval('breaking.commands') <> asked.at then return; end if;
-        case asked.how
+        if nextval('breaking.commands') <> interruption.command then return; end if;
+        case interruption.effect
             when 'fails' then raise exception 'this statement fails';
             when 'dies' then perform pg_terminate_backend(pg_backend_pid());
             when 'waits' then perform pg_advisory_xact_lock_shared(7);
         end case;
     end $$;
-    create event trigger breaking on ddl_command_end execute function breaking.here()";
+    create event trigger breaking on ddl_command_end execute function breaking.interrupt()";
+
+/// Fewer than the commands of all migrations. A lower number of interruptions would show that the
+/// event trigger misses commands.
+const MIN_INTERRUPTIONS: u32 = 80;
 
 /// Every object that migrations create, one per line, without the table of applied migrations.
 const SCHEMA: &str = "
@@ -104,7 +108,7 @@ impl InterruptedMigration {
     async fn new() -> Self {
         let url = empty_database().await;
         let mut db = PgConnection::connect(&url).await.expect("connects");
-        run(&mut db, BREAKS).await;
+        run(&mut db, INTERRUPTER).await;
         Self {
             url,
             db,
@@ -112,12 +116,13 @@ impl InterruptedMigration {
         }
     }
 
-    /// Makes the next attempt to migrate end or wait at this command.
-    async fn interrupt_at(&mut self, command: u32, how: &str) {
-        let place = format!(
-            "update breaking.place set at = {command}, how = '{how}'; select setval('breaking.commands', 1, false)"
+    /// Makes the next attempt to migrate end or wait at this command, counted from 1. `effect` is
+    /// `fails`, `dies` or `waits`.
+    async fn interrupt_at(&mut self, command: u32, effect: &str) {
+        let update = format!(
+            "update breaking.interruption set command = {command}, effect = '{effect}'; select setval('breaking.commands', 1, false)"
         );
-        run(&mut self.db, &place).await;
+        run(&mut self.db, &update).await;
     }
 
     /// Counts the applied migrations. Asserts that the schema is exactly what they make.
@@ -166,11 +171,11 @@ async fn migrate(url: &str) -> Result<(), MigrationsError> {
 
 /// Interrupts one attempt to migrate at each command in turn, until an attempt succeeds. Returns
 /// the number of interruptions.
-async fn interrupt_each(how: &str) -> u32 {
+async fn interrupt_each(effect: &str) -> u32 {
     let mut database = InterruptedMigration::new().await;
     let (mut applied, mut command, mut interruptions) = (0, 1, 0);
     loop {
-        database.interrupt_at(command, how).await;
+        database.interrupt_at(command, effect).await;
         let outcome = migrate(&database.url).await;
         let before = std::mem::replace(&mut applied, database.count_migrations().await);
         if outcome.is_ok() {
@@ -190,14 +195,14 @@ async fn interrupt_each(how: &str) -> u32 {
 async fn a_failed_statement_leaves_no_partial_migration() {
     let interruptions = interrupt_each("fails").await;
     println!("{interruptions} statements failed");
-    assert!(interruptions >= 80, "{interruptions}");
+    assert!(interruptions >= MIN_INTERRUPTIONS, "{interruptions}");
 }
 
 #[tokio::test]
 async fn a_connection_lost_within_a_statement_leaves_no_partial_migration() {
     let interruptions = interrupt_each("dies").await;
     println!("connections died in {interruptions} statements");
-    assert!(interruptions >= 80, "{interruptions}");
+    assert!(interruptions >= MIN_INTERRUPTIONS, "{interruptions}");
 }
 
 #[tokio::test]
@@ -210,22 +215,22 @@ async fn a_connection_cut_at_any_commit_leaves_no_partial_migration() {
         .and_then(|rest| rest.split('/').next())
         .expect("a port");
     let proxy = Proxy::start(port.parse().expect("a port"), 20_261_122).await;
-    let through = database
+    let proxy_url = database
         .url
         .replace(&format!(":{port}/"), &format!(":{}/", proxy.port()));
     // Every commit is cut, and none is delayed.
     proxy.disturb(1_000, 0);
-    let mut cut = 0;
-    while migrate(&through).await.is_err() {
+    let mut cut_attempts = 0;
+    while migrate(&proxy_url).await.is_err() {
         database.count_migrations().await;
-        cut += 1;
-        assert!(cut < 500, "no progress");
+        cut_attempts += 1;
+        assert!(cut_attempts < 500, "no progress");
     }
     let applied = database.count_migrations().await;
     assert!(database.is_complete(applied), "{applied}");
     // Each migration is applied by one commit that was cut after its execution.
     let commits = proxy.commits();
-    println!("{cut} attempts were cut: {commits:?}");
+    println!("{cut_attempts} attempts were cut: {commits:?}");
     assert!(
         commits.cut_before >= 5 && commits.cut_after as usize + 1 == database.schemas.len(),
         "{commits:?}"

@@ -5,7 +5,7 @@ use anneal_core::policy::SessionSettings;
 use anneal_testkit::TestApp;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
-/// Id of the tenant of all rows, as an SQL literal.
+/// Id of the tenant whose conversations and messages are read, as an SQL literal.
 pub(crate) const TENANT: &str = "'00000000-0000-7000-8000-000000000001'";
 /// Id of a tenant without rows, as an SQL literal.
 const NOBODY: &str = "'00000000-0000-7000-8000-0000000000ff'";
@@ -25,7 +25,8 @@ macro_rules! statement {
     };
 }
 
-/// The frequent statements: name, text and arguments of each.
+/// The frequent statements: name, text and arguments of each. Ids of conversations also serve as
+/// leases of jobs.
 // tidy: allow(long-function): a table of cases
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
@@ -34,16 +35,19 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
     let tenant = || TENANT.to_owned();
     let conversation = || CONVERSATION.to_owned();
     // An array with one element of this type.
-    let single = |value: &str, of: &str| format!("array[{value}]::{of}[]");
+    let single = |value: &str, element_type: &str| format!("array[{value}]::{element_type}[]");
     // An array with 128 elements. Of `conversations` only the first exists, of `jobs` all but the
-    // first.
-    let many = |of: &dyn Fn(usize) -> String| {
-        format!("'{{{}}}'", (0..128).map(of).collect::<Vec<_>>().join(","))
+    // first. The numbers of `jobs` are multiples of 3, because `fill` gives such jobs the kind 1.
+    let many = |element: &dyn Fn(usize) -> String| {
+        format!(
+            "'{{{}}}'",
+            (0..128).map(element).collect::<Vec<_>>().join(",")
+        )
     };
     let tenants = || many(&|_| TENANT.trim_matches('\'').to_owned());
     let conversations = || many(&|n| format!("00000000-0000-7000-8000-{:012x}", 0xaa + n));
     let jobs = || many(&|n| format!("00000000-0000-7000-9000-{:012}", 3 * n));
-    let multiples = |of: usize| many(&|n| (n * of).to_string());
+    let multiples = |factor: usize| many(&|n| (n * factor).to_string());
     let ones = || many(&|_| "1".to_owned());
     let models = || many(&|_| "gpt-4o".to_owned());
     vec![

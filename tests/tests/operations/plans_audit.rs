@@ -7,7 +7,7 @@ use crate::plans::{AS_OWNER, AS_SERVERS, TENANT};
 
 /// Chooses the conversations to audit.
 const CANDIDATES: &str = include_str!("../../../store/sql/audit_candidates.sql");
-/// Finds the newest messages of a conversation, which the audit reads.
+/// Finds the message after which the audit of a conversation begins.
 const WINDOW: &str = include_str!("../../../store/sql/audit_window.sql");
 
 /// Stores 100,000 conversations, a second apart. The first has about 20,000 messages, and about
@@ -73,6 +73,7 @@ async fn an_audit_reads_256_of_100_000_conversations_and_2_000_messages_of_a_lon
     let app = TestApp::start().await;
     let mut db = app.db().await;
     fill(&mut db).await;
+    // At most 256 conversations with activity in the last 24 hours.
     let candidates = explain_analyze(
         &mut db,
         CANDIDATES,
@@ -85,6 +86,7 @@ async fn an_audit_reads_256_of_100_000_conversations_and_2_000_messages_of_a_lon
         "{candidates}"
     );
     assert!(!candidates.contains("Removed by Filter"), "{candidates}");
+    // At most 2,000 messages and 16 MiB.
     let arguments = format!("{TENANT}, '00000000-0000-7000-b000-000000000001', 2000, 16777216");
     let window = explain_analyze(&mut db, WINDOW, &arguments).await;
     assert_eq!(rows_of_scan(&window, "ai_message_pkey"), 2_000, "{window}");

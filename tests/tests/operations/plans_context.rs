@@ -21,6 +21,9 @@ const SHORT: i64 = 1_000;
 const LONG: i64 = 100_000;
 /// Messages of a default page, and one more that shows whether another page follows.
 const PAGE: i64 = 51;
+/// The last three arguments of [`CONTEXT_MATERIAL`], in bytes: CONTEXT_CONTENT_BYTES, a budget that
+/// does not limit the answer, and MAX_TEXT_BYTES (`store/src/context/material.rs`).
+const BYTE_LIMITS: &str = "134217728, 134217728, 235929600";
 const CONTEXT_MATERIAL: &str = include_str!("../../../store/sql/context_material.sql");
 const LIST_MESSAGES: &str = include_str!("../../../store/sql/list_messages.sql");
 const LIST_MESSAGES_NEWEST_FIRST: &str =
@@ -51,6 +54,8 @@ async fn fill(db: &mut PgConnection) {
         .expect("fills in others");
     for messages in [SHORT, LONG] {
         let (id, last) = (conversation(messages), messages - TAIL);
+        // The last of the steps from `first` is exactly `last`.
+        let first = last % STEP + STEP;
         let sql = format!(
             "insert into ai_conversation (tenant_id, conversation_id, agent_id, user_id, title, pinned, metadata,
                 system_prompt, system_prompt_tokens, policy, encoding, last_message_id, counted_message_id, turn, last_role)
@@ -65,12 +70,12 @@ async fn fill(db: &mut PgConnection) {
                 previous_message_id, summary, token_usage, kind, model, prompt_version, source_first_message_id,
                 source_digest, tokens_before, tokens_after, generation, trigger_kind, focus, duration_ms)
              select {TENANT}, {id}, 1, n, lag(n) over (order by n), 'so far', 2, 2, 'm', 1, coalesce(lag(n) over (order by n), 0) + 1, '\\x00', 9, 2, 1, 2, '', 1
-             from generate_series({last} % {STEP} + {STEP}, {last}, {STEP}) as n;
+             from generate_series({first}, {last}, {STEP}) as n;
              insert into ai_context_prefix (tenant_id, conversation_id, epoch, prefix_hash, boundary_message_id,
                 system_prompt_digest, swapped_message_id, swapped_message_ids, cut, at_message_id, reason,
                 broken_message_id, rewritten_tokens, saved_tokens)
              select {TENANT}, {id}, n / {STEP}, '\\x00', n, '\\x00', 0, '{{}}', false, n, 2, 1, 1, 1
-             from generate_series({last} % {STEP} + {STEP}, {last}, {STEP}) as n;"
+             from generate_series({first}, {last}, {STEP}) as n;"
         );
         sqlx::raw_sql(AssertSqlSafe(sql))
             .execute(&mut *db)
@@ -158,7 +163,7 @@ async fn a_context_reads_its_tail_whatever_the_length_of_the_history() {
         let mut costs = Vec::new();
         for messages in [SHORT, LONG] {
             let arguments = format!(
-                "{TENANT}, {}, 0, 1, '{}', '{{}}', 134217728, 134217728, 235929600",
+                "{TENANT}, {}, 0, 1, '{}', '{{}}', {BYTE_LIMITS}",
                 conversation(messages),
                 bases()
             );
@@ -173,17 +178,18 @@ async fn a_context_reads_its_tail_whatever_the_length_of_the_history() {
         println!(
             "{mode}: rows and pages of a context after {SHORT} and {LONG} messages: {costs:?}"
         );
-        let (short, long) = (costs[0], costs[1]);
-        assert_eq!(long.0, short.0, "{mode}: rows depend on the history");
+        let [(short_rows, short_pages), (long_rows, long_pages)] = costs[..] else {
+            panic!("two contexts")
+        };
+        assert_eq!(long_rows, short_rows, "{mode}: rows depend on the history");
         // Beside the tail, a few rows of other tables, such as the conversation's own.
         assert!(
-            long.0 <= TAIL + 6,
-            "{mode}: {} rows for a tail of {TAIL}",
-            long.0
+            long_rows <= TAIL + 6,
+            "{mode}: {long_rows} rows for a tail of {TAIL}"
         );
         // Each index may be a level or two deeper, and the tail may span one more page.
         assert!(
-            long.1 <= short.1 + 12,
+            long_pages <= short_pages + 12,
             "{mode}: pages depend on the history: {costs:?}"
         );
     }
@@ -290,7 +296,7 @@ async fn the_original_of_a_swapped_message_is_not_read() {
             (&large, r#"{"hot_zone_radius":1000}"#),
         ] {
             let arguments = format!(
-                "{TENANT}, '{id}', 0, 1, '{}', '{policy}', 134217728, 134217728, 235929600",
+                "{TENANT}, '{id}', 0, 1, '{}', '{policy}', {BYTE_LIMITS}",
                 bases()
             );
             pages.push(buffers(

@@ -13,10 +13,11 @@ const CONVERSATION: &str = "'00000000-0000-7000-9000-000000000007'";
 /// The statements of a watch: name, text and arguments of each.
 fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
     let (tenant, conversation) = (TENANT.to_owned(), CONVERSATION.to_owned());
-    let watched = |each: &dyn Fn(usize) -> String| {
+    // An array with 1,000 elements.
+    let array = |element: &dyn Fn(usize) -> String| {
         format!(
             "'{{{}}}'",
-            (1..=1_000).map(each).collect::<Vec<_>>().join(",")
+            (1..=1_000).map(element).collect::<Vec<_>>().join(",")
         )
     };
     vec![
@@ -24,8 +25,8 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
             "watched_heads",
             include_str!("../../../store/sql/watched_heads.sql"),
             vec![
-                watched(&|_| TENANT.trim_matches('\'').to_owned()),
-                watched(&|n| format!("00000000-0000-7000-9000-{n:012}")),
+                array(&|_| TENANT.trim_matches('\'').to_owned()),
+                array(&|n| format!("00000000-0000-7000-9000-{n:012}")),
             ],
         ),
         (
@@ -98,7 +99,10 @@ async fn a_watch_reads_only_the_new_ones_of_5_000_checkpoints() {
     let app = TestApp::start().await;
     let mut db = app.db().await;
     fill(&mut db).await;
-    let (name, sql, mut arguments) = statements().swap_remove(1);
+    let (name, sql, mut arguments) = statements()
+        .into_iter()
+        .find(|(name, ..)| *name == "conversation_changes")
+        .expect("it is one of them");
     // The changes after number 6990, up to 7000: ten of the checkpoints of `fill`.
     (arguments[2], arguments[3]) = ("6990".into(), "7000".into());
     let plan = explain(&mut db, Plan::Generic, MEASURED, (name, sql, &arguments)).await;

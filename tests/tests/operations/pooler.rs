@@ -42,19 +42,19 @@ async fn repeat_requests(app: &TestApp) {
         request_id: "one".into(),
         ..Default::default()
     };
-    let made = app
+    let created = app
         .conversations()
         .create_conversation(ask.clone())
         .await
         .expect("creates")
         .into_inner();
-    let same = app
+    let created_again = app
         .conversations()
         .create_conversation(ask)
         .await
         .expect("repeats")
         .into_inner();
-    assert_eq!(made, same);
+    assert_eq!(created, created_again);
     let other = pb::CreateConversationRequest {
         request_id: "one".into(),
         title: "x".into(),
@@ -78,7 +78,7 @@ async fn repeat_requests(app: &TestApp) {
         app.conversation_of(&repeated).id,
         app.conversation_of(&first).id
     );
-    for id in [made.conversation_id, app.conversation_of(&first).id] {
+    for id in [created.conversation_id, app.conversation_of(&first).id] {
         let ask = pb::DeleteConversationRequest {
             conversation_id: id,
             ..Default::default()

@@ -25,9 +25,9 @@ const LOGIN_PASSWORD: &str = "of-the-login";
 /// Creates the roles with the SQL file that docker-compose.yml mounts into the database's image.
 async fn create_roles(superuser: &str) {
     let roles = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docker/postgres/roles.sql");
-    let shipped = postgres_binaries().program("psql");
-    let psql = if shipped.is_file() {
-        shipped
+    let bundled_psql = postgres_binaries().program("psql");
+    let psql = if bundled_psql.is_file() {
+        bundled_psql
     } else {
         "psql".into()
     };
@@ -90,24 +90,24 @@ async fn the_owner_migrates_and_servers_and_workers_work_as_a_login_that_owns_no
         .await
         .expect("a database");
     create_roles(&postgres.url("anneal")).await;
-    let at = |login: &str, password: &str| {
+    let binary_and_url = |login: &str, password: &str| {
         let url = format!(
             "postgres://{login}:{password}@127.0.0.1:{}/anneal",
             postgres.port()
         );
         (AnnealBinary::on_durable(BINARY, &folder, &url), url)
     };
-    let (owner, _) = at("anneal_owner", OWNER_PASSWORD);
-    let (login, url) = at("anneal_login", LOGIN_PASSWORD);
+    let (owner, _) = binary_and_url("anneal_owner", OWNER_PASSWORD);
+    let (login, url) = binary_and_url("anneal_login", LOGIN_PASSWORD);
     let postgres = postgres.stop_on_drop();
 
-    let early = login.run(&["migrate"]).await;
+    let migration_by_login = login.run(&["migrate"]).await;
     assert_eq!(
-        early.code,
+        migration_by_login.code,
         Some(1),
-        "the login may make no tables: {early:?}"
+        "the login may make no tables: {migration_by_login:?}"
     );
-    // Without the warning of a role that may not create or take the role anneal_app.
+    // The migration names anneal_app in a warning if its login may not create or take that role.
     let migrated = owner.run(&["migrate"]).await;
     assert!(
         migrated.code == Some(0) && !migrated.err.contains("anneal_app"),
@@ -131,11 +131,11 @@ async fn the_owner_migrates_and_servers_and_workers_work_as_a_login_that_owns_no
         .connect_lazy();
     let bot = authorized_channel(channel, &format!("Bearer {}", key.out.trim()));
     let mut conversations = ConversationServiceClient::new(bot.clone());
-    let made = conversations
+    let created = conversations
         .create_conversation(pb::CreateConversationRequest::default())
         .await
         .expect("creates");
-    let conversation_id = made.into_inner().conversation_id;
+    let conversation_id = created.into_inner().conversation_id;
     let messages = vec![user("hello")];
     let ask = pb::AppendMessagesRequest {
         conversation_id: conversation_id.clone(),

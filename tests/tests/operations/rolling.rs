@@ -70,7 +70,7 @@ async fn wait_for_calls(server: &Process) {
 
 /// A running `rolling_client.py`, which calls the servers.
 struct Load {
-    running: Child,
+    process: Child,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
 }
@@ -78,30 +78,30 @@ struct Load {
 impl Load {
     /// Starts the load. None: gRPC for Python is not installed.
     async fn start(addresses: &[String], conversations: &[String]) -> Option<Self> {
-        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
         let mut command = Command::new("python3");
         command
-            .arg(here.join("tests/operations/rolling_client.py"))
+            .arg(crate_folder.join("tests/operations/rolling_client.py"))
             .arg(addresses.join(","));
         command
-            .arg(here.join("../proto/service_config.json"))
+            .arg(crate_folder.join("../proto/service_config.json"))
             .args(conversations);
         command
             .env("PYTHONPATH", python_path()?)
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .kill_on_drop(true);
-        let mut running = command
+        let mut process = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .expect("python3 runs");
-        let stdin = running.stdin.take().expect("is piped");
-        let mut stdout = BufReader::new(running.stdout.take().expect("is piped"));
+        let stdin = process.stdin.take().expect("is piped");
+        let mut stdout = BufReader::new(process.stdout.take().expect("is piped"));
         let mut line = String::new();
         stdout.read_line(&mut line).await.expect("it has started");
         assert_eq!(line, "under way\n");
         Some(Self {
-            running,
+            process,
             stdin,
             stdout,
         })
@@ -115,7 +115,7 @@ impl Load {
             .read_to_string(&mut report)
             .await
             .expect("it ends");
-        assert!(self.running.wait().await.expect("ends").success());
+        assert!(self.process.wait().await.expect("ends").success());
         serde_json::from_str(&report).expect("its report")
     }
 }
@@ -189,6 +189,7 @@ async fn rolling_restarts_under_load_fail_no_call_that_follows_the_service_confi
         );
         conversation.verify().await;
     }
+    // `rolling_client.py` watches the first two conversations.
     for conversation in &conversations[..2] {
         assert_eq!(
             report["watched"][&conversation.id], report["appended"][&conversation.id],

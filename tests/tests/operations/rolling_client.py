@@ -19,7 +19,7 @@ from anneal.v1 import message_pb2 as message, message_service_pb2 as messages, m
 RECONNECT = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.min_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 400)]
 
 # Set when the calls must end.
-over = threading.Event()
+must_end = threading.Event()
 lock = threading.Lock()
 report = {"calls": 0, "failed": [], "slowest_ms": 0.0, "replayed": 0, "resumed": 0, "appended": {}, "watched": {}}
 
@@ -54,7 +54,7 @@ def call_and_record(call, ask):
 def append_and_read(connection: grpc.Channel, conversation: str) -> None:
     stub, contexts = messages_grpc.MessageServiceStub(connection), context_grpc.ContextServiceStub(connection)
     number = 0
-    while not over.is_set():
+    while not must_end.is_set():
         part = message.Part(text=message.TextPart(text=f"said {number}"))
         ask = messages.AppendMessagesRequest(
             conversation_id=conversation, request_id=f"r{number}", messages=[message.NewMessage(role=message.ROLE_USER, parts=[part])])
@@ -72,7 +72,7 @@ def watch(connection: grpc.Channel, conversation: str) -> None:
     """Watches a conversation. A server that stops ends its watches, and they resume after the last event."""
     stub = messages_grpc.MessageServiceStub(connection)
     position, received = "", []
-    while not (over.is_set() and len(received) >= report["appended"].get(conversation, 0)):
+    while not (must_end.is_set() and len(received) >= report["appended"].get(conversation, 0)):
         start = {"position": position} if position else {"after_message_id": 0}
         events_before, ended_by_server = len(received), False
         try:
@@ -80,7 +80,7 @@ def watch(connection: grpc.Channel, conversation: str) -> None:
                 position = event.position or position
                 if event.WhichOneof("event") == "message_appended":
                     received.append(event.message_appended.message_id)
-                if over.is_set() and len(received) >= report["appended"].get(conversation, 0):
+                if must_end.is_set() and len(received) >= report["appended"].get(conversation, 0):
                     break
             else:
                 ended_by_server = True
@@ -108,7 +108,7 @@ def main(addresses: str, config: str, *conversations: str) -> None:
         worker.start()
     print("under way", flush=True)
     sys.stdin.read()
-    over.set()
+    must_end.set()
     for worker in workers:
         worker.join()
     print(json.dumps(report))

@@ -64,37 +64,37 @@ async fn jobs_are_listed_by_state_and_kind_page_by_page() {
     }
     ids.sort();
     assert_eq!(found, ids);
-    let of = |kind: pb::JobKind, state: pb::JobState| pb::ListJobsRequest {
+    let request = |kind: pb::JobKind, state: pb::JobState| pb::ListJobsRequest {
         kind: kind.into(),
         state: state.into(),
         ..Default::default()
     };
     assert_eq!(
-        list(of(pb::JobKind::CountTokens, pb::JobState::Waiting))
+        list(request(pb::JobKind::CountTokens, pb::JobState::Waiting))
             .await
             .jobs
             .len(),
         5
     );
     assert_eq!(
-        list(of(pb::JobKind::Checkpoint, pb::JobState::Unspecified))
+        list(request(pb::JobKind::Checkpoint, pb::JobState::Unspecified))
             .await
             .jobs
             .len(),
         0
     );
     assert_eq!(
-        list(of(pb::JobKind::Unspecified, pb::JobState::Dead))
+        list(request(pb::JobKind::Unspecified, pb::JobState::Dead))
             .await
             .jobs
             .len(),
         0
     );
-    let one = pb::ListJobsRequest {
+    let request_for_conversation = pb::ListJobsRequest {
         conversation_id: ids[0].clone(),
         ..Default::default()
     };
-    assert_eq!(list(one).await.jobs.len(), 1);
+    assert_eq!(list(request_for_conversation).await.jobs.len(), 1);
     for (ask, field) in [
         (
             pb::ListJobsRequest {
@@ -167,8 +167,12 @@ async fn requeuing_makes_a_waiting_job_due_and_discarding_it_is_refused() {
             3,
             "there is an entry for every kind of job"
         );
-        let of = |queue: &pb::QueueStats| queue.kind() == pb::JobKind::CountTokens;
-        stats.queues.into_iter().find(of).expect("counting")
+        let counts_tokens = |queue: &pb::QueueStats| queue.kind() == pb::JobKind::CountTokens;
+        stats
+            .queues
+            .into_iter()
+            .find(counts_tokens)
+            .expect("counting")
     };
     let before = stats().await;
     assert_eq!(
@@ -235,9 +239,9 @@ async fn checkpoints_are_listed_newest_first_and_form_a_chain() {
         assert_eq!(pair[0].source_first_message_id, pair[1].last_message_id + 1);
         assert_eq!(pair[0].generation, pair[1].generation + 1);
     }
-    assert!(all.iter().all(|one| one.valid
-        && one.kind() == pb::SummaryKind::Extractive
-        && one.tokens_after < one.tokens_before));
+    assert!(all.iter().all(|checkpoint| checkpoint.valid
+        && checkpoint.kind() == pb::SummaryKind::Extractive
+        && checkpoint.tokens_after < checkpoint.tokens_before));
 }
 
 #[tokio::test]
@@ -302,6 +306,14 @@ async fn usage_by_segment_agrees_with_the_context() {
     assert!((usage.used_share - usage.total_tokens as f64 / 1_000.0).abs() < 1e-9);
     assert!(!usage.estimated);
     assert_eq!((usage.tail_messages, usage.max_message_count), (10, 50));
+}
+
+#[tokio::test]
+async fn a_compaction_without_a_wait_is_pending() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    conversation.turns(5).await;
+    app.run_jobs_until_idle().await;
     let ask = pb::CompactRequest {
         conversation_id: conversation.id.clone(),
         ..Default::default()
@@ -355,9 +367,9 @@ async fn a_manual_compaction_waits_for_its_checkpoint_and_repeats_it() {
         .expect("repeats")
         .into_inner();
     assert_eq!(repeated, first);
-    let made = first.checkpoint.expect("a checkpoint");
+    let checkpoint = first.checkpoint.expect("a checkpoint");
     assert_eq!(
-        (made.focus.as_str(), made.trigger()),
+        (checkpoint.focus.as_str(), checkpoint.trigger()),
         ("people", pb::CheckpointTrigger::Manual)
     );
     stop.cancel();

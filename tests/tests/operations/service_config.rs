@@ -24,8 +24,8 @@ fn config() -> Value {
 }
 
 /// Configuration of each method, by its path.
-fn methods(config: &Value) -> BTreeMap<String, Value> {
-    let mut methods = BTreeMap::new();
+fn method_configs(config: &Value) -> BTreeMap<String, Value> {
+    let mut configs = BTreeMap::new();
     for group in config["methodConfig"]
         .as_array()
         .expect("groups of methods")
@@ -37,15 +37,15 @@ fn methods(config: &Value) -> BTreeMap<String, Value> {
                 name["method"].as_str().expect("one")
             );
             assert!(
-                methods.insert(path.clone(), group.clone()).is_none(),
+                configs.insert(path.clone(), group.clone()).is_none(),
                 "{path} is configured twice"
             );
         }
     }
-    methods
+    configs
 }
 
-/// Whether a request or a message within it has a request id.
+/// Whether a request, or a message type that is nested in it, has a request id.
 fn has_request_id(message: &DescriptorProto) -> bool {
     message
         .field
@@ -58,31 +58,35 @@ fn has_request_id(message: &DescriptorProto) -> bool {
 fn the_config_names_every_method_exactly_once() {
     let mut rpcs: Vec<String> = every_rpc().into_iter().map(|rpc| rpc.path).collect();
     rpcs.sort();
-    assert_eq!(methods(&config()).into_keys().collect::<Vec<_>>(), rpcs);
+    assert_eq!(
+        method_configs(&config()).into_keys().collect::<Vec<_>>(),
+        rpcs
+    );
 }
 
 #[test]
 fn the_config_retries_only_reads_and_requests_with_a_request_id() {
     let set = FileDescriptorSet::decode(DESCRIPTORS).expect("descriptors");
-    let ours: Vec<_> = set
+    let files: Vec<_> = set
         .file
         .iter()
         .filter(|file| file.package() == "anneal.v1")
         .collect();
     let message = |name: &str| {
         let name = name.trim_start_matches(".anneal.v1.");
-        ours.iter()
+        files
+            .iter()
             .flat_map(|file| &file.message_type)
             .find(|message| message.name() == name)
             .expect("is there")
     };
-    let methods = methods(&config());
-    for method in ours
+    let configs = method_configs(&config());
+    for method in files
         .iter()
         .flat_map(|file| &file.service)
         .flat_map(|service| &service.method)
     {
-        let (path, of_method) = methods
+        let (path, method_config) = configs
             .iter()
             .find(|(path, _)| path.ends_with(&format!("/{}", method.name())))
             .expect("is named");
@@ -96,7 +100,11 @@ fn the_config_retries_only_reads_and_requests_with_a_request_id() {
         // resume.
         let is_resumed_by_caller = ["Chat", "WatchConversation"].contains(&method.name());
         let may_retry = (reads || has_id) && !answer_differs && !is_resumed_by_caller;
-        assert_eq!(of_method.get("retryPolicy").is_some(), may_retry, "{path}");
+        assert_eq!(
+            method_config.get("retryPolicy").is_some(),
+            may_retry,
+            "{path}"
+        );
     }
 }
 
@@ -121,8 +129,8 @@ fn the_config_retries_the_codes_whose_reasons_are_all_retryable() {
         .filter(|(_, retryable)| retryable.iter().all(|yes| *yes))
         .map(|(code, _)| *code);
     let retryable_codes: Vec<&str> = retryable_codes.collect();
-    for (path, method) in methods(&config()) {
-        let Some(policy) = method.get("retryPolicy") else {
+    for (path, method_config) in method_configs(&config()) {
+        let Some(policy) = method_config.get("retryPolicy") else {
             continue;
         };
         let retried = policy["retryableStatusCodes"]
@@ -136,9 +144,9 @@ fn the_config_retries_the_codes_whose_reasons_are_all_retryable() {
 
 #[test]
 fn the_deadlines_of_the_config_are_those_of_the_server() {
-    let methods = methods(&config());
-    let timeout = |method: &Value| {
-        let seconds = method
+    let configs = method_configs(&config());
+    let timeout = |method_config: &Value| {
+        let seconds = method_config
             .get("timeout")?
             .as_str()?
             .trim_end_matches('s')
@@ -146,7 +154,7 @@ fn the_deadlines_of_the_config_are_those_of_the_server() {
             .ok()?;
         Some(Duration::from_secs(seconds))
     };
-    for (path, method) in &methods {
+    for (path, method_config) in &configs {
         let seconds = match path.rsplit('/').next().expect("a name") {
             "WatchConversation" => None,
             "Chat" => Some(CHAT_DEADLINE_SECONDS),
@@ -154,7 +162,11 @@ fn the_deadlines_of_the_config_are_those_of_the_server() {
             "AppendLargeMessage" | "VerifyConversation" => Some(DEADLINE_MAX_SECONDS),
             _ => Some(DEADLINE_DEFAULT_SECONDS),
         };
-        assert_eq!(timeout(method), seconds.map(Duration::from_secs), "{path}");
+        assert_eq!(
+            timeout(method_config),
+            seconds.map(Duration::from_secs),
+            "{path}"
+        );
     }
 }
 

@@ -49,22 +49,21 @@ impl Worker {
             } else {
                 self.claim(KIND, free, &mut cursor, &[]).await
             };
-            match (claimed.is_empty(), leases.is_empty()) {
-                (true, true) => {
-                    self.wait_for_work(KIND, &mut running, &stop).await;
-                    continue;
-                }
-                (true, false) => tokio::time::sleep(LOCKED_PAUSE).await,
-                (false, _) => {}
+            if claimed.is_empty() && leases.is_empty() {
+                self.wait_for_work(KIND, &mut running, &stop).await;
+                continue;
+            }
+            if claimed.is_empty() {
+                tokio::time::sleep(LOCKED_PAUSE).await;
             }
             leases.extend(claimed.into_iter().map(|job| self.leases.track(job)));
             let batch_size = leases.len() as u32;
             let worker = self.clone();
             let batch = running.spawn(async move { count_batch(&worker, leases).await });
             let batch = batch.id();
-            let left = wait_for_batch(&mut running, batch, &stop).await;
+            let not_counted = wait_for_batch(&mut running, batch, &stop).await;
             let single;
-            (leases, single) = left.into_iter().partition(can_join_next_batch);
+            (leases, single) = not_counted.into_iter().partition(can_join_next_batch);
             self.start_single_jobs(single, &mut running, &permits).await;
             if batch_size < self.batch(KIND) {
                 let gap = tokio::time::sleep_until(next_claim);
@@ -109,7 +108,7 @@ async fn wait_for_batch(
         tokio::select! {
             biased;
             Some(one) = running.join_next_with_id() => match one {
-                Ok((id, left)) if id == batch => return left,
+                Ok((id, not_counted)) if id == batch => return not_counted,
                 Err(panicked) if panicked.id() == batch => return Vec::new(),
                 Ok(_) | Err(_) => {}
             },

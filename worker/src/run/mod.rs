@@ -101,7 +101,7 @@ impl Worker {
         }
     }
 
-    /// Frees jobs whose lease has ended, once.
+    /// Frees jobs whose lease has ended: one round of what [`Worker::run`] repeats.
     pub async fn rescue(&self) {
         maintenance::rescue_orphaned_jobs(&self.store).await;
     }
@@ -133,7 +133,7 @@ impl Worker {
                         .run_with_permit(self.leases.track(job), Arc::clone(&permits)),
                 );
             }
-            if !found || free == 0 {
+            if !found {
                 self.wait_for_work(kind, &mut running, &stop).await;
             }
         }
@@ -188,15 +188,15 @@ impl Worker {
         if timeout(deadline, all_done).await.is_ok() {
             return;
         }
-        let left = self.leases.cancel(kind);
+        let unfinished = self.leases.cancel(kind);
         running.shutdown().await;
         warn!(
             job.kind = kind.name(),
             "released {} {} jobs that did not finish in time",
-            left.len(),
+            unfinished.len(),
             kind.name()
         );
-        self.release(&left, Duration::ZERO).await;
+        self.release(&unfinished, Duration::ZERO).await;
     }
 
     /// Claims due jobs of the tenants after `cursor`; if there are none, searches once more from
@@ -271,6 +271,7 @@ impl Worker {
                 Ok(mut notifications) => loop {
                     match notifications.next().await {
                         Ok(Some(kind)) => self.work_signal(kind).notify_one(),
+                        // A kind that only newer builds know.
                         Ok(None) => {}
                         Err(error) => {
                             debug!("lost the connection for job notifications: {error}");

@@ -78,8 +78,8 @@ struct PartRules<'a> {
     format: Format,
     access: &'a MediaAccess,
     position: MediaPosition,
-    /// Whether a message of the model holds nothing but reasoning and blank texts. Anthropic accepts
-    /// reasoning only before content.
+    /// Whether a message of the model holds nothing but reasoning and blank texts. Anthropic
+    /// accepts reasoning only before content.
     only_reasoning: bool,
     /// Whether the message is an application's instruction, and the format accepts only the roles
     /// user and model in the middle of a conversation.
@@ -176,9 +176,9 @@ impl<'a> PartRules<'a> {
 
     /// Whether a result has no text although the provider requires one.
     fn lacks_text(self, text: &str, is_error: bool, media: &[Media]) -> bool {
-        let blank = is_error && self.format == Format::AnthropicMessages && text.trim().is_empty();
+        let needs_text = is_error && self.format == Format::AnthropicMessages;
         // Media that are not accepted are replaced by their description, which is a text.
-        blank && media.is_empty()
+        needs_text && text.trim().is_empty() && media.is_empty()
     }
 
     /// Drops or replaces the parts that the format does not accept.

@@ -22,21 +22,23 @@ const DIGEST_DIGITS: usize = 10;
 
 /// Whether the provider accepts this tool name.
 pub(super) fn is_valid_name(name: &str, format: Format) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-    let sized = (1..=MAX_NAME_BYTES).contains(&name.len());
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    let has_valid_length = (1..=MAX_NAME_BYTES).contains(&name.len());
     match format {
         Format::Neutral => true,
-        Format::OpenAiChat | Format::AnthropicMessages => sized && name.bytes().all(plain),
+        Format::OpenAiChat | Format::AnthropicMessages => {
+            has_valid_length && name.bytes().all(is_plain)
+        }
         Format::GeminiContents => {
             let valid_start = name
                 .bytes()
                 .next()
                 .is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
-            sized
+            has_valid_length
                 && valid_start
                 && name
                     .bytes()
-                    .all(|byte| plain(byte) || byte == b'.' || byte == b':')
+                    .all(|byte| is_plain(byte) || byte == b'.' || byte == b':')
         }
     }
 }
@@ -61,11 +63,12 @@ fn is_valid_id(id: &str, format: Format) -> bool {
     }
 }
 
-/// The text with special characters replaced by `_`, in at most `most` bytes. It ends in `_` and a
-/// digest of the text and `nth`, so that different inputs give different results. `nth`: how many
-/// other forms of the text have been tried before.
-fn sanitized_text(text: &str, nth: usize, most: usize) -> String {
-    let kept = most - DIGEST_DIGITS - 1;
+/// The text with special characters replaced by `_`, in at most `max_bytes` bytes. It ends in `_`
+/// and a digest of the text and `nth`, so that different inputs give different results. `nth`: how
+/// many other forms of the text have been tried before.
+fn sanitized_text(text: &str, nth: usize, max_bytes: usize) -> String {
+    // Each character that is kept or replaced has one byte.
+    let kept_characters = max_bytes - DIGEST_DIGITS - 1;
     let replace_special = |char: char| {
         if char.is_ascii_alphanumeric() || char == '-' {
             char
@@ -73,7 +76,11 @@ fn sanitized_text(text: &str, nth: usize, most: usize) -> String {
             '_'
         }
     };
-    let mut sanitized: String = text.chars().take(kept).map(replace_special).collect();
+    let mut sanitized: String = text
+        .chars()
+        .take(kept_characters)
+        .map(replace_special)
+        .collect();
     let digest = Sha256::new()
         .chain_update(nth.to_be_bytes())
         .chain_update(text)
@@ -93,39 +100,40 @@ fn sanitized_text(text: &str, nth: usize, most: usize) -> String {
 /// call's result gets the same id.
 pub(super) fn assign_distinct_ids(draft: &mut Draft) {
     let format = draft.format;
-    let most = if format == Format::OpenAiChat {
+    let max_bytes = if format == Format::OpenAiChat {
         OPENAI_MAX_ID_CHARACTERS
     } else {
         MAX_NAME_BYTES
     };
     let mut used: HashSet<String> = HashSet::new();
     let mut tried: HashMap<String, usize> = HashMap::new();
-    let mut open_calls: Vec<(String, String)> = Vec::new();
+    // Old and new ids of the calls that have no result yet.
+    let mut unanswered: Vec<(String, String)> = Vec::new();
     let mut changed: Vec<(Option<MessageId>, String)> = Vec::new();
     for entry in &mut draft.entries {
         if entry.role != Role::Tool {
-            open_calls.clear();
+            unanswered.clear();
         }
         let message = entry.message_id();
         for part in &mut entry.parts {
             match part {
                 Part::ToolUse { id, .. } => {
                     let fits = is_valid_id(id, format) && !used.contains(id.as_str());
-                    let given = if fits {
+                    let new_id = if fits {
                         id.clone()
                     } else {
-                        unused_id(id, most, &used, &mut tried)
+                        unused_id(id, max_bytes, &used, &mut tried)
                     };
-                    used.insert(given.clone());
-                    let old = std::mem::replace(id, given.clone());
+                    used.insert(new_id.clone());
+                    let old_id = std::mem::replace(id, new_id.clone());
                     if !fits {
-                        changed.push((message, old.clone()));
+                        changed.push((message, old_id.clone()));
                     }
-                    open_calls.push((old, given));
+                    unanswered.push((old_id, new_id));
                 }
                 Part::ToolResult { id, .. } => {
-                    if let Some(index) = open_calls.iter().position(|(old, _)| old == id) {
-                        *id = open_calls.remove(index).1;
+                    if let Some(index) = unanswered.iter().position(|(old_id, _)| old_id == id) {
+                        *id = unanswered.remove(index).1;
                     }
                 }
                 Part::Text { .. } | Part::Media(_) | Part::Reasoning { .. } => {}
@@ -143,13 +151,13 @@ pub(super) fn assign_distinct_ids(draft: &mut Draft) {
 /// forms have been tried, so that they are not tried again when every turn uses the same id.
 fn unused_id(
     id: &str,
-    most: usize,
+    max_bytes: usize,
     used: &HashSet<String>,
     tried: &mut HashMap<String, usize>,
 ) -> String {
     let nth = tried.entry(id.to_owned()).or_default();
     loop {
-        let candidate = sanitized_text(id, *nth, most);
+        let candidate = sanitized_text(id, *nth, max_bytes);
         *nth += 1;
         if !used.contains(&candidate) {
             return candidate;

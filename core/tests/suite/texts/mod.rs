@@ -1,4 +1,4 @@
-//! Texts to count: seeds in many scripts, and generators with the same output in every run.
+//! Texts to count: samples in many scripts, and generators with the same output in every run.
 
 #![allow(
     unreachable_pub,
@@ -6,7 +6,7 @@
 )]
 
 /// Short texts in many scripts and shapes.
-pub const SEEDS: [(&str, &str); 22] = [
+pub const SAMPLES: [(&str, &str); 22] = [
     (
         "english",
         "The train was late again, so we walked along the river and talked about what we'd do if nobody came. \
@@ -235,12 +235,12 @@ pub fn random_corpora(each: usize) -> Vec<(String, Vec<String>)> {
     corpora
 }
 
-/// `each` texts for every seed, by the seed's name: slices of the seed repeated, or of its words in
-/// random order.
-pub fn seed_corpora(each: usize) -> Vec<(&'static str, Vec<String>)> {
-    let texts = |seed: &str| {
-        let mut dice = Dice::new(seed.len() as u64);
-        let words: Vec<&str> = seed.split_inclusive(' ').collect();
+/// `each` texts for every sample, by the sample's name: slices of the repeated sample, or of its
+/// words in random order.
+pub fn sample_corpora(each: usize) -> Vec<(&'static str, Vec<String>)> {
+    let texts = |sample: &str| {
+        let mut dice = Dice::new(sample.len() as u64);
+        let words: Vec<&str> = sample.split_inclusive(' ').collect();
         let shuffled = |dice: &mut Dice| {
             (0..200)
                 .map(|_| words[dice.below(words.len())])
@@ -249,7 +249,7 @@ pub fn seed_corpora(each: usize) -> Vec<(&'static str, Vec<String>)> {
         (0..each)
             .map(|n| {
                 let whole = if n % 2 == 0 {
-                    seed.repeat(8)
+                    sample.repeat(8)
                 } else {
                     shuffled(&mut dice)
                 };
@@ -259,8 +259,8 @@ pub fn seed_corpora(each: usize) -> Vec<(&'static str, Vec<String>)> {
             })
             .collect()
     };
-    SEEDS
+    SAMPLES
         .iter()
-        .map(|(name, seed)| (*name, texts(seed)))
+        .map(|(name, sample)| (*name, texts(sample)))
         .collect()
 }

@@ -24,7 +24,7 @@ pub(crate) struct ClosedLoop {
 
 impl ClosedLoop {
     /// Runs the load and returns the results of the calls that finished within the measured time.
-    /// The numbers of one caller's calls are equal modulo the number of callers.
+    /// Caller `k` makes the calls with the numbers `k`, `k + callers`, `k + 2 * callers` and so on.
     pub(crate) async fn run<C, F>(self, call: C) -> anyhow::Result<Load>
     where
         C: Fn(u64) -> F + Clone + Send + 'static,

@@ -11,7 +11,7 @@ pub(super) struct AnswerChecks {
     /// Hash of the beginning in the newest answer.
     last_hash: Option<Vec<u8>>,
     /// Sum of the tokens that the answers expected to be in the cache.
-    pub(super) expected: u64,
+    pub(super) expected_cached_tokens: u64,
 }
 
 impl AnswerChecks {
@@ -22,7 +22,7 @@ impl AnswerChecks {
         built: &pb::BuildContextResponse,
         broke: bool,
     ) -> anyhow::Result<()> {
-        self.expected += built.expected_cached_tokens;
+        self.expected_cached_tokens += built.expected_cached_tokens;
         let Some(last_hash) = self.last_hash.replace(built.prefix_hash.clone()) else {
             ensure!(
                 built.cache_break.is_none(),
@@ -31,16 +31,16 @@ impl AnswerChecks {
             );
             return Ok(());
         };
-        let at = built.last_message_id;
+        let last_id = built.last_message_id;
         let is_new = built.prefix_hash != last_hash;
         ensure!(
             is_new == built.cache_break.is_some(),
-            "at {at}: hash is new: {is_new}, reported break: {:?}",
+            "at message {last_id}: hash is new: {is_new}, reported break: {:?}",
             built.cache_break
         );
         ensure!(
             is_new == broke,
-            "at {at}: hash is new: {is_new}, sent beginning is new: {broke}"
+            "at message {last_id}: hash is new: {is_new}, sent beginning is new: {broke}"
         );
         Ok(())
     }
@@ -61,12 +61,12 @@ pub(super) fn ensure_same(
 ) -> anyhow::Result<()> {
     ensure!(
         Built(first.clone()) == Built(repeated.clone()),
-        "at {}: a repeated request gives another context",
+        "at message {}: a repeated request gives another context",
         first.last_message_id
     );
     ensure!(
         repeated.cache_break.is_none(),
-        "at {}: a repeated request reports a break again",
+        "at message {}: a repeated request reports a break again",
         first.last_message_id
     );
     Ok(())

@@ -11,7 +11,7 @@ use anneal_core::{
 };
 use anneal_transcripts::{Chat, parsed};
 
-use super::meter::Piece;
+use super::{meter::Piece, table::RawShares};
 
 /// One message.
 #[derive(Debug, Clone, Copy)]
@@ -68,7 +68,7 @@ pub(crate) struct Call {
     pub(crate) messages: usize,
     /// How many of the large messages, counted from the first, are cool. The cool messages are
     /// always the oldest ones.
-    pub(crate) cool: usize,
+    pub(crate) cool_count: usize,
 }
 
 /// A conversation with the large messages and calls of one zone. A rule decides, for each call, how
@@ -78,11 +78,11 @@ pub(crate) struct CooledConversation {
     system: u64,
     /// By index of a message: the tokens of all messages before it, including framing. The last
     /// entry is the sum of all messages.
-    before: Vec<u64>,
+    tokens_before: Vec<u64>,
     pub(crate) large: Vec<Large>,
     /// By number: the tokens that are saved if so many large messages, from the first on, are
     /// swapped.
-    saved: Vec<u64>,
+    saved_by_first: Vec<u64>,
     pub(crate) calls: Vec<Call>,
 }
 
@@ -146,33 +146,41 @@ impl CountedConversation {
                 .map(|message| u64::from(message.is_answer)),
         );
         let mut calls = Vec::new();
-        let mut cool = 0;
+        let mut cool_count = 0;
+        // The index of an answer is the number of messages before its call.
         for messages in (0..self.messages.len()).filter(|index| self.messages[*index].is_answer) {
             let turn = messages
                 .checked_sub(1)
                 .map_or(0, |last| self.messages[last].turn);
-            while let Some(next) = large.get_mut(cool).filter(|next| next.index < messages) {
+            while let Some(next) = large
+                .get_mut(cool_count)
+                .filter(|next| next.index < messages)
+            {
+                // The answers between the large message and this call.
                 let age_in_calls = answers[messages] - answers[next.index + 1];
                 if age_in_calls <= zone.calls && turn - self.messages[next.index].turn <= zone.turns
                 {
                     break;
                 }
                 next.cool_from = calls.len();
-                cool += 1;
+                cool_count += 1;
             }
-            calls.push(Call { messages, cool });
+            calls.push(Call {
+                messages,
+                cool_count,
+            });
         }
-        for never_cool in &mut large[cool..] {
+        for never_cool in &mut large[cool_count..] {
             never_cool.cool_from = calls.len();
         }
         CooledConversation {
             system: self.system,
-            before: running_sums(
+            tokens_before: running_sums(
                 self.messages
                     .iter()
                     .map(|message| message.tokens + FRAMING_PER_MESSAGE.get()),
             ),
-            saved: running_sums(large.iter().map(|large| large.saved)),
+            saved_by_first: running_sums(large.iter().map(|large| large.saved)),
             large,
             calls,
         }
@@ -192,34 +200,33 @@ fn running_sums(numbers: impl Iterator<Item = u64>) -> Vec<u64> {
 impl CooledConversation {
     /// Tokens of a call's context when this many large messages are swapped.
     pub(crate) fn sent(&self, call: usize, swapped: usize) -> u64 {
-        self.system + self.before[self.calls[call].messages] - self.saved[swapped]
+        self.system + self.tokens_before[self.calls[call].messages] - self.saved_by_first[swapped]
     }
 
     /// Tokens before the first large message that is not swapped. They stay in the cache when that
     /// message is swapped.
     pub(crate) fn kept_by_swap(&self, swapped: usize) -> u64 {
-        self.system + self.before[self.large[swapped].index] - self.saved[swapped]
+        self.system + self.tokens_before[self.large[swapped].index] - self.saved_by_first[swapped]
     }
 
-    /// For each call with at least one message before it: the shares of the tokens and of the
-    /// messages that are sent in their original form.
-    pub(crate) fn raw_shares(&self, schedule: &[usize]) -> Vec<(f64, f64)> {
+    /// The shares for each call with at least one message before it.
+    pub(crate) fn raw_shares(&self, schedule: &[usize]) -> Vec<RawShares> {
         let calls = self
             .calls
             .iter()
             .zip(schedule)
-            .filter(|(call, _)| self.before[call.messages] > 0);
+            .filter(|(call, _)| self.tokens_before[call.messages] > 0);
         calls
             .map(|(call, swapped)| {
                 let swapped_indices = self.large[..*swapped].iter().map(|large| large.index);
                 let swapped_tokens: u64 = swapped_indices
-                    .map(|index| self.before[index + 1] - self.before[index])
+                    .map(|index| self.tokens_before[index + 1] - self.tokens_before[index])
                     .sum();
-                let (tokens, messages) = (self.before[call.messages] as f64, call.messages as f64);
-                (
-                    1.0 - swapped_tokens as f64 / tokens,
-                    1.0 - *swapped as f64 / messages,
-                )
+                let all_tokens = self.tokens_before[call.messages];
+                RawShares {
+                    tokens: 1.0 - swapped_tokens as f64 / all_tokens as f64,
+                    messages: 1.0 - *swapped as f64 / call.messages as f64,
+                }
             })
             .collect()
     }
@@ -231,10 +238,13 @@ impl CooledConversation {
             return 0;
         };
         let first_unswapped = self.large[swapped];
-        let others = self.saved[self.calls[call].cool] - self.saved[swapped + 1];
-        let front = self.system + self.before[first_unswapped.index + 1] - self.saved[swapped];
+        let up_to_first = self.system + self.tokens_before[first_unswapped.index + 1]
+            - self.saved_by_first[swapped];
+        // The other messages that are swapped now are written as their summaries.
+        let saved_by_others =
+            self.saved_by_first[self.calls[call].cool_count] - self.saved_by_first[swapped + 1];
         self.sent(previous_call, swapped)
-            .saturating_sub(front + others)
+            .saturating_sub(up_to_first + saved_by_others)
     }
 
     /// The call's context in pieces, the first of which is the system prompt. A message has an even
@@ -247,7 +257,7 @@ impl CooledConversation {
         let messages = 0..self.calls[call].messages;
         pieces.extend(messages.map(|index| Piece {
             identity: 2 * index as u64,
-            tokens: self.before[index + 1] - self.before[index],
+            tokens: self.tokens_before[index + 1] - self.tokens_before[index],
         }));
         for large in &self.large[..swapped] {
             let piece = &mut pieces[large.index + 1];
@@ -295,7 +305,7 @@ mod tests {
             by_calls
                 .calls
                 .iter()
-                .map(|call| call.cool)
+                .map(|call| call.cool_count)
                 .collect::<Vec<_>>(),
             [0, 0, 0, 1, 1]
         );
@@ -312,7 +322,7 @@ mod tests {
             by_turns
                 .calls
                 .iter()
-                .map(|call| call.cool)
+                .map(|call| call.cool_count)
                 .collect::<Vec<_>>(),
             [0, 0, 0, 1, 2]
         );
@@ -320,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_of_a_context_is_the_sum_of_its_pieces() {
+    fn sizes_of_a_context_and_its_beginning_and_end_are_sums_of_pieces() {
         let conversation = counted(&[
             (100, 1, false),
             (7, 1, true),

@@ -13,25 +13,25 @@ pub(crate) fn least_units(conversation: &CooledConversation, prices: Prices) -> 
     // that number cannot be reached. At first, no message is swapped.
     let mut least: Vec<Option<u64>> = vec![None; conversation.large.len() + 1];
     least[0] = Some(0);
-    for (call, at) in conversation.calls.iter().enumerate() {
+    for (index, call) in conversation.calls.iter().enumerate() {
         let mut next = vec![None; least.len()];
         for (swapped, so_far) in least
             .iter()
             .enumerate()
             .filter_map(|(swapped, least)| Some((swapped, (*least)?)))
         {
-            let previously_sent = call
+            let previously_sent = index
                 .checked_sub(1)
                 .map_or(0, |previous| conversation.sent(previous, swapped));
             improve(
                 &mut next[swapped],
-                so_far + prices.cost(conversation.sent(call, swapped), previously_sent),
+                so_far + prices.cost(conversation.sent(index, swapped), previously_sent),
             );
-            if at.cool > swapped {
+            if call.cool_count > swapped {
                 let kept = conversation.kept_by_swap(swapped).min(previously_sent);
                 improve(
-                    &mut next[at.cool],
-                    so_far + prices.cost(conversation.sent(call, at.cool), kept),
+                    &mut next[call.cool_count],
+                    so_far + prices.cost(conversation.sent(index, call.cool_count), kept),
                 );
             }
         }
@@ -90,6 +90,7 @@ mod tests {
 
     /// The cheapest of all possible sets of calls to swap at, each of them metered.
     fn brute_force(conversation: &CooledConversation, prices: Prices) -> u64 {
+        // One bit for each call: whether it swaps.
         let choices = 0..1_u32 << conversation.calls.len();
         let costs = choices.map(|swaps| {
             let mut swapped = 0;
@@ -97,9 +98,9 @@ mod tests {
                 .calls
                 .iter()
                 .enumerate()
-                .map(|(call, at)| {
-                    swapped = if swaps >> call & 1 == 1 {
-                        at.cool
+                .map(|(index, call)| {
+                    swapped = if swaps >> index & 1 == 1 {
+                        call.cool_count
                     } else {
                         swapped
                     };

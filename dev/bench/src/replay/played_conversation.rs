@@ -13,12 +13,12 @@ use super::{
     cooling_variant::CoolingVariant,
     counted_conversation::CountedConversation,
     meter::{CacheUsage, Meter, Piece},
-    table::Played,
+    table::{RawShares, ReplayResult},
 };
 
 /// The results of one played conversation.
 pub(super) struct PlayedConversation {
-    pub(super) played: Played,
+    pub(super) result: ReplayResult,
     /// The number of swapped messages at each call.
     pub(super) schedule: Vec<usize>,
     /// Tokens of stored summaries, by message id.
@@ -27,7 +27,7 @@ pub(super) struct PlayedConversation {
     pub(super) service_usage: CacheUsage,
     /// Sum of the tokens that the service expected to be in the cache, and of the tokens of the
     /// system prompt that it does not know.
-    pub(super) expected: u64,
+    pub(super) expected_cached_tokens: u64,
 }
 
 /// Plays the chat. The worker runs all its jobs after every append.
@@ -55,7 +55,7 @@ pub(super) async fn play_conversation(
         PieceSplitter::default(),
         AnswerChecks::default(),
     );
-    let (mut raw, mut schedule) = (Vec::new(), Vec::new());
+    let (mut raw_shares, mut schedule) = (Vec::new(), Vec::new());
     let mut pending: Vec<pb::NewMessage> = Vec::new();
     for (index, message) in chat.messages.iter().enumerate() {
         if message.role() == pb::Role::Assistant {
@@ -67,8 +67,8 @@ pub(super) async fn play_conversation(
             if answer_checks::is_requested_twice(schedule.len(), &built) {
                 answer_checks::ensure_same(&built, &conversation.context().await.0)?;
             }
-            schedule.push(swapped(&built));
-            raw.extend((index > 0).then(|| raw_shares(&built, counted)));
+            schedule.push(count_swapped(&built));
+            raw_shares.extend((index > 0).then(|| raw_shares_of(&built, counted)));
             let mut context = Vec::from_iter((system > 0).then_some(Piece {
                 identity: 0,
                 tokens: system,
@@ -89,13 +89,14 @@ pub(super) async fn play_conversation(
         read_summaries(&conversation).await,
     );
     // The service does not know this system prompt. Every call but the first finds it in the cache.
-    let expected = checks.expected + system * usage.calls.saturating_sub(1);
+    let expected_cached_tokens =
+        checks.expected_cached_tokens + system * usage.calls.saturating_sub(1);
     Ok(PlayedConversation {
-        played: Played { usage, raw },
+        result: ReplayResult { usage, raw_shares },
         schedule,
         summaries,
         service_usage,
-        expected,
+        expected_cached_tokens,
     })
 }
 
@@ -116,7 +117,7 @@ async fn append(conversation: &TestConversation<'_>, pending: &mut Vec<pb::NewMe
 }
 
 /// Number of messages that the context contains as summaries.
-fn swapped(built: &pb::BuildContextResponse) -> usize {
+fn count_swapped(built: &pb::BuildContextResponse) -> usize {
     let summaries = built
         .manifest
         .iter()
@@ -127,30 +128,28 @@ fn swapped(built: &pb::BuildContextResponse) -> usize {
 }
 
 /// The shares of the tokens and of the messages that the context contains in their original form.
-fn raw_shares(built: &pb::BuildContextResponse, counted: &CountedConversation) -> (f64, f64) {
-    let (mut all, mut raw) = ((0, 0), (0, 0));
+fn raw_shares_of(built: &pb::BuildContextResponse, counted: &CountedConversation) -> RawShares {
+    let (mut all_tokens, mut all_messages) = (0_u64, 0_usize);
+    let (mut raw_tokens, mut raw_messages) = (0_u64, 0_usize);
     for entry in &built.manifest {
         let messages =
             &counted.messages[entry.first_message_id as usize - 1..entry.last_message_id as usize];
-        let sums = (
-            messages.iter().map(|message| message.tokens).sum::<u64>(),
-            messages.len(),
-        );
-        let replaced = matches!(
+        let tokens: u64 = messages.iter().map(|message| message.tokens).sum();
+        all_tokens += tokens;
+        all_messages += messages.len();
+        let is_replaced = matches!(
             entry.representation(),
             pb::Representation::Summary | pb::Representation::Checkpoint
         );
-        all = (all.0 + sums.0, all.1 + sums.1);
-        raw = if replaced {
-            raw
-        } else {
-            (raw.0 + sums.0, raw.1 + sums.1)
-        };
+        if !is_replaced {
+            raw_tokens += tokens;
+            raw_messages += messages.len();
+        }
     }
-    (
-        raw.0 as f64 / all.0.max(1) as f64,
-        raw.1 as f64 / all.1.max(1) as f64,
-    )
+    RawShares {
+        tokens: raw_tokens as f64 / all_tokens.max(1) as f64,
+        messages: raw_messages as f64 / all_messages.max(1) as f64,
+    }
 }
 
 /// The usage that the service computes for this variant. The tokens of a system prompt that is sent

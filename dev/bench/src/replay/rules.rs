@@ -39,14 +39,15 @@ impl Rule {
         let mut swapped = 0;
         let calls = conversation.calls.iter().enumerate();
         calls
-            .map(|(call, at)| {
+            .map(|(index, call)| {
                 swapped = match self {
                     Self::None => 0,
-                    Self::Strict => at.cool,
+                    Self::Strict => call.cool_count,
                     Self::Stepped
-                        if at.cool > swapped && is_due(conversation, call, swapped, prices) =>
+                        if call.cool_count > swapped
+                            && is_due(conversation, index, swapped, prices) =>
                     {
-                        at.cool
+                        call.cool_count
                     }
                     Self::Stepped => swapped,
                 };
@@ -57,17 +58,19 @@ impl Rule {
 }
 
 /// Whether the cool messages are to be swapped now: waiting has already cost enough, and the swap
-/// saves enough.
+/// saves enough. Both costs are in the price of a cached token: each call that waits reads the
+/// `saved` tokens of a candidate from the cache once more, and the swap writes the tokens behind
+/// the first candidate again, at `rho` each.
 fn is_due(conversation: &CooledConversation, call: usize, swapped: usize, prices: Prices) -> bool {
-    let cool = conversation.calls[call].cool;
-    let candidates = &conversation.large[swapped..cool];
+    let candidates = &conversation.large[swapped..conversation.calls[call].cool_count];
     let saved: u64 = candidates.iter().map(|large| large.saved).sum();
-    let waited: u64 = candidates
+    let waiting_cost: u64 = candidates
         .iter()
         .map(|large| large.saved * (call - large.cool_from) as u64)
         .sum();
     let behind = conversation.behind_swap(call, swapped);
-    saved >= MIN_SAVED && waited as f64 >= MIN_WAITING_SHARE * prices.rho() * behind as f64
+    let swap_cost = prices.rho() * behind as f64;
+    saved >= MIN_SAVED && waiting_cost as f64 >= MIN_WAITING_SHARE * swap_cost
 }
 
 /// The usage that results from a schedule of swaps.

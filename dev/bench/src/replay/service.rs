@@ -131,14 +131,14 @@ impl FamilyRun<'_> {
         prices: Prices,
         variants: &[(CoolingVariant, Vec<PlayedConversation>)],
     ) -> Vec<Row> {
-        // The least cost (`least` below) is that of an optimum, which may swap messages that are cool by calls or by turns, whichever variant it is
-        // compared with.
-        let cooled = self.cooled_conversations(CoolingVariant::Stepped(prices), Size::Sent);
+        // For the least cost (`least` below), whichever variant is compared with it: messages are
+        // cool by calls or by turns, as for stepped cooling.
+        let cooled = self.cooled_conversations(CoolingVariant::Stepped(prices), SummarySize::Sent);
         let usages = |index: usize| -> Vec<CacheUsage> {
             variants[index]
                 .1
                 .iter()
-                .map(|replayed| replayed.played.usage)
+                .map(|replayed| replayed.result.usage)
                 .collect()
         };
         // The first of the variants is `None`, the second `Strict`.
@@ -165,7 +165,7 @@ impl FamilyRun<'_> {
             };
             Row::of(
                 setting,
-                all.iter().map(|replayed| &replayed.played),
+                all.iter().map(|replayed| &replayed.result),
                 &baselines,
             )
         };
@@ -184,7 +184,7 @@ impl FamilyRun<'_> {
                     sum
                 })
         };
-        let metered = sum(|replayed| replayed.played.usage);
+        let metered = sum(|replayed| replayed.result.usage);
         Check {
             family: self.family.name,
             variant: variant.name(),
@@ -199,7 +199,10 @@ impl FamilyRun<'_> {
             simulated,
             differing_calls,
             service_usage: sum(|replayed| replayed.service_usage),
-            expected: all.iter().map(|replayed| replayed.expected).sum(),
+            expected: all
+                .iter()
+                .map(|replayed| replayed.expected_cached_tokens)
+                .sum(),
         }
     }
 
@@ -213,9 +216,9 @@ impl FamilyRun<'_> {
         let rule = variant.rule()?;
         let (mut simulated, mut differing_calls) = (CacheUsage::default(), 0);
         for ((with_stored_sizes, with_sent_sizes), replayed) in self
-            .cooled_conversations(variant, Size::Stored)
+            .cooled_conversations(variant, SummarySize::Stored)
             .iter()
-            .zip(self.cooled_conversations(variant, Size::Sent))
+            .zip(self.cooled_conversations(variant, SummarySize::Sent))
             .zip(all)
         {
             let schedule = rule.schedule(with_stored_sizes, variant.prices()[0]);
@@ -230,7 +233,11 @@ impl FamilyRun<'_> {
     }
 
     /// The conversations with the service's summaries.
-    fn cooled_conversations(&self, variant: CoolingVariant, size: Size) -> Vec<CooledConversation> {
+    fn cooled_conversations(
+        &self,
+        variant: CoolingVariant,
+        size: SummarySize,
+    ) -> Vec<CooledConversation> {
         let counted = self
             .counted
             .iter()
@@ -239,10 +246,10 @@ impl FamilyRun<'_> {
         counted
             .map(|((conversation, summaries), chat)| {
                 let sizes = match size {
-                    Size::Stored => summaries.clone(),
-                    Size::Sent => summaries
+                    SummarySize::Stored => summaries.clone(),
+                    SummarySize::Sent => summaries
                         .iter()
-                        .map(|(id, tokens)| (*id, tokens + around(chat, *id)))
+                        .map(|(id, tokens)| (*id, tokens + tokens_around_summary(chat, *id)))
                         .collect(),
                 };
                 conversation
@@ -256,7 +263,7 @@ impl FamilyRun<'_> {
 
 /// The size that a summary counts with.
 #[derive(Clone, Copy)]
-enum Size {
+enum SummarySize {
     /// The summary's own tokens, by which the rules decide.
     Stored,
     /// The tokens of the summary and of the text that is sent around it.
@@ -264,7 +271,7 @@ enum Size {
 }
 
 /// Tokens that are sent around the summary of a message.
-fn around(chat: &Chat, id: i64) -> u64 {
+fn tokens_around_summary(chat: &Chat, id: i64) -> u64 {
     let message = parsed(&chat.messages[id as usize - 1]);
     let swapped = SwappedMessage {
         id: MessageId(id),

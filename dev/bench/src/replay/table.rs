@@ -10,12 +10,20 @@ use super::{meter::CacheUsage, prices::Prices};
 /// much.
 const DEARER: f64 = 1.01;
 
-/// One conversation, replayed.
-pub(super) struct Played {
+/// The result of one replayed conversation.
+pub(super) struct ReplayResult {
     pub(super) usage: CacheUsage,
-    /// For each call with at least one message before it: the shares of the tokens and of the
-    /// messages that are sent in their original form.
-    pub(super) raw: Vec<(f64, f64)>,
+    /// For each call with at least one message before it.
+    pub(super) raw_shares: Vec<RawShares>,
+}
+
+/// How much of what precedes a call is sent raw, that is, in its original form.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RawShares {
+    /// The share of the tokens.
+    pub(crate) tokens: f64,
+    /// The share of the messages.
+    pub(crate) messages: f64,
 }
 
 /// The family and the settings of a row.
@@ -72,7 +80,7 @@ impl Row {
     /// The total of the conversations, compared with the baselines.
     pub(super) fn of<'a>(
         setting: Setting,
-        played: impl Iterator<Item = &'a Played>,
+        results: impl Iterator<Item = &'a ReplayResult>,
         baselines: &Baselines,
     ) -> Self {
         let Setting {
@@ -82,28 +90,28 @@ impl Row {
             rule,
         } = setting;
         let units = |usage: &CacheUsage| usage.units(prices) as f64;
-        let played: Vec<&Played> = played.collect();
+        let results: Vec<&ReplayResult> = results.collect();
         let mut all = CacheUsage::default();
-        for one in &played {
-            all += one.usage;
+        for result in &results {
+            all += result.usage;
         }
         let full: f64 = baselines.full.iter().map(units).sum();
         let ratios = |others: &[CacheUsage]| -> Vec<f64> {
-            let pairs = played
+            let pairs = results
                 .iter()
                 .zip(others)
                 .filter(|(_, other)| other.sent > 0);
             pairs
-                .map(|(one, other)| units(&one.usage) / units(other))
+                .map(|(result, other)| units(&result.usage) / units(other))
                 .collect()
         };
         let most = |ratios: &[f64]| ratios.iter().copied().fold(0.0, f64::max);
         let of_full = ratios(&baselines.full);
-        let raw_shares: Vec<(f64, f64)> = played
+        let raw_shares: Vec<RawShares> = results
             .iter()
-            .flat_map(|one| one.raw.iter().copied())
+            .flat_map(|result| result.raw_shares.iter().copied())
             .collect();
-        let mean = |share: fn(&(f64, f64)) -> f64| {
+        let mean = |share: fn(&RawShares) -> f64| {
             raw_shares.iter().map(share).sum::<f64>() / raw_shares.len() as f64
         };
         Self {
@@ -116,8 +124,8 @@ impl Row {
             hit: all.hit(),
             bill: units(&all) / full,
             breaks: all.breaks,
-            raw_tokens: mean(|(tokens, _)| *tokens),
-            raw_messages: mean(|(_, messages)| *messages),
+            raw_tokens: mean(|shares| shares.tokens),
+            raw_messages: mean(|shares| shares.messages),
             oracle: units(&all) / baselines.least as f64,
             worst: most(&of_full),
             worst_of_strict: most(&ratios(&baselines.strict)),

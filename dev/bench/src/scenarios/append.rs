@@ -243,19 +243,21 @@ impl OpenLoopRuns {
 
     /// Adds the lateness of the generator, and the curves of both sides. Returns the server's 99th
     /// percentiles, compared with pgbench's if available.
-    fn report(&self, at: &str, figures: &mut Figures) -> Figure {
+    fn report(&self, rate_name: &str, figures: &mut Figures) -> Figure {
         let p99s: Vec<f64> = self
             .server
             .iter()
             .map(|load| load.latencies.p99())
             .collect();
-        report_lateness(figures, "append", at, &self.server);
-        figures.add_curve("append", at, self.server.iter().map(|load| &load.latencies));
-        let figure = Figure::new("append", format!("{at}, p99 beside pgbench's"), "ms", &p99s);
+        report_lateness(figures, "append", rate_name, &self.server);
+        let latencies = self.server.iter().map(|load| &load.latencies);
+        figures.add_curve("append", rate_name, latencies);
+        let name = format!("{rate_name}, p99 beside pgbench's");
+        let figure = Figure::new("append", name, "ms", &p99s);
         if self.pgbench.is_empty() {
             return figure;
         }
-        figures.add_curve("append", format!("pgbench at {at}"), &self.pgbench);
+        figures.add_curve("append", format!("pgbench at {rate_name}"), &self.pgbench);
         let theirs: Vec<f64> = self.pgbench.iter().map(Latencies::p99).collect();
         figure.with_baseline("pgbench at that rate", &p99s, &theirs)
     }

@@ -13,11 +13,11 @@ use crate::{
 const RUNS: usize = 5;
 const MEGABYTE: usize = 1_000_000;
 /// Bytes of a short hostile text.
-const SHORT: usize = 10_000;
-/// Short texts that are timed for each long one.
+const SHORT_BYTES: usize = 10_000;
+/// Short texts that are timed for each long one: pieces of it.
 const PIECES: usize = 50;
 /// Bytes of a long hostile text.
-const LONG: usize = 1_000 * SHORT;
+const LONG_BYTES: usize = 1_000 * SHORT_BYTES;
 /// Runs of a long text. The fastest counts, because other processes on the machine easily disturb a
 /// long run.
 const LONG_RUNS: usize = 3;
@@ -94,7 +94,7 @@ fn seconds<T>(text: &str, count: impl Fn(&str) -> T) -> f64 {
 /// linear in the length. The short texts are different pieces of the long one: counting the same
 /// piece repeatedly would profit from the processor's caches.
 fn measure_hostile(pace: Pace, figures: &mut Figures) {
-    let bytes = pace.number(LONG as u64) as usize;
+    let bytes = pace.number(LONG_BYTES as u64) as usize;
     let counter = Encoding::O200kBase.counter();
     let mut worst_growth = f64::MIN;
     for (name, text) in hostile_texts(bytes) {
@@ -127,8 +127,8 @@ fn measure_hostile(pace: Pace, figures: &mut Figures) {
 /// Pieces of 10 kB at equal distances. The last one ends well before the end of the text.
 fn pieces(text: &str) -> impl Iterator<Item = &str> {
     (0..PIECES).map(|piece| {
-        let start = text.ceil_char_boundary(piece * (text.len() - 2 * SHORT) / PIECES);
-        &text[start..text.ceil_char_boundary(start + SHORT)]
+        let start = text.ceil_char_boundary(piece * (text.len() - 2 * SHORT_BYTES) / PIECES);
+        &text[start..text.ceil_char_boundary(start + SHORT_BYTES)]
     })
 }
 

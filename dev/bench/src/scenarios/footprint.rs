@@ -159,9 +159,10 @@ async fn run_mixed_load(
     until: Instant,
 ) -> anyhow::Result<usize> {
     let mut callers: JoinSet<anyhow::Result<usize>> = JoinSet::new();
-    for (caller, own) in conversations.chunks(CONVERSATIONS / APPENDERS).enumerate() {
-        let (channel, own) = (stack.channel().await?, own.to_vec());
-        callers.spawn(async move { append(&channel, &own, until).await });
+    for (caller, share) in conversations.chunks(CONVERSATIONS / APPENDERS).enumerate() {
+        let (channel, share) = (stack.channel().await?, share.to_vec());
+        callers.spawn(async move { append(&channel, &share, until).await });
+        // Beside each of the first appenders, one reader.
         if caller < READERS {
             let (channel, all) = (stack.channel().await?, conversations.to_vec());
             callers.spawn(async move { read(&channel, &all, until).await.map(|()| 0) });

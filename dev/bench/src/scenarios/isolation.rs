@@ -20,22 +20,22 @@ const ROUNDS: usize = 5;
 /// Seconds of a round.
 const SECONDS: f64 = 3.0;
 /// Conversations that wait for summaries.
-const WAITING: usize = 100;
+const WAITING_CONVERSATIONS: usize = 100;
 /// Appends per second. Together with the contexts they are a small part of what two cores can do.
 const APPENDS_PER_SECOND: f64 = 200.0;
 /// Contexts per second.
 const CONTEXTS_PER_SECOND: f64 = 100.0;
 /// Conversations that are appended to in turn.
-const GROWING: u64 = 8;
+const APPENDED_CONVERSATIONS: u64 = 8;
 /// Conversations whose contexts are built in turn.
-const READ: usize = 4;
+const READ_CONVERSATIONS: usize = 4;
 
 /// The 99th percentiles of one round, in milliseconds.
-struct TailLatencies {
+struct P99s {
     append: f64,
     context: f64,
     /// How late the generator started calls of either kind.
-    late: f64,
+    lateness: f64,
 }
 
 /// The model's state in a round.
@@ -67,11 +67,8 @@ pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
         }
     }
     for (name, p99_of) in [
-        (
-            "append",
-            (|tails| tails.append) as fn(&TailLatencies) -> f64,
-        ),
-        ("context", |tails| tails.context),
+        ("append", (|p99s| p99s.append) as fn(&P99s) -> f64),
+        ("context", |p99s| p99s.context),
     ] {
         let ratios = calm
             .iter()
@@ -85,7 +82,7 @@ pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
         );
         figures.add(
             "isolation",
-            format!("{name} p99, {WAITING} wait"),
+            format!("{name} p99, {WAITING_CONVERSATIONS} wait"),
             "ms",
             waiting.iter().map(p99_of),
         );
@@ -96,8 +93,13 @@ pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
             ratios,
         );
     }
-    let late = calm.iter().chain(&waiting).map(|tails| tails.late);
-    figures.add("isolation", "lateness of the generator, p99", "ms", late);
+    let lateness = calm.iter().chain(&waiting).map(|p99s| p99s.lateness);
+    figures.add(
+        "isolation",
+        "lateness of the generator, p99",
+        "ms",
+        lateness,
+    );
     stack.stop().await
 }
 
@@ -108,21 +110,21 @@ async fn measure_while_waiting(
     channel: &Channel,
     model: &SilentModel,
     calls: &Calls,
-) -> anyhow::Result<TailLatencies> {
+) -> anyhow::Result<P99s> {
     model.hold();
-    for _ in 0..WAITING {
+    for _ in 0..WAITING_CONVERSATIONS {
         create_due_conversation(stack, channel).await?;
     }
-    model.wait_for_calls(WAITING).await?;
-    let tails = calls.run_round(pace).await?;
+    model.wait_for_calls(WAITING_CONVERSATIONS).await?;
+    let p99s = calls.run_round(pace).await?;
     anyhow::ensure!(
-        model.waiting() >= WAITING,
+        model.waiting() >= WAITING_CONVERSATIONS,
         "only {} conversations still waited",
         model.waiting()
     );
     model.release();
     stack.wait_until_idle(channel).await?;
-    Ok(tails)
+    Ok(p99s)
 }
 
 /// Settings of a worker that may call the silent model for all waiting conversations at once, and
@@ -133,7 +135,7 @@ fn settings(model: &SilentModel) -> String {
          total_timeout_ms = 600000\n[models.silent]\nprovider = \"silent\"\nwindow_tokens = 32768\n\
          [summarizer]\nmodel = \"silent\"\n[worker]\nsummary_concurrency = {}\n",
         model.address(),
-        WAITING + 8
+        WAITING_CONVERSATIONS + 8
     )
 }
 
@@ -160,9 +162,10 @@ async fn create_due_conversation(stack: &BenchStack, channel: &Channel) -> anyho
 /// The calls whose latencies are measured, and the conversations that they go to.
 struct Calls {
     channel: Channel,
-    growing: Conversations,
-    /// Conversations of 50 messages.
-    read: Arc<[String]>,
+    /// The conversations that are appended to.
+    conversations: Conversations,
+    /// Ids of the conversations, of 50 messages each, whose contexts are built.
+    read_ids: Arc<[String]>,
 }
 
 impl Calls {
@@ -171,8 +174,8 @@ impl Calls {
             max_message_count: Some(0),
             ..Default::default()
         };
-        let mut read = Vec::new();
-        for _ in 0..READ {
+        let mut read_ids = Vec::new();
+        for _ in 0..READ_CONVERSATIONS {
             let conversation_id = stack
                 .create_conversation(channel, Some(policy.clone()))
                 .await?;
@@ -180,30 +183,32 @@ impl Calls {
                 .map(|number| user(format!("{number}: {}", "a word of it ".repeat(30))))
                 .collect();
             conversations::append(channel, &conversation_id, messages).await?;
-            read.push(conversation_id);
+            read_ids.push(conversation_id);
         }
-        let growing = Conversations::create(stack, GROWING, GROWING as usize).await?;
+        let connections = APPENDED_CONVERSATIONS as usize;
+        let conversations =
+            Conversations::create(stack, APPENDED_CONVERSATIONS, connections).await?;
         Ok(Self {
             channel: channel.clone(),
-            growing,
-            read: read.into(),
+            conversations,
+            read_ids: read_ids.into(),
         })
     }
 
     /// Appends and builds contexts at the same time, each at its own rate.
-    async fn run_round(&self, pace: Pace) -> anyhow::Result<TailLatencies> {
-        let at = |rate| OpenLoop {
+    async fn run_round(&self, pace: Pace) -> anyhow::Result<P99s> {
+        let open_loop = |rate| OpenLoop {
             rate,
             warm_up: Duration::ZERO,
             time: pace.seconds(SECONDS),
             max_in_flight: OpenLoop::UNBOUNDED,
         };
-        let (client, read) = (
+        let (client, read_ids) = (
             BenchStack::context_client(&self.channel),
-            Arc::clone(&self.read),
+            Arc::clone(&self.read_ids),
         );
-        let contexts = at(CONTEXTS_PER_SECOND).run(move |number| {
-            let conversation_id = read[number as usize % READ].clone();
+        let contexts = open_loop(CONTEXTS_PER_SECOND).run(move |number| {
+            let conversation_id = read_ids[number as usize % READ_CONVERSATIONS].clone();
             let (mut client, ask) = (
                 client.clone(),
                 pb::BuildContextRequest {
@@ -214,16 +219,16 @@ impl Calls {
             async move { client.build_context(ask).await.map(drop) }
         });
         let (appends, contexts) = tokio::join!(
-            at(APPENDS_PER_SECOND).run(self.growing.append_call()),
+            open_loop(APPENDS_PER_SECOND).run(self.conversations.append_call()),
             contexts
         );
         let (appends, contexts) = (appends?.require_success()?, contexts?.require_success()?);
-        let mut late = appends.lateness;
-        late.add(&contexts.lateness);
-        Ok(TailLatencies {
+        let mut lateness = appends.lateness;
+        lateness.add(&contexts.lateness);
+        Ok(P99s {
             append: appends.latencies.p99(),
             context: contexts.latencies.p99(),
-            late: late.p99(),
+            lateness: lateness.p99(),
         })
     }
 }

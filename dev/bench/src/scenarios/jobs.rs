@@ -21,8 +21,8 @@ use crate::{
     stack::BenchStack,
 };
 
-/// Counting reads a conversation's tail. So many conversations, each with a new separator before
-/// every round, keep the tails as short as checkpoints would.
+/// Counting reads a conversation's tail. The appends of a round go to this many conversations, each
+/// with a new separator before the round, so that the tails stay as short as with checkpoints.
 const CONVERSATIONS: u64 = 8 * CALLERS;
 /// Seconds of a round that measures the backlog.
 const BACKLOG_SECONDS: f64 = 8.0;
@@ -68,12 +68,12 @@ async fn measure_backlog(
     for _ in 0..pace.rounds(ROUNDS) {
         rounds.push(run_backlog_round(pace, stack, conversations).await?);
     }
-    let of = |what: fn(&Round) -> f64| rounds.iter().map(what).collect::<Vec<f64>>();
+    let of_each_round = |value: fn(&Round) -> f64| rounds.iter().map(value).collect::<Vec<f64>>();
     let (appended, counted) = (
-        of(|round| round.trend.appended),
-        of(|round| round.trend.counted),
+        of_each_round(|round| round.trend.appended),
+        of_each_round(|round| round.trend.counted),
     );
-    let rates = of(|round| round.rate);
+    let rates = of_each_round(|round| round.rate);
     figures.add(
         "jobs",
         format!("appended by {CALLERS} callers while the worker counts"),
@@ -88,19 +88,19 @@ async fn measure_backlog(
         "jobs",
         "backlog's growth in the second half",
         "messages/s",
-        of(|round| round.trend.growth()),
+        of_each_round(|round| round.trend.growth()),
     );
     figures.add(
         "jobs",
         "backlog at the end",
         "messages",
-        of(|round| round.final_backlog),
+        of_each_round(|round| round.final_backlog),
     );
     figures.add(
         "jobs",
         "until it is empty",
         "s",
-        of(|round| round.seconds_to_empty),
+        of_each_round(|round| round.seconds_to_empty),
     );
     Ok(median(&rates))
 }
@@ -149,17 +149,17 @@ async fn measure_count_delay(
         loads.push(load);
         waits.push(waited);
     }
-    let at = "half of that rate";
+    let rate_name = "half of that rate";
     figures.add(
         "jobs",
-        format!("{at}, append p99 while the worker counts"),
+        format!("{rate_name}, append p99 while the worker counts"),
         "ms",
         loads.iter().map(|load| load.latencies.p99()),
     );
-    report_lateness(figures, "jobs", at, &loads);
+    report_lateness(figures, "jobs", rate_name, &loads);
     figures.add(
         "jobs",
-        format!("{at}, answer to token count, p50"),
+        format!("{rate_name}, answer to token count, p50"),
         "ms",
         waits.iter().map(Latencies::p50),
     );
@@ -167,7 +167,7 @@ async fn measure_count_delay(
     figures.put(
         Figure::new(
             "jobs",
-            format!("{at}, answer to token count, p99"),
+            format!("{rate_name}, answer to token count, p99"),
             "ms",
             &p99s,
         )

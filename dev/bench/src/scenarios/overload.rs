@@ -71,7 +71,7 @@ pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
         time: pace.seconds(4.0),
         max_in_flight: OpenLoop::UNBOUNDED,
     };
-    let before = callers
+    let load_before = callers
         .run(half_loop.run(conversations.append_call()))
         .await?;
     let overload_loop = OpenLoop {
@@ -94,7 +94,7 @@ pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
             pace,
             &conversations,
             peak / 2.0,
-            before.latencies.p99(),
+            load_before.latencies.p99(),
         ))
         .await;
     report_overload(figures, &overload?, peak);
@@ -112,7 +112,7 @@ pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
         "overload",
         "p99 at half of the peak, before",
         "ms",
-        [before.latencies.p99()],
+        [load_before.latencies.p99()],
     );
     figures.put(
         Figure::new(

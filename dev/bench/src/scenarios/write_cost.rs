@@ -27,11 +27,9 @@ const ROUNDS: usize = 7;
 
 /// Bytes of the log per appended message.
 #[derive(Debug, Clone, Copy)]
-struct Written {
-    /// With page images.
-    all: f64,
-    /// Without page images.
-    records: f64,
+struct WalBytes {
+    with_page_images: f64,
+    without_page_images: f64,
 }
 
 pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result<()> {
@@ -74,14 +72,14 @@ async fn measure_by_callers(
         // Warm-up: writes the page images of the pages that all appends share, and creates the jobs
         // that count each conversation.
         append(stack, &conversations, messages / callers, work).await?;
-        let mut written = Vec::with_capacity(runs);
+        let (mut with_images, mut without_images) = (Vec::new(), Vec::new());
         for _ in 0..runs {
             let from = wal_position(&database).await?;
             append(stack, &conversations, messages / callers, work).await?;
-            written.push(wal_since(&database, &from, messages).await?);
+            let wal = wal_since(&database, &from, messages).await?;
+            with_images.push(wal.with_page_images);
+            without_images.push(wal.without_page_images);
         }
-        let all: Vec<f64> = written.iter().map(|written| written.all).collect();
-        let records: Vec<f64> = written.iter().map(|written| written.records).collect();
         let row = vec![row_bytes(&database).await?; runs];
         let name = if work == Work::Append {
             "append"
@@ -93,9 +91,9 @@ async fn measure_by_callers(
             "write_cost",
             format!("{name}, without page images"),
             "bytes/message",
-            &records,
+            &without_images,
         );
-        let figure = figure.with_baseline("bytes of the row", &records, &row);
+        let figure = figure.with_baseline("bytes of the row", &without_images, &row);
         figures.put(if work == Work::Append {
             figure.with_target(Target::RatioAtMost(3.0))
         } else {
@@ -105,7 +103,7 @@ async fn measure_by_callers(
             "write_cost",
             format!("{name}, with page images"),
             "bytes/message",
-            all,
+            with_images,
         );
     }
     Ok(())
@@ -131,9 +129,8 @@ async fn wal_position(database: &Database) -> anyhow::Result<String> {
     database.run("select pg_current_wal_lsn()").await
 }
 
-/// Bytes per message that were written since `from`. pg_walinspect tells page images and records
-/// apart.
-async fn wal_since(database: &Database, from: &str, messages: usize) -> anyhow::Result<Written> {
+/// Bytes of the log since `from`, per message. pg_walinspect knows the bytes of the page images.
+async fn wal_since(database: &Database, from: &str, messages: usize) -> anyhow::Result<WalBytes> {
     let to = wal_position(database).await?;
     let all = database
         .number(&format!("select pg_wal_lsn_diff('{to}', '{from}')"))
@@ -141,9 +138,9 @@ async fn wal_since(database: &Database, from: &str, messages: usize) -> anyhow::
     let images =
         format!("select coalesce(sum(fpi_size), 0) from pg_get_wal_stats('{from}', '{to}')");
     let images = database.number(&images).await?;
-    Ok(Written {
-        all: all / messages as f64,
-        records: (all - images) / messages as f64,
+    Ok(WalBytes {
+        with_page_images: all / messages as f64,
+        without_page_images: (all - images) / messages as f64,
     })
 }
 
@@ -169,9 +166,9 @@ async fn measure_by_length(
     };
     let database = stack.database()?;
     let channel = stack.channel().await?;
-    let mut written = vec![Vec::new(); lengths.len()];
+    let mut bytes_by_length = vec![Vec::new(); lengths.len()];
     for _ in 0..pace.rounds(ROUNDS) {
-        for (length, written) in lengths.iter().zip(&mut written) {
+        for (length, bytes) in lengths.iter().zip(&mut bytes_by_length) {
             let shape = Shape {
                 messages: *length,
                 tail: *length,
@@ -181,20 +178,20 @@ async fn measure_by_length(
             append_one_by_one(&channel, &conversation, 1).await?;
             let from = wal_position(&database).await?;
             append_one_by_one(&channel, &conversation, MESSAGES_AT_LENGTH).await?;
-            let round = wal_since(&database, &from, MESSAGES_AT_LENGTH).await?;
-            written.push(round.records);
+            let wal = wal_since(&database, &from, MESSAGES_AT_LENGTH).await?;
+            bytes.push(wal.without_page_images);
         }
     }
-    for (index, (length, records)) in lengths.iter().zip(&written).enumerate() {
+    for (index, (length, bytes)) in lengths.iter().zip(&bytes_by_length).enumerate() {
         let name = format!("WAL of an append after {length} messages, without page images");
-        let figure = Figure::new("write_cost", name, "bytes/message", records);
+        let figure = Figure::new("write_cost", name, "bytes/message", bytes);
         // The longer conversations are compared with the shortest one.
         figures.put(if index == 0 {
             figure
         } else {
             let baseline = format!("after {} messages", lengths[0]);
             figure
-                .with_baseline(baseline, records, &written[0])
+                .with_baseline(baseline, bytes, &bytes_by_length[0])
                 .with_target(Target::RatioAtMost(1.1))
         });
     }

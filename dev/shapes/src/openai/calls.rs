@@ -105,20 +105,20 @@ fn check_function(node: &Node, out: &mut Refusals) {
 /// responding to each 'tool_call_id'."
 /// `result-without-call`: "messages with role 'tool' must be a response to a preceeding message
 /// with 'tool_calls'."
-/// `result-repeated`: a call has one result; for a second one there is no open call left.
+/// `result-repeated`: a call has exactly one result.
 pub(super) fn check_results(messages: &[Node], out: &mut Refusals) {
-    let mut open: Vec<(&str, Node)> = Vec::new();
-    // The ids of all calls of the last message that is not a tool's; `open` has the calls that have
-    // no result yet.
-    let mut called: HashSet<&str> = HashSet::new();
+    // The ids of all calls of the last message whose role is not `tool`, and those of its calls
+    // that have no result yet. Of calls with the same id, only the first is in the list.
+    let mut call_ids: HashSet<&str> = HashSet::new();
+    let mut unanswered: Vec<(&str, Node)> = Vec::new();
     for message in messages {
         if message.str_of("role") == Some("tool") {
             let Some(id) = message.str_of("tool_call_id") else {
                 continue;
             };
-            if let Some(place) = open.iter().position(|(waiting, _)| *waiting == id) {
-                open.remove(place);
-            } else if called.contains(id) {
+            if let Some(place) = unanswered.iter().position(|(call_id, _)| *call_id == id) {
+                unanswered.remove(place);
+            } else if call_ids.contains(id) {
                 message.refuse(
                     out,
                     "result-repeated",
@@ -130,8 +130,8 @@ pub(super) fn check_results(messages: &[Node], out: &mut Refusals) {
             }
             continue;
         }
-        refuse_open(&mut open, out);
-        called.clear();
+        refuse_unanswered(&mut unanswered, out);
+        call_ids.clear();
         let calls = if message.str_of("role") == Some("assistant") {
             message.each_of("tool_calls")
         } else {
@@ -140,13 +140,15 @@ pub(super) fn check_results(messages: &[Node], out: &mut Refusals) {
         let calls_with_ids = calls
             .into_iter()
             .filter_map(|call| Some((call.str_of("id")?, call)));
-        open = calls_with_ids.filter(|(id, _)| called.insert(id)).collect();
+        unanswered = calls_with_ids
+            .filter(|(id, _)| call_ids.insert(id))
+            .collect();
     }
-    refuse_open(&mut open, out);
+    refuse_unanswered(&mut unanswered, out);
 }
 
-fn refuse_open(open: &mut Vec<(&str, Node)>, out: &mut Refusals) {
-    for (_, call) in open.drain(..) {
+fn refuse_unanswered(unanswered: &mut Vec<(&str, Node)>, out: &mut Refusals) {
+    for (_, call) in unanswered.drain(..) {
         let says = "An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'";
         call.refuse(out, "call-without-result", says);
     }

@@ -1,6 +1,6 @@
 //! Tests of the checker for `/v1/messages`: bodies that it refuses and bodies that it accepts.
 
-use crate::broken::{before, rules_and_places, set, without};
+use crate::broken::{insert, rules_and_places, set, without};
 use anneal_shapes::anthropic_messages;
 use serde_json::{Value, json};
 
@@ -40,7 +40,7 @@ fn valid_conversations_pass() {
         &[],
     );
     let thought = json!({"type": "thinking", "thinking": "then", "signature": "c2ln"});
-    assert_refusals(&before(good(), "/messages/1/content/3", thought), &[]);
+    assert_refusals(&insert(good(), "/messages/1/content/3", thought), &[]);
 }
 
 #[test]
@@ -91,19 +91,19 @@ fn messages_have_a_known_role_content_and_no_other_key() {
 fn roles_alternate_and_the_user_is_first_and_last() {
     let hello = |role: &str| json!({"role": role, "content": "hello"});
     assert_refusals(
-        &before(good(), "/messages/0", hello("assistant")),
+        &insert(good(), "/messages/0", hello("assistant")),
         &[("first-role", "/messages/0")],
     );
     assert_refusals(
-        &before(good(), "/messages/0", hello("user")),
+        &insert(good(), "/messages/0", hello("user")),
         &[("same-role", "/messages/1")],
     );
     assert_refusals(
-        &before(good(), "/messages/3", hello("assistant")),
+        &insert(good(), "/messages/3", hello("assistant")),
         &[("same-role", "/messages/4")],
     );
     assert_refusals(
-        &before(good(), "/messages/5", hello("assistant")),
+        &insert(good(), "/messages/5", hello("assistant")),
         &[("last-role", "/messages/5")],
     );
     let spaced = json!({"role": "assistant", "content": [{"type": "text", "text": "{ "}]});
@@ -111,7 +111,7 @@ fn roles_alternate_and_the_user_is_first_and_last() {
         ("last-role", "/messages/5"),
         ("trailing-space", "/messages/5"),
     ];
-    assert_refusals(&before(good(), "/messages/5", spaced), &expected);
+    assert_refusals(&insert(good(), "/messages/5", spaced), &expected);
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn media_need_an_accepted_type_valid_data_and_an_https_url() {
 #[test]
 fn thinking_is_signed_and_comes_first_and_not_last() {
     let content = "/messages/1/content";
-    let preceded = before(
+    let preceded = insert(
         good(),
         &format!("{content}/0"),
         json!({"type": "text", "text": "Well."}),
@@ -360,19 +360,19 @@ fn every_result_has_a_call_in_the_message_before() {
     let result = |id: &str| json!({"type": "tool_result", "tool_use_id": id});
     let (without_call, repeated) = ("result-without-call", "result-repeated");
     assert_refusals(
-        &before(good(), "/messages/2/content/0", result("toolu_3")),
+        &insert(good(), "/messages/2/content/0", result("toolu_3")),
         &[(without_call, "/messages/2/content/0")],
     );
     assert_refusals(
-        &before(good(), "/messages/4/content/0", result("toolu_1")),
+        &insert(good(), "/messages/4/content/0", result("toolu_1")),
         &[(without_call, "/messages/4/content/0")],
     );
     assert_refusals(
-        &before(good(), "/messages/0/content/0", result("toolu_1")),
+        &insert(good(), "/messages/0/content/0", result("toolu_1")),
         &[(without_call, "/messages/0/content/0")],
     );
     assert_refusals(
-        &before(good(), "/messages/2/content/2", result("toolu_1")),
+        &insert(good(), "/messages/2/content/2", result("toolu_1")),
         &[(repeated, "/messages/2/content/2")],
     );
 }
@@ -380,7 +380,7 @@ fn every_result_has_a_call_in_the_message_before() {
 #[test]
 fn results_precede_text() {
     let text = json!({"type": "text", "text": "Here:"});
-    let body = before(good(), "/messages/2/content/1", text);
+    let body = insert(good(), "/messages/2/content/1", text);
     assert_refusals(&body, &[("results-first", "/messages/2/content/2")]);
 }
 

@@ -1,6 +1,6 @@
 //! Tests of the checker for `generateContent`: bodies that it refuses and bodies that it accepts.
 
-use crate::broken::{before, rules_and_places, set, without};
+use crate::broken::{insert, rules_and_places, set, without};
 use anneal_shapes::gemini_contents;
 use serde_json::{Value, json};
 
@@ -275,19 +275,19 @@ fn media_need_an_accepted_type_valid_data_and_an_https_or_gs_uri() {
 fn roles_alternate_and_the_user_is_first_and_last() {
     let hello = |role: &str| json!({"role": role, "parts": [{"text": "hello"}]});
     assert_refusals(
-        &before(good(), "/contents/0", hello("model")),
+        &insert(good(), "/contents/0", hello("model")),
         &[("first-role", "/contents/0")],
     );
     assert_refusals(
-        &before(good(), "/contents/0", hello("user")),
+        &insert(good(), "/contents/0", hello("user")),
         &[("same-role", "/contents/1")],
     );
     assert_refusals(
-        &before(good(), "/contents/4", hello("model")),
+        &insert(good(), "/contents/4", hello("model")),
         &[("same-role", "/contents/5")],
     );
     assert_refusals(
-        &before(good(), "/contents/6", hello("model")),
+        &insert(good(), "/contents/6", hello("model")),
         &[("last-role", "/contents/6")],
     );
 }
@@ -296,7 +296,7 @@ fn roles_alternate_and_the_user_is_first_and_last() {
 fn at_most_one_content_of_the_user_follows_responses() {
     let more = json!({"role": "user", "parts": [{"text": "Well?"}]});
     assert_refusals(
-        &before(good(), "/contents/4", more),
+        &insert(good(), "/contents/4", more),
         &[("same-role", "/contents/4")],
     );
 }
@@ -309,7 +309,7 @@ fn calls_come_directly_after_a_content_of_the_user() {
     );
     let text = json!({"role": "model", "parts": [{"text": "Well."}]});
     assert_refusals(
-        &before(good(), "/contents/1", text),
+        &insert(good(), "/contents/1", text),
         &[("call-turn", "/contents/2")],
     );
 }
@@ -390,7 +390,7 @@ fn a_call_turn_has_as_many_responses_as_calls_right_after_it() {
     assert_refusals(&without(good(), "/contents/2"), &[count]);
     let third = json!({"functionResponse": {"name": "count", "response": {}}});
     assert_refusals(
-        &before(good(), "/contents/2/parts/2", third.clone()),
+        &insert(good(), "/contents/2/parts/2", third.clone()),
         &[count],
     );
     let alone = json!({"role": "user", "parts": [third]});
@@ -492,11 +492,11 @@ fn a_content_with_responses_holds_nothing_else() {
     let image = good()["contents"][0]["parts"][1].clone();
     for more in [json!({"text": "And?"}), image] {
         assert_refusals(
-            &before(good(), "/contents/2/parts/2", more.clone()),
+            &insert(good(), "/contents/2/parts/2", more.clone()),
             &[("response-mixed", "/contents/2")],
         );
         assert_refusals(
-            &before(good(), "/contents/2/parts/0", more),
+            &insert(good(), "/contents/2/parts/0", more),
             &[("response-mixed", "/contents/2")],
         );
     }

@@ -1,7 +1,7 @@
 //! Tests of the checker for `/v1/chat/completions`: bodies that it refuses and bodies that it
 //! accepts.
 
-use crate::broken::{before, rules_and_places, set, without};
+use crate::broken::{insert, rules_and_places, set, without};
 use anneal_shapes::openai_chat;
 use serde_json::{Value, json};
 
@@ -374,7 +374,7 @@ fn every_call_is_answered_before_other_messages() {
         &without(good(), "/messages/4"),
         &[("call-without-result", "/messages/2/tool_calls/0")],
     );
-    let late = before(
+    let late = insert(
         good(),
         "/messages/4",
         json!({"role": "user", "content": "well?"}),
@@ -395,19 +395,19 @@ fn every_call_is_answered_before_other_messages() {
 fn every_answer_belongs_to_an_open_call() {
     let answer = |id: &str| json!({"role": "tool", "tool_call_id": id, "content": "x"});
     assert_refusals(
-        &before(good(), "/messages/5", answer("call_1")),
+        &insert(good(), "/messages/5", answer("call_1")),
         &[("result-repeated", "/messages/5")],
     );
     assert_refusals(
-        &before(good(), "/messages/5", answer("call_3")),
+        &insert(good(), "/messages/5", answer("call_3")),
         &[("result-without-call", "/messages/5")],
     );
     assert_refusals(
-        &before(good(), "/messages/6", answer("call_1")),
+        &insert(good(), "/messages/6", answer("call_1")),
         &[("result-without-call", "/messages/6")],
     );
     assert_refusals(
-        &before(good(), "/messages/0", answer("call_1")),
+        &insert(good(), "/messages/0", answer("call_1")),
         &[("result-without-call", "/messages/0")],
     );
 }

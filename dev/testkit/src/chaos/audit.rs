@@ -129,6 +129,7 @@ fn choose(all: &[Arc<RecordedConversation>], number: usize) -> Option<&Arc<Recor
         .copied()
         .filter(|conversation| conversation.is_alive())
         .collect();
+    // The index counts the earlier audits of the same kind.
     let (conversations, index) = match number % 4 {
         0 => (&every[..], number / 4),
         2 => (&every[every.len().saturating_sub(8)..], number / 4),
@@ -265,13 +266,13 @@ pub(super) async fn check_summaries(
                 call.messages
             )
         });
-        let stored = UNIX_EPOCH + Duration::from_millis(stored_ms.unsigned_abs());
-        let late = |stall: &&Stall| {
+        let stored_at = UNIX_EPOCH + Duration::from_millis(stored_ms.unsigned_abs());
+        let is_stored_after = |stall: &&Stall| {
             call.worker_number == stall.worker_number
                 && call.when < stall.from
-                && stored > stall.lost
+                && stored_at > stall.lost_leases_by
         };
-        findings.demand(!stalls.iter().any(|stall| late(&stall)), "leases", || {
+        findings.demand(!stalls.iter().any(|stall| is_stored_after(&stall)), "leases", || {
             format!(
                 "{id}: the {what} of messages {first} to {last} was stored by worker {} after it had lost its lease",
                 call.worker_number
@@ -299,14 +300,14 @@ pub(super) async fn check_deletions(
         where column_name = 'conversation_id' and table_schema = current_schema() order by table_name";
     let tables: Vec<String> = sqlx::query_scalar(tables).fetch_all(&mut *db).await?;
     for table in tables {
-        let left = format!(
+        let rows = format!(
             "select distinct conversation_id from {table} where conversation_id = any ($1)"
         );
-        let left: Vec<Uuid> = sqlx::query_scalar(AssertSqlSafe(left))
+        let ids: Vec<Uuid> = sqlx::query_scalar(AssertSqlSafe(rows))
             .bind(&dead)
             .fetch_all(&mut *db)
             .await?;
-        for id in left {
+        for id in ids {
             findings.add(
                 "deletion",
                 format!("{table} has rows of {id}, which was deleted"),

@@ -43,13 +43,13 @@ pub struct Campaign {
     /// Number of clients that append.
     pub writers: usize,
     /// Number of clients that run chat turns.
-    pub chatting: usize,
+    pub chat_clients: usize,
     /// Number of clients that read.
     pub readers: usize,
     /// Commits per thousand at which the proxy closes the connection.
-    pub cut: u32,
+    pub cut_commits_per_thousand: u32,
     /// Commits per thousand that the proxy delays.
-    pub slow: u32,
+    pub slow_commits_per_thousand: u32,
     /// How long `Fault::HoldSnapshot` keeps its snapshot open, after the forty appends for which it
     /// waits anyway.
     pub snapshot_duration: Duration,
@@ -69,15 +69,16 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// Counts of what was done.
     pub tally: Tally,
-    /// The time from the stop of the clients until all jobs had ended.
-    pub settled: Duration,
+    /// The time from the stop of the clients until all jobs had ended; in a campaign of one tenant
+    /// against another, until its stored messages had been compared.
+    pub settling_time: Duration,
     /// The duration of the campaign.
     pub took: Duration,
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (took, settled) = (self.took.as_secs_f64(), self.settled.as_secs_f64());
+        let (took, settled) = (self.took.as_secs_f64(), self.settling_time.as_secs_f64());
         write!(
             f,
             "seed {}: {} violations in {took:.0} s; {}; settled in {settled:.1} s",
@@ -97,10 +98,10 @@ impl Campaign {
             servers: 2,
             workers: 2,
             writers: 6,
-            chatting: 2,
+            chat_clients: 2,
             readers: 2,
-            cut: 50,
-            slow: 20,
+            cut_commits_per_thousand: 50,
+            slow_commits_per_thousand: 20,
             snapshot_duration: Duration::ZERO,
             clocks: None,
             is_pooled: false,
@@ -115,8 +116,9 @@ impl Campaign {
         running.finish().await
     }
 
-    /// Runs the campaign until the first finding, or to its end. The fault injector completes a
-    /// fault that it has begun, so that the cluster stays usable.
+    /// Runs the campaign until the first finding, or to its end. Returns the finding, or the report
+    /// if nothing was found. The fault injector completes a fault that it has begun, so that the
+    /// cluster stays usable.
     pub async fn first_finding(&self, cluster: &mut Cluster) -> Result<Finding, Report> {
         let findings = Arc::<Findings>::default();
         let mut running = RunningCampaign::start(self, cluster, Arc::clone(&findings)).await;
@@ -208,7 +210,7 @@ impl<'a> RunningCampaign<'a> {
         for number in 0..campaign.writers {
             participants.spawn(Client::new(Arc::clone(&state), number, seed).run());
         }
-        for number in (campaign.writers..).take(campaign.chatting) {
+        for number in (campaign.writers..).take(campaign.chat_clients) {
             participants.spawn(Client::new(Arc::clone(&state), number, seed).run_turns());
         }
         for number in 0..campaign.readers {
@@ -223,7 +225,10 @@ impl<'a> RunningCampaign<'a> {
             );
             async move { audit::run(state, &model, &stalls, || lock(&url).clone()).await }
         });
-        database.proxy.disturb(campaign.cut, campaign.slow);
+        database.proxy.disturb(
+            campaign.cut_commits_per_thousand,
+            campaign.slow_commits_per_thousand,
+        );
         let snapshot_duration = campaign.snapshot_duration;
         let injector = FaultInjector {
             cluster,
@@ -265,7 +270,7 @@ impl<'a> RunningCampaign<'a> {
             ended.expect("tasks do not panic");
         }
         let direct = lock(&self.injector.url).clone();
-        let settled = checker::wait_for_jobs(&state, &direct).await;
+        let settling_time = checker::wait_for_jobs(&state, &direct).await;
         let stalls = lock(&self.injector.stalls).clone();
         checker::check(&state, &self.injector.model, &stalls, &direct).await;
         for code in self.injector.processes.stop_all().await {
@@ -285,7 +290,7 @@ impl<'a> RunningCampaign<'a> {
             seed: self.seed,
             findings: state.findings.all(),
             tally,
-            settled,
+            settling_time,
             took: self.began.elapsed(),
         }
     }

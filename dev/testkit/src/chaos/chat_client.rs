@@ -59,7 +59,7 @@ impl Client {
     /// Retries one turn until it is answered, and checks the answer.
     async fn run_turn(&mut self, conversation: &RecordedConversation) {
         self.sent += 1;
-        let question = format!("What of note mk{}x{}x0?", self.number, self.sent);
+        let question = format!("What of note {}?", self.mark(0));
         let answer = answer_to(&question);
         let recorded = RecordedAppend::new(
             format!("turn-{}-{}", self.number, self.sent),
@@ -72,10 +72,10 @@ impl Client {
             messages: vec![user(&question)],
             ..Default::default()
         };
-        let first = self.first();
+        let first_server = self.first_server();
         match self
             .state
-            .call_with_retries_within(CHAT_TIMEOUT, "Chat", first, |channel| {
+            .call_with_retries_within(CHAT_TIMEOUT, "Chat", first_server, |channel| {
                 chat(channel, ask.clone())
             })
             .await
@@ -116,7 +116,7 @@ impl Client {
             defaults: Some(Self::defaults()),
             ..Default::default()
         };
-        let first = self.first();
+        let first_server = self.first_server();
         let resolve = |channel: Channel| {
             let ask = ask.clone();
             async move {
@@ -128,7 +128,7 @@ impl Client {
         };
         match self
             .state
-            .call_with_retries("ResolveSession", first, resolve)
+            .call_with_retries("ResolveSession", first_server, resolve)
             .await?
         {
             Ok(session) => closed_record_of(session),
@@ -166,7 +166,7 @@ impl Client {
             defaults: Some(Self::defaults()),
             request_id: format!("rotate-{}-{}", self.number, self.sent),
         };
-        let first = self.first();
+        let first_server = self.first_server();
         let rotate = |channel: Channel| {
             let ask = ask.clone();
             async move {
@@ -178,7 +178,7 @@ impl Client {
         };
         match self
             .state
-            .call_with_retries("RotateSession", first, rotate)
+            .call_with_retries("RotateSession", first_server, rotate)
             .await?
         {
             Ok(session) => {

@@ -35,23 +35,25 @@ pub(super) const SETTLES_WITHIN: Duration = Duration::from_mins(6);
 pub(super) async fn wait_for_jobs(state: &CampaignState, url: &str) -> Duration {
     let began = Instant::now();
     let mut ticks = interval(Duration::from_millis(100));
-    let mut left = String::from("the database does not answer");
+    let mut problem = String::from("the database does not answer");
     let mut db = None;
     while began.elapsed() < SETTLES_WITHIN {
         ticks.tick().await;
         if db.is_none() {
             db = try_connect(url).await;
         }
-        let Some(open) = db.as_mut() else { continue };
+        let Some(connected) = db.as_mut() else {
+            continue;
+        };
         let jobs = "select format('kind %s, state %s, %s starts, %s', kind, state, attempts, last_error) from ai_job";
-        let jobs: Result<Vec<String>, _> = sqlx::query_scalar(jobs).fetch_all(open).await;
+        let jobs: Result<Vec<String>, _> = sqlx::query_scalar(jobs).fetch_all(connected).await;
         match jobs.as_deref() {
             Ok([]) => return began.elapsed(),
             Ok(all @ [first, ..]) => {
-                left = format!("{} jobs are left, the first: {first}", all.len());
+                problem = format!("{} jobs are left, the first: {first}", all.len());
             }
             Err(error) => {
-                left = format!("the jobs could not be read: {error}");
+                problem = format!("the jobs could not be read: {error}");
                 db = None;
             }
         }
@@ -59,7 +61,7 @@ pub(super) async fn wait_for_jobs(state: &CampaignState, url: &str) -> Duration 
     state.findings.add(
         "jobs",
         format!(
-            "{left}; {} s after the last fault",
+            "{problem}; {} s after the last fault",
             SETTLES_WITHIN.as_secs()
         ),
     );

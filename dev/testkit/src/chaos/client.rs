@@ -87,6 +87,8 @@ impl Client {
     pub(super) async fn create_due_conversation(&mut self) -> Option<Arc<RecordedConversation>> {
         let conversation = self.create().await?;
         conversation.close();
+        // More than a checkpoint needs. Ten calls of `next_messages` make 16 messages, and one of
+        // these is large.
         let mut messages = Vec::new();
         while messages.len() <= CHECKPOINT_MESSAGES as usize + 10 {
             messages.extend(self.next_messages());
@@ -101,8 +103,9 @@ impl Client {
         Some(conversation)
     }
 
-    /// A random index of the server that a call tries first.
-    pub(super) fn first(&mut self) -> usize {
+    /// A random index of the server that a call tries first. The call takes it modulo the number of
+    /// servers, so any range that is much larger than this number will do.
+    pub(super) fn first_server(&mut self) -> usize {
         self.random.usize(0..64)
     }
 
@@ -124,7 +127,7 @@ impl Client {
             request_id: format!("make-{}-{}", self.number, self.sent),
             ..Default::default()
         };
-        let first = self.first();
+        let first_server = self.first_server();
         let make = |channel: Channel| {
             let ask = ask.clone();
             async move {
@@ -136,7 +139,7 @@ impl Client {
         };
         match self
             .state
-            .call_with_retries("CreateConversation", first, make)
+            .call_with_retries("CreateConversation", first_server, make)
             .await?
         {
             Ok(created) => {
@@ -156,12 +159,10 @@ impl Client {
     /// The next messages: a text, a turn, a tool call with its result, or a large text.
     pub(super) fn next_messages(&mut self) -> Vec<pb::NewMessage> {
         self.sent += 1;
-        // A word that occurs in no other append of the campaign.
-        let mark = |place: usize| format!("mk{}x{}x{place}", self.number, self.sent);
         let sentence = |place: usize| {
             format!(
                 "Somebody has asked about the weather in town, note {}.",
-                mark(place)
+                self.mark(place)
             )
         };
         match self.sent % 10 {
@@ -174,7 +175,7 @@ impl Client {
                 )),
             ],
             4 => {
-                let id = mark(0);
+                let id = self.mark(0);
                 vec![call(&id, ODD_INPUT), result(&id, &sentence(1))]
             }
             2 | 7 => vec![
@@ -184,6 +185,12 @@ impl Client {
             ],
             _ => vec![user(&sentence(0))],
         }
+    }
+
+    /// A word that occurs in no other append of the campaign. An append has several, one per
+    /// `place`.
+    pub(super) fn mark(&self, place: usize) -> String {
+        format!("mk{}x{}x{place}", self.number, self.sent)
     }
 
     /// The request id of the append whose messages were made last.
@@ -217,7 +224,7 @@ impl Client {
             request_id: format!("separate-{}-{}", self.number, self.sent),
             ..Default::default()
         };
-        let first = self.first();
+        let first_server = self.first_server();
         let insert = |channel: Channel| {
             let ask = ask.clone();
             async move {
@@ -230,7 +237,7 @@ impl Client {
         let mut separators = conversation.separators.lock().await;
         match self
             .state
-            .call_with_retries("InsertSeparator", first, insert)
+            .call_with_retries("InsertSeparator", first_server, insert)
             .await
         {
             Some(Ok(inserted)) => {
@@ -253,7 +260,7 @@ impl Client {
             after_message_id,
             request_id: format!("join-{}-{}", self.number, self.sent),
         };
-        let first = self.first();
+        let first_server = self.first_server();
         let delete = |channel: Channel| {
             let ask = ask.clone();
             async move {
@@ -265,7 +272,7 @@ impl Client {
         };
         match self
             .state
-            .call_with_retries("DeleteSeparator", first, delete)
+            .call_with_retries("DeleteSeparator", first_server, delete)
             .await
         {
             Some(Ok(_)) => {}
@@ -281,7 +288,7 @@ impl Client {
             request_id: format!("compact-{}-{}", self.number, self.sent),
             ..Default::default()
         };
-        let first = self.first();
+        let first_server = self.first_server();
         let compact = |channel: Channel| {
             let ask = ask.clone();
             async move {
@@ -293,7 +300,7 @@ impl Client {
         };
         if let Some(Err(status)) = self
             .state
-            .call_with_retries("Compact", first, compact)
+            .call_with_retries("Compact", first_server, compact)
             .await
         {
             self.report_refusal(conversation, "Compact", &status);
@@ -333,7 +340,7 @@ impl Client {
             conversation_id: conversation.id.clone(),
             ..Default::default()
         };
-        let first = self.first();
+        let first_server = self.first_server();
         let delete = |channel: Channel| {
             let ask = ask.clone();
             async move {
@@ -345,7 +352,7 @@ impl Client {
         };
         match self
             .state
-            .call_with_retries("DeleteConversation", first, delete)
+            .call_with_retries("DeleteConversation", first_server, delete)
             .await
         {
             Some(Ok(())) => {}

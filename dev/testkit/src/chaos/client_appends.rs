@@ -21,8 +21,8 @@ impl Client {
         conversation: &RecordedConversation,
         recorded: &RecordedAppend,
     ) -> Option<Result<pb::AppendMessagesResponse, Status>> {
-        let first = self.first();
-        send(&self.state, first, conversation, recorded).await
+        let first_server = self.first_server();
+        send(&self.state, first_server, conversation, recorded).await
     }
 
     /// Appends the next messages.
@@ -41,9 +41,8 @@ impl Client {
     pub(super) async fn append_in_pieces(&mut self, conversation: &RecordedConversation) {
         self.sent += 1;
         let text = format!(
-            "Note mk{}x{}x0. {}",
-            self.number,
-            self.sent,
+            "Note {}. {}",
+            self.mark(0),
             "It rained for days. ".repeat(4_000)
         );
         let recorded = RecordedAppend::new(self.request_id(), vec![user(&text)]);
@@ -72,10 +71,10 @@ impl Client {
                 done.map(tonic::Response::into_inner)
             }
         };
-        let first = self.first();
+        let first_server = self.first_server();
         match self
             .state
-            .call_with_retries("AppendLargeMessage", first, append)
+            .call_with_retries("AppendLargeMessage", first_server, append)
             .await
         {
             Some(Ok(done)) => {
@@ -92,10 +91,10 @@ impl Client {
         let messages = self.next_messages();
         let recorded = RecordedAppend::new(self.request_id(), messages);
         let place = conversation.begin_append(&recorded);
-        let (first_of_one, first_of_other) = (self.first(), self.first());
+        let (server_of_one, server_of_other) = (self.first_server(), self.first_server());
         let (one, other) = tokio::join!(
-            send(&self.state, first_of_one, conversation, &recorded),
-            send(&self.state, first_of_other, conversation, &recorded)
+            send(&self.state, server_of_one, conversation, &recorded),
+            send(&self.state, server_of_other, conversation, &recorded)
         );
         match (one, other) {
             (Some(Ok(one)), Some(Ok(other))) => {
@@ -115,8 +114,9 @@ impl Client {
         }
     }
 
-    /// Records an acknowledgement. Checks that it has an id for each message, and that the ids are
-    /// contiguous and larger than those that were acknowledged before the append was sent.
+    /// Records the acknowledgement of the append at the index `place` of the history. Checks that
+    /// it has an id for each message, and that the ids are contiguous and larger than those that
+    /// were acknowledged before the append was sent.
     pub(super) fn record_acknowledged(
         &self,
         conversation: &RecordedConversation,
@@ -205,11 +205,11 @@ impl Client {
     }
 }
 
-/// Sends an append until there is a final answer, beginning with server number `first`. None if
-/// there was none in time.
+/// Sends an append until there is a final answer, beginning with the server of this index. None
+/// if there was none in time.
 async fn send(
     state: &CampaignState,
-    first: usize,
+    first_server: usize,
     conversation: &RecordedConversation,
     recorded: &RecordedAppend,
 ) -> Option<Result<pb::AppendMessagesResponse, Status>> {
@@ -229,7 +229,7 @@ async fn send(
         }
     };
     state
-        .call_with_retries("AppendMessages", first, append)
+        .call_with_retries("AppendMessages", first_server, append)
         .await
 }
 

@@ -12,7 +12,9 @@ use crate::{Folder, postgres_binaries};
 
 /// A PostgreSQL cluster. PostgreSQL stops when this is dropped.
 pub struct Cluster {
+    /// The PostgreSQL of the first start. It returns its first port, also after a restart.
     postgres: StopOnDrop,
+    /// The current port.
     port: u16,
     settings: Settings,
     _folder: Folder,
@@ -35,8 +37,8 @@ impl Cluster {
     }
 
     /// Starts a new cluster in a folder that the caller owns.
-    pub(super) async fn start_in(place: &Path, extra: &[(&str, &str)]) -> Self {
-        let mut settings = Settings::new(place.join("postgres"), postgres_binaries());
+    pub(super) async fn start_in(parent: &Path, extra: &[(&str, &str)]) -> Self {
+        let mut settings = Settings::new(parent.join("postgres"), postgres_binaries());
         settings.extra = to_owned_settings(extra);
         Self::start_from(settings, Folder::new()).await
     }
@@ -77,7 +79,7 @@ impl Cluster {
             .port();
     }
 
-    /// The port of PostgreSQL.
+    /// The port of PostgreSQL. It may change with a restart.
     pub const fn port(&self) -> u16 {
         self.port
     }
@@ -137,7 +139,7 @@ pub(super) async fn signal(pid: u32, name: &str) {
 pub struct Database {
     name: String,
     port: u16,
-    direct: String,
+    direct_url: String,
     /// The proxy in front of the database.
     pub proxy: Proxy,
 }
@@ -148,8 +150,8 @@ impl Database {
         create_database(&cluster.url("postgres"), name, None)
             .await
             .expect("a database");
-        let direct = cluster.url(name);
-        let mut migrations = Migrations::connect(&StoreSettings::at(&direct))
+        let direct_url = cluster.url(name);
+        let mut migrations = Migrations::connect(&StoreSettings::at(&direct_url))
             .await
             .expect("the connection succeeds");
         migrations
@@ -160,14 +162,14 @@ impl Database {
         Self {
             name: name.to_owned(),
             port: cluster.port(),
-            direct,
+            direct_url,
             proxy,
         }
     }
 
     /// The database's URL through the proxy. It stays the same across restarts.
     pub fn url(&self) -> String {
-        self.direct.replace(
+        self.direct_url.replace(
             &format!("@127.0.0.1:{}/", self.port),
             &format!("@127.0.0.1:{}/", self.proxy.port()),
         )
@@ -176,13 +178,13 @@ impl Database {
     /// Points the proxy to a cluster that has started again, or to another cluster.
     pub fn follow(&mut self, cluster: &Cluster) {
         self.port = cluster.port();
-        self.direct = cluster.url(&self.name);
+        self.direct_url = cluster.url(&self.name);
         self.proxy.set_target(self.port);
     }
 
     /// The database's URL without the proxy. It may change with a restart.
     pub fn direct_url(&self) -> String {
-        self.direct.clone()
+        self.direct_url.clone()
     }
 }
 

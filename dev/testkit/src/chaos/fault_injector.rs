@@ -248,7 +248,7 @@ impl FaultInjector<'_> {
                 lock(&self.stalls).push(Stall {
                     worker_number: worker.number,
                     from,
-                    lost: SystemTime::now(),
+                    lost_leases_by: SystemTime::now(),
                 });
                 self.pause_for(SHORT_FAULT).await;
             }

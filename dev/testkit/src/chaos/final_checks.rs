@@ -1,5 +1,5 @@
-//! Checks at the end of a campaign, of everything but messages: conversations, separators, ends of
-//! checkpoints, contents of contexts.
+//! Checks at the end of a campaign: conversations, separators, ends of checkpoints, contents of
+//! contexts. `checker` runs them and has the others.
 
 use std::collections::{BTreeSet, HashSet};
 

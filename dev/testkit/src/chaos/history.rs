@@ -19,9 +19,9 @@ pub(super) struct RecordedAppend {
     pub(super) messages: Vec<pb::NewMessage>,
     /// The acknowledged message ids; empty until the acknowledgement.
     pub(super) ids: Vec<i64>,
-    /// The newest message that was acknowledged to any client when the append began. The append's
-    /// own ids are larger.
-    pub(super) after: i64,
+    /// The id of the newest message that was acknowledged to any client when the append began. The
+    /// append's own ids are larger.
+    newest_before: i64,
 }
 
 impl RecordedAppend {
@@ -31,7 +31,7 @@ impl RecordedAppend {
             request_id,
             messages,
             ids: Vec::new(),
-            after: 0,
+            newest_before: 0,
         }
     }
 }
@@ -86,24 +86,24 @@ impl RecordedConversation {
     pub(super) fn begin_append(&self, append: &RecordedAppend) -> usize {
         let mut appends = lock(&self.appends);
         appends.push(RecordedAppend {
-            after: self.newest(),
+            newest_before: self.newest(),
             ..append.clone()
         });
         appends.len() - 1
     }
 
-    /// Records the acknowledgement of the append with this index. Returns the newest message that
-    /// had been acknowledged when the append began.
+    /// Records the acknowledgement of the append at this index (`place`). Returns the id of the
+    /// newest message that had been acknowledged when the append began.
     pub(super) fn record_acknowledged(&self, place: usize, ids: &[i64]) -> i64 {
-        let after = {
+        let newest_before = {
             let append = &mut lock(&self.appends)[place];
             append.ids = ids.to_vec();
-            append.after
+            append.newest_before
         };
         if let Some(last) = ids.last() {
             self.newest.fetch_max(*last, Ordering::SeqCst);
         }
-        after
+        newest_before
     }
 
     /// The sent message that was acknowledged under this id; None if there is none yet.

@@ -163,6 +163,7 @@ impl RecordingModel {
 impl Shared {
     fn answer(&self, asked: &ModelRequest) -> Script {
         let who = asked.path.split('/').nth(1).unwrap_or_default();
+        // 0 for a server. Workers count from 1, so no answer to a server is ever held back.
         let worker_number = who.parse().unwrap_or_default();
         let normal = match who {
             SERVER => Script::says(

@@ -1,6 +1,9 @@
 //! Campaigns about jobs that lost their worker or its connections: when the jobs of killed workers
 //! run again, whether jobs end although all connections stall, and how a job ends whose worker is
-//! killed at each start.
+//! killed at each start. The campaigns have no other clients, so the one client is number 0.
+//!
+//! The SQL uses codes of `ai_job`: state 0 is waiting, 1 running; kind 1 counts tokens, 2 writes
+//! checkpoints, 3 summaries of messages.
 
 use std::{
     collections::HashSet,
@@ -65,7 +68,6 @@ pub async fn run_with_killed_workers(campaign: &Campaign, cluster: &mut Cluster)
     let mut db = try_connect(&injector.database.direct_url())
         .await
         .expect("no fault is active");
-    // Waiting jobs (state 0), and counting jobs (kind 1).
     let waiting_or_counting = "select count(*) from ai_job where state = 0 or kind = 1";
     eventually("all summary jobs are running", async || {
         sqlx::query_scalar::<_, i64>(waiting_or_counting)
@@ -79,23 +81,28 @@ pub async fn run_with_killed_workers(campaign: &Campaign, cluster: &mut Cluster)
         killed_workers.extend(injector.processes.kill_worker(place).await);
     }
     let killed_at = Instant::now();
-    let mut left = jobs_held_by(&mut db, &killed_workers).await;
+    let mut orphaned_jobs = jobs_held_by(&mut db, &killed_workers).await;
     for number in numbers {
         injector.model.release_answers(number);
     }
     let mut delays = Vec::new();
     let mut ticks = interval(Duration::from_millis(25));
-    while !left.is_empty() && killed_at.elapsed() < Duration::from_mins(1) {
+    while !orphaned_jobs.is_empty() && killed_at.elapsed() < Duration::from_mins(1) {
         ticks.tick().await;
         let not_run_again = jobs_not_run_again(&mut db, &killed_workers).await;
-        let ran = left.extract_if(|job| !not_run_again.contains(job)).count();
+        let ran = orphaned_jobs
+            .extract_if(|job| !not_run_again.contains(job))
+            .count();
         delays.extend(std::iter::repeat_n(killed_at.elapsed(), ran));
     }
     injector
         .state
         .findings
-        .demand(left.is_empty(), "leases", || {
-            format!("{} jobs of killed workers have not run again", left.len())
+        .demand(orphaned_jobs.is_empty(), "leases", || {
+            format!(
+                "{} jobs of killed workers have not run again",
+                orphaned_jobs.len()
+            )
         });
     Orphans {
         delays,
@@ -263,8 +270,8 @@ async fn kill_holder(
         .await
         .into_iter()
         .collect();
-    // The worker's jobs of other kinds than checkpoints (2) are removed, so that they do not wait
-    // for their leases to end.
+    // The worker's jobs of other kinds than checkpoints are removed, so that they do not wait for
+    // their leases to end.
     let delete_others = "delete from ai_job where kind <> 2 and worker = any ($1)";
     sqlx::query(delete_others)
         .bind(&killed_workers)

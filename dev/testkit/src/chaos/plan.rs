@@ -112,6 +112,7 @@ impl Plan {
             .flat_map(|(fault, times)| std::iter::repeat_n(*fault, *times))
             .collect();
         random.shuffle(&mut all);
+        // Half of the range, so that the addition below cannot overflow.
         let first: u32 = random.u32(..u32::MAX / 2);
         // Faults of one kind get consecutive choices, so that several of them cover all targets.
         let step = |(place, fault)| {
@@ -148,6 +149,7 @@ impl fmt::Display for Plan {
             choice,
         } in &self.steps
         {
+            // Two digits tell the choices of a fault apart. The seed gives the whole number.
             write!(f, " +{after} {fault:?}({})", choice % 100)?;
         }
         Ok(())

@@ -17,6 +17,8 @@ impl Frame {
     pub(crate) async fn read(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Self> {
         let kind = from.read_u8().await?;
         let length = from.read_u32().await?;
+        // The length counts its own four bytes. `max` keeps the slices below in range if a
+        // malformed message says less.
         let mut bytes = vec![0; 1 + length.max(4) as usize];
         bytes[0] = kind;
         bytes[1..5].copy_from_slice(&length.to_be_bytes());
@@ -93,6 +95,7 @@ pub(crate) async fn read_startup_message(
 ) -> io::Result<(Vec<u8>, bool)> {
     let length = from.read_u32().await?;
     let code = from.read_u32().await?;
+    // The length counts itself and the code, eight bytes.
     let mut bytes = vec![0; length.max(8) as usize];
     bytes[..4].copy_from_slice(&length.to_be_bytes());
     bytes[4..8].copy_from_slice(&code.to_be_bytes());
@@ -155,6 +158,7 @@ impl Session {
 /// The effect of a statement, recognized by the statement's words, which anneal writes in lower
 /// case.
 fn effect(text: &str) -> Effect {
+    // The blank keeps out tables whose names only begin with `ai_message`.
     if text.contains("insert into ai_message ") {
         Effect::Append
     } else if ["insert into ", "update ", "delete from "]

@@ -28,7 +28,7 @@ pub(super) struct Stall {
     /// The time just before the worker was suspended.
     pub(super) from: SystemTime,
     /// A time at which the worker had lost all its leases.
-    pub(super) lost: SystemTime,
+    pub(super) lost_leases_by: SystemTime,
 }
 
 /// The processes of a campaign.

@@ -31,9 +31,9 @@ use super::{
 /// Of this many commits, `Shared::cut` are cut and `Shared::slow` are delayed, on average.
 const THOUSAND: u32 = 1_000;
 /// The delay of a commit that is delayed.
-const SLOW: Duration = Duration::from_millis(40);
+const COMMIT_DELAY: Duration = Duration::from_millis(40);
 /// The time from the answer to an append until its commit, if a sabotage answers early.
-const EARLY: Duration = Duration::from_millis(50);
+const EARLY_ANSWER_LEAD: Duration = Duration::from_millis(50);
 
 /// The proxy. Dropping it closes its connections.
 pub struct Proxy {
@@ -72,7 +72,8 @@ pub struct Commits {
     pub cut_after: u64,
 }
 
-/// The fault of the connections that are open.
+/// The fault of the connections that are open when the fault is sent. Connections that are opened
+/// later have none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ConnectionFault {
     Cut,
@@ -293,11 +294,11 @@ async fn forward_requests(
                     progress.answers_early.store(true, Ordering::SeqCst);
                     send(to, Frame::flush().bytes(), true).await?;
                     // tidy: allow(sleep): the append is answered, and stays uncommitted this long
-                    sleep(EARLY).await;
+                    sleep(EARLY_ANSWER_LEAD).await;
                 }
                 CommitFault::None => {}
                 // tidy: allow(sleep): the delay simulates a slow network
-                CommitFault::Delay => sleep(SLOW).await,
+                CommitFault::Delay => sleep(COMMIT_DELAY).await,
                 CommitFault::CutBefore => return Ok(()),
                 CommitFault::CutAfter => progress.severed.store(true, Ordering::SeqCst),
             }

@@ -36,6 +36,12 @@ impl Reader {
         }
     }
 
+    /// A random index of the server that a call tries first. The call takes it modulo the number of
+    /// servers, so any range that is much larger than this number will do.
+    fn first_server(&mut self) -> usize {
+        self.random.usize(0..64)
+    }
+
     /// Runs until the campaign is over.
     pub(super) async fn run(mut self) {
         let mut pace = interval(self.state.pace * 2);
@@ -56,7 +62,7 @@ impl Reader {
 
     /// Reads all messages (`from_start`) or those that this reader has not seen, and checks them.
     async fn read(&mut self, conversation: &RecordedConversation, from_start: bool) {
-        let first_server = self.random.usize(0..64);
+        let first_server = self.first_server();
         let newest = conversation.newest();
         let seen_count = self.seen.get(&conversation.id).map_or(0, Vec::len);
         let mut after = if from_start { 0 } else { seen_count as i64 };
@@ -148,7 +154,7 @@ impl Reader {
 
     /// Builds a context and checks that its manifest covers every message once.
     async fn check_context(&mut self, conversation: &RecordedConversation) {
-        let first_server = self.random.usize(0..64);
+        let first_server = self.first_server();
         let newest = conversation.newest();
         let ask = pb::BuildContextRequest {
             conversation_id: conversation.id.clone(),
@@ -213,7 +219,7 @@ impl Reader {
 
     /// Checks that another tenant's conversation is not found: neither read nor appended to.
     async fn check_other_tenant(&mut self) {
-        let first_server = self.random.usize(0..64);
+        let first_server = self.first_server();
         let foreign = &self.state.foreign;
         let get = |channel: Channel| {
             let ask = pb::GetConversationRequest {

@@ -17,7 +17,8 @@ pub struct Sabotage {
     means: &'static [Means],
 }
 
-/// A change to the database or to statements that breaks a promise.
+/// A change that breaks a promise: to the database, to the environment of the processes, to
+/// statements, or to the time at which an append is answered.
 enum Means {
     /// The owner of the database executes this SQL after the migrations.
     Database(&'static str),

@@ -37,6 +37,7 @@ pub async fn run_with_suspended_workers(
 ) -> Report {
     let mut running = RunningCampaign::start(campaign, cluster, Arc::<Findings>::default()).await;
     let injector = &mut running.injector;
+    // The clients of the campaign have numbers below 1,000.
     let mut client = Client::new(Arc::clone(&injector.state), 1_000, campaign.plan.seed);
     let mut db = try_connect(&injector.database.direct_url())
         .await
@@ -75,6 +76,7 @@ async fn run_round(
     db: &mut PgConnection,
 ) -> usize {
     let calls_before = injector.model.call_count();
+    // The process id, the number and the name of each running worker.
     let running: Vec<(u32, u32, String)> = injector
         .processes
         .running_workers()
@@ -130,27 +132,30 @@ async fn run_round(
     let (mut ticks, began) = (poll_interval(), Instant::now());
     while began.elapsed() < STEP_TIMEOUT {
         ticks.tick().await;
-        let mut left = 0;
+        let mut held_jobs = 0;
         for worker in &suspended {
-            left += count_leases(db, &worker.name).await;
+            held_jobs += count_leases(db, &worker.name).await;
         }
-        if left == 0 {
+        if held_jobs == 0 {
             break;
         }
     }
     let mut stalled = 0;
     for (worker, lost_jobs) in suspended.iter().zip(lost_job_counts) {
-        let left = count_leases(db, &worker.name).await;
-        injector.state.findings.demand(left == 0, "leases", || {
-            format!(
-                "{} still holds {left} jobs whose leases have ended",
-                worker.name
-            )
-        });
+        let held_jobs = count_leases(db, &worker.name).await;
+        injector
+            .state
+            .findings
+            .demand(held_jobs == 0, "leases", || {
+                format!(
+                    "{} still holds {held_jobs} jobs whose leases have ended",
+                    worker.name
+                )
+            });
         lock(&injector.stalls).push(Stall {
             worker_number: worker.number,
             from: worker.from,
-            lost: SystemTime::now(),
+            lost_leases_by: SystemTime::now(),
         });
         signal(worker.pid, "CONT").await;
         if lost_jobs > 0 {

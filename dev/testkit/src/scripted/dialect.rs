@@ -26,7 +26,8 @@ pub enum Say {
         /// The tool's input, as JSON text.
         input: String,
     },
-    /// The model stops at its output limit. The place among the other pieces does not matter.
+    /// The model stops at its output limit. The place among the other pieces does not matter. If
+    /// there is a tool call, the protocols of OpenAI and Anthropic report the call instead.
     OutputLimit,
 }
 
@@ -180,6 +181,7 @@ fn halves(text: &str) -> (&str, &str) {
 }
 
 fn anthropic(says: &[Say], counted: ReportedUsage) -> Vec<String> {
+    // Anthropic's `input_tokens` are those neither read from the cache nor written to it.
     let usage = json!({
         "input_tokens": counted.input - counted.cached - counted.written,
         "cache_read_input_tokens": counted.cached,
@@ -221,7 +223,7 @@ struct Blocks {
     /// The index of the open block, or of the next one.
     index: usize,
     /// The kind of the open block.
-    open: Option<&'static str>,
+    open_kind: Option<&'static str>,
 }
 
 impl Blocks {
@@ -269,14 +271,15 @@ impl Blocks {
         }
     }
 
-    /// Opens a block of this kind, unless one is open. Closes an open block of another kind.
+    /// Opens a block of this kind, unless the open block is of this kind. Closes an open block of
+    /// another kind.
     fn open_block(&mut self, kind: &'static str, block: &Value) {
-        if self.open != Some(kind) {
+        if self.open_kind != Some(kind) {
             self.close();
             let start =
                 json!({"type": "content_block_start", "index": self.index, "content_block": block});
             self.events.push(named_event(&start));
-            self.open = Some(kind);
+            self.open_kind = Some(kind);
         }
     }
 
@@ -289,7 +292,7 @@ impl Blocks {
 
     /// Closes the open block, if there is one.
     fn close(&mut self) {
-        if self.open.take().is_some() {
+        if self.open_kind.take().is_some() {
             self.events.push(named_event(
                 &json!({"type": "content_block_stop", "index": self.index}),
             ));

@@ -67,6 +67,7 @@ pub(crate) fn run(root: &Path, ask: &Ask) -> Result<ExitCode> {
     let programs = build(root, &targets)?;
     let seconds = match ask.minutes {
         None => SHORT_SECONDS,
+        // A single target has no other to share the minutes with, and runs for all of them.
         Some(minutes) => minutes * 60 * run::AT_ONCE / (targets.len() as u64).max(run::AT_ONCE),
     };
     let plan = Plan {

@@ -19,7 +19,7 @@ struct Allowance {
     /// Whether the comment states a reason.
     has_reason: bool,
     /// The first line, from the allowance on, that is neither a comment nor an attribute.
-    below: usize,
+    code_line: usize,
 }
 
 /// Returns the findings that are not waived, plus findings about allowances that are invalid or not
@@ -33,19 +33,19 @@ pub(super) fn apply(tree: &Tree, findings: Vec<Finding>) -> Vec<Finding> {
         .iter()
         .filter_map(|allowance| judge(allowance, &findings));
     let about_allowances: Vec<Finding> = about_allowances.collect();
-    let mut left: Vec<Finding> = findings
+    let mut remaining: Vec<Finding> = findings
         .into_iter()
         .filter(|found| !allowances.iter().any(|allowance| covers(allowance, found)))
         .collect();
-    left.extend(about_allowances);
-    left
+    remaining.extend(about_allowances);
+    remaining
 }
 
 /// Whether the allowance waives this finding.
 fn covers(allowance: &Allowance, found: &Finding) -> bool {
     let is_in_reach = allowance.rule == LONG_FILE
         || found.line == allowance.line
-        || found.line == allowance.below;
+        || found.line == allowance.code_line;
     allowance.has_reason
         && allowance.path == found.path
         && allowance.rule == found.rule
@@ -91,6 +91,7 @@ fn parse(path: &str, text: &str) -> Vec<Allowance> {
         let Some((rule, reason)) = rest.split_once(')') else {
             continue;
         };
+        // Within another comment or a string the mark is only quoted.
         if before.contains("//") || before.contains(['"', '`']) {
             continue;
         }
@@ -105,7 +106,7 @@ fn parse(path: &str, text: &str) -> Vec<Allowance> {
             has_reason: reason
                 .strip_prefix(':')
                 .is_some_and(|reason| !reason.trim().is_empty()),
-            below: index + 1 + lines_before_code,
+            code_line: index + 1 + lines_before_code,
         });
     }
     allowances

@@ -45,12 +45,12 @@ fn describe(source: &str, parent: &[String], circle: &[String], edges: &Edges) -
 fn circles(edges: &Edges) -> Vec<Vec<String>> {
     let reach = |start: &String| {
         let mut reached = BTreeSet::new();
-        let mut open = vec![start];
-        while let Some(module) = open.pop() {
+        let mut to_visit = vec![start];
+        while let Some(module) = to_visit.pop() {
             let next = edges.keys().filter(|(from, _)| from == module);
             for (_, to) in next {
                 if reached.insert(to) {
-                    open.push(to);
+                    to_visit.push(to);
                 }
             }
         }

@@ -5,9 +5,9 @@ use super::rust::strings;
 use super::tree::{Tree, finding};
 
 /// The file that may name the settings, because it only queries them.
-const MAY_NAME: &str = "store/src/durability.rs";
+const SETTINGS_QUERY_FILE: &str = "store/src/durability.rs";
 
-/// Settings that must not be changed, and table options that lose data in a crash.
+/// Settings that must not be changed, and a table option that loses data in a crash.
 const WORDS: [&str; 4] = [
     "fsync",
     "full_page_writes",
@@ -22,7 +22,7 @@ pub(super) fn unreduced(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree
         .files("store", "rs")
-        .filter(|(path, _)| *path != MAY_NAME)
+        .filter(|(path, _)| *path != SETTINGS_QUERY_FILE)
     {
         for (literal, line) in strings(text) {
             findings.extend(words_in(&literal).map(|word| word_finding(path, line, word)));
@@ -68,7 +68,7 @@ mod tests {
                 "// fsync\nfn f() { sqlx::query(\"set local synchronous_commit = off\"); }",
             ),
             (
-                MAY_NAME,
+                SETTINGS_QUERY_FILE,
                 "fn f() { sqlx::query(\"select name from pg_settings where name = 'fsync'\"); }",
             ),
             (

@@ -165,6 +165,8 @@ pub(super) fn edges_by_parent<'a>(tree: &'a Tree, source: &'a str) -> BTreeMap<P
                 continue;
             };
             let to = owner(&modules, &to, MAX_RE_EXPORTS);
+            // The first names in which the paths differ have the same parent. An import between a
+            // module and its ancestor has no such names, and adds no edge.
             let common = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
             if let (Some(one), Some(other)) = (from.get(common), to.get(common)) {
                 let edges = all.entry(from[..common].to_vec()).or_default();

@@ -11,7 +11,7 @@
 //! - `lengths`: how long files and functions may be. `names`, `verbs`: how they may be named.
 //!
 //! Code and its tests or documents:
-//! - `rpcs`: each RPC has its file and a test. `job_kinds`: each kind of job has its file.
+//! - `rpcs`: each RPC has its file and a test. `job_kinds`: each kind of job has its folder.
 //! - `reasons`: error reasons are documented. `rows`: each row of docs/rows.md has a test.
 //! - `test_folders`: test files are compiled into the binary of their folder. `sleeps`: tests do
 //!   not sleep.

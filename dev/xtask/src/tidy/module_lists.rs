@@ -12,12 +12,12 @@ const MAX_WITHOUT_LIST: usize = 3;
 /// Finds modules that the doc of such a file does not name in backticks: `name`, `name.rs` or
 /// `name/`. Modules with `#[cfg(test)]` need not be named.
 pub(super) fn complete(tree: &Tree) -> Vec<Finding> {
-    let is_list = |path: &str| {
+    let may_need_list = |path: &str| {
         let name = path.rsplit('/').next().unwrap_or(path);
         ["lib.rs", "main.rs", "mod.rs"].contains(&name)
     };
     tree.files("", "rs")
-        .filter(|(path, _)| is_list(path))
+        .filter(|(path, _)| may_need_list(path))
         .flat_map(|(path, text)| find_unlisted(path, text))
         .collect()
 }

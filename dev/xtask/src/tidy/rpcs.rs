@@ -53,6 +53,7 @@ impl Trace {
     fn covers(&self, rpc: &str) -> bool {
         match self {
             Self::Method(name) => name == rpc,
+            // With underscores around both names, the RPC's name matches only whole words.
             Self::Function(name) => format!("_{name}_").contains(&format!("_{rpc}_")),
         }
     }

@@ -24,7 +24,7 @@ pub(super) fn commented(tree: &Tree) -> Vec<Finding> {
         .collect()
 }
 
-/// A migration's lines: as written, and without comments and strings.
+/// A migration's lines, by their indexes from 0: as written, and without comments and strings.
 struct Lines<'a> {
     written: Vec<&'a str>,
     bare: Vec<String>,
@@ -63,9 +63,9 @@ fn uncommented(path: &str, text: &str) -> Vec<Finding> {
         } else if words.starts_with(&["create", "index"])
             || words.starts_with(&["create", "unique", "index"])
         {
-            let has_own = (index..=end).any(|line| lines.has_comment(line));
-            let has_above = index > 0 && lines.is_comment(index - 1);
-            if !has_own && !has_above {
+            let has_comment_inside = (index..=end).any(|line| lines.has_comment(line));
+            let has_comment_above = index > 0 && lines.is_comment(index - 1);
+            if !has_comment_inside && !has_comment_above {
                 findings.push(finding(
                     path,
                     index + 1,
@@ -84,14 +84,14 @@ fn uncommented(path: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// The line with the semicolon that ends the statement.
+/// The index of the line with the semicolon that ends the statement.
 fn statement_end(lines: &Lines<'_>, start: usize) -> usize {
     (start..lines.bare.len())
         .find(|line| lines.bare[*line].contains(';'))
         .unwrap_or(lines.bare.len() - 1)
 }
 
-/// One item of `create table (…)`: its first word and its lines.
+/// One item of `create table (…)`: its first word, and the indexes of its first and last line.
 struct Item {
     word: String,
     first: usize,
@@ -125,7 +125,7 @@ fn items(lines: &Lines<'_>, start: usize, end: usize) -> Vec<Item> {
         if depth == 0 && line.contains(" partition of ") {
             break;
         }
-        for (at, character) in line.char_indices() {
+        for (offset, character) in line.char_indices() {
             match character {
                 '(' => depth += 1,
                 ')' => depth -= 1,
@@ -133,7 +133,7 @@ fn items(lines: &Lines<'_>, start: usize, end: usize) -> Vec<Item> {
                 _ if depth == 0 || character.is_whitespace() => {}
                 _ if at_item_start => {
                     items.push(Item {
-                        word: first_word(&line[at..]),
+                        word: first_word(&line[offset..]),
                         first: index,
                         last: index,
                     });

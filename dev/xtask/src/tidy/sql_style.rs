@@ -5,7 +5,8 @@ use super::Finding;
 use super::rust::{lines_with, strings};
 use super::tree::{Tree, finding};
 
-/// Folders whose Rust code may call sqlx: tests inspect the database.
+/// Folders whose Rust code may call sqlx: the store, and the tests and their harness, which inspect
+/// the database.
 const CALLERS: [&str; 3] = ["store", "tests", "dev/testkit"];
 
 /// Folders that may have .sql files. Those in dev/testkit are checks and sabotage of a running

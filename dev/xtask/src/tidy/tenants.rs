@@ -8,13 +8,13 @@ use super::tree::{Tree, finding};
 /// Prefix of the tables with rows of tenants.
 const TABLE_PREFIX: &str = "ai_";
 /// The table with this prefix whose rows belong to no tenant.
-const OF_NO_TENANT: &str = "ai_model_breaker";
+const TENANTLESS_TABLE: &str = "ai_model_breaker";
 
 /// Words that precede the name of a table that is read or written.
 const BEFORE_TABLES: [&str; 4] = ["from", "join", "into", "update"];
 
-/// What a statement must contain: the tenant in a condition or among the columns of a new row, or
-/// the lease of a job, which only the worker that has claimed the job knows.
+/// A statement must contain one of these: the tenant in a condition or among the columns of a new
+/// row, or the lease of a job, which only the worker that has claimed the job knows.
 const KEYS: [&str; 4] = [
     "tenant_id = ",
     "(tenant_id, ",
@@ -24,7 +24,7 @@ const KEYS: [&str; 4] = [
 
 /// The beginnings of the texts of those statements of the job queue that serve all tenants: they
 /// claim and free jobs, count them, repair their times, and delete parts of summaries.
-const OF_THE_QUEUE: [&str; 5] = [
+const QUEUE_STATEMENTS: [&str; 5] = [
     "-- Claims up to $2 due jobs of a kind",
     "-- Frees up to $2 jobs of a kind",
     "-- For each kind of job: the number of jobs that wait",
@@ -32,11 +32,12 @@ const OF_THE_QUEUE: [&str; 5] = [
     "delete from ai_summary_part where (conversation_id, kind, part_digest) in (",
 ];
 
-/// Code that migrates the tables of older systems, for all tenants at once.
-const LEGACY: [&str; 2] = ["store/sql/legacy_", "store/src/legacy/"];
+/// The beginnings of the paths of code that migrates the tables of older systems, for all tenants
+/// at once.
+const LEGACY_PATHS: [&str; 2] = ["store/sql/legacy_", "store/src/legacy/"];
 
-/// Finds statements of the store that access tenants' tables without one of [`KEYS`]. Statements of
-/// the queue and of [`LEGACY`] code may.
+/// Finds statements of the store that access tenants' tables without one of [`KEYS`].
+/// [`QUEUE_STATEMENTS`] and statements in [`LEGACY_PATHS`] are exempt.
 pub(super) fn named(tree: &Tree) -> Vec<Finding> {
     let files = tree
         .files("store/sql", "sql")
@@ -48,11 +49,11 @@ pub(super) fn named(tree: &Tree) -> Vec<Finding> {
     });
     files
         .chain(inline)
-        .filter(|(path, ..)| !LEGACY.iter().any(|place| path.starts_with(place)))
-        .filter(|(_, text, _)| !OF_THE_QUEUE.iter().any(|start| text.starts_with(start)))
+        .filter(|(path, ..)| !LEGACY_PATHS.iter().any(|start| path.starts_with(start)))
+        .filter(|(_, text, _)| !QUEUE_STATEMENTS.iter().any(|start| text.starts_with(start)))
         .filter(|(_, text, _)| {
             let statement = statement(text);
-            names_a_table(&statement) && !KEYS.iter().any(|key| statement.contains(key))
+            accesses_tenant_table(&statement) && !KEYS.iter().any(|key| statement.contains(key))
         })
         .map(|(path, _, line)| {
             finding(
@@ -77,11 +78,13 @@ fn statement(text: &str) -> String {
         .join(" ")
 }
 
-fn names_a_table(statement: &str) -> bool {
+fn accesses_tenant_table(statement: &str) -> bool {
     let words: Vec<&str> = statement.split(' ').collect();
     words.windows(2).any(|pair| {
         let table = pair[1].trim_matches(|letter: char| !letter.is_alphanumeric());
-        BEFORE_TABLES.contains(&pair[0]) && table.starts_with(TABLE_PREFIX) && table != OF_NO_TENANT
+        BEFORE_TABLES.contains(&pair[0])
+            && table.starts_with(TABLE_PREFIX)
+            && table != TENANTLESS_TABLE
     })
 }
 

@@ -10,14 +10,14 @@ use walkdir::{DirEntry, WalkDir};
 use super::Finding;
 
 /// Extensions of files whose text some rule reads. Of other files only the path is stored.
-const READ: [&str; 5] = ["rs", "toml", "proto", "sql", "md"];
+const TEXT_EXTENSIONS: [&str; 5] = ["rs", "toml", "proto", "sql", "md"];
 
 /// The file that lists what git ignores. It is read as well, although it has no extension.
-const IGNORED: &str = ".gitignore";
+const GITIGNORE: &str = ".gitignore";
 
 /// Folders that are never part of the sources: version control, and the results of builds and
 /// tools.
-const SKIPPED: [&str; 6] = [
+const SKIPPED_FOLDERS: [&str; 6] = [
     ".git",
     "target",
     ".anneal",
@@ -32,7 +32,7 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Reads the tree below `root`, except [`SKIPPED`] folders and folders marked as caches.
+    /// Reads the tree below `root`, except [`SKIPPED_FOLDERS`] and folders marked as caches.
     pub(super) fn load(root: &Path) -> Result<Self> {
         let mut files = BTreeMap::new();
         for entry in WalkDir::new(root)
@@ -67,7 +67,7 @@ impl Tree {
     }
 
     /// The text of this file; `None` if there is no such file. Empty if no rule reads files with
-    /// its extension ([`READ`]).
+    /// its extension ([`TEXT_EXTENSIONS`]).
     pub(super) fn text(&self, path: &str) -> Option<&str> {
         self.files.get(path).map(String::as_str)
     }
@@ -125,14 +125,14 @@ fn is_below(path: &str, folder: &str) -> bool {
 fn is_skipped(entry: &DirEntry) -> bool {
     let name = entry.file_name().to_string_lossy();
     let below_root = entry.depth() > 0 && entry.file_type().is_dir();
-    below_root && (SKIPPED.contains(&&*name) || entry.path().join("CACHEDIR.TAG").exists())
+    below_root && (SKIPPED_FOLDERS.contains(&&*name) || entry.path().join("CACHEDIR.TAG").exists())
 }
 
 fn text(path: &Path) -> Result<String> {
     let is_read = path
         .extension()
-        .is_some_and(|extension| READ.iter().any(|read| extension == *read))
-        || path.file_name().is_some_and(|name| name == IGNORED);
+        .is_some_and(|extension| TEXT_EXTENSIONS.iter().any(|text| extension == *text))
+        || path.file_name().is_some_and(|name| name == GITIGNORE);
     if is_read {
         Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned())
     } else {

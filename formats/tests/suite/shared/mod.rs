@@ -1,4 +1,4 @@
-//! Test files: creating, reading, writing.
+//! Helpers of the tests: they create, read and write files, and select events by kind.
 
 #![allow(dead_code, reason = "each test file uses what it needs")]
 
@@ -78,6 +78,7 @@ pub(crate) fn remarks(found: &[FileEvent]) -> Vec<Remark> {
     remarks.collect()
 }
 
+/// The line of the remark's location; 0 if the location has none.
 pub(crate) fn line(remark: &Remark) -> u64 {
     remark.location.line().unwrap_or(0)
 }

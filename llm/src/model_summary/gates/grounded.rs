@@ -49,18 +49,19 @@ pub(super) fn is_ungrounded(text: &str, chunk: &Chunk<'_>) -> bool {
     if all < MIN_STEMS {
         return false;
     }
-    let wide = missing
+    let is_mostly_wide = missing
         .iter()
         .filter(|stem| stem.chars().all(is_wide))
         .count()
         * 2
         > all;
+    // Long words of the source: those of the dialogue in the text's kind of script, and all.
     let (mut comparable, mut total) = (0, 0);
     for slice in &chunk.slices {
         let is_dialogue = slice.item.kind.is_dialogue();
         for stem in stems(slice.text()).filter(|stem| is_long(stem)) {
             total += 1;
-            comparable += usize::from(is_dialogue && stem.chars().all(is_wide) == wide);
+            comparable += usize::from(is_dialogue && stem.chars().all(is_wide) == is_mostly_wide);
             missing.remove(&stem);
         }
     }

@@ -99,6 +99,7 @@ pub(in super::super) fn must_keep(
     ranked.sort_by_key(|(_, named)| (std::cmp::Reverse((named.texts, named.times)), named.first));
     let mut left = budget;
     let mut kept = Vec::new();
+    // A string that does not fit is skipped. The limit bounds the counting of tokens.
     for (word, _) in ranked.into_iter().take(2 * MAX_STRINGS) {
         // Two tokens for the quotes around it in the prompt.
         let tokens = counter.count(word) + 2;

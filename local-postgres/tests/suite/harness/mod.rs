@@ -1,6 +1,5 @@
 //! The test harness: a temporary base folder, servers that stop on drop, SQL by `psql`.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
-#![allow(dead_code, reason = "each test program uses its part")]
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -41,7 +40,7 @@ impl Harness {
 
     /// Settings for tests that stop or crash the server and then look for data committed just
     /// before.
-    pub(crate) fn durable(&self) -> Settings {
+    pub(crate) fn durable_settings(&self) -> Settings {
         Settings {
             durability: Durability::Durable,
             ..self.settings("pg")

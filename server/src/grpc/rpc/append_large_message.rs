@@ -42,7 +42,7 @@ pub(crate) async fn append_large_message(
             .await?,
     );
     let is_long = cpu_pool::is_long(content_bytes, pieces.len());
-    *empty_text_part(&mut message.parts)? = state
+    *text_to_fill(&mut message.parts)? = state
         .cpu
         .run_if(is_long, caller.tenant(), || join_pieces(pieces))
         .await??;
@@ -67,13 +67,13 @@ fn message_without_text(header: Header) -> Result<Message, Failure> {
         .message
         .ok_or_else(|| Failure::invalid("header.message", "must be given"))?;
     let mut message = message::parse("header.message", new)?;
-    empty_text_part(&mut message.parts)?;
+    text_to_fill(&mut message.parts)?;
     Ok(message)
 }
 
 /// The text that the stream fills: that of the first text, tool_result or tool_use part. Fails if
 /// there is no such part, or if its text is not empty.
-fn empty_text_part(parts: &mut [Part]) -> Result<&mut String, Failure> {
+fn text_to_fill(parts: &mut [Part]) -> Result<&mut String, Failure> {
     let field = "header.message.parts";
     let text = parts.iter_mut().find_map(|part| match part {
         Part::Text { text } | Part::ToolResult { text, .. } => Some(text),

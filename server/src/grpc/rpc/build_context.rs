@@ -42,12 +42,13 @@ pub(crate) async fn build_context(
     } else {
         None
     };
-    // 0: the model's ratio is not known.
+    // 0: it is not known how many tokens of the model a token counted here is (`ratio`).
     let model_tokens = if built.ratio.is_some() {
         built.model_tokens(built.context.total).get()
     } else {
         0
     };
+    // The reply moves the texts, so only the number of manifest entries matters.
     let is_long = cpu_pool::is_long(0, built.context.manifest.len());
     let answer = WithReservation {
         answer: (built.context, built.rendered),

@@ -67,20 +67,20 @@ fn parse(ask: pb::ChatRequest) -> Result<TurnRequest, Failure> {
         id,
         is_repeatable: request_id.is_some(),
         request_id: request_id.unwrap_or_else(|| uuid::Uuid::new_v4().to_string()),
-        messages: messages(ask.messages)?.into(),
+        messages: parse_messages(ask.messages)?.into(),
         expected: parse::expected_last(ask.expected_last_message_id)?,
         model: parse::model("model", &ask.model)?,
         system_prompt: ask.system_prompt,
         tools_tokens: tools_tokens(&ask.tools),
-        tools: tools(ask.tools)?,
-        temperature: temperature(ask.temperature)?,
+        tools: parse_tools(ask.tools)?,
+        temperature: parse_temperature(ask.temperature)?,
         output: ask.max_output_tokens.map(Tokens::new),
     })
 }
 
 /// Parses the prompt. It may hold no message of the assistant, and must end with a message of the
 /// user or of a tool.
-fn messages(messages: Vec<pb::NewMessage>) -> Result<Vec<Message>, Failure> {
+fn parse_messages(messages: Vec<pb::NewMessage>) -> Result<Vec<Message>, Failure> {
     let messages = message::parse_at_least_one("messages", messages)?;
     if let Some(index) = messages
         .iter()
@@ -105,13 +105,13 @@ fn check_tool_limits(tools: &[pb::Tool]) -> Result<(), Failure> {
     if tools.len() > TOOLS {
         return Err(Failure::limit("tools", TOOLS, "tools"));
     }
-    if tools.iter().map(bytes).sum::<usize>() > TOOLS_BYTES {
+    if tools.iter().map(tool_bytes).sum::<usize>() > TOOLS_BYTES {
         return Err(Failure::limit("tools", TOOLS_BYTES, "bytes in all"));
     }
     Ok(())
 }
 
-fn tools(tools: Vec<pb::Tool>) -> Result<Vec<Tool>, Failure> {
+fn parse_tools(tools: Vec<pb::Tool>) -> Result<Vec<Tool>, Failure> {
     let mut names = HashSet::new();
     if let Some(index) = tools
         .iter()
@@ -125,17 +125,17 @@ fn tools(tools: Vec<pb::Tool>) -> Result<Vec<Tool>, Failure> {
     tools
         .into_iter()
         .enumerate()
-        .map(|(index, new)| tool(index, new))
+        .map(|(index, tool)| parse_tool(index, tool))
         .collect()
 }
 
-fn tool(index: usize, new: pb::Tool) -> Result<Tool, Failure> {
-    let schema = if new.input_schema.is_empty() {
+fn parse_tool(index: usize, tool: pb::Tool) -> Result<Tool, Failure> {
+    let schema = if tool.input_schema.is_empty() {
         ANY_OBJECT_SCHEMA.to_owned()
     } else {
-        new.input_schema
+        tool.input_schema
     };
-    Tool::new(new.name, new.description, schema).map_err(|error| {
+    Tool::new(tool.name, tool.description, schema).map_err(|error| {
         let field = match error {
             ToolError::Name => "name",
             ToolError::Schema => "input_schema",
@@ -147,11 +147,11 @@ fn tool(index: usize, new: pb::Tool) -> Result<Tool, Failure> {
 /// The input schema of a tool that gives none.
 const ANY_OBJECT_SCHEMA: &str = r#"{"type":"object"}"#;
 
-/// Estimated tokens of the tools' names, descriptions and schemas, in the default encoding: the
-/// model is not chosen yet.
+/// Estimated tokens of the tools' names, descriptions and schemas, each tool with the framing of a
+/// message, in the default encoding: the model is not chosen yet.
 fn tools_tokens(tools: &[pb::Tool]) -> Tokens {
     let encoding = Encoding::default();
-    let tool = |tool: &pb::Tool| {
+    let tokens_of_tool = |tool: &pb::Tool| {
         let texts = [&tool.name, &tool.description, &tool.input_schema];
         texts
             .into_iter()
@@ -159,14 +159,14 @@ fn tools_tokens(tools: &[pb::Tool]) -> Tokens {
             .sum::<Tokens>()
             + FRAMING_PER_MESSAGE
     };
-    tools.iter().map(tool).sum()
+    tools.iter().map(tokens_of_tool).sum()
 }
 
-const fn bytes(tool: &pb::Tool) -> usize {
+const fn tool_bytes(tool: &pb::Tool) -> usize {
     tool.name.len() + tool.description.len() + tool.input_schema.len()
 }
 
-fn temperature(requested: Option<f32>) -> Result<Option<f32>, Failure> {
+fn parse_temperature(requested: Option<f32>) -> Result<Option<f32>, Failure> {
     match requested {
         Some(value) if !(0.0..=2.0).contains(&value) => {
             Err(Failure::invalid("temperature", "must be 0 to 2"))

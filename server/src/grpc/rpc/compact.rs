@@ -15,7 +15,7 @@ use anneal_proto::{
     convert::{parse, policy},
     v1 as pb,
 };
-use anneal_store::{CheckpointMaterial, CompactionStatus, ManualCompaction};
+use anneal_store::{CheckpointMaterial, CompactionStart, CompactionStatus, ManualCompaction};
 use tokio::time::{Instant, sleep};
 
 use crate::{failure::Failure, reply, state::ServerState};
@@ -58,11 +58,10 @@ pub(crate) async fn compact(
         keep: None,
     };
     match state.store.request_compaction(caller, id, &manual).await? {
-        // An earlier call with this request id has made the checkpoint.
-        Ok(done) => Ok(created_reply(caller, id, done)),
-        Err(before) => {
+        CompactionStart::MadeEarlier(checkpoint) => Ok(created_reply(caller, id, *checkpoint)),
+        CompactionStart::Queued { boundary } => {
             state.job_notifier.notify(&[JobKind::Checkpoint]);
-            wait_for_outcome(state, caller, id, before, wait).await
+            wait_for_outcome(state, caller, id, boundary, wait).await
         }
     }
 }
@@ -93,7 +92,7 @@ pub(super) fn preview(
         trigger,
         material.head_tokens(),
     )?;
-    let kept = material
+    let kept_messages = material
         .tail
         .iter()
         .filter(|item| item.id > cut.last)
@@ -107,8 +106,8 @@ pub(super) fn preview(
         trigger: pb::CheckpointTrigger::from(trigger).into(),
         tokens_before: (figures(material).tail + summary).get(),
         kept_tokens: cut.kept.get(),
-        summarized_messages: (material.tail.len() - kept) as i64,
-        kept_messages: kept as i64,
+        summarized_messages: (material.tail.len() - kept_messages) as i64,
+        kept_messages: kept_messages as i64,
         quoted_message_ids: cut.quoted.iter().map(|id| id.0).collect(),
     })
 }
@@ -120,13 +119,13 @@ fn outcome_only(outcome: pb::CompactOutcome) -> pb::CompactResponse {
     }
 }
 
-/// Polls until the compaction has ended or the wait is over. `before` is the boundary of the newest
-/// valid checkpoint before the compaction.
+/// Polls until the compaction has ended or the wait is over. `previous_boundary` is that of the
+/// newest valid checkpoint before the compaction.
 async fn wait_for_outcome(
     state: &ServerState,
     caller: Caller,
     id: ConversationId,
-    before: MessageId,
+    previous_boundary: MessageId,
     wait: Duration,
 ) -> Result<pb::CompactResponse, Failure> {
     let until = Instant::now() + wait;
@@ -137,7 +136,7 @@ async fn wait_for_outcome(
         sleep(POLL_INTERVAL).await;
         match state
             .store
-            .read_compaction_status(caller, id, before)
+            .read_compaction_status(caller, id, previous_boundary)
             .await?
         {
             CompactionStatus::Created(checkpoint) => {

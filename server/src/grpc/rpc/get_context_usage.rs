@@ -69,7 +69,7 @@ pub(crate) async fn get_context_usage(
         single_message(pb::Segment::CheckpointSummary, summary),
         pb::SegmentUsage {
             segment: pb::Segment::Tail.into(),
-            tokens: (usage.sent + swap_overhead).get() + figures.messages * framing,
+            tokens: (usage.sent_tail + swap_overhead).get() + figures.messages * framing,
             messages: figures.messages as i64,
         },
     ];
@@ -88,15 +88,15 @@ pub(crate) async fn get_context_usage(
         window_tokens,
         used_share: total_tokens as f64 / window_tokens as f64,
         swapped_messages: usage.swapped.len() as i64,
-        saved_tokens: usage.saved.get(),
-        estimated: usage.estimated > 0,
+        saved_tokens: usage.saved_tokens.get(),
+        estimated: usage.uncounted_messages > 0,
         tail_tokens: figures.tail.get(),
         token_threshold: threshold,
         tail_messages: figures.messages as i64,
         max_message_count: policy.max_message_count,
-        // `figures.tail` counts every cool message that has a summary as its summary, `sent` only
-        // those that contexts replace already.
-        pending_saved_tokens: usage.sent.less(figures.tail).get(),
+        // `figures.tail` counts every cool message that has a summary as its summary,
+        // `sent_tail` only those that contexts replace already.
+        pending_saved_tokens: usage.sent_tail.less(figures.tail).get(),
         model_window_tokens: if policy.window_known {
             policy.window.get()
         } else {

@@ -6,7 +6,7 @@ use anneal_core::{
     message::MessageId,
 };
 use anneal_proto::{convert::parse, v1 as pb};
-use anneal_store::ROW_BYTES;
+use anneal_store::{CheckpointPosition, ROW_BYTES};
 
 use crate::{
     failure::Failure,
@@ -29,14 +29,17 @@ pub(crate) async fn list_checkpoints(
     let limit = paging::page_size(ask.page_size)?;
     let scope = TokenScope::of(caller, &["checkpoints", &id.to_string()]);
     let position = scope.parse::<(i64, i64)>(&ask.page_token)?;
-    let before = position.map(|(last, first)| (MessageId(last), MessageId(first)));
+    let start = position.map(|(last, first)| CheckpointPosition {
+        last: MessageId(last),
+        first: MessageId(first),
+    });
     let reservation = state
         .content_budget
         .reserve(caller.tenant(), PAGE_BYTES)
         .await?;
     let found = state
         .store
-        .list_checkpoints(caller, id, before, limit)
+        .list_checkpoints(caller, id, start, limit)
         .await?;
     let last = found.checkpoints.last().filter(|_| found.more);
     let bytes: usize = found

@@ -20,7 +20,7 @@ pub(crate) async fn list_messages(
 ) -> Result<WithReservation<pb::ListMessagesResponse>, Failure> {
     let id = parse::conversation_id(&ask.conversation_id)?;
     let limit = paging::page_size(ask.page_size)?;
-    let start = parse::message_id_or_zero("after_message_id", ask.after_message_id)?;
+    let after_message_id = parse::message_id_or_zero("after_message_id", ask.after_message_id)?;
     let direction = if ask.newest_first {
         "newest first"
     } else {
@@ -29,9 +29,9 @@ pub(crate) async fn list_messages(
     let scope = TokenScope::of(caller, &["messages", &id.to_string(), direction]);
     let position = scope.parse::<i64>(&ask.page_token)?.map(MessageId);
     // `after_message_id` has no effect on a list that begins with the newest message.
-    let from = position.or((start > MessageId::NONE && !ask.newest_first).then_some(start));
+    let has_start = after_message_id > MessageId::NONE && !ask.newest_first;
     let page = PageAsk {
-        after: from,
+        after: position.or(has_start.then_some(after_message_id)),
         newest_first: ask.newest_first,
         content: !ask.without_content,
         limit,

@@ -5,7 +5,7 @@ use anneal_proto::{
     convert::{parse, session::parse_scope},
     v1 as pb,
 };
-use anneal_store::{Rotation, RotationStart};
+use anneal_store::{Rotation, RotationAttributes};
 
 use crate::{failure::Failure, state::ServerState, usecases::session};
 
@@ -20,10 +20,10 @@ pub(crate) async fn rotate_session(
     let scope = parse_scope(ask.scope)?;
     let names_defaults = ask.defaults.is_some();
     let planned = session::plan_conversation(state, caller, &scope, ask.defaults).await?;
-    let (request_digest, start) = if names_defaults {
+    let (request_digest, attributes) = if names_defaults {
         (
             planned.request_digest,
-            RotationStart::As(planned.conversation),
+            RotationAttributes::Given(planned.conversation),
         )
     } else {
         // The new conversation gets the attributes of the previous one. The planned attributes
@@ -32,14 +32,14 @@ pub(crate) async fn rotate_session(
         // the reverse.
         (
             digest::of_fields([b"as before".as_slice()]),
-            RotationStart::AsBefore(planned.conversation),
+            RotationAttributes::CopyOfOld(planned.conversation),
         )
     };
     let rotation = Rotation {
         key: &scope.resolved.key,
         request_id,
         request_digest,
-        start,
+        attributes,
     };
     let rotated = state.store.rotate_session(caller, &rotation).await?;
     Ok(session::reply(caller, scope, rotated))

@@ -74,15 +74,15 @@ impl PrefixMatch {
     /// Compares a tool call of the log: its id, name and input.
     pub(super) fn push_call(&mut self, fields: [&str; 3]) {
         self.pushed[2] += 1;
-        if self.log_prefix.calls.0 < self.delivered.calls.0 {
+        if self.log_prefix.calls.amount() < self.delivered.calls.amount() {
             self.log_prefix.calls.push_call(fields);
         }
     }
 
     /// The result, once everything in the log was pushed. `is_live`: a model is generating the
-    /// answer now. Such an answer differs as soon as its reasoning does, so the reader need not
-    /// wait for its end. A stored answer may lack its reasoning: if its text and calls match, the
-    /// delivered reasoning stays valid.
+    /// answer now. If the reasoning of a live answer differs, it is another answer, and the reader
+    /// need not wait for its end. A stored answer may lack its reasoning: if its text and calls
+    /// match, the delivered reasoning stays valid.
     pub(super) fn outcome(&self, end: Option<&TurnEnd>, is_live: bool) -> MatchOutcome {
         let Self {
             delivered,
@@ -94,7 +94,7 @@ impl PrefixMatch {
             Some(TurnEnd::Failed(_) | TurnEnd::Discarded) | None => (false, false),
         };
         let differs = |delivered: HashedPrefix, log_prefix: HashedPrefix| {
-            log_prefix.0 == delivered.0 && log_prefix != delivered
+            log_prefix.amount() == delivered.amount() && log_prefix != delivered
         };
         if differs(delivered.text, log_prefix.text) || differs(delivered.calls, log_prefix.calls) {
             return MatchOutcome::Differs;
@@ -110,9 +110,9 @@ impl PrefixMatch {
             };
         }
         let skip = Skip {
-            text: delivered.text.0,
-            reasoning: delivered.reasoning.0,
-            calls: delivered.calls.0,
+            text: delivered.text.amount(),
+            reasoning: delivered.reasoning.amount(),
+            calls: delivered.calls.amount(),
         };
         match (log_prefix.reasoning == delivered.reasoning, is_done) {
             (true, _) => MatchOutcome::Continues(skip),
@@ -129,15 +129,21 @@ impl PrefixMatch {
     /// Whether the log has more of one kind than was delivered and less of another. Then it has
     /// another answer: a log of the same answer holds, at one moment, exactly what was delivered.
     fn has_diverged(&self) -> bool {
-        let counts = |prefix: &DeliveredPrefix| [prefix.text.0, prefix.reasoning.0, prefix.calls.0];
-        let delivered = counts(&self.delivered);
+        let amounts = |prefix: &DeliveredPrefix| {
+            [
+                prefix.text.amount(),
+                prefix.reasoning.amount(),
+                prefix.calls.amount(),
+            ]
+        };
+        let delivered = amounts(&self.delivered);
         let is_ahead = self
             .pushed
             .iter()
             .zip(&delivered)
             .any(|(pushed, delivered)| pushed > delivered);
         is_ahead
-            && counts(&self.log_prefix)
+            && amounts(&self.log_prefix)
                 .iter()
                 .zip(&delivered)
                 .any(|(log_prefix, delivered)| log_prefix < delivered)
@@ -146,7 +152,8 @@ impl PrefixMatch {
 
 /// Adds text to the prefix of the log, until the prefix has as many bytes as `limit`.
 fn extend(log_prefix: &mut HashedPrefix, text: &str, limit: HashedPrefix) {
-    let bytes_left = usize::try_from(limit.0.saturating_sub(log_prefix.0)).unwrap_or(usize::MAX);
+    let bytes_left = limit.amount().saturating_sub(log_prefix.amount());
+    let bytes_left = usize::try_from(bytes_left).unwrap_or(usize::MAX);
     log_prefix.push_bytes(&text.as_bytes()[..bytes_left.min(text.len())]);
 }
 

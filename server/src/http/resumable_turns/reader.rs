@@ -33,10 +33,17 @@ pub(in crate::http) struct TurnReader {
     delivered: DeliveredPrefix,
     /// The part of the log that is still to be skipped, because it was delivered before.
     skip: Skip,
-    /// Index of the next piece, and how many bytes of that piece were read (1 for a tool call that
-    /// was read).
-    next: (usize, usize),
+    next: LogPosition,
     has_ended: bool,
+}
+
+/// Where a reader reads on in the pieces of a log.
+#[derive(Clone, Copy, Default)]
+struct LogPosition {
+    /// Index of the piece.
+    piece: usize,
+    /// How many bytes of the piece were read; 1 for a tool call that was read.
+    bytes_read: usize,
 }
 
 /// The next item that a reader finds in the log.
@@ -85,7 +92,7 @@ impl TurnReader {
             attempts_known,
             delivered: DeliveredPrefix::default(),
             skip: Skip::default(),
-            next: (0, 0),
+            next: LogPosition::default(),
             has_ended: false,
             log,
             changes,
@@ -102,7 +109,7 @@ impl TurnReader {
             {
                 let state = self.log.state();
                 match &state.end {
-                    _ if state.started.is_some() => return Ok(()),
+                    _ if state.stored_message_ids.is_some() => return Ok(()),
                     Some(TurnEnd::Failed(problem)) => return Err(problem.clone()),
                     Some(_) => return Ok(()),
                     None => {}
@@ -140,11 +147,12 @@ impl TurnReader {
             self.has_ended = true;
             return NextItem::Nothing;
         }
-        if let Some(last) = state.started.as_ref().and_then(|ids| ids.last()) {
+        let last_stored = state.stored_message_ids.as_ref().and_then(|ids| ids.last());
+        if let Some(last) = last_stored {
             self.message = *last;
         }
         if !self.has_sent_start
-            && let Some(ids) = &state.started
+            && let Some(ids) = &state.stored_message_ids
         {
             self.has_sent_start = true;
             let started = TurnStarted {
@@ -174,8 +182,8 @@ impl TurnReader {
                     .prefix_match
                     .take()
                     .map(|prefix_match| prefix_match.delivered());
-                (self.delivered, self.skip, self.next) =
-                    (delivered.unwrap_or_default(), skip, (0, 0));
+                self.delivered = delivered.unwrap_or_default();
+                (self.skip, self.next) = (skip, LogPosition::default());
                 return self
                     .next_piece(state)
                     .map_or_else(|| self.end_event(state), NextItem::Piece);
@@ -191,8 +199,10 @@ impl TurnReader {
     /// Begins again at the start of the current attempt. Returns the event that says so.
     fn restart(&mut self, state: &LogState, attempt: AttemptBegun) -> NextItem {
         (self.attempt, self.attempts_known) = (state.attempt_number(), state.attempts_begun);
-        (self.prefix_match, self.delivered, self.skip, self.next) =
-            (None, DeliveredPrefix::default(), Skip::default(), (0, 0));
+        self.prefix_match = None;
+        self.delivered = DeliveredPrefix::default();
+        self.skip = Skip::default();
+        self.next = LogPosition::default();
         NextItem::Event(self.event_id(), TurnEvent::Attempt(attempt))
     }
 
@@ -200,30 +210,37 @@ impl TurnReader {
     /// read.
     fn next_piece(&mut self, state: &LogState) -> Option<NewPiece> {
         loop {
-            let (index, from) = self.next;
-            let piece = state.pieces.get(index)?;
-            let (end, piece) = match piece {
+            let LogPosition { piece, bytes_read } = self.next;
+            let (length, unread) = match state.pieces.get(piece)? {
                 Piece::Text(text) => (
                     text.len(),
-                    text.get(from..).map(|rest| NewPiece::Text(rest.to_owned())),
+                    text.get(bytes_read..)
+                        .map(|rest| NewPiece::Text(rest.to_owned())),
                 ),
                 Piece::Reasoning(text) => (
                     text.len(),
-                    text.get(from..)
+                    text.get(bytes_read..)
                         .map(|rest| NewPiece::Reasoning(rest.to_owned())),
                 ),
                 Piece::Call(call) => (1, Some(NewPiece::Call(call.clone()))),
             };
-            // The last piece may still grow.
-            self.next = if index + 1 < state.pieces.len() {
-                (index + 1, 0)
+            // The last piece may still grow, so the reader stays there.
+            let is_last = piece + 1 == state.pieces.len();
+            self.next = if is_last {
+                LogPosition {
+                    piece,
+                    bytes_read: length,
+                }
             } else {
-                (index, end)
+                LogPosition {
+                    piece: piece + 1,
+                    bytes_read: 0,
+                }
             };
-            if from < end {
-                return piece;
+            if bytes_read < length {
+                return unread;
             }
-            if self.next.0 == index {
+            if is_last {
                 return None;
             }
         }

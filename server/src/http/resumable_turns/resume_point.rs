@@ -11,9 +11,10 @@ use serde::{Deserialize, Serialize};
 /// also far from overflow when more is added.
 const MAX_DELIVERED: u64 = 1 << 40;
 
-/// The delivered prefix of one kind of content: its amount and its hash.
+/// The delivered prefix of one kind of content: its amount and its hash. Event ids hold both as a
+/// JSON list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::http) struct HashedPrefix(pub(super) u64, u64);
+pub(in crate::http) struct HashedPrefix(u64, u64);
 
 impl Default for HashedPrefix {
     /// Nothing delivered: the hash is the offset basis of FNV-1a.
@@ -23,6 +24,11 @@ impl Default for HashedPrefix {
 }
 
 impl HashedPrefix {
+    /// Bytes of text or of reasoning, or number of tool calls.
+    pub(super) const fn amount(self) -> u64 {
+        self.0
+    }
+
     /// Adds bytes. The hash (FNV-1a) does not depend on how they are split over calls.
     pub(super) fn push_bytes(&mut self, bytes: &[u8]) {
         self.0 += bytes.len() as u64;
@@ -38,9 +44,11 @@ impl HashedPrefix {
     }
 }
 
-fn fnv1a(state: u64, bytes: &[u8]) -> u64 {
-    bytes.iter().fold(state, |state, byte| {
-        (state ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+/// Continues a 64-bit FNV-1a hash with these bytes.
+fn fnv1a(hash: u64, bytes: &[u8]) -> u64 {
+    const PRIME: u64 = 0x0100_0000_01b3;
+    bytes.iter().fold(hash, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(PRIME)
     })
 }
 
@@ -58,7 +66,9 @@ pub(in crate::http) struct DeliveredPrefix {
 /// The position of a reader, after an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::http) struct ResumePoint {
+    /// Id of the session.
     pub(in crate::http) session: String,
+    /// Id of the request.
     pub(in crate::http) request: String,
     /// Id of the user's message.
     pub(in crate::http) message: i64,
@@ -96,7 +106,7 @@ impl ResumePoint {
         } = self.delivered;
         let has_possible_counts = [text, reasoning, calls]
             .iter()
-            .all(|prefix| prefix.0 <= MAX_DELIVERED);
+            .all(|prefix| prefix.amount() <= MAX_DELIVERED);
         let has_request_id = (1..=ID_BYTES).contains(&self.request.len());
         has_request_id && self.message > 0 && self.attempt >= 0 && has_possible_counts
     }

@@ -200,7 +200,8 @@ impl TurnRelay {
     /// Relays the turn to its end. Then waits until no reader is left, or until the log expires.
     async fn run(mut self) {
         if let Err(problem) = self.relay_until_not_busy().await {
-            if self.session_origin == SessionOrigin::Created && self.log.state().started.is_none() {
+            let nothing_is_stored = self.log.state().stored_message_ids.is_none();
+            if self.session_origin == SessionOrigin::Created && nothing_is_stored {
                 self.delete_created_session().await;
             }
             // From now on the same request starts a new turn.

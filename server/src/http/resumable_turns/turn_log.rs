@@ -22,6 +22,7 @@ pub(super) struct TurnLog {
     /// Random, to tell logs apart in event ids.
     pub(super) id: u64,
     state: Mutex<LogState>,
+    /// Tells readers that the log has changed.
     changed: watch::Sender<()>,
     allocation: LogAllocation,
 }
@@ -30,7 +31,7 @@ pub(super) struct TurnLog {
 #[derive(Default)]
 pub(super) struct LogState {
     /// Ids of the stored messages; None: nothing is stored yet.
-    pub(super) started: Option<Vec<i64>>,
+    pub(super) stored_message_ids: Option<Vec<i64>>,
     /// The current attempt; None: the first.
     pub(super) attempt: Option<AttemptBegun>,
     /// How many attempts have begun after the first. Each empties `pieces`, so that positions of
@@ -113,7 +114,7 @@ impl TurnLog {
         match event {
             Event::Started(started) => {
                 state.is_live = !started.replayed;
-                state.started = Some(started.message_ids);
+                state.stored_message_ids = Some(started.message_ids);
             }
             Event::Attempt(attempt) => {
                 state.attempt = Some(attempt.into());

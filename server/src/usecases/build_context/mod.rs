@@ -129,6 +129,7 @@ async fn build_and_record(
         };
         match recorded {
             Ok(true) => return Ok(built),
+            // Another call has recorded a prefix first: build again on it.
             Ok(false) => {}
             Err(error) => {
                 // Not fatal: the next call records it.

@@ -42,6 +42,14 @@ pub(super) struct ModelAnswer {
     pub(super) expected_cached: Tokens,
 }
 
+/// The outcome of an attempt that did not fail.
+pub(super) enum AttemptOutcome {
+    /// The model has answered.
+    Answered(ModelAnswer),
+    /// The context is too long for the model. The reason is for the event of the next attempt.
+    ContextTooLong(AttemptReason),
+}
+
 impl TurnRun {
     /// The overflow guard before the first attempt.
     pub(super) fn overflow_guard(&self, model: &Model) -> OverflowGuard {
@@ -82,17 +90,19 @@ impl TurnRun {
         Ok(built)
     }
 
-    /// Calls the model with this context. Returns its answer, or why the context is too long.
-    /// Stores the window and the token count that the provider's refusal names.
+    /// Calls the model with this context. If the context is too long, stores the window and the
+    /// token count that the provider's refusal names.
     pub(super) async fn call_model(
         &self,
         calls: &mut ProviderCalls<'_>,
         built: &BuiltContext,
         guard: &mut OverflowGuard,
-    ) -> Result<Result<ModelAnswer, AttemptReason>, TurnError> {
+    ) -> Result<AttemptOutcome, TurnError> {
         let sent = guard.context();
         if guard.will_be_refused(sent) {
-            return Ok(Err(AttemptReason::OverLearntWindow));
+            return Ok(AttemptOutcome::ContextTooLong(
+                AttemptReason::OverLearntWindow,
+            ));
         }
         let own_tokens = guard.own_tokens(built.context.total);
         let call = Call {
@@ -104,7 +114,7 @@ impl TurnRun {
             least_sent_tokens: Some(least_sent_tokens(built)),
         };
         match self.stream_answer(calls, &call).await {
-            Ok(answer) => Ok(Ok(ModelAnswer {
+            Ok(answer) => Ok(AttemptOutcome::Answered(ModelAnswer {
                 own_tokens: if answer.has_reported_usage {
                     own_tokens
                 } else {
@@ -119,7 +129,7 @@ impl TurnRun {
             })) => {
                 self.store_refusal_hints(calls.model(), guard, own_tokens, window, prompt)
                     .await;
-                Ok(Err(AttemptReason::Overflow))
+                Ok(AttemptOutcome::ContextTooLong(AttemptReason::Overflow))
             }
             Err(ended) => Err(ended),
         }

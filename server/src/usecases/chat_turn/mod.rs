@@ -38,7 +38,7 @@ use tracing::Instrument as _;
 pub(crate) use event_stream::Events;
 
 use self::{
-    attempts::ModelAnswer,
+    attempts::{AttemptOutcome, ModelAnswer},
     event_stream::{CallerGone, EventSender},
     replay::Replay,
     store_answer::CompletedTurn,
@@ -89,8 +89,8 @@ impl TurnRequest {
             .for_chat_turn(Role::User))
     }
 
-    /// The request id of the answer's append. It is longer than any that a caller can give, so that
-    /// the two cannot be equal.
+    /// The request id of the answer's append. A prefix padded to [`ID_BYTES`] makes it longer than
+    /// any that a caller can give, so that the two cannot be equal.
     fn answer_request_id(&self) -> String {
         format!("{:-<ID_BYTES$}{}", "answer to ", self.request_id)
     }
@@ -253,7 +253,10 @@ impl TurnRun {
                 // Another call with this request id may have been answered since `run_to_end`
                 // looked.
                 if let Some(answer) = self.find_answer().await? {
-                    return Ok(PromptOutcome::AlreadyAnswered(Replay { stored, answer }));
+                    return Ok(PromptOutcome::AlreadyAnswered(Replay {
+                        prompt: stored,
+                        answer,
+                    }));
                 }
                 self.check_not_overtaken(&stored).await?;
             }
@@ -264,11 +267,11 @@ impl TurnRun {
             loop {
                 let context = self.build_context(calls, &mut guard).await?;
                 match self.call_model(calls, &context, &mut guard).await? {
-                    Ok(answer) => {
+                    AttemptOutcome::Answered(answer) => {
                         let ids = stored.messages.iter().map(|message| message.id.0).collect();
                         return Ok::<_, TurnError>(PromptOutcome::Answered(ids, answer));
                     }
-                    Err(reason) => {
+                    AttemptOutcome::ContextTooLong(reason) => {
                         self.begin_next_attempt(calls, &context, &mut guard, reason)
                             .await?;
                     }

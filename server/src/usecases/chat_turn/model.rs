@@ -100,7 +100,7 @@ impl TurnRun {
             .map(|message| usage.encoding.estimate_message(message))
             .sum();
         let tools = self.turn.tools_tokens;
-        let context = usage.system_prompt + usage.summary + usage.sent + prompt + tools;
+        let context = usage.system_prompt + usage.summary + usage.sent_tail + prompt + tools;
         Ok(context.min(model.window()) + self.overflow_guard(model).answer_tokens())
     }
 }

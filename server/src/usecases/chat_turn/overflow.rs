@@ -91,7 +91,7 @@ impl OverflowGuard {
 
     /// Records the newest context, of `own` tokens (counted here).
     pub(super) fn record_context(&mut self, own: Tokens) {
-        self.context = self.sent(own);
+        self.context = self.call_tokens(own);
     }
 
     /// Tokens of the newest context and the tools' descriptions; zero before the first context.
@@ -128,16 +128,20 @@ impl OverflowGuard {
             Stage::Compacted => FITTING_PERCENT,
             Stage::Smaller => SMALLER_PERCENT,
         };
-        Some(self.left(percent).less(self.model_tokens(self.tools)))
+        Some(
+            self.compacted_limit(percent)
+                .less(self.model_tokens(self.tools)),
+        )
     }
 
-    /// This percentage of what the answer leaves of the window.
-    fn left(&self, percent: u64) -> Tokens {
+    /// This percentage of what the answer leaves of the window: the limit of a compacted context
+    /// together with the tools' descriptions.
+    fn compacted_limit(&self, percent: u64) -> Tokens {
         Tokens::new(self.window().less(self.answer_tokens()).get() * percent / 100)
     }
 
     /// Tokens of a call: a context of `own` tokens (counted here) and the tools' descriptions.
-    fn sent(&self, own: Tokens) -> Tokens {
+    fn call_tokens(&self, own: Tokens) -> Tokens {
         self.model_tokens(own) + self.model_tokens(self.tools)
     }
 
@@ -188,13 +192,13 @@ impl OverflowGuard {
             ratio,
             ..self.clone()
         }
-        .sent(own);
+        .call_tokens(own);
         self.stage = match self.stage {
             Stage::Whole => Stage::TruncatedResults,
             Stage::TruncatedResults => Stage::Compacted,
             // The refused context fitted the window and the ratio that were known then. A smaller
             // one is tried only if the refusal has changed them.
-            Stage::Compacted if sent > self.left(FITTING_PERCENT) => Stage::Smaller,
+            Stage::Compacted if sent > self.compacted_limit(FITTING_PERCENT) => Stage::Smaller,
             Stage::Compacted | Stage::Smaller => return false,
         };
         true
@@ -350,6 +354,6 @@ mod tests {
         // compacted context.
         assert_eq!(guard.budget(), Some(tokens(4_700)));
         // A context of 2,500 tokens counted here has 5,000 of the model.
-        assert_eq!(guard.sent(tokens(2_500)), tokens(6_000));
+        assert_eq!(guard.call_tokens(tokens(2_500)), tokens(6_000));
     }
 }

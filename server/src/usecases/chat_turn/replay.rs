@@ -11,7 +11,7 @@ use crate::{failure::Failure, limits::content_budget::WithReservation};
 /// A turn that was answered.
 pub(super) struct Replay {
     /// The stored prompt.
-    pub(super) stored: Appended,
+    pub(super) prompt: Appended,
     /// The stored answer.
     pub(super) answer: WithReservation<StoredAnswer>,
 }
@@ -23,10 +23,10 @@ impl TurnRun {
         let Some(stored) = self.state.store.find_append(self.caller, prompt).await? else {
             return Ok(None);
         };
-        Ok(self
-            .find_answer()
-            .await?
-            .map(|answer| Replay { stored, answer }))
+        Ok(self.find_answer().await?.map(|answer| Replay {
+            prompt: stored,
+            answer,
+        }))
     }
 
     /// The stored answer to the turn with this request id. Its append has a request id of its own
@@ -66,7 +66,7 @@ impl TurnRun {
     /// which `begin` sends.
     pub(super) async fn replay(
         &self,
-        Replay { stored, answer }: Replay,
+        Replay { prompt, answer }: Replay,
     ) -> Result<Done, TurnError> {
         // Hold the reservation until every piece was sent.
         let WithReservation {
@@ -75,12 +75,12 @@ impl TurnRun {
         } = answer;
         let is_replay = true;
         self.events
-            .send(Event::Started(started(&stored, is_replay)))
+            .send(Event::Started(started(&prompt, is_replay)))
             .await?;
         for event in answer.message.parts.into_iter().filter_map(event) {
             self.events.send(event).await?;
         }
-        let ids = stored
+        let ids = prompt
             .messages
             .iter()
             .map(|message| message.id)

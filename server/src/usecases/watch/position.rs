@@ -171,6 +171,7 @@ impl Position {
             payload.extend(number.to_be_bytes());
         }
         for (kind, died) in self.dead.iter().take(MAX_KINDS) {
+            // The low byte: the codes of job kinds are below 256.
             payload.extend(kind.to_be_bytes().last());
             payload.extend(died.0.to_be_bytes());
         }

@@ -19,7 +19,7 @@ use crate::{
 
 /// Stores one append in one statement. Returns None if nothing was stored, because the conversation
 /// could not be locked at once or because the append is refused.
-pub(super) async fn store_alone(
+pub(super) async fn store_if_lock_is_free(
     db: &mut PooledConnection,
     caller: Caller,
     append: &Append,
@@ -46,22 +46,26 @@ pub(super) async fn store_alone(
 }
 
 /// Waits for the lock of the append's conversation and stores the append. If the conversation keeps
-/// no tool messages, stores `rest` instead: the append without them.
+/// no tool messages, stores `without_tools` instead: the append without them.
 pub(super) async fn store_under_lock(
     db: &mut PooledConnection,
     caller: Caller,
     append: &Append,
-    rest: &Append,
+    without_tools: &Append,
     bases: &str,
 ) -> Result<Appended, StoreError> {
     let mut tx = db.begin().await?;
     let head = lock_for_append(&mut tx, caller, append.conversation, bases).await?;
     failpoint!("append.alone.locked");
-    let kept = if head.keeps_tools { append } else { rest };
-    let stored = if kept.message_count() == 0 {
+    let to_store = if head.keeps_tools {
+        append
+    } else {
+        without_tools
+    };
+    let stored = if to_store.message_count() == 0 {
         None
     } else {
-        match insert_one(&mut tx, caller, kept, bases).await? {
+        match insert_one(&mut tx, caller, to_store, bases).await? {
             AppendOutcome::Stored(stored) => Some(stored),
             AppendOutcome::Refused | AppendOutcome::NotLocked => None,
         }
@@ -73,7 +77,7 @@ pub(super) async fn store_under_lock(
         earlier
     } else {
         check_newest(append, head.last_message_id)?;
-        if kept.message_count() > 0 {
+        if to_store.message_count() > 0 {
             // Every other reason for a refusal was checked above.
             return Err(StoreError::NotFound(Entity::Conversation));
         }

@@ -85,6 +85,7 @@ impl AppendBatcher {
     pub(super) async fn append(&self, caller: Caller, append: &Append) -> BatchAnswer {
         // Plus one, because an append takes memory besides its content.
         let kibibytes = append.content_bytes().div_ceil(1024) as u32 + 1;
+        // Never fails, because the semaphore is never closed.
         let Ok(memory) = Arc::clone(&self.memory).acquire_many_owned(kibibytes).await else {
             return BatchAnswer::StoreUnderLock;
         };

@@ -26,7 +26,7 @@ pub(crate) use append_one::append_in_transaction;
 pub(crate) use batcher::AppendBatcher;
 
 use crate::{Store, error::StoreError};
-use append_one::{find_earlier_append, store_alone, store_under_lock};
+use append_one::{find_earlier_append, store_if_lock_is_free, store_under_lock};
 use pending::BatchAnswer;
 
 /// Whether and how appends share transactions.
@@ -61,8 +61,9 @@ impl Default for AppendSettings {
 }
 
 /// An append with more bytes of content is not batched, because the other appends of the batch
-/// would wait for it. `prepare` treats content above the same limit as long.
-const SHARED_BYTES: usize = 64 * 1024;
+/// would wait for it. Above the same limit, `prepare` measures a text before it writes its JSON,
+/// and removes tool messages on a blocking thread.
+const MAX_BATCHED_BYTES: usize = 64 * 1024;
 
 /// Result of an append.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,21 +97,22 @@ impl Store {
     /// If the connection breaks during the commit, the outcome is unknown. With a `request_id` the
     /// append is then repeated once, which stores nothing twice.
     pub async fn append(&self, caller: Caller, append: &Append) -> Result<Appended, StoreError> {
-        let stored =
-            if self.append.grouping == Grouping::On && append.content_bytes() <= SHARED_BYTES {
-                let batched = self
-                    .batcher()
-                    .append(caller, append)
-                    .map(Ok::<_, StoreError>);
-                // This deadline limits the wait of this caller. The batch, which serves several
-                // callers, has a deadline of its own.
-                match self.writes.deadline().bound(batched).await? {
-                    BatchAnswer::Ended(outcome) => return outcome,
-                    BatchAnswer::StoreUnderLock => Ok(None),
-                }
-            } else {
-                self.append_alone(caller, append).await
-            };
+        let stored = if self.append.grouping == Grouping::On
+            && append.content_bytes() <= MAX_BATCHED_BYTES
+        {
+            let batched = self
+                .batcher()
+                .append(caller, append)
+                .map(Ok::<_, StoreError>);
+            // This deadline limits the wait of this caller. The batch, which serves several
+            // callers, has a deadline of its own.
+            match self.writes.deadline().bound(batched).await? {
+                BatchAnswer::Ended(outcome) => return outcome,
+                BatchAnswer::StoreUnderLock => Ok(None),
+            }
+        } else {
+            self.append_if_lock_is_free(caller, append).await
+        };
         let outcome = match stored {
             Ok(Some(appended)) => Ok(appended),
             Ok(None) => self.append_under_lock(caller, append).await,
@@ -140,22 +142,19 @@ impl Store {
 
     fn batcher(&self) -> &AppendBatcher {
         self.batcher.get_or_init(|| {
-            AppendBatcher::start(
-                self.append.lanes,
-                &self.shared_writes,
-                &self.policy_defaults,
-            )
+            AppendBatcher::start(self.append.lanes, &self.batch_writes, &self.policy_defaults)
         })
     }
 
-    async fn append_alone(
+    async fn append_if_lock_is_free(
         &self,
         caller: Caller,
         append: &Append,
     ) -> Result<Option<Appended>, StoreError> {
         let mut db = self.writes.checkout(caller).await?;
         db.attach_reservation(append.reservation.clone());
-        let stored = store_alone(&mut db, caller, append, self.policy_defaults.bases()).await;
+        let stored =
+            store_if_lock_is_free(&mut db, caller, append, self.policy_defaults.bases()).await;
         db.settle(stored).await
     }
 
@@ -165,11 +164,11 @@ impl Store {
         append: &Append,
     ) -> Result<Appended, StoreError> {
         // Prepared before the lock is taken, because others wait for the lock.
-        let rest = append.without_tools().await?;
+        let without_tools = append.without_tools().await?;
         let bases = self.policy_defaults.bases();
         let mut db = self.writes.checkout(caller).await?;
         db.attach_reservation(append.reservation.clone());
-        let stored = store_under_lock(&mut db, caller, append, &rest, bases).await;
+        let stored = store_under_lock(&mut db, caller, append, &without_tools, bases).await;
         db.settle(stored).await
     }
 }

@@ -12,7 +12,7 @@ use anneal_core::{
     turn,
 };
 
-use super::SHARED_BYTES;
+use super::MAX_BATCHED_BYTES;
 use crate::{
     error::StoreError,
     idempotency::IdempotentRequest,
@@ -65,7 +65,7 @@ impl Append {
         let mut rows = AppendRows::default();
         for message in messages {
             let text_bytes = message::plain_text_bytes(&message.parts);
-            let is_large = text_bytes > SHARED_BYTES;
+            let is_large = text_bytes > MAX_BATCHED_BYTES;
             let content = if is_large {
                 large_json(&message.parts)
             } else {
@@ -155,7 +155,7 @@ impl Append {
         if !self.tools {
             return Ok(whole);
         }
-        if self.content_bytes() <= SHARED_BYTES {
+        if self.content_bytes() <= MAX_BATCHED_BYTES {
             return whole.remove_tools();
         }
         tokio::task::spawn_blocking(move || whole.remove_tools())
@@ -181,7 +181,7 @@ impl Append {
         if !self.turn_role.is_none_or(ends_with) {
             messages.clear();
         }
-        let rest = Self::new(
+        let without_tools = Self::new(
             self.conversation,
             self.request_id.clone(),
             self.expected_last,
@@ -191,7 +191,7 @@ impl Append {
             digest: self.digest,
             turn_role: self.turn_role,
             reservation: self.reservation.clone(),
-            ..rest
+            ..without_tools
         })
     }
 
@@ -215,7 +215,7 @@ impl Append {
 
     /// How many turns start within the append: first the number if the message before the append is
     /// a user's, then the number if it is not.
-    pub(super) fn starts(&self) -> (i32, i32) {
+    pub(super) fn turn_starts(&self) -> (i32, i32) {
         let roles = || self.roles.iter().copied();
         (
             turn::after(0, Some(Role::User), roles()),
@@ -224,7 +224,7 @@ impl Append {
     }
 
     /// For each message, how many turns start after it within the append.
-    pub(super) fn starts_after(&self) -> Vec<i32> {
+    pub(super) fn turn_starts_after(&self) -> Vec<i32> {
         let count = self.roles.len();
         let mut after = vec![0; count];
         for index in (1..count).rev() {

@@ -63,7 +63,7 @@ impl<'a> Columns<'a> {
 
     fn push(&mut self, place: i64, caller: Caller, append: &'a Append) {
         let rows = &append.rows;
-        let (starts_after_user, starts_otherwise) = append.starts();
+        let (starts_after_user, starts_otherwise) = append.turn_starts();
         let [o200k, cl100k] = &rows.estimates;
         self.tenants.push(caller.tenant().0);
         self.conversations.push(append.conversation.0);
@@ -85,7 +85,7 @@ impl<'a> Columns<'a> {
         self.message_places.extend(1..=count as i64);
         self.roles
             .extend(append.roles.iter().copied().map(role_code));
-        self.starts_after.extend(append.starts_after());
+        self.starts_after.extend(append.turn_starts_after());
         self.o200k.extend(o200k);
         self.cl100k.extend(cl100k);
         self.text_bytes.extend(&rows.text_bytes);
@@ -198,7 +198,7 @@ fn appended(append: &Append, before_id: i64, turn: i32, encoding: i16) -> Append
     let estimates =
         &append.rows.estimates[usize::from(encoding != encoding_code(Encoding::O200kBase))];
     let messages = append
-        .starts_after()
+        .turn_starts_after()
         .into_iter()
         .zip(estimates)
         .zip(before_id + 1..);

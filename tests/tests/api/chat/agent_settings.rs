@@ -130,7 +130,7 @@ async fn fields_of_a_create_request_override_the_agents_settings() {
     );
     // A rotation without defaults takes the settings of the previous conversation, not those of the
     // agent.
-    let own = pb::ResolveSessionRequest {
+    let resolve_with_prompt = pb::ResolveSessionRequest {
         scope: Some(direct_scope("anna")),
         defaults: Some(pb::CreateConversationRequest {
             system_prompt: "Mine.".into(),
@@ -139,7 +139,7 @@ async fn fields_of_a_create_request_override_the_agents_settings() {
         ..Default::default()
     };
     app.conversations()
-        .resolve_session(own)
+        .resolve_session(resolve_with_prompt)
         .await
         .expect("resolves");
     let rotated = app
@@ -155,7 +155,7 @@ async fn fields_of_a_create_request_override_the_agents_settings() {
 #[tokio::test]
 async fn a_repeated_create_request_gets_its_first_answer_although_the_settings_have_changed() {
     let app = TestApp::with_agents(main_agent(Profile::Zeroclaw, "You cook.", "gpt-4")).await;
-    let later = app
+    let changed_server = app
         .second_server_with_agents(main_agent(Profile::Claw0, "You bake.", "gpt-4o"))
         .await;
     let ask = || pb::CreateConversationRequest {
@@ -168,14 +168,14 @@ async fn a_repeated_create_request_gets_its_first_answer_although_the_settings_h
         .await
         .expect("creates")
         .into_inner();
-    let again = later
+    let again = changed_server
         .conversations()
         .create_conversation(ask())
         .await
         .expect("repeats")
         .into_inner();
     assert_eq!(again, created);
-    // Would create the same conversation, but is a different request.
+    // This request would create the same conversation, but its fields differ from the first one's.
     let other = pb::CreateConversationRequest {
         system_prompt: "You cook.".into(),
         ..ask()
@@ -197,7 +197,7 @@ async fn a_repeated_create_request_gets_its_first_answer_although_the_settings_h
         .expect("rotates")
         .into_inner();
     assert_eq!(
-        later
+        changed_server
             .conversations()
             .rotate_session(rotate())
             .await
@@ -205,7 +205,7 @@ async fn a_repeated_create_request_gets_its_first_answer_although_the_settings_h
             .into_inner(),
         created
     );
-    let fresh = later
+    let fresh = changed_server
         .resolve(&direct_scope("bert"))
         .await
         .expect("resolves");

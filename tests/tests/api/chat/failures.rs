@@ -15,10 +15,11 @@ use tonic_types::StatusExt as _;
 
 #[tokio::test]
 async fn each_failure_of_a_model_has_its_reason_and_the_prompt_stays_stored() {
-    type Fails = fn() -> Script;
+    type WriteScript = fn() -> Script;
+    // The error's code and reason, and whether the client may retry.
     let unavailable = (Code::Unavailable, "MODEL_UNAVAILABLE", true);
     let refused = (Code::FailedPrecondition, "MODEL_REFUSED", false);
-    let failures: [(&str, Fails, (Code, &str, bool)); 12] = [
+    let failures: [(&str, WriteScript, (Code, &str, bool)); 12] = [
         (
             "rate limit",
             || Script::status(429, &[("retry-after", "7")], "{}"),
@@ -331,7 +332,7 @@ async fn no_database_connection_is_held_during_a_model_call() {
     .await;
     let app = TestApp::with_scripted_model(&model).await;
     let mut turns = Vec::new();
-    // More turns than a pool has connections.
+    // More turns than a pool has connections: by default the largest pools have 16.
     for _ in 0..24 {
         turns.push(
             app.conversation()

@@ -347,6 +347,7 @@ async fn a_stopping_server_lets_its_turns_finish() {
     let id = conversation.id.clone();
     let stream = conversation.chat("Stay?").open().await.expect("begins");
     model.wait_for_calls(1).await;
+    // Dropping the app stops its server.
     drop(app);
     gate.open_for_ever();
     assert_eq!(TurnOutcome::read(stream).await.text(), "still here");

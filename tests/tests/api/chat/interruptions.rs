@@ -101,7 +101,7 @@ async fn a_stopping_server_does_not_wait_for_callers_that_do_not_read() {
     let (app, folder) = (TestApp::start().await, Folder::new());
     folder.file("anneal.toml", &server_settings(&model));
     let (server, port) = AnnealBinary::new(BINARY, &folder, &app.url).server().await;
-    let _unread = begin_turn(&app, port).await;
+    let _unread_stream = begin_turn(&app, port).await;
     model.wait_for_calls(1).await;
     server.terminate().await;
     let exit_code = tokio::time::timeout(Duration::from_secs(15), server.wait_for_exit())
@@ -160,7 +160,7 @@ async fn a_turn_whose_caller_does_not_read_ends_at_its_deadline() {
     let model = ScriptedModel::start(move |_| Script::endless(&format!("data: {delta}\n\n"))).await;
     let app = TestApp::with_scripted_model_without_timeouts(&model).await;
     let conversation = app.conversation().await;
-    let _unread = conversation
+    let _unread_stream = conversation
         .chat("go")
         .with_deadline(Duration::from_secs(8))
         .open()

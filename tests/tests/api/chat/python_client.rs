@@ -6,11 +6,12 @@ use anneal_testkit::{Say, Script, ScriptedModel, TestApp, python_path};
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
-/// Runs an example to its end. Returns its output.
+/// Runs an example to its end. Returns its output. `python_path`: the value of `PYTHONPATH`, with
+/// the folder of the generated client.
 async fn run_example(
     app: &TestApp,
     model: &ScriptedModel,
-    path: &OsString,
+    python_path: &OsString,
     example: &str,
     arguments: &[&str],
 ) -> String {
@@ -18,7 +19,7 @@ async fn run_example(
     let ran = Command::new("python3")
         .arg(examples.join(example))
         .args(arguments)
-        .env("PYTHONPATH", path)
+        .env("PYTHONPATH", python_path)
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("ANNEAL_GRPC", app.addresses.grpc.to_string())
         .env("OPENAI_BASE_URL", model.url())

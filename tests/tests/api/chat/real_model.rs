@@ -12,8 +12,8 @@ use serde_json::json;
 
 /// The model's name in the settings.
 const MODEL: &str = "smollm2";
-/// Output limit in tokens. It is low because the model is slow on a busy processor.
-const OUTPUT: u64 = 24;
+/// Limit of an answer in tokens. It is low because the model is slow on a busy processor.
+const OUTPUT_TOKENS: u64 = 24;
 
 /// Starts an app whose settings give the model a window of 8,192 tokens, whatever its real window
 /// is.
@@ -21,8 +21,9 @@ async fn start_app(llm: &Llm) -> TestApp {
     let provider =
         json!({"local": {"api": "openai", "url": llm.url, "first_byte_timeout_ms": 300_000}});
     let providers: Providers = serde_json::from_value(provider).expect("settings");
-    let model =
-        json!({MODEL: {"provider": "local", "window_tokens": 8_192, "output_tokens": OUTPUT}});
+    let model = json!({
+        MODEL: {"provider": "local", "window_tokens": 8_192, "output_tokens": OUTPUT_TOKENS},
+    });
     let models: Models = serde_json::from_value(model).expect("settings");
     TestApp::with_models((providers, models), MODEL).await
 }
@@ -66,7 +67,7 @@ async fn a_real_model_streams_its_answer_through_chat() {
     assert!(deltas > 1, "{:?}", outcome.events);
     let usage = outcome.done().usage.expect("the server counts");
     assert!(
-        usage.input_tokens > 5 && (1..=OUTPUT).contains(&usage.output_tokens),
+        usage.input_tokens > 5 && (1..=OUTPUT_TOKENS).contains(&usage.output_tokens),
         "{usage:?}"
     );
     let answer = conversation.messages().await.pop().expect("the answer");

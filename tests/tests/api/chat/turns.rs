@@ -227,26 +227,31 @@ async fn a_turn_uses_the_requested_model_or_else_the_policys_or_else_the_servers
     let model = ScriptedModel::saying("Here.").await;
     let app = TestApp::with_models(model.settings(&["one", "two", "three"]), "one").await;
     let plain = app.conversation().await;
-    let own = app
+    let with_policy_model = app
         .conversation_with_policy(pb::Policy {
             model: "two".into(),
             ..Default::default()
         })
         .await;
-    let foreign = app
+    let with_unconfigured_model = app
         .conversation_with_policy(pb::Policy {
             model: "gpt-4o".into(),
             ..Default::default()
         })
         .await;
     assert_eq!(plain.chat("who?").await.done().model, "one");
-    assert_eq!(own.chat("who?").await.done().model, "two");
+    assert_eq!(with_policy_model.chat("who?").await.done().model, "two");
     assert_eq!(
-        own.chat("who?").with_model("three").await.done().model,
+        with_policy_model
+            .chat("who?")
+            .with_model("three")
+            .await
+            .done()
+            .model,
         "three"
     );
     assert_eq!(
-        foreign.chat("who?").await.done().model,
+        with_unconfigured_model.chat("who?").await.done().model,
         "one",
         "a policy's model without a provider is not used"
     );

@@ -23,7 +23,7 @@ fn json_result(n: usize) -> String {
 
 /// Creates a conversation with a checkpoint, eight turns with tool results (prose and JSON), and
 /// the question [`NEWEST`].
-async fn conversation_with_tools(app: &TestApp) -> TestConversation<'_> {
+async fn conversation_with_checkpoint_and_tools(app: &TestApp) -> TestConversation<'_> {
     let policy = pb::Policy {
         max_message_count: Some(60),
         keep_recent_turns: Some(1),
@@ -74,7 +74,7 @@ fn tool_results(built: &Built) -> impl Iterator<Item = &str> {
 #[tokio::test]
 async fn every_budget_is_kept_with_the_newest_user_message_and_the_system_prompt() {
     let app = TestApp::start().await;
-    let conversation = conversation_with_tools(&app).await;
+    let conversation = conversation_with_checkpoint_and_tools(&app).await;
     let last = conversation.conversation().await.message_count;
     let whole = conversation.context().await;
     let mut budget = whole.0.total_tokens + 1;
@@ -171,7 +171,7 @@ fn assert_within_budget(built: &Built, budget: u64, last: i64) {
 #[tokio::test]
 async fn text_removed_by_a_clip_can_be_fetched() {
     let app = TestApp::start().await;
-    let conversation = conversation_with_tools(&app).await;
+    let conversation = conversation_with_checkpoint_and_tools(&app).await;
     let whole = conversation.context().await;
     let built = conversation
         .context_within(whole.0.total_tokens - 3_000)
@@ -206,8 +206,8 @@ async fn text_removed_by_a_clip_can_be_fetched() {
             serde_json::from_str::<serde_json::Value>(&shown)
                 .expect("the clipped text is JSON with the mark among its values");
         } else {
-            let kept: Vec<&str> = shown.split(&mark).map(str::trim).collect();
-            assert!(original.starts_with(kept[0]) && original.ends_with(kept[1]));
+            let around_mark: Vec<&str> = shown.split(&mark).map(str::trim).collect();
+            assert!(original.starts_with(around_mark[0]) && original.ends_with(around_mark[1]));
         }
         assert!(original.contains(&left_out) && original.len() >= left_out.len());
     }

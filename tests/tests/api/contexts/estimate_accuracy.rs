@@ -71,7 +71,7 @@ fn estimates_never_undercount_by_more_than_5_percent_on_any_real_message() {
             else {
                 continue;
             };
-            let sum = |of: fn(&EstimateAndCount) -> u64| all.iter().map(of).sum::<u64>() as f64;
+            let sum = |read: fn(&EstimateAndCount) -> u64| all.iter().map(read).sum::<u64>() as f64;
             println!(
                 "{:14} {:11} {:6} messages, all {:.3}, lowest {:.3} ({} for {}, {}), highest {:.3} ({} for {}, {})",
                 family.name,

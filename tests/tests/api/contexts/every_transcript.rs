@@ -1,6 +1,6 @@
 //! Builds contexts of real conversations with every profile, budget and format. Most small
 //! dialogues (CrossWOZ, KdConv, XPersona) get only some of these combinations, and the gate takes
-//! every fourth of them. The tests are skipped if the transcripts are missing. Each context must
+//! every sixteenth of them. The tests are skipped if the transcripts are missing. Each context must
 //! obey the provider's rules (`dev/shapes/` checks them), have content, fit its budget and have a
 //! complete manifest.
 
@@ -23,9 +23,11 @@ const PROFILES: [&str; 6] = [
 
 /// The current input of contexts that have one.
 const CURRENT_INPUT: &str = "And what would you do next?";
-/// Tokens that a context needs beside the system prompt: 4 for the framing of a message, 64 for the
+/// Tokens that a context counts for each message beside its content.
+const FRAMING_TOKENS: u64 = 4;
+/// Tokens that a context needs beside the system prompt: the framing of a message, and 64 for the
 /// mark of a clip or of a checkpoint.
-const MIN_TOKENS_BESIDE_PROMPT: u64 = 4 + 64;
+const MIN_TOKENS_BESIDE_PROMPT: u64 = FRAMING_TOKENS + 64;
 /// Conversations whose contexts are built at the same time.
 const CONCURRENT_CONVERSATIONS: usize = 4;
 /// Violations that are printed. Further ones are only counted.
@@ -170,7 +172,8 @@ fn sampling_interval() -> usize {
 
 /// Cases of the small conversation with number `n`: every profile in every format, each with one
 /// budget. Budgets rotate, so that five conversations in a row cover all of them. Each conversation
-/// whose number is a multiple of `nth` gets all cases, with and without input.
+/// whose number is a multiple of `nth` gets all cases, with and without input. All cases are dry
+/// runs.
 fn sampled_cases(n: usize, nth: usize) -> Vec<ContextCase> {
     let mut cases = Vec::new();
     for (p, profile) in PROFILES.into_iter().enumerate() {
@@ -217,12 +220,12 @@ async fn append_and_check_every_profile(family: &str, chats: &[Chat], nth: usize
 }
 
 /// Appends each conversation once and checks dry-run contexts with every profile. The gate takes
-/// every fourth conversation and numbers those that it takes, so the budgets still rotate through
+/// every sixteenth conversation and numbers those that it takes, so the budgets still rotate through
 /// all five.
 async fn preview_every_profile(family: &str, chats: &[Chat]) {
     let chats: Vec<Chat> = chats
         .iter()
-        .step_by(gate_or_nightly(4, 1))
+        .step_by(gate_or_nightly(16, 1))
         .cloned()
         .collect();
     if chats.is_empty() {
@@ -326,7 +329,7 @@ impl Tally {
         case: &ContextCase,
         status: &tonic::Status,
     ) -> Vec<String> {
-        let prompt = self.recount.text(&chat.system_prompt) + 4;
+        let prompt = self.recount.text(&chat.system_prompt) + FRAMING_TOKENS;
         let budget = case.budget.unwrap_or(u64::MAX);
         if status_details(status).reason == "BUDGET_TOO_SMALL"
             && prompt + MIN_TOKENS_BESIDE_PROMPT > budget
@@ -378,7 +381,7 @@ fn find_violations(
     );
     must(!built.0.estimated, "a count is an estimate".into());
     let newest = case.input.map_or_else(
-        || newest_user_text(&chat.kept),
+        || newest_user_text(&chat.stored_messages),
         |input| Some(input.to_owned()),
     );
     let beginning: String = newest.unwrap_or_default().trim().chars().take(20).collect();
@@ -390,7 +393,7 @@ fn find_violations(
         chat.system_prompt.is_empty() || rendered.says(&chat.system_prompt),
         "the system prompt is missing".into(),
     );
-    built.assert_covers(chat.kept.len() as i64);
+    built.assert_covers(chat.stored_messages.len() as i64);
     built.assert_tools_paired();
     violations
 }
@@ -404,8 +407,8 @@ fn is_well_formed(built: &Built) -> bool {
 }
 
 /// The newest text of a user message.
-fn newest_user_text(kept: &[pb::NewMessage]) -> Option<String> {
-    let user_messages = kept
+fn newest_user_text(messages: &[pb::NewMessage]) -> Option<String> {
+    let user_messages = messages
         .iter()
         .rev()
         .filter(|message| message.role() == pb::Role::User);

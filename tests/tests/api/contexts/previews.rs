@@ -95,25 +95,25 @@ async fn a_compaction_preview_equals_the_compaction_that_follows() {
             .expect("previews")
             .into_inner()
     };
-    let other = preview_compaction(Some(pb::Policy {
+    let with_other_policy = preview_compaction(Some(pb::Policy {
         keep_recent_turns: Some(2),
         ..Default::default()
     }))
     .await;
     assert_eq!(
         (
-            other.outcome(),
-            other.preview.expect("a cut").last_message_id
+            with_other_policy.outcome(),
+            with_other_policy.preview.expect("a cut").last_message_id
         ),
         (CompactOutcome::WouldCreate, 20)
     );
-    let own = preview_compaction(None).await.preview.expect("a cut");
+    let preview = preview_compaction(None).await.preview.expect("a cut");
     assert!(conversation.jobs().await.is_empty());
     let done = conversation.compact("k1", "").await;
     assert_eq!(done.outcome(), CompactOutcome::Created);
     let checkpoint = done.checkpoint.expect("a checkpoint");
-    assert_eq!(checkpoint.last_message_id, own.last_message_id);
-    assert_eq!(checkpoint.tokens_before, own.tokens_before);
+    assert_eq!(checkpoint.last_message_id, preview.last_message_id);
+    assert_eq!(checkpoint.tokens_before, preview.tokens_before);
     let empty = app.conversation().await;
     let ask = pb::CompactRequest {
         conversation_id: empty.id.clone(),
@@ -137,6 +137,8 @@ async fn previews_of_a_long_tail_do_not_block_the_async_threads() {
     let conversation = app.conversation().await;
     conversation.append("hello").await;
     let id = conversation.id.parse::<Uuid>().expect("an id");
+    // Message n has role 1 (user) if n is odd, and role 2 (assistant) if n is even. Messages 2k - 1
+    // and 2k are turn k.
     let copies = format!(
         "insert into ai_message (tenant_id, conversation_id, message_id, role, turn, token_estimate, text_bytes, content,
             content_digest, content_bytes)
@@ -194,7 +196,8 @@ async fn context_usage_reports_the_tokens_that_a_cooling_step_would_save() {
             .append_all(vec![call(&id, "{}"), result(&id, &prose(n * 50, 50))])
             .await;
         app.run_jobs_until_idle().await;
-        // Records a version before any result is cool. Without it, a swap would break no cache.
+        // This context records a prefix before any result is cool. Without it, a swap would break
+        // no cache, so no step would be pending.
         if n == 1 {
             conversation.context().await;
         }

@@ -25,6 +25,7 @@ async fn append_turn(conversation: &TestConversation<'_>, n: usize) {
 #[tokio::test]
 async fn every_profile_has_its_thresholds() {
     let app = TestApp::start().await;
+    // The profile, its token_threshold and its max_message_count (0: no limit).
     let expected = [
         ("default", 2_000_000, 50),
         ("zeroclaw", 12_000, 40),
@@ -57,6 +58,7 @@ async fn every_profile_has_its_thresholds() {
     let conversation = conversation_with_profile(&app, "agents").await;
     append_turn(&conversation, 1).await;
     app.run_jobs_until_idle().await;
+    // At least 1.5 times the 20,000 tokens that the profile keeps, and below the assumed window.
     let auto = conversation.usage().await.token_threshold;
     assert!(
         (30_000..128_000).contains(&auto),

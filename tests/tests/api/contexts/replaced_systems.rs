@@ -321,11 +321,11 @@ async fn row_P6_the_summary_precedes_the_kept_messages_and_only_those_are_loaded
     let boundary = conversation.checkpoints().await[0].last_message_id;
     let built = conversation.context().await;
     assert_eq!(built.0.messages[0].segment(), Segment::CheckpointSummary);
-    let kept: Vec<i64> = built.0.messages[1..]
+    let tail_ids: Vec<i64> = built.0.messages[1..]
         .iter()
         .flat_map(|sent| sent.message_ids.clone())
         .collect();
-    assert_eq!(kept, (boundary + 1..=92).collect::<Vec<_>>());
+    assert_eq!(tail_ids, (boundary + 1..=92).collect::<Vec<_>>());
     assert_eq!(
         built.representation(boundary),
         (Representation::Checkpoint, Reason::Checkpointed)

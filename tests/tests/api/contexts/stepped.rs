@@ -90,6 +90,7 @@ async fn a_step_swaps_all_cool_messages_together_and_they_stay_swapped() {
                 before.0.messages[..],
                 "only the tail has grown"
             );
+            // All but the two messages of the newest exchange were in the previous context.
             assert_eq!(built.0.prefix_stable_until, built.0.last_message_id - 2);
             before = built;
             continue;
@@ -436,6 +437,7 @@ async fn checkpoints_and_separators_are_reported_as_cache_breaks() {
             .map(pb::CacheBreak::reason),
         Some(BreakReason::Separator)
     );
+    // The comparison of contexts ignores their cache breaks.
     assert_eq!(
         without_separator, built,
         "the older checkpoint is valid again"
@@ -460,6 +462,7 @@ async fn pressure_and_budgets_keep_swapped_messages_swapped() {
     );
     conversation.context_within(3_000).await.expect("fits");
     let after = conversation.context().await;
+    // The comparison of contexts ignores their cache breaks.
     assert_eq!(after, plain);
     let broken = after
         .0

@@ -391,6 +391,7 @@ async fn a_message_of_20_mib_comes_back_and_is_counted() {
         .await
         .expect("is there")
         .into_inner();
+    // The range of bytes 10,000,000 to 10,000,099 is widened to whole characters.
     assert!(content[9_999_990..10_000_110].contains(&piece.text));
     conversation.verify().await;
 }
@@ -406,6 +407,7 @@ async fn a_request_above_4_mib_is_refused_and_names_append_large_message() {
     let status = refused.clone().expect_err("is refused");
     assert!(status.message().contains("AppendLargeMessage"), "{status}");
     assert_refused(refused, Code::InvalidArgument, "LIMIT_EXCEEDED", "request");
+    // 100 bytes are enough for the other fields of the request.
     conversation
         .append(&"a".repeat(4 * 1024 * 1024 - 100))
         .await;

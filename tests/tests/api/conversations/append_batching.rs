@@ -102,8 +102,13 @@ async fn each_append_of_a_batch_gets_its_own_answer() {
     let (channel, mut calls) = (app.channel(), Vec::new());
     let accepted: Vec<String> =
         join_all((0..8).map(async |_| app.conversation().await.id.clone())).await;
-    let [repeated, reused, outdated] = [0, 1, 2].map(|_| app.conversation());
-    let (repeated, reused, outdated) = (repeated.await, reused.await, outdated.await);
+    // Conversations that get a repeated append, an append whose request id has another body, and an
+    // append that expects another last message.
+    let (repeated, reused, outdated) = (
+        app.conversation().await,
+        app.conversation().await,
+        app.conversation().await,
+    );
     append(
         &app.channel(),
         append_request(&repeated.id, "r", "said before"),

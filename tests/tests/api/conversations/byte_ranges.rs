@@ -131,6 +131,7 @@ async fn a_range_equals_the_slice_of_the_whole_text() {
                 .expect("there are ranges")
                 .current();
             let start = whole.floor_char_boundary((offset as usize).min(whole.len()));
+            // A length of 0 asks for the rest of the text.
             let requested = if length == 0 {
                 whole.len()
             } else {

@@ -26,25 +26,32 @@ impl SeededRandom {
     }
 }
 
-/// A conversation as a list shows it: id, number of messages, tokens, number of messages whose
-/// tokens are estimated, time of the last activity in microseconds, title.
-type ListedConversation = (String, i64, u64, i64, i64, String);
+/// A conversation as a list shows it.
+#[derive(Debug, PartialEq)]
+struct ListedConversation {
+    id: String,
+    messages: i64,
+    tokens: u64,
+    /// Number of messages whose tokens are estimated.
+    estimated_messages: i64,
+    last_activity_us: i64,
+    title: String,
+}
 
 fn listed_conversation(row: &pb::Conversation) -> ListedConversation {
     let total = row.token_total.expect("a total");
-    let last = time::micros(row.last_activity_time.expect("a time"));
-    (
-        row.conversation_id.clone(),
-        row.message_count,
-        total.tokens,
-        total.estimated_messages,
-        last,
-        row.title.clone(),
-    )
+    ListedConversation {
+        id: row.conversation_id.clone(),
+        messages: row.message_count,
+        tokens: total.tokens,
+        estimated_messages: total.estimated_messages,
+        last_activity_us: time::micros(row.last_activity_time.expect("a time")),
+        title: row.title.clone(),
+    }
 }
 
-/// Computes from the stored messages what a list must show. The titles are those that the test has
-/// recorded.
+/// Computes from the stored messages what a list must show. `titles`: conversation ids with the
+/// titles that the test has recorded.
 async fn compute_expected_list(
     app: &TestApp,
     titles: &[(String, String)],
@@ -66,15 +73,14 @@ async fn compute_expected_list(
             .iter()
             .find(|(titled, _)| *titled == id)
             .map_or_else(String::new, |(_, title)| title.clone());
-        let tokens = row.get::<i64, _>("tokens") as u64;
-        (
+        ListedConversation {
             id,
-            row.get("messages"),
-            tokens,
-            row.get("uncounted"),
-            row.get("last_us"),
+            messages: row.get("messages"),
+            tokens: row.get::<i64, _>("tokens") as u64,
+            estimated_messages: row.get("uncounted"),
+            last_activity_us: row.get("last_us"),
             title,
-        )
+        }
     });
     figures.collect()
 }
@@ -162,15 +168,12 @@ async fn apply_random_change(
                 .append_all(vec![call("c", "{}"), result("c", &text)])
                 .request_id(&request_id)
                 .await;
-            return None;
         }
         7 => {
             conversation.insert_separator().await;
-            return None;
         }
         8 => {
             conversation.app.run_jobs_until_idle().await;
-            return None;
         }
         9 => {
             // Append while earlier messages are counted.
@@ -320,11 +323,11 @@ async fn row_C6_conversations_are_listed_by_agent_and_by_user() {
         ..of_cook
     };
     assert_eq!(titles(of_both.clone()).await, ["cook anna", "cook anna"]);
-    let guided = pb::ListConversationsRequest {
+    let of_anna_and_guide = pb::ListConversationsRequest {
         title_prefix: "guide".into(),
         ..of_anna
     };
-    assert_eq!(titles(guided).await, ["guide anna"]);
+    assert_eq!(titles(of_anna_and_guide).await, ["guide anna"]);
     let archived = pb::ListConversationsRequest {
         status: pb::ConversationStatus::Archived.into(),
         ..of_both

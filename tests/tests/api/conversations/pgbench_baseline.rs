@@ -90,12 +90,12 @@ async fn append_over_grpc(app: &TestApp, times: usize) -> String {
     conversation_id
 }
 
-/// Reads a conversation's rows in a table: each as JSON without the columns `without`, and its size
-/// in bytes.
+/// Reads a conversation's rows in a table: each as JSON without the columns `left_out`, and its
+/// size in bytes.
 async fn read_rows(
     db: &mut PgConnection,
     table: &str,
-    without: &[&str],
+    left_out: &[&str],
     conversation_id: &str,
 ) -> Vec<(Value, i32)> {
     let sql = format!(
@@ -103,7 +103,7 @@ async fn read_rows(
          order by to_jsonb(r) -> 'message_id'"
     );
     let rows = sqlx::query_as(sqlx::AssertSqlSafe(sql))
-        .bind(without)
+        .bind(left_out)
         .bind(conversation_id);
     rows.fetch_all(db).await.expect("answers")
 }
@@ -114,10 +114,10 @@ async fn the_pgbench_append_stores_the_same_rows_as_an_append_over_grpc() {
     let mut db = PgConnection::connect(&app.url).await.expect("connects");
     let grpc_conversation = append_over_grpc(&app, 3).await;
     append_with_pgbench(&mut db, 3).await;
-    for (table, without) in COMPARED_TABLES {
+    for (table, left_out) in COMPARED_TABLES {
         let (grpc_rows, pgbench_rows) = (
-            read_rows(&mut db, table, without, &grpc_conversation).await,
-            read_rows(&mut db, table, without, PGBENCH_CONVERSATION).await,
+            read_rows(&mut db, table, left_out, &grpc_conversation).await,
+            read_rows(&mut db, table, left_out, PGBENCH_CONVERSATION).await,
         );
         assert_eq!(
             grpc_rows.len(),

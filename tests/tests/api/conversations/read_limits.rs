@@ -41,7 +41,7 @@ async fn execute(app: &TestApp, sql: &str, id: &str) {
 }
 
 /// Removes the stored content sizes, as in rows written before migration 0014.
-async fn clear_measured_bytes(conversation: &TestConversation<'_>) {
+async fn clear_stored_sizes(conversation: &TestConversation<'_>) {
     execute(
         conversation.app,
         "update ai_message set content_bytes = null where conversation_id = $1",
@@ -85,15 +85,15 @@ async fn the_byte_limit_of_a_page_applies_to_images_too() {
             .await;
     }
     // A page holds at most 4 MiB of content, so two of the four images of 1.5 MiB each.
-    for measured in [true, false] {
-        if !measured {
-            clear_measured_bytes(&conversation).await;
+    for sizes_are_stored in [true, false] {
+        if !sizes_are_stored {
+            clear_stored_sizes(&conversation).await;
         }
         for newest_first in [false, true] {
             assert_eq!(
                 list_page_sizes(&conversation, newest_first).await,
                 [2, 2],
-                "sizes stored: {measured}, newest first: {newest_first}"
+                "sizes stored: {sizes_are_stored}, newest first: {newest_first}"
             );
         }
     }
@@ -157,9 +157,9 @@ async fn the_byte_limit_of_a_counting_batch_applies_to_images_too() {
             .append_all(vec![compressible_image(3 * MIB)])
             .await;
     }
-    for measured in [true, false] {
-        if !measured {
-            clear_measured_bytes(&conversation).await;
+    for sizes_are_stored in [true, false] {
+        if !sizes_are_stored {
+            clear_stored_sizes(&conversation).await;
         }
         // At most 500 messages with at most 8 MiB of content. `false`: a conversation that has more
         // is read too, up to these limits.
@@ -191,10 +191,11 @@ async fn the_plan_of_a_checkpoint_counts_the_bytes_of_images() {
     conversation
         .append_all(vec![compressible_image(MIB), assistant("a picture")])
         .await;
-    for measured in [true, false] {
-        if !measured {
-            clear_measured_bytes(&conversation).await;
+    for sizes_are_stored in [true, false] {
+        if !sizes_are_stored {
+            clear_stored_sizes(&conversation).await;
         }
+        // $3: the server's settings by profile. $4: the overrides of a preview, here none.
         let rows = sqlx::query(CHECKPOINT_MATERIAL)
             .bind(default_tenant(&app).await)
             .bind(conversation.id.parse::<Uuid>().expect("an id"))
@@ -310,9 +311,9 @@ async fn a_context_reads_the_newest_messages_up_to_its_byte_limit_and_reports_th
         "a turn is omitted as a whole"
     );
     assert_eq!(built.texts_by_role().len(), 3);
-    let within = conversation.context_within(10_000).await.expect("fits");
-    within.assert_covers(9);
-    assert_eq!(omitted_messages(&within), omitted_messages(&built));
+    let within_budget = conversation.context_within(10_000).await.expect("fits");
+    within_budget.assert_covers(9);
+    assert_eq!(omitted_messages(&within_budget), omitted_messages(&built));
 
     let ask = pb::BuildContextRequest {
         pressure: pb::Pressure::Compact.into(),

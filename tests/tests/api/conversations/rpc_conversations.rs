@@ -342,7 +342,7 @@ async fn an_update_changes_only_the_fields_of_its_mask() {
         changed,
         "a refused request changes nothing"
     );
-    let rest = update(
+    let updated = update(
         &["status", "pinned", "metadata", "system_prompt", "policy"],
         "",
         "",
@@ -351,12 +351,16 @@ async fn an_update_changes_only_the_fields_of_its_mask() {
     .await
     .expect("updates");
     assert_eq!(
-        (rest.status(), rest.pinned, rest.system_prompt.as_str()),
+        (
+            updated.status(),
+            updated.pinned,
+            updated.system_prompt.as_str()
+        ),
         (Archived, false, "Be long.")
     );
-    assert_eq!(rest.policy.unwrap_or_default(), pb::Policy::default());
-    assert_eq!((rest.title.as_str(), rest.metadata.len()), ("New", 1));
-    assert_eq!(rest.last_activity_time, before.last_activity_time);
+    assert_eq!(updated.policy.unwrap_or_default(), pb::Policy::default());
+    assert_eq!((updated.title.as_str(), updated.metadata.len()), ("New", 1));
+    assert_eq!(updated.last_activity_time, before.last_activity_time);
     conversation
         .append("an archived conversation takes messages")
         .await;

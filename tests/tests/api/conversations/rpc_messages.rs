@@ -96,7 +96,7 @@ async fn messages_are_listed_in_both_directions_page_by_page() {
         without_content: true,
         ..ask
     };
-    let bare = app
+    let messages_without_content = app
         .messages()
         .list_messages(ask)
         .await
@@ -104,7 +104,8 @@ async fn messages_are_listed_in_both_directions_page_by_page() {
         .into_inner()
         .messages;
     assert!(
-        bare.iter()
+        messages_without_content
+            .iter()
             .all(|message| message.parts.is_empty() && message.text_bytes == 1)
     );
 }
@@ -139,7 +140,7 @@ async fn a_page_ends_early_when_its_content_is_large() {
         ids.sort_unstable();
         assert_eq!(ids, [1, 2, 3, 4, 5, 6]);
     }
-    let bare = list_pages(
+    let pages_without_content = list_pages(
         &app,
         pb::ListMessagesRequest {
             without_content: true,
@@ -148,7 +149,7 @@ async fn a_page_ends_early_when_its_content_is_large() {
     )
     .await;
     assert_eq!(
-        bare.len(),
+        pages_without_content.len(),
         1,
         "content that a page leaves out does not count towards its byte limit"
     );
@@ -185,7 +186,7 @@ async fn get_message_returns_a_whole_message_or_byte_ranges() {
     assert_eq!((whole.text.as_str(), whole.range), ("", None));
     let range = |offset, length| Some(pb::ByteRange { offset, length });
     // A range is widened to whole characters: 冷 is in bytes 1 to 3, 🧊 in bytes 5 to 8. A length
-    // of 0 asks for the rest.
+    // of 0 asks for the rest. Each case: the requested offset and length, the text, its first byte.
     let cases = [
         (0, 0, "a冷b🧊c", 0),
         (0, 1, "a", 0),
@@ -194,10 +195,10 @@ async fn get_message_returns_a_whole_message_or_byte_ranges() {
         (6, 1, "🧊", 5),
         (10, 5, "", 10),
     ];
-    for (offset, length, text, from) in cases {
+    for (offset, length, text, start) in cases {
         let piece = get(1, range(offset, length)).await;
         assert_eq!(piece.text, text, "{offset} {length}");
-        assert_eq!(piece.range, range(from, text.len() as i64));
+        assert_eq!(piece.range, range(start, text.len() as i64));
         assert!(
             piece.message.expect("is there").parts.is_empty(),
             "a range comes without the parts"

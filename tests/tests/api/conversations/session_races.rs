@@ -86,23 +86,28 @@ async fn concurrent_rotations_appends_and_deletions_leave_one_active_conversatio
         } else {
             &second_server
         };
-        let (app, scope) = (server, &scope);
+        let scope = &scope;
         async move {
             match caller % 4 {
                 0 | 1 => {
-                    app.rotate(scope, "").await.expect("rotates");
+                    server.rotate(scope, "").await.expect("rotates");
                 }
                 2 => {
-                    let session = app.resolve(scope).await.expect("resolves");
-                    let _ = app.conversation_of(&session).append("hello").send().await;
+                    let session = server.resolve(scope).await.expect("resolves");
+                    // Another call may have deleted the conversation. Then this call is refused.
+                    let _ = server
+                        .conversation_of(&session)
+                        .append("hello")
+                        .send()
+                        .await;
                 }
                 _ => {
-                    let session = app.resolve(scope).await.expect("resolves");
+                    let session = server.resolve(scope).await.expect("resolves");
                     let ask = pb::DeleteConversationRequest {
                         conversation_id: conversation_id(&session),
                         ..Default::default()
                     };
-                    let _ = app.conversations().delete_conversation(ask).await;
+                    let _ = server.conversations().delete_conversation(ask).await;
                 }
             }
         }

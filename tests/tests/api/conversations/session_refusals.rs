@@ -119,11 +119,11 @@ async fn invalid_scopes_are_refused_and_name_their_field() {
             field,
         );
     }
-    let none = app
+    let without_scope = app
         .conversations()
         .resolve_session(pb::ResolveSessionRequest::default())
         .await;
-    assert_refused(none, Code::InvalidArgument, FIELD, "scope");
+    assert_refused(without_scope, Code::InvalidArgument, FIELD, "scope");
     assert_no_conversations(&app).await;
 }
 

@@ -9,7 +9,7 @@ use anneal_core::{
     caller::{Caller, TenantId},
     session_key::SessionScope,
 };
-use anneal_store::{NewConversation, Rotation, RotationStart, StoreError};
+use anneal_store::{NewConversation, Rotation, RotationAttributes, StoreError};
 use anneal_testkit::{TestApp, assert_refused, direct_scope, pb};
 use pb::{ChatType, ConversationStatus::Archived};
 use tonic::Code;
@@ -376,7 +376,7 @@ async fn one_session_key_of_two_tenants_names_two_sessions() {
         key: &key,
         request_id: Some("r1"),
         request_digest: NewConversation::default().digest(),
-        start: RotationStart::AsBefore(new.clone()),
+        attributes: RotationAttributes::CopyOfOld(new.clone()),
     };
     let rotated = app
         .store

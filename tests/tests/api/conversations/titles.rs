@@ -90,18 +90,18 @@ async fn row_P8_a_title_is_the_first_thirty_characters_of_the_first_question() {
 #[tokio::test]
 async fn a_title_set_by_the_user_is_kept_even_if_empty() {
     let app = TestApp::start().await;
-    let given = app
+    let created_with_title = app
         .conversation_with(pb::CreateConversationRequest {
             title: "Mine".into(),
             ..Default::default()
         })
         .await;
-    given.append("a question").await;
-    assert_eq!(read_title(&given).await, "Mine");
-    set_title(&given, "").await;
-    given.append("a second question").await;
+    created_with_title.append("a question").await;
+    assert_eq!(read_title(&created_with_title).await, "Mine");
+    set_title(&created_with_title, "").await;
+    created_with_title.append("a second question").await;
     assert_eq!(
-        read_title(&given).await,
+        read_title(&created_with_title).await,
         "",
         "an explicitly empty title stays"
     );
@@ -203,9 +203,9 @@ async fn create_database_before_titles() -> String {
         .expect("migrates");
     let rows = "insert into ai_conversation (tenant_id, conversation_id, agent_id, user_id, title, pinned, metadata,
             system_prompt, system_prompt_tokens, policy, encoding, last_message_id, last_role, turn)
-         select '00000000-0000-7000-8000-000000000001', id::uuid, '', '', title, false, '{}', '', 0, '{}', 1, last, 2, 1
+         select '00000000-0000-7000-8000-000000000001', id::uuid, '', '', title, false, '{}', '', 0, '{}', 1, last_message_id, 2, 1
          from (values ('00000000-0000-7000-9000-000000000001', 'Named', 0), ('00000000-0000-7000-9000-000000000002', '', 1),
-            ('00000000-0000-7000-9000-000000000003', '', 0)) as old (id, title, last);
+            ('00000000-0000-7000-9000-000000000003', '', 0)) as old (id, title, last_message_id);
          insert into ai_message (tenant_id, conversation_id, message_id, role, turn, token_estimate, text_bytes, content,
             content_digest)
          values ('00000000-0000-7000-8000-000000000001', '00000000-0000-7000-9000-000000000002', 1, 2, 1, 2, 5,

@@ -115,10 +115,10 @@ async fn a_watch_resumes_after_the_last_received_event() {
         received.extend(events.take(1).await);
     }
     assert_eq!(appended_ids(&received), (1..=12).collect::<Vec<_>>());
-    let mut rest = open_watch(&conversation, "?after=10&withoutContent=true", "").await;
+    let mut without_content = open_watch(&conversation, "?after=10&withoutContent=true", "").await;
     let mut received = Vec::new();
     while appended_ids(&received).last() != Some(&12) {
-        received.extend(rest.take(1).await);
+        received.extend(without_content.take(1).await);
     }
     assert_eq!(appended_ids(&received), [11, 12]);
     let appended = received

@@ -4,7 +4,7 @@
 //!   refusals
 //! - `first_turns`: a first turn creates its session, unless it is refused
 //! - `resume`: a reader that lost its connection gets the rest of the turn
-//! - `sessions`: list, read, rename, delete and compact sessions
+//! - `sessions`: list, read, change and delete sessions; their compactions
 //! - `events`: a watch of a session as server-sent events
 //! - `problems`: refusals as problem documents, security headers, hosts and origins
 //! - `openapi`: the OpenAPI description matches the routes

@@ -20,6 +20,7 @@ async fn every_path_allows_exactly_the_methods_that_are_described() {
         "{described}"
     );
     let paths = described["paths"].as_object().expect("paths");
+    // Five of the API, and `/healthz`, `/readyz` and `/metrics`.
     assert_eq!(paths.len(), 8, "{:?}", paths.keys());
     for (path, methods) in paths {
         let path = path

@@ -11,7 +11,7 @@ use tokio::{
 use crate::http::{BINARY, CHAT};
 
 /// The path of a session that does not exist.
-const MISSING: &str = "/api/agents/a/sessions/00000000-0000-4000-8000-000000000000";
+const MISSING_SESSION: &str = "/api/agents/a/sessions/00000000-0000-4000-8000-000000000000";
 const JSON: &str = "application/json";
 
 async fn post(web: &HttpClient, content_type: &str, body: impl Into<Vec<u8>>) -> HttpResponse {
@@ -40,7 +40,7 @@ async fn missing_paths_and_sessions_answer_with_a_problem() {
     }
     for (method, path, allow) in [
         ("GET", CHAT, "POST"),
-        ("PUT", MISSING, "DELETE,GET,HEAD,PATCH"),
+        ("PUT", MISSING_SESSION, "DELETE,GET,HEAD,PATCH"),
         ("POST", "/api/agents/a/sessions", "GET,HEAD"),
         ("DELETE", "/healthz", "GET,HEAD"),
     ] {
@@ -50,7 +50,7 @@ async fn missing_paths_and_sessions_answer_with_a_problem() {
         allowed.sort_unstable();
         assert_eq!(allowed.join(","), allow, "{method} {path}");
     }
-    web.get(MISSING)
+    web.get(MISSING_SESSION)
         .await
         .assert_problem(404, "CONVERSATION_NOT_FOUND", "");
     web.get("/api/agents/a/sessions/not-a-uuid")
@@ -79,7 +79,7 @@ async fn every_answer_forbids_content_type_sniffing() {
         web.request("DELETE", "/healthz"),
         web.request("OPTIONS", CHAT)
             .header("origin", "https://panel.example"),
-        web.request("GET", MISSING),
+        web.request("GET", MISSING_SESSION),
         web.request("GET", &format!("/api/agents/a/sessions/{session}")),
         web.request("GET", &events),
         web.json("POST", CHAT, &body),
@@ -185,7 +185,7 @@ async fn by_default_no_answer_lets_a_page_of_another_origin_read_it() {
 async fn configured_origins_are_allowed_and_invalid_origins_stop_the_start() {
     let (folder, app) = (Folder::new(), TestApp::start().await);
     let anneal = AnnealBinary::new(BINARY, &folder, &app.url);
-    for (origins, says) in [
+    for (origins, message) in [
         (
             r#"["*", "https://panel.example"]"#,
             "must be the only entry",
@@ -199,7 +199,7 @@ async fn configured_origins_are_allowed_and_invalid_origins_stop_the_start() {
         );
         let refused = anneal.run(&["server"]).await;
         assert!(
-            refused.code == Some(1) && refused.err.contains(says),
+            refused.code == Some(1) && refused.err.contains(message),
             "{origins}: {refused:?}"
         );
     }
@@ -235,7 +235,7 @@ async fn configured_origins_are_allowed_and_invalid_origins_stop_the_start() {
             "{origin}"
         );
         let missing_session =
-            HttpResponse::send(web.request("GET", MISSING).header("origin", origin)).await;
+            HttpResponse::send(web.request("GET", MISSING_SESSION).header("origin", origin)).await;
         missing_session.assert_problem(404, "CONVERSATION_NOT_FOUND", "");
         assert_eq!(
             missing_session.header("access-control-allow-origin"),
@@ -246,7 +246,7 @@ async fn configured_origins_are_allowed_and_invalid_origins_stop_the_start() {
             HttpResponse::send(web.request("GET", "/nothing").header("origin", origin)).await;
         unknown_path.assert_problem(404, "MALFORMED_REQUEST", "");
         let other_host = web
-            .request("GET", MISSING)
+            .request("GET", MISSING_SESSION)
             .header("origin", origin)
             .header("host", "evil.example");
         let other_host = HttpResponse::send(other_host).await;

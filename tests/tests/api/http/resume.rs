@@ -8,15 +8,15 @@ use anneal_testkit::{
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
-/// The answer that a reader received: its text and its reasoning, each joined, its tool calls, and
-/// the numbers of `started` and `done` events.
+/// The answer that a reader received: its text and its reasoning, each joined, the inputs of its
+/// tool calls, and the numbers of `started` and `done` events.
 #[derive(Debug, Default, PartialEq, Eq, Clone)]
 struct ReceivedAnswer {
     text: String,
     reasoning: String,
-    calls: Vec<String>,
-    started: usize,
-    done: usize,
+    call_inputs: Vec<String>,
+    started_events: usize,
+    done_events: usize,
 }
 
 impl ReceivedAnswer {
@@ -25,12 +25,15 @@ impl ReceivedAnswer {
         for event in received {
             let text = || event.data["text"].as_str().unwrap_or_default();
             match event.kind() {
-                "started" => answer.started += 1,
+                "started" => answer.started_events += 1,
                 "text" => answer.text.push_str(text()),
                 "reasoning" => answer.reasoning.push_str(text()),
-                "tool_call" => answer.calls.push(event.data["input"].to_string()),
-                "attempt" => (answer.text, answer.reasoning, answer.calls) = Default::default(),
-                "done" => answer.done += 1,
+                "tool_call" => answer.call_inputs.push(event.data["input"].to_string()),
+                // Everything before it is void: another answer follows.
+                "attempt" => {
+                    (answer.text, answer.reasoning, answer.call_inputs) = Default::default();
+                }
+                "done" => answer.done_events += 1,
                 other => panic!("an event {other}: {event:?}"),
             }
         }
@@ -102,7 +105,7 @@ async fn a_reader_cut_off_at_any_event_gets_exactly_the_rest_at_both_servers() {
     }
     let whole = ReceivedAnswer::of(&received);
     assert!(
-        received.len() > 9 && whole.started == 1 && whole.done == 1,
+        received.len() > 9 && whole.started_events == 1 && whole.done_events == 1,
         "{received:?}"
     );
     for cut in 0..received.len() - 1 {
@@ -174,7 +177,11 @@ async fn resuming_a_running_turn_streams_the_rest_as_it_arrives() {
     received.extend(resumed.rest().await);
     let answer = ReceivedAnswer::of(&received);
     assert_eq!(
-        (answer.text.as_str(), answer.started, answer.done),
+        (
+            answer.text.as_str(),
+            answer.started_events,
+            answer.done_events
+        ),
         ("one two three", 1, 1)
     );
     let other = other_reader.rest().await;
@@ -209,8 +216,8 @@ async fn a_reader_that_resumes_at_another_process_gets_the_rest_when_the_turn_ha
     assert_eq!(
         (
             answer.text.as_str(),
-            answer.started,
-            answer.done,
+            answer.started_events,
+            answer.done_events,
             model.requests().len()
         ),
         ("one two three", 1, 1, 1)
@@ -265,7 +272,11 @@ async fn reasoning_that_is_not_stored_is_not_declared_void_at_another_process() 
     received.extend(rest);
     let answer = ReceivedAnswer::of(&received);
     assert_eq!(
-        (answer.text.as_str(), answer.done, model.requests().len()),
+        (
+            answer.text.as_str(),
+            answer.done_events,
+            model.requests().len()
+        ),
         ("one two", 1, 1)
     );
     assert!(answer.reasoning.starts_with("Let me "), "{answer:?}");
@@ -300,7 +311,11 @@ async fn a_regenerated_answer_declares_the_earlier_events_void() {
     received.extend(rest);
     let answer = ReceivedAnswer::of(&received);
     assert_eq!(
-        (answer.text.as_str(), answer.started, answer.done),
+        (
+            answer.text.as_str(),
+            answer.started_events,
+            answer.done_events
+        ),
         ("Quite another one.", 1, 1)
     );
 }
@@ -406,7 +421,7 @@ async fn a_well_formed_forged_id_stores_nothing_and_calls_no_model() {
             // `plain` and `alone` are request ids of appends, not of turns. A request with another
             // message than that of its request id may be refused with 409 (REQUEST_ID_REUSED). The
             // turns `one` and `two` have the message of `request_body`.
-            if request_id == "plain" || request_id == "alone" && body.is_some() {
+            if request_id == "plain" || (request_id == "alone" && body.is_some()) {
                 assert!(
                     [400, 409].contains(&refused.status),
                     "{request_id} {message_id}: {refused:?}"
@@ -524,7 +539,7 @@ async fn a_regenerated_answer_with_other_reasoning_is_streamed_as_it_arrives() {
         received.extend(rest);
         let answer = ReceivedAnswer::of(&received);
         assert_eq!(
-            (answer.text.as_str(), answer.reasoning, answer.done),
+            (answer.text.as_str(), answer.reasoning, answer.done_events),
             ("so it is", format!("{other_reasoning}Or not. "), 1)
         );
     }

@@ -1,4 +1,4 @@
-//! Sessions over HTTP: list, read, rename, delete, compact.
+//! Sessions over HTTP: list, read, change, delete. A read shows the compactions too.
 
 #![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 

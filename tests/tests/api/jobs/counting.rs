@@ -193,11 +193,14 @@ async fn a_lost_lease_discards_only_its_own_counts_of_the_batch() {
         );
         conversation.verify().await;
     }
-    let [left] = &list_jobs(&app).await[..] else {
+    let [remaining_job] = &list_jobs(&app).await[..] else {
         panic!("one job")
     };
     assert_eq!(
-        (left.conversation_id.as_str(), left.state()),
+        (
+            remaining_job.conversation_id.as_str(),
+            remaining_job.state()
+        ),
         (conversations[5].id.as_str(), pb::JobState::Running)
     );
     let counted =
@@ -305,12 +308,12 @@ async fn messages_that_are_slow_to_count_do_not_delay_small_ones() {
     let app = TestApp::start().await;
     // A text that is slow to tokenize.
     let slow_text = format!("{}+", "-".repeat(1_000)).repeat(300);
-    let mut slow = Vec::new();
+    let mut slow_conversations = Vec::new();
     // These are more conversations than there are threads that count.
     for _ in 0..16 {
         let conversation = app.conversation().await;
         conversation.append(&slow_text).await;
-        slow.push(conversation);
+        slow_conversations.push(conversation);
     }
     let conversations = create_uncounted_conversations(&app, 8).await;
     let stop = CancellationToken::new();
@@ -330,11 +333,11 @@ async fn messages_that_are_slow_to_count_do_not_delay_small_ones() {
     })
     .await;
     assert!(
-        !have_exact_totals(&slow).await,
+        !have_exact_totals(&slow_conversations).await,
         "the slow messages take longer"
     );
     eventually("the slow messages are counted too", async || {
-        have_exact_totals(&slow).await
+        have_exact_totals(&slow_conversations).await
     })
     .await;
     stop.cancel();
@@ -354,16 +357,19 @@ async fn an_unreadable_message_fails_only_its_own_job() {
     assert!(
         have_exact_totals(&conversations[..6]).await && has_exact_total(&conversations[7]).await
     );
-    let [left] = &list_jobs(&app).await[..] else {
+    let [remaining_job] = &list_jobs(&app).await[..] else {
         panic!("one job")
     };
     assert_eq!(
-        (left.conversation_id.as_str(), left.state()),
+        (
+            remaining_job.conversation_id.as_str(),
+            remaining_job.state()
+        ),
         (conversations[6].id.as_str(), pb::JobState::Waiting)
     );
     assert!(
-        left.attempts >= 1 && left.last_error.contains("cannot be read"),
-        "{left:?}"
+        remaining_job.attempts >= 1 && remaining_job.last_error.contains("cannot be read"),
+        "{remaining_job:?}"
     );
 }
 

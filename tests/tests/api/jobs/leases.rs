@@ -40,6 +40,7 @@ async fn execute(app: &TestApp, text: &'static str) -> u64 {
         .rows_affected()
 }
 
+/// Lists the jobs in this state, or all jobs if it is `Unspecified`.
 async fn list_jobs(app: &TestApp, state: pb::JobState) -> Vec<pb::Job> {
     let ask = pb::ListJobsRequest {
         state: state.into(),
@@ -53,7 +54,8 @@ async fn list_jobs(app: &TestApp, state: pb::JobState) -> Vec<pb::Job> {
         .jobs
 }
 
-/// Starts a checkpoint job that has read its messages and then waits for the test.
+/// Starts a checkpoint job that has read its messages and then waits for the test. Returns the
+/// conversation and the task of the worker.
 async fn pause_checkpoint_job<'a>(
     app: &'a TestApp,
     summarizer: &GatedSummarizer,
@@ -71,12 +73,15 @@ async fn an_append_during_a_checkpoint_is_neither_blocked_nor_lost() {
     let (app, summarizer) = (TestApp::start().await, GatedSummarizer::default());
     let (conversation, running) = pause_checkpoint_job(&app, &summarizer).await;
     append_turns(&conversation, 2).await;
-    let open = "select count(*) from pg_stat_activity where state like 'idle in transaction%' and datname = current_database()";
-    let open: i64 = sqlx::query_scalar(open)
+    let count = "select count(*) from pg_stat_activity where state like 'idle in transaction%' and datname = current_database()";
+    let open_transactions: i64 = sqlx::query_scalar(count)
         .fetch_one(&mut app.db().await)
         .await
         .expect("asks");
-    assert_eq!(open, 0, "no transaction is open while a summarizer works");
+    assert_eq!(
+        open_transactions, 0,
+        "no transaction is open while a summarizer works"
+    );
     assert_eq!(
         conversation.context().await.0.messages.len(),
         14,
@@ -152,15 +157,15 @@ async fn deleting_a_conversation_during_a_checkpoint_leaves_no_rows() {
     );
     for scan in scans {
         let scan = sqlx::query_scalar(sqlx::AssertSqlSafe(scan.clone())).bind(&conversation.id);
-        let left: i64 = scan.fetch_one(&mut db).await.expect("counts");
-        assert_eq!(left, 0);
+        let rows: i64 = scan.fetch_one(&mut db).await.expect("counts");
+        assert_eq!(rows, 0);
     }
 }
 
 #[tokio::test]
 async fn a_worker_that_has_lost_its_lease_writes_nothing() {
-    let (app, slow) = (TestApp::start().await, GatedSummarizer::default());
-    let (conversation, late) = pause_checkpoint_job(&app, &slow).await;
+    let (app, summarizer) = (TestApp::start().await, GatedSummarizer::default());
+    let (conversation, late_worker) = pause_checkpoint_job(&app, &summarizer).await;
     assert_eq!(
         execute(
             &app,
@@ -170,11 +175,11 @@ async fn a_worker_that_has_lost_its_lease_writes_nothing() {
         1
     );
     app.worker().rescue().await;
-    let [freed] = &list_jobs(&app, pb::JobState::Waiting).await[..] else {
+    let [rescued_job] = &list_jobs(&app, pb::JobState::Waiting).await[..] else {
         panic!("one job")
     };
     assert_eq!(
-        (freed.attempts, freed.last_error.as_str()),
+        (rescued_job.attempts, rescued_job.last_error.as_str()),
         (1, "lease expired"),
         "a rescue does not reset attempts"
     );
@@ -182,8 +187,8 @@ async fn a_worker_that_has_lost_its_lease_writes_nothing() {
     let checkpoints = conversation.checkpoints().await;
     assert_eq!(checkpoints.len(), 1);
     append_turns(&conversation, 1).await;
-    slow.release_one();
-    late.await.expect("ends");
+    summarizer.release_one();
+    late_worker.await.expect("ends");
     assert_eq!(
         conversation.checkpoints().await,
         checkpoints,
@@ -199,7 +204,7 @@ async fn a_worker_whose_job_another_worker_has_leased_writes_nothing() {
         GatedSummarizer::default(),
         GatedSummarizer::default(),
     );
-    let (conversation, late) = pause_checkpoint_job(&app, &first_summarizer).await;
+    let (conversation, first_worker) = pause_checkpoint_job(&app, &first_summarizer).await;
     execute(
         &app,
         "update ai_job set lease_until_ts = now() - interval '1 second' where state = 1",
@@ -207,21 +212,24 @@ async fn a_worker_whose_job_another_worker_has_leased_writes_nothing() {
     .await;
     app.worker().rescue().await;
     let worker = app.worker_with(second_summarizer.clone());
-    let running = tokio::spawn(async move { worker.run_until_idle().await });
+    let second_worker = tokio::spawn(async move { worker.run_until_idle().await });
     second_summarizer.wait_until_begun().await;
     first_summarizer.release_one();
-    late.await.expect("ends");
+    first_worker.await.expect("ends");
     assert_eq!(
         conversation.checkpoints().await,
         [],
         "the job is leased by another worker"
     );
-    let [held] = &list_jobs(&app, pb::JobState::Running).await[..] else {
+    let [running_job] = &list_jobs(&app, pb::JobState::Running).await[..] else {
         panic!("one job")
     };
-    assert_eq!(held.attempts, 2, "the second worker still holds it");
+    assert_eq!(
+        running_job.attempts, 2,
+        "the second worker still holds its lease"
+    );
     second_summarizer.release_one();
-    running.await.expect("ends");
+    second_worker.await.expect("ends");
     assert_eq!(conversation.checkpoints().await.len(), 1);
     conversation.verify().await;
 }
@@ -419,18 +427,19 @@ async fn a_background_worker_finds_work_and_stops_on_request() {
         1,
         "the running job is finished"
     );
-    let query = sqlx::query("select count(*) filter (where state = 1) as held from ai_job");
-    let held: i64 = query
+    let query = sqlx::query("select count(*) filter (where state = 1) as running_jobs from ai_job");
+    let running_jobs: i64 = query
         .fetch_one(&mut app.db().await)
         .await
         .expect("asks")
-        .get("held");
-    assert_eq!(held, 0);
+        .get("running_jobs");
+    assert_eq!(running_jobs, 0);
     eventually("no transaction is open", async || {
-        let open =
+        let count =
             "select count(*) from pg_stat_activity where state like 'idle in tr%' and datname = current_database()";
-        let open: i64 = sqlx::query_scalar(open).fetch_one(&mut app.db().await).await.expect("asks");
-        open == 0
+        let open_transactions: i64 =
+            sqlx::query_scalar(count).fetch_one(&mut app.db().await).await.expect("asks");
+        open_transactions == 0
     })
     .await;
 }

@@ -14,13 +14,13 @@ const SUMMARY: &str = "They inspected turbines in Osaka.";
 async fn import(
     conversation: &TestConversation<'_>,
     request_id: &str,
-    last: i64,
+    last_message_id: i64,
     summary: &str,
 ) -> Result<pb::Checkpoint, Status> {
     let ask = pb::ImportCheckpointRequest {
         conversation_id: conversation.id.clone(),
         request_id: request_id.into(),
-        last_message_id: last,
+        last_message_id,
         summary: summary.into(),
         model: "elsewhere-1".into(),
         ..Default::default()
@@ -71,25 +71,25 @@ async fn an_imported_checkpoint_stores_the_token_counts_of_its_request() {
         tokens_after: Some(u64::MAX),
         ..Default::default()
     };
-    let import = async |ask: &pb::ImportCheckpointRequest| {
+    let send = async |ask: &pb::ImportCheckpointRequest| {
         app.contexts()
             .import_checkpoint(ask.clone())
             .await
             .map(tonic::Response::into_inner)
     };
-    let imported = import(&ask).await.expect("imports");
+    let imported = send(&ask).await.expect("imports");
     assert_eq!(
         (imported.tokens_before, imported.tokens_after),
         (0, i64::MAX as u64),
         "larger numbers are stored as the column's maximum"
     );
-    assert_eq!(import(&ask).await.expect("imports again"), imported);
+    assert_eq!(send(&ask).await.expect("imports again"), imported);
     let other = pb::ImportCheckpointRequest {
         tokens_before: None,
         ..ask
     };
     assert_refused(
-        import(&other).await,
+        send(&other).await,
         Code::AlreadyExists,
         "REQUEST_ID_REUSED",
         "",
@@ -195,10 +195,10 @@ async fn an_imported_summary_is_a_checkpoint_like_any_other() {
 /// - `not_newer`: the checkpoint would not end after the current boundary.
 async fn import_and_read_broken_rule(
     conversation: &TestConversation<'_>,
-    last: i64,
+    last_message_id: i64,
     summary: &str,
 ) -> String {
-    let refused = import(conversation, "", last, summary)
+    let refused = import(conversation, "", last_message_id, summary)
         .await
         .expect_err("is refused");
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
@@ -276,9 +276,9 @@ async fn an_invalid_summary_is_refused_and_names_its_field() {
         ("a", 0, "INVALID_FIELD", "last_message_id"),
         (&"a".repeat(1024 * 1024 + 1), 1, "LIMIT_EXCEEDED", "summary"),
     ];
-    for (summary, last, reason, field) in bad {
+    for (summary, last_message_id, reason, field) in bad {
         assert_refused(
-            import(&conversation, "", last, summary).await,
+            import(&conversation, "", last_message_id, summary).await,
             Code::InvalidArgument,
             reason,
             field,

@@ -11,7 +11,7 @@ use anneal_store::Store;
 use anneal_testkit::{TestApp, TestConversation, assistant, pb, prose, sentence, user};
 use sqlx::Row as _;
 
-/// The stored bound: the token total below which no trigger is reached.
+/// The stored bound: the token total below which no trigger is reached. `None` if none is stored.
 async fn stored_bound(conversation: &TestConversation<'_>) -> Option<i64> {
     let mut db = conversation.app.db().await;
     let row = sqlx::query(
@@ -251,12 +251,12 @@ async fn a_window_learned_from_an_error_clears_the_bounds_that_depend_on_it() {
 
 #[tokio::test]
 async fn a_worker_with_other_settings_ignores_the_stored_bound() {
-    let own = PolicyOverrides {
+    let without_message_trigger = PolicyOverrides {
         max_message_count: Some(0),
         ..PolicyOverrides::default()
     };
     let app = TestApp::with_session(SessionSettings::new(
-        own,
+        without_message_trigger,
         anneal_core::model::Models::default(),
     ))
     .await;

@@ -46,25 +46,25 @@ async fn row_D2_a_checkpoint_is_written_at_the_token_threshold_but_not_one_token
         .map(|message| message.tokens.expect("counted").tokens)
         .sum();
     assert_eq!(counted.usage().await.tail_tokens, total);
-    let below = app.conversation_with_policy(tokens_only(total + 1)).await;
-    append_messages(&below, 0, 30).await;
+    let below_threshold = app.conversation_with_policy(tokens_only(total + 1)).await;
+    append_messages(&below_threshold, 0, 30).await;
     assert!(
-        below.checkpoints().await.is_empty(),
+        below_threshold.checkpoints().await.is_empty(),
         "the tail is one token below the threshold"
     );
-    let at = app.conversation_with_policy(tokens_only(total)).await;
-    append_messages(&at, 0, 30).await;
-    let checkpoints = at.checkpoints().await;
+    let at_threshold = app.conversation_with_policy(tokens_only(total)).await;
+    append_messages(&at_threshold, 0, 30).await;
+    let checkpoints = at_threshold.checkpoints().await;
     assert_eq!(checkpoints.len(), 1);
     assert_eq!(checkpoints[0].trigger(), CheckpointTrigger::Tokens);
     assert_eq!(checkpoints[0].tokens_before, total);
-    let usage = at.usage().await;
+    let usage = at_threshold.usage().await;
     assert!(
         usage.tail_tokens <= total / 2,
         "the tail is within half of the threshold: {usage:?}"
     );
     assert_eq!(usage.tail_messages, 10, "the last five turns are kept");
-    at.verify().await;
+    at_threshold.verify().await;
 }
 
 #[tokio::test]

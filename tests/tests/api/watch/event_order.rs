@@ -71,31 +71,35 @@ async fn read_with_reconnects(apps: [&TestApp; 2], id: &str, seed: u64) -> Vec<E
     }
 }
 
-/// Reads the ids of the summarized messages, and the last message ids of the checkpoints.
-async fn summaries_and_boundaries(conversation: &TestConversation<'_>) -> (Vec<i64>, Vec<i64>) {
+/// What a conversation's jobs have stored and watchers are told of, as sorted message ids.
+#[derive(Debug)]
+struct JobResults {
+    /// The summarized messages.
+    summaries: Vec<i64>,
+    /// The last messages of the checkpoints.
+    checkpoints: Vec<i64>,
+}
+
+async fn read_job_results(conversation: &TestConversation<'_>) -> JobResults {
     let summarized = conversation
         .messages()
         .await
         .into_iter()
         .filter(|message| message.summary.is_some());
-    let mut boundaries: Vec<i64> = conversation
+    let mut checkpoints: Vec<i64> = conversation
         .checkpoints()
         .await
         .iter()
-        .map(|created| created.last_message_id)
+        .map(|checkpoint| checkpoint.last_message_id)
         .collect();
-    boundaries.sort_unstable();
-    (
-        summarized.map(|message| message.message_id).collect(),
-        boundaries,
-    )
+    checkpoints.sort_unstable();
+    JobResults {
+        summaries: summarized.map(|message| message.message_id).collect(),
+        checkpoints,
+    }
 }
 
-fn assert_each_event_once(
-    events: &[Event],
-    messages: i64,
-    (expected_summaries, expected_checkpoints): &(Vec<i64>, Vec<i64>),
-) {
+fn assert_each_event_once(events: &[Event], messages: i64, expected: &JobResults) {
     assert_eq!(
         appended_ids(events),
         (1..=messages).collect::<Vec<_>>(),
@@ -104,7 +108,7 @@ fn assert_each_event_once(
     let (mut newest, mut counted) = (0, 0);
     let (mut summaries, mut checkpoints) = (Vec::new(), Vec::new());
     for event in events {
-        let about = match event {
+        let message_id = match event {
             Event::MessageAppended(message) => {
                 newest = message.message_id;
                 continue;
@@ -127,7 +131,10 @@ fn assert_each_event_once(
             }
             other => panic!("unexpected event: {other:?}"),
         };
-        assert!(about <= newest, "{event:?} comes before message {about}");
+        assert!(
+            message_id <= newest,
+            "{event:?} comes before message {message_id}"
+        );
     }
     assert_eq!(
         counted,
@@ -141,7 +148,7 @@ fn assert_each_event_once(
     summaries.sort_unstable();
     assert_eq!(
         (&summaries, &checkpoints),
-        (expected_summaries, expected_checkpoints),
+        (&expected.summaries, &expected.checkpoints),
         "each summary and each checkpoint once"
     );
 }
@@ -171,24 +178,25 @@ async fn readers_that_reconnect_between_two_servers_get_each_event_once_in_order
         .await;
         stop.cancel();
         working.await.expect("the worker stops");
+        // The dead job tells the readers that no other event follows.
         conversation.append("the end").await;
         conversation.give_up_job(JobKind::CountTokens).await;
         appended.into_iter().sum::<usize>() as i64 + 1
     };
     let readers = join_all((0..4).map(|seed| read_with_reconnects(apps, id, seed)));
     let (messages, received) = tokio::join!(work, readers);
-    let created = summaries_and_boundaries(&conversation).await;
+    let results = read_job_results(&conversation).await;
     assert!(
-        !created.0.is_empty() && !created.1.is_empty(),
-        "{created:?}"
+        !results.summaries.is_empty() && !results.checkpoints.is_empty(),
+        "{results:?}"
     );
     for events in received {
-        assert_each_event_once(&events, messages, &created);
+        assert_each_event_once(&events, messages, &results);
     }
     println!(
         "{messages} messages, {} summaries, {} checkpoints",
-        created.0.len(),
-        created.1.len()
+        results.summaries.len(),
+        results.checkpoints.len()
     );
     conversation.verify().await;
 }

@@ -31,7 +31,7 @@ fn channel(port: u16) -> Channel {
         .connect_lazy()
 }
 
-fn watch_from_start(conversation: &TestConversation<'_>) -> pb::WatchConversationRequest {
+fn request_from_start(conversation: &TestConversation<'_>) -> pb::WatchConversationRequest {
     let after_message_id = Some(0);
     pb::WatchConversationRequest {
         conversation_id: conversation.id.clone(),
@@ -40,7 +40,7 @@ fn watch_from_start(conversation: &TestConversation<'_>) -> pb::WatchConversatio
     }
 }
 
-fn watch_new_events(conversation: &TestConversation<'_>) -> pb::WatchConversationRequest {
+fn request_for_new_events(conversation: &TestConversation<'_>) -> pb::WatchConversationRequest {
     pb::WatchConversationRequest {
         conversation_id: conversation.id.clone(),
         ..Default::default()
@@ -55,7 +55,7 @@ async fn a_watch_that_is_not_read_is_dropped_and_resumes_at_its_position() {
     for _ in 0..40 {
         conversation.append(&"a long word ".repeat(90_000)).await;
     }
-    let mut watch = Watch::open_on(channel(port), watch_from_start(&conversation))
+    let mut watch = Watch::open_on(channel(port), request_from_start(&conversation))
         .await
         .expect("is accepted");
     eventually("the stalled watch is dropped", async || {
@@ -95,7 +95,7 @@ async fn a_watch_that_is_not_read_is_dropped_and_resumes_at_its_position() {
 
     let ask = pb::WatchConversationRequest {
         position: watch.position,
-        ..watch_new_events(&conversation)
+        ..request_for_new_events(&conversation)
     };
     // The app's own server has the default stall time.
     let mut resumed = Watch::open(&app, ask).await.expect("is accepted");
@@ -115,7 +115,7 @@ async fn a_stopping_server_ends_its_watches_at_once_and_they_resume_elsewhere() 
     let conversation = app.conversation().await;
     conversation.append("one").await;
     let mut watches =
-        join_all((0..50).map(|_| Watch::open_on(channel(port), watch_from_start(&conversation))))
+        join_all((0..50).map(|_| Watch::open_on(channel(port), request_from_start(&conversation))))
             .await;
     for watch in &mut watches {
         let watch = watch.as_mut().expect("is accepted");
@@ -150,14 +150,14 @@ async fn watches_above_the_limit_are_refused_until_others_end() {
     let conversation = app.conversation().await;
     let mut watches = Vec::new();
     for _ in 0..3 {
-        let mut watch = Watch::open_on(channel(port), watch_new_events(&conversation))
+        let mut watch = Watch::open_on(channel(port), request_for_new_events(&conversation))
             .await
             .expect("is accepted");
         assert!(matches!(watch.next().await, Event::Started(_)));
         watches.push(watch);
     }
     assert!((metric_value(&server, "watchers").await - 3.0).abs() < 0.5);
-    let refused = Watch::open_on(channel(port), watch_new_events(&conversation))
+    let refused = Watch::open_on(channel(port), request_for_new_events(&conversation))
         .await
         .map(drop);
     assert_refused(refused, Code::ResourceExhausted, "OVERLOADED", "");
@@ -166,7 +166,7 @@ async fn watches_above_the_limit_are_refused_until_others_end() {
         metric_value(&server, "watchers").await < 0.5
     })
     .await;
-    let mut watch = Watch::open_on(channel(port), watch_new_events(&conversation))
+    let mut watch = Watch::open_on(channel(port), request_for_new_events(&conversation))
         .await
         .expect("a watch is accepted again");
     assert!(matches!(watch.next().await, Event::Started(_)));
@@ -176,7 +176,7 @@ async fn watches_above_the_limit_are_refused_until_others_end() {
 async fn a_watch_ends_at_its_callers_deadline() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
-    let mut ask = Request::new(watch_new_events(&conversation));
+    let mut ask = Request::new(request_for_new_events(&conversation));
     ask.metadata_mut()
         .insert("grpc-timeout", "5S".parse().expect("digits and a unit"));
     let mut watch = Watch::open(&app, ask).await.expect("is accepted");
@@ -269,7 +269,7 @@ async fn stalled_watches_of_a_large_message_stay_within_the_memory_budget() {
 
     let before = server.peak_memory();
     let mut watches =
-        join_all((0..40).map(|_| Watch::open_on(channel(port), watch_from_start(&conversation))))
+        join_all((0..40).map(|_| Watch::open_on(channel(port), request_from_start(&conversation))))
             .await;
     let mut still_open = 0.0;
     eventually(
@@ -304,7 +304,7 @@ async fn stalled_watches_of_a_large_message_stay_within_the_memory_budget() {
     );
     drop(watches);
     eventually("a watch is accepted again", async || {
-        let Ok(mut watch) = Watch::open_on(channel(port), watch_from_start(&conversation)).await
+        let Ok(mut watch) = Watch::open_on(channel(port), request_from_start(&conversation)).await
         else {
             return false;
         };
@@ -331,7 +331,7 @@ async fn a_thousand_watches_cost_one_statement_per_poll() {
     let mut watches = Vec::new();
     for (number, conversation) in conversations.iter().cycle().take(1_000).enumerate() {
         let channel = channels[number % channels.len()].clone();
-        let mut watch = Watch::open_on(channel, watch_new_events(conversation))
+        let mut watch = Watch::open_on(channel, request_for_new_events(conversation))
             .await
             .expect("is accepted");
         assert!(matches!(watch.next().await, Event::Started(_)));

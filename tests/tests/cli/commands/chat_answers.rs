@@ -100,8 +100,11 @@ async fn row_C5_an_answer_is_streamed_and_ends_with_its_usage() {
 
 #[tokio::test]
 async fn reasoning_is_printed_dimmed_and_on_lines_of_its_own() {
-    let model = ScriptedModel::start(|asked| {
-        Script::says(asked, [Say::thought("Ferries, hm."), Say::text("At nine.")])
+    let model = ScriptedModel::start(|request| {
+        Script::says(
+            request,
+            [Say::thought("Ferries, hm."), Say::text("At nine.")],
+        )
     })
     .await;
     let app = TestApp::with_models(model.settings_of(Api::Anthropic, &[MODEL]), MODEL).await;
@@ -118,10 +121,10 @@ async fn reasoning_is_printed_dimmed_and_on_lines_of_its_own() {
 
 #[tokio::test]
 async fn ctrl_c_stops_the_answer_and_retry_asks_the_stored_question_again() {
-    let model = ScriptedModel::start(|asked| match asked.nth {
+    let model = ScriptedModel::start(|request| match request.nth {
         // After the role and the first text.
-        0 => Script::says(asked, Say::texts(&["Half of an", " answer"])).hanging_after(2),
-        _ => Script::says(asked, [Say::text("A whole answer.")]),
+        0 => Script::says(request, Say::texts(&["Half of an", " answer"])).hanging_after(2),
+        _ => Script::says(request, [Say::text("A whole answer.")]),
     })
     .await;
     let (app, folder) = (
@@ -157,9 +160,9 @@ async fn ctrl_c_stops_the_answer_and_retry_asks_the_stored_question_again() {
 
 #[tokio::test]
 async fn a_failure_shows_its_reason_and_can_be_retried() {
-    let model = ScriptedModel::start(|asked| match asked.nth {
+    let model = ScriptedModel::start(|request| match request.nth {
         0 => Script::status(503, &[], "{}"),
-        _ => Script::says(asked, [Say::text("Back again.")]),
+        _ => Script::says(request, [Say::text("Back again.")]),
     })
     .await;
     let (app, folder) = (TestApp::with_scripted_model(&model).await, Folder::new());
@@ -181,9 +184,9 @@ async fn a_failure_shows_its_reason_and_can_be_retried() {
 #[tokio::test]
 async fn the_terminal_says_when_a_shorter_context_is_tried() {
     let refusal = r#"{"error": {"message": "Your input exceeds the context window of this model.", "type": "invalid_request_error", "param": "messages", "code": "context_length_exceeded"}}"#;
-    let model = ScriptedModel::start(move |asked| match asked.nth {
+    let model = ScriptedModel::start(move |request| match request.nth {
         0 => Script::status(400, &[], refusal),
-        _ => Script::says(asked, [Say::text("Found it.")]),
+        _ => Script::says(request, [Say::text("Found it.")]),
     })
     .await;
     let (app, folder) = (TestApp::with_scripted_model(&model).await, Folder::new());
@@ -386,6 +389,7 @@ async fn the_variable_no_color_turns_colors_off() {
         terminal.enter("/nonsense");
         terminal.wait_for_text("no command is called").await;
         let bytes = String::from_utf8_lossy(&terminal.bytes()).into_owned();
+        // Red, dimmed and bright green.
         bytes.contains("\u{1b}[31m") || bytes.contains("\u{1b}[2m") || bytes.contains("\u{1b}[92m")
     };
     assert!(has_colors(&[]).await);

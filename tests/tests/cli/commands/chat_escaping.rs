@@ -91,7 +91,7 @@ async fn a_line_end_split_over_two_deltas_is_printed_once() {
     // `/show 4` prints the second answer. It reads 64 KiB at a time: its first piece ends between
     // the carriage return and the line feed.
     let second_answer = "x".repeat(64 * 1024 - 1) + "\r\nthe end\r";
-    let model = ScriptedModel::start(move |asked| match asked.nth {
+    let model = ScriptedModel::start(move |request| match request.nth {
         0 => Script::openai(
             &["one\r", "\ntwo\r\n", "three\r", "four\r", "", "\n"],
             ReportedUsage::default(),

@@ -98,6 +98,7 @@ async fn every_command_escapes_stored_content() {
         "update ai_conversation set title = $1",
         "insert into ai_model_breaker (model, failures, open_until_ts, last_error)
              values ($1, 20, now() + interval '1 minute', $1)",
+        // Kind 2 is a checkpoint.
         "insert into ai_job (tenant_id, conversation_id, kind, last_error)
              select tenant_id, conversation_id, 2, $1 from ai_conversation",
         "update ai_conversation_checkpoint set model = $1, summary = $1 || summary",

@@ -71,9 +71,9 @@ async fn row_C1_a_claw0_session_is_imported_and_exported_without_loss() {
         .await
         .pop()
         .expect("one conversation");
-    let given = conversation.as_new_messages().await;
+    let original_messages = conversation.as_new_messages().await;
     assert!(
-        export_and_import(&imports, &conversation.id, "claw0").await == given,
+        export_and_import(&imports, &conversation.id, "claw0").await == original_messages,
         "export then import gives the same messages"
     );
     let exported = imports
@@ -116,17 +116,18 @@ async fn row_P7_real_files_are_imported_and_exported_without_loss() {
             }
             let path = path.to_str().expect("a path");
             for conversation in imports.import_ok(&[path]).await {
-                let given = conversation.as_new_messages().await;
-                assert!(!given.is_empty(), "{path}");
+                let original_messages = conversation.as_new_messages().await;
+                assert!(!original_messages.is_empty(), "{path}");
                 for format in ["pi", "claw0", "openai", "anthropic", "sharegpt", "zeroclaw"] {
                     assert!(
-                        export_and_import(&imports, &conversation.id, format).await == given,
+                        export_and_import(&imports, &conversation.id, format).await
+                            == original_messages,
                         "{path} exported as {format}"
                     );
                 }
                 conversation.verify().await;
                 conversations += 1;
-                messages += given.len();
+                messages += original_messages.len();
             }
         }
     }
@@ -233,10 +234,10 @@ async fn an_existing_file_is_overwritten_only_with_force() {
         refused.code == Some(1) && refused.err.contains("not found"),
         "{refused:?}"
     );
-    let left: Vec<_> = std::fs::read_dir(imports.folder.path())
+    let files: Vec<_> = std::fs::read_dir(imports.folder.path())
         .expect("a folder")
         .collect();
-    assert_eq!(left.len(), 1, "no partial file is left: {left:?}");
+    assert_eq!(files.len(), 1, "no partial file is left: {files:?}");
     let without_output = imports
         .anneal
         .run(&imports.arguments("export", &[&conversation.id, "--format", "zeroclaw"]))

@@ -33,14 +33,14 @@ async fn row_P7_a_pi_session_is_imported_and_exported_without_loss() {
         .await
         .pop()
         .expect("one conversation");
-    let given = conversation.as_new_messages().await;
-    assert_eq!(given.len(), 4);
+    let original_messages = conversation.as_new_messages().await;
+    assert_eq!(original_messages.len(), 4);
     assert!(
-        export_and_import(&imports, &conversation.id, "pi").await == given,
+        export_and_import(&imports, &conversation.id, "pi").await == original_messages,
         "export then import gives the same messages"
     );
     assert!(
-        export_and_import(&imports, &conversation.id, "claw0").await == given,
+        export_and_import(&imports, &conversation.id, "claw0").await == original_messages,
         "so does export to claw0's format and import"
     );
 }
@@ -111,13 +111,13 @@ async fn row_P5_an_imported_compaction_keeps_its_token_counts() {
         )
     };
     let mut entries: Vec<Value> = (0..12).map(message).collect();
-    let mut counted = pi_compaction("They inspected turbines in Osaka.", 7);
-    counted["tokensBefore"] = 81_234.into();
-    counted["tokensAfter"] = 5_678.into();
+    let mut with_both_counts = pi_compaction("They inspected turbines in Osaka.", 7);
+    with_both_counts["tokensBefore"] = 81_234.into();
+    with_both_counts["tokensAfter"] = 5_678.into();
     // The second entry has only the tokens before the compaction, as pi writes it.
-    let mut without_after = pi_compaction("They inspected turbines in Osaka and Kyoto.", 10);
-    without_after["tokensBefore"] = 3.into();
-    entries.extend([counted, without_after, message(12)]);
+    let mut without_tokens_after = pi_compaction("They inspected turbines in Osaka and Kyoto.", 10);
+    without_tokens_after["tokensBefore"] = 3.into();
+    entries.extend([with_both_counts, without_tokens_after, message(12)]);
     imports.folder.file("pi.jsonl", &pi_session("s1", &entries));
     let conversation = imports
         .import_ok(&["pi.jsonl"])
@@ -290,20 +290,21 @@ async fn row_P7_an_independent_reader_finds_pis_own_context_in_the_exported_sess
         .pop()
         .expect("one conversation");
     let exported = pi_context(&imports.export(&[&conversation.id, "--format", "pi"]).await);
-    let sent = transcripts.json("pi-sessions/large-session.v3.context.json");
-    let sent = sent.as_array().expect("a list of messages");
+    // The context that pi itself sent to the model for this session: 914 messages.
+    let sent_by_pi = transcripts.json("pi-sessions/large-session.v3.context.json");
+    let sent_by_pi = sent_by_pi.as_array().expect("a list of messages");
     assert_eq!(
-        (sent.len(), original.len(), exported.len()),
+        (sent_by_pi.len(), original.len(), exported.len()),
         (914, 914, 914)
     );
     let empty_text = json!([{"type": "text", "text": ""}]);
     let mut empty_answers = 0;
-    for (number, ((sent, original), exported)) in
-        sent.iter().zip(&original).zip(&exported).enumerate()
+    for (number, ((sent_by_pi, original), exported)) in
+        sent_by_pi.iter().zip(&original).zip(&exported).enumerate()
     {
         for (field, value) in original.as_object().expect("fields") {
             assert_eq!(
-                relevant_fields(sent)[field],
+                relevant_fields(sent_by_pi)[field],
                 *value,
                 "{field} of message {number}: the reader agrees with pi"
             );

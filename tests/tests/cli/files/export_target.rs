@@ -118,9 +118,12 @@ async fn an_export_that_is_stopped_leaves_no_file() {
             .append_all((0..100).map(|n| user(&prose(n, 400))).collect())
             .await;
     }
+    // The same conversation 800 times: the export must still run when it is stopped.
     let ids = vec![conversation.id.as_str(); 800];
-    let rest = [&ids[..], &["--format", "openai", "--output", "all.jsonl"]].concat();
-    let export = imports.anneal.start(&imports.arguments("export", &rest));
+    let arguments = [&ids[..], &["--format", "openai", "--output", "all.jsonl"]].concat();
+    let export = imports
+        .anneal
+        .start(&imports.arguments("export", &arguments));
     let names = || {
         let entries = std::fs::read_dir(imports.folder.path()).expect("a folder");
         entries

@@ -32,8 +32,8 @@ fn log() -> Vec<String> {
 
 /// Reads the parts of all messages, each with its message's role.
 async fn list_parts(conversation: &TestConversation<'_>) -> Vec<(i32, pb::Part)> {
-    let given = conversation.as_new_messages().await.into_iter();
-    given
+    let messages = conversation.as_new_messages().await.into_iter();
+    messages
         .flat_map(|message| {
             message
                 .parts
@@ -75,8 +75,8 @@ async fn build_request(conversation: &TestConversation<'_>) -> Value {
 
 /// Reads the times of the records from the messages' metadata.
 async fn list_times(conversation: &TestConversation<'_>) -> Vec<String> {
-    let given = conversation.as_new_messages().await.into_iter();
-    given
+    let messages = conversation.as_new_messages().await.into_iter();
+    messages
         .flat_map(|message| {
             message.metadata["claw0.ts"]
                 .split(' ')

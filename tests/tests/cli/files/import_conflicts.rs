@@ -14,11 +14,11 @@ use crate::files::BINARY;
 
 /// The other system's summary of the first messages.
 const SUMMARY: &str = "They inspected turbines in Osaka.";
-/// Messages that the summary does not cover.
-const KEPT: usize = 20;
+/// Number of the newest messages, which the summary does not cover.
+const KEPT_MESSAGES: usize = 20;
 
-/// A pi session of this many messages. Before the last ten it has a compaction that keeps [`KEPT`]
-/// messages.
+/// A pi session of this many messages. Before the last ten it has a compaction that keeps the last
+/// [`KEPT_MESSAGES`] messages.
 fn session_with_compaction(messages: usize) -> String {
     let message = |n: usize| {
         pi_message(
@@ -31,7 +31,9 @@ fn session_with_compaction(messages: usize) -> String {
         )
     };
     let mut entries: Vec<Value> = (0..messages - 10).map(message).collect();
-    entries.push(pi_compaction(SUMMARY, messages - KEPT + 1));
+    // The first kept message comes before the compaction, so its entry, counted from 1, has the
+    // number of the message.
+    entries.push(pi_compaction(SUMMARY, messages - KEPT_MESSAGES + 1));
     entries.extend((messages - 10..messages).map(message));
     pi_session("s1", &entries)
 }
@@ -47,7 +49,7 @@ async fn assert_complete(conversation: &TestConversation<'_>, messages: usize) -
         .collect();
     assert_eq!(
         kinds,
-        [(pb::SummaryKind::Imported, (messages - KEPT) as i64)]
+        [(pb::SummaryKind::Imported, (messages - KEPT_MESSAGES) as i64)]
     );
     let row = conversation.conversation().await;
     assert!(
@@ -106,7 +108,7 @@ async fn an_import_that_is_repeated_after_a_kill_leaves_the_requested_policy() {
     imports
         .folder
         .file("pi.jsonl", &session_with_compaction(6_000));
-    let rest = [
+    let import_arguments = [
         "pi.jsonl",
         "--token-threshold",
         "90000",
@@ -127,7 +129,9 @@ async fn an_import_that_is_repeated_after_a_kill_leaves_the_requested_policy() {
             .pop()
             .unwrap_or_default()
     };
-    let killed = imports.anneal.start(&imports.arguments("import", &rest));
+    let killed = imports
+        .anneal
+        .start(&imports.arguments("import", &import_arguments));
     eventually("some messages are stored", async || {
         read_conversation().await.message_count > 0
     })
@@ -144,10 +148,10 @@ async fn an_import_that_is_repeated_after_a_kill_leaves_the_requested_policy() {
         (Some(0), Some(3)),
         "the triggers are off during the import"
     );
-    for rest in [interrupted.conversation_id.as_str(), "--all"] {
+    for selection in [interrupted.conversation_id.as_str(), "--all"] {
         let verified = imports
             .anneal
-            .run(&imports.arguments("verify", &[rest]))
+            .run(&imports.arguments("verify", &[selection]))
             .await;
         let remark = format!(
             "{}: an import into it did not finish",
@@ -334,11 +338,11 @@ async fn an_import_reports_that_a_file_of_the_same_name_came_from_another_folder
         !second.out.contains("changed"),
         "the other folder is reported once: {second:?}"
     );
-    for rest in [
+    for arguments in [
         ["ann/main.jsonl", "--as", "ann"],
         ["ann/main.jsonl", "--user", "ann"],
     ] {
-        let named = imports.import(&rest).await;
+        let named = imports.import(&arguments).await;
         assert!(
             named.code == Some(0) && named.out.contains("1 message stored"),
             "{named:?}"
@@ -351,6 +355,8 @@ async fn an_import_reports_that_a_file_of_the_same_name_came_from_another_folder
 async fn an_import_compares_the_file_with_all_stored_messages_also_with_pictures() {
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
+    // Each picture has 1.6 MB in base64. The import reads pages of 100 messages, so a page has up
+    // to four pictures.
     let picture = json!({"type": "image", "mimeType": "image/png", "data": "QUJD".repeat(400_000)});
     let entry = |n: usize| {
         let content = json!([{"type": "text", "text": format!("See {n}.")}, picture]);
@@ -452,6 +458,7 @@ async fn an_import_ends_when_the_server_refuses_a_request() {
     let imports = ImportFolder::new(BINARY, &app);
     imports.folder.file("one.jsonl", &claw0_session(1));
     imports.folder.file("two.jsonl", &claw0_session(2));
+    // An agent's id may have 128 bytes.
     let ran = imports
         .import(&["one.jsonl", "two.jsonl", "--agent", &"a".repeat(129)])
         .await;
@@ -502,8 +509,8 @@ async fn an_import_continues_when_its_standard_output_is_closed() {
     for (turns, name) in (1..).zip(&names) {
         imports.folder.file(name, &claw0_session(turns));
     }
-    let rest: Vec<&str> = names.iter().map(String::as_str).collect();
-    let arguments = imports.arguments("import", &rest);
+    let files: Vec<&str> = names.iter().map(String::as_str).collect();
+    let arguments = imports.arguments("import", &files);
     let mut import = std::process::Command::new(BINARY);
     import
         .args(&arguments)

@@ -90,8 +90,8 @@ async fn an_openclaw_session_is_stored_unchanged_and_rendered_so_that_providers_
         "the import reports no remark: {ran:?}"
     );
     let conversation = imports.conversations(&ran).pop().expect("one conversation");
-    let given = conversation.as_new_messages().await;
-    let errors: Vec<Option<&str>> = given
+    let stored_messages = conversation.as_new_messages().await;
+    let errors: Vec<Option<&str>> = stored_messages
         .iter()
         .map(|message| message.metadata.get("pi.errorMessage").map(String::as_str))
         .collect();
@@ -100,9 +100,9 @@ async fn an_openclaw_session_is_stored_unchanged_and_rendered_so_that_providers_
         (Some("429 rate limit"), Some("overloaded"))
     );
     assert!(
-        given[2].metadata["pi.entries"].contains("openclaw:prompt-error"),
+        stored_messages[2].metadata["pi.entries"].contains("openclaw:prompt-error"),
         "{:?}",
-        given[2].metadata
+        stored_messages[2].metadata
     );
 
     for format in [pb::Format::OpenaiChat, pb::Format::AnthropicMessages] {
@@ -159,7 +159,7 @@ async fn an_openclaw_session_is_stored_unchanged_and_rendered_so_that_providers_
         .expect("one conversation");
     assert_eq!(
         imported_again.as_new_messages().await,
-        given,
+        stored_messages,
         "the exported session has the same messages"
     );
     conversation.verify().await;
@@ -188,8 +188,8 @@ async fn an_openclaw_session_that_grows_is_found_again() {
         .pop()
         .expect("one conversation");
     let parts_by_role = async |conversation: &anneal_testkit::TestConversation<'_>| {
-        let given = conversation.as_new_messages().await.into_iter();
-        given
+        let messages = conversation.as_new_messages().await.into_iter();
+        messages
             .map(|message| (message.role, message.parts))
             .collect::<Vec<_>>()
     };

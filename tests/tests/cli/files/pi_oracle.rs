@@ -86,7 +86,7 @@ struct ExpectedContext {
     messages: Vec<ComparedMessage>,
     differences: Differences,
     /// Calls without a result, with the ids of their messages.
-    open_calls: Vec<(i64, Value)>,
+    unanswered_calls: Vec<(i64, Value)>,
     /// The user's last message, if only empty, aborted answers have followed it.
     last_question: Option<ComparedMessage>,
 }
@@ -98,8 +98,8 @@ impl ExpectedContext {
 
     /// Adds a result for each unanswered call before the next message, because providers refuse
     /// calls without a result.
-    fn answer_open_calls(&mut self) {
-        for (id, call) in std::mem::take(&mut self.open_calls) {
+    fn add_missing_results(&mut self) {
+        for (id, call) in std::mem::take(&mut self.unanswered_calls) {
             let part = json!({"answers": call, "text": "[no result]", "failed": true});
             self.messages.push(ComparedMessage {
                 role: Role::Tool,
@@ -109,14 +109,15 @@ impl ExpectedContext {
         }
     }
 
-    /// Adds the next message of pi. `aborted` says whether the answer was aborted.
+    /// Adds the next message of pi. `aborted` says whether it is an answer that was aborted or
+    /// ended with an error.
     fn push(&mut self, id: i64, message: ComparedMessage, aborted: bool) {
         if message.role == Role::Tool {
             let index = self
-                .open_calls
+                .unanswered_calls
                 .iter()
                 .position(|(_, call)| *call == message.parts[0]["answers"]);
-            self.open_calls
+            self.unanswered_calls
                 .remove(index.expect("pi keeps every result after its call"));
             self.messages.push(message);
             return;
@@ -125,14 +126,14 @@ impl ExpectedContext {
             assert!(aborted, "message {id} is empty and was not aborted");
             return self.record_difference("an answer aborted before it began is left out", id);
         }
-        self.answer_open_calls();
+        self.add_missing_results();
         let repeats = message.role == Role::User && self.last_question.as_ref() == Some(&message);
         self.last_question = (message.role == Role::User).then(|| message.clone());
         let calls = message
             .parts
             .iter()
             .filter(|part| part.get("call").is_some());
-        self.open_calls
+        self.unanswered_calls
             .extend(calls.map(|part| (id, part["call"].clone())));
         match self
             .messages
@@ -226,7 +227,7 @@ async fn the_service_sends_the_same_as_pi_except_for_what_providers_refuse() {
             ["aborted", "error"].contains(&message["stopReason"].as_str().unwrap_or("")),
         );
     }
-    expected.answer_open_calls();
+    expected.add_missing_results();
     for (index, (sent, wanted)) in built
         .0
         .messages

@@ -301,10 +301,12 @@ async fn an_import_whose_connection_is_lost_continues_on_another_one() {
 async fn with_all_branches_each_branch_of_a_session_becomes_a_conversation() {
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
+    // `pi_session` gives this id to the first entry, the question.
+    let question_id = "00000001";
     let mut left = pi_message("assistant", "Left.");
-    left["parentId"] = "00000001".into();
+    left["parentId"] = question_id.into();
     let mut right = pi_message("assistant", "Right.");
-    right["parentId"] = "00000001".into();
+    right["parentId"] = question_id.into();
     imports.folder.file(
         "pi.jsonl",
         &pi_session("s1", &[pi_message("user", "Where?"), left, right]),
@@ -336,7 +338,7 @@ async fn with_all_branches_each_branch_of_a_session_becomes_a_conversation() {
 async fn import_reads_pipes_and_applies_the_options() {
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
-    let rest = [
+    let options = [
         "--format",
         "claw0",
         "--as",
@@ -349,7 +351,7 @@ async fn import_reads_pipes_and_applies_the_options() {
         "7",
     ];
     for pipe in ["-", "-", "/dev/stdin"] {
-        let arguments = imports.arguments("import", &[&[pipe][..], &rest].concat());
+        let arguments = imports.arguments("import", &[&[pipe][..], &options].concat());
         let ran = imports
             .anneal
             .run_with_input(&arguments, &claw0_session(1))

@@ -39,8 +39,8 @@ async fn every_promise_holds_when_the_databases_clock_is_an_hour_ahead_and_set_b
     let Some(clocks) = Clocks::find() else { return };
     // The proxy cuts and delays no commit.
     let campaign = Campaign {
-        cut: 0,
-        slow: 0,
+        cut_commits_per_thousand: 0,
+        slow_commits_per_thousand: 0,
         ..Campaign::new(BINARY, Plan::of(seed(), &[]))
     };
     let mut cluster = Cluster::start_with(clocks.postgres("database")).await;

@@ -1,5 +1,5 @@
 //! Crashes of PostgreSQL and kills of servers and workers under load: in the gate (`cargo xtask
-//! ci`) about twenty crashes and twenty kills, at night a hundred of each.
+//! ci`) about ten crashes and ten kills, at night a hundred of each.
 
 use anneal_testkit::{
     chaos::{Campaign, Cluster, Fault, Plan},
@@ -12,12 +12,12 @@ use crate::campaigns::{BINARY, CLIENT_EVENTS, assert_kept, runs_here, seed};
 const CLUSTERS: u64 = 2;
 /// Crashes (immediate stops) of each cluster's PostgreSQL in the gate. Half as many servers and
 /// half as many workers are killed.
-const CRASHES: usize = 10;
+const CRASHES: usize = 5;
 /// [`CRASHES`] at night.
 const NIGHTLY_CRASHES: usize = 50;
 /// Factor for the number of appends between two crashes. With fewer, twelve starts of a long job
 /// could all be interrupted, and the job would be given up.
-const SLOWER: u64 = 2;
+const SLOWDOWN: u64 = 2;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_or_done_twice_under_crashes() {
@@ -31,7 +31,7 @@ async fn nothing_acknowledged_is_lost_or_done_twice_under_crashes() {
             (Fault::KillServer, crashes / 2),
             (Fault::KillWorker, crashes / 2),
         ];
-        let campaign = Campaign::new(BINARY, Plan::of(seed() + number, &faults).slower(SLOWER));
+        let campaign = Campaign::new(BINARY, Plan::of(seed() + number, &faults).slower(SLOWDOWN));
         println!("{}", campaign.plan);
         campaign.run(&mut Cluster::start(&[]).await).await
     });

@@ -48,8 +48,9 @@ fn runs_here() -> bool {
 }
 
 /// Events that must happen in a campaign that runs all clients under the faults of a plan. A
-/// campaign without one of them has not tested what it claims. The proxy cuts a connection before a
-/// commit arrives at PostgreSQL, or after the commit was executed.
+/// campaign without one of them has not tested what it claims. "commits cut before" and "commits
+/// cut after": the proxy cuts a connection before a commit arrives at PostgreSQL, or after the
+/// commit was executed.
 const CLIENT_EVENTS: [&str; 17] = [
     "acknowledged",
     "appends in pieces",

@@ -1,6 +1,6 @@
 //! One tenant attacks another, the neighbor. The attacker has every verb and performs every
 //! attack; the neighbor's calls are answered in time, and all promises to it are kept. Then each
-//! limit of [`REMOVED`] is removed once, and the campaign must notice it.
+//! limit of [`REMOVED_LIMITS`] is removed once, and the campaign must notice it.
 
 use std::time::Duration;
 
@@ -29,9 +29,9 @@ const NEIGHBOR_EVENTS: [&str; 9] = [
 ];
 
 /// A limit that is removed.
-struct Removed {
-    /// Its name, which `ANNEAL_FAULTS_SABOTAGE` may select.
-    limit: &'static str,
+struct RemovedLimit {
+    /// `ANNEAL_FAULTS_SABOTAGE` may select the limit by this name.
+    name: &'static str,
     /// The settings that remove it.
     settings: &'static [&'static str],
     /// The sabotage that removes it, if no setting does.
@@ -43,9 +43,9 @@ struct Removed {
 }
 
 /// Limits that protect the neighbor. Each of them is removed once.
-const REMOVED: &[Removed] = &[
-    Removed {
-        limit: "tenant_share",
+const REMOVED_LIMITS: &[RemovedLimit] = &[
+    RemovedLimit {
+        name: "tenant_share",
         settings: &[
             "limits.tenant_share_percent=100",
             "server.concurrent_watches=100",
@@ -54,8 +54,8 @@ const REMOVED: &[Removed] = &[
         attacks: &[Attack::Watches, Attack::EventStreams],
         promises: &["calls"],
     },
-    Removed {
-        limit: "content_bytes",
+    RemovedLimit {
+        name: "content_bytes",
         settings: &[
             "limits.content_bytes=100000000000",
             "limits.bytes_per_second=0",
@@ -64,8 +64,8 @@ const REMOVED: &[Removed] = &[
         attacks: &[Attack::LargeContexts, Attack::LargePages],
         promises: &["memory", "latency"],
     },
-    Removed {
-        limit: "waiting_bytes",
+    RemovedLimit {
+        name: "waiting_bytes",
         settings: &[
             "limits.waiting_bytes=100000000000",
             "limits.content_bytes=100000000000",
@@ -76,22 +76,22 @@ const REMOVED: &[Removed] = &[
         // memory.
         promises: &["memory", "latency"],
     },
-    Removed {
-        limit: "share_of_model_calls",
+    RemovedLimit {
+        name: "share_of_model_calls",
         settings: &["budget.tenant_share_percent=100"],
         sabotage: None,
         attacks: &[Attack::SlowTurns],
         promises: &["calls"],
     },
-    Removed {
-        limit: "media",
+    RemovedLimit {
+        name: "media",
         settings: &[r#"providers.scripted.media=["metadata.google.internal"]"#],
         sabotage: None,
         attacks: &[Attack::MediaUrls],
         promises: &["media"],
     },
-    Removed {
-        limit: "breaker_of_a_tenant",
+    RemovedLimit {
+        name: "breaker_of_a_tenant",
         settings: &[],
         sabotage: Some(Sabotage::ANYBODYS_BREAKER),
         attacks: &[Attack::RefusedTurns],
@@ -151,12 +151,12 @@ async fn each_limit_that_is_removed_is_noticed_within_a_minute() {
     }
     let only = std::env::var("ANNEAL_FAULTS_SABOTAGE").ok();
     let mut wrong = Vec::new();
-    for removed in REMOVED
+    for removed in REMOVED_LIMITS
         .iter()
-        .filter(|removed| only.as_deref().is_none_or(|only| only == removed.limit))
+        .filter(|removed| only.as_deref().is_none_or(|only| only == removed.name))
     {
-        let Removed {
-            limit,
+        let RemovedLimit {
+            name,
             settings,
             sabotage,
             attacks,
@@ -171,21 +171,21 @@ async fn each_limit_that_is_removed_is_noticed_within_a_minute() {
         match Box::pin(campaign.first_finding()).await {
             Ok((finding, after)) => {
                 println!(
-                    "{limit}: {finding}, {:.1} s after the attack began",
+                    "{name}: {finding}, {:.1} s after the attack began",
                     after.as_secs_f64()
                 );
                 if after > NOTICED_WITHIN {
                     wrong.push(format!(
-                        "the removal of {limit} was noticed only after {after:?}"
+                        "the removal of {name} was noticed only after {after:?}"
                     ));
                 }
                 if !promises.contains(&finding.promise) {
                     wrong.push(format!(
-                        "without {limit}, another promise was found broken first: {finding}"
+                        "without {name}, another promise was found broken first: {finding}"
                     ));
                 }
             }
-            Err(report) => wrong.push(format!("the removal of {limit} was not noticed: {report}")),
+            Err(report) => wrong.push(format!("the removal of {name} was not noticed: {report}")),
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");

@@ -15,10 +15,10 @@ fn campaign_without_clients() -> Campaign {
     Campaign {
         workers: 3,
         writers: 0,
-        chatting: 0,
+        chat_clients: 0,
         readers: 0,
-        cut: 0,
-        slow: 0,
+        cut_commits_per_thousand: 0,
+        slow_commits_per_thousand: 0,
         ..Campaign::new(BINARY, plan)
     }
 }

@@ -56,9 +56,9 @@ async fn a_promoted_standby_has_every_acknowledged_append_while_the_old_primary_
     // No readers and no chat turns, because they would read from the old primary, which lacks newer
     // messages. The proxy cuts no commit.
     let campaign = Campaign {
-        chatting: 0,
+        chat_clients: 0,
         readers: 0,
-        cut: 0,
+        cut_commits_per_thousand: 0,
         ..Campaign::new(BINARY, Plan::of(seed(), &[]))
     };
     let report = run_with_promoted_standby(

@@ -57,8 +57,8 @@ fn campaign(sabotage: Option<&'static Sabotage>, seed: u64) -> Campaign {
 }
 
 /// Runs the campaigns of the queue one after the other on one cluster: one for each sabotage, and
-/// at night one without sabotage (`None`), as `crashes.rs` runs in the gate. Returns a sentence for
-/// each wrong outcome.
+/// at night also one without sabotage (`None`). The gate leaves that one out, because `crashes.rs`
+/// runs campaigns without sabotage there. Returns a sentence for each wrong outcome.
 async fn run_sabotages(queue: &Mutex<Vec<Option<&'static Sabotage>>>) -> Vec<String> {
     // A long delay of the WAL writer, so that a crash loses commits that did not wait for the disk.
     let mut cluster = Cluster::start(&[("wal_writer_delay", "2s")]).await;
@@ -117,6 +117,7 @@ async fn each_promise_that_is_broken_on_purpose_is_noticed_within_a_minute() {
     let selected = Sabotage::ALL
         .iter()
         .filter(|sabotage| only.as_deref().is_none_or(|only| only == sabotage.name));
+    // At night, one campaign without sabotage (`None`) is added.
     let mut queue: Vec<_> = selected
         .map(Some)
         .chain(gate_or_nightly(None, Some(None)))

@@ -17,10 +17,10 @@ const STOPS: usize = 60;
 /// Kills of each cluster's servers in a round, and as many of its workers.
 const KILLS: usize = 30;
 /// How long a transaction holds one snapshot.
-const SNAPSHOT: Duration = Duration::from_mins(2);
+const SNAPSHOT_DURATION: Duration = Duration::from_mins(2);
 /// Factor for the number of appends between two faults. With fewer, a long job could be interrupted
 /// twelve times and given up.
-const SLOWER: u64 = 2;
+const SLOWDOWN: u64 = 2;
 /// A soak of an hour or more must make at least this many immediate stops, and as many kills.
 const MIN_IN_AN_HOUR: u64 = 1_000;
 
@@ -58,10 +58,10 @@ async fn every_promise_holds_under_all_faults_for_the_given_minutes() {
         let seed = fixed.unwrap_or_else(|| fastrand::u64(..1_000_000_000));
         let campaigns = (0..CLUSTERS).map(|number| async move {
             let clocks = Clocks::find().expect("scripts/debian.sh faketime installs it");
-            let plan = Plan::of(seed + number, &faults()).slower(SLOWER);
+            let plan = Plan::of(seed + number, &faults()).slower(SLOWDOWN);
             let campaign = Campaign {
                 clocks: Some(Arc::new(clocks)),
-                snapshot_duration: SNAPSHOT,
+                snapshot_duration: SNAPSHOT_DURATION,
                 ..Campaign::new(BINARY, plan)
             };
             println!("{}", campaign.plan);

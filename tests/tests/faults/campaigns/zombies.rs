@@ -13,8 +13,8 @@ fn campaign() -> Campaign {
         workers: 6,
         writers: 2,
         readers: 1,
-        cut: 0,
-        slow: 0,
+        cut_commits_per_thousand: 0,
+        slow_commits_per_thousand: 0,
         ..Campaign::new(BINARY, Plan::of(seed(), &[]))
     }
 }

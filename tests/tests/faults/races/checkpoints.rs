@@ -115,7 +115,7 @@ async fn a_separator_that_comes_after_a_checkpoint_invalidates_it() {
         },
     );
     let committed = committed.expect("commits");
-    assert!(committed.kept);
+    assert!(committed.results_kept);
     assert_eq!(committed.finished, FinishOutcome::Done);
     assert_eq!(separator.after_message_id, 10);
     assert_eq!(list_checkpoints(&conversation).await, [(8, false)]);
@@ -150,7 +150,7 @@ async fn a_checkpoint_that_comes_after_a_separator_is_discarded() {
         },
     );
     let committed = committed.expect("commits without a checkpoint");
-    assert!(!committed.kept);
+    assert!(!committed.results_kept);
     assert_eq!(
         committed.finished,
         FinishOutcome::Again,
@@ -176,30 +176,30 @@ const SAME_CHECKPOINT: &str = "insert into ai_conversation_checkpoint (tenant_id
 /// Claims the job for one worker, which then loses it to a second worker. Returns both claims and
 /// the draft that both workers have.
 async fn claim_twice(app: &TestApp) -> ([ClaimedJob; 2], CheckpointDraft) {
-    let late = claim_job(app, JobKind::Checkpoint).await;
-    let draft = draft_checkpoint(app, &late).await;
+    let lost_claim = claim_job(app, JobKind::Checkpoint).await;
+    let draft = draft_checkpoint(app, &lost_claim).await;
     end_leases(app).await;
     assert_eq!(
         app.store.rescue_jobs(100).await.expect("rescues").waiting,
         1
     );
-    let holder = claim_job(app, JobKind::Checkpoint).await;
-    ([late, holder], draft)
+    let current_claim = claim_job(app, JobKind::Checkpoint).await;
+    ([lost_claim, current_claim], draft)
 }
 
 #[tokio::test]
 async fn a_checkpoint_without_a_lease_is_rolled_back_although_it_comes_first() {
     let app = TestApp::start().await;
     let conversation = create_with_due_checkpoint(&app).await;
-    let ([late, holder], draft) = claim_twice(&app).await;
+    let ([lost_claim, current_claim], draft) = claim_twice(&app).await;
     let held = app.hold_lock(SAME_CHECKPOINT, conversation.uuid()).await;
-    let (late_commit, committed, ()) = tokio::join!(
+    let (commit_without_lease, committed, ()) = tokio::join!(
         // This commit has locked the conversation and waits to store the checkpoint. It checks its
         // lease only after it has stored it.
-        app.store.commit_checkpoint(&late, &draft),
+        app.store.commit_checkpoint(&lost_claim, &draft),
         async {
             app.wait_for_lock_waiters(1).await;
-            app.store.commit_checkpoint(&holder, &draft).await
+            app.store.commit_checkpoint(&current_claim, &draft).await
         },
         async {
             app.wait_for_lock_waiters(2).await;
@@ -207,10 +207,10 @@ async fn a_checkpoint_without_a_lease_is_rolled_back_although_it_comes_first() {
         },
     );
     assert!(
-        matches!(late_commit, Err(StoreError::LeaseLost)),
-        "{late_commit:?}"
+        matches!(commit_without_lease, Err(StoreError::LeaseLost)),
+        "{commit_without_lease:?}"
     );
-    assert!(committed.expect("commits").kept);
+    assert!(committed.expect("commits").results_kept);
     assert_eq!(list_checkpoints(&conversation).await, [(8, true)]);
     run_jobs_and_check_context(&conversation).await;
 }
@@ -219,28 +219,28 @@ async fn a_checkpoint_without_a_lease_is_rolled_back_although_it_comes_first() {
 async fn a_checkpoint_without_a_lease_changes_nothing_when_it_comes_second() {
     let app = TestApp::start().await;
     let conversation = create_with_due_checkpoint(&app).await;
-    let ([late, holder], draft) = claim_twice(&app).await;
+    let ([lost_claim, current_claim], draft) = claim_twice(&app).await;
     let held = app.hold_lock(LOCK_JOBS, conversation.uuid()).await;
-    let (committed, late_commit, ()) = tokio::join!(
-        app.store.commit_checkpoint(&holder, &draft),
+    let (committed, commit_without_lease, ()) = tokio::join!(
+        app.store.commit_checkpoint(&current_claim, &draft),
         async {
             app.wait_for_lock_waiters(1).await;
-            app.store.commit_checkpoint(&late, &draft).await
+            app.store.commit_checkpoint(&lost_claim, &draft).await
         },
         async {
             app.wait_for_lock_waiters(2).await;
             held.rollback().await;
         },
     );
-    assert!(committed.expect("commits").kept);
+    assert!(committed.expect("commits").results_kept);
     assert!(
-        matches!(late_commit, Err(StoreError::LeaseLost)),
-        "{late_commit:?}"
+        matches!(commit_without_lease, Err(StoreError::LeaseLost)),
+        "{commit_without_lease:?}"
     );
     assert_eq!(list_checkpoints(&conversation).await, [(8, true)]);
     assert!(
         list_jobs(&conversation).await.is_empty(),
-        "the late worker queued no job"
+        "the worker without a lease queued no job"
     );
     run_jobs_and_check_context(&conversation).await;
 }
@@ -287,7 +287,11 @@ async fn a_checkpoint_that_comes_after_an_imported_one_is_discarded_and_made_aga
         },
     );
     assert_eq!(imported.expect("imports").last_message_id, 4);
-    assert!(!committed.expect("commits without a checkpoint").kept);
+    assert!(
+        !committed
+            .expect("commits without a checkpoint")
+            .results_kept
+    );
     assert_eq!(list_checkpoints(&conversation).await, [(4, true)]);
     assert_eq!(
         list_jobs(&conversation).await,
@@ -314,7 +318,7 @@ async fn an_import_that_comes_after_a_checkpoint_at_the_same_message_is_refused(
             held.rollback().await;
         },
     );
-    assert!(committed.expect("commits").kept);
+    assert!(committed.expect("commits").results_kept);
     imported.expect_err("a checkpoint ends at this message already");
     assert_eq!(list_checkpoints(&conversation).await, [(8, true)]);
     run_jobs_and_check_context(&conversation).await;

@@ -115,10 +115,10 @@ async fn a_summary_that_comes_after_a_deletion_leaves_nothing_behind() {
     // Whether the partial summary is refused does not matter, only that no row is stored.
     drop(partial);
     assert_eq!(count_rows_left(&conversation).await, 0);
-    let late = app.store.store_summaries(&job, &summaries).await;
-    assert!(matches!(late, Err(StoreError::NotFound(_))), "{late:?}");
+    let stored = app.store.store_summaries(&job, &summaries).await;
+    assert!(matches!(stored, Err(StoreError::NotFound(_))), "{stored:?}");
     // This call succeeds and stores nothing.
-    let late = app
+    let repeated = app
         .store
         .store_partial_summary(
             &job,
@@ -127,7 +127,7 @@ async fn a_summary_that_comes_after_a_deletion_leaves_nothing_behind() {
             anneal_store::ModelSpend::default(),
         )
         .await;
-    assert!(late.is_ok(), "{late:?}");
+    assert!(repeated.is_ok(), "{repeated:?}");
     assert_eq!(count_rows_left(&conversation).await, 0);
 }
 

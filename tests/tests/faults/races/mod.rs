@@ -75,7 +75,7 @@ async fn count_messages<'a>(app: &TestApp, job: &'a ClaimedJob) -> CountedMessag
     }
 }
 
-/// Ends the leases of all running jobs.
+/// Ends the leases of all running jobs (state 1).
 async fn end_leases(app: &TestApp) {
     let end = "update ai_job set lease_until_ts = now() - interval '1 second' where state = 1";
     sqlx::query(end)
@@ -150,11 +150,11 @@ async fn count_rows_left(conversation: &TestConversation<'_>) -> i64 {
         .fetch_all(&mut db)
         .await
         .expect("lists tables");
-    let mut left = 0;
+    let mut rows = 0;
     for scan in scans {
         let scan =
             sqlx::query_scalar::<_, i64>(sqlx::AssertSqlSafe(scan)).bind(conversation.uuid());
-        left += scan.fetch_one(&mut db).await.expect("counts");
+        rows += scan.fetch_one(&mut db).await.expect("counts");
     }
-    left
+    rows
 }

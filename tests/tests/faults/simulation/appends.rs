@@ -32,15 +32,16 @@ impl SimulatedConversation<'_> {
 
     /// The message ids of tool calls and of their first results.
     pub(crate) fn tool_pairs(&self) -> Vec<(i64, i64)> {
-        let mut open: BTreeMap<&str, i64> = BTreeMap::new();
+        let mut unanswered_calls: BTreeMap<&str, i64> = BTreeMap::new();
         let mut pairs = Vec::new();
         for (id, message) in (1..).zip(&self.messages) {
             for part in message.parts.iter().filter_map(|part| part.part.as_ref()) {
                 match part {
-                    Part::ToolUse(part) => drop(open.entry(&part.id).or_insert(id)),
+                    Part::ToolUse(part) => drop(unanswered_calls.entry(&part.id).or_insert(id)),
                     Part::ToolResult(part) => {
                         pairs.extend(
-                            open.remove(part.tool_use_id.as_str())
+                            unanswered_calls
+                                .remove(part.tool_use_id.as_str())
                                 .map(|call| (call, id)),
                         );
                     }
@@ -70,6 +71,7 @@ impl SimulatedConversation<'_> {
             body
         };
         let first = std::iter::once(new_message(body, number, unanswered.as_deref()));
+        // `body % 3` is the kind of a text.
         let new: Vec<pb::NewMessage> = first
             .chain((1..usize::from(messages)).map(|n| new_message(body % 3, number + n, None)))
             .collect();
@@ -120,25 +122,29 @@ impl SimulatedConversation<'_> {
         new: Vec<pb::NewMessage>,
         answer: &pb::AppendMessagesResponse,
     ) -> Result<(), Violation> {
-        let kept = if keeps_tools(self.policy) {
+        let expected_messages = if keeps_tools(self.policy) {
             new.clone()
         } else {
             without_tools(&new)
         };
         let last = self.last_message_id().0;
-        let expected: Vec<i64> = (1..=kept.len() as i64).map(|n| last + n).collect();
+        let expected_ids: Vec<i64> = (1..=expected_messages.len() as i64)
+            .map(|n| last + n)
+            .collect();
         let acknowledged = ids(answer);
-        if acknowledged != expected || answer.skipped.len() != new.len() - kept.len() {
+        if acknowledged != expected_ids
+            || answer.skipped.len() != new.len() - expected_messages.len()
+        {
             return Err(format!(
-                "appended as {acknowledged:?} without {:?}, expected {expected:?}",
+                "appended as {acknowledged:?} without {:?}, expected {expected_ids:?}",
                 answer.skipped
             ));
         }
-        let mut parts = kept.iter().flat_map(|message| &message.parts);
+        let mut parts = expected_messages.iter().flat_map(|message| &message.parts);
         if parts.any(|part| matches!(part.part, Some(Part::ToolResult(_)))) {
             self.record_event("results of tools");
         }
-        self.messages.extend(kept);
+        self.messages.extend(expected_messages);
         if let Some(id) = request {
             self.requests.insert(id, (new, acknowledged));
         }

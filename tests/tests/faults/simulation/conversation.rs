@@ -43,6 +43,7 @@ struct CountingWorker {
 /// A worker whose summary is not finished.
 struct SummarizingWorker {
     summarizer: GatedSummarizer,
+    /// Runs the worker's jobs, and returns their number.
     running: JoinHandle<usize>,
 }
 
@@ -375,6 +376,7 @@ impl<'a> SimulatedConversation<'a> {
         }
         let index = usize::from(index) % self.counting_workers.len();
         let job = self.counting_workers.remove(index).job;
+        // The job waits for 60,000 ms, unless `Operation::EndLeasesAndWaits` ends the wait.
         match self
             .app
             .store

@@ -348,15 +348,15 @@ const TABLES: [&str; 10] = [
 /// deletion. The tables must be empty, because the database has no other conversation then.
 pub(crate) async fn check_no_rows_left(db: &mut PgConnection) -> Result<(), Violation> {
     let counts = TABLES.map(|table| format!("(select count(*) from {table})"));
-    let left = AssertSqlSafe(format!("select {}", counts.join(" + ")));
-    let left: i64 = sqlx::query_scalar(left)
+    let count_rows = AssertSqlSafe(format!("select {}", counts.join(" + ")));
+    let rows: i64 = sqlx::query_scalar(count_rows)
         .fetch_one(db)
         .await
         .expect("counts");
-    if left == 0 {
+    if rows == 0 {
         Ok(())
     } else {
-        Err(format!("{left} rows are left of a deleted conversation"))
+        Err(format!("{rows} rows are left of a deleted conversation"))
     }
 }
 

@@ -87,9 +87,10 @@ pub(crate) fn run_lists(run: &SharedRun, number: u64) -> Tally {
         if Instant::now() >= run.until || run.violated.load(Ordering::Relaxed) {
             break;
         }
-        let mut bytes = [0; 32];
+        // The generator's seed has 32 bytes: three numbers of 8 bytes, then zeros.
+        let mut generator_seed = [0; 32];
         for (index, part) in [run.seed, number, batch].into_iter().enumerate() {
-            bytes[8 * index..8 * index + 8].copy_from_slice(&part.to_le_bytes());
+            generator_seed[8 * index..8 * index + 8].copy_from_slice(&part.to_le_bytes());
         }
         let config = Config {
             cases: LISTS,
@@ -97,8 +98,10 @@ pub(crate) fn run_lists(run: &SharedRun, number: u64) -> Tally {
             max_shrink_iters: 2_000,
             ..Config::default()
         };
-        let mut generator =
-            TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+        let mut generator = TestRunner::new_with_rng(
+            config,
+            TestRng::from_seed(RngAlgorithm::ChaCha, &generator_seed),
+        );
         let outcome = generator.run(&operations::lists(LONGEST), |list| {
             runtime
                 .block_on(runner.borrow_mut().run_list(&list))
@@ -147,6 +150,7 @@ impl ListRunner<'_> {
         } else {
             schedule
         });
+        // Returns the second run's violation if there is one, otherwise the first run's.
         rerun.and(Err(violation))
     }
 

@@ -67,6 +67,7 @@ fn text(size: u8, number: usize) -> String {
 /// and two tool calls, or a picture with text. `unanswered` is the id of a call without a result,
 /// if there is one.
 pub(crate) fn new_message(body: u8, number: usize, unanswered: Option<&str>) -> pb::NewMessage {
+    // Kinds 6 and 7 have such a part: kind 6 a small text, kind 7 a medium one.
     let text_part = || {
         Part::Text(pb::TextPart {
             text: text(body % 2, number),

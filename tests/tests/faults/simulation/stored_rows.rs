@@ -49,7 +49,8 @@ pub(crate) struct ExpectedRow {
     pub(crate) tokens: i64,
 }
 
-/// Reads [`StoredRows`] in one statement.
+/// Reads [`StoredRows`] in one statement. A checkpoint is valid if it begins with the first message
+/// after the newest separator (message 1 if there is none).
 const READ_ROWS: &str = "
     select last_message_id as newest, counted_message_id as counted, token_total, turn, summaries, ids, roles, turns,
         token_counts, token_estimates, digests, digests_match, s.separators, c.checkpoints,

@@ -147,7 +147,7 @@ impl Case {
 }
 
 /// Every reason of `docs/errors.md` with its code.
-pub(crate) fn documented() -> BTreeMap<String, String> {
+pub(crate) fn documented_reasons() -> BTreeMap<String, String> {
     let page = include_str!("../../../../docs/errors.md");
     let sections = page.split("\n### `").skip(1);
     let reasons = sections.filter_map(|section| {
@@ -159,15 +159,12 @@ pub(crate) fn documented() -> BTreeMap<String, String> {
 }
 
 /// Whether `docs/errors.md` documents this refusal and it is not an internal error.
-pub(crate) fn is_documented(
-    details: &StatusDetails,
-    documented: &BTreeMap<String, String>,
-) -> bool {
-    let named = format!("{:?}", details.code).to_uppercase();
-    let code = documented
+pub(crate) fn is_documented(details: &StatusDetails, reasons: &BTreeMap<String, String>) -> bool {
+    let code_name = format!("{:?}", details.code).to_uppercase();
+    let code = reasons
         .get(&details.reason)
         .map(|code| code.replace('_', ""));
-    code.is_some_and(|code| code == named)
+    code.is_some_and(|code| code == code_name)
         && !matches!(details.code, Code::Internal | Code::Unknown)
 }
 

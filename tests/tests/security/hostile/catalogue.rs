@@ -132,16 +132,16 @@ async fn every_case_is_answered_as_documented_and_harms_nothing() {
     let model = ScriptedModel::saying("Quite so.").await;
     let (app, id) = start_with_conversation(&model).await;
     let mut wrong = Vec::new();
-    let grpc = collect_grpc_cases(&app, &id).await;
-    for case in &grpc {
+    let grpc_cases = collect_grpc_cases(&app, &id).await;
+    for case in &grpc_cases {
         wrong.extend(run_within_deadline(&case.name, case.run(&app)).await.err());
     }
     let client = wire::client();
-    let wire: Vec<_> = wire::frames_and_paths()
+    let wire_cases: Vec<_> = wire::frames_and_paths()
         .into_iter()
         .chain(wire::headers())
         .collect();
-    for case in &wire {
+    for case in &wire_cases {
         wrong.extend(
             run_within_deadline(case.name, case.run(&app, &client))
                 .await
@@ -157,22 +157,22 @@ async fn every_case_is_answered_as_documented_and_harms_nothing() {
         began.elapsed()
     );
     let web = app.http_client();
-    let http: Vec<_> = [http::bodies(), http::fields(), http::paths()]
+    let http_cases: Vec<_> = [http::bodies(), http::fields(), http::paths()]
         .into_iter()
         .flatten()
         .collect();
-    for case in &http {
+    for case in &http_cases {
         wrong.extend(run_within_deadline(&case.name, case.run(&web)).await.err());
     }
     println!(
         "{} over gRPC, {} as bytes, {} as noise, {} over HTTP",
-        grpc.len(),
-        wire.len(),
+        grpc_cases.len(),
+        wire_cases.len(),
         noise.len(),
-        http.len()
+        http_cases.len()
     );
     assert!(wrong.is_empty(), "{} cases: {wrong:#?}", wrong.len());
-    assert!(grpc.len() + wire.len() + noise.len() + http.len() >= MIN_CASES);
+    assert!(grpc_cases.len() + wire_cases.len() + noise.len() + http_cases.len() >= MIN_CASES);
     assert_no_harm(&app, &panics).await;
 }
 

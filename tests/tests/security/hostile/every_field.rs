@@ -11,7 +11,7 @@ use prost_types::field_descriptor_proto::Type;
 use tonic::Code;
 
 use crate::hostile::{
-    case::{self, GrpcRequest, MALFORMED, documented, is_documented},
+    case::{self, GrpcRequest, MALFORMED, documented_reasons, is_documented},
     catalogue::{assert_no_harm, start_with_conversation},
 };
 
@@ -151,7 +151,7 @@ async fn send_and_check_refusal(
             status.message()
         ))
     };
-    if !is_documented(&details, &documented()) {
+    if !is_documented(&details, &documented_reasons()) {
         return report();
     }
     // A stream whose first frame is not a header is refused for the header. A limit on the whole
@@ -224,7 +224,7 @@ async fn every_truncated_request_is_answered_or_refused_with_a_documented_reason
     let panics = case::record_panics();
     let app = TestApp::start().await;
     let id = app.conversation().await.id;
-    let documented = documented();
+    let reasons = documented_reasons();
     let mut asked = 0;
     for (offset, rpc) in every_rpc().into_iter().enumerate() {
         let whole = valid_request(&rpc.name, &id, "r");
@@ -233,7 +233,7 @@ async fn every_truncated_request_is_answered_or_refused_with_a_documented_reason
             let request = GrpcRequest::raw(&rpc.name, whole[..cut].to_vec());
             if let Err(status) = request.send(&app).await {
                 assert!(
-                    is_documented(&status_details(&status), &documented),
+                    is_documented(&status_details(&status), &reasons),
                     "{} cut at {cut}: {status}",
                     rpc.name
                 );

@@ -277,7 +277,7 @@ pub(crate) fn paths() -> Vec<HttpCase> {
     let long = format!("/api/agents/{}/sessions", "x".repeat(129));
     let query =
         |name: &str, query: &str, expected| get(name, &format!("{SESSIONS}?{query}"), expected);
-    let headed = |name: &str, header, value: &[u8], expected| {
+    let with_header = |name: &str, header, value: &[u8], expected| {
         let case = post(name, JSON, "{\"message\":\"x\"}", expected);
         HttpCase {
             headers: [case.headers, vec![(header, value.to_vec())]].concat(),
@@ -351,19 +351,19 @@ pub(crate) fn paths() -> Vec<HttpCase> {
             &format!("x={}", "y".repeat(60_000)),
             (431, "", ""),
         ),
-        headed(
+        with_header(
             "a malformed event id",
             "last-event-id",
             b"0",
             invalid("Last-Event-ID"),
         ),
-        headed(
+        with_header(
             "an event id of 0xff",
             "last-event-id",
             b"\xff\xfe",
             invalid("Last-Event-ID"),
         ),
-        headed(
+        with_header(
             "a forged event id",
             "last-event-id",
             b"AAAAAAAAAAAAAAAAAAAA",

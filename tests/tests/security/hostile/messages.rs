@@ -222,8 +222,8 @@ pub(crate) fn appends(id: &str) -> Vec<Case> {
 
 /// Parts that their role does not allow, and invalid fields of parts.
 pub(crate) fn parts(id: &str) -> Vec<Case> {
-    let at = "messages[0].parts[0]";
-    let of = |role, part| append(id, vec![message(role, part)]);
+    let path = "messages[0].parts[0]";
+    let append_part = |role, part| append(id, vec![message(role, part)]);
     let mut cases: Vec<Case> = [
         ("a user's call", Role::User, tool_use("c", "look")),
         ("a user's result", Role::User, tool_result("c")),
@@ -247,7 +247,7 @@ pub(crate) fn parts(id: &str) -> Vec<Case> {
         ("the application's reasoning", Role::System, reasoning("")),
     ]
     .into_iter()
-    .map(|(name, role, part)| refused(name, of(role, part), INVALID, at))
+    .map(|(name, role, part)| refused(name, append_part(role, part), INVALID, path))
     .collect();
     let long = "i".repeat(129);
     for (what, bad, refusal) in [
@@ -255,44 +255,44 @@ pub(crate) fn parts(id: &str) -> Vec<Case> {
         ("NUL", "a\0", INVALID),
         ("129 bytes", long.as_str(), LIMIT),
     ] {
-        let of_part = |role, part, field: &str| {
+        let refused_part = |role, part, field: &str| {
             refused(
                 format!("{what} as {field}"),
-                of(role, part),
+                append_part(role, part),
                 refusal,
-                format!("{at}.{field}"),
+                format!("{path}.{field}"),
             )
         };
-        cases.push(of_part(
+        cases.push(refused_part(
             Role::Assistant,
             tool_use(bad, "look"),
             "tool_use.id",
         ));
-        cases.push(of_part(
+        cases.push(refused_part(
             Role::Assistant,
             tool_use("c", bad),
             "tool_use.name",
         ));
-        cases.push(of_part(
+        cases.push(refused_part(
             Role::Tool,
             tool_result(bad),
             "tool_result.tool_use_id",
         ));
-        cases.push(of_part(
+        cases.push(refused_part(
             Role::User,
             media("s3://a", bad),
             "media.media_type",
         ));
         if !bad.is_empty() {
-            cases.push(of_part(
+            cases.push(refused_part(
                 Role::Assistant,
                 reasoning(bad),
                 "reasoning.provider",
             ));
         }
     }
-    let uri = format!("{at}.media.uri");
-    let with_uri = |uri: &str| of(Role::User, media(uri, "image/png"));
+    let uri = format!("{path}.media.uri");
+    let with_uri = |uri: &str| append_part(Role::User, media(uri, "image/png"));
     let picture = pb::MediaPart {
         uri: "s3://a".into(),
         media_type: "image/png".into(),
@@ -326,15 +326,15 @@ pub(crate) fn parts(id: &str) -> Vec<Case> {
         ),
         refused(
             "33 pictures",
-            of(Role::Tool, result(vec![picture; 33])),
+            append_part(Role::Tool, result(vec![picture; 33])),
             LIMIT,
-            format!("{at}.tool_result.media"),
+            format!("{path}.tool_result.media"),
         ),
         refused(
             "a picture without a URI",
-            of(Role::Tool, result(vec![without_uri])),
+            append_part(Role::Tool, result(vec![without_uri])),
             INVALID,
-            format!("{at}.tool_result.media.uri"),
+            format!("{path}.tool_result.media.uri"),
         ),
     ]);
     cases

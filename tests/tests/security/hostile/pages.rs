@@ -44,13 +44,13 @@ const NAMES: [&str; 4] = ["messages", "conversations", "jobs", "checkpoints"];
 pub(crate) fn sizes(id: &str) -> Vec<Case> {
     let mut cases = Vec::new();
     for size in [-1, i32::MIN] {
-        let sized = [
+        let requests = [
             ask_about!(id, ListMessagesRequest { page_size: size }),
             ask!(ListConversationsRequest { page_size: size }),
             ask!(ListJobsRequest { page_size: size }),
             ask_about!(id, ListCheckpointsRequest { page_size: size }),
         ];
-        for (request, name) in sized.into_iter().zip(NAMES) {
+        for (request, name) in requests.into_iter().zip(NAMES) {
             cases.push(refused(
                 format!("a page of {size} {name}"),
                 request,
@@ -209,7 +209,7 @@ pub(crate) async fn foreign_tokens(app: &TestApp) -> Vec<Case> {
         "page_token",
     ));
     let long = "A".repeat(100_000);
-    let broken = [
+    let malformed_tokens = [
         "x",
         "////",
         "=",
@@ -222,9 +222,9 @@ pub(crate) async fn foreign_tokens(app: &TestApp) -> Vec<Case> {
         "AAAA ",
         long.as_str(),
     ];
-    for broken in broken {
-        for (request, name) in lists(&id, broken).into_iter().zip(NAMES) {
-            let what: String = broken.chars().take(12).collect();
+    for token in malformed_tokens {
+        for (request, name) in lists(&id, token).into_iter().zip(NAMES) {
+            let what: String = token.chars().take(12).collect();
             cases.push(refused(
                 format!("{what:?} for {name}"),
                 request,

@@ -264,28 +264,25 @@ async fn assert_stored_messages(
             message_id,
             range: None,
         };
-        let alone = conversation
+        let read = conversation
             .app
             .messages()
             .get_message(ask)
             .await
             .expect("is there")
             .into_inner();
-        assert!(alone.message.as_ref() == Some(stored), "{name}, read alone");
+        assert!(read.message.as_ref() == Some(stored), "{name}, read alone");
     }
 }
 
 /// A policy without checkpoints and large messages, whatever token count a picture states.
 fn without_compaction() -> pb::Policy {
-    let most = Some(i64::MAX as u64);
-    let never = pb::Policy {
-        max_message_count: Some(0),
-        token_threshold: most,
-        ..Default::default()
-    };
+    let highest_threshold = Some(i64::MAX as u64);
     pb::Policy {
-        large_message_threshold: most,
-        ..never
+        max_message_count: Some(0),
+        token_threshold: highest_threshold,
+        large_message_threshold: highest_threshold,
+        ..Default::default()
     }
 }
 
@@ -348,7 +345,7 @@ async fn odd_content_survives_export_and_import() {
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
     let conversation = append_to_new(&app, without_compaction(), &named_messages()).await;
-    let given = conversation.as_new_messages().await;
+    let original = conversation.as_new_messages().await;
     for format in ["claw0", "pi", "openai"] {
         imports
             .export(&[
@@ -366,13 +363,13 @@ async fn odd_content_survives_export_and_import() {
             .pop()
             .expect("one");
         let imported = copy.as_new_messages().await;
-        let wrong = given
+        let first_difference = original
             .iter()
             .zip(&imported)
-            .position(|(given, imported)| given != imported);
+            .position(|(original, imported)| original != imported);
         assert!(
-            given.len() == imported.len() && wrong.is_none(),
-            "{format}, message {wrong:?}"
+            original.len() == imported.len() && first_difference.is_none(),
+            "{format}, message {first_difference:?}"
         );
         copy.verify().await;
     }

@@ -48,10 +48,13 @@ fn post(name: &'static str, path: &str, body: Vec<u8>, expected: Expected) -> Wi
     }
 }
 
+/// A request to [`LIST`] with this body. It is refused as malformed, unless
+/// [`WireCase::refused_with`] or [`WireCase::answered`] changes what is expected.
 fn list(name: &'static str, body: Vec<u8>) -> WireCase {
     post(name, LIST, body, Expected::Refused(MALFORMED))
 }
 
+/// A valid request to [`LIST`] with this header, which replaces the usual one of its name.
 fn with_header(name: &'static str, header: (&'static str, &[u8]), expected: Expected) -> WireCase {
     let mut case = post(name, LIST, valid_frame(b""), expected);
     case.headers.retain(|(known, _)| *known != header.0);

@@ -226,13 +226,13 @@ async fn refusals_are_audited_with_their_reason_and_rate_limited() {
         "{lines:#?}"
     );
     let operator = server.app.key("ops", &[Verb::Operator]).await;
-    let asked = server
+    let request = server
         .process
         .http_client()
         .await
         .request("GET", "/metrics")
         .header("authorization", format!("Bearer {}", operator.text));
-    let metrics = anneal_testkit::HttpResponse::send(asked).await.text;
+    let metrics = anneal_testkit::HttpResponse::send(request).await.text;
     for metric in [
         "auth_refused_total{reason=\"unknown\"} 200",
         "auth_refused_total{reason=\"verb_missing\"} 1",

@@ -47,14 +47,14 @@ pub(crate) async fn list(channel: &AuthorizedChannel) -> Result<usize, Status> {
 async fn only_valid_keys_are_accepted_and_the_refusal_names_the_problem() {
     let app = start_with_keys().await;
     let key = app.key("anna", &[Verb::Read]).await;
-    let wrong = format!("{}x", key.text);
+    let altered = format!("{}x", key.text);
     let unknown = GeneratedKey::make().expect("random bytes").text;
     for (authorization, problem) in [
         ("", "no credential"),
         ("Bearer", "not `Bearer`"),
         ("Basic YTpi", "not `Bearer`"),
         ("Bearer a b", "not `Bearer`"),
-        (&format!("Bearer {wrong}"), "not known here"),
+        (&format!("Bearer {altered}"), "not known here"),
         (&format!("Bearer {unknown}"), "not known here"),
         ("Bearer anneal_", "not known here"),
         ("Bearer eyJhbGciOiJub25lIn0.e30.", "not known here"),
@@ -101,10 +101,10 @@ async fn only_valid_keys_are_accepted_and_the_refusal_names_the_problem() {
         let answered = status_when_ready(&web, path, status).await;
         assert_eq!(answered, status, "{path}");
     }
-    let asked = web
+    let request = web
         .request("GET", "/metrics")
         .header("authorization", format!("Bearer {}", key.text));
-    anneal_testkit::HttpResponse::send(asked)
+    anneal_testkit::HttpResponse::send(request)
         .await
         .assert_problem(403, "VERB_MISSING", "");
 }
@@ -312,6 +312,7 @@ impl Provider {
 
     /// The public key as a JSON web key.
     fn jwk(&self) -> Value {
+        // For P-256: the byte 4, then x and y of 32 bytes each.
         let raw = self.key.der_bytes();
         match self.algorithm {
             Algorithm::EdDSA => {
@@ -389,13 +390,15 @@ async fn a_token_is_accepted_only_if_every_claim_is_valid() {
     };
     let app = TestApp::with_auth(ServerSettings::default(), auth).await;
     app.tenant("anna").await;
-    let by = |token: &str| app.authorized_channel(&format!("Bearer {token}"));
+    let channel_with = |token: &str| app.authorized_channel(&format!("Bearer {token}"));
     for provider in [&ed, &ec] {
-        list(&by(&provider.token(&claims(&json!({})))))
+        list(&channel_with(&provider.token(&claims(&json!({})))))
             .await
             .expect("is accepted");
         let two_audiences = provider.token(&claims(&json!({"aud": ["other", AUDIENCE]})));
-        list(&by(&two_audiences)).await.expect("is accepted");
+        list(&channel_with(&two_audiences))
+            .await
+            .expect("is accepted");
     }
     for (change, problem) in [
         (json!({"exp": seconds_from_now(-60)}), "expired"),
@@ -411,7 +414,7 @@ async fn a_token_is_accepted_only_if_every_claim_is_valid() {
         (json!({"tenant": "nobody"}), "tenant is not known"),
         (json!({"exp": "soon"}), "missing or malformed"),
     ] {
-        let refused = list(&by(&ed.token(&claims(&change))))
+        let refused = list(&channel_with(&ed.token(&claims(&change))))
             .await
             .expect_err(problem);
         assert!(refused.message().contains(problem), "{change}: {refused:?}");
@@ -419,10 +422,10 @@ async fn a_token_is_accepted_only_if_every_claim_is_valid() {
     }
     let valid = ed.token(&claims(&json!({})));
     let (signed, signature) = valid.rsplit_once('.').expect("three parts");
-    let none = URL_SAFE_NO_PAD.encode(r#"{"alg":"none","kid":"ed"}"#);
+    let unsigned_header = URL_SAFE_NO_PAD.encode(r#"{"alg":"none","kid":"ed"}"#);
     let payload = valid.split('.').nth(1).expect("three parts");
     // The public key, used as the secret of an HMAC.
-    let hs = jsonwebtoken::encode(
+    let hmac_token = jsonwebtoken::encode(
         &Header {
             kid: Some("ed".into()),
             ..Header::new(Algorithm::HS256)
@@ -431,23 +434,23 @@ async fn a_token_is_accepted_only_if_every_claim_is_valid() {
         &EncodingKey::from_secret(ed.key.der_bytes()),
     );
     for forged in [
-        format!("{none}.{payload}."),
-        format!("{none}.{payload}.{signature}"),
+        format!("{unsigned_header}.{payload}."),
+        format!("{unsigned_header}.{payload}.{signature}"),
         format!("{signed}.{}", signature.chars().rev().collect::<String>()),
-        hs.expect("signs"),
+        hmac_token.expect("signs"),
         untrusted.token(&claims(&json!({}))),
         ed.token_with_key_id("ec", &claims(&json!({}))),
         ed.token_with_key_id("nobody", &claims(&json!({}))),
         valid[..valid.len() / 2].to_owned(),
         format!("{valid}.{valid}"),
     ] {
-        let refused = list(&by(&forged)).await.expect_err("is forged");
+        let refused = list(&channel_with(&forged)).await.expect_err("is forged");
         assert_eq!(refused.code(), Code::Unauthenticated, "{forged}");
     }
     // `read` without the prefix `anneal.` is no verb.
     let appender = ed.token(&claims(&json!({"scope": "anneal.append read"})));
     assert_refused(
-        list(&by(&appender)).await,
+        list(&channel_with(&appender)).await,
         Code::PermissionDenied,
         "VERB_MISSING",
         "",
@@ -474,14 +477,14 @@ async fn a_token_with_a_critical_header_extension_is_refused() {
         crit: Some(vec!["https://idp.example/bound".into()]),
         ..plain.clone()
     };
-    let by = |header: &Header| {
+    let channel_with = |header: &Header| {
         app.authorized_channel(&format!(
             "Bearer {}",
             ed.token_with_header(header, &claims(&json!({})))
         ))
     };
-    list(&by(&plain)).await.expect("is accepted");
-    let refused = list(&by(&critical))
+    list(&channel_with(&plain)).await.expect("is accepted");
+    let refused = list(&channel_with(&critical))
         .await
         .expect_err("the extension is not supported");
     assert_eq!(refused.code(), Code::Unauthenticated);
@@ -503,37 +506,37 @@ async fn keys_of_a_provider_are_replaced_without_a_restart() {
     };
     let app = TestApp::with_auth(ServerSettings::default(), auth).await;
     app.tenant("anna").await;
-    let by = |provider: &Provider| {
+    let channel_with = |provider: &Provider| {
         app.authorized_channel(&format!("Bearer {}", provider.token(&claims(&json!({})))))
     };
-    list(&by(&old)).await.expect("is accepted");
-    assert!(list(&by(&new)).await.is_err());
+    list(&channel_with(&old)).await.expect("is accepted");
+    assert!(list(&channel_with(&new)).await.is_err());
     folder.file("jwks.json", "{ half written");
     folder.file("jwks.json", &jwks(&[&old, &new]));
     eventually("the new key is accepted", async || {
-        list(&by(&new)).await.is_ok()
+        list(&channel_with(&new)).await.is_ok()
     })
     .await;
-    list(&by(&old))
+    list(&channel_with(&old))
         .await
         .expect("the old key is still accepted");
     folder.file("jwks.json", &jwks(&[&new]));
     eventually("the old key is refused", async || {
-        list(&by(&old)).await.is_err()
+        list(&channel_with(&old)).await.is_err()
     })
     .await;
-    list(&by(&new)).await.expect("is accepted");
+    list(&channel_with(&new)).await.expect("is accepted");
     // A malformed key in the file does not stop the removal of another.
     let broken = json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "no x"}, old.jwk()]});
     folder.file("jwks.json", &broken.to_string());
     eventually("the new key is refused", async || {
-        list(&by(&new)).await.is_err()
+        list(&channel_with(&new)).await.is_err()
     })
     .await;
-    list(&by(&old)).await.expect("is accepted");
+    list(&channel_with(&old)).await.expect("is accepted");
     folder.file("jwks.json", r#"{"keys": []}"#);
     eventually("no key is accepted", async || {
-        list(&by(&old)).await.is_err()
+        list(&channel_with(&old)).await.is_err()
     })
     .await;
 }

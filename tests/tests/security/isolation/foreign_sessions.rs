@@ -111,23 +111,29 @@ async fn a_foreign_session_answers_every_path_exactly_as_a_missing_one() {
     for (method, path, body) in &operations {
         let of = |id: &str| path.replace("{id}", "a").replace("{sid}", id);
         let missing = Uuid::now_v7().to_string();
-        let foreign = tenants
+        let foreign_answer = tenants
             .send(&tenants.anna, method, &of(&tenants.foreign), body.as_ref())
             .await;
-        let nothing = tenants
+        let missing_answer = tenants
             .send(&tenants.anna, method, &of(&missing), body.as_ref())
             .await;
-        assert_eq!(foreign.status, 404, "{method} {path}: {foreign:?}");
-        let text = foreign.text.replace(&tenants.foreign, "ID");
         assert_eq!(
-            (foreign.status, text),
-            (nothing.status, nothing.text.replace(&missing, "ID")),
+            foreign_answer.status, 404,
+            "{method} {path}: {foreign_answer:?}"
+        );
+        let text = foreign_answer.text.replace(&tenants.foreign, "ID");
+        assert_eq!(
+            (foreign_answer.status, text),
+            (
+                missing_answer.status,
+                missing_answer.text.replace(&missing, "ID")
+            ),
             "{method} {path}"
         );
     }
     let chat = |id: &str| json!({"message": "What was said?", "sessionId": id});
     let missing = Uuid::now_v7().to_string();
-    let foreign = tenants
+    let foreign_answer = tenants
         .send(
             &tenants.anna,
             "POST",
@@ -135,7 +141,7 @@ async fn a_foreign_session_answers_every_path_exactly_as_a_missing_one() {
             Some(&chat(&tenants.foreign)),
         )
         .await;
-    let nothing = tenants
+    let missing_answer = tenants
         .send(
             &tenants.anna,
             "POST",
@@ -144,12 +150,12 @@ async fn a_foreign_session_answers_every_path_exactly_as_a_missing_one() {
         )
         .await;
     assert_eq!(
-        foreign.text.replace(&tenants.foreign, "ID"),
-        nothing.text.replace(&missing, "ID")
+        foreign_answer.text.replace(&tenants.foreign, "ID"),
+        missing_answer.text.replace(&missing, "ID")
     );
     assert!(
-        foreign.status >= 400 && foreign.status == nothing.status,
-        "{foreign:?}"
+        foreign_answer.status >= 400 && foreign_answer.status == missing_answer.status,
+        "{foreign_answer:?}"
     );
     let listed = tenants
         .send(&tenants.anna, "GET", "/api/agents/a/sessions", None)

@@ -297,10 +297,12 @@ async fn turns_and_their_readers_end_when_the_key_that_began_them_is_revoked() {
         )
         .await
     };
-    let (cancelled, cancelled_id) = begin(&revoked_authorization).await;
-    let (going_on, going_on_id) = begin(&valid_authorization).await;
-    let joined = join(&valid_authorization, &cancelled_id).await;
-    let cut_off = join(&revoked_authorization, &going_on_id).await;
+    // The key that is about to be revoked and the valid one begin a turn each. Each also reads the
+    // turn of the other.
+    let (revoked_turn, revoked_turn_id) = begin(&revoked_authorization).await;
+    let (valid_turn, valid_turn_id) = begin(&valid_authorization).await;
+    let revoked_turn_read_by_valid = join(&valid_authorization, &revoked_turn_id).await;
+    let valid_turn_read_by_revoked = join(&revoked_authorization, &valid_turn_id).await;
     // The calls of the turn over gRPC and of the two turns over HTTP. The revoked key began two of
     // these turns.
     model.wait_for_calls(3).await;
@@ -318,9 +320,15 @@ async fn turns_and_their_readers_end_when_the_key_that_began_them_is_revoked() {
         .expect("ends");
     assert_refused(ended, Code::Unauthenticated, "UNAUTHENTICATED", "");
     for (what, reader) in [
-        ("its own turn", cancelled),
-        ("its turn, read with another key", joined),
-        ("the turn of another key", cut_off),
+        ("the revoked key's turn", revoked_turn),
+        (
+            "the revoked key's turn, read with the valid key",
+            revoked_turn_read_by_valid,
+        ),
+        (
+            "the valid key's turn, read with the revoked key",
+            valid_turn_read_by_revoked,
+        ),
     ] {
         let events = tokio::time::timeout(REVOKED_WITHIN, reader.rest())
             .await
@@ -347,7 +355,7 @@ async fn turns_and_their_readers_end_when_the_key_that_began_them_is_revoked() {
         "the prompt stays and there is no answer"
     );
     gate.open_for_ever();
-    let events = going_on.rest().await;
+    let events = valid_turn.rest().await;
     assert_eq!(
         (text_of(&events).as_str(), events.last().map(SseEvent::kind)),
         ("one two", Some("done"))

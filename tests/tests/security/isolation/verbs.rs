@@ -63,6 +63,8 @@ async fn create_conversation(app: &TestApp) -> String {
     conversation_id
 }
 
+/// A request for a conversation, also used as the `defaults` of a session. Title, system prompt and
+/// label contain [`SECRET`].
 fn defaults() -> pb::CreateConversationRequest {
     pb::CreateConversationRequest {
         title: format!("the {SECRET}"),
@@ -402,15 +404,15 @@ async fn an_appender_receives_no_content_of_others() {
             .expect("changes")
             .into_inner()
     ));
-    let whole = both
+    let full_answer = both
         .update_conversation(pinned)
         .await
         .expect("changes")
         .into_inner();
     assert!(
-        whole.title.contains(SECRET)
-            && whole.system_prompt.contains(SECRET)
-            && !whole.metadata.is_empty()
+        full_answer.title.contains(SECRET)
+            && full_answer.system_prompt.contains(SECRET)
+            && !full_answer.metadata.is_empty()
     );
     let titled = change(
         &["title"],
@@ -419,17 +421,17 @@ async fn an_appender_receives_no_content_of_others() {
             ..Default::default()
         },
     );
-    let own = appender
+    let reduced_answer = appender
         .update_conversation(titled)
         .await
         .expect("changes")
         .into_inner();
     assert_eq!(
-        (own.title.as_str(), own.message_count),
+        (reduced_answer.title.as_str(), reduced_answer.message_count),
         ("mine", 12),
         "the appender receives the field that it has changed"
     );
-    received.push(format!("{own:?}"));
+    received.push(format!("{reduced_answer:?}"));
     received.extend(resolve_and_rotate_session(&mut appender, &mut both).await);
     let mut compactor = ContextServiceClient::new(append_channel);
     let ask = pb::CompactRequest {

@@ -16,7 +16,8 @@ const ATTACK_DURATION: Duration = Duration::from_secs(4);
 /// Bytes of a request: below the limit of 4 MiB.
 const REQUEST_BYTES: usize = 4_000_000;
 
-/// An encoded field with this number and these bytes.
+/// An encoded field with this number and these bytes. The low three bits of its tag are the wire
+/// type: 2, a length and that many bytes.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let mut field = vec![number << 3 | 2];
     prost::encoding::encode_varint(bytes.len() as u64, &mut field);

@@ -82,12 +82,9 @@ impl AttackedServer {
         let (app, folder) = (TestApp::start().await, Folder::new());
         folder.file("anneal.toml", file);
         let mut authorizations = Vec::new();
-        for (tenant, verbs) in [
-            ("eve", &Verb::ALL[..]),
-            ("anna", &Verb::ALL[..]),
-            ("operator", &Verb::ALL[..]),
-        ] {
-            authorizations.push(format!("Bearer {}", app.key(tenant, verbs).await.text));
+        for tenant in ["eve", "anna", "operator"] {
+            let key = app.key(tenant, &Verb::ALL).await;
+            authorizations.push(format!("Bearer {}", key.text));
         }
         let [eve, anna, operator] = authorizations.try_into().expect("three of them");
         let settings = [&["auth.api_keys=true"][..], settings].concat();

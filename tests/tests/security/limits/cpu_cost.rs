@@ -148,6 +148,8 @@ impl Costs {
             small: None,
             large: meter.measure(&mut large).await,
         };
+        // The small input counts as at least MIN_CALL_COST, so below this limit the ratio cannot
+        // exceed MAX_RATIO.
         if pair.large.sum() > MAX_RATIO * MIN_CALL_COST {
             pair.small = Some(meter.measure(&mut small).await);
             // Other load on the machine only adds to a measurement, so the minimum counts.

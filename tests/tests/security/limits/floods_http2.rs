@@ -212,7 +212,8 @@ async fn endless_and_oversized_heads_take_little_memory() {
     )
     .await;
     // A header of 3,900 bytes in the server's HPACK table (entry 62, the newest), referenced 12,000
-    // times by one byte each: 47 MB when expanded.
+    // times by one byte each: 47 MB when expanded. In RFC 7541, 0x40 before a literal adds it to
+    // the table, and 0xbe (0x80 + 62) refers to entry 62.
     let indexed = [&[0x40][..], &literal("x-bomb", &"x".repeat(3_900))[1..]].concat();
     let bomb = [request_head(LIST, &[]), indexed, vec![0xbe; 12_000]].concat();
     let many: Vec<u8> = (0..100)

@@ -107,7 +107,7 @@ async fn incomplete_requests_take_at_most_half_of_waiting_bytes() {
         format!("Bearer {}", eve.text),
         format!("Bearer {}", anna.text),
     );
-    let (answered, mut answers) = tokio::sync::mpsc::unbounded_channel();
+    let (answer_sender, mut answers) = tokio::sync::mpsc::unbounded_channel();
     for _ in 0..10 {
         // As much as the initial flow-control window of a connection allows.
         let mut half = RawHttp2::connect(app.addresses.grpc, &[]).await;
@@ -116,12 +116,12 @@ async fn incomplete_requests_take_at_most_half_of_waiting_bytes() {
                 .await
                 .expect("is sent");
         }
-        let answered = answered.clone();
+        let answer_sender = answer_sender.clone();
         tokio::spawn(async move {
             while half
                 .next_of(kind::HEADERS)
                 .await
-                .is_some_and(|_| answered.send(()).is_ok())
+                .is_some_and(|_| answer_sender.send(()).is_ok())
             {}
         });
     }

@@ -163,10 +163,8 @@ impl Caller<'_> {
         dimension: Dimension,
         [small, large]: &[String; 2],
     ) {
-        for (small_ask, (rpc, how, large_ask)) in other_requests(small)
-            .into_iter()
-            .zip(other_requests(large))
-            .map(|(small, large)| (small.2, large))
+        for ((_, _, small_ask), (rpc, how, large_ask)) in
+            other_requests(small).into_iter().zip(other_requests(large))
         {
             let what = format!("{dimension:?}: {rpc} {how}");
             let (small, large) = (

@@ -75,7 +75,8 @@ fn operations(document: &Value, session: &str) -> Vec<Operation> {
 }
 
 impl Operation {
-    /// Requests that are large in one part each, with the name of the part.
+    /// Requests with one large part each, and the name of the part. The part has about `head` bytes
+    /// in the head of a request, or `body` bytes in its body.
     fn large_requests(&self, [head, body]: [usize; 2]) -> Vec<(String, SizedRequest)> {
         let with_path = |path: String| SizedRequest {
             method: self.method.clone(),

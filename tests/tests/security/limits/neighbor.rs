@@ -35,11 +35,11 @@ pub(crate) struct Latencies {
 /// Latency of one call or probe.
 #[derive(Debug, Clone, Copy)]
 struct Latency {
-    took: Duration,
+    duration: Duration,
     /// The RPC, the HTTP route or the path of the probe.
-    asked: &'static str,
+    target: &'static str,
     /// Time from the start of the recorder to this call.
-    after: Duration,
+    since_start: Duration,
 }
 
 /// Records the latencies of the calls, or of the probes.
@@ -144,13 +144,13 @@ impl LatencyRecorder {
         }
     }
 
-    async fn time<T>(&mut self, asked: &'static str, call: impl Future<Output = T>) -> T {
-        let (after, called) = (self.begun.elapsed(), Instant::now());
+    async fn time<T>(&mut self, target: &'static str, call: impl Future<Output = T>) -> T {
+        let (since_start, called) = (self.begun.elapsed(), Instant::now());
         let answer = call.await;
         self.latencies.push(Latency {
-            took: called.elapsed(),
-            asked,
-            after,
+            duration: called.elapsed(),
+            target,
+            since_start,
         });
         answer
     }
@@ -160,11 +160,11 @@ impl Latencies {
     /// A sentence with the 99th percentiles of calls and probes, and the slowest call.
     pub(crate) fn to_words(&self) -> String {
         let (calls, probes) = (self.calls.len(), self.probes.len());
-        let slowest = self.calls.iter().max_by_key(|latency| latency.took);
+        let slowest = self.calls.iter().max_by_key(|latency| latency.duration);
         let slowest = slowest.map(|latency| {
             format!(
                 "the slowest was {}, {:?} after the start",
-                latency.asked, latency.after
+                latency.target, latency.since_start
             )
         });
         format!(
@@ -195,7 +195,7 @@ pub(crate) fn connect(grpc: SocketAddr, authorization: &str) -> AuthorizedChanne
 
 /// The 99th percentile.
 fn p99(latencies: &[Latency]) -> Duration {
-    let mut sorted: Vec<Duration> = latencies.iter().map(|latency| latency.took).collect();
+    let mut sorted: Vec<Duration> = latencies.iter().map(|latency| latency.duration).collect();
     sorted.sort_unstable();
     let index = (sorted.len() * 99).div_ceil(100).saturating_sub(1);
     sorted.get(index).copied().unwrap_or_default()

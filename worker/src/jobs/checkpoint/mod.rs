@@ -44,7 +44,7 @@ pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationTo
         return Ok(JobCommit {
             finished,
             caused: Vec::new(),
-            kept: true,
+            results_kept: true,
         });
     };
     let keep = job
@@ -205,7 +205,7 @@ fn source(source: CheckpointSource) -> Source {
 
 async fn commit(worker: &Worker, job: &ClaimedJob, draft: &CheckpointDraft) -> Outcome {
     let committed = retry_while_busy(|| worker.store.commit_checkpoint(job, draft)).await?;
-    if committed.kept {
+    if committed.results_kept {
         metrics::counter!("checkpoints_total", "trigger" => draft.trigger.map_or("imported", trigger_name))
             .increment(1);
         info!(

@@ -38,7 +38,7 @@ const MAX_SKIPS: u8 = 8;
 pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationToken) -> Outcome {
     let uncounted = worker.store.read_uncounted_page(job).await?;
     let uncounted = uncounted.ok_or(StoreError::NotFound(Entity::Conversation))?;
-    let counted = uncounted.counted;
+    let counted_before = uncounted.counted;
     let thread_permit = worker
         .threads
         .acquire()
@@ -54,7 +54,7 @@ pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationTo
         .store
         .record_counts_of_one(&CountedMessages {
             job,
-            counted,
+            counted: counted_before,
             counts,
         })
         .await?)
@@ -64,9 +64,9 @@ pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationTo
 /// result of each job.
 ///
 /// Returns the jobs that were not counted. Those for which [`can_join_next_batch`] is true had a
-/// conversation that another transaction has locked. The others must run by themselves: jobs of
-/// large or deleted conversations, jobs that eight batches have skipped, and all jobs if the batch
-/// failed.
+/// conversation that another transaction has locked, or that was deleted after the batch had read
+/// it. The others must run by themselves: jobs of large conversations and of those deleted before,
+/// jobs that eight batches have skipped, and all jobs if the batch failed.
 pub(crate) async fn count_batch(worker: &Worker, leases: Vec<Lease>) -> Vec<Lease> {
     if leases.is_empty() {
         return leases;
@@ -81,61 +81,68 @@ pub(crate) async fn count_batch(worker: &Worker, leases: Vec<Lease>) -> Vec<Leas
             );
             HashMap::new()
         });
-    let mut left = Vec::new();
+    let mut not_counted = Vec::new();
     for mut lease in leases {
         match recorded.get(&lease.job.conversation) {
-            Some(Some(committed)) => {
+            Some(BatchResult::Committed(committed)) => {
                 worker
                     .record(&lease.job, Ok(committed.clone()), started.elapsed())
                     .await;
             }
-            Some(None) => {
+            Some(BatchResult::Skipped) => {
                 lease.times_skipped += 1;
-                left.push(lease);
+                not_counted.push(lease);
             }
             None => {
                 // So that the job does not join the next batch.
                 lease.times_skipped = MAX_SKIPS;
-                left.push(lease);
+                not_counted.push(lease);
             }
         }
     }
-    left
+    not_counted
 }
 
 /// Whether a job that a batch did not count goes into the next batch. It does if its conversation
-/// was locked, because an append holds the lock for milliseconds only, but not after [`MAX_SKIPS`]
+/// was skipped, because an append holds the lock for milliseconds only, but not after [`MAX_SKIPS`]
 /// batches.
 pub(crate) const fn can_join_next_batch(lease: &Lease) -> bool {
     lease.times_skipped < MAX_SKIPS
 }
 
-/// Reads, counts and records the messages of the jobs' conversations. Returns by conversation what
-/// was committed; None if another transaction has locked the conversation. A conversation that is
-/// not in the result was not read, or its job has lost its lease.
+/// What a batch did with a conversation that it read and counted.
+enum BatchResult {
+    /// The counts were recorded.
+    Committed(JobCommit),
+    /// Nothing was recorded: another transaction has locked the conversation, or it was deleted.
+    Skipped,
+}
+
+/// Reads, counts and records the messages of the jobs' conversations. Returns the result by
+/// conversation. A conversation without a result was not read, or its job has lost its lease.
 async fn count_and_record(
     worker: &Worker,
     leases: &[Lease],
-) -> Result<HashMap<ConversationId, Option<JobCommit>>, JobError> {
+) -> Result<HashMap<ConversationId, BatchResult>, JobError> {
     let jobs: Vec<&ClaimedJob> = leases.iter().map(|lease| &lease.job).collect();
     let mut uncounted = worker.store.read_uncounted_messages(&jobs).await?;
-    let (mut read, mut pages) = (Vec::new(), Vec::new());
+    let (mut jobs_of_pages, mut pages) = (Vec::new(), Vec::new());
     for lease in leases {
         if let Some(uncounted) = uncounted.remove(&lease.job.conversation) {
-            read.push((&lease.job, uncounted.counted));
+            jobs_of_pages.push((&lease.job, uncounted.counted));
             pages.push((uncounted, lease.lost.clone()));
         }
     }
     // Takes no permit of `worker.threads`: large messages of single jobs may hold those for
     // seconds.
     let counts = count(pages).await?;
-    let counted_messages: Vec<CountedMessages<'_>> = read
+    let counted_messages: Vec<CountedMessages<'_>> = jobs_of_pages
         .into_iter()
         .zip(counts)
-        .filter_map(|((job, counted), counts)| {
+        .filter_map(|((job, counted_before), counts)| {
             Some(CountedMessages {
                 job,
-                counted,
+                counted: counted_before,
                 counts: counts?,
             })
         })
@@ -144,10 +151,13 @@ async fn count_and_record(
         return Ok(HashMap::new());
     }
     let recorded = worker.store.record_counts(&counted_messages).await?;
+    let results = recorded
+        .into_iter()
+        .map(|committed| committed.map_or(BatchResult::Skipped, BatchResult::Committed));
     Ok(counted_messages
         .iter()
         .map(|one| one.job.conversation)
-        .zip(recorded)
+        .zip(results)
         .collect())
 }
 

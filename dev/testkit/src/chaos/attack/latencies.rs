@@ -35,14 +35,15 @@ struct Measurement {
     kind: Kind,
     /// The name of the operation.
     what: &'static str,
-    /// The time of the operation's end, since the start of the campaign.
-    at: Duration,
+    /// The time of the operation's end, since [`Latencies::began`].
+    end: Duration,
     took: Duration,
 }
 
 /// All latencies that were measured in a campaign.
 #[derive(Debug)]
 pub struct Latencies {
+    /// The time just before the neighbor's clients start.
     began: Instant,
     measured: Mutex<Vec<Measurement>>,
 }
@@ -59,24 +60,25 @@ impl Default for Latencies {
 impl Latencies {
     /// Records the operation `what`, which started at `began` and ends now.
     pub(super) fn add(&self, kind: Kind, what: &'static str, began: Instant) {
-        let (at, took) = (self.began.elapsed(), began.elapsed());
+        let (end, took) = (self.began.elapsed(), began.elapsed());
         lock(&self.measured).push(Measurement {
             kind,
             what,
-            at,
+            end,
             took,
         });
     }
 
-    /// Checks that the 99th percentile of calls and probes since `from` is at most
-    /// [`LATENCY_LIMIT`]. Returns the start of the next window.
+    /// Checks that the 99th percentile of calls, and of probes, in the window from `from` until now
+    /// is at most [`LATENCY_LIMIT`]. Returns the end of this window, which is the next one's start.
+    /// Both are times since [`Self::began`].
     pub(super) fn check_window(&self, from: Duration, findings: &Findings) -> Duration {
         let to = self.began.elapsed();
         for kind in [Kind::Call, Kind::Probe] {
             let all = lock(&self.measured);
             let of_kind = all
                 .iter()
-                .filter(|one| one.kind == kind && (from..to).contains(&one.at));
+                .filter(|one| one.kind == kind && (from..to).contains(&one.end));
             let mut took: Vec<(Duration, &str)> = of_kind.map(|one| (one.took, one.what)).collect();
             drop(all);
             took.sort_unstable();
@@ -106,7 +108,7 @@ impl Latencies {
     }
 }
 
-/// The smallest value that at least `percent` per cent of the values do not exceed. None for an
+/// The smallest value that at least `percent` percent of the values do not exceed. None for an
 /// empty slice.
 fn percentile<T: Copy>(sorted: &[T], percent: usize) -> Option<T> {
     let index = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
@@ -127,8 +129,8 @@ impl fmt::Display for Latencies {
         }
         for ((kind, what), mut took) in kinds {
             took.sort_unstable();
-            let at = |percent| percentile(&took, percent).unwrap_or_default().as_millis();
-            let (p50, p99, most) = (at(50), at(99), at(100));
+            let ms = |percent| percentile(&took, percent).unwrap_or_default().as_millis();
+            let (p50, p99, most) = (ms(50), ms(99), ms(100));
             writeln!(
                 f,
                 "{kind:?} {what}: {} times, p50 {p50} ms, p99 {p99} ms, at most {most} ms",

@@ -33,6 +33,8 @@ impl AttackPlan {
     pub fn of(seed: u64, at_least: Duration, attacks: &[Attack]) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let (mut planned, mut total) = (Vec::new(), Duration::ZERO);
+        // ATTACKS_AT_ONCE attacks run at a time, so their durations add up to that many times the
+        // duration of the plan.
         while total < at_least * ATTACKS_AT_ONCE as u32 {
             let mut round = attacks.to_vec();
             random.shuffle(&mut round);
@@ -62,6 +64,8 @@ impl fmt::Display for AttackPlan {
             seed,
         } in &self.attacks
         {
+            // Two digits tell the attacks of one kind apart. The plan's seed gives the whole
+            // number.
             write!(
                 f,
                 " {attack:?}({}, {:.1} s)",

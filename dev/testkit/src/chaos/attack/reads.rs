@@ -10,7 +10,8 @@ use super::{
 };
 use crate::{pb, request_fields::FieldValue};
 
-/// A request of a random range of the largest message.
+/// A request of a random range of the largest message. The length 0 means: up to the end of the
+/// message, at most 4 MiB.
 fn range_request(attack: &RunningAttack, length: i64) -> pb::GetMessageRequest {
     let offset = attack.number(0..LARGEST as usize) as i64;
     pb::GetMessageRequest {
@@ -54,7 +55,7 @@ pub(super) async fn tiny_contexts(attack: &RunningAttack) {
     let channel = attack.channel();
     attack
         .repeat(4, async |place| {
-            let id = attack.choose(&attack.context.stored.long());
+            let id = attack.choose(&attack.context.stored.with_many_messages());
             if place == 0 {
                 let ask = pb::GetContextUsageRequest {
                     conversation_id: id.into(),
@@ -78,7 +79,7 @@ pub(super) async fn large_contexts(attack: &RunningAttack) {
     let channel = attack.channel();
     attack
         .repeat(16, async |_| {
-            let id = attack.choose(&attack.context.stored.heavy());
+            let id = attack.choose(&attack.context.stored.with_large_messages());
             attack
                 .call(
                     &channel,
@@ -146,7 +147,9 @@ pub(super) async fn large_pages(attack: &RunningAttack) {
                 return;
             }
             let ask = pb::ListMessagesRequest {
-                conversation_id: attack.choose(&attack.context.stored.heavy()).into(),
+                conversation_id: attack
+                    .choose(&attack.context.stored.with_large_messages())
+                    .into(),
                 page_size: attack.choose(&[1, 2, 50, 500]),
                 newest_first: attack.number(0..2) == 0,
                 ..Default::default()
@@ -161,9 +164,9 @@ pub(super) async fn verifications(attack: &RunningAttack) {
     attack
         .repeat(4, async |place| {
             let id = if place % 2 == 0 {
-                attack.choose(&attack.context.stored.long())
+                attack.choose(&attack.context.stored.with_many_messages())
             } else {
-                attack.choose(&attack.context.stored.heavy())
+                attack.choose(&attack.context.stored.with_large_messages())
             };
             let ask = pb::VerifyConversationRequest {
                 conversation_id: id.into(),

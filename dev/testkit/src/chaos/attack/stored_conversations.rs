@@ -39,11 +39,14 @@ struct Messages {
     content: String,
     /// SQL of the column `tool_outline`; `n` is the message's id.
     outline: &'static str,
+    /// Bytes of text in each message, which the column `text_bytes` holds.
     text_bytes: i64,
+    /// Number of messages.
     count: i64,
 }
 
 impl Messages {
+    /// User messages of `bytes` letters each.
     fn text(bytes: i64, count: i64) -> Self {
         let content = format!(r#"'[{{"type":"text","text":"' || repeat('x', {bytes}) || '"}}]'"#);
         Self {
@@ -95,13 +98,11 @@ impl StoredConversations {
         stored
     }
 
-    /// The conversations with many messages.
-    pub(super) fn long(&self) -> [&str; 3] {
+    pub(super) fn with_many_messages(&self) -> [&str; 3] {
         [&self.tiny, &self.calls, &self.results]
     }
 
-    /// The conversations with large messages.
-    pub(super) fn heavy(&self) -> [&str; 2] {
+    pub(super) fn with_large_messages(&self) -> [&str; 2] {
         [&self.largest, &self.large]
     }
 }
@@ -118,6 +119,7 @@ async fn store(db: &mut PgConnection, tenant: Uuid, messages: &Messages) -> Stri
             count,
         },
     ) = (Uuid::new_v4(), messages);
+    // `offset 0` keeps PostgreSQL from computing the content again at each of its uses.
     let statement = format!(
         "with made as (
             insert into ai_conversation (tenant_id, conversation_id, agent_id, user_id, title, pinned, metadata,

@@ -34,13 +34,13 @@ pub(super) struct WatchedConversation {
     uncounted: PendingMessages,
     /// Acknowledged messages that the watch has not delivered.
     undelivered: PendingMessages,
-    /// The newest message that the watch has delivered.
-    delivered: AtomicI64,
+    /// The id of the newest message that the watch has delivered; 0 if there is none.
+    last_delivered: AtomicI64,
     /// The watch has reported that all messages up to this one are counted.
-    counted: AtomicI64,
+    counted_through: AtomicI64,
     /// Messages that were read or delivered before their append was acknowledged. They are compared
     /// at the end.
-    early: Mutex<Vec<pb::Message>>,
+    unacknowledged: Mutex<Vec<pb::Message>>,
     /// Ends the watch.
     pub(super) over: CancellationToken,
 }
@@ -51,14 +51,15 @@ impl WatchedConversation {
             recorded: RecordedConversation::new(id),
             uncounted: Mutex::default(),
             undelivered: Mutex::default(),
-            delivered: AtomicI64::new(0),
-            counted: AtomicI64::new(0),
-            early: Mutex::default(),
+            last_delivered: AtomicI64::new(0),
+            counted_through: AtomicI64::new(0),
+            unacknowledged: Mutex::default(),
             over: CancellationToken::new(),
         }
     }
 
-    /// Records an acknowledgement and checks that its ids follow the previous ones.
+    /// Records the acknowledgement of the append at the index `place` of the history, and checks
+    /// that its ids follow the previous ones.
     pub(super) fn record_acknowledged(
         &self,
         place: usize,
@@ -86,7 +87,7 @@ impl WatchedConversation {
             Some(sent) => findings.demand(matches_sent(stored, &sent), "content", || {
                 format!("message {} is not what was sent", stored.message_id)
             }),
-            None => lock(&self.early).push(stored.clone()),
+            None => lock(&self.unacknowledged).push(stored.clone()),
         }
     }
 
@@ -97,7 +98,9 @@ impl WatchedConversation {
         findings: &Findings,
         latencies: &Latencies,
     ) {
-        let before = self.delivered.swap(message.message_id, Ordering::SeqCst);
+        let before = self
+            .last_delivered
+            .swap(message.message_id, Ordering::SeqCst);
         findings.demand(message.message_id == before + 1, "watch", || {
             format!(
                 "after message {before} the watch delivered {}",
@@ -115,7 +118,7 @@ impl WatchedConversation {
 
     /// Records that the watch has reported all messages up to this one as counted.
     pub(super) fn record_counts(&self, through: i64, latencies: &Latencies) {
-        self.counted.fetch_max(through, Ordering::SeqCst);
+        self.counted_through.fetch_max(through, Ordering::SeqCst);
         record_waits(&self.uncounted, through, "counted", latencies);
     }
 
@@ -126,13 +129,13 @@ impl WatchedConversation {
         // pending.
         record_waits(
             &self.undelivered,
-            self.delivered.load(Ordering::SeqCst),
+            self.last_delivered.load(Ordering::SeqCst),
             "delivered",
             latencies,
         );
         record_waits(
             &self.uncounted,
-            self.counted.load(Ordering::SeqCst),
+            self.counted_through.load(Ordering::SeqCst),
             "counted",
             latencies,
         );
@@ -173,8 +176,8 @@ impl WatchedConversation {
                 self.recorded.newest()
             )
         });
-        let early = std::mem::take(&mut *lock(&self.early));
-        for message in early.iter().chain(stored) {
+        let unacknowledged = std::mem::take(&mut *lock(&self.unacknowledged));
+        for message in unacknowledged.iter().chain(stored) {
             let sent = self.recorded.find_message(message.message_id);
             findings.demand(
                 sent.is_some_and(|sent| matches_sent(message, &sent)),
