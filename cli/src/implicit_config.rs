@@ -27,20 +27,18 @@ pub(crate) fn check_secrets(
             .and_then(Value::into_string)
     };
     for (name, provider) in providers {
-        let sets = |key: &str, in_force: &Option<String>| {
-            let value = text(&format!("providers.{name}.{key}"));
-            value.is_some() && value == *in_force
-        };
-        let is_set_by_file = sets("url", &provider.url) || sets("proxy", &provider.proxy);
+        let destinations: Vec<String> = [("url", &provider.url), ("proxy", &provider.proxy)]
+            .into_iter()
+            .filter_map(|(key, in_force)| {
+                let value = text(&format!("providers.{name}.{key}"))?;
+                (in_force.as_ref() == Some(&value)).then(|| without_secrets(&value))
+            })
+            .collect();
         let has_key = provider.key_env.is_some() || provider.key_file.is_some();
         anyhow::ensure!(
-            !is_set_by_file || !has_key || provider.is_trusted_endpoint(),
+            destinations.is_empty() || !has_key || provider.is_trusted_endpoint(),
             "{FILE} of this folder sends the key of providers.{name} to {}; if that is meant, name the file: --config {FILE}",
-            provider
-                .url
-                .as_deref()
-                .map(without_secrets)
-                .unwrap_or_default()
+            destinations.join(" through ")
         );
     }
     let names_database = text("database.url").is_some_and(|url| url == database.url);

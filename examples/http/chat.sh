@@ -6,21 +6,13 @@
 # REQUEST_ID=… repeats a request: it returns the same answer and stores no second question. Without it
 # each run is a separate request.
 set -euo pipefail
+source "$(dirname "$0")/json.sh"
 
 url=${ANNEAL_HTTP:-http://127.0.0.1:8080}
 agent=${AGENT:-example}
 message=${1:?what do you want to say?}
 session=${2:-}
 request=${REQUEST_ID:-$(date +%s)-$$-$RANDOM$RANDOM}
-
-quoted() { # prints the text as a JSON string
-  local text=$1
-  text=${text//\\/\\\\}
-  text=${text//\"/\\\"}
-  text=${text//$'\n'/\\n}
-  text=${text//$'\t'/\\t}
-  printf '"%s"' "$text"
-}
 
 body="{\"message\":$(quoted "$message"),\"requestId\":$(quoted "$request")${session:+,\"sessionId\":$(quoted "$session")}}"
 last=() # the header with the id of the last event

@@ -3,6 +3,7 @@
 # prints its history; with a title renames it; with --delete deletes it.
 #   examples/http/sessions.sh [SESSION [TITLE|--delete]]
 set -euo pipefail
+source "$(dirname "$0")/json.sh"
 
 url=${ANNEAL_HTTP:-http://127.0.0.1:8080}
 sessions="$url/api/agents/${AGENT:-example}/sessions"
@@ -14,8 +15,6 @@ elif [[ $# -eq 1 ]]; then
 elif [[ $2 == --delete ]]; then
   curl -sS --fail-with-body -X DELETE "$sessions/$1"
 else
-  title=${2//\\/\\\\}
-  title=${title//\"/\\\"}
-  curl -sS --fail-with-body -X PATCH -H 'Content-Type: application/json' -d "{\"title\":\"$title\"}" "$sessions/$1"
+  curl -sS --fail-with-body -X PATCH -H 'Content-Type: application/json' -d "{\"title\":$(quoted "$2")}" "$sessions/$1"
 fi
 echo

@@ -51,7 +51,7 @@ impl Binaries {
             .map(|(parent, prefix, bin)| format!("{parent}/{prefix}*/{bin}"))
             .join(", ");
         Err(too_old.unwrap_or(LocalPostgresError::NoBinaries {
-            looked_in: format!("PATH, {places}"),
+            looked_in: format!("PATH, the folder of pg_config, {places}"),
         }))
     }
 

@@ -143,7 +143,7 @@ pub async fn serve(
     tokio::select! {
         () = grpc::serve(incoming, (services, auth, traffic), max_age, stop_accepting) => {}
         () = wait_for_last_reads(&turns, &cancel_turns) => {
-            warn!("stopping, although some gRPC callers have not read the rest of their answers");
+            warn!("stopping, although some gRPC calls are under way or their answers unread");
         }
     }
     // A turn whose caller has disconnected may still be storing its answer, and ended model calls
@@ -155,7 +155,7 @@ pub async fn serve(
     tokio::select! {
         ended = web => ended.map_err(|error| ServerError::Serving(error.into())),
         () = wait_for_last_reads(&turns, &cancel_turns) => {
-            warn!("stopping, although some HTTP readers have not read the rest of their answers");
+            warn!("stopping, although some HTTP calls are under way or their answers unread");
             Ok(())
         }
     }
@@ -287,11 +287,12 @@ impl Drain {
     }
 }
 
-/// Time for callers to read the rest of their answers once no turn is under way.
+/// Time for other calls to end, and for callers to read the rest of their answers, once no turn is
+/// under way.
 const LAST_READS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Returns when turns have been cancelled and ended, and callers have had [`LAST_READS_TIMEOUT`] to
-/// read the rest of their answers.
+/// Returns when turns have been cancelled and ended, and other calls and the readers of answers have
+/// had [`LAST_READS_TIMEOUT`] to finish.
 async fn wait_for_last_reads(turns: &TaskTracker, cancel_turns: &CancellationToken) {
     cancel_turns.cancelled().await;
     turns.close();

@@ -176,7 +176,7 @@ pub enum MigrationsError {
     Store(#[from] StoreError),
     /// A migration failed and was rolled back, or its text has changed since it was applied (the
     /// source says which).
-    #[error("a migration failed and was rolled back")]
+    #[error("{}", migration_failure(.0))]
     Failed(#[from] MigrateError),
     /// Another migrator held the lock of migrators for too long, perhaps because a long transaction
     /// blocks that migrator.
@@ -202,6 +202,13 @@ pub enum MigrationsError {
         /// How many rows were moved.
         moved: i64,
     },
+}
+
+const fn migration_failure(error: &MigrateError) -> &'static str {
+    match error {
+        MigrateError::VersionMismatch(_) => "the text of an applied migration has changed",
+        _ => "a migration failed and was rolled back",
+    }
 }
 
 impl MigrationsError {

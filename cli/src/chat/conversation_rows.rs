@@ -13,8 +13,9 @@ use super::{
 };
 use crate::sanitize::sanitize;
 
-/// Columns that a row takes without its title, its id, and the word `archived`.
-const FIGURE_COLUMNS: usize = 46;
+/// Columns that a row takes without its title, its id, and the word `archived`. The longest age is
+/// `10 minutes ago`.
+const FIGURE_COLUMNS: usize = 47;
 /// Fewest columns of a title in a row.
 const MIN_TITLE_COLUMNS: usize = 12;
 /// Most columns of a title.
@@ -116,6 +117,11 @@ mod tests {
             message_count: 12,
             ..Default::default()
         };
+        let now = UNIX_EPOCH + Duration::from_hours(50);
+        let with_longest_age = pb::Conversation {
+            last_activity_time: Some((now - Duration::from_mins(10)).into()),
+            ..titled("00000004", "Ten minutes")
+        };
         let all = [
             titled("00000001", "The ferry"),
             titled(
@@ -123,13 +129,9 @@ mod tests {
                 "港口的渡轮几点开?从这里到那里要多久呢,还有别的船吗",
             ),
             titled("00000003", "\u{1b}[2Jgone\u{202e}"),
+            with_longest_age,
         ];
-        let rows = rows(
-            &all,
-            Some(&all[1].conversation_id),
-            UNIX_EPOCH + Duration::from_hours(50),
-            80,
-        );
+        let rows = rows(&all, Some(&all[1].conversation_id), now, 80);
         let figure_columns: Vec<usize> = rows
             .lines()
             .map(|line| line.find("12 msgs").map_or(0, |at| line[..at].width()))
@@ -142,6 +144,7 @@ mod tests {
             "{rows}"
         );
         assert!(rows.lines().all(|line| line.width() <= 80), "{rows}");
+        assert!(rows.contains("10 minutes ago"), "{rows}");
         assert!(
             rows.lines()
                 .nth(1)

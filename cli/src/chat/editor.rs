@@ -95,19 +95,20 @@ impl Editor {
                     // Writes the history now, so that it has the line even if the process is
                     // killed.
                     self.reedline.sync_history()?;
-                    let mut continued = self
-                        .continued
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner);
-                    return Ok(Some(join_continued(
-                        &text,
-                        &std::mem::take(&mut *continued),
-                    )));
+                    return Ok(Some(join_continued(&text, &self.take_continued())));
                 }
                 Signal::CtrlD => return Ok(None),
-                _ => {}
+                _ => drop(self.take_continued()),
             }
         }
+    }
+
+    fn take_continued(&self) -> Vec<String> {
+        let mut continued = self
+            .continued
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *continued)
     }
 }
 

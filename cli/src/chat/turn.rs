@@ -155,8 +155,8 @@ impl Chat {
     pub(super) fn report_interrupt(&mut self, was_turn: bool) -> Result<(), ChatError> {
         let note = match &self.pending_turn {
             Some(turn) if was_turn && turn.message_is_stored => {
-                "stopped: nothing of the answer is stored. Your message is stored, and is sent along with your next \
-                 one; /retry asks for the answer again."
+                "stopped: the answer is stored only if it was already complete. Your message is \
+                 stored, and is sent along with your next one; /retry asks for the answer again."
             }
             Some(_) if was_turn => "stopped; /retry sends the message again",
             _ => "stopped",

@@ -67,7 +67,11 @@ impl Page<'_> {
                 .filter(|entry| in_tail(entry) && wanted(entry));
             entries.map(|entry| entry.tokens).sum::<u64>()
         };
-        rows.push(("tail, hot", tail_tokens(|entry| !entry.cool), "31"));
+        rows.push((
+            "tail, hot",
+            tail_tokens(|entry| !entry.cool && entry.representation() != Representation::Summary),
+            "31",
+        ));
         rows.push((
             "tail, cool",
             tail_tokens(|entry| entry.cool && entry.representation() != Representation::Summary),
@@ -239,7 +243,13 @@ fn representation_text(entry: &pb::ManifestEntry) -> String {
         Representation::Checkpoint => format!("in the checkpoint: {tokens} tokens"),
         Representation::BeforeSeparator => "before the separator: not sent".into(),
         Representation::Clipped => format!("clipped to {tokens} of {original} tokens"),
+        Representation::Dropped if entry.reason() == Reason::ContentLimit => {
+            "dropped: newer messages fill what one context reads".into()
+        }
         Representation::Dropped => "dropped to fit the budget".into(),
+        Representation::Repaired if entry.reason() == Reason::Repeated => {
+            "left out: the user repeated it directly after".into()
+        }
         Representation::Repaired => "left out: a provider would refuse it".into(),
         Representation::Original | Representation::Unspecified => match entry.reason() {
             Reason::Hot => format!("large ({original} tokens) but hot: as stored"),
@@ -288,5 +298,74 @@ fn first_line(text: &str) -> String {
             .take(LINE_CHARACTERS - 1)
             .chain(['…'])
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(representation: Representation, reason: Reason) -> pb::ManifestEntry {
+        pb::ManifestEntry {
+            first_message_id: 1,
+            last_message_id: 1,
+            representation: representation.into(),
+            reason: reason.into(),
+            tokens: 10,
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn a_message_that_is_not_sent_has_its_own_reason() {
+        for (representation, reason, text) in [
+            (
+                Representation::Dropped,
+                Reason::Budget,
+                "dropped to fit the budget",
+            ),
+            (
+                Representation::Dropped,
+                Reason::ContentLimit,
+                "dropped: newer messages fill what one context reads",
+            ),
+            (
+                Representation::Repaired,
+                Reason::ResultWithoutCall,
+                "left out: a provider would refuse it",
+            ),
+            (
+                Representation::Repaired,
+                Reason::Repeated,
+                "left out: the user repeated it directly after",
+            ),
+        ] {
+            assert_eq!(representation_text(&entry(representation, reason)), text);
+        }
+    }
+
+    #[test]
+    fn a_hot_message_that_is_sent_as_its_summary_counts_only_as_a_summary() {
+        let context = pb::BuildContextResponse {
+            manifest: vec![
+                entry(Representation::Original, Reason::Small),
+                entry(Representation::Summary, Reason::Cool),
+            ],
+            ..Default::default()
+        };
+        let page = Page {
+            conversation: &pb::Conversation::default(),
+            context: &context,
+            text_length: TextLength::FirstLine,
+            style: TerminalStyle::Plain,
+        };
+        let mut bars = String::new();
+        page.segments(&mut bars);
+        let tokens = |name: &str| {
+            let line = bars.lines().find(|line| line.contains(name));
+            line.and_then(|line| line.split_whitespace().next_back())
+        };
+        assert_eq!(tokens("tail, hot"), Some("10"), "{bars}");
+        assert_eq!(tokens("tail, summaries"), Some("10"), "{bars}");
     }
 }

@@ -275,10 +275,11 @@ impl<'t> BranchReader<'t> {
         if compaction.summary.trim().is_empty() {
             return Err("without a summary");
         }
-        let covers = self
+        let first_kept = self
             .tree
             .first_kept_by(entry)
-            .and_then(|first_kept| self.messages_before.get(&first_kept).copied());
+            .ok_or("that names no earlier entry as the first one that it keeps")?;
+        let covers = self.messages_before.get(&first_kept).copied();
         match covers.ok_or("whose first kept entry is not on the branch")? {
             0 => Err("that keeps everything"),
             covers if covers <= self.covered => Err("that covers no more than the one before it"),

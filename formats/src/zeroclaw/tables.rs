@@ -2,12 +2,15 @@
 
 use rusqlite::{Connection, types::ValueRef};
 
-/// The columns of a table; empty if the table does not exist.
+/// The columns of a table, generated ones included: those of `select *`. Empty if the table does
+/// not exist.
 pub(super) struct Columns(Vec<String>);
 
 impl Columns {
     fn find(database: &Connection, table: &str) -> rusqlite::Result<Self> {
-        let mut statement = database.prepare("select name from pragma_table_info(?1)")?;
+        // 1 marks hidden columns of virtual tables; generated columns have 2 or 3.
+        let query = "select name from pragma_table_xinfo(?1) where hidden <> 1";
+        let mut statement = database.prepare(query)?;
         let names = statement.query_map([table], |row| row.get(0))?;
         Ok(Self(names.collect::<rusqlite::Result<_>>()?))
     }

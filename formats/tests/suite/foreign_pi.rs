@@ -182,6 +182,38 @@ fn a_compaction_keeps_its_counts_and_its_other_fields_are_remarked_on() {
 }
 
 #[test]
+fn a_compaction_without_a_first_kept_entry_on_its_branch_is_set_aside_with_the_reason() {
+    let compaction = |id: &str, kept: &str| {
+        format!(r#"{{"type":"compaction","id":"{id}","parentId":"c","summary":"so far"{kept}}}"#)
+    };
+    let no_entry = "a compaction that names no earlier entry as the first one that it keeps";
+    for (kept, reason) in [
+        ("", no_entry),
+        (r#","firstKeptEntryId":"gone""#, no_entry),
+        (
+            r#","firstKeptEntryId":"b""#,
+            "a compaction whose first kept entry is not on the branch",
+        ),
+    ] {
+        let lines = [
+            HEADER.to_owned(),
+            entry("a", None),
+            entry("b", Some("a")),
+            entry("c", Some("a")),
+            compaction("d", kept),
+        ];
+        let found = read_text(lines.join("\n"), Format::Pi);
+        assert!(summaries(&found).is_empty(), "{kept}");
+        let reasons: Vec<String> = remarks(&found)
+            .into_iter()
+            .map(|remark| remark.what)
+            .filter(|what| what.starts_with("a compaction"))
+            .collect();
+        assert_eq!(reasons, [reason], "{kept}");
+    }
+}
+
+#[test]
 fn entries_after_the_last_message_stay_with_the_conversation() {
     let label = r#"{"type":"label","id":"l","parentId":"b","label":"here"}"#;
     let large = format!(

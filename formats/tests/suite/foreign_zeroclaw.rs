@@ -92,6 +92,27 @@ fn an_older_database_with_its_summary_in_the_state_is_read_and_not_changed() {
 }
 
 #[test]
+fn generated_columns_become_labels() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let database = rusqlite::Connection::open(file.path()).expect("opens");
+    database
+        .execute_batch(
+            "create table sessions (id text primary key, shouted text generated always as (upper(title)), title text);
+             create table session_messages (id integer primary key, session_id text, role text, content text,
+               letters integer generated always as (length(content)) stored);
+             insert into sessions (id, title) values ('s', 'Greetings');
+             insert into session_messages (session_id, role, content) values ('s', 'user', 'hello');",
+        )
+        .expect("fills");
+    drop(database);
+    let found = shared::read_all(file.path(), Format::ZeroClaw);
+    assert_eq!(heads(&found)[0].title, "Greetings");
+    assert_eq!(heads(&found)[0].metadata["zeroclaw.shouted"], "GREETINGS");
+    assert_eq!(messages(&found)[0].metadata["zeroclaw.letters"], "5");
+    assert!(remarks(&found).is_empty());
+}
+
+#[test]
 fn sessions_are_found_by_an_index_and_rows_without_session_are_remarked_on() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let database = rusqlite::Connection::open(file.path()).expect("opens");

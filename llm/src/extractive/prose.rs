@@ -265,9 +265,12 @@ pub(crate) fn digest(text: &str, counter: TokenCounter<'_>, budget: u64, focus: 
     let mut best = TopCandidates::for_budget(budget);
     let mut seen = FxHashSet::default();
     for (at, sentence) in Sentences::of(text).enumerate() {
-        if seen.len() < MAX_REMEMBERED && !seen.insert(sentence.text)
-            || seen.contains(sentence.text) && seen.len() >= MAX_REMEMBERED
-        {
+        let is_new = if seen.len() < MAX_REMEMBERED {
+            seen.insert(sentence.text)
+        } else {
+            !seen.contains(sentence.text)
+        };
+        if !is_new {
             continue;
         }
         let closing = if at == closing_sentence { 0.6 } else { 0.0 };
@@ -301,4 +304,23 @@ pub(crate) fn join(kept: &[Candidate]) -> String {
         before = Some(candidate.order);
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use anneal_core::tokens::Tokens;
+
+    use super::*;
+    use crate::extractive::terms;
+
+    #[test]
+    fn the_last_sentence_that_is_remembered_is_kept_once() {
+        let measure = |text: &str| Tokens::new(text.len().div_ceil(4) as u64);
+        let mut sentences: Vec<String> =
+            (1..MAX_REMEMBERED).map(|n| format!("Line {n}.")).collect();
+        sentences.extend(["Payments are blocked.", "Payments are blocked."].map(String::from));
+        let focus = terms::focus(Some("payments"));
+        let kept = digest(&sentences.join("\n"), TokenCounter(&measure), 40, &focus);
+        assert_eq!(kept.matches("Payments are blocked.").count(), 1, "{kept}");
+    }
 }

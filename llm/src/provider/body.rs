@@ -50,7 +50,9 @@ impl Body {
             .headers()
             .get(CONTENT_TYPE)
             .map(reqwest::header::HeaderValue::as_bytes);
-        if content_type.is_some_and(|kind| kind.trim_ascii_start().starts_with(b"text/html")) {
+        // Media types are case-insensitive.
+        let is_html = |kind: &[u8]| kind.to_ascii_lowercase().starts_with(b"text/html");
+        if content_type.is_some_and(|kind| is_html(kind.trim_ascii_start())) {
             return Err(CallFailure::Broken("it is an HTML page"));
         }
         if response

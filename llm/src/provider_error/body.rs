@@ -37,9 +37,7 @@ pub(super) fn parse<'b>(text: &'b str, content_type: Option<&str>) -> Body<'b> {
     let text = text.trim_start_matches('\u{feff}').trim();
     if text.is_empty() {
         Body::Empty
-    } else if text.starts_with('<')
-        || content_type.is_some_and(|kind| kind.trim_start().starts_with("text/html"))
-    {
+    } else if is_markup(text) || content_type.is_some_and(is_html) {
         Body::Html
     } else if is_events(text) {
         Body::Stream(events(text))
@@ -48,6 +46,20 @@ pub(super) fn parse<'b>(text: &'b str, content_type: Option<&str>) -> Body<'b> {
     } else {
         Body::PlainText(text)
     }
+}
+
+/// Whether the text begins with a tag, a comment or a declaration of HTML or XML. DashScope begins
+/// plain text with the status: `<400> …`.
+fn is_markup(text: &str) -> bool {
+    let rest = text.strip_prefix('<').unwrap_or_default();
+    rest.starts_with(|next: char| next.is_ascii_alphabetic() || matches!(next, '!' | '/' | '?'))
+}
+
+/// Whether the content type is HTML. Media types are case-insensitive.
+fn is_html(content_type: &str) -> bool {
+    let kind = content_type.trim_start().as_bytes();
+    kind.get(.."text/html".len())
+        .is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/html"))
 }
 
 fn is_events(text: &str) -> bool {
@@ -132,8 +144,20 @@ mod tests {
     #[test]
     fn a_body_is_parsed_by_its_format() {
         assert_eq!(parse(" \r\n", None), Body::Empty);
-        assert_eq!(parse("<!DOCTYPE html>", None), Body::Html);
-        assert_eq!(parse("sorry", Some("text/html; charset=utf-8")), Body::Html);
+        for page in [
+            "<!DOCTYPE html>",
+            "<HTML>",
+            "</p>",
+            "<?xml version=\"1.0\"?>",
+        ] {
+            assert_eq!(parse(page, None), Body::Html, "{page}");
+        }
+        for kind in ["text/html; charset=utf-8", "Text/HTML"] {
+            assert_eq!(parse("sorry", Some(kind)), Body::Html, "{kind}");
+        }
+        for text in ["<400> InternalError.Algo: too long", "<", "< 3 tokens"] {
+            assert_eq!(parse(text, Some("text/plain")), Body::PlainText(text));
+        }
         assert_eq!(parse("error: sorry", None), Body::PlainText("error: sorry"));
         assert_eq!(
             parse("\u{feff}{\"a\":1}", None),

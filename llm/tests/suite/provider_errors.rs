@@ -81,6 +81,8 @@ fn the_fields_around_a_message_do_not_matter() {
             *kind,
             "as plain text: {message}"
         );
+        let with_status = format!("<400> InternalError.Algo.InvalidParameter: {message}");
+        assert_eq!(verdict(400, &with_status).kind, *kind, "{with_status}");
         assert_eq!(
             verdict(500, &upstream).kind,
             *kind,
@@ -482,10 +484,13 @@ fn headers_name_the_error_where_the_body_does_not() {
         kind("x-amzn-errortype", "ThrottlingException", body),
         NotOverflow
     );
-    assert_eq!(
-        kind("Content-Type", "text/html", "prompt is too long"),
-        NotOverflow
-    );
+    for html in ["text/html", "Text/HTML"] {
+        assert_eq!(
+            kind("Content-Type", html, "prompt is too long"),
+            NotOverflow,
+            "{html}"
+        );
+    }
 }
 
 #[test]

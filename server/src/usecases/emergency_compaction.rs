@@ -107,8 +107,11 @@ fn item(message: &TailMessage) -> TailItem {
             outline(parts),
         ),
         Body::Summary {
-            tokens, outline, ..
-        } => (*tokens, 0, outline.clone()),
+            text,
+            tokens,
+            outline,
+            ..
+        } => (*tokens, text.len() as u64, outline.clone()),
     };
     TailItem {
         id: message.id,
@@ -143,4 +146,31 @@ fn text(message: &TailMessage) -> String {
 /// for every call with this last message, so that only one checkpoint is made.
 pub(crate) fn request_id(last: MessageId) -> String {
     format!("pressure at {last}")
+}
+
+#[cfg(test)]
+mod tests {
+    use anneal_core::message::Role;
+
+    use super::*;
+
+    #[test]
+    fn a_message_that_is_sent_as_its_summary_counts_with_the_bytes_of_the_summary() {
+        let message = TailMessage {
+            id: MessageId(1),
+            role: Role::User,
+            turn: 1,
+            tokens: Tokens::new(900),
+            estimated: false,
+            body: Body::Summary {
+                text: "größer".into(),
+                tokens: Tokens::new(2),
+                original_bytes: 4_000,
+                outline: vec![],
+            },
+            ready_summary: None,
+        };
+        let item = item(&message);
+        assert_eq!((item.tokens, item.bytes), (Tokens::new(2), 8));
+    }
 }

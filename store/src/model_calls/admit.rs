@@ -114,7 +114,7 @@ async fn try_admit(
         breaker: ask.limits.breaker,
         lease: Uuid::now_v7(),
         is_model_or_tenant_trial: state.model.is_half_open || state.tenant.is_half_open,
-        is_conversation_trial: state.conversation.failures >= ask.limits.breaker.failures
+        is_conversation_trial: state.conversation.is_half_open
             && ask.purpose == CallPurpose::Summary,
     };
     sqlx::query_file!(

@@ -259,14 +259,35 @@ async fn a_conversation_breaker_opens_only_for_its_conversation_and_then_admits_
         .execute(&mut app.db().await)
         .await
         .expect("runs");
-    let trial = admit(&app.store, &failing).await;
-    assert!(
-        matches!(
-            assert_refused_admission(&app.store, &failing).await,
-            AdmissionRefusal::Breaker { .. }
-        ),
-        "one trial call is admitted, further calls are refused"
+    // The operator raises the number of failures. The breaker stays half open.
+    let failing = ask(
+        failing.conversation,
+        CallLimits {
+            breaker: BreakerSettings {
+                failures: 3,
+                ..limits.breaker
+            },
+            ..limits
+        },
     );
+    let trial = admit(&app.store, &failing).await;
+    for _ in 0..2 {
+        assert!(
+            matches!(
+                assert_refused_admission(&app.store, &failing).await,
+                AdmissionRefusal::Breaker { .. }
+            ),
+            "one trial call is admitted, further calls are refused"
+        );
+        // The admission has opened the breaker again, for the length of the lease. The trial
+        // outlasts this time, so the renewal of its lease must keep the breaker open.
+        sqlx::query(end_cooldown)
+            .execute(&mut app.db().await)
+            .await
+            .expect("runs");
+        let renewed = app.store.renew_call(&trial).await;
+        assert!(renewed.expect("the store answers"));
+    }
     app.store
         .settle_call(&trial, &call_outcome(Verdict::Answers))
         .await

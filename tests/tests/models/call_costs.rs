@@ -283,8 +283,13 @@ async fn a_cancelled_turn_costs_the_usage_that_its_provider_reported() {
     }
     drop(turn);
     wait_for_no_leases(&app).await;
-    let (_, _, input, _) = recorded_costs(&app).await;
-    assert_eq!(input, 7_777);
+    let (_, _, input, output) = recorded_costs(&app).await;
+    // The provider has reported one token of output until then, not yet the 900 of the end. By
+    // their 6 bytes, both texts are two tokens.
+    assert!(
+        input == 7_777 && (1..=2).contains(&output),
+        "{input} tokens read, {output} written"
+    );
 }
 
 /// An [`Answer`] that captures values.

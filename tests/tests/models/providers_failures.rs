@@ -348,7 +348,7 @@ async fn a_response_that_violates_the_protocol_is_broken() {
     let page = || {
         Script::status(
             200,
-            &[("content-type", "text/html; charset=utf-8")],
+            &[("content-type", "Text/HTML; charset=utf-8")],
             "Sorry",
         )
     };

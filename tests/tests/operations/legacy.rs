@@ -238,7 +238,7 @@ async fn check_moved_conversations_and_run_jobs(url: &str, expected: &ExpectedMi
     assert!(
         conversations
             .iter()
-            .any(|conversation| conversation.id.as_bytes()[14] == b'8'),
+            .all(|conversation| conversation.id.as_bytes()[14] == b'8'),
         "the ids are derived from the older ones: UUIDs of version 8"
     );
 }

@@ -192,6 +192,20 @@ async fn interrupt_each(effect: &str) -> u32 {
 }
 
 #[tokio::test]
+async fn a_changed_text_of_an_applied_migration_is_named_as_the_reason() {
+    let url = empty_database().await;
+    migrate(&url).await.expect("migrates");
+    let mut db = PgConnection::connect(&url).await.expect("connects");
+    let change = "update _sqlx_migrations set checksum = '' where version = (select min(version) from _sqlx_migrations)";
+    run(&mut db, change).await;
+    let refused = migrate(&url).await.expect_err("the text has changed");
+    assert_eq!(
+        refused.to_string(),
+        "the text of an applied migration has changed"
+    );
+}
+
+#[tokio::test]
 async fn a_failed_statement_leaves_no_partial_migration() {
     let interruptions = interrupt_each("fails").await;
     println!("{interruptions} statements failed");

@@ -318,9 +318,7 @@ async fn no_frequent_statement_scans_messages_or_jobs() {
         for kind in [Plan::Generic, Plan::Custom] {
             let plan = explain(&mut db, kind, "costs off", (name, sql, &arguments)).await;
             for table in ["ai_message", "ai_job"] {
-                let scan = plan
-                    .lines()
-                    .find(|line| line.contains(&format!("Seq Scan on {table} ")));
+                let scan = plan.lines().find(|line| is_seq_scan_of(line, table));
                 assert!(scan.is_none(), "{name} scans {table}:\n{plan}");
             }
             // If PostgreSQL did not inline this function, the plan would not show the function's
@@ -356,7 +354,7 @@ async fn admission_of_a_call_does_not_read_the_spend_of_all_tenants() {
         );
         let scan = plan
             .lines()
-            .find(|line| line.contains("Seq Scan on ai_model_spend "));
+            .find(|line| is_seq_scan_of(line, "ai_model_spend"));
         assert!(scan.is_none(), "{name} scans ai_model_spend:\n{plan}");
     }
 }
@@ -405,7 +403,7 @@ async fn plans_made_for_an_empty_queue_find_jobs_by_their_key() {
             for (number, scan) in lines
                 .iter()
                 .enumerate()
-                .filter(|(_, line)| is_scan_of_jobs(line))
+                .filter(|(_, line)| is_scan_of(line, "ai_job"))
             {
                 let cond = lines[number + 1..]
                     .iter()
@@ -429,10 +427,35 @@ async fn plans_made_for_an_empty_queue_find_jobs_by_their_key() {
     }
 }
 
-fn is_scan_of_jobs(line: &str) -> bool {
+/// Whether the line of a plan is a scan of this table. The line ends with the table's name, or has
+/// a blank after it.
+fn is_scan_of(line: &str, table: &str) -> bool {
     line.contains("Scan")
         && line
             .split(" on ")
             .nth(1)
-            .is_some_and(|table| table.split(' ').next() == Some("ai_job"))
+            .is_some_and(|scanned| scanned.split(' ').next() == Some(table))
+}
+
+fn is_seq_scan_of(line: &str, table: &str) -> bool {
+    line.contains("Seq Scan") && is_scan_of(line, table)
+}
+
+#[test]
+fn a_scan_of_a_table_is_found_with_and_without_an_alias() {
+    for line in [
+        "Seq Scan on ai_job",
+        "  ->  Seq Scan on ai_job j",
+        "  ->  Parallel Seq Scan on ai_job",
+        "  ->  Seq Scan on ai_job ai_job_1",
+    ] {
+        assert!(is_seq_scan_of(line, "ai_job"), "{line}");
+    }
+    for line in [
+        "  ->  Seq Scan on ai_job_dead",
+        "  ->  Index Scan using ai_job_pkey on ai_job",
+        "  ->  Bitmap Index Scan on ai_job_ready",
+    ] {
+        assert!(!is_seq_scan_of(line, "ai_job"), "{line}");
+    }
 }

@@ -110,6 +110,7 @@ fn is_data_line(line: &str) -> bool {
     let fields = line.trim_start_matches(['{', '[', ',', ' ']);
     [
         "\"message\"",
+        "\"messages\"",
         "\"role\"",
         "\"kind\"",
         "\"text\"",
@@ -170,6 +171,7 @@ mod tests {
             "用户：请继续",
             "see 5f0c1a",
             "{\"message\":3,\"role\":\"user\",\"text\":\"hi\"}",
+            "{\"messages\":[3,9],\"kind\":\"part\",\"text\":\"hi\"}",
         ] {
             assert!(has_role_markers(text, "5f0c1a"), "{text}");
         }

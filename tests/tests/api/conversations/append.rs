@@ -392,7 +392,16 @@ async fn a_message_of_20_mib_comes_back_and_is_counted() {
         .expect("is there")
         .into_inner();
     // The range of bytes 10,000,000 to 10,000,099 is widened to whole characters.
-    assert!(content[9_999_990..10_000_110].contains(&piece.text));
+    let (start, end) = (
+        content.floor_char_boundary(10_000_000),
+        content.ceil_char_boundary(10_000_100),
+    );
+    let widened = pb::ByteRange {
+        offset: start as i64,
+        length: (end - start) as i64,
+    };
+    assert_eq!(piece.range, Some(widened));
+    assert_eq!(piece.text, content[start..end]);
     conversation.verify().await;
 }
 

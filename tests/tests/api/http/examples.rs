@@ -61,7 +61,8 @@ fn json_lines(output: &Output) -> Vec<Value> {
 async fn the_scripts_chat_and_list_read_rename_and_delete_sessions() {
     let model = ScriptedModel::saying("A race is …").await;
     let app = TestApp::with_scripted_model(&model).await;
-    let Some(chat) = run_script(&app, "chat.sh", &["What is a \"race\"?\nSay."]).await else {
+    let question = "What is a \"race\"?\n\tSay \u{1}\u{8}\r\u{1b}\u{1f}\\.";
+    let Some(chat) = run_script(&app, "chat.sh", &[question]).await else {
         return;
     };
     assert!(chat.status.success(), "{chat:?}");
@@ -101,16 +102,17 @@ async fn the_scripts_chat_and_list_read_rename_and_delete_sessions() {
         .await
         .expect("curl is installed");
     assert_eq!(json_lines(&listed)[0]["sessions"][0]["messageCount"], 4);
-    let renamed = run_script(&app, "sessions.sh", &[session, "\"Races\""])
+    let title = "\"Races\"\n\tand \u{1b}locks\\";
+    let renamed = run_script(&app, "sessions.sh", &[session, title])
         .await
         .expect("curl is installed");
-    assert_eq!(json_lines(&renamed)[0]["title"], "\"Races\"");
+    assert_eq!(json_lines(&renamed)[0]["title"], title);
     let read = run_script(&app, "sessions.sh", &[session])
         .await
         .expect("curl is installed");
     assert_eq!(
         json_lines(&read)[0]["messages"][0]["content"][0]["text"],
-        "What is a \"race\"?\nSay."
+        question
     );
     assert!(
         run_script(&app, "sessions.sh", &[session, "--delete"])

@@ -137,7 +137,7 @@ async fn ctrl_c_stops_the_answer_and_retry_asks_the_stored_question_again() {
     terminal.wait_for_text("Half of an").await;
     terminal.type_text("\u{3}");
     terminal
-        .wait_for_text("stopped: nothing of the answer is stored")
+        .wait_for_text("stopped: the answer is stored only if it was already complete")
         .await;
     terminal.wait_for_prompt("stops>").await;
     model.wait_for_closed_calls(1).await;
@@ -347,6 +347,33 @@ async fn a_pasted_text_of_several_lines_is_one_message() {
     let all = read_messages(&app).await;
     assert_eq!(all[0], from_user("curl \\\n  -X GET\n\n/quit\n港口"));
     assert_eq!(all[2], from_user("one\ntwo\nthree"));
+}
+
+#[tokio::test]
+async fn a_pasted_text_stays_whole_after_ctrl_c_has_cleared_the_same_text() {
+    let model = ScriptedModel::saying("Read.").await;
+    let (app, folder) = (TestApp::with_scripted_model(&model).await, Folder::new());
+    let terminal = start_chat(&app, &folder, &["--new", "cleared"]);
+    terminal.wait_for_prompt("cleared>").await;
+    terminal.type_text("curl \\\r");
+    terminal.wait_for_text("curl \\\n| ").await;
+    terminal.type_text("\u{3}"); // Ctrl+C
+    terminal.wait_for_prompt("cleared>").await;
+    // The editor has begun the next line, and so enabled bracketed paste, once it shows a key.
+    terminal.type_text("x");
+    terminal.wait_for_text("cleared> x").await;
+    terminal.type_text("\u{7f}"); // Backspace
+    terminal.wait_for_prompt("cleared>").await;
+    terminal.paste("curl \\\n  -X GET");
+    terminal.wait_for_text("-X GET").await;
+    terminal.type_text("\r");
+    terminal.wait_for_text("Read.").await;
+    eventually("the message is answered", async || {
+        read_messages(&app).await.len() == 2
+    })
+    .await;
+    let all = read_messages(&app).await;
+    assert_eq!(all[0], from_user("curl \\\n  -X GET"));
 }
 
 #[tokio::test]

@@ -341,6 +341,7 @@ async fn an_import_that_was_killed_continues_where_it_stopped() {
     .await;
     killed.kill().await;
     let before = count_messages().await;
+    assert!(before < 3_000, "the import ended before it was killed");
     let resumed = stdout_of(anneal.run(&import).await);
     assert!(
         resumed.contains("1 conversation,") && !resumed.contains(" 0 there already"),

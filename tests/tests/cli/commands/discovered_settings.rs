@@ -20,6 +20,11 @@ async fn a_discovered_settings_file_does_not_decide_where_a_providers_key_is_sen
     for (settings, is_refused) in [
         (format!("{elsewhere}\nkey_env = \"OPENAI_API_KEY\""), true),
         (format!("{elsewhere}\nkey_file = \"{key}\""), true),
+        (
+            "url = \"http://127.0.0.1:8000/v1\"\nproxy = \"http://models.elsewhere.example\"\nkey_env = \"OPENAI_API_KEY\""
+                .to_owned(),
+            true,
+        ),
         (elsewhere.to_owned(), false),
         ("key_env = \"OPENAI_API_KEY\"".to_owned(), false),
         (

@@ -209,11 +209,12 @@ async fn an_explanation_lists_every_message_and_stores_nothing() {
         )
         .await;
     assert_covers(&page, 32);
+    // The messages before the first tool result are small.
+    assert_eq!(manifest_ids(&page)[0], (1, 5), "{page}");
     for words in [
         "its summary",
         "large, cool and summarized",
         "large, too recent to be swapped",
-        "1-",
         "joined to the message before, which has the same role: 4",
         "a call without a result got a synthetic one: 31 (call lost)",
         "a user message was added where the provider wants one: once",

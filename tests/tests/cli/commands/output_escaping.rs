@@ -170,6 +170,11 @@ async fn commands_escape_names_arguments_and_file_content() {
         &["config", "--set", ESCAPES],
         &["usage", "--address", ESCAPES, "c"],
     ] {
-        assert_no_controls(&command.join(" "), &operator.run(command).await);
+        let ran = operator.run(command).await;
+        assert!(
+            !ran.out.is_empty() || !ran.err.is_empty(),
+            "{command:?} prints nothing"
+        );
+        assert_no_controls(&command.join(" "), &ran);
     }
 }

@@ -66,7 +66,8 @@ pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationTo
     let more = waiting.len() as i64 > MAX_MESSAGES;
     let committed =
         retry_while_busy(|| worker.store.record_summaries(job, &summaries, more)).await?;
-    info!(conversation = %job.conversation, "summarized {} large messages of {}", summaries.len(), job.conversation);
+    let summarized = summaries.iter().filter(|one| one.summary.is_some()).count();
+    info!(conversation = %job.conversation, "summarized {summarized} of {} large messages of {}", summaries.len(), job.conversation);
     Ok(committed)
 }
 
