@@ -57,6 +57,8 @@ async fn check_pending(migrations: &mut Migrations) -> anyhow::Result<ExitCode> 
             migration.version, migration.name
         ));
     }
+    // The older system's tables have the names of ours. They are found only while no migration is
+    // applied, so migrations are pending as well.
     if migrations.has_legacy_tables().await? {
         output::print_line("pending: the rows of the older tables ai_conversation and ai_message");
     }

@@ -14,8 +14,8 @@ from (
         row_number() over (order by message_id) as place
     from (
         -- Messages of older versions have no content_bytes. Their content is measured here, but
-        -- only up to the end of the page: for messages after it, the lower bound known_bytes is
-        -- enough.
+        -- only up to the end of the page: for messages after it, known_bytes is enough, which is
+        -- at most the header of a stored value (four bytes) above the true length.
         select message_id, summary_bytes + case
                 when not $6::boolean then 0
                 when content_bytes is null and bytes_before <= $5::bigint then octet_length(content::text)

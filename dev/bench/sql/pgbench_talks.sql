@@ -1,5 +1,5 @@
--- Creates the :talks conversations that pgbench appends to. Their ids end in their numbers. They are never compacted, like the
--- conversations that the server appends to.
+-- Creates the :talks conversations that pgbench appends to. Their ids end in their numbers. No number of
+-- messages causes a checkpoint, as in the conversations of the benchmark that the server appends to.
 insert into ai_conversation (
     tenant_id, conversation_id, agent_id, user_id, title, pinned, metadata, system_prompt, system_prompt_tokens, policy, encoding
 )

@@ -234,8 +234,9 @@ impl Tree {
         }
     }
 
-    /// The first entry or message that a compaction keeps; None if the compaction names none, or an
-    /// id that no entry up to the compaction has.
+    /// The first entry or message that a compaction keeps, as the compaction names it; None if it
+    /// names none, or an entry's id that no entry up to the compaction has. The number of a message
+    /// (`msg-11`) or of an entry (version 1) is not checked.
     pub(super) fn first_kept_by(&self, compaction: u32) -> Option<FirstKept> {
         self.first_kept.get(&compaction).copied()
     }

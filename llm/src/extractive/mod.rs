@@ -5,7 +5,8 @@
 //! A *digest* here is a shortened text, not a hash.
 //!
 //! - `range`, `message`: the summary of a run of messages, and of one large message.
-//! - `previous`: the previous summary and the quoted opening, with which a range's summary begins.
+//! - `previous`: the beginning of a range's summary: the previous summary, and the user message of a turn
+//!   that the cut splits.
 //! - `fragments`: the texts of a message.
 //! - `structure`: cuts a text into blocks of prose, JSON, code, diff, log or table.
 //! - `prose`, `json`, `code`, `diff`, `log`, `table`: the digest of a block of that kind.
@@ -105,7 +106,8 @@ impl Summarizer for Extractive {
 /// The digest of a block: at most `budget` tokens; the whole block if it fits.
 fn digest(block: &Block<'_>, counter: TokenCounter<'_>, budget: u64, focus: &Focus) -> String {
     let prose = block.kind == Kind::Prose;
-    // Texts have at most about eight bytes per token, so a block of more bytes does not fit.
+    // Most texts have at most eight bytes per token. A block of more bytes is taken as too long
+    // without being counted; only runs of one character could still fit.
     if block.text.len() as u64 <= budget.saturating_mul(8) {
         let whole = if prose {
             text::fold(block.text)

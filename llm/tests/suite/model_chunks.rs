@@ -142,6 +142,7 @@ fn one_long_message_is_split_between_its_lines() {
             .all(|prompt| prompt.texts()[0].ends_with('\n')),
         "cut inside a line"
     );
+    // The message has text before this part (continues) and after it (goes_on).
     assert_eq!(chunks[1].lines[0]["continues"], true);
     assert_eq!(chunks[1].lines[0]["goes_on"], true);
 }

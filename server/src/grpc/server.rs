@@ -89,8 +89,9 @@ pub(crate) async fn serve(
     open_connections.wait().await;
 }
 
-/// All services behind their layers: traffic limits; decode errors; encoded answers and the pieces
-/// of watches' events; authentication.
+/// All services behind their layers, outermost first: traffic limits; reasons for requests that
+/// tonic cannot decode; answers encoded once, large events of watches sent in pieces;
+/// authentication.
 pub(crate) type LayeredServices =
     TrafficService<MapResponseBody<MapResponseBody<AuthService<Routes>>>, Body>;
 /// A service whose responses are mapped.

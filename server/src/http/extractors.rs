@@ -18,7 +18,7 @@ use crate::{
     limits::cpu_pool,
 };
 
-/// The parameters of a path.
+/// The parameters of a path. All are strings, so only a path that is not UTF-8 is refused.
 pub(super) struct PathParams<T>(pub(super) T);
 
 impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for PathParams<T> {

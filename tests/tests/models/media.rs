@@ -76,6 +76,8 @@ fn image_result(uri: &str) -> pb::NewMessage {
 
 #[tokio::test]
 async fn a_turn_with_a_media_url_is_refused_and_not_stored_for_self_hosted_providers() {
+    // The scripted model has a local address. Without a media setting, a provider at another host
+    // than the vendor's receives no addresses.
     let model = ScriptedModel::saying("never").await;
     let all: [(Api, &[&str]); 3] = [
         (Api::OpenAi, &[METADATA, "https://example.com/a.png"]),

@@ -69,8 +69,8 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// Counts of what was done.
     pub tally: Tally,
-    /// The time from the stop of the clients until all jobs had ended; in a campaign of one tenant
-    /// against another, until its stored messages had been compared.
+    /// The time from the stop of the clients until all jobs had ended. In a campaign of
+    /// `attack/campaign.rs`: until the stored messages of the neighbor had been compared.
     pub settling_time: Duration,
     /// The duration of the campaign.
     pub took: Duration,

@@ -46,7 +46,7 @@ pub(super) async fn huge_names(attack: &RunningAttack) {
         ..update.clone()
     };
     attack
-        .repeat(4, async |place| {
+        .loop_concurrently(4, async |place| {
             let session = session_path(&attack.context.stored.tiny);
             let json_request = |method, path, body: &Bytes| {
                 attack
@@ -106,7 +106,7 @@ pub(super) async fn huge_json(attack: &RunningAttack) {
     ];
     let shape = Bytes::from(attack.choose(&shapes));
     attack
-        .repeat(4, async |_| {
+        .loop_concurrently(4, async |_| {
             let (path, session) = (
                 format!("/api/agents/{AGENT}/chat"),
                 session_path(&attack.context.stored.tiny),
@@ -135,7 +135,7 @@ pub(super) async fn empty_elements(attack: &RunningAttack) {
     let empty = vec![FieldValue::Bytes(Vec::new()); FIELD_BYTES / 2 - 512];
     let request = field.filled_with(&empty, &attack.context.stored.tiny, &attack.word());
     attack
-        .repeat(4, async |_| {
+        .loop_concurrently(4, async |_| {
             drop(attack.call_raw(&channel, &field.rpc, request.clone()).await);
         })
         .await;
@@ -148,7 +148,7 @@ pub(super) async fn nonsense(attack: &RunningAttack) {
         .await
         .unwrap_or_default();
     attack
-        .repeat(8, async |_| {
+        .loop_concurrently(8, async |_| {
             let field = attack.choose(&attack.context.fields);
             let filling = match attack.number(0..5) {
                 0 => FieldValue::Bytes(vec![b'a'; attack.number(0..1 << 20)]),
@@ -197,7 +197,7 @@ pub(super) async fn large_prompts(attack: &RunningAttack) {
         ..Default::default()
     };
     attack
-        .repeat(8, async |place| match place % 3 {
+        .loop_concurrently(8, async |place| match place % 3 {
             0 => drop(attack.call(&channel, "CreateConversation", &create).await),
             1 => drop(attack.call(&channel, "UpdateConversation", &update).await),
             _ => drop(attack.call(&channel, "BuildContext", &build).await),
@@ -217,7 +217,7 @@ pub(super) async fn classifications(attack: &RunningAttack) {
         "<html>".repeat(170_000).into_bytes(),
     ];
     attack
-        .repeat(4, async |_| {
+        .loop_concurrently(4, async |_| {
             let ask = pb::ClassifyErrorRequest {
                 status: attack.choose(&[400, 413, 429, 500]),
                 body: attack.choose(&bodies),

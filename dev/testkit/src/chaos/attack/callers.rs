@@ -13,7 +13,7 @@ pub(super) async fn false_credentials(attack: &RunningAttack) {
     let web = attack.http_client();
     let channel = attack.channel_with("");
     attack
-        .repeat(32, async |place| {
+        .loop_concurrently(32, async |place| {
             // A real key without its secret, to which some calls append a random secret.
             let key_prefix = attack
                 .context
@@ -73,7 +73,7 @@ pub(super) async fn public_pages(attack: &RunningAttack) {
         MessageRequest::FileByFilename("x".repeat(1 << 20)),
     ];
     attack
-        .repeat(16, async |place| {
+        .loop_concurrently(16, async |place| {
             if place % 2 == 0 {
                 let path = attack.choose(&[
                     "/openapi.json",
@@ -104,7 +104,7 @@ pub(super) async fn public_pages(attack: &RunningAttack) {
 pub(super) async fn operator_calls(attack: &RunningAttack) {
     let channel = attack.channel();
     attack
-        .repeat(16, async |_| match attack.number(0..5) {
+        .loop_concurrently(16, async |_| match attack.number(0..5) {
             0 => drop(
                 attack
                     .call(&channel, "GetQueueStats", &pb::GetQueueStatsRequest {})
@@ -137,7 +137,7 @@ pub(super) async fn operator_calls(attack: &RunningAttack) {
 pub(super) async fn small_calls(attack: &RunningAttack) {
     let channel = attack.channel();
     attack
-        .repeat(64, async |_| {
+        .loop_concurrently(64, async |_| {
             let ask = pb::ListConversationsRequest {
                 page_size: attack.choose(&[1, 500]),
                 title_prefix: attack.choose(&["", "%", "old"]).into(),

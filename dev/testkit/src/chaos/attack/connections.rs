@@ -130,7 +130,7 @@ pub(super) async fn idle_connections(attack: &RunningAttack) {
 
 pub(super) async fn short_connections(attack: &RunningAttack) {
     attack
-        .repeat(16, async |place| {
+        .loop_concurrently(16, async |place| {
             let address = if place % 2 == 0 {
                 attack.server.grpc
             } else {
@@ -163,7 +163,7 @@ pub(super) async fn health_watches(attack: &RunningAttack) {
 pub(super) async fn watches(attack: &RunningAttack) {
     let channels: Vec<_> = (0..8).map(|_| attack.channel()).collect();
     attack
-        .repeat(400, async |place| {
+        .loop_concurrently(400, async |place| {
             let id = attack.choose(&attack.context.stored.with_many_messages());
             let ask = pb::WatchConversationRequest {
                 conversation_id: id.into(),
@@ -195,7 +195,7 @@ pub(super) async fn watches(attack: &RunningAttack) {
 pub(super) async fn event_streams(attack: &RunningAttack) {
     let web = attack.http_client();
     attack
-        .repeat(300, async |_| {
+        .loop_concurrently(300, async |_| {
             // From the first message, or from ten messages before the last.
             let path = format!(
                 "{}/events?after={}",

@@ -94,7 +94,7 @@ pub(super) async fn head_floods(attack: &RunningAttack) {
     ];
     let (head, repeated) = attack.choose(&floods);
     attack
-        .repeat(CONNECTIONS, async |_| {
+        .loop_concurrently(CONNECTIONS, async |_| {
             let Ok(mut stream) = TcpStream::connect(attack.server.http).await else {
                 return;
             };

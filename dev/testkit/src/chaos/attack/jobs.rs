@@ -24,7 +24,7 @@ pub(super) fn hostile_text(attack: &RunningAttack, bytes: usize) -> String {
 pub(super) async fn hostile_texts(attack: &RunningAttack) {
     let channel = attack.channel();
     attack
-        .repeat(2, async |_| {
+        .loop_concurrently(2, async |_| {
             let Some(id) = attack.create_conversation(&channel).await else {
                 return;
             };
@@ -39,7 +39,7 @@ pub(super) async fn hostile_texts(attack: &RunningAttack) {
 pub(super) async fn many_conversations(attack: &RunningAttack) {
     let channel = attack.channel();
     attack
-        .repeat(16, async |_| {
+        .loop_concurrently(16, async |_| {
             if let Some(id) = attack.create_conversation(&channel).await {
                 attack.append(&channel, &id, vec![user("hello")]).await;
             }
@@ -53,7 +53,7 @@ pub(super) async fn separators(attack: &RunningAttack) {
         return;
     };
     attack
-        .repeat(8, async |place| {
+        .loop_concurrently(8, async |place| {
             if place < 6 {
                 attack.append(&channel, &id, vec![user("a")]).await;
                 let ask = pb::InsertSeparatorRequest {
@@ -90,7 +90,7 @@ pub(super) async fn checkpoints(attack: &RunningAttack) {
     attack.append(&channel, &id, large).await;
     let summary = prose(0, 11_000);
     attack
-        .repeat(8, async |place| match place {
+        .loop_concurrently(8, async |place| match place {
             0..4 => {
                 let ask = pb::ImportCheckpointRequest {
                     conversation_id: id.clone(),
@@ -135,7 +135,7 @@ pub(super) async fn sessions(attack: &RunningAttack) {
     let channel = attack.channel();
     let scope = Some(direct_scope(&attack.word()));
     attack
-        .repeat(16, async |place| {
+        .loop_concurrently(16, async |place| {
             if place % 2 == 0 {
                 let ask = pb::RotateSessionRequest {
                     scope: scope.clone(),
@@ -157,7 +157,7 @@ pub(super) async fn sessions(attack: &RunningAttack) {
 pub(super) async fn deleted_while_read(attack: &RunningAttack) {
     let channel = attack.channel();
     attack
-        .repeat(2, async |_| {
+        .loop_concurrently(2, async |_| {
             let Some(conversation_id) = attack.create_conversation(&channel).await else {
                 return;
             };
@@ -189,7 +189,7 @@ pub(super) async fn one_row(attack: &RunningAttack) {
     };
     let request_id = attack.word();
     attack
-        .repeat(64, async |place| match place % 4 {
+        .loop_concurrently(64, async |place| match place % 4 {
             0 => drop(attack.append(&channel, &id, vec![user("a")]).await),
             1 => {
                 let ask = pb::AppendMessagesRequest {
@@ -242,7 +242,7 @@ pub(super) async fn large_appends(attack: &RunningAttack) {
         frame(Frame::Chunk(vec![b'x'; 4_000_000])),
     );
     attack
-        .repeat(4, async |place| {
+        .loop_concurrently(4, async |place| {
             let chunks = if place == 0 { attack.number(2..6) } else { 20 };
             let frames = std::iter::once(header.clone())
                 .chain(std::iter::repeat_n(chunk.clone(), chunks))
@@ -260,7 +260,7 @@ pub(super) async fn usage_reports(attack: &RunningAttack) {
         return;
     };
     attack
-        .repeat(16, async |_| {
+        .loop_concurrently(16, async |_| {
             let ask = pb::ReportUsageRequest {
                 conversation_id: conversation_id.clone(),
                 model: attack.word(),

@@ -24,7 +24,7 @@ fn range_request(attack: &RunningAttack, length: i64) -> pb::GetMessageRequest {
 pub(super) async fn byte_ranges(attack: &RunningAttack) {
     let channel = attack.channel();
     attack
-        .repeat(attack.number(16..65), async |_| {
+        .loop_concurrently(attack.number(16..65), async |_| {
             attack
                 .call(
                     &channel,
@@ -54,7 +54,7 @@ const BUILDERS: [&str; 2] = ["BuildContext", "StreamContext"];
 pub(super) async fn tiny_contexts(attack: &RunningAttack) {
     let channel = attack.channel();
     attack
-        .repeat(4, async |place| {
+        .loop_concurrently(4, async |place| {
             let id = attack.choose(&attack.context.stored.with_many_messages());
             if place == 0 {
                 let ask = pb::GetContextUsageRequest {
@@ -78,7 +78,7 @@ pub(super) async fn tiny_contexts(attack: &RunningAttack) {
 pub(super) async fn large_contexts(attack: &RunningAttack) {
     let channel = attack.channel();
     attack
-        .repeat(16, async |_| {
+        .loop_concurrently(16, async |_| {
             let id = attack.choose(&attack.context.stored.with_large_messages());
             attack
                 .call(
@@ -94,7 +94,7 @@ pub(super) async fn large_contexts(attack: &RunningAttack) {
 pub(super) async fn cancelled_reads(attack: &RunningAttack) {
     let channel = attack.channel();
     attack
-        .repeat(16, async |place| {
+        .loop_concurrently(16, async |place| {
             let cancel_after = Duration::from_millis(attack.number(0..40) as u64);
             let read = async {
                 match place % 4 {
@@ -137,7 +137,7 @@ pub(super) async fn cancelled_reads(attack: &RunningAttack) {
 pub(super) async fn large_pages(attack: &RunningAttack) {
     let (channel, web) = (attack.channel(), attack.http_client());
     attack
-        .repeat(16, async |place| {
+        .loop_concurrently(16, async |place| {
             if place < 4 {
                 let id =
                     attack.choose(&[&attack.context.stored.large, &attack.context.stored.tiny]);
@@ -162,7 +162,7 @@ pub(super) async fn large_pages(attack: &RunningAttack) {
 pub(super) async fn verifications(attack: &RunningAttack) {
     let channel = attack.channel();
     attack
-        .repeat(4, async |place| {
+        .loop_concurrently(4, async |place| {
             let id = if place % 2 == 0 {
                 attack.choose(&attack.context.stored.with_many_messages())
             } else {
@@ -187,7 +187,7 @@ pub(super) async fn forged_tokens(attack: &RunningAttack) {
         .cloned()
         .collect();
     attack
-        .repeat(16, async |_| {
+        .loop_concurrently(16, async |_| {
             let field = attack.choose(&forgeable);
             let bytes: Vec<u8> = (0..attack.number(0..200))
                 .map(|_| attack.number(0..256) as u8)

@@ -140,15 +140,15 @@ impl RunningAttack {
             .header("authorization", &self.context.authorization)
     }
 
-    /// Repeats an action in `at_a_time` concurrent loops, and never returns. The action is given
-    /// the number of its loop.
-    pub(super) async fn repeat<F: Future<Output = ()>>(
+    /// Repeats an action in `loops` concurrent endless loops; never returns. The action is given
+    /// the number of its loop, from 0.
+    pub(super) async fn loop_concurrently<F: Future<Output = ()>>(
         &self,
-        at_a_time: usize,
+        loops: usize,
         action: impl Fn(usize) -> F,
     ) {
         let action = &action;
-        join_all((0..at_a_time).map(|place| async move {
+        join_all((0..loops).map(|place| async move {
             loop {
                 self.pace().await;
                 action(place).await;

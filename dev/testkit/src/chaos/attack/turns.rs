@@ -100,7 +100,7 @@ pub(super) async fn refused_turns(attack: &RunningAttack) {
     let channel = attack.channel();
     let instruction = Instruction::Refuse(attack.choose(&[500, 429, 403, 404, 503]));
     attack
-        .repeat(4, async |_| {
+        .loop_concurrently(4, async |_| {
             if let Some(id) = attack.create_conversation(&channel).await {
                 chat(attack, &channel, &id, vec![user(&instruction.prompt())]).await;
             }
@@ -113,7 +113,7 @@ pub(super) async fn slow_turns(attack: &RunningAttack) {
     let at_a_time = attack.number(8..40);
     let instruction = attack.choose(&[Instruction::Hang, Instruction::HangAfterOne]);
     attack
-        .repeat(at_a_time, async |_| {
+        .loop_concurrently(at_a_time, async |_| {
             if let Some(id) = attack.create_conversation(&channel).await {
                 chat(attack, &channel, &id, vec![user(&instruction.prompt())]).await;
             }
@@ -124,7 +124,7 @@ pub(super) async fn slow_turns(attack: &RunningAttack) {
 pub(super) async fn cancelled_turns(attack: &RunningAttack) {
     let (channel, web) = (attack.channel(), attack.http_client());
     attack
-        .repeat(8, async |place| {
+        .loop_concurrently(8, async |place| {
             let cancel_after = Duration::from_millis(attack.number(5..100) as u64);
             let turn = async {
                 if place % 2 == 0 {
@@ -155,7 +155,7 @@ pub(super) async fn cancelled_turns(attack: &RunningAttack) {
 pub(super) async fn media_urls(attack: &RunningAttack) {
     let (channel, web) = (attack.channel(), attack.http_client());
     attack
-        .repeat(2, async |place| {
+        .loop_concurrently(2, async |place| {
             let (host, scheme) = (
                 attack.choose(&FORBIDDEN_HOSTS),
                 attack.choose(&["http", "https"]),
@@ -183,7 +183,7 @@ pub(super) async fn media_urls(attack: &RunningAttack) {
 pub(super) async fn long_answers(attack: &RunningAttack) {
     let web = attack.http_client();
     attack
-        .repeat(8, async |place| {
+        .loop_concurrently(8, async |place| {
             let Some((turn, id)) = begin_turn(attack, &web, Instruction::Megabytes).await else {
                 return;
             };
@@ -228,7 +228,7 @@ pub(super) async fn forged_event_ids(attack: &RunningAttack) {
         return;
     };
     attack
-        .repeat(8, async |_| {
+        .loop_concurrently(8, async |_| {
             let id = if attack.number(0..4) == 0 {
                 attack.word()
             } else {
