@@ -22,12 +22,13 @@ use anneal_worker::{SummarizerSettings, WorkerSettings};
 use anyhow::Context as _;
 use figment::{
     Figment,
-    providers::{Env, Format as _, Serialized, Toml},
+    providers::{Format as _, Serialized, Toml},
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{
     command::SettingsArguments,
+    environment::Environment,
     implicit_config, output,
     url_secrets::{without_password, without_secrets},
 };
@@ -64,6 +65,9 @@ pub(crate) struct Config {
     pub(crate) budget: BudgetSettings,
     /// Logging.
     pub(crate) log: LogSettings,
+    /// Environment variables of Kubernetes that were ignored.
+    #[serde(skip)]
+    pub(crate) service_links: Vec<String>,
 }
 
 /// Limits of a tenant's model calls.
@@ -85,23 +89,6 @@ impl Default for BudgetSettings {
     }
 }
 
-/// The sections that environment variables can set. Models, providers and agents have free names,
-/// so variables cannot set them.
-const SECTIONS: [&str; 12] = [
-    "database",
-    "append",
-    "server",
-    "limits",
-    "auth",
-    "worker",
-    "session",
-    "summarizer",
-    "chat",
-    "breaker",
-    "budget",
-    "log",
-];
-
 /// Loads and checks the settings.
 pub(crate) fn load(arguments: &SettingsArguments) -> anyhow::Result<Config> {
     let mut figment = Figment::from(Serialized::defaults(Config::default()));
@@ -121,8 +108,8 @@ pub(crate) fn load(arguments: &SettingsArguments) -> anyhow::Result<Config> {
         }
         None => {}
     }
-    check_environment(std::env::vars().map(|(name, _)| name))?;
-    figment = figment.merge(environment());
+    let environment = Environment::read()?;
+    figment = figment.merge(environment.settings());
     if let Some(url) = &arguments.database_url {
         figment = figment.merge(("database.url", url));
     }
@@ -139,7 +126,8 @@ pub(crate) fn load(arguments: &SettingsArguments) -> anyhow::Result<Config> {
             PolicyOverrides::KEYS.join(", ")
         );
     }
-    let config: Config = figment.extract().context("the settings cannot be read")?;
+    let mut config: Config = figment.extract().context("the settings cannot be read")?;
+    config.service_links = environment.service_links;
     if let Some(implicit_file) = implicit_file {
         implicit_config::check_secrets(&implicit_file, &config.providers, &config.database)?;
     }
@@ -165,52 +153,6 @@ fn unknown_session_key(figment: &Figment) -> Option<String> {
         .keys()
         .find(|key| !PolicyOverrides::KEYS.contains(&key.as_str()))
         .cloned()
-}
-
-/// The environment variables that are settings: `ANNEAL_DATABASE_URL` sets `database.url`.
-fn environment() -> Env {
-    let is_section = |name: &str| {
-        SECTIONS
-            .iter()
-            .any(|section| name.eq_ignore_ascii_case(section))
-    };
-    let env = Env::prefixed("ANNEAL_").filter(move |key| {
-        key.as_str()
-            .split_once('_')
-            .is_some_and(|(section, _)| is_section(section))
-    });
-    env.map(|key| key.as_str().replacen('_', ".", 1).into())
-}
-
-/// Environment variables that are no settings: those of arguments, builds and tests.
-const OTHER_VARIABLES: [&str; 8] = [
-    "ANNEAL_CONFIG",
-    "ANNEAL_ADDRESS",
-    "ANNEAL_TOKEN",
-    "ANNEAL_CA_FILE",
-    "ANNEAL_PG_BIN",
-    "ANNEAL_TEST_DATA",
-    "ANNEAL_TEST_EVERY",
-    "ANNEAL_DRAW_SKETCHES",
-];
-
-/// Refuses environment variables `ANNEAL_…` without a known section: a mistyped one would be
-/// ignored silently. An unknown key of a known section is refused later, when the settings are
-/// read.
-fn check_environment(names: impl Iterator<Item = String>) -> anyhow::Result<()> {
-    for name in names
-        .filter(|name| name.starts_with("ANNEAL_") && !OTHER_VARIABLES.contains(&name.as_str()))
-    {
-        let section = name["ANNEAL_".len()..]
-            .split_once('_')
-            .map(|(section, _)| section.to_ascii_lowercase());
-        anyhow::ensure!(
-            section.is_some_and(|section| SECTIONS.contains(&section.as_str())),
-            "{name} names no setting: write ANNEAL_SECTION_KEY, with one of the sections {}",
-            SECTIONS.join(", ")
-        );
-    }
-    Ok(())
 }
 
 /// Prints the settings in force, without secrets.
@@ -399,17 +341,6 @@ fn find_model(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_variable_that_names_no_setting_is_refused() {
-        let check = |name: &str| check_environment([name.to_owned()].into_iter());
-        assert!(
-            check("ANNEAL_DATABASE_URL").is_ok()
-                && check("ANNEAL_PG_BIN").is_ok()
-                && check("HOME").is_ok()
-        );
-        assert!(check("ANNEAL_INSECURE").is_err() && check("ANNEAL_GRPC_ADDRESS").is_err());
-    }
 
     #[test]
     fn the_default_policy_has_the_values_that_docs_configuration_states() {

@@ -17,7 +17,9 @@ use crate::{
     client::{Client, failed_call},
     command::{DevArguments, ServerArguments},
     config::Config,
-    context, import, output, processes,
+    context,
+    environment::log_service_links,
+    import, output, processes,
     verify::{self, MissingConversation},
 };
 
@@ -37,6 +39,7 @@ pub(crate) async fn run(mut config: Config, arguments: DevArguments) -> anyhow::
         config.server.http_address.set_port(0);
     }
     let metrics = telemetry::start(&config.log)?;
+    log_service_links(&config.service_links);
     let stop = shutdown::cancel_on_signals()?;
     let folder = std::path::absolute(&arguments.folder)?;
     let folder_lock = FolderLock::try_lock(&folder)?;

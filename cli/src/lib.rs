@@ -3,9 +3,9 @@
 //! - `command`: the commands and arguments. Most commands have a module of the same name: `chat`,
 //!   `compact`, `context`, `dev`, `export`, `health`, `import`, `jobs`, `keys`, `migrate`,
 //!   `models`, `tenants`, `usage`, `verify`. `processes` has the commands `server` and `worker`.
-//! - `config`: the settings, and the command `config`. `implicit_config`: limits an `anneal.toml`
-//!   that is read only because it is in the current folder. `policy`: the arguments that override
-//!   a conversation's policy.
+//! - `config`: the settings, and the command `config`. `environment`: the variables `ANNEAL_…`.
+//!   `implicit_config`: limits an `anneal.toml` that is read only because it is in the current
+//!   folder. `policy`: the arguments that override a conversation's policy.
 //! - `client`: the gRPC clients of the commands. `message_pages`: reads messages page by page.
 //! - `file_format`: the values of `--format` for imports and exports, and the agent of an imported
 //!   conversation.
@@ -24,6 +24,7 @@ mod compact;
 mod config;
 mod context;
 mod dev;
+mod environment;
 mod export;
 mod file_format;
 mod health;

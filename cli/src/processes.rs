@@ -14,7 +14,7 @@ use anyhow::Context as _;
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
-use crate::config::Config;
+use crate::{config::Config, environment::log_service_links};
 
 /// How long calls that are running at the first signal may continue.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(25);
@@ -22,6 +22,7 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(25);
 /// Runs the server until a signal stops it.
 pub(crate) async fn run_server(mut config: Config) -> anyhow::Result<ExitCode> {
     let metrics = telemetry::start(&config.log)?;
+    log_service_links(&config.service_links);
     let stop = shutdown::cancel_on_signals()?;
     let models = config.model_access()?;
     fit_connections_to_files(&mut config.server);
@@ -83,6 +84,7 @@ fn connections_within(files: u64, server: &ServerSettings) -> NonZeroU32 {
 /// Runs the worker until a signal stops it.
 pub(crate) async fn run_worker(config: Config) -> anyhow::Result<ExitCode> {
     let metrics = telemetry::start(&config.log)?;
+    log_service_links(&config.service_links);
     let stop = shutdown::cancel_on_signals()?;
     let access = config.model_access()?;
     let model = config.summarizer_model(&access)?;

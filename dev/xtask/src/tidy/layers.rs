@@ -149,7 +149,7 @@ const CRATES: &[CrateLayers] = &[
             // what the commands share
             "processes message_pages",
             "client config",
-            "command output implicit_config",
+            "command environment output implicit_config",
             "file_format policy sanitize url_secrets terminal_style text_format broken_pipe",
         ],
     ),

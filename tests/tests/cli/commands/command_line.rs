@@ -105,6 +105,33 @@ async fn server_and_worker_refuse_unusable_databases_and_open_addresses() {
 }
 
 #[tokio::test]
+async fn service_links_of_kubernetes_are_ignored_and_logged_once() {
+    let folder = Folder::new();
+    let unreachable = "postgres://postgres@127.0.0.1:1/anneal";
+    let anneal = AnnealBinary::new(BINARY, &folder, unreachable)
+        .with_variable("ANNEAL_PORT", "tcp://10.96.0.7:50051")
+        .with_variable("ANNEAL_SERVER_SERVICE_HOST", "10.96.0.8");
+    let config = anneal.run(&["config"]).await;
+    assert_eq!(config.code, Some(0), "{config:?}");
+    let server = anneal.run(&["server"]).await;
+    assert!(server.err.contains("cannot reach"), "{server:?}");
+    let log = format!("{}{}", server.out, server.err);
+    assert_eq!(log.matches("ANNEAL_PORT").count(), 1, "{server:?}");
+    assert!(
+        log.contains("ignored 2 environment variables"),
+        "{server:?}"
+    );
+
+    let mistyped =
+        AnnealBinary::new(BINARY, &folder, unreachable).with_variable("ANNEAL_SERVER_PORT", "8080");
+    let refused = mistyped.run(&["config"]).await;
+    assert!(
+        refused.code == Some(1) && refused.err.contains("port"),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test]
 async fn config_shows_settings_without_secrets_and_names_invalid_ones() {
     let folder = Folder::new();
     let anneal = AnnealBinary::new(BINARY, &folder, "postgres://anneal:hunter2@db:5432/anneal");
