@@ -11,7 +11,7 @@ pub enum Durability {
     Durable,
     /// Everything: fsync, synchronous_commit and full_page_writes are off. For test clusters. A
     /// crash of PostgreSQL alone loses the commits of the last moments, less than a second.
-    /// Passwords cross loopback in clear.
+    /// Passwords are hashed with little work.
     ///
     /// The folder of a test cluster is removed once all processes that started or adopted the
     /// cluster, and their parents (the test runner), have ended. The next start of a test cluster

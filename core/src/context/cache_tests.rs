@@ -113,7 +113,7 @@ fn the_first_context_records_a_version_and_breaks_nothing() {
     assert_eq!(
         (later.hash, later.stable_until),
         (version.hash, MessageId(9)),
-        "a longer tail breaks nothing; message 10 is the last call"
+        "a longer tail breaks nothing; the last model call was sent messages up to 9, and 10 is its answer"
     );
 }
 
@@ -342,9 +342,7 @@ fn an_unanswered_call_breaks_nothing_once_another_message_follows_but_its_late_r
             text: "never mind".into(),
         },
     );
-    let mut before = tool_run(0);
-    before.tail.truncate(1);
-    let first = version(&build_without_budget(before));
+    let first = version(&build_without_budget(tool_run(0)));
     let unanswered = after_a_call(Some(&first), std::slice::from_ref(&user));
     assert_eq!(
         unanswered

@@ -41,6 +41,7 @@ fn each_text_is_one_line_of_json_with_its_kind() {
         lines[0],
         normalized(r#"{"message":1,"role":"user","text":"Where is \"it\"?\nUnder \\ the sofa?"}"#)
     );
+    // The field "mark" names the tool; it is not one of the lines that mark the source.
     assert_eq!(
         lines[3],
         normalized(

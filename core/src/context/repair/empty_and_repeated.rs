@@ -53,6 +53,8 @@ pub(super) fn fold_repeats(draft: &mut Draft) {
                     record_empty(draft, empty_answer.message_id());
                 }
                 if let Some(mut earlier) = kept.pop() {
+                    // Current input has no entry in the manifest. Then the tokens stay with the
+                    // earlier message.
                     if entry.message_id().is_some() {
                         record_repaired(draft, earlier.message_id(), Reason::Repeated);
                     }

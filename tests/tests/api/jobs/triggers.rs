@@ -387,6 +387,8 @@ async fn a_checkpoint_records_its_provenance() {
 #[tokio::test]
 async fn conversations_of_up_to_five_messages_stay_complete_at_the_lowest_thresholds() {
     let app = TestApp::start().await;
+    // The context stands for every message: as it was said, or in a checkpoint. 0 as the large
+    // message threshold makes every message large.
     let lowest = pb::Policy {
         token_threshold: Some(1),
         max_message_count: Some(1),

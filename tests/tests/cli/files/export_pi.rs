@@ -164,6 +164,7 @@ async fn row_P6_after_an_import_the_context_has_the_summary_before_the_kept_mess
     entries.push(pi_compaction(summary, 5));
     entries.extend(turn(3));
     imports.folder.file("pi.jsonl", &pi_session("s1", &entries));
+    // The second round imports a file that is stored already.
     for _ in 0..2 {
         let conversation = imports
             .import_ok(&["pi.jsonl"])

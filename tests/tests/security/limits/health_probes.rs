@@ -62,8 +62,11 @@ async fn health_watches_and_incomplete_calls_do_not_block_health_checks() {
         refused.is_some(),
         "the ninth call of a connection was not refused"
     );
-    let mut next = RawHttp2::connect(app.addresses.grpc, &[]).await;
-    next.send(&frame(kind::HEADERS, kind::END_HEADERS, 1, &check))
+    // One more incomplete check, on another connection, waits for the used-up memory. It does not
+    // delay the complete checks below.
+    let mut waiting = RawHttp2::connect(app.addresses.grpc, &[]).await;
+    waiting
+        .send(&frame(kind::HEADERS, kind::END_HEADERS, 1, &check))
         .await
         .expect("is sent");
     let channel =
