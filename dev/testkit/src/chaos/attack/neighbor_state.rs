@@ -18,7 +18,7 @@ use tonic::{Request, Response, Status, transport::Channel};
 use super::{
     super::findings::{Findings, Tally, lock},
     installation::Addresses,
-    latencies::{Kind, LATENCY_LIMIT, Latencies, WINDOW},
+    latencies::{Kind, Latencies, WINDOW, latency_limit},
     tallies::Tallies,
     watched_conversation::WatchedConversation,
 };
@@ -156,7 +156,7 @@ impl NeighborState {
             .await
             .unwrap_or_else(|_| Err("no answer".to_owned()));
         self.latencies.add(Kind::Call, what, began);
-        if began.elapsed() > LATENCY_LIMIT {
+        if began.elapsed() > latency_limit() {
             self.attack_tallies.count_slow_call();
         }
         self.tally.increment("calls of the neighbor");
