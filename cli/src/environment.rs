@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use figment::providers::Env;
 use tracing::info;
 
-/// What the names of all our variables begin with.
+/// The prefix of the names of all our variables.
 const PREFIX: &str = "ANNEAL_";
 
 /// The sections that environment variables can set. Models, providers and agents have free names,

@@ -41,7 +41,7 @@ struct ConversationsToCheck {
     paused_ids: Vec<String>,
 }
 
-/// What a conversation that does not exist means for a check.
+/// The verdict of a check on a conversation that does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MissingConversation {
     /// Its id was given, so this is an error.

@@ -80,7 +80,7 @@ pub enum LocalPostgresError {
     Program {
         /// The name of the program.
         program: &'static str,
-        /// What it wrote: the errors of `initdb`, or the last ten lines of the log of `postgres`.
+        /// The program's output: the errors of `initdb`, or the last ten lines of the log of `postgres`.
         output: String,
     },
     /// An operation took longer than the deadline.

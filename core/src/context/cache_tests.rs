@@ -75,7 +75,7 @@ fn swapped(context: &Context) -> Vec<i64> {
 }
 
 /// The material of a later context of the same tool run, after a context that recorded `version`.
-/// What the version has swapped is read as its summary.
+/// Messages that the version has swapped are read as their summaries.
 fn tool_run_after(calls: i64, version: &PrefixVersion) -> Material {
     let mut material = tool_run(calls);
     material.prefix = Some(version.clone());

@@ -5,6 +5,7 @@ use futures::{Stream, stream};
 use reqwest::{Response, header::CONTENT_TYPE};
 
 use super::{CallFailure, call_limits::Deadlines};
+use crate::provider_error::is_html;
 
 const TOO_LARGE: CallFailure = CallFailure::Broken("it is larger than response_bytes");
 const NOT_UTF8: CallFailure = CallFailure::Broken("it is not UTF-8");
@@ -50,9 +51,7 @@ impl Body {
             .headers()
             .get(CONTENT_TYPE)
             .map(reqwest::header::HeaderValue::as_bytes);
-        // Media types are case-insensitive.
-        let is_html = |kind: &[u8]| kind.to_ascii_lowercase().starts_with(b"text/html");
-        if content_type.is_some_and(|kind| is_html(kind.trim_ascii_start())) {
+        if content_type.is_some_and(is_html) {
             return Err(CallFailure::Broken("it is an HTML page"));
         }
         if response

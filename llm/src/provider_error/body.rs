@@ -37,7 +37,7 @@ pub(super) fn parse<'b>(text: &'b str, content_type: Option<&str>) -> Body<'b> {
     let text = text.trim_start_matches('\u{feff}').trim();
     if text.is_empty() {
         Body::Empty
-    } else if is_markup(text) || content_type.is_some_and(is_html) {
+    } else if is_markup(text) || content_type.is_some_and(|kind| is_html(kind.as_bytes())) {
         Body::Html
     } else if is_events(text) {
         Body::Stream(events(text))
@@ -56,8 +56,8 @@ fn is_markup(text: &str) -> bool {
 }
 
 /// Whether the content type is HTML. Media types are case-insensitive.
-fn is_html(content_type: &str) -> bool {
-    let kind = content_type.trim_start().as_bytes();
+pub(crate) fn is_html(content_type: &[u8]) -> bool {
+    let kind = content_type.trim_ascii_start();
     kind.get(.."text/html".len())
         .is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/html"))
 }

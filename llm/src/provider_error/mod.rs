@@ -19,6 +19,7 @@ mod success;
 mod wording;
 mod wrapping;
 
+pub(crate) use body::is_html;
 use body::{Body, Event, Stream};
 use codes::CodeMeaning;
 use error_fields::ErrorFields;

@@ -71,7 +71,7 @@ async fn read_with_reconnects(apps: [&TestApp; 2], id: &str, seed: u64) -> Vec<E
     }
 }
 
-/// What a conversation's jobs have stored and watchers are told of, as sorted message ids.
+/// The results of a conversation's jobs that watchers are told of, as sorted message ids.
 #[derive(Debug)]
 struct JobResults {
     /// The summarized messages.

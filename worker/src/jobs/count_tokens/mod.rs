@@ -110,7 +110,7 @@ pub(crate) const fn can_join_next_batch(lease: &Lease) -> bool {
     lease.times_skipped < MAX_SKIPS
 }
 
-/// What a batch did with a conversation that it read and counted.
+/// The outcome for a conversation that a batch has read and counted.
 enum BatchResult {
     /// The counts were recorded.
     Committed(JobCommit),
