@@ -19,7 +19,7 @@ mod points;
 mod stack;
 
 use anneal_store::Grouping;
-use anneal_testkit::append_grouping;
+use anneal_testkit::{append_grouping, gate_or_nightly};
 use futures::{StreamExt as _, stream};
 
 use crate::points::{Fault, Point};
@@ -27,17 +27,30 @@ use crate::points::{Fault, Point};
 /// The binary `anneal`.
 const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
 
+/// Failpoints at which this fault is injected. At night, and if `ANNEAL_FAILPOINTS` selects some,
+/// these are all. The gate injects one fault at each failpoint: at one an error, at the next the
+/// death of the process.
+fn points_for(fault: Fault) -> Vec<Point> {
+    let all = points::all();
+    if std::env::var_os("ANNEAL_FAILPOINTS").is_some() {
+        return all;
+    }
+    let interval = gate_or_nightly(2, 1);
+    let first = usize::from(fault == Fault::Abort) % interval;
+    all.into_iter().skip(first).step_by(interval).collect()
+}
+
 /// Failpoints that are tested at the same time. Their processes wait most of the time.
 const CONCURRENCY: usize = 10;
 
-/// Tests every failpoint with this fault.
+/// Injects this fault at the failpoints of [`points_for`].
 async fn inject_everywhere(fault: Fault) {
     // Without batching, no append reaches the failpoints of the batches.
     if append_grouping() == Grouping::Off {
         println!("skipped: append.grouping is off, so appends are not batched");
         return;
     }
-    let points = points::all();
+    let points = points_for(fault);
     assert!(!points.is_empty());
     let count = points.len();
     // Each failpoint has its own thread and runtime, so that a panic fails that failpoint only.

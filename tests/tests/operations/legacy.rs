@@ -15,7 +15,7 @@ use crate::BINARY;
 
 const CONVERSATIONS: i64 = 300;
 /// Messages that are moved in the gate (`cargo xtask ci`).
-const MESSAGES: usize = 20_000;
+const MESSAGES: usize = 5_000;
 /// [`MESSAGES`] at night.
 const NIGHTLY_MESSAGES: usize = 100_000;
 

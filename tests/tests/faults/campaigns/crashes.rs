@@ -1,5 +1,5 @@
 //! Crashes of PostgreSQL and kills of servers and workers under load: in the gate (`cargo xtask
-//! ci`) about ten crashes and ten kills, at night a hundred of each.
+//! ci`) six crashes and four kills, at night a hundred of each.
 
 use anneal_testkit::{
     chaos::{Campaign, Cluster, Fault, Plan},
@@ -12,7 +12,7 @@ use crate::campaigns::{BINARY, CLIENT_EVENTS, assert_kept, runs_here, seed};
 const CLUSTERS: u64 = 2;
 /// Crashes (immediate stops) of each cluster's PostgreSQL in the gate. Half as many servers and
 /// half as many workers are killed.
-const CRASHES: usize = 5;
+const CRASHES: usize = 3;
 /// [`CRASHES`] at night.
 const NIGHTLY_CRASHES: usize = 50;
 /// Factor for the number of appends between two crashes. With fewer, twelve starts of a long job
