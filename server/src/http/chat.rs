@@ -23,7 +23,7 @@ use utoipa::ToSchema;
 use super::{
     bounded_collections::BoundedPictures,
     caller::{Authorized, EndpointRpcs, HttpCaller},
-    extractors::{JsonBody, PathParams},
+    extractors::{JsonBody, NoParams, PathParams, QueryParams},
     problem::Problem,
     resumable_turns::{
         ResumePoint, SessionOrigin, TurnEvent, TurnFailed, TurnReader, TurnRequest, WhenBusy,
@@ -39,7 +39,7 @@ use crate::{
 
 /// The user's message, and how the model should answer.
 #[derive(Debug, Default, Clone, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub(super) struct ChatBody {
     /// The user's text. May be empty if there is a picture.
     message: String,
@@ -94,6 +94,7 @@ pub(super) async fn chat(
     State(state): State<HttpState>,
     Authorized(http_caller, _): Authorized<ChatTurn>,
     PathParams(agent): PathParams<String>,
+    _: QueryParams<NoParams>,
     headers: HeaderMap,
     JsonBody(body): JsonBody<ChatBody>,
 ) -> Result<Response, Problem> {

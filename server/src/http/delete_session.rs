@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 
 use super::{
     caller::{Authorized, EndpointRpcs},
-    extractors::PathParams,
+    extractors::{NoParams, PathParams, QueryParams},
     problem::Problem,
     session,
 };
@@ -31,6 +31,7 @@ impl EndpointRpcs for DeleteSession {
 pub(super) async fn delete_session(
     Authorized(http_caller, _): Authorized<DeleteSession>,
     PathParams((agent, id)): PathParams<(String, String)>,
+    _: QueryParams<NoParams>,
 ) -> Result<StatusCode, Problem> {
     session::get_for_agent(&http_caller, &agent, &id).await?;
     let ask = pb::DeleteConversationRequest {

@@ -26,7 +26,7 @@ use crate::verbs::Rpc;
 
 /// Where the watch begins.
 #[derive(Debug, Default, Deserialize, IntoParams)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct WatchQuery {
     /// Begin with the earlier events of all messages with a greater id than this; 0: of all

@@ -1,5 +1,5 @@
-//! Extractors for paths, queries and JSON bodies. If a field of a query or a body cannot be read,
-//! the problem names the field.
+//! Extractors for paths, queries and JSON bodies. If a field of a query or a body is unknown or
+//! cannot be read, the problem names the field.
 
 use std::error::Error;
 
@@ -9,7 +9,11 @@ use axum::{
     extract::{FromRequest, FromRequestParts, Path, Query, Request},
     http::{HeaderMap, StatusCode, header, request::Parts},
 };
-use serde::de::DeserializeOwned;
+use serde::{
+    Deserialize,
+    de::{DeserializeOwned, value},
+};
+use serde_path_to_error::Path as FieldPath;
 use tonic::{Code, Status};
 
 use super::{problem::Problem, state::HttpState};
@@ -35,7 +39,12 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for PathPar
     }
 }
 
-/// The parameters of a query. Unknown ones are ignored.
+/// The parameters of an endpoint without any: every parameter is refused.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NoParams {}
+
+/// The parameters of a query. `T` refuses unknown ones (`deny_unknown_fields`).
 pub(super) struct QueryParams<T>(pub(super) T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for QueryParams<T> {
@@ -44,25 +53,21 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for QueryParams<T>
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let query = Query::<T>::from_request_parts(parts, state).await;
         query.map(|Query(query)| Self(query)).map_err(|rejected| {
-            // axum says "Failed to deserialize query string: <field>: <description>".
-            let text = rejected.body_text();
-            let message = text
-                .rsplit_once("query string: ")
-                .map_or(text.as_str(), |(_, message)| message);
-            match message.split_once(": ") {
-                Some((field, description)) if !field.contains(' ') => {
-                    Problem::invalid(field, description)
-                }
-                _ => Problem::malformed(
+            let cause = find_cause::<serde_path_to_error::Error<value::Error>>(&rejected);
+            let description =
+                cause.map_or_else(|| rejected.body_text(), |error| error.inner().to_string());
+            match cause.and_then(|error| field_at(error.path())) {
+                Some(field) => Problem::invalid(field, description),
+                None => Problem::malformed(
                     StatusCode::BAD_REQUEST,
-                    format!("the query cannot be read: {message}"),
+                    format!("the query cannot be read: {description}"),
                 ),
             }
         })
     }
 }
 
-/// A JSON body; None: the request has none. Unknown fields are ignored.
+/// A JSON body; None: the request has none. `T` refuses unknown fields (`deny_unknown_fields`).
 pub(super) struct JsonBody<T>(pub(super) Option<T>);
 
 impl<T: DeserializeOwned + Send + 'static> FromRequest<HttpState> for JsonBody<T> {
@@ -92,14 +97,16 @@ impl<T: DeserializeOwned + Send + 'static> FromRequest<HttpState> for JsonBody<T
             return Err(Problem::too_large(REQUEST_BYTES));
         }
         let read = Bytes::from_request(request, state).await;
-        let bytes = read.map_err(
-            |rejected| match (rejected.status(), find_status(&rejected)) {
+        let bytes = read.map_err(|rejected| {
+            // `traffic::RequestBody` ends a body with a status.
+            let ended = find_cause::<Status>(&rejected);
+            match (rejected.status(), ended) {
                 (_, Some(status)) if status.code() == Code::DeadlineExceeded => Problem::too_slow(),
                 (_, Some(status)) => Problem::from(status.clone()),
                 (StatusCode::PAYLOAD_TOO_LARGE, None) => Problem::too_large(REQUEST_BYTES),
                 _ => Problem::malformed(StatusCode::BAD_REQUEST, "the body broke off"),
-            },
-        )?;
+            }
+        })?;
         if bytes.is_empty() {
             return Ok(Self(None));
         }
@@ -121,16 +128,21 @@ impl<T: DeserializeOwned + Send + 'static> FromRequest<HttpState> for JsonBody<T
     }
 }
 
-/// The status with which `traffic::RequestBody` ended the body, if it did.
-fn find_status<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e Status> {
+/// The first error of this type among the error and its sources.
+fn find_cause<'e, E: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e E> {
     let mut next = Some(error);
     while let Some(error) = next {
-        if let Some(status) = error.downcast_ref() {
-            return Some(status);
+        if let Some(cause) = error.downcast_ref() {
+            return Some(cause);
         }
         next = error.source();
     }
     None
+}
+
+/// The field at which parsing failed. None: the error is not about one field.
+fn field_at(path: &FieldPath) -> Option<String> {
+    path.iter().next().map(|_| path.to_string())
 }
 
 /// Whether the content type is JSON. Other types are refused, because a page of another origin can
@@ -158,15 +170,13 @@ fn parse_body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     }
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let body = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
-        let (field, inner) = (error.path().to_string(), error.inner());
-        let description = inner.to_string();
-        if inner.is_data() && field != "." {
-            Problem::invalid(field, description)
-        } else {
-            Problem::malformed(
+        let description = error.inner().to_string();
+        match field_at(error.path()) {
+            Some(field) if error.inner().is_data() => Problem::invalid(field, description),
+            _ => Problem::malformed(
                 StatusCode::BAD_REQUEST,
                 format!("the body is not the expected JSON: {description}"),
-            )
+            ),
         }
     })?;
     deserializer.end().map_err(|error| {

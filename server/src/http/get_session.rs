@@ -27,7 +27,7 @@ use crate::{limits::cpu_pool, verbs::Rpc};
 
 /// Which part of the history is wanted.
 #[derive(Debug, Default, Deserialize, IntoParams)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct HistoryQuery {
     /// Only messages with a greater id.

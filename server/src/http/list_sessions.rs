@@ -16,7 +16,7 @@ use crate::verbs::Rpc;
 
 /// The filters of the list, and the page.
 #[derive(Debug, Default, Deserialize, IntoParams)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ListSessionsQuery {
     /// Most sessions in the answer, 1 to 500; absent: 50.

@@ -9,15 +9,19 @@ use axum::{
 use utoipa::OpenApi;
 
 use super::{
-    chat, delete_session, events, get_session, list_sessions, patch_session, problem::Problem,
+    chat, delete_session, events,
+    extractors::{NoParams, QueryParams},
+    get_session, list_sessions, patch_session,
+    problem::Problem,
 };
 
 #[derive(OpenApi)]
 #[openapi(
     info(
         title = "anneal",
-        description = "Conversations of LLM applications over HTTP. Every refusal is a problem (RFC 9457). Fields and \
-                       parameters that are not known are ignored; clients should ignore fields that they do not know, too."
+        description = "Conversations of LLM applications over HTTP. Every refusal is a problem (RFC 9457). The API \
+                       refuses fields and parameters that it does not know; clients should ignore fields of answers that \
+                       they do not know."
     ),
     paths(
         chat::chat,
@@ -43,7 +47,7 @@ static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
 
 /// The OpenAPI description of this API.
 #[utoipa::path(get, path = "/openapi.json", responses((status = 200, content_type = "application/json")))]
-pub(super) async fn document() -> Response {
+pub(super) async fn document(_: QueryParams<NoParams>) -> Response {
     (
         [(
             header::CONTENT_TYPE,

@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use super::{
     bounded_collections::BoundedLabels,
     caller::{Authorized, EndpointRpcs},
-    extractors::{JsonBody, PathParams},
+    extractors::{JsonBody, NoParams, PathParams, QueryParams},
     problem::Problem,
     session::{self, Session, SessionStatus},
 };
@@ -20,7 +20,7 @@ use crate::verbs::Rpc;
 
 /// The fields to change. Absent fields stay as they are.
 #[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub(super) struct SessionPatch {
     /// At most 512 bytes.
     title: Option<String>,
@@ -61,6 +61,7 @@ impl EndpointRpcs for PatchSession {
 pub(super) async fn patch_session(
     Authorized(http_caller, _): Authorized<PatchSession>,
     PathParams((agent, id)): PathParams<(String, String)>,
+    _: QueryParams<NoParams>,
     headers: HeaderMap,
     JsonBody(patch): JsonBody<SessionPatch>,
 ) -> Result<Response, Problem> {

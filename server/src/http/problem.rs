@@ -23,7 +23,8 @@ pub(crate) struct Problem {
     #[serde(rename = "type")]
     #[schema(value_type = String)]
     kind: Box<str>,
-    /// The stable reason in words.
+    /// The stable reason in words. For `MALFORMED_REQUEST` with another status than 400, the status
+    /// in words.
     #[schema(value_type = String)]
     title: Box<str>,
     /// The HTTP status.
@@ -50,7 +51,14 @@ pub(crate) struct Problem {
 impl Problem {
     /// A request that violates HTTP or the API's use of it.
     pub(super) fn malformed(status: StatusCode, detail: impl AsRef<str> + Into<String>) -> Self {
-        Self::of(Reason::MalformedRequest, status, TruncatedText::new(detail))
+        let problem = Self::of(Reason::MalformedRequest, status, TruncatedText::new(detail));
+        match status.canonical_reason() {
+            Some(phrase) if status != StatusCode::BAD_REQUEST => Self {
+                title: title(phrase).into(),
+                ..problem
+            },
+            _ => problem,
+        }
     }
 
     /// A body above its limit.
@@ -77,12 +85,63 @@ impl Problem {
         )
     }
 
-    /// A field with an unacceptable value.
+    /// A field that is unknown or has an unacceptable value. `field` is its name over HTTP.
     pub(super) fn invalid(
         field: impl AsRef<str> + Into<String>,
         description: impl AsRef<str> + Into<String>,
     ) -> Self {
-        Failure::invalid(field, description).into()
+        let field = TruncatedText::new(field).into_string();
+        let problem = Self::of(
+            Reason::InvalidField,
+            StatusCode::BAD_REQUEST,
+            TruncatedText::new(description),
+        );
+        Self {
+            detail: format!("{field}: {}", problem.detail).into(),
+            field: Some(field.into()),
+            ..problem
+        }
+    }
+
+    /// The problem of a turn that gRPC refuses with this status. In the turn's message, `texts`
+    /// texts precede the pictures.
+    pub(super) fn of_turn(status: &Status, texts: usize) -> Self {
+        Self::with_field_names(status, |field| {
+            picture_name(field, texts).unwrap_or_else(|| field_name(field))
+        })
+    }
+
+    /// The problem of this status. `name_field` returns the HTTP name of a field of the gRPC
+    /// request.
+    fn with_field_names(status: &Status, name_field: impl Fn(&str) -> String) -> Self {
+        let details = status.get_error_details();
+        let (reason, mut facts) = match details.error_info() {
+            Some(info) => (info.reason.clone(), info.metadata.clone()),
+            None => (code_name(status.code()), std::collections::HashMap::new()),
+        };
+        facts.remove("field");
+        let violation = details
+            .bad_request()
+            .and_then(|bad| bad.field_violations.first());
+        let field = violation.map(|violation| name_field(&violation.field));
+        let detail = match (&field, violation) {
+            (Some(field), Some(violation)) => format!("{field}: {}", violation.description),
+            _ => TruncatedText::new(status.message()).into_string(),
+        };
+        let wait = details.retry_info().and_then(|retry| retry.retry_delay);
+        Self {
+            kind: kind(&reason).into(),
+            title: title(&reason).into(),
+            status: http_status(status.code(), &reason).as_u16(),
+            detail: detail.into(),
+            reason: reason.into(),
+            field: field.map(String::into_boxed_str),
+            retry_after_ms: wait.map(|wait| u32::try_from(wait.as_millis()).unwrap_or(u32::MAX)),
+            facts: facts
+                .into_iter()
+                .map(|(name, value)| (camel(&name), value))
+                .collect(),
+        }
     }
 
     fn of(reason: Reason, status: StatusCode, detail: TruncatedText) -> Self {
@@ -119,34 +178,7 @@ impl From<FieldError> for Problem {
 
 impl From<Status> for Problem {
     fn from(status: Status) -> Self {
-        let details = status.get_error_details();
-        let (reason, mut facts) = match details.error_info() {
-            Some(info) => (info.reason.clone(), info.metadata.clone()),
-            None => (code_name(status.code()), std::collections::HashMap::new()),
-        };
-        facts.remove("field");
-        let violation = details
-            .bad_request()
-            .and_then(|bad| bad.field_violations.first());
-        let field = violation.map(|violation| field_name(&violation.field));
-        let detail = match (&field, violation) {
-            (Some(field), Some(violation)) => format!("{field}: {}", violation.description),
-            _ => TruncatedText::new(status.message()).into_string(),
-        };
-        let wait = details.retry_info().and_then(|retry| retry.retry_delay);
-        Self {
-            kind: kind(&reason).into(),
-            title: title(&reason).into(),
-            status: http_status(status.code(), &reason).as_u16(),
-            detail: detail.into(),
-            reason: reason.into(),
-            field: field.map(String::into_boxed_str),
-            retry_after_ms: wait.map(|wait| u32::try_from(wait.as_millis()).unwrap_or(u32::MAX)),
-            facts: facts
-                .into_iter()
-                .map(|(name, value)| (camel(&name), value))
-                .collect(),
-        }
+        Self::with_field_names(&status, field_name)
     }
 }
 
@@ -180,10 +212,10 @@ fn kind(reason: &str) -> String {
     )
 }
 
-/// The title of the problem with this reason: `CONVERSATION_NOT_FOUND` becomes `Conversation not
-/// found`.
-fn title(reason: &str) -> String {
-    let words = reason.to_lowercase().replace('_', " ");
+/// The title of a problem, from its reason or its HTTP status: `CONVERSATION_NOT_FOUND` becomes
+/// `Conversation not found`, and `Method Not Allowed` becomes `Method not allowed`.
+fn title(name: &str) -> String {
+    let words = name.to_lowercase().replace('_', " ");
     let (first, rest) = words.split_at(words.len().min(1));
     format!("{}{rest}", first.to_uppercase())
 }
@@ -218,8 +250,6 @@ fn field_name(field: &str) -> String {
         "conversation_id" => "sessionId".to_owned(),
         "after_message_id" => "after".to_owned(),
         "position" => "Last-Event-ID".to_owned(),
-        // Without an index: the part's index is not the picture's, because texts are parts, too.
-        name if name.starts_with("messages") && name.ends_with(".media.uri") => "images".to_owned(),
         name if name.starts_with("messages") => "message".to_owned(),
         // Over HTTP a picture is a single string.
         name if name.starts_with("images[") => {
@@ -227,6 +257,16 @@ fn field_name(field: &str) -> String {
         }
         name => camel(name),
     }
+}
+
+/// The HTTP name of the picture that a field of a turn's gRPC request is in: `images[0]` for the
+/// first part after the texts. None: the field is not in a picture.
+fn picture_name(field: &str, texts: usize) -> Option<String> {
+    let (part, _) = field
+        .strip_prefix("messages[0].parts[")?
+        .split_once("].media")?;
+    let index = part.parse::<usize>().ok()?.checked_sub(texts)?;
+    Some(format!("images[{index}]"))
 }
 
 /// Converts a name to camel case: `last_message_id` becomes `lastMessageId`.
@@ -273,7 +313,10 @@ mod tests {
         assert_eq!(code_name(Code::DeadlineExceeded), "DEADLINE_EXCEEDED");
         assert_eq!(field_name("conversation.title"), "title");
         assert_eq!(field_name("messages[0].parts[1].text"), "message");
-        assert_eq!(field_name("messages[0].parts[1].media.uri"), "images");
+        let picture = "messages[0].parts[2].media.uri";
+        assert_eq!(picture_name(picture, 2), Some("images[0]".into()));
+        assert_eq!(picture_name(picture, 3), None);
+        assert_eq!(picture_name("messages[0].parts[1].text", 1), None);
         assert_eq!(field_name("images[1].media_type"), "images[1]");
     }
 
@@ -319,5 +362,22 @@ mod tests {
         );
         assert_eq!(&*problem.detail, "sessionId: must be a UUID");
         assert_eq!(&*problem.kind, "urn:anneal:problem:invalid-field");
+    }
+
+    #[test]
+    fn a_field_of_the_http_request_keeps_its_name() {
+        for name in [
+            "conversation_id",
+            "messages",
+            "position",
+            "images[0].uri",
+            "",
+        ] {
+            let problem = Problem::invalid(name, "unknown field");
+            assert_eq!(
+                (problem.field.as_deref(), &*problem.detail),
+                (Some(name), &*format!("{name}: unknown field"))
+            );
+        }
     }
 }

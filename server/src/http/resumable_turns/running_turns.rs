@@ -10,12 +10,13 @@ use std::{
 use anneal_core::{caller::TenantId, digest, limits::CHAT_DEADLINE_SECONDS};
 use anneal_proto::{
     convert::parse,
-    v1::{self as pb, chat_response::Event, chat_service_server::ChatService as _},
+    v1::{self as pb, chat_response::Event, chat_service_server::ChatService as _, part::Part},
 };
 use futures::StreamExt as _;
 use prost::Message as _;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
+use tonic::Status;
 use tracing::warn;
 
 use super::{
@@ -175,6 +176,14 @@ fn digest_of(messages: &[pb::NewMessage]) -> digest::Digest {
     digest::of_fields(encoded.iter().map(Vec::as_slice))
 }
 
+/// Number of text parts before the first part of another kind, which is the first picture.
+fn count_leading_texts(messages: &[pb::NewMessage]) -> usize {
+    let parts = messages.iter().flat_map(|message| &message.parts);
+    parts
+        .take_while(|part| matches!(part.part, Some(Part::Text(_))))
+        .count()
+}
+
 /// Relays the events of a turn into its log.
 struct TurnRelay {
     turns: Arc<RunningTurns>,
@@ -247,6 +256,8 @@ impl TurnRelay {
 
     /// Calls the RPC, and records its events in the log.
     async fn relay_once(&mut self) -> Result<(), Problem> {
+        let texts = count_leading_texts(&self.ask.messages);
+        let refused = |status: Status| Problem::of_turn(&status, texts);
         let ask = match self.when_busy {
             WhenBusy::Refuse => std::mem::take(&mut self.ask),
             WhenBusy::Wait => self.ask.clone(),
@@ -255,10 +266,11 @@ impl TurnRelay {
         let mut events = http_caller
             .services
             .chat(http_caller.request(ask))
-            .await?
+            .await
+            .map_err(refused)?
             .into_inner();
         while let Some(response) = events.next().await {
-            let Some(event) = response?.event else {
+            let Some(event) = response.map_err(refused)?.event else {
                 continue;
             };
             let is_last = matches!(event, Event::Done(_));

@@ -9,13 +9,25 @@ use serde_json::json;
 use crate::http::{CHAT, list_sessions, session_of};
 
 #[tokio::test]
-async fn an_image_with_a_forbidden_url_is_refused_and_creates_no_session() {
+async fn an_image_with_a_forbidden_url_is_refused_by_its_index_and_creates_no_session() {
     let model = ScriptedModel::saying("never").await;
     let app = TestApp::with_scripted_model(&model).await;
-    let body = json!({"message": "Look.", "images": ["http://169.254.169.254/latest/a.png"]});
-    let refused =
-        HttpResponse::send(app.http_client().json("POST", "/api/agents/a/chat", &body)).await;
-    refused.assert_problem(400, "MEDIA_NOT_ALLOWED", "images");
+    let forbidden = "http://169.254.169.254/latest/a.png";
+    let inline = "data:image/png;base64,QUJD";
+    for (body, field) in [
+        (json!({"images": [forbidden]}), "images[0]"),
+        (
+            json!({"message": "Look.", "images": [inline, forbidden, forbidden]}),
+            "images[1]",
+        ),
+        (
+            json!({"message": "Look.", "context": "A map.", "images": [inline, inline, forbidden]}),
+            "images[2]",
+        ),
+    ] {
+        let refused = HttpResponse::send(app.http_client().json("POST", CHAT, &body)).await;
+        refused.assert_problem(400, "MEDIA_NOT_ALLOWED", field);
+    }
     let list = app.http_client().get("/api/agents/a/sessions").await.json();
     assert_eq!((&list["sessions"], model.requests().len()), (&json!([]), 0));
 }

@@ -8,6 +8,7 @@
 //! - `events`: a watch of a session as server-sent events
 //! - `problems`: refusals as problem documents, security headers, hosts and origins
 //! - `openapi`: the OpenAPI description matches the routes
+//! - `unknown_names`: unknown fields and parameters are refused
 //! - `examples`: the scripts in `examples/http/`
 
 mod events;
@@ -18,6 +19,7 @@ mod problems;
 mod resume;
 mod sessions;
 mod turns;
+mod unknown_names;
 
 use anneal_testkit::{HttpClient, SseEvent};
 use serde_json::Value;

@@ -59,6 +59,39 @@ async fn missing_paths_and_sessions_answer_with_a_problem() {
 }
 
 #[tokio::test]
+async fn the_title_of_a_request_that_is_not_served_is_that_of_its_status() {
+    let app = TestApp::start().await;
+    let web = app.http_client();
+    let post = || web.request("POST", CHAT).header("content-type", JSON);
+    for (request, status, title) in [
+        (web.request("GET", "/nothing"), 404, "Not found"),
+        (web.request("GET", CHAT), 405, "Method not allowed"),
+        (web.request("DELETE", "/healthz"), 405, "Method not allowed"),
+        (
+            web.request("POST", CHAT).body("hi"),
+            415,
+            "Unsupported media type",
+        ),
+        (
+            post().header("content-encoding", "gzip").body("{}"),
+            415,
+            "Unsupported media type",
+        ),
+        (
+            web.request("GET", MISSING_SESSION)
+                .header("host", "evil.example"),
+            421,
+            "Misdirected request",
+        ),
+        (post().body("{"), 400, "Malformed request"),
+    ] {
+        let refused = HttpResponse::send(request).await;
+        refused.assert_problem(status, "MALFORMED_REQUEST", "");
+        assert_eq!(refused.json()["title"], title, "{refused:?}");
+    }
+}
+
+#[tokio::test]
 async fn every_answer_forbids_content_type_sniffing() {
     let model = ScriptedModel::saying("Yes.").await;
     let app = TestApp::with_scripted_model(&model).await;

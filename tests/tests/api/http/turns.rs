@@ -126,8 +126,7 @@ async fn message_context_and_images_of_a_request_become_the_parts_of_one_message
     let app = TestApp::with_scripted_model_and_media(&model).await;
     let picture = "data:image/png;base64,iVBORw0KGgo=";
     let body = json!({
-        "message": "What is\u{0} this?", "context": "File: payment.py", "images": [picture, "https://cdn.example/a.webp"],
-        "somethingElse": {"nobody": "knows"}
+        "message": "What is\u{0} this?", "context": "File: payment.py", "images": [picture, "https://cdn.example/a.webp"]
     });
     let received = app.http_client().chat("a", &body).await;
     let conversation = TestConversation {

@@ -23,6 +23,13 @@ const JSON: &str = "application/json";
 /// A request that cannot be parsed.
 const MALFORMED: (u16, &str, &str) = (400, "MALFORMED_REQUEST", "");
 
+/// The name of an unknown field of 1 MB of `x` in its refusal.
+const TRUNCATED_NAME: &str = concat!(
+    "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+    "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+    "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…",
+);
+
 const fn invalid(field: &'static str) -> (u16, &'static str, &'static str) {
     (400, "INVALID_FIELD", field)
 }
@@ -128,7 +135,7 @@ pub(crate) fn bodies() -> Vec<HttpCase> {
             "100,000 levels in an unknown field",
             JSON,
             format!("{{\"x\":{}", "[".repeat(100_000)),
-            MALFORMED,
+            invalid("x"),
         ),
         post(
             "1e400 tokens",
@@ -146,7 +153,7 @@ pub(crate) fn bodies() -> Vec<HttpCase> {
             "a field name of 1 MB",
             JSON,
             format!("{{\"{}\":1}}", "x".repeat(1 << 20)),
-            invalid("message"),
+            invalid(TRUNCATED_NAME),
         ),
         post(
             "a message twice",
@@ -344,7 +351,7 @@ pub(crate) fn paths() -> Vec<HttpCase> {
         query(
             "8,000 bytes of a query",
             &format!("x={}", "y".repeat(8_000)),
-            (200, "", ""),
+            invalid("x"),
         ),
         query(
             "60,000 bytes of a query",
