@@ -1,6 +1,6 @@
 //! POST /api/agents/{id}/chat.
 
-use anneal_core::{digest, limits::PARTS_PER_MESSAGE};
+use anneal_core::{caller::ConversationId, digest, limits::PARTS_PER_MESSAGE, message::MessageId};
 use anneal_proto::{
     convert::{message, parse},
     v1::{
@@ -8,6 +8,7 @@ use anneal_proto::{
         message_service_server::MessageService as _,
     },
 };
+use anneal_store::{Entity, FoundTurn, StoreError};
 use axum::{
     extract::State,
     http::{HeaderMap, StatusCode},
@@ -190,6 +191,7 @@ async fn prepare_turn(
         ..pb::ChatRequest::default()
     };
     Ok(TurnRequest {
+        session: parse::conversation_id(&ask.conversation_id)?,
         ask,
         session_origin,
         when_busy: WhenBusy::Refuse,
@@ -205,29 +207,19 @@ async fn prepare_resumed_turn(
     resume_point: ResumePoint,
     body: ChatBody,
 ) -> Result<TurnRequest, Problem> {
-    for (field, in_body, in_event_id) in [
-        ("sessionId", &body.session_id, &resume_point.session),
-        ("requestId", &body.request_id, &resume_point.request),
-    ] {
-        if in_body.as_ref().is_some_and(|id| id != in_event_id) {
-            return Err(Problem::invalid(field, "is not that of the Last-Event-ID"));
-        }
-    }
-    let conversation_id = session::get_for_agent(http_caller, agent, &resume_point.session)
-        .await?
-        .conversation_id;
+    let (session, request_id) = find_turn(http_caller, agent, &resume_point, &body).await?;
     let message = if body.has_no_prompt() {
-        load_prompt(http_caller, &conversation_id, &resume_point).await?
+        load_prompt(http_caller, session, &request_id, resume_point.message).await?
     } else {
         let message = user_message(&body)?;
-        match find_stored_prompt(http_caller, &conversation_id, &resume_point, &message).await? {
+        match find_stored_prompt(http_caller, session, &request_id, &message).await? {
             Some(id) if id == resume_point.message => message,
             _ => return Err(invalid_event_id()),
         }
     };
     let ask = pb::ChatRequest {
-        conversation_id,
-        request_id: resume_point.request.clone(),
+        conversation_id: session.to_string(),
+        request_id,
         messages: vec![message],
         model: body.model.unwrap_or_default(),
         max_output_tokens: body.max_output_tokens,
@@ -235,66 +227,108 @@ async fn prepare_resumed_turn(
     };
     Ok(TurnRequest {
         ask,
+        session,
         session_origin: SessionOrigin::Existing,
         when_busy: WhenBusy::Wait,
         resume_point: Some(resume_point),
     })
 }
 
-/// Loads the user's message of the turn that the resume point names. Fails if the message belongs
-/// to another turn: the resume point comes from the client, and the turn would store that message
-/// again.
+/// Finds the session of this agent and the request id of the turn that the resume point names. If
+/// the body names them too, they must be the same. The resume point abbreviates the session's id;
+/// if several ids are abbreviated alike, the body must name the session.
+async fn find_turn(
+    http_caller: &HttpCaller,
+    agent: &str,
+    resume_point: &ResumePoint,
+    body: &ChatBody,
+) -> Result<(ConversationId, String), Problem> {
+    let store = &http_caller.services.state.store;
+    let found = store
+        .find_turns(
+            http_caller.caller,
+            agent,
+            resume_point.session,
+            resume_point.message,
+        )
+        .await;
+    let mut turns: Vec<FoundTurn> = found.map_err(Failure::from)?;
+    if turns.is_empty() {
+        return Err(Failure::from(StoreError::NotFound(Entity::Conversation)).into());
+    }
+    if let Some(session) = &body.session_id {
+        turns.retain(|turn| turn.conversation_id.to_string() == *session);
+    }
+    let turn = match turns.as_slice() {
+        [turn] => turn,
+        [] => {
+            return Err(Problem::invalid(
+                "sessionId",
+                "is not that of the Last-Event-ID",
+            ));
+        }
+        _ => {
+            return Err(Problem::invalid(
+                "sessionId",
+                "is required: several sessions have ids that this Last-Event-ID may stand for",
+            ));
+        }
+    };
+    let request_id = turn.request_id.clone().ok_or_else(invalid_event_id)?;
+    if body.request_id.as_ref().is_some_and(|id| *id != request_id) {
+        return Err(Problem::invalid(
+            "requestId",
+            "is not that of the Last-Event-ID",
+        ));
+    }
+    Ok((turn.conversation_id, request_id))
+}
+
+/// Loads the user's message of a turn. Fails if the message belongs to no turn, but to an append:
+/// the message id comes from the client.
 async fn load_prompt(
     http_caller: &HttpCaller,
-    conversation_id: &str,
-    resume_point: &ResumePoint,
+    session: ConversationId,
+    request_id: &str,
+    message_id: MessageId,
 ) -> Result<pb::NewMessage, Problem> {
     let ask = pb::GetMessageRequest {
-        conversation_id: conversation_id.to_owned(),
-        message_id: resume_point.message,
+        conversation_id: session.to_string(),
+        message_id: message_id.0,
         range: None,
     };
     let found = http_caller
         .services
         .get_message(http_caller.request(ask))
-        .await
-        .map_err(Problem::from);
-    let found = found.map_err(|problem| {
-        if problem.is(Reason::MessageNotFound) {
-            invalid_event_id()
-        } else {
-            problem
-        }
-    })?;
+        .await?;
     let (_, found, _reservation) = found.into_parts();
     let stored = found.message.unwrap_or_default();
     let message = pb::NewMessage::from(stored);
-    match find_stored_prompt(http_caller, conversation_id, resume_point, &message).await {
-        Ok(Some(id)) if id == resume_point.message => Ok(message),
+    match find_stored_prompt(http_caller, session, request_id, &message).await {
+        Ok(Some(id)) if id == message_id => Ok(message),
         Err(problem) if !problem.is(Reason::RequestIdReused) => Err(problem),
         Ok(_) | Err(_) => Err(invalid_event_id()),
     }
 }
 
-/// The id of this message in the turn that the resume point names. None: the turn has not stored
-/// it. Fails if the turn has stored another message.
+/// The id of this message in the turn with this request id. None: the turn has stored several
+/// messages. Fails if the turn has stored another message, or if an append that is no turn has this
+/// request id.
 async fn find_stored_prompt(
     http_caller: &HttpCaller,
-    conversation_id: &str,
-    resume_point: &ResumePoint,
+    session: ConversationId,
+    request_id: &str,
     message: &pb::NewMessage,
-) -> Result<Option<i64>, Problem> {
-    let id = parse::conversation_id(conversation_id)?;
+) -> Result<Option<MessageId>, Problem> {
     let message = message::parse("message", message.clone())?;
     let found = chat_turn::find_prompt(
         &http_caller.services.state,
         http_caller.caller,
-        id,
-        &resume_point.request,
+        session,
+        request_id,
         message,
-    )
-    .await?;
-    Ok(found.map(|id| id.0))
+    );
+    found.await.map_err(Problem::from)
 }
 
 fn invalid_event_id() -> Problem {

@@ -2,6 +2,7 @@
 //!
 //! - `append`: appends messages, alone or batched with appends to other conversations.
 //! - `read`: pages of messages, and single messages.
+//! - `find_turns`: a turn, by an abbreviation of its conversation's id and by its first message.
 //! - `byte_range`: byte ranges of one message's text.
 //! - `read_budget`: how much content a read may bring into memory, and on which thread it is
 //!   parsed.
@@ -12,6 +13,7 @@
 
 pub(crate) mod append;
 mod byte_range;
+mod find_turns;
 pub(crate) mod read;
 pub(crate) mod read_budget;
 pub(crate) mod stored_text;
@@ -20,6 +22,7 @@ mod token_counts;
 
 pub use append::{Append, AppendSettings, Appended, AppendedMessage, Grouping};
 pub use byte_range::MessageRange;
+pub use find_turns::{FoundTurn, ShortConversationId};
 pub use read::{MessagePage, PageAsk, StoredMessage, StoredSummary};
 pub use read_budget::{ContentRead, ROW_BYTES, ReadBudget};
 pub use summaries::{MessageSummary, UnsummarizedMessage};

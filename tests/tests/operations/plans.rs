@@ -168,6 +168,15 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
             "1048576"
         ),
         statement!(
+            "find_turns",
+            tenant(),
+            conversation(),
+            conversation(),
+            "''",
+            "'00aa'",
+            "77777"
+        ),
+        statement!(
             "append",
             single(TENANT, "uuid"),
             single(CONVERSATION, "uuid"),

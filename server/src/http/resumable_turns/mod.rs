@@ -2,6 +2,7 @@
 //! Readers follow the log, may disconnect, and come back to where they were. A turn that was
 //! answered before is replayed from the store into a new log.
 //!
+//! - `delta_merger`: merges the deltas of an answer before they are logged
 //! - `event`: the events that readers get
 //! - `log_budget`: the memory of logs; which log is discarded first
 //! - `prefix_match`: whether a log continues what a reader has received
@@ -11,6 +12,7 @@
 //! - `running_turns`: which turns run here; starts a turn, or joins a reader to it
 //! - `turn_log`: the log of one turn
 
+mod delta_merger;
 mod event;
 mod log_budget;
 mod prefix_match;

@@ -55,6 +55,25 @@ impl PrefixMatch {
         self.delivered
     }
 
+    /// The delivered prefix, once the log is known to continue it. It is that of the log, to which
+    /// more can be added. Reasoning that the log lacks stays as it was delivered; no more follows.
+    pub(super) const fn continued(&self) -> DeliveredPrefix {
+        let Self {
+            delivered,
+            log_prefix,
+            ..
+        } = self;
+        DeliveredPrefix {
+            text: log_prefix.text,
+            reasoning: if log_prefix.reasoning.matches(delivered.reasoning) {
+                log_prefix.reasoning
+            } else {
+                delivered.reasoning
+            },
+            calls: log_prefix.calls,
+        }
+    }
+
     /// Compares more text of the log.
     pub(super) fn push_text(&mut self, text: &str) {
         self.pushed[0] += text.len() as u64;
@@ -94,7 +113,7 @@ impl PrefixMatch {
             Some(TurnEnd::Failed(_) | TurnEnd::Discarded) | None => (false, false),
         };
         let differs = |delivered: HashedPrefix, log_prefix: HashedPrefix| {
-            log_prefix.amount() == delivered.amount() && log_prefix != delivered
+            log_prefix.amount() == delivered.amount() && !log_prefix.matches(delivered)
         };
         if differs(delivered.text, log_prefix.text) || differs(delivered.calls, log_prefix.calls) {
             return MatchOutcome::Differs;
@@ -102,7 +121,7 @@ impl PrefixMatch {
         if is_live && (differs(delivered.reasoning, log_prefix.reasoning) || self.has_diverged()) {
             return MatchOutcome::Differs;
         }
-        if log_prefix.text != delivered.text || log_prefix.calls != delivered.calls {
+        if !log_prefix.text.matches(delivered.text) || !log_prefix.calls.matches(delivered.calls) {
             return if is_done {
                 MatchOutcome::Differs
             } else {
@@ -114,7 +133,7 @@ impl PrefixMatch {
             reasoning: delivered.reasoning.amount(),
             calls: delivered.calls.amount(),
         };
-        match (log_prefix.reasoning == delivered.reasoning, is_done) {
+        match (log_prefix.reasoning.matches(delivered.reasoning), is_done) {
             (true, _) => MatchOutcome::Continues(skip),
             (false, false) => MatchOutcome::Unknown,
             // The reader skips whatever reasoning the replay has.
@@ -159,7 +178,12 @@ fn extend(log_prefix: &mut HashedPrefix, text: &str, limit: HashedPrefix) {
 
 #[cfg(test)]
 mod tests {
+    use anneal_core::message::MessageId;
+    use anneal_proto::v1::chat_response::Done;
+    use anneal_store::ShortConversationId;
+
     use super::*;
+    use crate::http::resumable_turns::resume_point::ResumePoint;
 
     fn prefix(text: &str, reasoning: &str) -> DeliveredPrefix {
         let mut prefix = DeliveredPrefix::default();
@@ -202,5 +226,53 @@ mod tests {
             MatchOutcome::Unknown,
             "a stored answer may lack its reasoning"
         );
+    }
+
+    /// The prefix as it comes back in an event id.
+    fn sent_back(delivered: DeliveredPrefix) -> DeliveredPrefix {
+        let sent = ResumePoint {
+            session: ShortConversationId([0; 8]),
+            message: MessageId(1),
+            attempt: 0,
+            delivered,
+            is_end: false,
+        };
+        let parsed = ResumePoint::parse(sent.event_id().as_bytes());
+        parsed.expect("the server issues such ids").delivered
+    }
+
+    #[test]
+    fn a_reader_that_came_back_has_the_position_of_one_that_stayed() {
+        let mut prefix_match = PrefixMatch::new(sent_back(prefix("one", "hm")));
+        prefix_match.push_reasoning("hm");
+        prefix_match.push_text("one two");
+        assert!(matches!(
+            prefix_match.outcome(None, true),
+            MatchOutcome::Continues(_)
+        ));
+        let (mut back, mut stayed) = (prefix_match.continued(), prefix("one", "hm"));
+        back.text.push_bytes(b" two");
+        stayed.text.push_bytes(b" two");
+        assert_eq!(back, stayed);
+    }
+
+    #[test]
+    fn reasoning_that_a_replay_lacks_stays_in_the_position() {
+        let delivered = sent_back(prefix("one", "hm"));
+        let mut prefix_match = PrefixMatch::new(delivered);
+        prefix_match.push_text("one two");
+        let done = Done {
+            replayed: true,
+            ..Done::default()
+        };
+        assert_eq!(
+            prefix_match.outcome(Some(&TurnEnd::Done(done.into())), false),
+            MatchOutcome::Continues(Skip {
+                text: 3,
+                reasoning: u64::MAX,
+                calls: 0
+            })
+        );
+        assert_eq!(prefix_match.continued().reasoning, delivered.reasoning);
     }
 }

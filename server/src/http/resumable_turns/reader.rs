@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use anneal_core::{caller::ConversationId, message::MessageId};
 use anneal_proto::v1 as pb;
 use tokio::sync::watch;
 
@@ -18,10 +19,10 @@ use crate::http::problem::Problem;
 pub(in crate::http) struct TurnReader {
     log: Arc<TurnLog>,
     changes: watch::Receiver<()>,
-    session: String,
+    session: ConversationId,
     request: String,
-    /// The id of the user's message; 0: not known yet.
-    message: i64,
+    /// The id of the user's message; none: not known yet.
+    message: MessageId,
     /// Compares the log with what was delivered before, until the result is known.
     prefix_match: Option<PrefixMatch>,
     has_sent_start: bool,
@@ -68,16 +69,16 @@ impl TurnReader {
     pub(super) fn new(
         log: Arc<TurnLog>,
         changes: watch::Receiver<()>,
-        (session, request): (String, String),
+        (session, request): (ConversationId, String),
         resume_point: Option<&ResumePoint>,
     ) -> Self {
         let (attempt, attempts_known) = {
             let state = log.state();
-            // The resume point may be of another log or of an attempt that is not the current one,
-            // or it may be forged. Then the client does not know of any attempt of this log.
-            let is_current = |resume_point: &&ResumePoint| {
-                resume_point.log_id == log.id && resume_point.attempt == state.attempt_number()
-            };
+            // The resume point may be of an attempt that is not the current one, or it may be
+            // forged. Then the client does not know of any attempt of this log. If it is of another
+            // log in which an attempt had the same number, `prefix_match` compares the answers.
+            let is_current =
+                |resume_point: &&ResumePoint| resume_point.attempt == state.attempt_number();
             resume_point
                 .filter(is_current)
                 .map_or((0, 0), |resume_point| {
@@ -85,7 +86,7 @@ impl TurnReader {
                 })
         };
         Self {
-            message: resume_point.map_or(0, |resume_point| resume_point.message),
+            message: resume_point.map_or(MessageId::NONE, |resume_point| resume_point.message),
             prefix_match: resume_point.map(|resume_point| PrefixMatch::new(resume_point.delivered)),
             has_sent_start: resume_point.is_some(),
             attempt,
@@ -149,14 +150,14 @@ impl TurnReader {
         }
         let last_stored = state.stored_message_ids.as_ref().and_then(|ids| ids.last());
         if let Some(last) = last_stored {
-            self.message = *last;
+            self.message = MessageId(*last);
         }
         if !self.has_sent_start
             && let Some(ids) = &state.stored_message_ids
         {
             self.has_sent_start = true;
             let started = TurnStarted {
-                session_id: self.session.clone(),
+                session_id: self.session.to_string(),
                 message_ids: ids.clone(),
                 request_id: self.request.clone(),
             };
@@ -178,11 +179,11 @@ impl TurnReader {
             .map(|prefix_match| prefix_match.outcome(state.end.as_ref(), state.is_live))
         {
             Some(MatchOutcome::Continues(skip)) => {
-                let delivered = self
+                let continued = self
                     .prefix_match
                     .take()
-                    .map(|prefix_match| prefix_match.delivered());
-                self.delivered = delivered.unwrap_or_default();
+                    .map(|prefix_match| prefix_match.continued());
+                self.delivered = continued.unwrap_or_default();
                 (self.skip, self.next) = (skip, LogPosition::default());
                 return self
                     .next_piece(state)
@@ -300,10 +301,7 @@ impl TurnReader {
                 )
             }
             TurnEnd::Done(done) => {
-                let last = ResumePoint {
-                    is_end: true,
-                    ..self.resume_point()
-                };
+                let last = ResumePoint::at_end(self.session, self.message);
                 NextItem::Event(last.event_id(), TurnEvent::Done(done.clone()))
             }
             TurnEnd::Discarded => NextItem::Nothing,
@@ -312,19 +310,14 @@ impl TurnReader {
 
     /// The event id of the current position.
     fn event_id(&self) -> String {
-        self.resume_point().event_id()
-    }
-
-    fn resume_point(&self) -> ResumePoint {
-        ResumePoint {
-            session: self.session.clone(),
-            request: self.request.clone(),
+        let resume_point = ResumePoint {
+            session: self.session.into(),
             message: self.message,
-            log_id: self.log.id,
             attempt: self.attempt,
             delivered: self.delivered,
             is_end: false,
-        }
+        };
+        resume_point.event_id()
     }
 }
 

@@ -7,10 +7,13 @@ use std::{
     time::Duration,
 };
 
-use anneal_core::{caller::TenantId, digest, limits::CHAT_DEADLINE_SECONDS};
-use anneal_proto::{
-    convert::parse,
-    v1::{self as pb, chat_response::Event, chat_service_server::ChatService as _, part::Part},
+use anneal_core::{
+    caller::{ConversationId, TenantId},
+    digest,
+    limits::CHAT_DEADLINE_SECONDS,
+};
+use anneal_proto::v1::{
+    self as pb, chat_response::Event, chat_service_server::ChatService as _, part::Part,
 };
 use futures::StreamExt as _;
 use prost::Message as _;
@@ -20,6 +23,7 @@ use tonic::Status;
 use tracing::warn;
 
 use super::{
+    delta_merger::DeltaMerger,
     log_budget::{DiscardableLog as _, LogBudget},
     reader::TurnReader,
     resume_point::ResumePoint,
@@ -42,7 +46,7 @@ pub(in crate::http) struct RunningTurns {
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct TurnKey {
     tenant: TenantId,
-    session: String,
+    session: ConversationId,
     request: String,
 }
 
@@ -75,6 +79,8 @@ pub(in crate::http) enum WhenBusy {
 /// A turn that a reader starts or joins.
 pub(in crate::http) struct TurnRequest {
     pub(in crate::http) ask: pb::ChatRequest,
+    /// The session: the conversation that `ask` names.
+    pub(in crate::http) session: ConversationId,
     pub(in crate::http) session_origin: SessionOrigin,
     pub(in crate::http) when_busy: WhenBusy,
     /// Where the reader continues; None: at the beginning.
@@ -109,14 +115,15 @@ impl RunningTurns {
     ) -> TurnReader {
         let TurnRequest {
             ask,
+            session,
             session_origin,
             when_busy,
             resume_point,
         } = turn_request;
-        let (session, request) = (ask.conversation_id.clone(), ask.request_id.clone());
+        let request = ask.request_id.clone();
         let key = TurnKey {
             tenant: http_caller.caller.tenant(),
-            session: session.clone(),
+            session,
             request: request.clone(),
         };
         let digest = digest_of(&ask.messages);
@@ -254,7 +261,7 @@ impl TurnRelay {
         }
     }
 
-    /// Calls the RPC, and records its events in the log.
+    /// Calls the RPC, and records its events in the log. Merges deltas.
     async fn relay_once(&mut self) -> Result<(), Problem> {
         let texts = count_leading_texts(&self.ask.messages);
         let refused = |status: Status| Problem::of_turn(&status, texts);
@@ -269,15 +276,36 @@ impl TurnRelay {
             .await
             .map_err(refused)?
             .into_inner();
-        while let Some(response) = events.next().await {
-            let Some(event) = response.map_err(refused)?.event else {
+        let mut merger = DeltaMerger::default();
+        loop {
+            let response = tokio::select! {
+                biased;
+                () = wait_until(merger.due()) => {
+                    self.record_all(merger.take_waiting());
+                    continue;
+                }
+                response = events.next() => response,
+            };
+            let event = match response {
+                Some(Ok(response)) => response.event,
+                Some(Err(status)) => {
+                    self.record_all(merger.take_waiting());
+                    return Err(refused(status));
+                }
+                // A stream without an error ends with `Done`, unless its task has panicked.
+                None => {
+                    self.record_all(merger.take_waiting());
+                    return Err(Failure::Panicked.into());
+                }
+            };
+            let Some(event) = event else {
                 continue;
             };
             let is_last = matches!(event, Event::Done(_));
             if is_last {
                 self.turns.remove(&self.key, &self.log);
             }
-            self.log.record(event);
+            self.record_all(merger.push(event, Instant::now()));
             if is_last {
                 return Ok(());
             }
@@ -290,15 +318,17 @@ impl TurnRelay {
                 }
             }
         }
-        // A stream without an error ends with `Done`, unless its task has panicked.
-        Err(Failure::Panicked.into())
+    }
+
+    fn record_all(&self, events: impl IntoIterator<Item = Event>) {
+        for event in events {
+            self.log.record(event);
+        }
     }
 
     /// Deletes the session that was created for this turn, if nothing is stored in it.
     async fn delete_created_session(&self) {
-        let Ok(id) = parse::conversation_id(&self.key.session) else {
-            return;
-        };
+        let id = self.key.session;
         let store = &self.http_caller.services.state.store;
         if let Err(error) = store
             .delete_empty_conversation(self.http_caller.caller, id)
@@ -306,5 +336,13 @@ impl TurnRelay {
         {
             warn!(conversation.id = %id, "could not delete the session that was created for a refused turn: {error}");
         }
+    }
+}
+
+/// Waits until this time. Without a time it waits for ever.
+async fn wait_until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }

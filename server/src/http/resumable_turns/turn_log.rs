@@ -19,8 +19,6 @@ const PIECE_OVERHEAD: u64 = 64;
 
 /// The log of a turn.
 pub(super) struct TurnLog {
-    /// Random, to tell logs apart in event ids.
-    pub(super) id: u64,
     state: Mutex<LogState>,
     /// Tells readers that the log has changed.
     changed: watch::Sender<()>,
@@ -67,9 +65,7 @@ impl TurnLog {
     /// An empty log of this tenant, and the change notifications for its first reader.
     pub(super) fn new(budget: &LogBudget, tenant: TenantId) -> (Arc<Self>, watch::Receiver<()>) {
         let (changed, first) = watch::channel(());
-        let id = uuid::Uuid::new_v4().as_u64_pair().0;
         let log = Arc::new_cyclic(|log| Self {
-            id,
             state: Mutex::default(),
             changed,
             allocation: budget.register(tenant, Weak::<Self>::clone(log)),

@@ -3,6 +3,7 @@
 //! - `turns`: the events of a turn, repeated requests, readers that stall or disconnect, failures,
 //!   refusals
 //! - `first_turns`: a first turn creates its session, unless it is refused
+//! - `event_ids`: ids of a turn's events, and what the events cost on the wire
 //! - `resume`: a reader that lost its connection gets the rest of the turn
 //! - `sessions`: list, read, change and delete sessions; their compactions
 //! - `events`: a watch of a session as server-sent events
@@ -11,6 +12,7 @@
 //! - `unknown_names`: unknown fields and parameters are refused
 //! - `examples`: the scripts in `examples/http/`
 
+mod event_ids;
 mod events;
 mod examples;
 mod first_turns;

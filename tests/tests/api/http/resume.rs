@@ -2,10 +2,8 @@
 //! rest of the answer and nothing twice. Only reasoning that is not stored may be missing.
 
 use anneal_testkit::{
-    Gate, HttpResponse, Say, Script, ScriptedModel, SseEvent, TestApp, TestConversation, call,
-    eventually, result, text_of, user,
+    Gate, HttpResponse, Say, Script, ScriptedModel, SseEvent, TestApp, eventually, text_of,
 };
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
 /// The answer that a reader received: its text and its reasoning, each joined, the inputs of its
@@ -317,129 +315,6 @@ async fn a_regenerated_answer_declares_the_earlier_events_void() {
             answer.done_events
         ),
         ("Quite another one.", 1, 1)
-    );
-}
-
-#[tokio::test]
-async fn forged_event_ids_and_ids_of_other_sessions_are_refused() {
-    let model = ScriptedModel::saying("Yes.").await;
-    let app = TestApp::with_scripted_model(&model).await;
-    let received = app.http_client().chat("a", &request_body()).await;
-    let path = "/api/agents/a/chat";
-    let long = "A".repeat(4_000);
-    // `W10` is the encoding of `[]`.
-    for forged in [
-        "",
-        "1",
-        "null",
-        "W10",
-        long.as_str(),
-        &received[0].id[2..],
-        "..%00",
-    ] {
-        let refused = HttpResponse::send(
-            app.http_client()
-                .json("POST", path, &request_body())
-                .header("last-event-id", forged),
-        )
-        .await;
-        refused.assert_problem(400, "INVALID_FIELD", "Last-Event-ID");
-    }
-    let other = json!({"message": MESSAGE, "sessionId": "00000000-0000-4000-8000-000000000000"});
-    let refused = HttpResponse::send(
-        app.http_client()
-            .json("POST", path, &other)
-            .header("last-event-id", &received[0].id),
-    )
-    .await;
-    refused.assert_problem(400, "INVALID_FIELD", "sessionId");
-    let elsewhere = app
-        .http_client()
-        .request("POST", "/api/agents/b/chat")
-        .header("last-event-id", &received[0].id);
-    HttpResponse::send(elsewhere)
-        .await
-        .assert_problem(404, "CONVERSATION_NOT_FOUND", "");
-    assert_eq!(model.requests().len(), 1);
-}
-
-/// Forges an event id: `id` with another request id and message id.
-fn forge_id(id: &str, request_id: &Value, message_id: i64) -> String {
-    let text = URL_SAFE_NO_PAD.decode(id).expect("an id is base64");
-    let mut fields: Value = serde_json::from_slice(&text).expect("of JSON");
-    (fields[1], fields[2]) = (request_id.clone(), json!(message_id));
-    URL_SAFE_NO_PAD.encode(fields.to_string())
-}
-
-#[tokio::test]
-async fn a_well_formed_forged_id_stores_nothing_and_calls_no_model() {
-    let model = ScriptedModel::saying("Yes.").await;
-    let app = TestApp::with_scripted_model(&model).await;
-    let received = app
-        .http_client()
-        .chat("a", &json!({"message": MESSAGE, "requestId": "one"}))
-        .await;
-    let session = received[0].data["sessionId"]
-        .as_str()
-        .expect("named")
-        .to_owned();
-    app.http_client()
-        .chat(
-            "a",
-            &json!({"message": MESSAGE, "requestId": "two", "sessionId": session}),
-        )
-        .await;
-    let conversation = TestConversation {
-        app: &app,
-        id: session,
-    };
-    conversation
-        .append_all(vec![user("look"), call("c1", "{}"), result("c1", "42")])
-        .request_id("plain")
-        .await;
-    conversation.append("alone").request_id("alone").await;
-    let (id, before) = (&received[0].id, conversation.messages().await.len());
-    // Turn `one` stored messages 1 and 2, `two` 3 and 4, `plain` 5 to 7, `alone` 8.
-    for (request_id, message_id) in [
-        ("one", 3),
-        ("two", 1),
-        ("new", 1),
-        ("new", 7),
-        ("plain", 5),
-        ("alone", 8),
-        ("one", 2),
-        ("one", 99),
-        ("", 1),
-    ] {
-        let forged = forge_id(id, &json!(request_id), message_id);
-        for body in [None, Some(request_body())] {
-            let sent_request = match &body {
-                Some(body) => app.http_client().json("POST", "/api/agents/a/chat", body),
-                None => app.http_client().request("POST", "/api/agents/a/chat"),
-            };
-            let refused = HttpResponse::send(sent_request.header("last-event-id", &forged)).await;
-            // `plain` and `alone` are request ids of appends, not of turns. A request with another
-            // message than that of its request id may be refused with 409 (REQUEST_ID_REUSED). The
-            // turns `one` and `two` have the message of `request_body`.
-            if request_id == "plain" || (request_id == "alone" && body.is_some()) {
-                assert!(
-                    [400, 409].contains(&refused.status),
-                    "{request_id} {message_id}: {refused:?}"
-                );
-            } else {
-                assert_eq!(
-                    refused.json()["field"],
-                    "Last-Event-ID",
-                    "{request_id} {message_id} {body:?}: {refused:?}"
-                );
-                refused.assert_problem(400, "INVALID_FIELD", "Last-Event-ID");
-            }
-        }
-    }
-    assert_eq!(
-        (conversation.messages().await.len(), model.requests().len()),
-        (before, 2),
-        "no message was stored and no model called"
     );
 }
 

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use futures::future::join_all;
 use reqwest::{RequestBuilder, Response};
 use serde_json::{Value, json};
@@ -197,28 +196,22 @@ pub(super) async fn long_answers(attack: &RunningAttack) {
         .await;
 }
 
-/// An event id in which some numbers are replaced. None if the id cannot be decoded.
-fn forged_id(attack: &RunningAttack, id: &str) -> Option<String> {
-    let mut position: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(id).ok()?).ok()?;
-    replace_numbers(attack, &mut position);
-    Some(URL_SAFE_NO_PAD.encode(position.to_string()))
-}
-
-/// Replaces some of the numbers in a value.
-fn replace_numbers(attack: &RunningAttack, value: &mut Value) {
-    match value {
-        Value::Number(number) if attack.number(0..2) == 0 => {
-            let other = attack.choose(&[0_i64, 1, 2, i64::from(i32::MAX), i64::MAX]);
-            *number = other.into();
+/// An event id of the same session with random numbers, tags and checks. Some of these ids are
+/// well-formed (`server/src/http/resumable_turns/resume_point.rs`).
+fn forged_id(attack: &RunningAttack, id: &str) -> String {
+    /// Characters of the session at the beginning of an id.
+    const SESSION_CHARACTERS: usize = 11;
+    let mut forged = id.get(..SESSION_CHARACTERS).unwrap_or_default().to_owned();
+    for tag in ["", "a", "tAAAA", "rAAAA", "cAAAA"] {
+        if tag.is_empty() || attack.number(0..2) == 0 {
+            forged.push_str(tag);
+            forged.push_str(attack.choose(&["1", "2", "0", "2147483647", "1099511627776"]));
         }
-        Value::Array(items) => items
-            .iter_mut()
-            .for_each(|item| replace_numbers(attack, item)),
-        Value::Object(fields) => fields
-            .values_mut()
-            .for_each(|field| replace_numbers(attack, field)),
-        _ => {}
     }
+    if attack.number(0..8) == 0 {
+        forged.push('e');
+    }
+    forged
 }
 
 pub(super) async fn forged_event_ids(attack: &RunningAttack) {
@@ -232,7 +225,7 @@ pub(super) async fn forged_event_ids(attack: &RunningAttack) {
             let id = if attack.number(0..4) == 0 {
                 attack.word()
             } else {
-                forged_id(attack, &id).unwrap_or_default()
+                forged_id(attack, &id)
             };
             let cancel_after = Duration::from_millis(500);
             let _ =
