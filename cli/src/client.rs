@@ -75,12 +75,15 @@ impl Interceptor for Credential {
 
 impl Client {
     pub(crate) async fn connect(arguments: &ServerArguments) -> anyhow::Result<Self> {
-        let endpoint = Endpoint::from_shared(arguments.address.clone()).with_context(|| {
-            format!(
-                "{} is not an address such as http://127.0.0.1:50051",
-                arguments.address
-            )
-        })?;
+        let endpoint = Endpoint::from_shared(arguments.address.clone())
+            .ok()
+            .filter(|endpoint| matches!(endpoint.uri().scheme_str(), Some("http" | "https")))
+            .with_context(|| {
+                format!(
+                    "{} is not an address such as http://127.0.0.1:50051",
+                    arguments.address
+                )
+            })?;
         let endpoint = match endpoint.uri().scheme_str() {
             Some("https") => endpoint
                 .tls_config(tls(arguments)?)

@@ -47,7 +47,7 @@ pub(crate) enum Command {
     /// Creates and lists tenants; needs the database, not the server
     Tenants(TenantsArguments),
     /// Shows the settings in force, as TOML, without secrets
-    Config,
+    Config(ConfigArguments),
     /// Asks a server or worker on this machine whether it is alive
     Health(HealthArguments),
     /// Opens a conversation at the terminal; the server's model answers
@@ -202,6 +202,14 @@ pub(crate) struct MigrateArguments {
     /// Seconds to wait for other migrators and long transactions
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub(crate) timeout: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConfigArguments {
+    /// Show no settings; exit code 1 when a server or a worker would refuse to start with them. The
+    /// database is not asked
+    #[arg(long)]
+    pub(crate) check: bool,
 }
 
 #[derive(Debug, Args)]

@@ -30,6 +30,7 @@ use crate::{
     command::SettingsArguments,
     environment::Environment,
     implicit_config, output,
+    settings_error::{self, ArgumentSetting},
     url_secrets::{without_password, without_secrets},
 };
 
@@ -111,14 +112,13 @@ pub(crate) fn load(arguments: &SettingsArguments) -> anyhow::Result<Config> {
     let environment = Environment::read()?;
     figment = figment.merge(environment.settings());
     if let Some(url) = &arguments.database_url {
-        figment = figment.merge(("database.url", url));
+        figment = figment.merge(ArgumentSetting::new("--database-url", "database.url", url));
     }
     for setting in &arguments.set {
         let (key, value) = setting
             .split_once('=')
             .with_context(|| format!("--set {setting}: not SECTION.KEY=VALUE"))?;
-        let value: figment::value::Value = value.parse().unwrap_or_else(|never| match never {});
-        figment = figment.merge((key, value));
+        figment = figment.merge(ArgumentSetting::parse("--set", key, value));
     }
     if let Some(key) = unknown_session_key(&figment) {
         anyhow::bail!(
@@ -126,7 +126,10 @@ pub(crate) fn load(arguments: &SettingsArguments) -> anyhow::Result<Config> {
             PolicyOverrides::KEYS.join(", ")
         );
     }
-    let mut config: Config = figment.extract().context("the settings cannot be read")?;
+    let mut config: Config = figment
+        .extract()
+        .map_err(settings_error::describe)
+        .context("the settings cannot be read")?;
     config.service_links = environment.service_links;
     if let Some(implicit_file) = implicit_file {
         implicit_config::check_secrets(&implicit_file, &config.providers, &config.database)?;
@@ -356,6 +359,38 @@ mod tests {
                 policy.hot_zone_radius
             ),
             ("5 turns", 5)
+        );
+    }
+
+    /// The error for these settings on top of the defaults.
+    fn error_of(settings: Figment) -> String {
+        let defaults = Figment::from(Serialized::defaults(Config::default()));
+        let read: Result<Config, figment::Error> = defaults.merge(settings).extract();
+        settings_error::describe(read.expect_err("a setting is invalid")).to_string()
+    }
+
+    #[test]
+    fn an_error_names_setting_value_and_source_and_no_type_of_rust() {
+        let of_argument = |key: &str, value: &str| {
+            error_of(Figment::from(ArgumentSetting::parse("--set", key, value)))
+        };
+        assert_eq!(
+            of_argument("worker.poll_ms", "often"),
+            "worker.poll_ms is \"often\"; it must be a whole number from 0 to 4294967295 (--set)"
+        );
+        assert_eq!(
+            of_argument("log.format", "xml"),
+            "log.format is \"xml\"; it must be json or text (--set)"
+        );
+        let unknown = of_argument("server.port", "8080");
+        assert!(
+            unknown.starts_with("server.port is not a setting; there are grpc_address, ")
+                && unknown.ends_with(" (--set)"),
+            "{unknown}"
+        );
+        assert_eq!(
+            error_of(Figment::from(Toml::string("worker = 5"))),
+            "worker is 5; it must be a section (TOML source string)"
         );
     }
 }

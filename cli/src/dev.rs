@@ -43,17 +43,21 @@ pub(crate) async fn run(mut config: Config, arguments: DevArguments) -> anyhow::
     let stop = shutdown::cancel_on_signals()?;
     let folder = std::path::absolute(&arguments.folder)?;
     let folder_lock = FolderLock::try_lock(&folder)?;
-    let postgres = start_postgres(&arguments, &folder).await?;
-    let outcome = run_on_postgres(&postgres, config, arguments, metrics, stop).await;
+    let (postgres, settings) = start_postgres(&arguments, &folder).await?;
+    let outcome = run_on_postgres(&postgres, settings, config, arguments, metrics, stop).await;
+    let folder_lock = match folder_lock {
+        Some(lock) => Some(lock),
+        None => FolderLock::try_lock(&folder)?,
+    };
     if folder_lock.is_some() {
         postgres.stop(Stop::Fast).await?;
     }
     outcome
 }
 
-/// The lock of the first `anneal dev` in a folder. The process that holds it stops PostgreSQL at
-/// its end; a second `anneal dev` only uses PostgreSQL. The operating system releases the lock when
-/// the process ends.
+/// The lock of one `anneal dev` in a folder. The process that holds it stops PostgreSQL at its end.
+/// Another `anneal dev` starts PostgreSQL again if it goes on, and takes the lock at its own end.
+/// The operating system releases the lock when the process ends.
 struct FolderLock {
     _lock: std::fs::File,
 }
@@ -75,9 +79,10 @@ impl FolderLock {
     }
 }
 
-/// Runs server and worker on this PostgreSQL.
+/// Runs server and worker on this PostgreSQL. Starts it again if its process ends.
 async fn run_on_postgres(
     postgres: &LocalPostgres,
+    settings: Settings,
     mut config: Config,
     arguments: DevArguments,
     metrics: PrometheusHandle,
@@ -102,15 +107,64 @@ async fn run_on_postgres(
         let stop = stop.clone();
         async move { worker.run(stop).await }
     });
-    let outcome = match addresses_receiver.await {
-        Ok(addresses) => import_and_wait(postgres, arguments, addresses, &stop).await,
-        // The server ended before it listened. If it failed, its error is returned below.
-        Err(_) => Ok(ExitCode::FAILURE),
+    // Boxed, because `select!` would hold this large future twice.
+    let work = Box::pin(async {
+        match addresses_receiver.await {
+            Ok(addresses) => import_and_wait(postgres, arguments, addresses, &stop).await,
+            // The server ended before it listened. If it failed, its error is returned below.
+            Err(_) => Ok(ExitCode::FAILURE),
+        }
+    });
+    let outcome = tokio::select! {
+        outcome = work => outcome,
+        Err(error) = keep_postgres_running(postgres, settings, &stop) => Err(error),
     };
     stop.cancel();
     worker.await.context("the worker panicked")?;
     server.await.context("the server panicked")??;
     outcome
+}
+
+/// Starts PostgreSQL again, on its port, each time its process ends. Returns when `stop` is
+/// cancelled; an error if PostgreSQL cannot be started again.
+async fn keep_postgres_running(
+    postgres: &LocalPostgres,
+    settings: Settings,
+    stop: &CancellationToken,
+) -> anyhow::Result<()> {
+    // Server and worker connect to this port again.
+    let settings = Settings {
+        port: Some(postgres.port()),
+        ..settings
+    };
+    let log = postgres.log_path();
+    while let Some(ended) = stop.run_until_cancelled(postgres.wait_for_end()).await {
+        ended?;
+        // The service manager may have sent the signal to stop to both processes.
+        if stop.is_cancelled() {
+            break;
+        }
+        output::print_note(format_args!(
+            "anneal: PostgreSQL has ended and is started again; its log is {}",
+            display(&log)
+        ));
+        // In a new folder, PostgreSQL would have another password and no data.
+        anyhow::ensure!(
+            postgres.password_path().exists(),
+            "PostgreSQL cannot be started again, because {} was removed; run `anneal dev` again to start without data",
+            display(postgres.folder())
+        );
+        LocalPostgres::start(settings.clone())
+            .await
+            .with_context(|| {
+                format!(
+                    "PostgreSQL cannot be started again; see its log {}, remove the cause, and run `anneal dev` again: the \
+                     data stays",
+                    display(&log)
+                )
+            })?;
+    }
+    Ok(())
 }
 
 /// Imports the files, then waits for a signal. With `--once` waits for the worker instead, prints
@@ -148,16 +202,20 @@ async fn import_and_wait(
     verify::check_conversations(&client, &imported, MissingConversation::IsError).await
 }
 
-async fn start_postgres(arguments: &DevArguments, folder: &Path) -> anyhow::Result<LocalPostgres> {
+async fn start_postgres(
+    arguments: &DevArguments,
+    folder: &Path,
+) -> anyhow::Result<(LocalPostgres, Settings)> {
     let pg_bin = arguments.pg_bin.as_deref();
     #[cfg(feature = "download")]
     let binaries = Binaries::find_or_download(pg_bin, &folder.join("download")).await?;
     #[cfg(not(feature = "download"))]
     let binaries = Binaries::find(pg_bin)?;
     let settings = Settings::new(folder.join("postgres"), binaries);
-    LocalPostgres::start(settings)
+    let postgres = LocalPostgres::start(settings.clone())
         .await
-        .with_context(|| format!("cannot start PostgreSQL in {}", display(folder)))
+        .with_context(|| format!("cannot start PostgreSQL in {}", display(folder)))?;
+    Ok((postgres, settings))
 }
 
 fn display(folder: &Path) -> std::path::Display<'_> {

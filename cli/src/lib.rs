@@ -4,6 +4,7 @@
 //!   `compact`, `context`, `dev`, `export`, `health`, `import`, `jobs`, `keys`, `migrate`,
 //!   `models`, `tenants`, `usage`, `verify`. `processes` has the commands `server` and `worker`.
 //! - `config`: the settings, and the command `config`. `environment`: the variables `ANNEAL_…`.
+//!   `settings_error`: settings of arguments, and errors of settings in the words of settings.
 //!   `implicit_config`: limits an `anneal.toml` that is read only because it is in the current
 //!   folder. `policy`: the arguments that override a conversation's policy.
 //! - `client`: the gRPC clients of the commands. `message_pages`: reads messages page by page.
@@ -39,6 +40,7 @@ mod output;
 mod policy;
 mod processes;
 mod sanitize;
+mod settings_error;
 mod tenants;
 mod terminal_style;
 mod text_format;
@@ -79,8 +81,16 @@ pub fn main() -> ExitCode {
 }
 
 fn report_error(error: &anyhow::Error) -> ExitCode {
-    output::print_note(format_args!("anneal: {error:#}"));
+    output::print_note(format_args!("anneal: {}", describe(error)));
     ExitCode::FAILURE
+}
+
+/// The error with its causes, on one line. An error that only passes its cause on has the cause's
+/// text, which is then left out.
+fn describe(error: &anyhow::Error) -> String {
+    let mut texts: Vec<String> = error.chain().map(ToString::to_string).collect();
+    texts.dedup();
+    texts.join(": ")
 }
 
 async fn run(anneal: Anneal) -> anyhow::Result<ExitCode> {
@@ -92,7 +102,8 @@ async fn run(anneal: Anneal) -> anyhow::Result<ExitCode> {
         Command::Migrate(arguments) => migrate::run(&config()?, &arguments).await,
         Command::Keys(arguments) => keys::run(&config()?, arguments.action).await,
         Command::Tenants(arguments) => tenants::run(&config()?, arguments.action).await,
-        Command::Config => config::show(&config()?),
+        Command::Config(arguments) if arguments.check => processes::check_settings(&config()?),
+        Command::Config(_) => config::show(&config()?),
         Command::Health(arguments) => health::run(&config()?, arguments).await,
         Command::Chat(arguments) => chat::run(arguments).await,
         Command::Import(arguments) => import::run(arguments).await,

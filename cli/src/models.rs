@@ -8,6 +8,7 @@ use crate::{
     client::{Client, failed_call},
     command::ServerArguments,
     output,
+    text_format::pluralize,
 };
 
 /// Runs the command.
@@ -33,10 +34,11 @@ pub(crate) async fn run(server: ServerArguments) -> anyhow::Result<ExitCode> {
             breaker_text(model.breaker.as_ref())
         ));
         if model.open_tenant_breakers > 0 {
-            let tenants = model.open_tenant_breakers;
+            let tenants = model.open_tenant_breakers.unsigned_abs() as usize;
             output::print_line(format_args!(
-                "{:<28} breakers of {tenants} tenants open",
-                model.model
+                "{:<28} breakers of {} open",
+                model.model,
+                pluralize(tenants, "tenant")
             ));
         }
         let own_breaker = breaker_text(model.tenant_breaker.as_ref());

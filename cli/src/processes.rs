@@ -1,4 +1,4 @@
-//! `anneal server` and `anneal worker`.
+//! `anneal server`, `anneal worker`, and `anneal config --check`, which checks settings as they do.
 
 use std::{num::NonZeroU32, process::ExitCode, sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use anyhow::Context as _;
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
-use crate::{config::Config, environment::log_service_links};
+use crate::{config::Config, environment::log_service_links, output, url_secrets::without_secrets};
 
 /// How long calls that are running at the first signal may continue.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(25);
@@ -147,13 +147,39 @@ pub(crate) fn build_worker(
     }
 }
 
+/// Checks the settings as the starts of a server and of a worker do, as far as these need neither
+/// the database nor their ports. A worker checks nothing that a server does not check.
+pub(crate) fn check_settings(config: &Config) -> anyhow::Result<ExitCode> {
+    telemetry::check(&config.log)?;
+    let models = config.model_access()?;
+    let store = create_store(config)?;
+    anneal_server::check_settings(&config.setup(models), &store)?;
+    output::print_line("the configuration is valid");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The store, which is not connected yet. Checks the settings of the database.
+fn create_store(config: &Config) -> anyhow::Result<Store> {
+    config.database_url()?;
+    Ok(Store::new(
+        config.database.clone(),
+        config.append,
+        config.session_settings(),
+    )?)
+}
+
 /// Opens the store. Checks that the schema is current, that the database is durable, and that
 /// row-level security applies.
 pub(crate) async fn open_store(config: &Config) -> anyhow::Result<Store> {
-    config.database_url()?;
+    let store = create_store(config)?;
     let pending = Migrations::connect_as_process(&config.database)
         .await
-        .context("cannot reach the database")?
+        .with_context(|| {
+            format!(
+                "cannot reach the database {}",
+                without_secrets(&config.database.url)
+            )
+        })?
         .list_pending()
         .await?;
     anyhow::ensure!(
@@ -162,11 +188,6 @@ pub(crate) async fn open_store(config: &Config) -> anyhow::Result<Store> {
         pending.len(),
         pending[0].name
     );
-    let store = Store::new(
-        config.database.clone(),
-        config.append,
-        config.session_settings(),
-    )?;
     check_durability(&store, config).await?;
     check_row_security(&store, config).await?;
     Ok(store)

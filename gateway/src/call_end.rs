@@ -106,6 +106,7 @@ mod tests {
         let overflow = CallFailure::Overflow {
             window: None,
             prompt: None,
+            read: None,
             rule: "a rule",
         };
         for end in [CallEnd::Failed(&overflow), CallEnd::Abandoned] {

@@ -122,6 +122,7 @@ impl<'a> AdmittedCall<'a> {
             input: spent.input,
             output: spent.output,
             calls: spent.calls,
+            failed_calls: self.provider_calls.failed(),
             verdict: end.verdict(self.gateway.purpose),
         }
     }

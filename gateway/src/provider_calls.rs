@@ -11,6 +11,8 @@ use crate::{call_end::CallEnd, call_metrics::CallMetrics};
 pub struct ProviderCalls<'a> {
     model: &'a Model,
     calls: i32,
+    /// Calls that have failed. A call that its caller ended is none of them.
+    failed: i32,
     /// Input tokens of all calls but the last.
     input_before: Tokens,
     /// Output tokens of all calls but the last.
@@ -23,6 +25,7 @@ impl<'a> ProviderCalls<'a> {
         Self {
             model,
             calls: 0,
+            failed: 0,
             input_before: Tokens::ZERO,
             output_before: Tokens::ZERO,
             last: CallCost::default(),
@@ -43,10 +46,17 @@ impl<'a> ProviderCalls<'a> {
         }
     }
 
+    /// Number of calls that have failed.
+    pub(crate) const fn failed(&self) -> i32 {
+        self.failed
+    }
+
     /// Calls the model once and returns its whole answer, without tool calls and reasoning.
     pub async fn answer(&mut self, call: &Call<'_>) -> Result<Answer, CallFailure> {
         let mut metrics = CallMetrics::start(self.model.name());
-        let result = self.model.answer(call, self.add_call()).await;
+        self.add_call();
+        let result = self.model.answer(call, &mut self.last).await;
+        self.failed += i32::from(result.is_err());
         metrics.set_end(CallEnd::of(&result));
         result
     }
@@ -56,9 +66,16 @@ impl<'a> ProviderCalls<'a> {
     pub async fn stream(&mut self, call: &Call<'_>) -> Result<CallStream<'_>, CallFailure> {
         let model = self.model;
         let mut metrics = CallMetrics::start(model.name());
-        match model.stream_and_record_cost(call, self.add_call()).await {
-            Ok(pieces) => Ok(CallStream { pieces, metrics }),
+        self.add_call();
+        let failed = &mut self.failed;
+        match model.stream_and_record_cost(call, &mut self.last).await {
+            Ok(pieces) => Ok(CallStream {
+                pieces,
+                metrics,
+                failed,
+            }),
             Err(failure) => {
+                *failed += 1;
                 metrics.set_end(CallEnd::Failed(&failure));
                 Err(failure)
             }
@@ -66,7 +83,7 @@ impl<'a> ProviderCalls<'a> {
     }
 
     /// Starts the accounting of another call.
-    fn add_call(&mut self) -> &mut CallCost {
+    fn add_call(&mut self) {
         let ModelSpend {
             calls,
             input,
@@ -76,7 +93,6 @@ impl<'a> ProviderCalls<'a> {
         self.input_before = input;
         self.output_before = output;
         self.last = CallCost::default();
-        &mut self.last
     }
 }
 
@@ -84,6 +100,8 @@ impl<'a> ProviderCalls<'a> {
 pub struct CallStream<'a> {
     pieces: BilledAnswerStream<'a>,
     metrics: CallMetrics<'a>,
+    /// The number of failed calls, to which this one is added if it fails.
+    failed: &'a mut i32,
 }
 
 impl CallStream<'_> {
@@ -100,6 +118,7 @@ impl CallStream<'_> {
     /// Ends the call. The reader of the stream says how, because pieces that it cannot use are a
     /// failure, too. A stream that is dropped without this counts as abandoned.
     pub fn end(mut self, end: CallEnd<'_>) {
+        *self.failed += i32::from(matches!(end, CallEnd::Failed(_)));
         self.metrics.set_end(end);
     }
 }

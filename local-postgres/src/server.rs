@@ -3,8 +3,10 @@
 use std::fmt;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::process::Signal;
+use tokio::time::MissedTickBehavior;
 
 use crate::binaries::Binaries;
 use crate::durability::Durability;
@@ -13,6 +15,9 @@ use crate::folder::Folder;
 use crate::postmaster::Postmaster;
 use crate::version::Version;
 use crate::wait::wait_until;
+
+/// Interval between two checks whether a server still runs.
+const END_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Settings of a server.
 #[derive(Clone, Debug)]
@@ -87,6 +92,23 @@ impl LocalPostgres {
             Stop::Immediate => Signal::QUIT,
         });
         wait_until("PostgreSQL to stop", || !postmaster.is_running())
+    }
+
+    /// Returns when the server's process has ended. Looks for it every half second: a server that
+    /// was adopted is not a child of this process, which therefore cannot wait for it.
+    pub async fn wait_for_end(&self) -> Result<()> {
+        let mut checks = tokio::time::interval(END_CHECK_INTERVAL);
+        checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            checks.tick().await;
+            let data = self.folder.data();
+            let is_running = on_blocking_thread(move || {
+                Ok(Postmaster::read(&data).is_some_and(|postmaster| postmaster.is_running()))
+            });
+            if !is_running.await? {
+                return Ok(());
+            }
+        }
     }
 
     /// Stops the server when the guard is dropped, for every process that uses it.

@@ -47,9 +47,18 @@ pub enum TelemetryError {
     Twice,
 }
 
+/// Checks the settings as [`start`] does, and starts nothing.
+pub fn check(settings: &LogSettings) -> Result<(), TelemetryError> {
+    filter(settings).map(|_| ())
+}
+
+fn filter(settings: &LogSettings) -> Result<EnvFilter, TelemetryError> {
+    EnvFilter::try_new(&settings.filter).map_err(TelemetryError::Filter)
+}
+
 /// Starts logging to standard error, and metrics. Must be called once, before anything is logged.
 pub fn start(settings: &LogSettings) -> Result<PrometheusHandle, TelemetryError> {
-    let filter = EnvFilter::try_new(&settings.filter).map_err(TelemetryError::Filter)?;
+    let filter = filter(settings)?;
     let lines = fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -1,7 +1,7 @@
 //! The error of a call, shared by all layers. `grpc/status.rs` converts a failure to a gRPC status,
 //! and `http/problem.rs` to an HTTP problem. `reason.rs` lists the stable reasons.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use anneal_core::{caller::Verb, context::BudgetTooSmall, limits::RESPONSE_BYTES, tokens::Tokens};
 use anneal_llm::provider::{AdmissionRefusal, CallFailure};
@@ -86,6 +86,9 @@ pub(crate) enum Failure {
     /// message of the user.
     #[error("the conversation keeps no tool messages")]
     ToolsNotKept,
+    /// The prompt consists of tool results, and none of them answers a call of the conversation.
+    #[error("the tool results answer no call of the conversation, so contexts leave them out")]
+    ToolCallMissing,
     /// The reader of a watch took no event for too long. `position` is where it can resume.
     #[error("the reader of this watch has taken no event for too long")]
     WatcherTooSlow { position: String },
@@ -161,9 +164,6 @@ impl AuthError {
 
 /// The sizes of a context that did not fit its model, in the model's tokens.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "a context of {context} tokens and {output} for the answer do not fit the model's window of {window}"
-)]
 pub(crate) struct Overflow {
     pub(crate) model: String,
     /// The model's window: the smaller of the configured one and the one that its provider named.
@@ -172,8 +172,34 @@ pub(crate) struct Overflow {
     pub(crate) context: Tokens,
     /// Tokens reserved for the answer.
     pub(crate) output: Tokens,
+    /// Tokens of the last context that the provider has read by its own count, if it has cut that
+    /// context without an error.
+    pub(crate) read: Option<Tokens>,
     /// Number of model calls made.
     pub(crate) attempts: u32,
+}
+
+impl fmt::Display for Overflow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            window,
+            context,
+            output,
+            read,
+            ..
+        } = self;
+        match read {
+            Some(read) => write!(
+                f,
+                "the model's provider has cut the context without an error: by its own count it has read only {read} of \
+                 {context} tokens, although the model's window is configured as {window}"
+            ),
+            None => write!(
+                f,
+                "a context of {context} tokens and {output} for the answer do not fit the model's window of {window}"
+            ),
+        }
+    }
 }
 
 impl Failure {
@@ -263,6 +289,7 @@ impl Failure {
             Self::TurnLost | Self::Stopping | Self::SlowReader => Reason::ModelUnavailable,
             Self::TurnOvertaken => Reason::TurnOvertaken,
             Self::ToolsNotKept => Reason::ToolsNotKept,
+            Self::ToolCallMissing => Reason::ToolCallMissing,
             Self::WatcherTooSlow { .. } => Reason::WatcherTooSlow,
             Self::ServerStopping => Reason::ServerStopping,
             Self::Overloaded => Reason::Overloaded,

@@ -48,7 +48,7 @@ pub use auth::{GeneratedKey, KeyText};
 pub use cors_origins::CorsOrigins;
 pub use listen::TlsError;
 pub use listeners::Addresses;
-pub use run::{Setup, serve};
+pub use run::{Setup, check_settings, serve};
 pub use server_error::{MissingProtection, ServerError};
 pub use settings::{
     AgentError, AgentSettings, Agents, ApplicationSettings, AuthSettings, AuthSettingsError,

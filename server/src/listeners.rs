@@ -37,6 +37,28 @@ pub(crate) struct Listeners {
     pub(crate) addresses: Addresses,
 }
 
+/// How callers are authenticated, and the certificates of TLS.
+pub(crate) struct Protection {
+    auth: Authenticator,
+    /// None: connections are not encrypted.
+    tls: Option<Tls>,
+}
+
+impl Protection {
+    /// Checks the settings, and reads the files that they name. Refuses addresses that lack the
+    /// protection that they need.
+    pub(crate) fn read(
+        settings: &ServerSettings,
+        auth: &AuthSettings,
+        store: &Store,
+    ) -> Result<Self, ServerError> {
+        auth.check(!settings.tls_client_ca_file.is_empty())?;
+        let (auth, tls) = (Authenticator::new(auth, store)?, Tls::new(settings)?);
+        check_protection(settings, tls.is_some(), &auth)?;
+        Ok(Self { auth, tls })
+    }
+}
+
 impl Listeners {
     /// Binds all addresses. Refuses those that lack the protection that they need.
     pub(crate) fn open(
@@ -45,9 +67,7 @@ impl Listeners {
         limits: &LimitSettings,
         store: &Store,
     ) -> Result<Self, ServerError> {
-        auth.check(!settings.tls_client_ca_file.is_empty())?;
-        let (auth, tls) = (Authenticator::new(auth, store)?, Tls::new(settings)?);
-        check_protection(settings, tls.is_some(), &auth)?;
+        let Protection { auth, tls } = Protection::read(settings, auth, store)?;
         // Without credentials all callers are one tenant, which may use all connections.
         let share_percent = if auth.accepts_anyone() {
             100

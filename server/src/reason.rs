@@ -24,6 +24,7 @@ pub(crate) enum Reason {
     TurnInProgress,
     TurnOvertaken,
     ToolsNotKept,
+    ToolCallMissing,
     CheckpointUnsound,
     BudgetTooSmall,
     ContextOverflow,
@@ -65,6 +66,7 @@ impl Reason {
             Self::TurnInProgress => "TURN_IN_PROGRESS",
             Self::TurnOvertaken => "TURN_OVERTAKEN",
             Self::ToolsNotKept => "TOOLS_NOT_KEPT",
+            Self::ToolCallMissing => "TOOL_CALL_MISSING",
             Self::CheckpointUnsound => "CHECKPOINT_UNSOUND",
             Self::BudgetTooSmall => "BUDGET_TOO_SMALL",
             Self::ContextOverflow => "CONTEXT_OVERFLOW",
@@ -106,6 +108,7 @@ impl Reason {
             | Self::TurnInProgress
             | Self::TurnOvertaken => Code::Aborted,
             Self::ToolsNotKept
+            | Self::ToolCallMissing
             | Self::CheckpointUnsound
             | Self::ContextOverflow
             | Self::ModelNotConfigured

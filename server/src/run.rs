@@ -18,7 +18,7 @@ use crate::{
     grpc::{self, health, services::GrpcServices},
     http as api,
     listen::{MaxConnectionAge, Tls},
-    listeners::{Addresses, Listeners},
+    listeners::{Addresses, Listeners, Protection},
     server_error::ServerError,
     settings::{ApplicationSettings, AuthSettings, LimitSettings, ServerSettings},
     state::ServerState,
@@ -39,6 +39,12 @@ pub struct Setup {
     pub models: Arc<ModelAccess>,
     /// The settings of turns and agents.
     pub applications: ApplicationSettings,
+}
+
+/// Checks the settings as [`serve`] does before it binds its addresses. Reads the files that they
+/// name, and does not connect to the database.
+pub fn check_settings(setup: &Setup, store: &Store) -> Result<(), ServerError> {
+    Protection::read(&setup.server, &setup.auth, store).map(|_| ())
 }
 
 /// Serves until `stop` is cancelled, then drains: calls under way finish. After `stop_seconds` the

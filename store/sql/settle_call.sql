@@ -1,7 +1,7 @@
 -- Settles a call: deletes its lease, books its cost and updates the breakers. The caller has locked
 -- the model's row.
 -- - $4: the model. $5, $6: input and output tokens. $13: the number of provider calls that were
---   made. Only the last one can have a usable answer. It has one if the model answered ($8).
+--   made. $18: how many of them failed.
 -- - $7: whether it was a turn. Turns do not change the conversation's breaker.
 -- - $8: the verdict. 0: says nothing about the model. 1: the model answered. 2: it failed for this
 --   conversation. 3: it failed for every caller. $9: the error.
@@ -19,7 +19,7 @@ with deleted_lease as (
       and lease = $3
 ), booked as (
     insert into ai_model_spend as s (tenant_id, day, model, calls, failed_calls, input_tokens, output_tokens)
-    select $1, (now() at time zone 'utc')::date, $4, $13::integer, $13 - case when $8 = 1 then 1 else 0 end, $5, $6
+    select $1, (now() at time zone 'utc')::date, $4, $13::integer, $18::integer, $5, $6
     where $13 > 0
     on conflict (tenant_id, day, model) do update set
         calls = s.calls + excluded.calls, failed_calls = s.failed_calls + excluded.failed_calls,

@@ -17,9 +17,9 @@ impl Chat {
     pub(super) async fn show_context(&mut self) -> Result<(), ChatError> {
         let conversation_id = self.target.id()?;
         let mut usage = self.fetch_usage(&conversation_id, None).await?;
-        if usage.model_window_tokens == 0 && !self.model.is_empty() {
-            // No window is known for the conversation. The context must fit the window of the model
-            // that answered last, or of `--model` before the first answer.
+        if !self.model.is_empty() {
+            // The context must fit the window of the model that answered last, or of `--model`
+            // before the first answer. The conversation and the server may name others.
             let policy = pb::Policy {
                 model: self.model.clone(),
                 ..Default::default()

@@ -94,7 +94,8 @@ fn advice(reason: &str) -> Option<&'static str> {
         }
         "CONTEXT_OVERFLOW" => {
             "Your message is stored. Shorten the system prompt, or restart the chat with a larger model (--model). \
-             After /sep, earlier messages are no longer sent."
+             After /sep, earlier messages are no longer sent. If the provider cuts contexts, raise the window that it \
+             loads the model with."
         }
         "TENANT_BUDGET_SPENT" => {
             "Nothing was stored. Type /retry tomorrow (UTC), or have budget.tokens_per_day raised."

@@ -106,12 +106,14 @@ impl<'a> SummaryRun<'a> {
                 Err(SummaryFailure::Call(CallFailure::Overflow {
                     window,
                     prompt,
+                    read,
                     rule,
                 })) => {
                     self.shrink_budget(
                         CallFailure::Overflow {
                             window,
                             prompt,
+                            read,
                             rule,
                         },
                         window,
@@ -167,12 +169,14 @@ impl<'a> SummaryRun<'a> {
                 Err(SummaryFailure::Call(CallFailure::Overflow {
                     window,
                     prompt,
+                    read,
                     rule,
                 })) => {
                     self.shrink_budget(
                         CallFailure::Overflow {
                             window,
                             prompt,
+                            read,
                             rule,
                         },
                         window,
@@ -236,6 +240,7 @@ impl<'a> SummaryRun<'a> {
             CallFailure::Overflow {
                 window: Some(self.window),
                 prompt: None,
+                read: None,
                 rule,
             }
             .into()

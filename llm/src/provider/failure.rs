@@ -20,6 +20,9 @@ pub enum CallFailure {
         window: Option<Tokens>,
         /// Tokens of the context by the provider's count, where the error names them.
         prompt: Option<Tokens>,
+        /// Tokens that the provider has read by its own count, where it has cut the context and
+        /// answered as if that were all. None: the provider has reported the overflow.
+        read: Option<Tokens>,
         /// The rule of `provider_error`, or the check of anneal's own, that decided this.
         rule: &'static str,
     },
@@ -92,7 +95,7 @@ impl CallFailure {
         match self {
             Self::Limited { .. } | Self::Refused { .. } => false,
             Self::Unavailable { was_worked_on, .. } => *was_worked_on,
-            Self::Overflow { rule, .. } => *rule == PROMPT_TRUNCATED,
+            Self::Overflow { read, .. } => read.is_some(),
             Self::Broken(_) => true,
         }
     }
@@ -148,6 +151,7 @@ pub(super) fn overflow(verdict: &Classification) -> Option<CallFailure> {
     is_size.then(|| CallFailure::Overflow {
         window: verdict.limit_tokens.map(Tokens::new),
         prompt: verdict.prompt_tokens.map(Tokens::new),
+        read: None,
         rule: verdict.rule,
     })
 }

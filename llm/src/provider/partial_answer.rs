@@ -149,6 +149,7 @@ impl PartialAnswer {
             return Err(CallFailure::Overflow {
                 window: None,
                 prompt: None,
+                read: Some(usage.input),
                 rule: PROMPT_TRUNCATED,
             });
         }

@@ -199,6 +199,7 @@ pub(crate) fn overflow(window: Option<u64>) -> SummaryFailure {
     CallFailure::Overflow {
         window: window.map(Tokens::new),
         prompt: None,
+        read: None,
         rule: "test",
     }
     .into()

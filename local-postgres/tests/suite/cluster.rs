@@ -158,6 +158,26 @@ async fn a_killed_server_recovers_at_the_next_start() {
 }
 
 #[tokio::test]
+async fn the_end_of_a_started_and_of_an_adopted_server_is_noticed() {
+    let harness = Harness::new();
+    let started = harness.start_with(harness.durable_settings()).await;
+    let adopted = LocalPostgres::start(harness.durable_settings())
+        .await
+        .unwrap();
+    assert!(adopted.adopted());
+    let ends = async { tokio::join!(started.wait_for_end(), adopted.wait_for_end()) };
+    let mut ends = std::pin::pin!(ends);
+    tokio::select! {
+        biased;
+        _ = &mut ends => panic!("the server runs"),
+        answer = async { harness.sql(&started, "select 1") } => assert_eq!(answer, "1"),
+    }
+    kill(postmaster_pid(&started));
+    let (started, adopted) = ends.await;
+    started.and(adopted).unwrap();
+}
+
+#[tokio::test]
 async fn a_pid_file_with_the_pid_of_another_process_does_not_prevent_a_start() {
     let harness = Harness::new();
     let first = harness.start_with(harness.durable_settings()).await;

@@ -67,6 +67,9 @@ impl Failure {
                 facts.insert("context_tokens".to_owned(), sizes.context.to_string());
                 facts.insert("output_tokens".to_owned(), sizes.output.to_string());
                 facts.insert("attempts".to_owned(), sizes.attempts.to_string());
+                if let Some(read) = sizes.read {
+                    facts.insert("read_tokens".to_owned(), read.to_string());
+                }
             }
             Self::RateExceeded { limit, .. } => {
                 facts.insert("limit".to_owned(), (*limit).to_owned());

@@ -51,6 +51,11 @@ fn session_parameters(settings: &StoreSettings) -> Vec<(&'static str, String)> {
 /// Parses the URL, and adds the session parameters if there is no transaction pooler. All
 /// connections are opened with these options.
 fn connect_options(settings: &StoreSettings) -> Result<PgConnectOptions, StoreError> {
+    // sqlx takes any scheme, and would look for a PostgreSQL at the host of another database.
+    if !is_postgres_url(&settings.url) {
+        let error = sqlx::Error::Configuration("it is not a postgres:// URL".into());
+        return Err(StoreError::BadUrl(error.into()));
+    }
     let options = PgConnectOptions::from_str(&settings.url)
         .map_err(|error| StoreError::BadUrl(error.into()))?
         .application_name("anneal");
@@ -65,6 +70,14 @@ fn connect_options(settings: &StoreSettings) -> Result<PgConnectOptions, StoreEr
             .statement_cache_capacity(200)
             .options(session_parameters(settings)),
         Pooling::Transaction => options.statement_cache_capacity(0),
+    })
+}
+
+fn is_postgres_url(url: &str) -> bool {
+    url.split_once("://").is_some_and(|(scheme, _)| {
+        ["postgres", "postgresql"]
+            .iter()
+            .any(|known| scheme.eq_ignore_ascii_case(known))
     })
 }
 

@@ -33,7 +33,7 @@ pub struct ModelFigures {
     pub under_way: i64,
     /// The caller's calls today (UTC).
     pub calls: i64,
-    /// The caller's calls today without a usable answer.
+    /// The caller's calls today that failed. Calls that their caller ended are not counted.
     pub failed_calls: i64,
     /// Tokens that the caller's calls read today.
     pub input: Tokens,

@@ -40,6 +40,8 @@ pub struct CallOutcome {
     pub output: Tokens,
     /// Number of calls: a turn may make several, or none.
     pub calls: i32,
+    /// Those of the calls that failed. A call that its caller ended is none of them.
+    pub failed_calls: i32,
     /// The effect on the breakers.
     pub verdict: Verdict,
 }
@@ -113,6 +115,7 @@ impl Settlement {
             input: Tokens::ZERO,
             output: Tokens::ZERO,
             calls: 0,
+            failed_calls: 0,
             verdict: Verdict::Nothing,
         };
         Self {
@@ -306,6 +309,7 @@ impl Store {
                 failure.tenant_evidence as i32,
                 failure.opens_tenant,
                 model.series,
+                call_outcome.failed_calls,
             )
             .execute(&mut *tx)
             .await?;

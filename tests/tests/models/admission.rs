@@ -29,6 +29,7 @@ fn call_outcome(verdict: Verdict) -> CallOutcome {
         input: Tokens::new(30),
         output: Tokens::new(12),
         calls: 1,
+        failed_calls: i32::from(verdict != Verdict::Answers),
         verdict,
     }
 }

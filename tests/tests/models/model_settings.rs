@@ -207,21 +207,22 @@ async fn the_models_command_shows_calls_and_failures() {
         .expect("inserts");
     let insert_tenant_breaker = "insert into ai_tenant_breaker (tenant_id, model, failures, open_until_ts, last_error)
                values ($1, 'm', 7, now() + interval '1 minute', 'the provider refuses the request (status 403)')";
-    for tenant in [
-        anneal_core::caller::TenantId::DEFAULT.0,
-        uuid::Uuid::now_v7(),
+    for (tenant, words) in [
+        (
+            anneal_core::caller::TenantId::DEFAULT.0,
+            "breakers of 1 tenant open",
+        ),
+        (uuid::Uuid::now_v7(), "breakers of 2 tenants open"),
     ] {
         sqlx::query(insert_tenant_breaker)
             .bind(tenant)
             .execute(&mut app.db().await)
             .await
             .expect("inserts");
+        let shown = anneal.run(&["models", "--address", &address]).await;
+        assert!(shown.out.contains(words), "{shown:?}");
     }
     let shown = anneal.run(&["models", "--address", &address]).await;
-    assert!(
-        shown.out.contains("breakers of 2 tenants open"),
-        "{shown:?}"
-    );
     assert!(
         shown
             .out

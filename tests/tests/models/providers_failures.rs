@@ -92,6 +92,7 @@ async fn a_context_that_does_not_fit_is_an_overflow_with_its_numbers() {
             CallFailure::Overflow {
                 window,
                 prompt,
+                read: None,
                 rule: "context_length_exceeded"
             },
             "{status}"
@@ -115,6 +116,7 @@ async fn a_request_too_large_in_bytes_or_for_the_quota_is_an_overflow_without_a_
             CallFailure::Overflow {
                 window: None,
                 prompt: None,
+                read: None,
                 rule
             }
         );
@@ -448,6 +450,7 @@ async fn a_prompt_silently_truncated_by_the_provider_is_an_overflow() {
             CallFailure::Overflow {
                 window: None,
                 prompt: None,
+                read: Some(Tokens::new(2_000)),
                 rule
             },
             "{api:?}"

@@ -76,6 +76,7 @@ async fn a_real_overflow_names_the_window_in_both_protocols() {
             window,
             prompt,
             rule,
+            ..
         } = failure
         else {
             panic!("{failure:?}")

@@ -78,6 +78,7 @@ impl<'a> Tenant<'a> {
             input: Tokens::new(30),
             output: Tokens::new(12),
             calls: 1,
+            failed_calls: i32::from(verdict != Verdict::Answers),
             verdict,
         };
         self.app
@@ -444,6 +445,7 @@ async fn a_summary_above_its_tenants_share_waits_without_a_worker_slot() {
         input: Tokens::ZERO,
         output: Tokens::ZERO,
         calls: 1,
+        failed_calls: 0,
         verdict: Verdict::Answers,
     };
     app.store

@@ -1,7 +1,7 @@
 //! OperatorService (jobs, queue statistics, verification) and parts of ContextService (the list of
 //! checkpoints, usage, compaction).
 
-use anneal_testkit::{TestApp, TestConversation, assert_refused, pb};
+use anneal_testkit::{ScriptedModel, TestApp, TestConversation, assert_refused, pb};
 use tonic::Code;
 
 /// Creates a conversation with at least two checkpoints.
@@ -262,6 +262,20 @@ async fn the_usage_of_a_compacted_conversation_equals_the_tokens_of_its_context(
         usage.total_tokens,
         conversation.context().await.0.total_tokens
     );
+}
+
+#[tokio::test]
+async fn without_a_model_in_the_policy_the_usage_is_of_the_servers_model() {
+    let model = ScriptedModel::saying("Hello.").await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let conversation = app.conversation().await;
+    conversation.append("hello").await;
+    let usage = conversation.usage().await;
+    assert_eq!(
+        (usage.window_tokens, usage.model_window_tokens),
+        (8_192, 8_192)
+    );
+    assert!((usage.used_share - usage.total_tokens as f64 / 8_192.0).abs() < 1e-9);
 }
 
 #[tokio::test]

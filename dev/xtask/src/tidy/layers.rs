@@ -149,7 +149,7 @@ const CRATES: &[CrateLayers] = &[
             // what the commands share
             "processes message_pages",
             "client config",
-            "command environment output implicit_config",
+            "command environment output implicit_config settings_error",
             "file_format policy sanitize url_secrets terminal_style text_format broken_pipe",
         ],
     ),

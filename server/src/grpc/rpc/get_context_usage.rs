@@ -76,9 +76,17 @@ pub(crate) async fn get_context_usage(
     let total_tokens = segments.iter().map(|segment| segment.tokens).sum();
     let policy = usage.state.policy;
     let threshold = policy.threshold(&figures).get();
+    let model_window = if policy.window_known {
+        Some(policy.window)
+    } else {
+        // Turns of a conversation whose policy names no model call this one.
+        let default_model = state.models.models.find(&state.chat.model);
+        default_model.map(|model| model.window())
+    };
+    let model_window_tokens = model_window.map_or(0, Tokens::get);
     // 0: the caller names no window. The threshold stands in for a window that is not known.
     let window_tokens = match ask.window_tokens {
-        0 if policy.window_known => policy.window.get(),
+        0 if model_window_tokens > 0 => model_window_tokens,
         0 => threshold,
         window => window,
     };
@@ -97,11 +105,7 @@ pub(crate) async fn get_context_usage(
         // `figures.tail` counts every cool message that has a summary as its summary,
         // `sent_tail` only those that contexts replace already.
         pending_saved_tokens: usage.sent_tail.less(figures.tail).get(),
-        model_window_tokens: if policy.window_known {
-            policy.window.get()
-        } else {
-            0
-        },
+        model_window_tokens,
         economics,
     })
 }

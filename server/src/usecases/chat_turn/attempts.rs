@@ -124,9 +124,16 @@ impl TurnRun {
                 expected_cached: built.context.prefix.cached,
             })),
             Err(TurnError::Failed(Failure::Model {
-                failure: CallFailure::Overflow { window, prompt, .. },
+                failure:
+                    CallFailure::Overflow {
+                        window,
+                        prompt,
+                        read,
+                        ..
+                    },
                 ..
             })) => {
+                guard.record_read(read);
                 self.store_refusal_hints(calls.model(), guard, own_tokens, window, prompt)
                     .await;
                 Ok(AttemptOutcome::ContextTooLong(AttemptReason::Overflow))
@@ -248,6 +255,7 @@ fn overflow(calls: &ProviderCalls<'_>, guard: &OverflowGuard) -> Overflow {
         window: guard.window(),
         context: guard.context(),
         output: guard.answer_tokens(),
+        read: guard.read(),
         attempts: calls.spent().calls.unsigned_abs(),
     }
 }

@@ -48,7 +48,10 @@ use crate::{
     poll_watchdog::{PollWatchdog, WatchedFuture},
     rpc_call::RpcCall,
     state::ServerState,
-    usecases::append::{self, AppendRequest},
+    usecases::{
+        append::{self, AppendRequest},
+        build_context::BuiltContext,
+    },
 };
 
 /// The parsed request of a turn.
@@ -266,6 +269,9 @@ impl TurnRun {
             let mut guard = self.overflow_guard(model);
             loop {
                 let context = self.build_context(calls, &mut guard).await?;
+                if guard.attempt() == 0 {
+                    self.check_results_have_calls(&stored, &context)?;
+                }
                 match self.call_model(calls, &context, &mut guard).await? {
                     AttemptOutcome::Answered(answer) => {
                         let ids = stored.messages.iter().map(|message| message.id.0).collect();
@@ -325,6 +331,27 @@ impl TurnRun {
             return Err(Failure::ToolsNotKept);
         }
         Ok(stored)
+    }
+
+    /// Refuses a prompt of tool results that are all missing in its context, because they answer no
+    /// call of the conversation. The model would answer the messages before them once more.
+    fn check_results_have_calls(
+        &self,
+        stored: &Appended,
+        built: &BuiltContext,
+    ) -> Result<(), Failure> {
+        let has_only_results = || {
+            let mut messages = self.turn.messages.iter();
+            messages.all(|message| message.role == Role::Tool)
+        };
+        let is_sent = |id: MessageId| {
+            let mut sent = built.context.messages.iter().rev();
+            sent.any(|message| message.message_ids.contains(&id))
+        };
+        if has_only_results() && !stored.messages.iter().any(|message| is_sent(message.id)) {
+            return Err(Failure::ToolCallMissing);
+        }
+        Ok(())
     }
 
     /// Refuses to answer a repeated prompt if the conversation has newer messages.

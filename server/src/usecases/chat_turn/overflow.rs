@@ -53,6 +53,9 @@ pub(super) struct OverflowGuard {
     tools: Tokens,
     /// Tokens of the newest context and the tools' descriptions; zero before the first context.
     context: Tokens,
+    /// Tokens of the newest context that the provider has read, if it has cut that context without
+    /// an error.
+    read: Option<Tokens>,
 }
 
 impl OverflowGuard {
@@ -73,6 +76,7 @@ impl OverflowGuard {
             requested_output,
             tools,
             context: Tokens::ZERO,
+            read: None,
         }
     }
 
@@ -92,11 +96,24 @@ impl OverflowGuard {
     /// Records the newest context, of `own` tokens (counted here).
     pub(super) fn record_context(&mut self, own: Tokens) {
         self.context = self.call_tokens(own);
+        self.read = None;
     }
 
     /// Tokens of the newest context and the tools' descriptions; zero before the first context.
     pub(super) const fn context(&self) -> Tokens {
         self.context
+    }
+
+    /// Records how much of the newest context the provider has read; None: it has reported the
+    /// overflow.
+    pub(super) const fn record_read(&mut self, read: Option<Tokens>) {
+        self.read = read;
+    }
+
+    /// Tokens of the newest context that the provider has read, if it has cut that context without
+    /// an error.
+    pub(super) const fn read(&self) -> Option<Tokens> {
+        self.read
     }
 
     /// Applies what an overflow error says: the window and the ratio.

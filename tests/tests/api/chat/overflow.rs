@@ -120,6 +120,36 @@ async fn a_model_that_refuses_every_context_is_called_three_times_and_the_questi
 }
 
 #[tokio::test]
+async fn a_provider_that_cuts_contexts_without_an_error_is_named_as_the_cause() {
+    let model = ScriptedModel::start(|_| {
+        let counted = ReportedUsage {
+            input: 50,
+            output: 3,
+            ..ReportedUsage::default()
+        };
+        Script::openai(&["Found it."], counted)
+    })
+    .await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let conversation = app.conversation().await;
+    let outcome = conversation.chat(&prose(0, 60)).await;
+    assert_eq!(outcome.attempts(), [TRUNCATED, COMPACTED]);
+    let status = outcome.end.expect_err("the provider reads too little");
+    assert!(
+        status
+            .message()
+            .contains("by its own count it has read only 50 of"),
+        "{status:?}"
+    );
+    let details = status.get_error_details();
+    let info = details.error_info().expect("facts");
+    assert_eq!(
+        (info.reason.as_str(), info.metadata["read_tokens"].as_str()),
+        ("CONTEXT_OVERFLOW", "50")
+    );
+}
+
+#[tokio::test]
 async fn a_window_named_in_a_refusal_applies_at_once_and_in_later_turns() {
     let model = ScriptedModel::start(|request| {
         if request.nth == 0 {

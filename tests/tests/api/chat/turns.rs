@@ -461,6 +461,35 @@ async fn a_conversation_that_keeps_no_tool_messages_stores_only_text_and_refuses
 }
 
 #[tokio::test]
+async fn results_that_answer_no_call_are_refused_and_the_model_is_not_called() {
+    let model = ScriptedModel::saying("Again.").await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let conversation = app.conversation().await;
+    conversation
+        .append_all(vec![user("look"), call("c1", "{}"), result("c1", "a door")])
+        .await;
+    conversation.append_all(vec![assistant("A door.")]).await;
+    let repeated = conversation.chat_all(vec![result("c1", "a door")]).await;
+    assert_refused(
+        repeated.end,
+        Code::FailedPrecondition,
+        "TOOL_CALL_MISSING",
+        "",
+    );
+    let unknown = conversation.chat_all(vec![result("c2", "a window")]).await;
+    assert_refused(
+        unknown.end,
+        Code::FailedPrecondition,
+        "TOOL_CALL_MISSING",
+        "",
+    );
+    assert!(model.requests().is_empty());
+    let with_question = vec![result("c2", "a window"), user("and now?")];
+    let with_question = conversation.chat_all(with_question).await;
+    assert_eq!(with_question.text(), "Again.");
+}
+
+#[tokio::test]
 async fn a_refused_prompt_of_tool_results_is_accepted_once_the_conversation_keeps_them() {
     let model = ScriptedModel::saying("I see.").await;
     let app = TestApp::with_scripted_model(&model).await;

@@ -189,6 +189,95 @@ async fn config_shows_settings_without_secrets_and_names_invalid_ones() {
     );
 }
 
+#[tokio::test]
+async fn config_check_refuses_what_a_server_refuses_at_its_start() {
+    let folder = Folder::new();
+    let anneal = AnnealBinary::new(
+        BINARY,
+        &folder,
+        "postgres://anneal:hunter2@127.0.0.1:1/anneal",
+    );
+    let provider = "[providers.p]\napi = \"openai\"\nurl = \"http://127.0.0.1:1/v1\"\n";
+    // Settings, and words of the problem; None: a server tries to connect to the database.
+    let cases = [
+        (String::new(), None),
+        (provider.to_owned(), None),
+        (
+            format!("{provider}key_env = \"NO_SUCH_KEY\"\n"),
+            Some("NO_SUCH_KEY"),
+        ),
+        ("[chat]\nmodel = \"m\"\n".to_owned(), Some("chat.model")),
+        (
+            "[summarizer]\nmodel = \"m\"\n".to_owned(),
+            Some("summarizer.model"),
+        ),
+        (
+            "[server]\ngrpc_address = \"0.0.0.0:0\"\n".to_owned(),
+            Some("server.insecure"),
+        ),
+        (
+            "[auth]\njwks_file = \"keys.json\"\n".to_owned(),
+            Some("auth.audience"),
+        ),
+        (
+            "[log]\nfilter = \"info,anneal=loud\"\n".to_owned(),
+            Some("log.filter"),
+        ),
+        (
+            "[database]\nurl = \"mysql://anneal@127.0.0.1:1/anneal\"\n".to_owned(),
+            Some("not a postgres:// URL"),
+        ),
+        (
+            "[worker]\npoll_ms = \"often\"\n".to_owned(),
+            Some("worker.poll_ms"),
+        ),
+    ];
+    for (settings, problem) in cases {
+        folder.file("anneal.toml", &settings);
+        let anneal = if settings.contains("mysql") {
+            anneal.clone().on_database("")
+        } else {
+            anneal.clone()
+        };
+        let checked = anneal.run(&["config", "--check"]).await;
+        match problem {
+            None => {
+                assert_eq!(
+                    (checked.code, checked.out.as_str(), checked.err.as_str()),
+                    (Some(0), "the configuration is valid\n", ""),
+                    "{settings}"
+                );
+                for process in ["server", "worker"] {
+                    let started = anneal.run(&[process]).await;
+                    let expected = "cannot reach the database postgres://anneal:***@127.0.0.1:1";
+                    assert!(started.err.contains(expected), "{settings}: {started:?}");
+                }
+            }
+            Some(problem) => {
+                assert_eq!((checked.code, checked.out.as_str()), (Some(1), ""));
+                assert!(checked.err.contains(problem), "{settings}: {checked:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn config_check_says_what_a_server_says_at_its_start() {
+    let folder = Folder::new();
+    let unreachable = "postgres://anneal@127.0.0.1:1/anneal";
+    let anneal = AnnealBinary::new(BINARY, &folder, unreachable);
+    let settings = "[providers.p]\napi = \"openai\"\nkey_env = \"NO_SUCH_KEY\"\n";
+    folder.file("anneal.toml", settings);
+    let checked = anneal.run(&["config", "--check"]).await;
+    for process in ["server", "worker"] {
+        let started = anneal.run(&[process]).await;
+        assert_eq!(
+            (started.code, started.err.as_str()),
+            (checked.code, checked.err.as_str())
+        );
+    }
+}
+
 /// A conversation of this many turns in OpenAI's format, as JSON lines.
 fn sample_chat(turns: usize) -> String {
     let mut lines = vec![serde_json::json!({"role": "system", "content": "Be brief."})];
@@ -301,7 +390,7 @@ async fn commands_name_the_problem_in_their_errors() {
     );
     folder.file("empty.json", "");
     let unknown = "0190aaaa-0000-7000-8000-000000000000";
-    let cases: [(&[&str], &str); 7] = [
+    let cases: [(&[&str], &str); 8] = [
         (
             &["import", "--address", &address, "--strict", "broken.jsonl"],
             "line 2: it is not JSON",
@@ -330,6 +419,10 @@ async fn commands_name_the_problem_in_their_errors() {
         (
             &["context", "--address", "http://127.0.0.1:1", unknown],
             "anneal dev",
+        ),
+        (
+            &["context", "--address", "127.0.0.1:1", unknown],
+            "127.0.0.1:1 is not an address such as http://127.0.0.1:50051\n",
         ),
     ];
     for (arguments, message) in cases {

@@ -1,7 +1,9 @@
 //! `anneal dev`: server and worker in one process, on a PostgreSQL in the working directory.
 
+use std::path::{Path, PathBuf};
+
 use anneal_local_postgres::{LocalPostgres, Settings, Stop};
-use anneal_testkit::{AnnealBinary, Folder, Process, pb, postgres_binaries, user};
+use anneal_testkit::{AnnealBinary, Folder, Process, eventually, pb, postgres_binaries, user};
 use pb::{
     conversation_service_client::ConversationServiceClient,
     message_service_client::MessageServiceClient,
@@ -140,4 +142,100 @@ async fn dev_keeps_its_data_when_it_is_killed_and_started_again() {
     );
     second.terminate().await;
     assert_eq!(second.wait_for_exit().await, Some(0));
+}
+
+/// The folder of the PostgreSQL that this `anneal dev` uses.
+async fn postgres_folder(dev: &Process) -> PathBuf {
+    let line = dev.wait_for_line("  data ").await;
+    let folder = line.trim_start().strip_prefix("data").expect("the folder");
+    PathBuf::from(folder.trim())
+}
+
+/// Sends SIGKILL to the PostgreSQL in this folder.
+async fn kill_postgres(folder: &Path) {
+    let pid_file = std::fs::read_to_string(folder.join("data/postmaster.pid")).expect("it runs");
+    let pid = pid_file.lines().next().expect("the pid").trim();
+    let killed = Command::new("kill").args(["-KILL", pid]).status().await;
+    assert!(killed.expect("`kill` is installed").success());
+}
+
+async fn create_conversation(address: &str) -> Result<String, tonic::Status> {
+    let channel = tonic::transport::Endpoint::from_shared(address.to_owned())
+        .expect("an address")
+        .connect_lazy();
+    let ask = pb::CreateConversationRequest::default();
+    let made = ConversationServiceClient::new(channel)
+        .create_conversation(ask)
+        .await?;
+    Ok(made.into_inner().conversation_id)
+}
+
+const STARTS_AGAIN: &str = "PostgreSQL has ended and is started again";
+
+#[tokio::test]
+async fn a_killed_postgres_is_started_again_and_the_end_of_dev_is_not_taken_for_its_death() {
+    let folder = Folder::new();
+    let _cleanup = StopPostgres(&folder);
+    let anneal = AnnealBinary::on_durable(BINARY, &folder, "");
+    let (dev, address) = start_dev(&anneal).await;
+    create_conversation(&address).await.expect("creates");
+    let postgres = postgres_folder(&dev).await;
+    for deaths in 1..=2 {
+        kill_postgres(&postgres).await;
+        eventually("dev says that PostgreSQL has ended", async || {
+            let lines = dev.lines();
+            let said = lines.iter().filter(|line| line.contains(STARTS_AGAIN));
+            said.count() == deaths
+        })
+        .await;
+        eventually("the server has its database again", async || {
+            create_conversation(&address).await.is_ok()
+        })
+        .await;
+    }
+    let note = dev.wait_for_line(STARTS_AGAIN).await;
+    assert!(note.contains("postgres.log"), "{note}");
+    dev.terminate().await;
+    assert_eq!(dev.wait_for_exit().await, Some(0));
+    assert!(!postgres.join("data/postmaster.pid").exists());
+}
+
+#[tokio::test]
+async fn dev_ends_with_an_error_if_postgres_cannot_be_started_again() {
+    let folder = Folder::new();
+    let _cleanup = StopPostgres(&folder);
+    let anneal = AnnealBinary::on_durable(BINARY, &folder, "");
+    let (dev, _) = start_dev(&anneal).await;
+    let postgres = postgres_folder(&dev).await;
+    let settings = postgres.join("data/postgresql.auto.conf");
+    std::fs::write(settings, "shared_buffers = 'plenty'\n").expect("is written");
+    kill_postgres(&postgres).await;
+    let error = dev
+        .wait_for_line("PostgreSQL cannot be started again")
+        .await;
+    assert!(
+        error.contains("postgres.log") && error.contains("run `anneal dev` again"),
+        "{error}"
+    );
+    assert_eq!(dev.wait_for_exit().await, Some(1));
+}
+
+#[tokio::test]
+async fn the_second_dev_of_a_folder_goes_on_after_the_first_and_stops_postgres_at_its_end() {
+    let folder = Folder::new();
+    let _cleanup = StopPostgres(&folder);
+    let anneal = AnnealBinary::on_durable(BINARY, &folder, "");
+    let (first, _) = start_dev(&anneal).await;
+    let (second, address) = start_dev(&anneal).await;
+    let postgres = postgres_folder(&second).await;
+    first.terminate().await;
+    assert_eq!(first.wait_for_exit().await, Some(0));
+    second.wait_for_line(STARTS_AGAIN).await;
+    eventually("the second server has its database again", async || {
+        create_conversation(&address).await.is_ok()
+    })
+    .await;
+    second.terminate().await;
+    assert_eq!(second.wait_for_exit().await, Some(0));
+    assert!(!postgres.join("data/postmaster.pid").exists());
 }
