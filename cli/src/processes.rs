@@ -133,7 +133,8 @@ pub(crate) fn build_worker(
         Arc::new(Extractive),
         config.worker.clone(),
         config.summarizer.clone(),
-    );
+    )
+    .with_breaker_metrics(&access.models);
     match model {
         Some(model) => {
             info!(

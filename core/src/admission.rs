@@ -2,7 +2,7 @@
 //! tokens that a tenant has used today. The store reads these figures in one transaction
 //! (`store/src/model_calls/`). `llm/src/access.rs` makes the limits from the operator's settings.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -90,16 +90,39 @@ pub struct AdmissionState {
     pub turn_in_flight: bool,
 }
 
+/// Why and since when a breaker is open.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BreakerCause {
+    /// How long ago the breaker opened; None: this is not known.
+    pub opened_ago: Option<Duration>,
+    /// The last failure, without content of messages; empty: this is not known.
+    pub last_error: String,
+}
+
+impl fmt::Display for BreakerCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(opened_ago) = self.opened_ago {
+            write!(f, ", it opened {} s ago", opened_ago.as_secs())?;
+        }
+        if !self.last_error.is_empty() {
+            write!(f, ", its last failure: {}", self.last_error)?;
+        }
+        Ok(())
+    }
+}
+
 /// Why a call is refused before it is made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AdmissionRefusal {
     /// A breaker is open after too many consecutive failures.
-    #[error("the breaker of this {scope} is open for {} s", .retry_after.as_secs().max(1))]
+    #[error("the breaker of this {scope} is open for {} s{cause}", .retry_after.as_secs().max(1))]
     Breaker {
         /// Which breaker is open: `model`, `tenant` or `conversation`.
         scope: &'static str,
         /// Time until the breaker stops refusing calls and admits a trial call.
         retry_after: Duration,
+        /// Empty in what [`admit`] returns; the store, which knows it, fills it in.
+        cause: BreakerCause,
     },
     /// The model has its maximum of calls in flight.
     #[error("the model already has its maximum number of calls in flight")]
@@ -138,7 +161,11 @@ pub fn admit(
         .chain(conversation)
     {
         if let Some(retry_after) = breaker.open_for {
-            return Err(AdmissionRefusal::Breaker { scope, retry_after });
+            return Err(AdmissionRefusal::Breaker {
+                scope,
+                retry_after,
+                cause: BreakerCause::default(),
+            });
         }
     }
     if limits
@@ -208,7 +235,8 @@ mod tests {
             refused,
             Err(AdmissionRefusal::Breaker {
                 scope: "conversation",
-                retry_after: Duration::from_secs(9)
+                retry_after: Duration::from_secs(9),
+                cause: BreakerCause::default(),
             })
         );
         assert_eq!(
@@ -220,6 +248,28 @@ mod tests {
             ..AdmissionState::default()
         };
         assert!(admitted(&state, &CallLimits::default(), CallPurpose::Turn).is_err());
+    }
+
+    #[test]
+    fn a_refusal_says_since_when_a_breaker_is_open_and_what_failed_last() {
+        let refusal = |cause| AdmissionRefusal::Breaker {
+            scope: "model",
+            retry_after: Duration::from_secs(43),
+            cause,
+        };
+        assert_eq!(
+            refusal(BreakerCause::default()).to_string(),
+            "the breaker of this model is open for 43 s"
+        );
+        let known = BreakerCause {
+            opened_ago: Some(Duration::from_secs(17)),
+            last_error: "no connection".into(),
+        };
+        assert_eq!(
+            refusal(known).to_string(),
+            "the breaker of this model is open for 43 s, it opened 17 s ago, \
+             its last failure: no connection"
+        );
     }
 
     #[test]
@@ -265,7 +315,8 @@ mod tests {
                 refused,
                 Err(AdmissionRefusal::Breaker {
                     scope: "tenant",
-                    retry_after: Duration::from_secs(9)
+                    retry_after: Duration::from_secs(9),
+                    cause: BreakerCause::default(),
                 })
             );
         }

@@ -2,7 +2,7 @@
 
 use anneal_core::admission::CallPurpose;
 use anneal_llm::provider::CallFailure;
-use anneal_store::Verdict;
+use anneal_store::{ModelFault, Verdict};
 
 /// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,6 +11,9 @@ pub enum CallEnd<'a> {
     Answered,
     /// The call has failed, or its answer cannot be used.
     Failed(&'a CallFailure),
+    /// The caller of the call gave up: it disconnected, or its deadline ended. Breakers do not count
+    /// it, unless the provider had sent nothing for too long (`provider_calls.rs`).
+    GivenUp,
     /// The call was ended before its answer, or its answer was lost, for a reason outside of the
     /// model. Breakers do not count it.
     Abandoned,
@@ -25,12 +28,12 @@ impl<'a> CallEnd<'a> {
         }
     }
 
-    /// The value of the metrics' label `outcome`, in which an abandoned call is `cancelled`.
+    /// The value of the metrics' label `outcome`, in which a call without an end is `cancelled`.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Answered => "answered",
             Self::Failed(failure) => failure.name(),
-            Self::Abandoned => "cancelled",
+            Self::GivenUp | Self::Abandoned => "cancelled",
         }
     }
 
@@ -39,16 +42,25 @@ impl<'a> CallEnd<'a> {
         let failure = match self {
             Self::Answered => return Verdict::Answers,
             Self::Failed(failure) => failure,
-            Self::Abandoned => return Verdict::Nothing,
+            Self::GivenUp | Self::Abandoned => return Verdict::Nothing,
         };
         match failure {
-            _ if failure.is_model_wide() => Verdict::Fails(failure.to_string()),
+            _ if failure.is_model_wide() => Verdict::Fails(fault(failure)),
             CallFailure::Overflow { .. } => Verdict::Nothing,
             // A turn's caller chooses the request, and its next one may be accepted. A summary's
             // request is made of stored content and would be refused again.
             CallFailure::Refused { .. } if purpose == CallPurpose::Turn => Verdict::Nothing,
             _ => Verdict::FailsConversation(failure.to_string()),
         }
+    }
+}
+
+/// The failure as the store records and logs it.
+fn fault(failure: &CallFailure) -> ModelFault {
+    ModelFault {
+        kind: failure.name(),
+        status: failure.status(),
+        text: failure.to_string(),
     }
 }
 
@@ -67,6 +79,7 @@ mod tests {
     fn a_failure_of_the_provider_counts_against_the_model() {
         let unavailable = CallFailure::Unavailable {
             what: "status 500".into(),
+            status: Some(500),
             was_worked_on: true,
             retry_after: None,
         };
@@ -76,7 +89,14 @@ mod tests {
         };
         for failure in [unavailable, limited, CallFailure::Refused { status: 401 }] {
             for verdict in verdicts(CallEnd::Failed(&failure)) {
-                assert_eq!(verdict, Verdict::Fails(failure.to_string()), "{failure}");
+                let Verdict::Fails(fault) = verdict else {
+                    panic!("{failure}: {verdict:?}")
+                };
+                assert_eq!(fault.text, failure.to_string());
+                assert_eq!(
+                    (fault.kind, fault.status),
+                    (failure.name(), failure.status())
+                );
             }
         }
     }
@@ -109,7 +129,12 @@ mod tests {
             read: None,
             rule: "a rule",
         };
-        for end in [CallEnd::Failed(&overflow), CallEnd::Abandoned] {
+        let ends = [
+            CallEnd::Failed(&overflow),
+            CallEnd::GivenUp,
+            CallEnd::Abandoned,
+        ];
+        for end in ends {
             assert_eq!(verdicts(end), [Verdict::Nothing, Verdict::Nothing]);
         }
         assert_eq!(

@@ -1,38 +1,67 @@
-//! The metrics of a call of a provider: its outcome and its duration.
+//! The metrics of a call of a provider: its outcome and its duration. Detects calls that hang.
 
 use std::time::Instant;
+
+use anneal_llm::provider::{CallFailure, Model};
 
 use crate::call_end::CallEnd;
 
 /// A guard that records a call's metrics when the guard is dropped, also if the call is abandoned.
 pub(crate) struct CallMetrics<'a> {
-    model: &'a str,
+    model: &'a Model,
     started: Instant,
-    outcome: &'static str,
+    /// None: the call has not ended by itself.
+    outcome: Option<&'static str>,
+    has_failed: bool,
+    /// Whether any bytes of the answer have arrived.
+    has_begun: bool,
+    /// Where the guard records whether the call hung.
+    has_hung: &'a mut bool,
+    /// The number of failed calls, to which the guard adds this one if it fails or hangs.
+    failed: &'a mut i32,
 }
 
 impl<'a> CallMetrics<'a> {
-    /// Starts to measure a call of this model. Without [`Self::set_end`] the call counts as
-    /// abandoned.
-    pub(crate) fn start(model: &'a str) -> Self {
+    /// Starts to measure a call of this model. A call without [`Self::set_end`] hangs if nothing
+    /// has arrived within [`Model::hang_after`]; otherwise it counts as abandoned. `has_hung` and
+    /// `failed` are set when the guard is dropped.
+    pub(crate) fn start(model: &'a Model, has_hung: &'a mut bool, failed: &'a mut i32) -> Self {
         Self {
             model,
             started: Instant::now(),
-            outcome: CallEnd::Abandoned.name(),
+            outcome: None,
+            has_begun: false,
+            has_hung,
+            failed,
+            has_failed: false,
         }
     }
 
     pub(crate) const fn set_end(&mut self, end: CallEnd<'_>) {
-        self.outcome = end.name();
+        self.outcome = Some(end.name());
+        self.has_failed = matches!(end, CallEnd::Failed(_));
+    }
+
+    pub(crate) const fn set_begun(&mut self, has_begun: bool) {
+        self.has_begun = has_begun;
     }
 }
 
 impl Drop for CallMetrics<'_> {
     fn drop(&mut self) {
-        let model = self.model.to_owned();
-        metrics::counter!("model_calls_total", "model" => model.clone(), "outcome" => self.outcome)
+        let elapsed = self.started.elapsed();
+        *self.has_hung =
+            self.outcome.is_none() && !self.has_begun && elapsed >= self.model.hang_after();
+        *self.failed += i32::from(self.has_failed || *self.has_hung);
+        let outcome = match self.outcome {
+            Some(outcome) => outcome,
+            None if *self.has_hung => CallFailure::unanswered().name(),
+            None => CallEnd::Abandoned.name(),
+        };
+        let model = self.model.name().to_owned();
+        metrics::counter!("model_calls_total", "model" => model.clone(), "outcome" => outcome)
             .increment(1);
         metrics::histogram!("model_call_duration_seconds", "model" => model)
-            .record(self.started.elapsed().as_secs_f64());
+            .record(elapsed.as_secs_f64());
     }
 }

@@ -112,12 +112,21 @@ impl<'a> AdmittedCall<'a> {
         let gateway = self.gateway;
         let store = gateway.store.clone().with_deadline(gateway.settle_deadline);
         if let Err(error) = store.settle_call(&self.lease, &outcome).await {
-            warn!("could not settle a model call, it is tried again in the background: {error}");
+            gateway.store.log_failure(&error, || {
+                warn!(
+                    "could not settle a model call, it is tried again in the background: {error}"
+                );
+            });
         }
     }
 
     fn outcome(&self, end: CallEnd<'_>) -> CallOutcome {
         let spent = self.spent();
+        let unanswered = CallFailure::unanswered();
+        let end = match end {
+            CallEnd::GivenUp if self.provider_calls.has_hung() => CallEnd::Failed(&unanswered),
+            end => end,
+        };
         CallOutcome {
             input: spent.input,
             output: spent.output,

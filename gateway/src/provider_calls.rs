@@ -11,13 +11,15 @@ use crate::{call_end::CallEnd, call_metrics::CallMetrics};
 pub struct ProviderCalls<'a> {
     model: &'a Model,
     calls: i32,
-    /// Calls that have failed. A call that its caller ended is none of them.
+    /// Calls that have failed, including those that hung.
     failed: i32,
     /// Input tokens of all calls but the last.
     input_before: Tokens,
     /// Output tokens of all calls but the last.
     output_before: Tokens,
     last: CallCost,
+    /// Whether the last call hung: nothing had arrived within [`Model::hang_after`].
+    has_hung: bool,
 }
 
 impl<'a> ProviderCalls<'a> {
@@ -29,6 +31,7 @@ impl<'a> ProviderCalls<'a> {
             input_before: Tokens::ZERO,
             output_before: Tokens::ZERO,
             last: CallCost::default(),
+            has_hung: false,
         }
     }
 
@@ -53,11 +56,9 @@ impl<'a> ProviderCalls<'a> {
 
     /// Calls the model once and returns its whole answer, without tool calls and reasoning.
     pub async fn answer(&mut self, call: &Call<'_>) -> Result<Answer, CallFailure> {
-        let mut metrics = CallMetrics::start(self.model.name());
-        self.add_call();
-        let result = self.model.answer(call, &mut self.last).await;
-        self.failed += i32::from(result.is_err());
-        metrics.set_end(CallEnd::of(&result));
+        let mut stream = self.stream(call).await?;
+        let result = stream.pieces.read_whole().await;
+        stream.end(CallEnd::of(&result));
         result
     }
 
@@ -65,25 +66,24 @@ impl<'a> ProviderCalls<'a> {
     /// ends the call.
     pub async fn stream(&mut self, call: &Call<'_>) -> Result<CallStream<'_>, CallFailure> {
         let model = self.model;
-        let mut metrics = CallMetrics::start(model.name());
-        self.add_call();
-        let failed = &mut self.failed;
-        match model.stream_and_record_cost(call, &mut self.last).await {
-            Ok(pieces) => Ok(CallStream {
-                pieces,
-                metrics,
-                failed,
-            }),
+        let (cost, mut metrics) = self.start_call();
+        match model.stream_and_record_cost(call, cost).await {
+            Ok(pieces) => Ok(CallStream { pieces, metrics }),
             Err(failure) => {
-                *failed += 1;
                 metrics.set_end(CallEnd::Failed(&failure));
                 Err(failure)
             }
         }
     }
 
+    /// Whether the last call was ended before it had an end of its own, after it had received
+    /// nothing for at least [`Model::hang_after`].
+    pub(crate) const fn has_hung(&self) -> bool {
+        self.has_hung
+    }
+
     /// Starts the accounting of another call.
-    fn add_call(&mut self) {
+    fn start_call(&mut self) -> (&mut CallCost, CallMetrics<'_>) {
         let ModelSpend {
             calls,
             input,
@@ -93,6 +93,9 @@ impl<'a> ProviderCalls<'a> {
         self.input_before = input;
         self.output_before = output;
         self.last = CallCost::default();
+        self.has_hung = false;
+        let metrics = CallMetrics::start(self.model, &mut self.has_hung, &mut self.failed);
+        (&mut self.last, metrics)
     }
 }
 
@@ -100,8 +103,6 @@ impl<'a> ProviderCalls<'a> {
 pub struct CallStream<'a> {
     pieces: BilledAnswerStream<'a>,
     metrics: CallMetrics<'a>,
-    /// The number of failed calls, to which this one is added if it fails.
-    failed: &'a mut i32,
 }
 
 impl CallStream<'_> {
@@ -118,7 +119,12 @@ impl CallStream<'_> {
     /// Ends the call. The reader of the stream says how, because pieces that it cannot use are a
     /// failure, too. A stream that is dropped without this counts as abandoned.
     pub fn end(mut self, end: CallEnd<'_>) {
-        *self.failed += i32::from(matches!(end, CallEnd::Failed(_)));
         self.metrics.set_end(end);
+    }
+}
+
+impl Drop for CallStream<'_> {
+    fn drop(&mut self) {
+        self.metrics.set_begun(self.pieces.has_begun());
     }
 }

@@ -24,7 +24,9 @@ select
     coalesce(b.failures, 0) as "failures!",
     extract(epoch from b.open_until_ts - now())::double precision as "open_seconds?",
     coalesce(t.failures, 0) as "tenant_failures!",
-    extract(epoch from t.open_until_ts - now())::double precision as "tenant_open_seconds?"
+    extract(epoch from t.open_until_ts - now())::double precision as "tenant_open_seconds?",
+    extract(epoch from now() - t.opened_ts)::double precision as "tenant_opened_seconds?",
+    coalesce(t.last_error, '') as "tenant_error!"
 from ai_conversation as c
 cross join lateral (
     select count(*) as in_flight, count(*) filter (where l.tenant_id = $1) as tenant_in_flight from ai_model_lease as l

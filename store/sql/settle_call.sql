@@ -12,6 +12,9 @@
 --   are the tenant's.
 -- - $17: the number of the present series. A series of failures ends when the model answers or when
 --   its breaker opens.
+-- - $19: whether the tenant's breaker counts as opened by the tenant's own failures: the model's
+--   breaker was closed.
+-- Returns how many seconds ago the tenant's breaker opened, if this call closes it; else no row.
 with deleted_lease as (
     delete from ai_model_lease
     where tenant_id = $1
@@ -34,6 +37,12 @@ with deleted_lease as (
             when $14 then now() + $12::double precision * interval '1 second'
             else open_until_ts
         end,
+        opened_ts = case
+            when $8 = 1 then null
+            -- An older process closes a breaker without clearing this time.
+            when $14 then coalesce(case when open_until_ts is not null then opened_ts end, now())
+            else opened_ts
+        end,
         last_error = case $8 when 1 then null else left($9, 500) end,
         updated_ts = now()
     where model = $4
@@ -43,13 +52,17 @@ with deleted_lease as (
     where tenant_id = $1
       and model = $4
       and $8 = 1
+    returning opened_ts
 ), tenant_failed as (
-    insert into ai_tenant_breaker as o (tenant_id, model, failures, evidence, series, open_until_ts, last_error)
-    select $1, $4, 1, $15, $17, case when $16 then now() + $12 * interval '1 second' end, left($9, 500)
+    insert into ai_tenant_breaker as o
+        (tenant_id, model, failures, evidence, series, open_until_ts, opened_ts, last_error)
+    select $1, $4, 1, $15, $17, case when $16 then now() + $12 * interval '1 second' end,
+        case when $19 then now() end, left($9, 500)
     where $8 = 3
     on conflict (tenant_id, model) do update set
         failures = o.failures + 1, evidence = excluded.evidence, series = excluded.series,
-        open_until_ts = coalesce(excluded.open_until_ts, o.open_until_ts), last_error = excluded.last_error,
+        open_until_ts = coalesce(excluded.open_until_ts, o.open_until_ts),
+        opened_ts = coalesce(o.opened_ts, excluded.opened_ts), last_error = excluded.last_error,
         updated_ts = now()
 ), conversation_answered as (
     delete from ai_conversation_breaker
@@ -58,17 +71,20 @@ with deleted_lease as (
       and model = $4
       and $8 = 1
       and not $7
+), conversation_failed as (
+    insert into ai_conversation_breaker as b (tenant_id, conversation_id, model, failures, open_until_ts, last_error)
+    select c.tenant_id, c.conversation_id, $4, 1,
+        case when $10 <= 1 then now() + $12 * interval '1 second' end, left($9, 500)
+    from ai_conversation as c
+    where c.tenant_id = $1
+      and c.conversation_id = $2
+      and $8 in (2, 3)
+      and not $7
+    on conflict (conversation_id, model) do update set
+        failures = b.failures + 1,
+        open_until_ts = case when b.failures + 1 >= $10 then now() + $12 * interval '1 second' else b.open_until_ts end,
+        last_error = excluded.last_error,
+        updated_ts = now()
 )
-insert into ai_conversation_breaker as b (tenant_id, conversation_id, model, failures, open_until_ts, last_error)
-select c.tenant_id, c.conversation_id, $4, 1,
-    case when $10 <= 1 then now() + $12 * interval '1 second' end, left($9, 500)
-from ai_conversation as c
-where c.tenant_id = $1
-  and c.conversation_id = $2
-  and $8 in (2, 3)
-  and not $7
-on conflict (conversation_id, model) do update set
-    failures = b.failures + 1,
-    open_until_ts = case when b.failures + 1 >= $10 then now() + $12 * interval '1 second' else b.open_until_ts end,
-    last_error = excluded.last_error,
-    updated_ts = now()
+select extract(epoch from now() - opened_ts)::double precision as "opened_seconds!" from tenant_answered
+where opened_ts is not null

@@ -116,6 +116,21 @@ impl StoreError {
         )
     }
 
+    /// The cause of an outage in a log line: the system's words for a failed connection, else this
+    /// error.
+    pub(crate) fn outage_cause(&self) -> String {
+        match self {
+            Self::Unavailable(cause) | Self::Database(cause) | Self::StatementTimeout(cause) => {
+                match cause.error() {
+                    sqlx::Error::Io(error) => error.to_string(),
+                    sqlx::Error::PoolTimedOut => "the connection took too long".to_owned(),
+                    _ => cause.to_string(),
+                }
+            }
+            other => other.to_string(),
+        }
+    }
+
     /// Whether the database or a pool of connections caused the error, so that it may be gone at the
     /// next try.
     pub const fn is_transient(&self) -> bool {

@@ -69,8 +69,9 @@ pub use messages::{
 };
 pub use migrate::{Migration, MigrationOutcome, Migrations};
 pub use model_calls::{
-    Calibration, CallAsk, CallHistory, CallOutcome, ConversationBreaker, ModelFigures, ModelLease,
-    RecordedCall, ReportedTotals, StoredAnswer, SummarySpend, UsageReport, Verdict,
+    BreakerFigures, Calibration, CallAsk, CallHistory, CallOutcome, ConversationBreaker,
+    ModelFault, ModelFigures, ModelLease, RecordedCall, ReportedTotals, StoredAnswer, SummarySpend,
+    UsageReport, Verdict,
 };
 pub use queue::{
     Claim, ClaimedJob, FailOutcome, FinishOutcome, Job, JobCommit, JobFilter, JobNotifications,
@@ -83,9 +84,13 @@ pub use tenants::{ActiveKey, ListedKey, ListedTenant, NewKey, OwnerConnection, T
 pub use triggers::ContextUsage;
 
 use anneal_core::policy::SessionSettings;
-use connection::{SessionSetup, pool::Pool, row_security::Scope};
+use connection::{OutageLog, SessionSetup, pool::Pool, row_security::Scope};
 use messages::append::AppendBatcher;
 use policy_defaults::PolicyDefaults;
+
+/// How long the database may take to answer a ping. Shorter than the two seconds after which the
+/// readiness check gives up, so that the check learns the cause.
+const PING_DEADLINE: std::time::Duration = std::time::Duration::from_millis(1_800);
 
 /// Access to the database. Cheap to clone; opens connections when they are needed.
 #[derive(Clone)]
@@ -106,6 +111,7 @@ pub struct Store {
     probe: Pool,
     model_row_permits: std::sync::Arc<model_calls::model_row::ModelRowPermits>,
     background_settlements: model_calls::settle::BackgroundSettlements,
+    outage_log: OutageLog,
     /// The server's `[session]` settings, which conversations override key by key.
     policy_defaults: std::sync::Arc<PolicyDefaults>,
     settings: std::sync::Arc<StoreSettings>,
@@ -123,6 +129,7 @@ impl Store {
     ) -> Result<Self, StoreError> {
         let setup = SessionSetup::new(&settings)?;
         let wait = std::time::Duration::from_millis(u64::from(settings.pool_wait_ms));
+        let outage_log = setup.outage_log();
         Ok(Self {
             writes: Pool::new(setup.clone(), settings.write_connections, wait),
             batch_writes: Pool::new(setup.clone(), append.lanes.get(), wait),
@@ -134,6 +141,7 @@ impl Store {
                 &settings,
             )),
             background_settlements: model_calls::settle::BackgroundSettlements::default(),
+            outage_log,
             policy_defaults: std::sync::Arc::new(PolicyDefaults::new(session)),
             settings: std::sync::Arc::new(settings),
             append,
@@ -179,9 +187,20 @@ impl Store {
         }
     }
 
-    /// Checks with one round trip, on a connection of its own, that the database answers.
+    /// Checks with one round trip, on a connection of its own, that the database answers within
+    /// [`PING_DEADLINE`]. Logs outages: their beginning, and, if it is called regularly, their end.
     pub async fn ping(&self) -> Result<(), StoreError> {
-        let mut db = self.probe.checkout(Scope::Nobody).await?;
+        let answered = self.query_probe().await;
+        match &answered {
+            Ok(()) => self.outage_log.record_answer(),
+            Err(error) => self.outage_log.record_failure(error),
+        }
+        answered
+    }
+
+    async fn query_probe(&self) -> Result<(), StoreError> {
+        let probe = self.probe.clone().with_deadline(PING_DEADLINE);
+        let mut db = probe.checkout(Scope::Nobody).await?;
         sqlx::query!("select 1 as one").fetch_one(&mut *db).await?;
         db.release().await?;
         Ok(())

@@ -98,6 +98,12 @@ pub(crate) fn time_left(left: Option<f64>) -> Option<Duration> {
         .and_then(|left| Duration::try_from_secs_f64(left).ok())
 }
 
+/// A time that has passed, from seconds. None: there is no such time. Negative seconds, which a clock
+/// that was set back can cause, count as zero.
+pub(crate) fn elapsed(seconds: Option<f64>) -> Option<Duration> {
+    seconds.map(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default())
+}
+
 /// Parses a message's stored content.
 pub(crate) fn parts(content: &str) -> Result<Vec<Part>, StoreError> {
     serde_json::from_str(content).map_err(|_| StoreError::Unreadable("content"))

@@ -41,7 +41,9 @@ async fn audit_sample(store: &Store, settings: &WorkerSettings, cursor: &mut Ten
     let candidates = match store.find_audit_candidates(*cursor).await {
         Ok(candidates) => candidates,
         Err(error) => {
-            warn!("could not look for conversations to audit: {error}");
+            store.log_failure(&error, || {
+                warn!("could not look for conversations to audit: {error}");
+            });
             return;
         }
     };
@@ -53,21 +55,23 @@ async fn audit_sample(store: &Store, settings: &WorkerSettings, cursor: &mut Ten
             Ok((report, error)) => {
                 record_audit(tenant, conversation, &report);
                 if let Some(error) = error {
-                    record_failure(conversation, &error);
+                    record_failure(store, conversation, &error);
                 }
             }
             Err(StoreError::NotFound(_)) => {
                 debug!("{conversation} was deleted before it was audited");
             }
-            Err(error) => record_failure(conversation, &error),
+            Err(error) => record_failure(store, conversation, &error),
         }
     }
 }
 
 /// Logs and counts an audit that did not check everything.
-fn record_failure(conversation: ConversationId, error: &StoreError) {
+fn record_failure(store: &Store, conversation: ConversationId, error: &StoreError) {
     metrics::counter!("audits_failed_total").increment(1);
-    warn!(conversation = %conversation, "could not audit {conversation}: {error}");
+    store.log_failure(error, || {
+        warn!(conversation = %conversation, "could not audit {conversation}: {error}");
+    });
 }
 
 /// Counts the audited conversation, and logs and counts its violations.

@@ -41,7 +41,11 @@ impl DatabaseClock {
         let asked = Instant::now();
         let now_us = match store.read_clock().await {
             Ok(now_us) => now_us,
-            Err(error) => return warn!("could not read the database's clock: {error}"),
+            Err(error) => {
+                return store.log_failure(&error, || {
+                    warn!("could not read the database's clock: {error}");
+                });
+            }
         };
         let until = asked + REPAIR_PERIOD;
         // The time from the last answer to this question is shorter than the time between the two
@@ -64,7 +68,9 @@ impl DatabaseClock {
                 self.repair = self.repair.filter(|_| asked < until);
             }
             // The next check tries again.
-            Err(error) => warn!("could not shorten leases and waits that are too long: {error}"),
+            Err(error) => store.log_failure(&error, || {
+                warn!("could not shorten leases and waits that are too long: {error}");
+            }),
         }
     }
 }

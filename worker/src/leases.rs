@@ -95,7 +95,9 @@ impl Leases {
                             .increment(1);
                     }
                 }
-                Err(error) => warn!("could not extend {} leases: {error}", jobs.len()),
+                Err(error) => store.log_failure(&error, || {
+                    warn!("could not extend {} leases: {error}", jobs.len());
+                }),
             }
         }
     }

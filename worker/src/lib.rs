@@ -14,7 +14,7 @@
 //! - `deadline`: the usual time limit of calls to the database, and how a finished summary is
 //!   stored while no connection is free.
 //! - `maintenance`: periodic work: frees orphaned jobs, deletes old partial summaries, reports the
-//!   length of the queues.
+//!   length of the queues and the state of the models' breakers.
 //! - `clock_skew`: detects that the database's clock was set back, and repairs the stored times.
 //! - `auditor`: checks a random sample of conversations against the promises of docs/operations.md.
 //! - `tenant_cursor`: the position from which claims and audits go through the tenants.

@@ -1,10 +1,10 @@
 //! Periodic work, which every worker does: frees jobs whose worker died, repairs stored times after
 //! the database's clock was set back, deletes partial summaries that no job continues, and reports
-//! the length of the queues.
+//! the length of the queues and the state of the models' breakers.
 
 use std::time::Duration;
 
-use anneal_core::job::LEASE_SECONDS;
+use anneal_core::{admission::Breaker, job::LEASE_SECONDS};
 use anneal_store::Store;
 use tracing::{debug, info, warn};
 
@@ -42,13 +42,15 @@ pub(crate) async fn run_part_cleanup_loop(store: &Store) {
         {
             Ok(0) => {}
             Ok(deleted) => info!("deleted {deleted} partial summaries that no job continued"),
-            Err(error) => warn!("could not delete old partial summaries: {error}"),
+            Err(error) => store.log_failure(&error, || {
+                warn!("could not delete old partial summaries: {error}");
+            }),
         }
     }
 }
 
-/// Time between two reads of the queues.
-const QUEUE_METRICS_INTERVAL: Duration = Duration::from_secs(15);
+/// Time between two reads of the queues, and between two of the breakers.
+const METRICS_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Sets the metrics of queue length and age, until the future is dropped. All workers share the
 /// queues, so every worker reports the same figures.
@@ -67,7 +69,39 @@ pub(crate) async fn run_queue_metrics_loop(store: &Store) {
             }
             Err(error) => debug!("could not read the length of the queues: {error}"),
         }
-        tokio::time::sleep(QUEUE_METRICS_INTERVAL.mul_f64(0.75 + 0.5 * fastrand::f64())).await;
+        tokio::time::sleep(METRICS_INTERVAL.mul_f64(0.75 + 0.5 * fastrand::f64())).await;
+    }
+}
+
+/// Sets the metrics of the breakers of these models, until the future is dropped. All processes
+/// share the breakers, so every worker reports the same figures.
+pub(crate) async fn run_breaker_metrics_loop(store: &Store, models: &[String]) {
+    if models.is_empty() {
+        return;
+    }
+    loop {
+        match store.read_breaker_figures(models).await {
+            Ok(figures) => {
+                for figures in figures {
+                    let state = match figures.breaker {
+                        Breaker {
+                            open_for: Some(_), ..
+                        } => 2.0,
+                        Breaker {
+                            is_half_open: true, ..
+                        } => 1.0,
+                        Breaker { .. } => 0.0,
+                    };
+                    let open_tenant_breakers = figures.open_tenant_breakers as f64;
+                    metrics::gauge!("model_breaker_state", "model" => figures.model.clone())
+                        .set(state);
+                    metrics::gauge!("model_tenant_breakers_open", "model" => figures.model)
+                        .set(open_tenant_breakers);
+                }
+            }
+            Err(error) => debug!("could not read the breakers of the models: {error}"),
+        }
+        tokio::time::sleep(METRICS_INTERVAL.mul_f64(0.75 + 0.5 * fastrand::f64())).await;
     }
 }
 
@@ -84,6 +118,8 @@ pub(crate) async fn rescue_orphaned_jobs(store: &Store) {
                 );
             }
         }
-        Err(error) => warn!("could not look for orphaned jobs: {error}"),
+        Err(error) => store.log_failure(&error, || {
+            warn!("could not look for orphaned jobs: {error}");
+        }),
     }
 }

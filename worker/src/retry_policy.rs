@@ -90,6 +90,7 @@ impl JobError {
             Self::Summary(SummaryFailure::NotAdmitted(AdmissionRefusal::Breaker {
                 scope: "model",
                 retry_after,
+                ..
             })) => Some((*retry_after).min(MAX_DEFERRAL)),
             _ => None,
         }
@@ -102,6 +103,7 @@ impl JobError {
             Self::Summary(SummaryFailure::NotAdmitted(AdmissionRefusal::Breaker {
                 scope: "tenant",
                 retry_after,
+                ..
             })) => Some((*retry_after).min(MAX_DEFERRAL)),
             Self::Summary(SummaryFailure::NotAdmitted(AdmissionRefusal::Share)) => Some(BUSY_DELAY),
             _ => None,

@@ -106,7 +106,11 @@ impl SummaryCalls for JobCalls<'_> {
             let (text, cost) = match self.store.find_partial_summary(self.job, part).await {
                 Ok(found) => found?,
                 Err(error) => {
-                    warn!("could not look for a stored partial summary, writing it again: {error}");
+                    self.store.log_failure(&error, || {
+                        warn!(
+                            "could not look for a stored partial summary, writing it again: {error}"
+                        );
+                    });
                     return None;
                 }
             };
@@ -137,7 +141,11 @@ impl SummaryCalls for JobCalls<'_> {
                 .store_partial_summary(self.job, part, text, cost)
                 .await
             {
-                warn!("could not store a partial summary, a retry will write it again: {error}");
+                self.store.log_failure(&error, || {
+                    warn!(
+                        "could not store a partial summary, a retry will write it again: {error}"
+                    );
+                });
             }
         })
     }
@@ -216,7 +224,8 @@ impl<'a> JobCalls<'a> {
                     return Err(SummaryFailure::Interrupted("the conversation is gone"));
                 }
                 Err(error) => {
-                    warn!("could not admit a call: {error}");
+                    self.store
+                        .log_failure(&error, || warn!("could not admit a call: {error}"));
                     return Err(SummaryFailure::Interrupted(
                         "the database did not admit a call",
                     ));

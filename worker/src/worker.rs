@@ -3,7 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use anneal_core::job::{JobKind, backoff};
-use anneal_llm::{ModelAccess, Summarizer, provider::Model};
+use anneal_llm::{
+    ModelAccess, Summarizer,
+    provider::{CallableModels, Model},
+};
 use anneal_store::{ClaimedJob, FailOutcome, JobNotifier, Store};
 use tokio::sync::{Notify, Semaphore};
 use tracing::{debug, info, warn};
@@ -30,6 +33,8 @@ pub struct Worker {
     pub(crate) leases: Arc<Leases>,
     pub(crate) pauses: Arc<ModelPauses>,
     pub(crate) notifier: JobNotifier,
+    /// The models whose breakers are reported as metrics.
+    pub(crate) reported_models: Arc<[String]>,
     /// The signal of each kind's claim loop, in the order of [`JobKind::ALL`].
     work_signals: Arc<[Notify; JobKind::ALL.len()]>,
     /// The name under which jobs are claimed: host and process id.
@@ -60,6 +65,7 @@ impl Worker {
             leases: Arc::default(),
             pauses: Arc::default(),
             notifier: JobNotifier::default(),
+            reported_models: Arc::default(),
             work_signals: Arc::new([const { Notify::const_new() }; JobKind::ALL.len()]),
             name: anneal_process::name().into(),
         }
@@ -73,6 +79,13 @@ impl Worker {
             model,
             self.summary_settings.fallback,
         ));
+        self
+    }
+
+    /// This worker with metrics of the breakers of all configured models, those of turns among them.
+    #[must_use]
+    pub fn with_breaker_metrics(mut self, models: &CallableModels) -> Self {
+        self.reported_models = models.names().map(str::to_owned).collect();
         self
     }
 
@@ -92,7 +105,9 @@ impl Worker {
             .release_jobs(jobs, delay.as_millis() as i64)
             .await
         {
-            warn!("could not release jobs, they run again when their leases end: {error}");
+            self.store.log_failure(&error, || {
+                warn!("could not release jobs, they run again when their leases end: {error}");
+            });
         }
     }
 
@@ -153,19 +168,27 @@ impl Worker {
             .defer_job(job, &error.to_string(), delay.as_millis() as i64)
             .await
         {
-            warn!("could not defer the job, it runs again when its lease ends: {error}");
+            self.store.log_failure(&error, || {
+                warn!("could not defer the job, it runs again when its lease ends: {error}");
+            });
         }
     }
 
     /// Records a failure. After `max_starts` starts the store moves the job to the dead jobs.
     async fn fail(&self, job: &ClaimedJob, error: &JobError, delay: Duration, max_starts: i16) {
         let kind = job.kind.name();
-        warn!(
-            attempts = job.attempts,
-            retry_ms = delay.as_millis() as u64,
-            "{kind} job of {} failed: {error}",
-            job.conversation
-        );
+        let log_line = || {
+            warn!(
+                attempts = job.attempts,
+                retry_ms = delay.as_millis() as u64,
+                "{kind} job of {} failed: {error}",
+                job.conversation
+            );
+        };
+        match error {
+            JobError::Store(error) => self.store.log_failure(error, log_line),
+            _ => log_line(),
+        }
         metrics::counter!("jobs_failed_total", "kind" => kind).increment(1);
         match self
             .store
@@ -185,11 +208,11 @@ impl Worker {
                     job.conversation, job.attempts
                 );
             }
-            Err(error) => {
+            Err(error) => self.store.log_failure(&error, || {
                 warn!(
                     "could not record the failure, the job runs again when its lease ends: {error}"
                 );
-            }
+            }),
         }
     }
 }

@@ -5,7 +5,7 @@ use eventsource_stream::{Event, EventStream, EventStreamError};
 use futures::{StreamExt as _, stream::BoxStream};
 
 use super::{
-    CallCost, CallFailure, CallUsage, Piece,
+    Answer, CallCost, CallFailure, CallUsage, Piece,
     body::{Body, BodyFormat},
     failure,
     partial_answer::{PartialAnswer, ProtocolReader},
@@ -56,6 +56,14 @@ impl AnswerStream {
                 self.answer.clear();
                 return Some(Err(failure));
             }
+        }
+    }
+
+    /// Whether any bytes of the answer's body have arrived.
+    fn has_begun(&self) -> bool {
+        match &self.source {
+            Source::Body(body) => body.has_begun(),
+            Source::Events(_) | Source::Over => true,
         }
     }
 
@@ -143,6 +151,24 @@ impl<'a> BilledAnswerStream<'a> {
             Err(_) => self.cost.record_failure(self.pieces.usage()),
         }
         Some(next)
+    }
+
+    /// Receives the whole answer, and returns it without tool calls and thoughts.
+    pub async fn read_whole(&mut self) -> Result<Answer, CallFailure> {
+        let mut text = String::new();
+        while let Some(piece) = self.next().await {
+            match piece? {
+                Piece::Text(more) => text.push_str(&more),
+                Piece::End(end) => return Ok(Answer { text, end }),
+                Piece::Thought(_) | Piece::Reasoning(_) | Piece::ToolUse { .. } => {}
+            }
+        }
+        Err(CallFailure::Broken("it ended without a stop reason"))
+    }
+
+    /// Whether any bytes of the answer's body have arrived.
+    pub fn has_begun(&self) -> bool {
+        self.pieces.has_begun()
     }
 
     /// The cost of the call so far.

@@ -90,6 +90,11 @@ impl Body {
         body.buffer
     }
 
+    /// Whether any bytes have arrived.
+    pub(super) const fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
     /// Detects the format by the first bytes, because content types are often wrong.
     pub(super) async fn detect_format(&mut self) -> Result<BodyFormat, CallFailure> {
         loop {

@@ -46,6 +46,11 @@ impl CallableModels {
         Ok(Self(callable))
     }
 
+    /// The names of all models.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
     /// The model of this name.
     pub fn find(&self, name: &str) -> Option<&Arc<Model>> {
         self.0.get(name)

@@ -40,6 +40,8 @@ pub enum CallFailure {
     Unavailable {
         /// The status, or a few words on the cause, such as `no connection`.
         what: String,
+        /// HTTP status; None: the provider has sent none, or the answer failed after it.
+        status: Option<u16>,
         /// Whether the provider may have processed the request. False if the request was not sent,
         /// or timed out while the provider received it (408).
         was_worked_on: bool,
@@ -67,6 +69,23 @@ impl CallFailure {
             Self::Unavailable { .. } => "unavailable",
             Self::Refused { .. } => "refused",
             Self::Broken(_) => "broken",
+        }
+    }
+
+    /// The failure of a call whose caller gave up after [`Model::hang_after`], before the provider
+    /// had sent anything.
+    ///
+    /// [`Model::hang_after`]: super::Model::hang_after
+    pub fn unanswered() -> Self {
+        unavailable("no answer before its caller gave up")
+    }
+
+    /// The HTTP status of the failure, if the provider has sent one.
+    pub const fn status(&self) -> Option<u16> {
+        match self {
+            Self::Limited { status, .. } | Self::Refused { status } => Some(*status),
+            Self::Unavailable { status, .. } => *status,
+            Self::Overflow { .. } | Self::Broken(_) => None,
         }
     }
 
@@ -125,6 +144,7 @@ pub(super) fn of_status(status: u16, retry_after: Option<Duration>) -> CallFailu
             let was_worked_on = status != 408;
             CallFailure::Unavailable {
                 what: format!("status {status}"),
+                status: Some(status),
                 was_worked_on,
                 retry_after,
             }
@@ -168,6 +188,7 @@ pub(super) fn of_stream_error(error: &StreamError) -> CallFailure {
 pub(super) fn unavailable(what: &str) -> CallFailure {
     CallFailure::Unavailable {
         what: what.to_owned(),
+        status: None,
         was_worked_on: true,
         retry_after: None,
     }
@@ -177,6 +198,7 @@ pub(super) fn unavailable(what: &str) -> CallFailure {
 pub(super) fn unreachable(what: &str) -> CallFailure {
     CallFailure::Unavailable {
         what: what.to_owned(),
+        status: None,
         was_worked_on: false,
         retry_after: None,
     }

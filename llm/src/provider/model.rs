@@ -1,13 +1,13 @@
 //! A model that can be called.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use anneal_core::{media_access::MediaAccess, render::Format, tokens::Tokens};
 
 use super::{
-    Answer, AnswerStream, Api, BilledAnswerStream, Call, CallCost, CallFailure, Piece,
-    anthropic::Anthropic, gemini::Gemini, http::Provider, openai::OpenAi,
-    partial_answer::ProtocolReader, request::request,
+    AnswerStream, Api, BilledAnswerStream, Call, CallCost, CallFailure, anthropic::Anthropic,
+    gemini::Gemini, http::Provider, openai::OpenAi, partial_answer::ProtocolReader,
+    request::request,
 };
 
 /// A model that can be called. Its Debug form holds neither key nor URL.
@@ -68,6 +68,12 @@ impl Model {
         &self.provider.media
     }
 
+    /// If a caller gives up after this time and the provider has sent nothing until then, the call
+    /// counts as failed. A quarter of the time after which the call ends by itself.
+    pub fn hang_after(&self) -> Duration {
+        self.provider.limits.silence / 4
+    }
+
     /// Its name at the provider.
     pub fn served_as(&self) -> &str {
         &self.served_as
@@ -104,24 +110,6 @@ impl Model {
                 Err(failure)
             }
         }
-    }
-
-    /// Calls the model and returns its whole answer, without tool calls and thoughts.
-    pub async fn answer(
-        &self,
-        call: &Call<'_>,
-        cost: &mut CallCost,
-    ) -> Result<Answer, CallFailure> {
-        let mut pieces = self.stream_and_record_cost(call, cost).await?;
-        let mut text = String::new();
-        while let Some(piece) = pieces.next().await {
-            match piece? {
-                Piece::Text(more) => text.push_str(&more),
-                Piece::End(end) => return Ok(Answer { text, end }),
-                Piece::Thought(_) | Piece::Reasoning(_) | Piece::ToolUse { .. } => {}
-            }
-        }
-        Err(CallFailure::Broken("it ended without a stop reason"))
     }
 
     fn protocol(&self) -> Box<dyn ProtocolReader> {

@@ -48,7 +48,7 @@ impl Default for LookupLimits {
     }
 }
 
-/// Failed lookups since the last log line. At most one line a second is logged.
+/// Failed lookups since the last log line. At most one line a minute is logged.
 #[derive(Default)]
 struct FailureLog {
     last_logged: Option<Instant>,
@@ -62,7 +62,7 @@ impl LookupLimits {
         failures.count += 1;
         if failures
             .last_logged
-            .is_none_or(|last_logged| last_logged.elapsed() >= Duration::from_secs(1))
+            .is_none_or(|last_logged| last_logged.elapsed() >= Duration::from_mins(1))
         {
             let lookups = failures.count;
             *failures = FailureLog {

@@ -4,7 +4,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use anneal_core::checkpoint_import::InvalidCheckpoint;
-use anneal_llm::provider::{AdmissionRefusal, CallFailure};
+use anneal_llm::provider::AdmissionRefusal;
 use anneal_store::StoreError;
 use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt as _};
@@ -45,8 +45,12 @@ impl Failure {
             Self::ModelNotConfigured { model } => {
                 facts.insert("model".to_owned(), model.to_string());
             }
-            Self::NotAdmitted { model, .. } => {
+            Self::NotAdmitted { model, refusal } => {
                 facts.insert("model".to_owned(), model.clone());
+                if let AdmissionRefusal::Breaker { scope, cause, .. } = refusal {
+                    facts.insert("breaker".to_owned(), (*scope).to_owned());
+                    facts.insert("last_failure".to_owned(), cause.last_error.clone());
+                }
             }
             Self::MediaNotAllowed { field, model } => {
                 facts.insert("field".to_owned(), field.clone());
@@ -55,9 +59,7 @@ impl Failure {
             }
             Self::Model { model, failure } => {
                 facts.insert("model".to_owned(), model.clone());
-                if let CallFailure::Limited { status, .. } | CallFailure::Refused { status } =
-                    failure
-                {
+                if let Some(status) = failure.status() {
                     facts.insert("provider_status".to_owned(), status.to_string());
                 }
             }

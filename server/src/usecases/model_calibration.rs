@@ -15,7 +15,9 @@ pub(crate) async fn store_window(state: &ServerState, caller: Caller, model: &st
         return;
     }
     if let Err(error) = state.store.learn_window(caller, model, window).await {
-        warn!("could not store the window of {model}, {window} tokens: {error}");
+        state.store.log_failure(&error, || {
+            warn!("could not store the window of {model}, {window} tokens: {error}");
+        });
     }
 }
 
@@ -36,7 +38,9 @@ pub(crate) async fn store_ratio(
     }
     .ratio()?;
     if let Err(error) = state.store.learn_ratio(caller, model, ratio).await {
-        warn!("could not store the token ratio of {model}, {ratio:.2}: {error}");
+        state.store.log_failure(&error, || {
+            warn!("could not store the token ratio of {model}, {ratio:.2}: {error}");
+        });
     }
     Some(ratio)
 }

@@ -194,7 +194,17 @@ impl WatchRegistry {
         let store = Arc::new(store.with_deadline(HEADS_TIMEOUT));
         self.poll(|keys: Arc<[Key]>| {
             let store = Arc::clone(&store);
-            async move { store.read_heads(&keys).await }
+            async move {
+                let heads = store.read_heads(&keys).await;
+                heads.inspect_err(|error| {
+                    store.log_failure(error, || {
+                        warn!(
+                            "could not read the heads of {} watched conversations, trying again: {error}",
+                            keys.len()
+                        );
+                    });
+                })
+            }
         })
         .await;
     }
@@ -226,8 +236,9 @@ impl WatchRegistry {
         }
     }
 
-    /// Reads the heads of these conversations in one statement and publishes them. A failure is
-    /// logged, and the next poll tries again. `last_answer` is when the database last answered.
+    /// Reads the heads of these conversations in one statement and publishes them. After a failure,
+    /// which `read_heads` has logged, the next poll tries again. `last_answer` is when the database
+    /// last answered.
     async fn poll_once<A>(
         &self,
         read_heads: &impl Fn(Arc<[Key]>) -> A,
@@ -255,11 +266,7 @@ impl WatchRegistry {
                     );
                 }
             }
-            Err(error) => {
-                warn!(
-                    "could not read the heads of {} watched conversations, trying again: {error}",
-                    keys.len()
-                );
+            Err(_) => {
                 if last_answer.elapsed() > MAX_DB_OUTAGE {
                     for key in keys.iter().copied() {
                         self.publish(key, HeadUpdate::DatabaseAway);

@@ -12,6 +12,7 @@
 //! - `tenant_shares`: how many connections of a pool one tenant may use.
 //! - `tenant_semaphores`: one semaphore per tenant, for connections and for other shared resources.
 //! - `deadline`: how long a call waits for the database, and how long it pauses between tries.
+//! - `outage`: the log of times during which the database is unavailable.
 //! - `clock_skew`: the database's clock, and repairs after it was set back.
 //! - `create_database`: creates databases for `anneal dev` and for tests.
 
@@ -22,6 +23,7 @@ mod connector;
 mod create_database;
 mod deadline;
 mod open;
+mod outage;
 pub(crate) mod pool;
 mod pooled_connection;
 pub(crate) mod row_security;
@@ -37,4 +39,5 @@ pub use tenant_semaphores::{TenantSemaphores, WaitCount};
 
 pub(crate) use bounded_connection::BoundedConnection;
 pub(crate) use open::{SessionSetup, connect_as_login, connect_to_listen};
+pub(crate) use outage::OutageLog;
 pub(crate) use pooled_connection::PooledConnection;

@@ -9,6 +9,7 @@ use sqlx::{
 
 use super::{
     address::is_protected,
+    outage::OutageLog,
     settings::{Pooling, StoreSettings},
 };
 use crate::error::StoreError;
@@ -135,5 +136,10 @@ impl SessionSetup {
             options: connect_options(settings)?,
             preamble,
         })
+    }
+
+    /// The log of outages of this database.
+    pub(crate) fn outage_log(&self) -> OutageLog {
+        OutageLog::new(&self.options)
     }
 }

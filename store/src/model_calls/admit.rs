@@ -2,7 +2,9 @@
 //! connection is held while the model answers.
 
 use anneal_core::{
-    admission::{self, AdmissionRefusal, AdmissionState, Breaker, CallLimits, CallPurpose},
+    admission::{
+        self, AdmissionRefusal, AdmissionState, Breaker, BreakerCause, CallLimits, CallPurpose,
+    },
     caller::{Caller, ConversationId, TenantId},
     job::LEASE_SECONDS,
     tokens::Tokens,
@@ -19,7 +21,7 @@ use crate::{
     connection::{BoundedConnection, row_security::Scope},
     error::{Entity, StoreError, violated},
     failpoint,
-    rows::{breaker, column, time_left, tokens},
+    rows::{breaker, column, elapsed, time_left, tokens},
 };
 
 /// A call to admit.
@@ -76,7 +78,7 @@ async fn try_admit(
     settle_on_drop: &mut SettleOnDrop<'_>,
 ) -> Result<Result<ModelLease, AdmissionRefusal>, StoreError> {
     let mut tx = db.begin().await?;
-    let model = lock_model_breaker(&mut tx, ask.model).await?.breaker;
+    let model = lock_model_breaker(&mut tx, ask.model).await?;
     if ask.limits.tokens_per_day.is_some() {
         // Locked so that concurrent calls of one tenant to two models cannot both take the last
         // tokens of the day.
@@ -87,12 +89,20 @@ async fn try_admit(
         .fetch_optional(&mut *tx)
         .await?;
     }
+    let (state, tenant_cause) = read_state(&mut tx, caller, ask).await?;
     let state = AdmissionState {
-        model,
-        ..read_state(&mut tx, caller, ask).await?
+        model: model.breaker,
+        ..state
     };
-    if let Err(refusal) = admission::admit(&state, &ask.limits, ask.purpose, ask.tokens) {
+    if let Err(mut refusal) = admission::admit(&state, &ask.limits, ask.purpose, ask.tokens) {
         tx.rollback().await?;
+        if let AdmissionRefusal::Breaker { scope, cause, .. } = &mut refusal {
+            match *scope {
+                "model" => *cause = model.cause,
+                "tenant" => *cause = tenant_cause,
+                _ => {}
+            }
+        }
         return Ok(Err(refusal));
     }
     // Deletes leases that have ended. This needs a statement of its own: in the next one, a unique
@@ -136,12 +146,12 @@ async fn try_admit(
     Ok(Ok(lease))
 }
 
-/// Reads the admission state, without the model's breaker.
+/// Reads the admission state, without the model's breaker, and the cause of the tenant's breaker.
 async fn read_state(
     db: &mut BoundedConnection,
     caller: Caller,
     ask: &CallAsk<'_>,
-) -> Result<AdmissionState, StoreError> {
+) -> Result<(AdmissionState, BreakerCause), StoreError> {
     let row = sqlx::query_file!(
         "sql/admission_state.sql",
         caller.tenant().0,
@@ -153,7 +163,7 @@ async fn read_state(
     .await?
     .ok_or(StoreError::NotFound(Entity::Conversation))?;
     let calls = |count| u32::try_from(count).unwrap_or(u32::MAX);
-    Ok(AdmissionState {
+    let state = AdmissionState {
         model: Breaker::default(),
         tenant: breaker(row.tenant_failures, row.tenant_open_seconds),
         conversation: breaker(row.failures, row.open_seconds),
@@ -163,5 +173,10 @@ async fn read_state(
         tenant_tokens: tokens(row.tenant_tokens),
         day_left: time_left(Some(row.seconds_to_next_day)).unwrap_or_default(),
         turn_in_flight: row.turn_in_flight,
-    })
+    };
+    let tenant_cause = BreakerCause {
+        opened_ago: elapsed(row.tenant_opened_seconds),
+        last_error: row.tenant_error,
+    };
+    Ok((state, tenant_cause))
 }

@@ -3,6 +3,7 @@
 //! - `admit`: which calls may start.
 //! - `lease`: the lease of an admitted call, renewed while the call runs.
 //! - `settle`: ends a call: books its cost, updates the breakers, deletes the lease.
+//! - `breaker_change`: the log lines of breakers that open and close.
 //! - `model_row`: the lock of a model's row, under which calls are admitted and settled.
 //! - `recorded`: the stored answer of an earlier turn, for a repeated request; whether the
 //!   conversation has continued since a question.
@@ -12,6 +13,7 @@
 //! - `model_figures`: models and breakers as operators see them.
 
 mod admit;
+mod breaker_change;
 mod call_history;
 mod lease;
 mod model_figures;
@@ -21,9 +23,10 @@ pub(crate) mod settle;
 mod usage_reports;
 
 pub use admit::CallAsk;
+pub use breaker_change::ModelFault;
 pub use call_history::{CallHistory, ReportedTotals, SummarySpend};
 pub use lease::ModelLease;
-pub use model_figures::{ConversationBreaker, ModelFigures};
+pub use model_figures::{BreakerFigures, ConversationBreaker, ModelFigures};
 pub use recorded::{RecordedCall, StoredAnswer};
 pub use settle::{CallOutcome, Verdict};
 pub use usage_reports::{Calibration, UsageReport};

@@ -41,6 +41,17 @@ pub struct ModelFigures {
     pub output: Tokens,
 }
 
+/// The breakers of one model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BreakerFigures {
+    /// Name of the model in the configuration.
+    pub model: String,
+    /// The model's breaker, for all tenants.
+    pub breaker: Breaker,
+    /// Number of tenants whose own breaker for the model is open.
+    pub open_tenant_breakers: i64,
+}
+
 /// A conversation whose summaries fail.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConversationBreaker {
@@ -83,6 +94,25 @@ impl Store {
             failed_calls: row.failed_calls,
             input: tokens(row.input_tokens),
             output: tokens(row.output_tokens),
+        });
+        Ok(figures.collect())
+    }
+
+    /// Reads the breakers of these models, over all tenants. A model that was never called has a
+    /// closed one.
+    pub async fn read_breaker_figures(
+        &self,
+        models: &[String],
+    ) -> Result<Vec<BreakerFigures>, StoreError> {
+        let mut db = self.reads.checkout(Scope::Queue).await?;
+        let rows = sqlx::query_file!("sql/breaker_figures.sql", models)
+            .fetch_all(&mut *db)
+            .await?;
+        db.release().await?;
+        let figures = rows.into_iter().map(|row| BreakerFigures {
+            model: row.model,
+            breaker: breaker(row.failures, row.open_seconds),
+            open_tenant_breakers: row.open_tenant_breakers,
         });
         Ok(figures.collect())
     }

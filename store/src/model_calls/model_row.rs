@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anneal_core::admission::{Breaker, CallPurpose};
+use anneal_core::admission::{Breaker, BreakerCause, CallPurpose};
 use tokio::{
     sync::{Semaphore, SemaphorePermit},
     time::timeout,
@@ -13,7 +13,7 @@ use crate::{
     Store,
     connection::{BoundedConnection, StoreSettings, pool::Pool},
     error::StoreError,
-    rows::breaker,
+    rows::{breaker, elapsed},
 };
 
 /// Limits how many calls wait for rows of models at once, each with a connection. A process that
@@ -81,6 +81,8 @@ pub(crate) struct ModelRow {
     /// The number of the present series of failures. A new series begins when the model answers or
     /// its breaker opens.
     pub(crate) series: i64,
+    /// Why and since when the breaker is open. Its `opened_ago` is None if the breaker is closed.
+    pub(crate) cause: BreakerCause,
 }
 
 /// Locks the model's row and reads its breaker; inserts the row if the model has none. Because of
@@ -96,8 +98,10 @@ pub(crate) async fn lock_model_breaker(
     .execute(&mut *db)
     .await?;
     let row = sqlx::query!(
-        r#"select failures, evidence, series,
-               extract(epoch from open_until_ts - now())::double precision as "open_seconds?"
+        r#"select failures, evidence, series, coalesce(last_error, '') as "last_error!",
+               extract(epoch from open_until_ts - now())::double precision as "open_seconds?",
+               case when open_until_ts is not null then extract(epoch from now() - opened_ts)
+               end::double precision as "opened_seconds?"
            from ai_model_breaker where model = $1 for update"#,
         model,
     )
@@ -108,5 +112,9 @@ pub(crate) async fn lock_model_breaker(
         breaker: breaker(row.failures, row.open_seconds),
         evidence,
         series: row.series,
+        cause: BreakerCause {
+            opened_ago: elapsed(row.opened_seconds),
+            last_error: row.last_error,
+        },
     })
 }

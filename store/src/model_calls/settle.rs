@@ -20,6 +20,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{Instrument as _, warn};
 
 use super::{
+    breaker_change::{BreakerChange, BreakerOwner, ModelFault},
     lease::ModelLease,
     model_row::{ModelRow, lock_model_breaker},
 };
@@ -28,7 +29,7 @@ use crate::{
     connection::{Backoff, BoundedConnection, row_security::Scope},
     error::StoreError,
     failpoint,
-    rows::{self, column},
+    rows::{self, column, elapsed},
 };
 
 /// The outcome of all provider calls that were made under one lease.
@@ -40,7 +41,7 @@ pub struct CallOutcome {
     pub output: Tokens,
     /// Number of calls: a turn may make several, or none.
     pub calls: i32,
-    /// Those of the calls that failed. A call that its caller ended is none of them.
+    /// Those of the calls that failed. A call that its caller ended is one of them only if it hung.
     pub failed_calls: i32,
     /// The effect on the breakers.
     pub verdict: Verdict,
@@ -59,8 +60,8 @@ pub enum Verdict {
     /// against the conversation. The text has no content of messages.
     FailsConversation(String),
     /// The call failed as it would for every caller. It counts against the model, the tenant and,
-    /// if it was for a summary, the conversation. The text has no content of messages.
-    Fails(String),
+    /// if it was for a summary, the conversation.
+    Fails(ModelFault),
 }
 
 impl Verdict {
@@ -76,7 +77,8 @@ impl Verdict {
     fn error(&self) -> &str {
         match self {
             Self::Answers | Self::Nothing => "",
-            Self::FailsConversation(error) | Self::Fails(error) => error,
+            Self::FailsConversation(error) => error,
+            Self::Fails(fault) => &fault.text,
         }
     }
 }
@@ -284,13 +286,19 @@ impl Store {
         // The lock makes this wait for an admission that is just storing the lease.
         let model = lock_model_breaker(&mut tx, &lease.model).await?;
         failpoint!("call.settling");
+        let mut changes = Vec::new();
         let is_booked_without_lease = *missing_lease == MissingLease::Lost;
         if is_booked_without_lease || lease_exists(&mut tx, lease).await? {
-            let failure = match call_outcome.verdict {
-                Verdict::Fails(_) => assess_failure(&mut tx, lease, &model).await?,
-                _ => NO_FAILURE,
+            let Assessment {
+                failure,
+                opens_tenant_alone,
+                opened,
+            } = match &call_outcome.verdict {
+                Verdict::Fails(fault) => assess_failure(&mut tx, lease, &model, fault).await?,
+                _ => Assessment::default(),
             };
-            sqlx::query_file!(
+            changes = opened;
+            let closed_tenant = sqlx::query_file!(
                 "sql/settle_call.sql",
                 lease.caller.tenant().0,
                 lease.conversation.0,
@@ -310,28 +318,60 @@ impl Store {
                 failure.opens_tenant,
                 model.series,
                 call_outcome.failed_calls,
+                opens_tenant_alone,
             )
-            .execute(&mut *tx)
+            .fetch_optional(&mut *tx)
             .await?;
+            if let (Verdict::Answers, Some(open_for)) =
+                (&call_outcome.verdict, model.cause.opened_ago)
+            {
+                changes.push(BreakerChange::closed(BreakerOwner::Model, open_for));
+            }
+            if let Some(open_for) = closed_tenant.and_then(|row| elapsed(Some(row.opened_seconds)))
+            {
+                let owner = find_tenant_owner(&mut tx, lease).await?;
+                changes.push(BreakerChange::closed(owner, open_for));
+            }
         }
         // Even if the commit fails, it may have happened. So at the next try a missing lease means
         // that the call is settled already.
         *missing_lease = MissingLease::Settled;
         tx.commit().await?;
+        for change in &changes {
+            change.log(lease);
+        }
         db.release().await?;
         failpoint!("call.settled");
         Ok(())
     }
 }
 
-/// The outcome for a call that has not failed for every caller: no failure counts against the model
-/// or the tenant.
-const NO_FAILURE: FailureOutcome = FailureOutcome {
-    evidence: 0,
-    tenant_evidence: 0,
-    opens_model: false,
-    opens_tenant: false,
-};
+/// How a settlement changes the breakers of the model and of the tenant.
+struct Assessment {
+    failure: FailureOutcome,
+    /// Whether the tenant's breaker opens while the model's is closed. Otherwise the tenant's opens
+    /// because of the model's, whose log line says enough.
+    opens_tenant_alone: bool,
+    /// The breakers that were closed and open.
+    opened: Vec<BreakerChange>,
+}
+
+impl Default for Assessment {
+    /// The assessment of a call that has not failed for every caller: no failure counts against the
+    /// model or the tenant.
+    fn default() -> Self {
+        Self {
+            failure: FailureOutcome {
+                evidence: 0,
+                tenant_evidence: 0,
+                opens_model: false,
+                opens_tenant: false,
+            },
+            opens_tenant_alone: false,
+            opened: Vec::new(),
+        }
+    }
+}
 
 /// Decides how a call that failed for every caller changes the breakers of the model and of the
 /// tenant. The model's row is locked, so no other call changes them meanwhile.
@@ -339,19 +379,21 @@ async fn assess_failure(
     db: &mut BoundedConnection,
     lease: &ModelLease,
     model: &ModelRow,
-) -> Result<FailureOutcome, StoreError> {
+    fault: &ModelFault,
+) -> Result<Assessment, StoreError> {
     let tenant_row = sqlx::query!(
-        r#"select failures, evidence, series,
+        r#"select failures, evidence, series, opened_ts is not null as "is_opened!",
                extract(epoch from open_until_ts - now())::double precision as "open_seconds?"
            from ai_tenant_breaker where tenant_id = $1 and model = $2"#,
         lease.caller.tenant().0,
         lease.model,
     )
-    .fetch_optional(db)
+    .fetch_optional(&mut *db)
     .await?;
     let tenant_breaker = tenant_row.as_ref().map_or_else(Breaker::default, |row| {
         rows::breaker(row.failures, row.open_seconds)
     });
+    let is_tenant_opened = tenant_row.as_ref().is_some_and(|row| row.is_opened);
     let known = FailureCounts {
         model: breaker_state(&model.breaker),
         evidence: model.evidence,
@@ -363,7 +405,39 @@ async fn assess_failure(
             .filter(|row| row.series == model.series)
             .map_or(0, |row| row.evidence.unsigned_abs()),
     };
-    Ok(breaker::after_failure(&known, &lease.breaker))
+    let failure = breaker::after_failure(&known, &lease.breaker);
+    let opens_tenant_alone = failure.opens_tenant && known.model == BreakerState::Closed;
+    let mut opened = Vec::new();
+    if failure.opens_model && model.cause.opened_ago.is_none() {
+        let failures = model.breaker.failures.saturating_add(1);
+        opened.push(BreakerChange::opened(BreakerOwner::Model, failures, fault));
+    }
+    if opens_tenant_alone && !is_tenant_opened {
+        let failures = known.tenant_failures.saturating_add(1);
+        let owner = find_tenant_owner(db, lease).await?;
+        opened.push(BreakerChange::opened(owner, failures, fault));
+    }
+    Ok(Assessment {
+        failure,
+        opens_tenant_alone,
+        opened,
+    })
+}
+
+/// Reads the name of the call's tenant, for a log line about the tenant's breaker.
+async fn find_tenant_owner(
+    db: &mut BoundedConnection,
+    lease: &ModelLease,
+) -> Result<BreakerOwner, StoreError> {
+    let name = sqlx::query_scalar!(
+        "select name from tenant where tenant_id = $1",
+        lease.caller.tenant().0
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(BreakerOwner::Tenant {
+        name: name.unwrap_or_default(),
+    })
 }
 
 const fn breaker_state(breaker: &Breaker) -> BreakerState {

@@ -10,6 +10,7 @@
 //! - `classify_error`: which provider errors are context overflows
 //! - `media`: media URLs of tenants do not reach providers that would fetch them
 //! - `admission`: limits of calls, quotas, breakers, leases
+//! - `breaker_log`: log lines, metrics and refusals of breakers that open and close
 //! - `tenant_shares`: breakers and call limits of tenants that share a model
 //! - `call_costs`: costs of calls without a complete answer
 //! - `summaries`: summaries written by a model
@@ -21,6 +22,7 @@
 //! - `model_settings`: settings that stop the start; keys in no output; the command `models`
 
 mod admission;
+mod breaker_log;
 mod call_costs;
 mod classify_error;
 mod dead_model;

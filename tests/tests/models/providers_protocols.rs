@@ -448,7 +448,10 @@ async fn a_model_is_requested_by_its_providers_name_for_it() {
         };
         assert_eq!(model.format(), format);
         let answer = model
-            .answer(&plain_call(exact_context(api)), &mut CallCost::default())
+            .stream_and_record_cost(&plain_call(exact_context(api)), &mut CallCost::default())
+            .await
+            .expect("it begins")
+            .read_whole()
             .await
             .expect("it is an answer");
         assert_eq!(answer.text, "Hi.");

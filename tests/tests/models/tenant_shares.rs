@@ -7,7 +7,7 @@ use anneal_core::{
     tokens::Tokens,
 };
 use anneal_server::{AuthSettings, ServerSettings};
-use anneal_store::{CallAsk, CallOutcome, ModelLease, Verdict};
+use anneal_store::{CallAsk, CallOutcome, ModelFault, ModelLease, Verdict};
 use anneal_testkit::{
     AuthorizedChannel, ModelWorkerSettings, SUMMARY_MODEL, Script, ScriptedModel, TestApp, pb,
 };
@@ -91,8 +91,7 @@ impl<'a> Tenant<'a> {
     /// Makes a call that fails: admits it and settles it as failed.
     async fn fail(&self, limits: CallLimits) {
         let lease = self.admit(limits).await.expect("is admitted");
-        self.settle(&lease, Verdict::Fails("status 503".into()))
-            .await;
+        self.settle(&lease, failed()).await;
     }
 
     /// Makes a call that the model answers: admits it and settles it as answered.
@@ -123,6 +122,15 @@ impl<'a> Tenant<'a> {
             Err(other) => panic!("another reason: {other}"),
         }
     }
+}
+
+/// The verdict on a call whose provider answered with status 503.
+fn failed() -> Verdict {
+    Verdict::Fails(ModelFault {
+        kind: "limited",
+        status: Some(503),
+        text: "status 503".into(),
+    })
 }
 
 /// Limits with breakers of models and tenants that open after this many failures. The breakers of
@@ -264,8 +272,7 @@ async fn a_hanging_trial_of_one_tenant_does_not_block_trials_of_others() {
             .expect("the store answers")
     );
     assert_eq!(eve.blocking_breaker(limits).await, Some("tenant"));
-    eve.settle(&trial, Verdict::Fails("status 503".into()))
-        .await;
+    eve.settle(&trial, failed()).await;
     assert_eq!(
         eve.blocking_breaker(limits).await,
         Some("tenant"),
@@ -317,7 +324,7 @@ async fn simultaneous_failures_are_each_counted() {
     }
     let settlements = leases
         .iter()
-        .map(|(tenant, lease)| tenant.settle(lease, Verdict::Fails("status 503".into())));
+        .map(|(tenant, lease)| tenant.settle(lease, failed()));
     futures::future::join_all(settlements).await;
     assert_eq!(
         anna.stats().await.breaker.map(|breaker| breaker.failures),

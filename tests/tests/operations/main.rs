@@ -4,6 +4,7 @@
 //! - `deadlines`: a call that exceeds its deadline ends its statement.
 //! - `graceful_shutdown`: stopped servers and workers finish or give back their work.
 //! - `health`: liveness, readiness, gRPC health, reflection and metrics.
+//! - `outage_log`: an outage of the database is logged once, not with every failure.
 //! - `rolling`: rolling restarts under load fail no call.
 //! - `service_config`: proto/service_config.json agrees with the interface and the server.
 //!
@@ -45,6 +46,7 @@ mod legacy;
 mod legacy_crashes;
 mod legacy_unexpected;
 mod migration_crashes;
+mod outage_log;
 mod plans;
 mod plans_audit;
 mod plans_context;

@@ -45,6 +45,7 @@ impl Worker {
                     maintenance::run_rescue_loop(&worker.store),
                     maintenance::run_part_cleanup_loop(&worker.store),
                     maintenance::run_queue_metrics_loop(&worker.store),
+                    maintenance::run_breaker_metrics_loop(&worker.store, &worker.reported_models),
                     auditor::run_audit_loop(&worker.store, &worker.settings),
                     worker.notifier.run(worker.store.clone()),
                     worker.listen_for_jobs(),
@@ -226,11 +227,13 @@ impl Worker {
             let claim = match claiming.await {
                 Ok(claim) => claim,
                 Err(error) => {
-                    warn!(
-                        job.kind = kind.name(),
-                        "could not claim {} jobs: {error}",
-                        kind.name()
-                    );
+                    store.log_failure(&error, || {
+                        warn!(
+                            job.kind = kind.name(),
+                            "could not claim {} jobs: {error}",
+                            kind.name()
+                        );
+                    });
                     return Vec::new();
                 }
             };

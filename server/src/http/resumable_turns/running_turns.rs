@@ -334,7 +334,9 @@ impl TurnRelay {
             .delete_empty_conversation(self.http_caller.caller, id)
             .await
         {
-            warn!(conversation.id = %id, "could not delete the session that was created for a refused turn: {error}");
+            store.log_failure(&error, || {
+                warn!(conversation.id = %id, "could not delete the session that was created for a refused turn: {error}");
+            });
         }
     }
 }

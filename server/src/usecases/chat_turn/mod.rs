@@ -33,7 +33,7 @@ use anneal_store::{Append, Appended};
 use futures::FutureExt as _;
 use pb::chat_response::{Done, Event, Started};
 use tonic::{Code, Status};
-use tracing::Instrument as _;
+use tracing::{Instrument as _, debug, info};
 
 pub(crate) use event_stream::Events;
 
@@ -171,6 +171,9 @@ pub(crate) fn begin(state: &ServerState, call: RpcCall, turn: TurnRequest) -> Ev
             .catch_unwind()
             .await;
         let ended = ended.unwrap_or(Err(TurnError::Failed(Failure::Panicked)));
+        if let Err(TurnError::Failed(failure)) = &ended {
+            log_failure(run.turn.id, failure);
+        }
         let outcome = match &ended {
             Ok(done) if done.replayed => "replayed",
             Ok(_) => "answered",
@@ -371,6 +374,26 @@ impl TurnRun {
     }
 }
 
+/// Logs why a turn failed. A turn that its model failed is logged at level info: its breaker bounds
+/// the number of such turns. All other failures are logged at level debug, because callers can
+/// cause any number of them.
+fn log_failure(conversation: ConversationId, failure: &Failure) {
+    match failure {
+        Failure::Model { model, failure } => info!(
+            conversation = %conversation,
+            model = model.as_str(),
+            failure = failure.name(),
+            status = failure.status(),
+            "a turn of {conversation} failed, because of its model {model}: {failure}"
+        ),
+        failure => debug!(
+            conversation = %conversation,
+            reason = failure.reason().name(),
+            "a turn of {conversation} failed: {failure}"
+        ),
+    }
+}
+
 /// The failure of a call of this model.
 fn model_failure(model: &str, failure: CallFailure) -> Failure {
     Failure::Model {
@@ -384,6 +407,7 @@ const fn call_end<T>(outcome: &Result<T, TurnError>) -> CallEnd<'_> {
     match outcome {
         Ok(_) => CallEnd::Answered,
         Err(TurnError::Failed(Failure::Model { failure, .. })) => CallEnd::Failed(failure),
+        Err(TurnError::CallerGone | TurnError::Failed(Failure::Deadline)) => CallEnd::GivenUp,
         Err(_) => CallEnd::Abandoned,
     }
 }

@@ -193,7 +193,9 @@ impl TurnRun {
             .report_usage(self.caller, self.turn.id, &report)
             .await;
         if let Err(error) = reported {
-            warn!("could not record what a model call cost: {error}");
+            self.state.store.log_failure(&error, || {
+                warn!("could not record what a model call cost: {error}");
+            });
         }
     }
 

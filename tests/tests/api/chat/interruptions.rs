@@ -248,3 +248,61 @@ async fn an_answer_is_stored_although_all_database_connections_died_during_the_c
     );
     assert_eq!(conversation.texts_by_role().await[1].1, "Late.");
 }
+
+/// An app whose model answers nothing, with this `first_byte_timeout_ms`.
+async fn app_with_silent_model(model: &ScriptedModel, first_byte_timeout_ms: u32) -> TestApp {
+    let (mut providers, models) = model.settings(&[MODEL]);
+    for provider in providers.values_mut() {
+        provider.first_byte_timeout_ms = first_byte_timeout_ms;
+    }
+    TestApp::with_models((providers, models), MODEL).await
+}
+
+#[tokio::test]
+async fn a_turn_that_ends_at_its_deadline_without_a_byte_of_an_answer_counts_as_a_model_failure() {
+    // Neither a head nor a body, and a head without a body.
+    let silent: [fn() -> Script; 2] = [Script::hang, || {
+        Script::events(Vec::<String>::new()).hanging_after(0)
+    }];
+    for script in silent {
+        let model = ScriptedModel::start(move |_| script()).await;
+        // A call hangs after a quarter of this time. The deadline is far above that.
+        let app = app_with_silent_model(&model, 6_000).await;
+        let conversation = app.conversation().await;
+        let turn = conversation
+            .chat("go")
+            .with_deadline(Duration::from_secs(5));
+        let status = turn.await.end.expect_err("the deadline ends");
+        assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+        eventually("the call is settled", async || {
+            count_leases(&app).await == 0
+        })
+        .await;
+        assert_eq!(read_model_failures(&app).await, 1);
+        let last_error: String = sqlx::query_scalar("select last_error from ai_tenant_breaker")
+            .fetch_one(&mut app.db().await)
+            .await
+            .expect("reads");
+        assert!(
+            last_error.contains("no answer before its caller gave up"),
+            "{last_error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_caller_that_gives_up_early_does_not_count_as_a_model_failure() {
+    let model = ScriptedModel::start(|_| Script::hang()).await;
+    // A call hangs after a quarter of an hour.
+    let app = app_with_silent_model(&model, 3_600_000).await;
+    let conversation = app.conversation().await;
+    let turn = conversation.chat("go").open().await.expect("begins");
+    model.wait_for_calls(1).await;
+    drop(turn);
+    model.wait_for_closed_calls(1).await;
+    eventually("the call is settled", async || {
+        count_leases(&app).await == 0
+    })
+    .await;
+    assert_eq!(read_model_failures(&app).await, 0);
+}
