@@ -52,6 +52,8 @@ pub(crate) enum Command {
     Health(HealthArguments),
     /// Opens a conversation at the terminal; the server's model answers
     Chat(ChatArguments),
+    /// Lists conversations, the newest activity first
+    List(ListArguments),
     /// Imports conversations from files of other systems; a second run adds only messages that are
     /// new in the file
     Import(ImportArguments),
@@ -68,7 +70,11 @@ pub(crate) enum Command {
     /// Lists background jobs; requeues or discards dead ones
     Jobs(JobsArguments),
     /// Shows the language models: running calls, calls and tokens of today, circuit breakers
-    Models(ServerArguments),
+    Models(ModelsArguments),
+    /// Prints the script with which a shell completes commands and arguments
+    Completions(CompletionsArguments),
+    /// Prints the man page of anneal, or of one of its commands
+    Man(ManArguments),
 }
 
 /// Which server to talk to.
@@ -142,6 +148,9 @@ pub(crate) enum KeysAction {
         /// Only keys of this tenant
         #[arg(long, value_name = "NAME")]
         tenant: Option<String>,
+        /// Print a line of JSON for each key
+        #[arg(long)]
+        json: bool,
     },
     /// Revokes a key; servers may accept it for 10 seconds more, or 30 if they cannot reach the
     /// database
@@ -169,6 +178,9 @@ pub(crate) enum TenantsAction {
         /// Also show for each tenant the number of counted messages and the bytes of their content
         #[arg(long)]
         usage: bool,
+        /// Print a line of JSON for each tenant
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -210,6 +222,9 @@ pub(crate) struct ConfigArguments {
     /// database is not asked
     #[arg(long)]
     pub(crate) check: bool,
+    /// Print the settings as JSON instead
+    #[arg(long, conflicts_with = "check")]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -256,6 +271,41 @@ pub(crate) struct ChatArguments {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct ListArguments {
+    #[command(flatten)]
+    pub(crate) server: ServerArguments,
+    /// Only conversations of this agent
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub(crate) agent: String,
+    /// Only conversations of this user
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub(crate) user: String,
+    /// Only conversations with this status
+    #[arg(long, value_enum)]
+    pub(crate) status: Option<StatusArgument>,
+    /// Only titles that begin with this
+    #[arg(
+        long,
+        value_name = "PREFIX",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub(crate) title: String,
+    /// Most conversations to list
+    #[arg(long, value_name = "NUMBER", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) limit: u32,
+    /// Print a line of JSON for each conversation
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum StatusArgument {
+    Active,
+    Archived,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct ImportArguments {
     #[command(flatten)]
     pub(crate) server: ServerArguments,
@@ -292,7 +342,7 @@ pub(crate) struct ImportArguments {
 pub(crate) struct ExportArguments {
     #[command(flatten)]
     pub(crate) server: ServerArguments,
-    /// Ids of the conversations, in the order in which to write them
+    /// Ids of the conversations, or their unique beginnings, in the order in which to write them
     #[arg(required = true, value_name = "CONVERSATION")]
     pub(crate) conversations: Vec<String>,
     /// The format of the file
@@ -310,7 +360,7 @@ pub(crate) struct ExportArguments {
 pub(crate) struct ContextArguments {
     #[command(flatten)]
     pub(crate) server: ServerArguments,
-    /// The conversation's id
+    /// The conversation's id, or its unique beginning
     pub(crate) conversation: String,
     /// Maximum tokens of the context
     #[arg(long, value_name = "TOKENS")]
@@ -363,8 +413,11 @@ pub(crate) enum PressureArgument {
 pub(crate) struct UsageArguments {
     #[command(flatten)]
     pub(crate) server: ServerArguments,
-    /// The conversation's id
+    /// The conversation's id, or its unique beginning
     pub(crate) conversation: String,
+    /// Print the figures as a line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
     /// Also compute what contexts have cost, and would have cost with other cooling
     #[arg(long)]
     pub(crate) economics: bool,
@@ -377,7 +430,7 @@ pub(crate) struct UsageArguments {
 pub(crate) struct CompactArguments {
     #[command(flatten)]
     pub(crate) server: ServerArguments,
-    /// The conversation's id
+    /// The conversation's id, or its unique beginning
     pub(crate) conversation: String,
     /// The subject that the summary should keep above all
     #[arg(long, value_name = "TEXT", default_value = "")]
@@ -397,18 +450,24 @@ pub(crate) struct CompactArguments {
 pub(crate) struct VerifyArguments {
     #[command(flatten)]
     pub(crate) server: ServerArguments,
-    /// Ids of the conversations to check
+    /// Ids of the conversations to check, or their unique beginnings
     #[arg(required_unless_present = "all", value_name = "CONVERSATION")]
     pub(crate) conversations: Vec<String>,
     /// Check every conversation
     #[arg(long, conflicts_with = "conversations")]
     pub(crate) all: bool,
+    /// Print a line of JSON for each conversation
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct JobsArguments {
     #[command(flatten)]
     pub(crate) server: ServerArguments,
+    /// Print a line of JSON for each queue and each job
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
     #[command(subcommand)]
     pub(crate) action: Option<JobsAction>,
 }
@@ -432,8 +491,31 @@ pub(crate) struct JobArguments {
     /// The kind of the job
     #[arg(value_enum)]
     pub(crate) kind: JobKind,
-    /// The conversation's id
+    /// The conversation's id, or its unique beginning
     pub(crate) conversation: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ModelsArguments {
+    #[command(flatten)]
+    pub(crate) server: ServerArguments,
+    /// Print a line of JSON for each model, and for each conversation with an open breaker
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArguments {
+    /// The shell
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ManArguments {
+    /// The command, for example: jobs requeue [default: anneal itself]
+    #[arg(value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

@@ -8,7 +8,7 @@ use pb::{CheckpointTrigger, CompactOutcome};
 use crate::{
     client::{Client, failed_call},
     command::CompactArguments,
-    output,
+    conversation_ids, output,
     text_format::{pluralize, wrap},
 };
 
@@ -22,7 +22,7 @@ pub(crate) async fn run(arguments: CompactArguments) -> anyhow::Result<ExitCode>
     );
     let client = Client::connect(&arguments.server).await?;
     let ask = pb::CompactRequest {
-        conversation_id: arguments.conversation,
+        conversation_id: conversation_ids::resolve(&client, &arguments.conversation).await?,
         focus: arguments.focus,
         wait: Some(Duration::from_secs(arguments.wait.into()).try_into()?),
         dry_run: arguments.dry_run,

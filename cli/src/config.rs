@@ -27,7 +27,7 @@ use figment::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    command::SettingsArguments,
+    command::{ConfigArguments, SettingsArguments},
     environment::Environment,
     implicit_config, output,
     settings_error::{self, ArgumentSetting},
@@ -159,7 +159,7 @@ fn unknown_session_key(figment: &Figment) -> Option<String> {
 }
 
 /// Prints the settings in force, without secrets.
-pub(crate) fn show(config: &Config) -> anyhow::Result<ExitCode> {
+pub(crate) fn show(config: &Config, arguments: &ConfigArguments) -> anyhow::Result<ExitCode> {
     let mut shown = config.clone();
     let session_settings = config.session_settings();
     let policy = session_settings.policy(&PolicyOverrides::default(), None);
@@ -178,7 +178,12 @@ pub(crate) fn show(config: &Config) -> anyhow::Result<ExitCode> {
         provider.proxy = provider.proxy.as_deref().map(without_password);
         provider.url = provider.url.as_deref().map(without_secrets);
     }
-    output::print(&toml::to_string(&shown)?);
+    if arguments.json {
+        let settings = toml::Value::try_from(&shown)?;
+        output::print_json(&serde_json::to_string(&settings)?);
+    } else {
+        output::print(&toml::to_string(&shown)?);
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -9,7 +9,12 @@ use anyhow::Context as _;
 use prost_types::Timestamp;
 use uuid::Uuid;
 
-use crate::{command::KeysAction, config::Config, output, url_secrets::without_secrets};
+use crate::{
+    command::KeysAction,
+    config::Config,
+    output::{self, OutputFormat},
+    url_secrets::without_secrets,
+};
 
 /// Keys per page.
 const PAGE: i64 = 500;
@@ -50,7 +55,10 @@ pub(crate) async fn run(config: &Config, action: KeysAction) -> anyhow::Result<E
             ));
             output::print_line(generated.text);
         }
-        KeysAction::List { tenant } => list_keys(&mut owner, tenant.as_deref()).await?,
+        KeysAction::List { tenant, json } => {
+            let output_format = OutputFormat::from_argument(json);
+            list_keys(&mut owner, tenant.as_deref(), output_format).await?;
+        }
         KeysAction::Revoke { key } => {
             anyhow::ensure!(
                 owner.revoke_key(key).await?,
@@ -82,12 +90,19 @@ fn parse_verbs(names: &[String]) -> anyhow::Result<Verbs> {
     names.iter().map(verb).collect()
 }
 
-async fn list_keys(owner: &mut OwnerConnection, tenant: Option<&str>) -> anyhow::Result<()> {
+async fn list_keys(
+    owner: &mut OwnerConnection,
+    tenant: Option<&str>,
+    output_format: OutputFormat,
+) -> anyhow::Result<()> {
     let mut after = Uuid::nil();
     loop {
         let keys = owner.list_keys(tenant, after, PAGE).await?;
         for key in &keys {
-            output::print_line(key_line(key));
+            match output_format {
+                OutputFormat::Text => output::print_line(key_line(key)),
+                OutputFormat::Json => output::print_json(&key_json(key).to_string()),
+            }
         }
         match keys.last() {
             Some(last) if keys.len() as i64 == PAGE => after = last.id,
@@ -96,15 +111,36 @@ async fn list_keys(owner: &mut OwnerConnection, tenant: Option<&str>) -> anyhow:
     }
 }
 
+/// The time in whole seconds, for example `2026-12-01T10:00:00Z`.
+fn timestamp_text(time: Micros) -> String {
+    Timestamp {
+        seconds: time.0.div_euclid(1_000_000),
+        nanos: 0,
+    }
+    .to_string()
+}
+
+fn key_json(key: &ListedKey) -> serde_json::Value {
+    let verbs: Vec<&str> = Verb::ALL
+        .into_iter()
+        .filter(|verb| key.verbs.contains(*verb))
+        .map(Verb::name)
+        .collect();
+    serde_json::json!({
+        "key_id": key.id.to_string(),
+        "tenant": key.tenant,
+        "name": key.name,
+        "verbs": verbs,
+        "created_time": timestamp_text(key.created),
+        "expire_time": key.expires.map(timestamp_text),
+        "has_expired": key.has_expired,
+        "revoke_time": key.revoked.map(timestamp_text),
+        "last_used_hour": key.last_used.map(timestamp_text),
+    })
+}
+
 /// A key on one line: id, tenant, verbs, name, creation, state and last use.
 fn key_line(key: &ListedKey) -> String {
-    let timestamp_text = |time: Micros| {
-        Timestamp {
-            seconds: time.0.div_euclid(1_000_000),
-            nanos: 0,
-        }
-        .to_string()
-    };
     let state = match (key.revoked, key.expires) {
         (Some(revoked), _) => format!("revoked {}", timestamp_text(revoked)),
         (None, Some(expires)) if key.has_expired => format!("expired {}", timestamp_text(expires)),

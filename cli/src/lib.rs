@@ -1,18 +1,22 @@
 //! The `anneal` binary as a library: [`main`] parses the arguments and runs the command.
 //!
 //! - `command`: the commands and arguments. Most commands have a module of the same name: `chat`,
-//!   `compact`, `context`, `dev`, `export`, `health`, `import`, `jobs`, `keys`, `migrate`,
-//!   `models`, `tenants`, `usage`, `verify`. `processes` has the commands `server` and `worker`.
+//!   `compact`, `completions`, `context`, `dev`, `export`, `health`, `import`, `jobs`, `keys`,
+//!   `list`, `migrate`, `models`, `tenants`, `usage`, `verify`. `processes` has the commands
+//!   `server` and `worker`, `completions` also `man`.
 //! - `config`: the settings, and the command `config`. `environment`: the variables `ANNEAL_…`.
 //!   `settings_error`: settings of arguments, and errors of settings in the words of settings.
 //!   `implicit_config`: limits an `anneal.toml` that is read only because it is in the current
 //!   folder. `policy`: the arguments that override a conversation's policy.
 //! - `client`: the gRPC clients of the commands. `message_pages`: reads messages page by page.
+//! - `find_by_prefix`: which conversation a prefix means. `conversation_ids`: the conversation that
+//!   an argument means. `conversation_rows`: conversations as rows of a table.
 //! - `file_format`: the values of `--format` for imports and exports, and the agent of an imported
 //!   conversation.
 //! - `output`: the output of commands; `chat`, `export` and `import` also print by themselves.
 //!   `sanitize`, `url_secrets`: replace what must not be printed.
-//!   `terminal_style`, `text_format`: colors, bars, plurals, paragraphs.
+//!   `terminal_style`, `text_format`, `columns`: colors, bars, plurals, paragraphs, columns of text.
+//!   `terminal_size`: the size of the terminal.
 //! - `broken_pipe`: ends the process quietly when the reader of its output has closed it.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -20,19 +24,25 @@
 mod broken_pipe;
 mod chat;
 mod client;
+mod columns;
 mod command;
 mod compact;
+mod completions;
 mod config;
 mod context;
+mod conversation_ids;
+mod conversation_rows;
 mod dev;
 mod environment;
 mod export;
 mod file_format;
+mod find_by_prefix;
 mod health;
 mod implicit_config;
 mod import;
 mod jobs;
 mod keys;
+mod list;
 mod message_pages;
 mod migrate;
 mod models;
@@ -42,6 +52,7 @@ mod processes;
 mod sanitize;
 mod settings_error;
 mod tenants;
+mod terminal_size;
 mod terminal_style;
 mod text_format;
 mod url_secrets;
@@ -103,9 +114,10 @@ async fn run(anneal: Anneal) -> anyhow::Result<ExitCode> {
         Command::Keys(arguments) => keys::run(&config()?, arguments.action).await,
         Command::Tenants(arguments) => tenants::run(&config()?, arguments.action).await,
         Command::Config(arguments) if arguments.check => processes::check_settings(&config()?),
-        Command::Config(_) => config::show(&config()?),
+        Command::Config(arguments) => config::show(&config()?, &arguments),
         Command::Health(arguments) => health::run(&config()?, arguments).await,
         Command::Chat(arguments) => chat::run(arguments).await,
+        Command::List(arguments) => list::run(arguments).await,
         Command::Import(arguments) => import::run(arguments).await,
         Command::Export(arguments) => export::run(arguments).await,
         Command::Context(arguments) => context::run(arguments).await,
@@ -113,6 +125,8 @@ async fn run(anneal: Anneal) -> anyhow::Result<ExitCode> {
         Command::Compact(arguments) => compact::run(arguments).await,
         Command::Verify(arguments) => verify::run(arguments).await,
         Command::Jobs(arguments) => jobs::run(arguments).await,
-        Command::Models(server) => models::run(server).await,
+        Command::Models(arguments) => models::run(arguments).await,
+        Command::Completions(arguments) => Ok(completions::print_script(&arguments)),
+        Command::Man(arguments) => completions::print_man_page(&arguments),
     }
 }

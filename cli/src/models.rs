@@ -6,19 +6,66 @@ use anneal_proto::v1 as pb;
 
 use crate::{
     client::{Client, failed_call},
-    command::ServerArguments,
+    command::ModelsArguments,
     output,
     text_format::pluralize,
 };
 
 /// Runs the command.
-pub(crate) async fn run(server: ServerArguments) -> anyhow::Result<ExitCode> {
-    let client = Client::connect(&server).await?;
+pub(crate) async fn run(arguments: ModelsArguments) -> anyhow::Result<ExitCode> {
+    let client = Client::connect(&arguments.server).await?;
     let stats = client
         .operators()
         .get_model_stats(pb::GetModelStatsRequest {})
         .await;
     let stats = stats.map_err(|status| failed_call(&status))?.into_inner();
+    if arguments.json {
+        print_json(&stats);
+    } else {
+        print_text(&stats);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A line of JSON for each model, and for each conversation whose breaker has opened.
+fn print_json(stats: &pb::GetModelStatsResponse) {
+    for model in &stats.models {
+        let record = serde_json::json!({
+            "record": "model",
+            "model": model.model,
+            "calls_under_way": model.calls_under_way,
+            "calls_today": model.calls_today,
+            "failed_calls_today": model.failed_calls_today,
+            "input_tokens_today": model.input_tokens_today,
+            "output_tokens_today": model.output_tokens_today,
+            "breaker": breaker_json(model.breaker.as_ref()),
+            "tenant_breaker": breaker_json(model.tenant_breaker.as_ref()),
+            "open_tenant_breakers": model.open_tenant_breakers,
+        });
+        output::print_json(&record.to_string());
+    }
+    for state in &stats.conversations {
+        let record = serde_json::json!({
+            "record": "conversation",
+            "conversation_id": state.conversation_id,
+            "model": state.model,
+            "breaker": breaker_json(state.breaker.as_ref()),
+        });
+        output::print_json(&record.to_string());
+    }
+}
+
+fn breaker_json(breaker: Option<&pb::Breaker>) -> Option<serde_json::Value> {
+    breaker.map(|breaker| {
+        serde_json::json!({
+            "failures": breaker.failures,
+            "open_for_seconds": breaker.open_for.map(|time| time.seconds.max(1)),
+            "last_error": breaker.last_error,
+        })
+    })
+}
+
+fn print_text(stats: &pb::GetModelStatsResponse) {
     if stats.models.is_empty() {
         output::print_line("no model was called yet");
     }
@@ -54,7 +101,6 @@ pub(crate) async fn run(server: ServerArguments) -> anyhow::Result<ExitCode> {
             breaker_text(state.breaker.as_ref())
         ));
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// The failures and the state of a circuit breaker; empty without failures.

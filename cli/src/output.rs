@@ -13,11 +13,30 @@ use std::{
     io::{self, Write},
 };
 
-use crate::sanitize::{is_unsafe, sanitize};
+use crate::{
+    sanitize::{is_unsafe, sanitize},
+    terminal_size,
+    text_format::break_lines,
+};
 
-/// Prints a line, sanitized.
+/// The form in which a command prints its result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OutputFormat {
+    Text,
+    /// A JSON object on each line.
+    Json,
+}
+
+impl OutputFormat {
+    /// The form for the value of `--json`.
+    pub(crate) const fn from_argument(json: bool) -> Self {
+        if json { Self::Json } else { Self::Text }
+    }
+}
+
+/// Prints a line, sanitized and fitted to the terminal.
 pub(crate) fn print_line(text: impl Display) {
-    println!("{}", sanitize(&text.to_string()));
+    println!("{}", fit_to_terminal(sanitize(&text.to_string())));
 }
 
 /// Prints a text with its own line ends, sanitized.
@@ -25,10 +44,24 @@ pub(crate) fn print(text: &str) {
     print!("{}", sanitize(text));
 }
 
-/// Prints a page, sanitized except for the color codes of
+/// Prints a page fitted to the terminal, sanitized except for the color codes of
 /// [`crate::terminal_style::TerminalStyle`].
 pub(crate) fn print_page(page: &str) {
+    print!("{}", fit_to_terminal(sanitize_except_colors(page)));
+}
+
+/// Like [`print_page`], with lines of any length: for the texts of messages, which stay as they
+/// are.
+pub(crate) fn print_unbroken_page(page: &str) {
     print!("{}", sanitize_except_colors(page));
+}
+
+/// The text with its long lines broken between words, if standard output is a terminal.
+fn fit_to_terminal(text: String) -> String {
+    match terminal_size::output_columns() {
+        Some(columns) => break_lines(&text, columns),
+        None => text,
+    }
 }
 
 /// Prints a line of JSON. Escapes characters that are valid in JSON but unsafe for a terminal,

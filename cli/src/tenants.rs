@@ -27,12 +27,19 @@ pub(crate) async fn run(config: &Config, action: TenantsAction) -> anyhow::Resul
             );
             output::print_line(format_args!("made tenant {name}"));
         }
-        TenantsAction::List { usage } => {
+        TenantsAction::List { usage, json } => {
             let mut after = String::new();
             loop {
                 let tenants = owner.list_tenants(&after, PAGE).await?;
                 for ListedTenant { name, usage: used } in &tenants {
-                    if usage {
+                    if json {
+                        let mut record = serde_json::json!({ "tenant": name });
+                        if usage {
+                            record["messages"] = used.messages.into();
+                            record["content_bytes"] = used.content_bytes.into();
+                        }
+                        output::print_json(&record.to_string());
+                    } else if usage {
                         let (messages, bytes) = (used.messages, used.content_bytes);
                         output::print_line(format_args!(
                             "{name}\t{messages} messages\t{bytes} bytes"

@@ -41,13 +41,15 @@ impl TerminalStyle {
         }
     }
 
-    /// A line for each row: name, bar, number of tokens and note. The largest number has the longest
-    /// bar. Rows with the number 0 are left out.
+    /// A line for each row: name, bar, number of tokens and note. The bars show the shares of the
+    /// sum of all rows. Rows with the number 0 are left out.
     pub(crate) fn bars(self, rows: &[Bar<'_>]) -> String {
-        let most = rows.iter().map(|row| row.tokens).max().unwrap_or(0).max(1);
+        let tokens: Vec<u64> = rows.iter().map(|row| row.tokens).collect();
         let mut lines = String::new();
-        for row in rows.iter().filter(|row| row.tokens > 0) {
-            let length = (row.tokens as usize * BAR_CHARACTERS).div_ceil(most as usize);
+        for (row, length) in rows.iter().zip(bar_lengths(&tokens, BAR_CHARACTERS)) {
+            if row.tokens == 0 {
+                continue;
+            }
             let bar = self.color(
                 row.color,
                 &format!("{:<BAR_CHARACTERS$}", "█".repeat(length)),
@@ -56,6 +58,24 @@ impl TerminalStyle {
         }
         lines
     }
+}
+
+/// The lengths of bars that show the parts of a whole. Together they have this many characters. A
+/// part above zero has at least one, even if the lengths then add up to more.
+pub(crate) fn bar_lengths(parts: &[u64], characters: usize) -> Vec<usize> {
+    let whole: u128 = parts.iter().copied().map(u128::from).sum();
+    let length = |part: &u64| (u128::from(*part) * characters as u128).div_ceil(whole.max(1));
+    let mut lengths: Vec<usize> = parts
+        .iter()
+        .map(|part| length(part).max(u128::from(*part > 0)) as usize)
+        .collect();
+    while lengths.iter().sum::<usize>() > characters {
+        match lengths.iter_mut().max() {
+            Some(longest) if *longest > 1 => *longest -= 1,
+            _ => break,
+        }
+    }
+    lengths
 }
 
 /// A row with a bar.
@@ -74,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bars_are_proportional_and_rows_of_zero_are_left_out() {
+    fn bars_are_shares_of_the_sum_and_rows_of_zero_are_left_out() {
         let bar = |name, tokens| Bar {
             name,
             tokens,
@@ -88,6 +108,25 @@ mod tests {
             bar("one", 1),
         ]);
         let lengths: Vec<usize> = text.lines().map(|line| line.matches('█').count()).collect();
-        assert_eq!(lengths, [BAR_CHARACTERS, BAR_CHARACTERS / 2, 1], "{text}");
+        // The shares are 26.4, 13.2 and 0.3 characters.
+        assert_eq!(lengths, [25, 14, 1], "{text}");
+        assert_eq!(lengths.iter().sum::<usize>(), BAR_CHARACTERS);
+    }
+
+    #[test]
+    fn bars_of_the_parts_fill_the_whole() {
+        for parts in [&[7_u64, 7, 7][..], &[1, 1_000_000, 0, 3], &[u64::MAX, 1]] {
+            let lengths = bar_lengths(parts, 30);
+            assert_eq!(lengths.iter().sum::<usize>(), 30, "{parts:?}: {lengths:?}");
+            assert!(
+                parts
+                    .iter()
+                    .zip(&lengths)
+                    .all(|(part, length)| (*part > 0) == (*length > 0)),
+                "{parts:?}: {lengths:?}"
+            );
+        }
+        assert_eq!(bar_lengths(&[5, 5], 1), [1, 1]);
+        assert_eq!(bar_lengths(&[0, 0], 30), [0, 0]);
     }
 }

@@ -8,7 +8,7 @@ use pb::Segment;
 use crate::{
     client::{Client, failed_call},
     command::UsageArguments,
-    context, output,
+    context, conversation_ids, output,
     sanitize::sanitize,
     terminal_style::{Bar, TerminalStyle},
     text_format::pluralize,
@@ -17,9 +17,10 @@ use crate::{
 /// Runs the command.
 pub(crate) async fn run(arguments: UsageArguments) -> anyhow::Result<ExitCode> {
     let client = Client::connect(&arguments.server).await?;
-    let conversation = context::fetch_conversation(&client, &arguments.conversation).await?;
+    let conversation_id = conversation_ids::resolve(&client, &arguments.conversation).await?;
+    let conversation = context::fetch_conversation(&client, &conversation_id).await?;
     let ask = pb::GetContextUsageRequest {
-        conversation_id: arguments.conversation,
+        conversation_id,
         policy: arguments.policy.policy(),
         economics: arguments.economics,
         ..Default::default()
@@ -30,12 +31,93 @@ pub(crate) async fn run(arguments: UsageArguments) -> anyhow::Result<ExitCode> {
         .await
         .map_err(|status| failed_call(&status))?
         .into_inner();
+    if arguments.json {
+        output::print_json(&json(&conversation, &usage).to_string());
+        return Ok(ExitCode::SUCCESS);
+    }
     let style = TerminalStyle::of_output();
     output::print_page(&(head(&conversation, style) + &segments_page(&usage, style)));
     if let Some(economics) = &usage.economics {
         output::print_page(&cost_page(economics, style));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The figures as JSON, with the fields of the API.
+fn json(conversation: &pb::Conversation, usage: &pb::GetContextUsageResponse) -> serde_json::Value {
+    let segments: Vec<serde_json::Value> = usage
+        .segments
+        .iter()
+        .map(|segment| {
+            serde_json::json!({
+                "segment": segment_name(segment.segment()),
+                "tokens": segment.tokens,
+                "messages": segment.messages,
+            })
+        })
+        .collect();
+    serde_json::json!({
+        "conversation_id": conversation.conversation_id,
+        "title": conversation.title,
+        "segments": segments,
+        "total_tokens": usage.total_tokens,
+        "window_tokens": usage.window_tokens,
+        "used_share": usage.used_share,
+        "model_window_tokens": usage.model_window_tokens,
+        "estimated": usage.estimated,
+        "tail_tokens": usage.tail_tokens,
+        "token_threshold": usage.token_threshold,
+        "tail_messages": usage.tail_messages,
+        "max_message_count": usage.max_message_count,
+        "swapped_messages": usage.swapped_messages,
+        "saved_tokens": usage.saved_tokens,
+        "pending_saved_tokens": usage.pending_saved_tokens,
+        "economics": usage.economics.as_ref().map(economics_json),
+    })
+}
+
+const fn segment_name(segment: Segment) -> &'static str {
+    match segment {
+        Segment::SystemPrompt => "system_prompt",
+        Segment::CheckpointSummary => "checkpoint_summary",
+        Segment::Tail => "tail",
+        Segment::CurrentInput => "current_input",
+        Segment::Unspecified => "unspecified",
+    }
+}
+
+fn economics_json(economics: &pb::Economics) -> serde_json::Value {
+    let bill = |bill: Option<pb::Bill>| {
+        let bill = bill.unwrap_or_default();
+        serde_json::json!({
+            "sent_tokens": bill.sent_tokens,
+            "cached_tokens": bill.cached_tokens,
+            "billed_units": bill.billed_units,
+            "cache_breaks": bill.cache_breaks,
+        })
+    };
+    let reported = economics.reported.unwrap_or_default();
+    let spent = economics.summarizer.unwrap_or_default();
+    serde_json::json!({
+        "calls": economics.calls,
+        "none": bill(economics.none),
+        "strict": bill(economics.strict),
+        "stepped": bill(economics.stepped),
+        "reported": {
+            "calls": reported.calls,
+            "input_tokens": reported.input_tokens,
+            "cached_tokens": reported.cached_tokens,
+            "written_tokens": reported.written_tokens,
+            "output_tokens": reported.output_tokens,
+            "cold_calls": reported.cold_calls,
+        },
+        "summarizer": {
+            "summaries": spent.summaries,
+            "checkpoints": spent.checkpoints,
+            "model_read_tokens": spent.model_read_tokens,
+            "model_written_tokens": spent.model_written_tokens,
+        },
+    })
 }
 
 /// The title and the id of the conversation.

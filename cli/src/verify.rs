@@ -10,7 +10,7 @@ use tonic::Code;
 use crate::{
     client::{Client, failed_call, get_conversation},
     command::VerifyArguments,
-    import, output,
+    conversation_ids, import, output,
     text_format::pluralize,
 };
 
@@ -21,9 +21,13 @@ pub(crate) async fn run(arguments: VerifyArguments) -> anyhow::Result<ExitCode> 
     let (conversations, missing) = if arguments.all {
         (list_all(&client).await?, MissingConversation::IsSkipped)
     } else {
-        let conversations = fetch_by_ids(&client, arguments.conversations).await?;
+        let ids = conversation_ids::resolve_all(&client, &arguments.conversations).await?;
+        let conversations = fetch_by_ids(&client, ids).await?;
         (conversations, MissingConversation::IsError)
     };
+    if arguments.json {
+        return print_json(&client, &conversations, missing).await;
+    }
     let outcome = check_conversations(&client, &conversations.ids, missing).await;
     for conversation in conversations.paused_ids {
         output::print_line(format_args!(
@@ -50,6 +54,65 @@ pub(crate) enum MissingConversation {
     IsSkipped,
 }
 
+/// Checks one conversation. None: it does not exist, and may be skipped.
+async fn check_conversation(
+    client: &Client,
+    conversation: &str,
+    missing: MissingConversation,
+) -> anyhow::Result<Option<pb::VerifyConversationResponse>> {
+    let ask = pb::VerifyConversationRequest {
+        conversation_id: conversation.to_owned(),
+    };
+    match client.operators().verify_conversation(ask).await {
+        Ok(verified) => Ok(Some(verified.into_inner())),
+        Err(status)
+            if missing == MissingConversation::IsSkipped && status.code() == Code::NotFound =>
+        {
+            Ok(None)
+        }
+        Err(status) => Err(failed_call(&status)),
+    }
+}
+
+/// Checks conversations and prints a line of JSON for each: the figures and the violations.
+async fn print_json(
+    client: &Client,
+    conversations: &ConversationsToCheck,
+    missing: MissingConversation,
+) -> anyhow::Result<ExitCode> {
+    let mut has_violation = false;
+    for conversation in &conversations.ids {
+        let Some(verified) = check_conversation(client, conversation, missing).await? else {
+            continue;
+        };
+        has_violation |= !verified.violations.is_empty();
+        let violations: Vec<serde_json::Value> = verified
+            .violations
+            .iter()
+            .map(|violation| {
+                serde_json::json!({
+                    "promise": violation.promise,
+                    "description": violation.description,
+                    "message_id": violation.message_id,
+                })
+            })
+            .collect();
+        let record = serde_json::json!({
+            "conversation_id": conversation,
+            "messages_checked": verified.messages_checked,
+            "checkpoints_checked": verified.checkpoints_checked,
+            "violations": violations,
+            "import_unfinished": conversations.paused_ids.contains(conversation),
+        });
+        output::print_json(&record.to_string());
+    }
+    Ok(if has_violation {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
 /// Checks conversations and prints the violations.
 pub(crate) async fn check_conversations(
     client: &Client,
@@ -59,17 +122,8 @@ pub(crate) async fn check_conversations(
     let progress = ProgressBar::new(conversations.len() as u64);
     let (mut checked, mut messages, mut checkpoints, mut violations) = (0, 0_i64, 0_i64, 0);
     for conversation in conversations {
-        let ask = pb::VerifyConversationRequest {
-            conversation_id: conversation.clone(),
-        };
-        let verified = match client.operators().verify_conversation(ask).await {
-            Ok(verified) => verified.into_inner(),
-            Err(status)
-                if missing == MissingConversation::IsSkipped && status.code() == Code::NotFound =>
-            {
-                continue;
-            }
-            Err(status) => return Err(failed_call(&status)),
+        let Some(verified) = check_conversation(client, conversation, missing).await? else {
+            continue;
         };
         checked += 1;
         messages += verified.messages_checked;

@@ -37,9 +37,12 @@ pub fn detect(path: &Path) -> Result<Format, ReadError> {
     let mut detector = Detector {
         guess: None,
         samples: 0,
+        json_lines: 0,
+        text_lines: 0,
     };
     detector.read_file(&mut Cursor::new(file)?)?;
     match detector.guess {
+        _ if detector.is_mostly_text() => Err(ReadError::Unknown),
         Some(Guess::Certain(format) | Guess::Likely(format)) => Ok(format),
         None => format_of_extension(path).ok_or(ReadError::Unknown),
     }
@@ -64,12 +67,28 @@ enum Guess {
 struct Detector {
     guess: Option<Guess>,
     samples: usize,
+    /// Examined lines that begin with a bracket, as a JSON object or list does.
+    json_lines: usize,
+    /// Examined lines that begin with anything else.
+    text_lines: usize,
 }
 
 impl Detector {
+    /// Whether most examined lines are not JSON: then the file is a text, such as a page of
+    /// documentation, and the JSON in it is an example.
+    const fn is_mostly_text(&self) -> bool {
+        self.text_lines > self.json_lines
+    }
+
     /// Whether more messages are to be examined.
     const fn needs_more_samples(&self) -> bool {
         !matches!(self.guess, Some(Guess::Certain(_))) && self.samples < MAX_SAMPLES
+    }
+
+    /// Whether more lines are to be examined. A guess from a few JSON lines after text is not
+    /// trusted.
+    const fn needs_more_lines(&self) -> bool {
+        self.needs_more_samples() || self.is_mostly_text() && self.samples < MAX_SAMPLES
     }
 
     fn record_guess(&mut self, guess: Option<Guess>) {
@@ -82,9 +101,15 @@ impl Detector {
 
     fn read_file<R: Read + Seek>(&mut self, cursor: &mut Cursor<R>) -> io::Result<()> {
         let layout = cursor.detect_layout()?;
-        while self.needs_more_samples() && cursor.peek_non_blank()?.is_some() {
+        while self.needs_more_lines()
+            && let Some(first) = cursor.peek_non_blank()?
+        {
             if layout == Layout::SingleValue {
                 return self.read_value(cursor);
+            }
+            match first {
+                b'{' | b'[' => self.json_lines += 1,
+                _ => self.text_lines += 1,
             }
             let start = cursor.position();
             cursor.skip_line()?;

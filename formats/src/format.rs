@@ -18,6 +18,16 @@ pub enum Format {
 }
 
 impl Format {
+    /// Every format.
+    pub const ALL: [Self; 6] = [
+        Self::OpenAi,
+        Self::Anthropic,
+        Self::Claw0,
+        Self::Pi,
+        Self::ShareGpt,
+        Self::ZeroClaw,
+    ];
+
     /// The name used on the command line, in files and as the prefix of metadata labels.
     pub const fn name(self) -> &'static str {
         match self {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::{Location, Stopped};
+use crate::{Format, Location, Stopped};
 
 /// Why a file was not read to its end.
 #[derive(Debug, thiserror::Error)]
@@ -14,7 +14,7 @@ pub enum ReadError {
     #[error("the database cannot be read")]
     Database(#[from] rusqlite::Error),
     /// The content has no known format.
-    #[error("its content has no known format")]
+    #[error("its content has none of the known formats: {}", Format::ALL.map(Format::name).join(", "))]
     Unknown,
     /// The file has no conversation.
     #[error("it has no conversation")]

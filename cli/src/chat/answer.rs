@@ -9,11 +9,11 @@ use pb::{
     chat_response::{Attempt, Done, Event},
 };
 
-use super::{
+use super::screen::Screen;
+use crate::{
     columns::{clipped, grouped},
-    screen::Screen,
+    sanitize::sanitize,
 };
-use crate::sanitize::sanitize;
 
 /// Most columns that the input of a tool call takes on the screen.
 const MAX_INPUT_COLUMNS: usize = 60;

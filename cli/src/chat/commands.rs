@@ -12,14 +12,19 @@ use tonic::Request;
 use uuid::Uuid;
 
 use super::{
-    Chat, conversation_rows,
+    Chat,
     errors::ChatError,
     parse_line::COMMANDS,
     recent_messages::recent_messages,
-    screen::{self, Reader},
+    screen::Reader,
     target::{ConversationRef, Target},
 };
-use crate::{compact, sanitize::sanitize};
+use crate::{
+    compact,
+    conversation_rows::{self, OwnerColumn},
+    sanitize::sanitize,
+    terminal_size,
+};
 
 /// Most conversations that /list shows.
 const MAX_LISTED_CONVERSATIONS: i32 = 50;
@@ -64,7 +69,7 @@ impl Chat {
         let messages = recent_messages(
             &self.client,
             &conversation.conversation_id,
-            screen::size().columns,
+            terminal_size::size().columns,
         )
         .await?;
         let title_line = format!("{} ({figures})\n", self.screen.style.bold(&title));
@@ -87,8 +92,9 @@ impl Chat {
         page.push_str(&conversation_rows::rows(
             &conversations,
             current.as_deref(),
+            OwnerColumn::Hidden,
             SystemTime::now(),
-            screen::size().columns,
+            terminal_size::size().columns,
         ));
         if has_more {
             page.push_str(

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use anneal_proto::v1 as pb;
 use pb::{Reason, Representation, Segment};
 
-use super::{Chat, columns::grouped, errors::ChatError};
-use crate::text_format::pluralize;
+use super::{Chat, errors::ChatError};
+use crate::{columns::grouped, terminal_style::bar_lengths, text_format::pluralize};
 
 /// Length of a bar in characters.
 const BAR_CHARACTERS: usize = 30;
@@ -80,7 +80,6 @@ fn page(usage: &pb::GetContextUsageResponse, context: &pb::BuildContextResponse)
         bar(usage.used_share),
         100.0 * usage.used_share
     );
-    let total_tokens = usage.total_tokens;
     let segment_usage = |wanted: Segment| {
         usage
             .segments
@@ -93,17 +92,32 @@ fn page(usage: &pb::GetContextUsageResponse, context: &pb::BuildContextResponse)
         (Segment::CheckpointSummary, "checkpoint summary"),
         (Segment::Tail, "tail"),
     ];
-    for (segment, name) in names {
-        let segment = segment_usage(segment).unwrap_or_default();
+    let segments = names.map(|(segment, _)| segment_usage(segment).unwrap_or_default());
+    let lengths = bar_lengths(&segments.map(|segment| segment.tokens), BAR_CHARACTERS);
+    let mut tail = TailBar::default();
+    for ((segment, (_, name)), length) in segments.iter().zip(names).zip(lengths) {
         let messages = match segment.segment() {
             Segment::Tail => format!("  {}", pluralize(segment.messages as usize, "message")),
             _ => String::new(),
         };
-        segment_line(&mut page, name, segment.tokens, total_tokens, &messages);
+        segment_line(&mut page, name, segment.tokens, length, &messages);
+        // The tail is the last segment.
+        tail = TailBar {
+            tokens: segment.tokens,
+            length,
+        };
     }
-    tail_lines(&mut page, usage, context);
+    tail_lines(&mut page, tail, usage, context);
     next_checkpoint_line(&mut page, usage, context);
     page
+}
+
+/// The bar of the tail, of which its parts have their shares.
+#[derive(Debug, Clone, Copy, Default)]
+struct TailBar {
+    tokens: u64,
+    /// Characters of the bar.
+    length: usize,
 }
 
 /// Messages of the tail with their tokens as sent.
@@ -112,10 +126,11 @@ struct TailMessages {
     ids: Vec<i64>,
 }
 
-/// The tail: its hot messages, its cool messages, those that are sent as their summaries, and those
-/// that will be.
+/// The tail: its hot messages, its cool messages, those that are sent as their summaries, the
+/// provider's framing of all of them, and those that will be sent as summaries.
 fn tail_lines(
     page: &mut String,
+    tail: TailBar,
     usage: &pb::GetContextUsageResponse,
     context: &pb::BuildContextResponse,
 ) {
@@ -137,18 +152,21 @@ fn tail_lines(
     let hot = select(|entry| !entry.cool && entry.representation() != Representation::Summary);
     let cool = select(|entry| entry.cool && entry.representation() != Representation::Summary);
     let swapped = select(|entry| entry.representation() == Representation::Summary);
-    for (name, messages) in [
-        ("  hot", &hot),
-        ("  cool", &cool),
-        ("  summarized", &swapped),
-    ] {
-        segment_line(
-            page,
-            name,
-            messages.tokens,
-            usage.total_tokens,
-            &format!("  {}", pluralize(messages.ids.len(), "message")),
-        );
+    let messages = hot.tokens + cool.tokens + swapped.tokens;
+    let note = |part: &TailMessages| format!("  {}", pluralize(part.ids.len(), "message"));
+    let parts = [
+        ("  hot", hot.tokens, note(&hot)),
+        ("  cool", cool.tokens, note(&cool)),
+        ("  summarized", swapped.tokens, note(&swapped)),
+        (
+            "  framing",
+            tail.tokens.saturating_sub(messages),
+            String::new(),
+        ),
+    ];
+    let tokens: Vec<u64> = parts.iter().map(|(_, tokens, _)| *tokens).collect();
+    for ((name, tokens, note), length) in parts.iter().zip(bar_lengths(&tokens, tail.length)) {
+        segment_line(page, name, *tokens, length, note);
     }
     if !swapped.ids.is_empty() {
         let saved = grouped(usage.saved_tokens);
@@ -211,19 +229,23 @@ fn next_checkpoint_line(
     let _ = writeln!(page, "\nnext: a checkpoint at {thresholds}");
 }
 
-fn segment_line(page: &mut String, name: &str, tokens: u64, total_tokens: u64, note: &str) {
-    let share = tokens as f64 / total_tokens.max(1) as f64;
+fn segment_line(page: &mut String, name: &str, tokens: u64, length: usize, note: &str) {
     let _ = writeln!(
         page,
         "  {name:<20}{} {:>11}{note}",
-        bar(share),
+        bar_of_length(length),
         grouped(tokens)
     );
 }
 
 /// A bar such as `[####------]`. Any share above zero has at least one mark.
 fn bar(share: f64) -> String {
-    let marks = ((share * BAR_CHARACTERS as f64).ceil() as usize).min(BAR_CHARACTERS);
+    bar_of_length((share * BAR_CHARACTERS as f64).ceil() as usize)
+}
+
+/// A bar with this many marks.
+fn bar_of_length(marks: usize) -> String {
+    let marks = marks.min(BAR_CHARACTERS);
     format!(
         "[{}{}]",
         "#".repeat(marks),
@@ -319,6 +341,22 @@ mod tests {
             ..Default::default()
         };
         let page = page(&usage, &context);
+        let marks = |name: &str| {
+            let line = page
+                .lines()
+                .find(|line| line.trim_start().starts_with(name));
+            line.map_or(0, |line| line.matches('#').count())
+        };
+        assert_eq!(
+            marks("system prompt") + marks("tail"),
+            BAR_CHARACTERS,
+            "{page}"
+        );
+        assert_eq!(
+            marks("hot") + marks("cool") + marks("summarized") + marks("framing"),
+            marks("tail"),
+            "{page}"
+        );
         for words in [
             "context: 1,234 / 180,000 tokens\n[#-----------------------------] 0.7%",
             "sent as their summaries: message 1 (5,000 tokens saved",

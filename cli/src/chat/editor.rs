@@ -17,11 +17,10 @@ use reedline::{
 };
 
 use super::{
-    columns::clipped,
     parse_line::COMMANDS,
     sanitized_editor::{SanitizedHistory, SanitizedKeys},
 };
-use crate::terminal_style::TerminalStyle;
+use crate::{columns::clipped, terminal_style::TerminalStyle};
 
 /// Most lines in the history file.
 const HISTORY_LINES: usize = 1_000;
@@ -53,7 +52,6 @@ impl Editor {
             .with_columns(2)
             .with_column_padding(2);
         let reedline = Reedline::create()
-            .use_bracketed_paste(true)
             .with_ansi_colors(style.has_colors())
             .with_edit_mode(Box::new(SanitizedKeys(Emacs::new(key_bindings()))))
             .with_validator(Box::new(ContinueAfterBackslash(Arc::clone(&continued))))

@@ -4,23 +4,21 @@
 //! - `parse_line`: what a typed line means.
 //! - `turn`: sending a message and streaming the answer.
 //! - `commands`, `context_usage`, `show_message`: the commands.
-//! - `target`, `find_by_prefix`: which conversation is meant.
-//! - `line_source`, `editor`, `sanitized_editor`: input.
+//! - `target`: which conversation is meant.
+//! - `line_source`, `editor`, `sanitized_editor`: input. `quiet_input`: keeps what is typed during
+//!   an answer for the next line.
 //! - `errors`: why a call failed, and advice. `signals`: restores the terminal when a signal ends
 //!   the process.
-//! - `screen`, `answer`, `columns`, `conversation_rows`: output. `recent_messages`: fetches the
-//!   last messages and formats them.
+//! - `screen`, `answer`: output. `recent_messages`: fetches the last messages and formats them.
 
 mod answer;
-mod columns;
 mod commands;
 mod context_usage;
-mod conversation_rows;
 mod editor;
 mod errors;
-mod find_by_prefix;
 mod line_source;
 mod parse_line;
+mod quiet_input;
 mod recent_messages;
 mod sanitized_editor;
 mod screen;
@@ -37,6 +35,7 @@ use editor::{Editor, Titles};
 use errors::ChatError;
 use line_source::LineSource;
 use parse_line::{ChatCommand, Line};
+use quiet_input::QuietInput;
 use screen::{Reader, Screen};
 use target::{ConversationOwner, Target};
 use turn::PendingTurn;
@@ -50,6 +49,8 @@ struct Chat {
     target: Target,
     screen: Screen,
     lines: LineSource,
+    /// Keeps input for the next line. None on a pipe.
+    quiet_input: Option<QuietInput>,
     /// The titles that Tab completes.
     titles: Titles,
     /// The message without an answer, which /retry sends again.
@@ -74,6 +75,9 @@ pub(crate) async fn run(arguments: ChatArguments) -> anyhow::Result<ExitCode> {
         .await
         .map_err(anyhow::Error::msg)?;
     while let Some(text) = chat.lines.next(chat.target.name()).await? {
+        if let Some(quiet_input) = &chat.quiet_input {
+            quiet_input.apply()?;
+        }
         let line = parse_line::parse(&text);
         let was_turn = matches!(line, Line::Message(_) | Line::Command(ChatCommand::Retry));
         let mut interrupt_signals = chat.interrupt_signals()?;
@@ -114,6 +118,7 @@ impl Chat {
             target,
             screen,
             lines,
+            quiet_input: None,
             titles,
             pending_turn: None,
             model,
@@ -127,8 +132,10 @@ impl Chat {
             (None, None) => chat.owner.newest(&chat.client).await?,
         };
         if chat.screen.reader == Reader::Person {
-            signals::restore_terminal_on_signals()?;
             chat.open_for_person(existing.as_ref()).await?;
+            let quiet_input = QuietInput::begin()?;
+            signals::restore_terminal_on_signals(quiet_input.previous_mode())?;
+            chat.quiet_input = Some(quiet_input);
         } else if let Some(conversation) = existing {
             chat.target = Target::existing(&conversation);
         }

@@ -6,11 +6,12 @@ use anneal_proto::v1 as pb;
 use pb::{Role, part::Part};
 use tonic::Status;
 
-use super::{
-    answer::tool_call_line,
+use super::answer::tool_call_line;
+use crate::{
+    client::Client,
     columns::{clipped, screenful},
+    sanitize::sanitize,
 };
-use crate::{client::Client, sanitize::sanitize};
 
 /// Most messages that are shown: the last two turns, if each has two messages.
 const MAX_MESSAGES: i32 = 4;

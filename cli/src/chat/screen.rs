@@ -4,11 +4,6 @@ use std::io::{self, Write as _};
 
 use crate::{sanitize::StreamSanitizer, terminal_style::TerminalStyle};
 
-/// Columns if the terminal does not report its size.
-const DEFAULT_COLUMNS: usize = 80;
-/// Rows if the terminal does not report its size.
-const DEFAULT_ROWS: usize = 24;
-
 /// The reader of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reader {
@@ -116,24 +111,5 @@ impl Screen {
         let mut out = io::stdout();
         out.write_all(text.as_bytes())?;
         out.flush()
-    }
-}
-
-/// The size of the terminal.
-pub(super) struct ScreenSize {
-    pub(super) columns: usize,
-    pub(super) rows: usize,
-}
-
-pub(super) fn size() -> ScreenSize {
-    match crossterm::terminal::size() {
-        Ok((columns, rows)) if columns > 0 && rows > 0 => ScreenSize {
-            columns: columns.into(),
-            rows: rows.into(),
-        },
-        _ => ScreenSize {
-            columns: DEFAULT_COLUMNS,
-            rows: DEFAULT_ROWS,
-        },
     }
 }

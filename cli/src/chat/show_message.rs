@@ -3,13 +3,12 @@
 use anneal_proto::v1 as pb;
 use unicode_width::UnicodeWidthStr as _;
 
-use super::{
-    Chat,
+use super::{Chat, errors::ChatError, screen::Reader};
+use crate::{
     columns::{grouped, screenful},
-    errors::ChatError,
-    screen::{self, Reader, ScreenSize},
+    sanitize::StreamSanitizer,
+    terminal_size::{self, TerminalSize},
 };
-use crate::sanitize::StreamSanitizer;
 
 /// Bytes fetched per call. A screen shows about 2,000.
 const PIECE_BYTES: i64 = 64 * 1024;
@@ -56,7 +55,7 @@ impl Chat {
                 }
                 continue;
             }
-            let ScreenSize { columns, rows } = screen::size();
+            let TerminalSize { columns, rows } = terminal_size::size();
             // Some rows stay free: for the text above the page, and one for the question below it.
             let rows_above = columns_above.div_ceil(columns.max(1));
             let end = screenful(

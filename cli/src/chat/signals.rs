@@ -4,21 +4,29 @@ use std::io;
 
 use crossterm::{
     cursor::Show,
-    event::DisableBracketedPaste,
     execute,
     style::Print,
     terminal::{disable_raw_mode, is_raw_mode_enabled},
 };
+use rustix::termios::Termios;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// On SIGTERM and SIGHUP, restores the terminal and ends the process with the usual exit code. The
-/// line editor switches the terminal to raw mode, in which typed characters are not shown.
-pub(super) fn restore_terminal_on_signals() -> io::Result<()> {
-    for kind in [SignalKind::terminate(), SignalKind::hangup()] {
+use super::quiet_input::restore_mode;
+
+/// On SIGTERM, SIGHUP and SIGQUIT, sets this mode of the terminal and ends the process with the
+/// usual exit code. The chat and the line editor switch the terminal to modes in which typed
+/// characters are not shown.
+pub(super) fn restore_terminal_on_signals(mode: &Termios) -> io::Result<()> {
+    for kind in [
+        SignalKind::terminate(),
+        SignalKind::hangup(),
+        SignalKind::quit(),
+    ] {
         let mut signals = signal(kind)?;
+        let mode = mode.clone();
         tokio::spawn(async move {
             if signals.recv().await.is_some() {
-                restore_terminal();
+                restore_terminal(&mode);
                 std::process::exit(128 + kind.as_raw_value());
             }
         });
@@ -26,11 +34,12 @@ pub(super) fn restore_terminal_on_signals() -> io::Result<()> {
     Ok(())
 }
 
-/// Undoes the changes of the line editor. Errors are ignored: if the terminal is gone, they cannot
-/// be reported.
-fn restore_terminal() {
+/// Undoes the changes of the line editor and then those of the chat. Errors are ignored: if the
+/// terminal is gone, they cannot be reported.
+fn restore_terminal(mode: &Termios) {
     if is_raw_mode_enabled().unwrap_or(false) {
-        let _ = execute!(io::stderr(), DisableBracketedPaste, Show, Print("\r\n"));
+        let _ = execute!(io::stderr(), Show, Print("\r\n"));
         let _ = disable_raw_mode();
     }
+    restore_mode(mode);
 }

@@ -7,20 +7,17 @@ use anneal_proto::v1 as pb;
 use tonic::{Code, Status};
 use uuid::Uuid;
 
-use super::{
+use super::errors::ChatError;
+use crate::{
+    client::Client,
     columns::grouped,
     conversation_rows,
-    errors::ChatError,
-    find_by_prefix::{self, Choice, SHORT_ID_CHARACTERS},
+    find_by_prefix::{
+        self, Choice, MAX_SEARCH_PAGES, MatchedField, SEARCH_PAGE, SHORT_ID_CHARACTERS,
+    },
+    sanitize::sanitize,
+    terminal_size,
 };
-use crate::{client::Client, sanitize::sanitize};
-
-/// Conversations fetched per call.
-const PAGE: i32 = 500;
-/// Most pages of a search: the newest 10,000 conversations.
-const MAX_PAGES: usize = 20;
-/// Most conversations listed if a prefix is ambiguous.
-const MAX_LISTED_MATCHES: usize = 10;
 
 /// How far a search went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,10 +142,8 @@ impl ConversationOwner {
         client: &Client,
         prefix: &str,
     ) -> Result<pb::Conversation, ChatError> {
-        if find_by_prefix::is_complete_id(prefix) {
-            let ask = pb::GetConversationRequest {
-                conversation_id: prefix.to_lowercase(),
-            };
+        if let Some(conversation_id) = find_by_prefix::complete_id(prefix) {
+            let ask = pb::GetConversationRequest { conversation_id };
             return match client.conversations().get_conversation(ask).await {
                 Ok(found) => Ok(found.into_inner()),
                 Err(status) if status.code() == Code::NotFound => Err(not_found(prefix)),
@@ -156,7 +151,7 @@ impl ConversationOwner {
             };
         }
         let (candidates, extent) = self.candidates(client, prefix).await?;
-        match find_by_prefix::choose(prefix, &candidates) {
+        match find_by_prefix::choose(prefix, MatchedField::TitleOrId, &candidates) {
             Choice::One(conversation) => Ok(conversation.clone()),
             Choice::None if extent == SearchExtent::OnlyNewest => Err(not_found_in_newest(prefix)),
             Choice::None => Err(not_found(prefix)),
@@ -165,8 +160,8 @@ impl ConversationOwner {
     }
 
     /// Conversations that the prefix may mean: the newest page, and older ones whose titles begin
-    /// exactly with the prefix. If none of these matches, older pages are added, up to `MAX_PAGES`
-    /// in all. They may match by their ids, or by titles in other case.
+    /// exactly with the prefix. If none of these matches, older pages are added, up to
+    /// `MAX_SEARCH_PAGES` in all. They may match by their ids, or by titles in other case.
     async fn candidates(
         &self,
         client: &Client,
@@ -186,10 +181,10 @@ impl ConversationOwner {
             let older: Vec<_> = exact.into_iter().filter(is_new).collect();
             candidates.extend(older);
         }
-        if find_by_prefix::choose(prefix, &candidates) != Choice::None {
+        if find_by_prefix::choose(prefix, MatchedField::TitleOrId, &candidates) != Choice::None {
             return Ok((candidates, SearchExtent::Complete));
         }
-        for _ in 1..MAX_PAGES {
+        for _ in 1..MAX_SEARCH_PAGES {
             let (older, next_token) = self.fetch_page(client, "", page_token).await?;
             candidates.extend(older);
             page_token = next_token;
@@ -209,7 +204,7 @@ impl ConversationOwner {
         page_token: String,
     ) -> Result<(Vec<pb::Conversation>, String), Status> {
         let ask = pb::ListConversationsRequest {
-            page_size: PAGE,
+            page_size: SEARCH_PAGE,
             page_token,
             title_prefix: title_prefix.to_owned(),
             ..self.list_request()
@@ -263,30 +258,17 @@ fn not_found(prefix: &str) -> ChatError {
 }
 
 fn not_found_in_newest(prefix: &str) -> ChatError {
-    let examined = grouped(MAX_PAGES as u64 * u64::from(PAGE.unsigned_abs()));
+    let examined = grouped(find_by_prefix::MAX_SEARCHED);
     let prefix = sanitize(prefix);
     format!("no title begins exactly with \"{prefix}\"; of the newest {examined} conversations, no title begins with it in other case, and no id")
         .into()
 }
 
 fn ambiguous(prefix: &str, several: &[&pb::Conversation]) -> ChatError {
-    let shown: Vec<pb::Conversation> = several
-        .iter()
-        .take(MAX_LISTED_MATCHES)
-        .map(|found| (*found).clone())
-        .collect();
-    let rows = conversation_rows::rows(
-        &shown,
-        None,
-        SystemTime::now(),
-        super::screen::size().columns,
-    );
-    let more = match several.len().saturating_sub(MAX_LISTED_MATCHES) {
-        0 => String::new(),
-        more => format!("  … and {more} more\n"),
-    };
+    let rows =
+        conversation_rows::match_rows(several, SystemTime::now(), terminal_size::size().columns);
     format!(
-        "{} conversations begin with \"{}\":\n{rows}{more}",
+        "{} conversations begin with \"{}\":\n{rows}",
         several.len(),
         sanitize(prefix)
     )

@@ -17,7 +17,7 @@ use pb::{Role, part::Part};
 use crate::{
     client::{Client, failed_call},
     command::{ContextArguments, FormatArgument, PressureArgument},
-    output,
+    conversation_ids, output, terminal_size,
     terminal_style::TerminalStyle,
 };
 use page::{Page, TextLength};
@@ -26,7 +26,7 @@ use page::{Page, TextLength};
 pub(crate) async fn run(arguments: ContextArguments) -> anyhow::Result<ExitCode> {
     let client = Client::connect(&arguments.server).await?;
     let ask = pb::BuildContextRequest {
-        conversation_id: arguments.conversation,
+        conversation_id: conversation_ids::resolve(&client, &arguments.conversation).await?,
         current_input: arguments
             .input
             .map(|text| text_message(Role::User, text))
@@ -93,15 +93,18 @@ async fn print_context(
 ) -> anyhow::Result<()> {
     let conversation = fetch_conversation(client, &ask.conversation_id).await?;
     let context = build_context(client, ask).await?;
-    output::print_page(
-        &Page {
-            conversation: &conversation,
-            context: &context,
-            text_length,
-            style: TerminalStyle::of_output(),
-        }
-        .text(),
-    );
+    let page = Page {
+        conversation: &conversation,
+        context: &context,
+        text_length,
+        style: TerminalStyle::of_output(),
+        columns: terminal_size::table_columns(),
+    }
+    .text();
+    match text_length {
+        TextLength::FirstLine => output::print_page(&page),
+        TextLength::Full => output::print_unbroken_page(&page),
+    }
     Ok(())
 }
 

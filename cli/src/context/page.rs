@@ -8,13 +8,18 @@ use pb::{BoundaryKind, Reason, Representation, Segment, part::Part};
 
 use super::role;
 use crate::{
+    columns::clipped,
     sanitize::sanitize,
     terminal_style::{Bar, TerminalStyle},
     text_format::pluralize,
 };
 
-/// Most characters of a message's text in the outline.
-const LINE_CHARACTERS: usize = 72;
+/// Most columns of a message's text in the outline.
+const MAX_TEXT_COLUMNS: usize = 72;
+/// Fewest columns of a message's text in the outline.
+const MIN_TEXT_COLUMNS: usize = 16;
+/// Columns of the outline before a message's text.
+const FIGURE_COLUMNS: usize = 42;
 
 /// How much of each text is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +35,8 @@ pub(super) struct Page<'a> {
     pub(super) context: &'a pb::BuildContextResponse,
     pub(super) text_length: TextLength,
     pub(super) style: TerminalStyle,
+    /// Columns of a line of the outline.
+    pub(super) columns: usize,
 }
 
 impl Page<'_> {
@@ -83,6 +90,13 @@ impl Page<'_> {
             "32",
         ));
         rows.push(("current input", segment_tokens(Segment::CurrentInput), "33"));
+        // The manifest counts messages without the provider's framing and without what repairs add.
+        let listed: u64 = rows.iter().map(|(_, tokens, _)| tokens).sum();
+        rows.push((
+            "framing, repairs",
+            self.context.total_tokens.saturating_sub(listed),
+            "90",
+        ));
         let bars: Vec<Bar<'_>> = rows
             .into_iter()
             .map(|(name, tokens, color)| Bar {
@@ -141,6 +155,10 @@ impl Page<'_> {
             .iter()
             .map(|entry| (entry.first_message_id, entry))
             .collect();
+        let text_columns = self
+            .columns
+            .saturating_sub(FIGURE_COLUMNS)
+            .clamp(MIN_TEXT_COLUMNS, MAX_TEXT_COLUMNS);
         for message in &self.context.messages {
             let ids: Vec<String> = message
                 .message_ids
@@ -176,7 +194,7 @@ impl Page<'_> {
                 );
                 let _ = writeln!(page, "{}\n", texts.join("\n\n"));
             } else {
-                let line = first_line(&texts.join(" "));
+                let line = clipped(&texts.join(" "), text_columns);
                 let _ = writeln!(
                     page,
                     "  {ids:>6} {:<9} {state:<13} {:>7}  {line}",
@@ -287,20 +305,6 @@ fn part_texts(message: &pb::ContextMessage) -> Vec<String> {
         .collect()
 }
 
-/// The start of the text on one line.
-fn first_line(text: &str) -> String {
-    let folded: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if folded.chars().count() <= LINE_CHARACTERS {
-        folded
-    } else {
-        folded
-            .chars()
-            .take(LINE_CHARACTERS - 1)
-            .chain(['…'])
-            .collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -351,6 +355,7 @@ mod tests {
                 entry(Representation::Original, Reason::Small),
                 entry(Representation::Summary, Reason::Cool),
             ],
+            total_tokens: 28,
             ..Default::default()
         };
         let page = Page {
@@ -358,6 +363,7 @@ mod tests {
             context: &context,
             text_length: TextLength::FirstLine,
             style: TerminalStyle::Plain,
+            columns: 80,
         };
         let mut bars = String::new();
         page.segments(&mut bars);
@@ -367,5 +373,10 @@ mod tests {
         };
         assert_eq!(tokens("tail, hot"), Some("10"), "{bars}");
         assert_eq!(tokens("tail, summaries"), Some("10"), "{bars}");
+        assert_eq!(
+            tokens("framing, repairs"),
+            Some("8"),
+            "the rows add up to the total: {bars}"
+        );
     }
 }

@@ -23,7 +23,7 @@ use crate::{
     broken_pipe::ExitOnBrokenPipe,
     client::{self, Client, failed_call},
     command::ExportArguments,
-    file_format,
+    conversation_ids, file_format,
     message_pages::MessagePages,
     output,
 };
@@ -35,6 +35,10 @@ use target_file::ExportTarget;
 /// output, a device or a pipe stays.
 pub(crate) async fn run(arguments: ExportArguments) -> anyhow::Result<ExitCode> {
     let client = Client::connect(&arguments.server).await?;
+    let arguments = ExportArguments {
+        conversations: conversation_ids::resolve_all(&client, &arguments.conversations).await?,
+        ..arguments
+    };
     let Some(path) = &arguments.output else {
         let stdout = ExitOnBrokenPipe(std::io::stdout());
         let stream: Box<dyn Write + Send> = if std::io::stdout().is_terminal() {

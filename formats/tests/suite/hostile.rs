@@ -222,6 +222,19 @@ fn a_file_without_a_conversation_is_an_error() {
 }
 
 #[test]
+fn a_page_of_text_with_an_example_of_a_message_has_no_format() {
+    let page = "# Messages\n\nA message looks like this:\n\n```\n\
+        {\"role\":\"tool\",\"tool_call_id\":\"1\",\"content\":\"a\"}\n```\n\nMore [here](there).\n";
+    let error = detect(file(page).path()).expect_err("it is a text");
+    assert_eq!(
+        error.to_string(),
+        "its content has none of the known formats: openai, anthropic, claw0, pi, sharegpt, zeroclaw"
+    );
+    let log = "a truncated line\n{\"role\":\"user\",\"content\":\"a\"}\n{\"role\":\"user\",\"content\":\"b\"}\n";
+    assert_eq!(detect(file(log).path()).expect("is known"), Format::OpenAi);
+}
+
+#[test]
 fn a_sink_can_stop_the_reading() {
     let lines = "{\"role\":\"user\",\"content\":\"a\"}\n".repeat(5);
     let mut events_until_stop = 3;

@@ -143,14 +143,16 @@ const CRATES: &[CrateLayers] = &[
         &[
             // one module per command
             "dev",
-            "chat export health jobs keys migrate models tenants usage verify",
+            "chat completions export health jobs keys list migrate models tenants usage verify",
             "context import",
             "compact",
             // what the commands share
-            "processes message_pages",
+            "processes message_pages conversation_ids",
             "client config",
-            "command environment output implicit_config settings_error",
-            "file_format policy sanitize url_secrets terminal_style text_format broken_pipe",
+            "command environment output implicit_config settings_error conversation_rows",
+            "file_format policy sanitize url_secrets terminal_style columns find_by_prefix broken_pipe",
+            "text_format",
+            "terminal_size",
         ],
     ),
 ];

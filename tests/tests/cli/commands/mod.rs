@@ -12,6 +12,8 @@
 //! - `discovered_settings.rs`: a discovered `anneal.toml` may not decide where secrets are sent.
 //! - `inspect.rs`: `anneal context`, `anneal usage` and `anneal compact`.
 //! - `keys.rs`: `anneal keys` and `anneal tenants`.
+//! - `list.rs`: `anneal list`, beginnings of ids, `--json`, completions and man pages.
+//! - `type_ahead.rs`: what is typed while `anneal chat` prints an answer.
 
 mod chat_answers;
 mod chat_commands;
@@ -22,7 +24,9 @@ mod dev;
 mod discovered_settings;
 mod inspect;
 mod keys;
+mod list;
 mod output_escaping;
+mod type_ahead;
 
 /// The binary `anneal`.
 const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");

@@ -58,6 +58,7 @@ async fn every_command_escapes_the_servers_error_message() {
         &["jobs", "requeue", "checkpoint", "c"],
         &["jobs", "discard", "checkpoint", "c"],
         &["models"],
+        &["list"],
         &["export", "c", "--format", "openai"],
         &["import", "chat.jsonl"],
         &["chat", "--new", "c"],
@@ -121,6 +122,10 @@ async fn every_command_escapes_stored_content() {
         &["verify", "--all"],
         &["jobs"],
         &["jobs", "requeue", "checkpoint", &conversation.id],
+        &["jobs", "--json"],
+        &["usage", &conversation.id, "--json"],
+        &["list"],
+        &["list", "--json"],
         &["models"],
     ] {
         let (name, rest) = command.split_first().expect("a name");

@@ -1,31 +1,52 @@
 //! Finds a conversation by a prefix of its title or id.
 
 use anneal_proto::v1 as pb;
+use uuid::Uuid;
 
-/// Characters of a complete id.
-const ID_CHARACTERS: usize = 36;
+/// Conversations that a search fetches per call.
+pub(crate) const SEARCH_PAGE: i32 = 500;
+/// Most pages of a search.
+pub(crate) const MAX_SEARCH_PAGES: usize = 20;
+/// Most conversations that a search examines.
+pub(crate) const MAX_SEARCHED: u64 = 10_000;
 /// Characters of an id that are shown in place of the complete id, if they suffice to tell the
 /// conversations apart.
-pub(super) const SHORT_ID_CHARACTERS: usize = 8;
+pub(crate) const SHORT_ID_CHARACTERS: usize = 8;
 
 /// The result of a search.
 #[derive(Debug, PartialEq)]
-pub(super) enum Choice<'a> {
+pub(crate) enum Choice<'a> {
     One(&'a pb::Conversation),
     /// Several conversations have the prefix.
     Several(Vec<&'a pb::Conversation>),
     None,
 }
 
-/// The conversation whose title or id has this prefix, ignoring case. A complete title or id wins
-/// over prefixes.
-pub(super) fn choose<'a>(prefix: &str, candidates: &'a [pb::Conversation]) -> Choice<'a> {
+/// The fields of a conversation that a prefix is compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MatchedField {
+    Id,
+    TitleOrId,
+}
+
+/// The conversation of which one of these fields has this prefix, ignoring case. A complete title
+/// or id wins over prefixes.
+pub(crate) fn choose<'a>(
+    prefix: &str,
+    field: MatchedField,
+    candidates: &'a [pb::Conversation],
+) -> Choice<'a> {
     let wanted = prefix.to_lowercase();
+    let title = |conversation: &pb::Conversation| match field {
+        MatchedField::Id => None,
+        MatchedField::TitleOrId => Some(conversation.title.to_lowercase()),
+    };
     let is_complete = |conversation: &&pb::Conversation| {
-        conversation.title.to_lowercase() == wanted || conversation.conversation_id == wanted
+        title(conversation).is_some_and(|title| title == wanted)
+            || conversation.conversation_id == wanted
     };
     let has_prefix = |conversation: &&pb::Conversation| {
-        conversation.title.to_lowercase().starts_with(&wanted)
+        title(conversation).is_some_and(|title| title.starts_with(&wanted))
             || conversation.conversation_id.starts_with(&wanted)
     };
     let mut found: Vec<_> = candidates.iter().filter(is_complete).collect();
@@ -39,9 +60,14 @@ pub(super) fn choose<'a>(prefix: &str, candidates: &'a [pb::Conversation]) -> Ch
     }
 }
 
-/// Whether the text has the form of a complete id.
-pub(super) fn is_complete_id(text: &str) -> bool {
-    text.len() == ID_CHARACTERS
+/// The id in the form in which the server writes it, if the text is a complete id.
+pub(crate) fn complete_id(text: &str) -> Option<String> {
+    Uuid::try_parse(text).ok().map(|id| id.to_string())
+}
+
+/// Whether the text may be the beginning of an id.
+pub(crate) fn is_id_prefix(text: &str) -> bool {
+    !text.is_empty()
         && text
             .chars()
             .all(|character| character.is_ascii_hexdigit() || character == '-')
@@ -49,7 +75,7 @@ pub(super) fn is_complete_id(text: &str) -> bool {
 
 /// The length of id prefixes that are unique among these conversations, at least
 /// [`SHORT_ID_CHARACTERS`].
-pub(super) fn unique_prefix_length(candidates: &[pb::Conversation]) -> usize {
+pub(crate) fn unique_prefix_length(candidates: &[pb::Conversation]) -> usize {
     let mut ids: Vec<&str> = candidates
         .iter()
         .map(|conversation| conversation.conversation_id.as_str())
@@ -100,14 +126,17 @@ mod tests {
             ("my project,", 1),
         ] {
             assert_eq!(
-                choose(prefix, &candidates),
+                choose(prefix, MatchedField::TitleOrId, &candidates),
                 Choice::One(&candidates[index]),
                 "{prefix}"
             );
         }
-        assert_eq!(choose("nothing", &candidates), Choice::None);
         assert_eq!(
-            choose("project", &candidates),
+            choose("nothing", MatchedField::TitleOrId, &candidates),
+            Choice::None
+        );
+        assert_eq!(
+            choose("project", MatchedField::TitleOrId, &candidates),
             Choice::None,
             "words in the middle of a title do not match"
         );
@@ -117,13 +146,39 @@ mod tests {
     fn an_ambiguous_prefix_finds_several_and_a_complete_title_one() {
         let candidates = candidates();
         assert_eq!(
-            choose("my", &candidates),
+            choose("my", MatchedField::TitleOrId, &candidates),
             Choice::Several(vec![&candidates[0], &candidates[1]])
         );
         assert_eq!(
-            choose("MY PROJECT", &candidates),
+            choose("MY PROJECT", MatchedField::TitleOrId, &candidates),
             Choice::One(&candidates[0])
         );
+    }
+
+    #[test]
+    fn a_search_by_id_ignores_titles() {
+        let candidates = [conversation("0a12", "0b"), conversation("0b34", "0a12")];
+        for (prefix, index) in [("0b", 1), ("0A1", 0), ("0a12", 0)] {
+            assert_eq!(
+                choose(prefix, MatchedField::Id, &candidates),
+                Choice::One(&candidates[index]),
+                "{prefix}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_complete_id_is_accepted_in_any_notation() {
+        let id = "0199a1b2-0000-7000-8000-0000000000ab";
+        for text in [
+            id,
+            "0199A1B2-0000-7000-8000-0000000000AB",
+            "0199a1b20000700080000000000000ab",
+        ] {
+            assert_eq!(complete_id(text).as_deref(), Some(id), "{text}");
+        }
+        assert_eq!(complete_id("0199a1b2"), None);
+        assert!(is_id_prefix("0199a1b2-0") && !is_id_prefix("") && !is_id_prefix("port"));
     }
 
     #[test]

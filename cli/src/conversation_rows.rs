@@ -7,11 +7,12 @@ use std::{
 
 use anneal_proto::v1 as pb;
 
-use super::{
+use crate::{
     columns::{ago, clipped, fitted, grouped},
     find_by_prefix::{SHORT_ID_CHARACTERS, unique_prefix_length},
+    sanitize::sanitize,
+    text_format::pluralize,
 };
-use crate::sanitize::sanitize;
 
 /// Columns that a row takes without its title, its id, and the word `archived`. The longest age is
 /// `10 minutes ago`.
@@ -20,17 +21,37 @@ const FIGURE_COLUMNS: usize = 47;
 const MIN_TITLE_COLUMNS: usize = 12;
 /// Most columns of a title.
 const MAX_TITLE_COLUMNS: usize = 48;
+/// Columns of agent and user, with the blank after them.
+const OWNER_COLUMNS: usize = 24;
+/// Fewest columns of rows that show agent and user.
+const MIN_COLUMNS_WITH_OWNER: usize = 100;
+/// Most conversations listed if a prefix is ambiguous.
+const MAX_LISTED_MATCHES: usize = 10;
 
-/// A line per conversation: a mark for the current one, id, title, messages, tokens, last activity.
-pub(super) fn rows(
+/// Whether rows show the agent and the user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OwnerColumn {
+    Hidden,
+    /// After the title, in rows of at least [`MIN_COLUMNS_WITH_OWNER`] columns.
+    IfWide,
+}
+
+/// A line per conversation: a mark for the current one, id, title, agent and user, messages,
+/// tokens, last activity.
+pub(crate) fn rows(
     conversations: &[pb::Conversation],
     current: Option<&str>,
+    owner_column: OwnerColumn,
     now: SystemTime,
     columns: usize,
 ) -> String {
+    let owner_columns = match owner_column {
+        OwnerColumn::IfWide if columns >= MIN_COLUMNS_WITH_OWNER => OWNER_COLUMNS,
+        _ => 0,
+    };
     let id_length = unique_prefix_length(conversations);
     let width = columns
-        .saturating_sub(FIGURE_COLUMNS + id_length)
+        .saturating_sub(FIGURE_COLUMNS + id_length + owner_columns)
         .clamp(MIN_TITLE_COLUMNS, MAX_TITLE_COLUMNS);
     let mut rows = String::new();
     for conversation in conversations {
@@ -45,6 +66,13 @@ pub(super) fn rows(
             .take(id_length)
             .collect();
         let title = fitted(&sanitize(title_or_placeholder(conversation)), width);
+        let owner = match owner_columns {
+            0 => String::new(),
+            columns => {
+                let owner = format!("{}/{}", conversation.agent_id, conversation.user_id);
+                format!(" {}", fitted(&sanitize(&owner), columns - 1))
+            }
+        };
         let messages = grouped(conversation.message_count.unsigned_abs());
         let tokens = grouped(conversation.token_total.unwrap_or_default().tokens);
         let archived = match conversation.status() {
@@ -54,15 +82,29 @@ pub(super) fn rows(
         let last = last_activity(conversation, now);
         let _ = writeln!(
             rows,
-            "{mark} {id}  {title} {messages:>6} msgs {tokens:>10} tok  {last}{archived}"
+            "{mark} {id}  {title}{owner} {messages:>6} msgs {tokens:>10} tok  {last}{archived}"
         );
+    }
+    rows
+}
+
+/// The rows of the conversations that an ambiguous prefix may mean, and how many more there are.
+pub(crate) fn match_rows(matches: &[&pb::Conversation], now: SystemTime, columns: usize) -> String {
+    let shown: Vec<pb::Conversation> = matches
+        .iter()
+        .take(MAX_LISTED_MATCHES)
+        .map(|found| (*found).clone())
+        .collect();
+    let mut rows = rows(&shown, None, OwnerColumn::Hidden, now, columns);
+    if matches.len() > MAX_LISTED_MATCHES {
+        let _ = writeln!(rows, "  … and {} more", matches.len() - MAX_LISTED_MATCHES);
     }
     rows
 }
 
 /// One conversation as two texts. The first is its title. The second has the start of its id, its
 /// messages, tokens and last activity.
-pub(super) fn title_and_figures(
+pub(crate) fn title_and_figures(
     conversation: &pb::Conversation,
     now: SystemTime,
 ) -> (String, String) {
@@ -76,7 +118,7 @@ pub(super) fn title_and_figures(
         .take(SHORT_ID_CHARACTERS)
         .collect();
     let tokens = grouped(conversation.token_total.unwrap_or_default().tokens);
-    let messages = crate::text_format::pluralize(conversation.message_count as usize, "message");
+    let messages = pluralize(conversation.message_count as usize, "message");
     (
         title,
         format!(
@@ -131,7 +173,13 @@ mod tests {
             titled("00000003", "\u{1b}[2Jgone\u{202e}"),
             with_longest_age,
         ];
-        let rows = rows(&all, Some(&all[1].conversation_id), now, 80);
+        let rows = rows(
+            &all,
+            Some(&all[1].conversation_id),
+            OwnerColumn::IfWide,
+            now,
+            80,
+        );
         let figure_columns: Vec<usize> = rows
             .lines()
             .map(|line| line.find("12 msgs").map_or(0, |at| line[..at].width()))
@@ -155,5 +203,28 @@ mod tests {
             !rows.contains('\u{1b}') && !rows.contains('\u{202e}') && rows.contains("2 days ago"),
             "{rows}"
         );
+    }
+
+    #[test]
+    fn only_wide_rows_show_agent_and_user() {
+        let conversation = pb::Conversation {
+            conversation_id: "00000001-0000-4000-8000-000000000000".into(),
+            title: "The ferry".into(),
+            agent_id: "terminal".into(),
+            user_id: "ann".into(),
+            ..Default::default()
+        };
+        let row = |columns| {
+            rows(
+                std::slice::from_ref(&conversation),
+                None,
+                OwnerColumn::IfWide,
+                UNIX_EPOCH,
+                columns,
+            )
+        };
+        assert!(row(120).contains("terminal/ann"), "{}", row(120));
+        assert!(!row(80).contains("terminal/ann"), "{}", row(80));
+        assert!(row(100).trim_end().width() <= 100, "{}", row(100));
     }
 }

@@ -3,15 +3,17 @@
 use unicode_segmentation::UnicodeSegmentation as _;
 use unicode_width::UnicodeWidthStr as _;
 
+use crate::text_format::pluralize;
+
 /// The text on one line of exactly this width: cut with an ellipsis, or padded with blanks.
-pub(super) fn fitted(text: &str, columns: usize) -> String {
+pub(crate) fn fitted(text: &str, columns: usize) -> String {
     let text = clipped(text, columns);
     let blanks = columns.saturating_sub(text.width());
     text + &" ".repeat(blanks)
 }
 
 /// The text on one line of at most this width. Cut with an ellipsis, between two grapheme clusters.
-pub(super) fn clipped(text: &str, columns: usize) -> String {
+pub(crate) fn clipped(text: &str, columns: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if line.width() <= columns {
         return line;
@@ -26,7 +28,7 @@ pub(super) fn clipped(text: &str, columns: usize) -> String {
 }
 
 /// The number with a comma before every three digits: `1,234,567`.
-pub(super) fn grouped(number: u64) -> String {
+pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -39,7 +41,7 @@ pub(super) fn grouped(number: u64) -> String {
 }
 
 /// How long ago something happened, in the largest unit that fits: `2 weeks ago`.
-pub(super) fn ago(seconds: u64) -> String {
+pub(crate) fn ago(seconds: u64) -> String {
     const UNITS: [(u64, &str); 6] = [
         (365 * 86_400, "year"),
         (30 * 86_400, "month"),
@@ -49,10 +51,7 @@ pub(super) fn ago(seconds: u64) -> String {
         (60, "minute"),
     ];
     match UNITS.iter().find(|(length, _)| seconds >= *length) {
-        Some((length, unit)) => format!(
-            "{} ago",
-            crate::text_format::pluralize((seconds / length) as usize, unit)
-        ),
+        Some((length, unit)) => format!("{} ago", pluralize((seconds / length) as usize, unit)),
         None => "just now".to_owned(),
     }
 }
@@ -60,7 +59,7 @@ pub(super) fn ago(seconds: u64) -> String {
 /// Number of bytes of the text that fill a screen. Long lines count as several rows. The cut is
 /// after a whole line, or inside the first line if that is longer than the screen. It is after at
 /// least one grapheme cluster, unless the text is empty.
-pub(super) fn screenful(text: &str, rows: usize, columns: usize) -> usize {
+pub(crate) fn screenful(text: &str, rows: usize, columns: usize) -> usize {
     let mut free_rows = rows.max(1);
     let mut end = 0;
     for line in text.split_inclusive('\n') {
