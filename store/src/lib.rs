@@ -188,7 +188,7 @@ impl Store {
     }
 
     /// Checks with one round trip, on a connection of its own, that the database answers within
-    /// [`PING_DEADLINE`]. Logs outages: their beginning, and, if it is called regularly, their end.
+    /// 1.8 s. Logs outages: their beginning, and, if it is called regularly, their end.
     pub async fn ping(&self) -> Result<(), StoreError> {
         let answered = self.query_probe().await;
         match &answered {
