@@ -33,6 +33,7 @@ tools:
 	@scripts/debian.sh pgbouncer
 	@scripts/debian.sh faketime
 	@scripts/python_client.sh .tools/python
+	@scripts/kubernetes_tools.sh .tools/kubernetes
 
 check: ## the quick part of the gate: format, rules, lints
 	cargo xtask ci --steps fmt,tidy,clippy

@@ -18,7 +18,7 @@ pub(crate) struct Anneal {
 }
 
 /// Arguments that set settings. They win over the environment variables ANNEAL_SECTION_KEY, which
-/// win over the file.
+/// win over the text of ANNEAL_CONFIG_TOML, which wins over the file.
 #[derive(Debug, Args)]
 pub(crate) struct SettingsArguments {
     /// TOML file with settings [default: anneal.toml, if there is one]

@@ -1,5 +1,5 @@
-//! The settings: from a TOML file, then environment variables (`ANNEAL_SECTION_KEY`), then
-//! arguments. Later sources win.
+//! The settings: from a TOML file, then the text of `ANNEAL_CONFIG_TOML`, then environment variables
+//! of one setting (`ANNEAL_SECTION_KEY`), then arguments. Later sources win.
 
 use std::{path::Path, process::ExitCode, sync::Arc};
 
@@ -110,7 +110,9 @@ pub(crate) fn load(arguments: &SettingsArguments) -> anyhow::Result<Config> {
         None => {}
     }
     let environment = Environment::read()?;
-    figment = figment.merge(environment.settings());
+    figment = figment
+        .merge(environment.config_toml())
+        .merge(environment.settings());
     if let Some(url) = &arguments.database_url {
         figment = figment.merge(ArgumentSetting::new("--database-url", "database.url", url));
     }

@@ -1,17 +1,24 @@
-//! The environment variables `ANNEAL_…`: settings, variables of other uses, and the service links
-//! that Kubernetes adds to every container for services named `anneal` or `anneal-…`. Everything
-//! else is a mistyped setting and refused.
+//! The environment variables `ANNEAL_…`: settings, a whole settings file (`ANNEAL_CONFIG_TOML`),
+//! variables of other uses, and the service links that Kubernetes adds to every container for
+//! services named `anneal` or `anneal-…`. Everything else is a mistyped setting and refused.
 
 use std::net::IpAddr;
 
-use figment::providers::Env;
+use figment::{
+    Error, Metadata, Profile, Provider,
+    providers::{Env, Format as _, Toml},
+    value::{Dict, Map},
+};
 use tracing::info;
 
 /// The prefix of the names of all our variables.
 const PREFIX: &str = "ANNEAL_";
 
-/// The sections that environment variables can set. Models, providers and agents have free names,
-/// so variables cannot set them.
+/// The variable whose value is the text of a settings file.
+const CONFIG_TOML: &str = "ANNEAL_CONFIG_TOML";
+
+/// The sections that variables of one setting can set. Models, providers and agents have free names,
+/// so only [`CONFIG_TOML`] can set them.
 const SECTIONS: [&str; 12] = [
     "database",
     "append",
@@ -49,6 +56,8 @@ const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
 pub(crate) struct Environment {
     /// The names of variables that are service links.
     pub(crate) service_links: Vec<String>,
+    /// The value of [`CONFIG_TOML`]; empty if the variable is not set.
+    config_toml: String,
 }
 
 impl Environment {
@@ -61,10 +70,15 @@ impl Environment {
 
     fn check(variables: impl Iterator<Item = (String, String)>) -> anyhow::Result<Self> {
         let mut service_links = Vec::new();
+        let mut config_toml = String::new();
         for (name, value) in variables {
             let Some(key) = name.strip_prefix(PREFIX) else {
                 continue;
             };
+            if name == CONFIG_TOML {
+                config_toml = value;
+                continue;
+            }
             if is_service_link(&name, &value) {
                 service_links.push(name);
                 continue;
@@ -76,10 +90,18 @@ impl Environment {
             );
         }
         service_links.sort_unstable();
-        Ok(Self { service_links })
+        Ok(Self {
+            service_links,
+            config_toml,
+        })
     }
 
-    /// The variables that are settings: `ANNEAL_DATABASE_URL` sets `database.url`.
+    /// The settings in the text of `ANNEAL_CONFIG_TOML`; none if the variable is not set.
+    pub(crate) fn config_toml(&self) -> ConfigToml<'_> {
+        ConfigToml(&self.config_toml)
+    }
+
+    /// The variables of one setting each: `ANNEAL_DATABASE_URL` sets `database.url`.
     pub(crate) fn settings(&self) -> Env {
         let service_links: Vec<String> = self
             .service_links
@@ -93,6 +115,19 @@ impl Environment {
                     .any(|link| key.as_str().eq_ignore_ascii_case(link))
         });
         env.map(|key| key.as_str().replacen('_', ".", 1).into())
+    }
+}
+
+/// The text of [`CONFIG_TOML`] as a source of settings. Errors name the variable.
+pub(crate) struct ConfigToml<'a>(&'a str);
+
+impl Provider for ConfigToml<'_> {
+    fn metadata(&self) -> Metadata {
+        Metadata::named(format!("the variable {CONFIG_TOML}"))
+    }
+
+    fn data(&self) -> Result<Map<Profile, Dict>, Error> {
+        Toml::string(self.0).data()
     }
 }
 
@@ -181,6 +216,13 @@ mod tests {
         for name in ["ANNEAL_INSECURE", "ANNEAL_GRPC_ADDRESS"] {
             check(name, "x").expect_err("the name is unknown");
         }
+    }
+
+    #[test]
+    fn the_text_of_a_settings_file_is_no_setting_of_its_own() {
+        let environment = check("ANNEAL_CONFIG_TOML", "[log]").expect("the name is known");
+        assert_eq!(environment.config_toml, "[log]");
+        check("ANNEAL_CONFIG_TOM", "[log]").expect_err("the name is mistyped");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Checks the contents of docker-compose.yml and Dockerfile. They are only parsed; no container
-//! engine is needed.
+//! Checks the contents of docker-compose.yml, of the files that it mounts, and of Dockerfile. They
+//! are only parsed; no container engine is needed.
 
 use std::path::{Path, PathBuf};
 
@@ -49,15 +49,25 @@ fn instructions() -> Vec<String> {
     lines.map(str::to_owned).collect()
 }
 
+/// The services that start only with the profile `monitoring`.
+const MONITORING: [&str; 2] = ["prometheus", "grafana"];
+
 #[test]
 fn the_services_are_postgres_migrate_server_and_two_workers() {
     let services = services();
-    assert_eq!(
-        each_service(&services)
-            .map(|(name, _)| name)
-            .collect::<Vec<_>>(),
-        ["postgres", "migrate", "server", "worker"]
-    );
+    let (monitoring, default): (Vec<_>, Vec<_>) =
+        each_service(&services).partition(|(_, service)| !service["profiles"].is_null());
+    let names = |services: &[(&str, &Value)]| -> Vec<String> {
+        services
+            .iter()
+            .map(|(name, _)| (*name).to_owned())
+            .collect()
+    };
+    assert_eq!(names(&default), ["postgres", "migrate", "server", "worker"]);
+    assert_eq!(names(&monitoring), MONITORING);
+    for (name, service) in monitoring {
+        assert_eq!(strings(&service["profiles"]), ["monitoring"], "{name}");
+    }
     for name in ["migrate", "server", "worker"] {
         assert_eq!(strings(&services[name]["command"]), [name]);
     }
@@ -67,7 +77,10 @@ fn the_services_are_postgres_migrate_server_and_two_workers() {
 #[test]
 fn long_running_services_have_health_checks_and_are_restarted() {
     let services = services();
-    for name in ["postgres", "server", "worker"] {
+    for name in ["postgres", "server", "worker"]
+        .into_iter()
+        .chain(MONITORING)
+    {
         assert_eq!(
             strings(&services[name]["healthcheck"]["test"])[0],
             "CMD",
@@ -104,7 +117,8 @@ fn ports_are_published_on_loopback_only_and_the_database_not_at_all() {
             let port = port.as_str().expect("ports are written in the short form");
             assert!(port.starts_with("127.0.0.1:"), "{name} publishes {port}");
         }
-        assert_eq!(!ports.is_empty(), name == "server", "{name}");
+        let is_published = name == "server" || MONITORING.contains(&name);
+        assert_eq!(!ports.is_empty(), is_published, "{name}");
         assert!(service["network_mode"].is_null(), "{name}");
     }
 }
@@ -213,15 +227,18 @@ fn the_database_creates_its_roles_and_has_a_network_of_its_own_without_tls() {
     }
     for (name, service) in each_service(&services) {
         let reaches_providers = ["server", "worker"].contains(&name);
+        let is_monitoring = MONITORING.contains(&name);
         let networks = if reaches_providers {
             &["database", "outside"][..]
+        } else if is_monitoring {
+            &["outside"]
         } else {
             &["database"]
         };
         assert_eq!(strings(&service["networks"]), networks, "{name}");
         let insecure = &service["environment"]["ANNEAL_DATABASE_INSECURE"];
         assert!(
-            if name == "postgres" {
+            if name == "postgres" || is_monitoring {
                 insecure.is_null()
             } else {
                 insecure == "true"
@@ -229,6 +246,115 @@ fn the_database_creates_its_roles_and_has_a_network_of_its_own_without_tls() {
             "{name}"
         );
     }
+}
+
+#[test]
+fn every_mounted_file_exists_and_is_mounted_read_only() {
+    for (name, service) in each_service(&services()) {
+        for volume in service["volumes"].as_sequence().into_iter().flatten() {
+            let (source, is_read_only) = match volume.as_str() {
+                Some(short) => (
+                    short.split(':').next().expect("a mount has a source"),
+                    short.ends_with(":ro"),
+                ),
+                None => (
+                    volume["source"].as_str().expect("a mount has a source"),
+                    volume["read_only"] == true,
+                ),
+            };
+            // A source with a default: `${VARIABLE:-FILE}`.
+            let file = source
+                .split_once(":-")
+                .map_or(source, |(_, default)| default.trim_end_matches('}'));
+            if file.starts_with("./") {
+                assert!(root().join(file).exists(), "{name} mounts {file}");
+                assert!(is_read_only, "{name} mounts {file}");
+            }
+        }
+    }
+}
+
+#[test]
+fn settings_come_from_a_mounted_file_and_a_variable_and_only_callers_of_models_have_their_keys() {
+    let services = services();
+    for name in ["migrate", "server", "worker"] {
+        let service = &services[name];
+        assert_eq!(
+            service["volumes"][0]["source"],
+            "${ANNEAL_CONFIG:-./deploy/compose/anneal.toml}"
+        );
+        assert_eq!(
+            service["environment"]["ANNEAL_CONFIG"],
+            service["volumes"][0]["target"]
+        );
+        assert_eq!(
+            service["environment"]["ANNEAL_CONFIG_TOML"],
+            "${ANNEAL_CONFIG_TOML:-}"
+        );
+        for key in ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"] {
+            let value = &service["environment"][key];
+            if name == "migrate" {
+                assert!(value.is_null(), "{name} calls no models");
+            } else {
+                assert_eq!(*value, format!("${{{key}:-}}"), "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn prometheus_scrapes_the_probe_ports_of_servers_and_workers_and_has_the_alert_rules() {
+    let services = services();
+    let config: Value =
+        serde_yaml_ng::from_str(&read("deploy/prometheus/prometheus.yml")).expect("it is YAML");
+    let jobs = config["scrape_configs"].as_sequence().expect("a list");
+    let mut scraped = Vec::new();
+    for job in jobs {
+        let target = &job["dns_sd_configs"][0];
+        let port = target["port"].as_u64().expect("a port");
+        for service in strings(&target["names"]) {
+            let address = match service {
+                "server" => "ANNEAL_SERVER_PROBE_ADDRESS",
+                _ => "ANNEAL_WORKER_HTTP_ADDRESS",
+            };
+            assert_eq!(
+                services[service]["environment"][address],
+                format!("0.0.0.0:{port}"),
+                "{service}"
+            );
+            scraped.push(service);
+        }
+    }
+    assert_eq!(scraped, ["server", "worker"]);
+    let mounted = strings(&services["prometheus"]["volumes"]);
+    for rules in strings(&config["rule_files"]) {
+        assert!(
+            mounted.contains(&format!("./docs/alerts.yml:{rules}:ro").as_str()),
+            "{rules}"
+        );
+    }
+}
+
+#[test]
+fn grafana_reads_the_dashboards_that_are_mounted_from_the_prometheus_that_runs() {
+    let services = services();
+    let provisioned = |name: &str| -> Value {
+        let text = read(&format!("deploy/grafana/provisioning/{name}"));
+        serde_yaml_ng::from_str(&text).expect("it is YAML")
+    };
+    let dashboards = provisioned("dashboards/anneal.yml");
+    let folder = dashboards["providers"][0]["options"]["path"]
+        .as_str()
+        .expect("a path");
+    let mounted = strings(&services["grafana"]["volumes"]);
+    for mount in [
+        format!("./deploy/grafana:{folder}:ro"),
+        "./deploy/grafana/provisioning:/etc/grafana/provisioning:ro".to_owned(),
+    ] {
+        assert!(mounted.contains(&mount.as_str()), "{mount}");
+    }
+    let sources = provisioned("datasources/prometheus.yml");
+    assert_eq!(sources["datasources"][0]["url"], "http://prometheus:9090");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //!
 //! Processes:
 //! - `deadlines`: a call that exceeds its deadline ends its statement.
+//! - `deploy_files`: the manifests and settings files of deploy/ are valid.
 //! - `graceful_shutdown`: stopped servers and workers finish or give back their work.
 //! - `health`: liveness, readiness, gRPC health, reflection and metrics.
 //! - `outage_log`: an outage of the database is logged once, not with every failure.
@@ -39,6 +40,7 @@ mod auditor;
 mod database_tls;
 mod deadlines;
 mod deletion;
+mod deploy_files;
 mod durability;
 mod graceful_shutdown;
 mod health;

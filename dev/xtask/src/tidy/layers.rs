@@ -26,7 +26,7 @@ const FOLDERS: &[&str] = &[
     // for readers
     "docs examples",
     // for builds and operators
-    "docker scripts",
+    "deploy docker scripts",
 ];
 
 /// A crate that ships, and its layers from the top down. A module imports modules of lower layers,

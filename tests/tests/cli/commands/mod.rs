@@ -8,6 +8,7 @@
 //! - `chat_escaping.rs`: `anneal chat` replaces control sequences in pasted text and in its
 //!   history.
 //! - `output_escaping.rs`: every command escapes control characters in its output.
+//! - `config_toml.rs`: settings in the variable `ANNEAL_CONFIG_TOML`.
 //! - `dev.rs`: `anneal dev`.
 //! - `discovered_settings.rs`: a discovered `anneal.toml` may not decide where secrets are sent.
 //! - `inspect.rs`: `anneal context`, `anneal usage` and `anneal compact`.
@@ -20,6 +21,7 @@ mod chat_commands;
 mod chat_escaping;
 mod chat_piped;
 mod command_line;
+mod config_toml;
 mod dev;
 mod discovered_settings;
 mod inspect;
