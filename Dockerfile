@@ -6,11 +6,12 @@ COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
     cargo build --release --locked --package anneal-cli --no-default-features \
-    && cp target/release/anneal /usr/local/bin/anneal
+    && scripts/image_root.sh target/release/anneal /image
 
-FROM debian:bookworm-slim
-COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
-COPY --from=build /usr/local/bin/anneal /usr/local/bin/anneal
+# The image has no base: scripts/image_root.sh copies what the binary needs.
+FROM scratch
+COPY --from=build /image/ /
+ENV PATH=/usr/local/bin
 # Numeric, so that Kubernetes can verify that the user is not root.
 USER 10001:10001
 EXPOSE 50051 8080

@@ -1,5 +1,5 @@
 # Commands for people. CI runs what they run, except `up`, `nightly`, `soak`, `fuzz`, `drill`,
-# `compatibility`, `bench`, `advisories`, `images` and `sbom`.
+# `compatibility`, `bench`, `advisories`, `images`, `sbom`, `dist`, `image` and `install`.
 
 # Runs the main job on the conversation shipped with the project.
 UP_COMMAND = $${CARGO_TARGET_DIR:-target}/debug/anneal dev --once --import examples/debugging-session.jsonl \
@@ -9,7 +9,8 @@ export PATH := $(CURDIR)/.tools/bin:$(PATH)
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 MINUTES ?= 60
-.PHONY: help up test nightly tools check soak fuzz drill compatibility bench advisories images sbom
+PREFIX ?= $(HOME)/.local
+.PHONY: help up test nightly tools check soak fuzz drill compatibility bench advisories images sbom dist image install
 
 help: ## lists the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,11 +65,23 @@ sbom: ## writes the software bill of materials of the binary to target/anneal.cd
 	@scripts/cargo_tool.sh cargo-cyclonedx .tools
 	scripts/sbom.sh target/anneal.cdx.json
 
+dist: ## builds the release and writes its packages to target/dist/ (wheel, npm, archive, SHA256SUMS); publishes nothing
+	scripts/dist.sh
+
+image: ## builds the release and its container image with buildah, as an OCI archive in target/
+	@scripts/debian.sh buildah
+	scripts/image.sh
+
+install: ## builds the release and copies the program to PREFIX/bin (~/.local/bin)
+	cargo build --release --locked --package anneal-cli
+	install -d $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $${CARGO_TARGET_DIR:-target}/release/anneal $(DESTDIR)$(PREFIX)/bin/anneal
+
 drill: ## destroys a PostgreSQL of its own under load, restores it from backup and archive, and checks the restored data
 	cargo build --locked --package anneal-cli
 	scripts/restore_drill.sh $${CARGO_TARGET_DIR:-target}/debug/anneal
 
-# make compatibility COMMIT=v0.1.0 takes another commit than the one before.
+# make compatibility COMMIT=v0.2.0 takes another commit than the one before.
 compatibility: ## lets the commit before and this one work on the same database, and checks every promise
 	@scripts/postgres.sh
 	scripts/compatibility.sh $(COMMIT)

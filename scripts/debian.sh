@@ -25,7 +25,12 @@ case "$package" in
         is_there() { exists /usr/lib/*/faketime/libfaketimeMT.so.1 /usr/lib/faketime/libfaketimeMT.so.1 /usr/lib64/faketime/libfaketimeMT.so.1; }
         report_missing() { echo "debian.sh: there is no libfaketime; its tests will be skipped" >&2; }
         ;;
-    *) die "usage: scripts/debian.sh valgrind|pgbouncer|faketime" ;;
+    # Builds the container image (scripts/image.sh).
+    buildah)
+        is_there() { command -v buildah >/dev/null; }
+        report_missing() { die "buildah is missing. Install your system's package"; }
+        ;;
+    *) die "usage: scripts/debian.sh valgrind|pgbouncer|faketime|buildah" ;;
 esac
 
 if is_there; then exit 0; fi

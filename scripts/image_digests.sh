@@ -6,8 +6,8 @@
 set -euo pipefail
 
 cd "${1:-$(dirname "$0")/..}"
-# The locally built image (anneal:local) is in no registry.
-images=$(sed -nE 's/^FROM ([^ ]+).*/\1/p; s/^ *image: ([^ ]+).*/\1/p' Dockerfile docker-compose.yml | sed 's/@.*//' | grep -v ':local$' | sort -u)
+# The locally built image (anneal:local) and the empty one (scratch) are in no registry.
+images=$(sed -nE 's/^FROM ([^ ]+).*/\1/p; s/^ *image: ([^ ]+).*/\1/p' Dockerfile docker-compose.yml | sed 's/@.*//' | grep -vx -e '.*:local' -e scratch | sort -u)
 for image in $images; do
     digest=$(docker buildx imagetools inspect --format '{{.Manifest.Digest}}' "$image")
     if ! [[ $digest =~ ^sha256:[0-9a-f]{64}$ ]]; then

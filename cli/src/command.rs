@@ -9,7 +9,7 @@ use crate::{file_format::FileFormat, policy::PolicyArguments};
 
 /// Stores the conversations of LLM applications, and builds the context for the next model call.
 #[derive(Debug, Parser)]
-#[command(version, about)]
+#[command(name = "anneal", version, about)]
 pub(crate) struct Anneal {
     #[command(flatten)]
     pub(crate) settings: SettingsArguments,
@@ -189,8 +189,8 @@ pub(crate) struct DevArguments {
     /// Folder of the private PostgreSQL
     #[arg(long, value_name = "FOLDER", default_value = ".anneal")]
     pub(crate) folder: PathBuf,
-    /// Folder with PostgreSQL's programs (initdb, postgres) [default: searched in PATH
-    /// and the usual folders]
+    /// Folder with PostgreSQL's programs (initdb, postgres) [default: searched in the Python
+    /// environment of this program, PATH and the usual folders]
     #[arg(long, env = "ANNEAL_PG_BIN", value_name = "FOLDER")]
     pub(crate) pg_bin: Option<PathBuf>,
     /// Import these files first

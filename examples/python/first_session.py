@@ -1,6 +1,6 @@
 """A first session: create a conversation, append to it, build the context for the next model call.
 
-Set up: pip install -r examples/python/requirements.txt && examples/python/generate.sh
+Set up, in a virtual environment: pip install -r examples/python/requirements.txt && examples/python/generate.sh
 Then, while `anneal dev` runs: PYTHONPATH=target/python python3 examples/python/first_session.py
 """
 

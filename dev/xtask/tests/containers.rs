@@ -418,6 +418,8 @@ fn the_image_runs_the_binary_as_a_numeric_user_with_a_health_check() {
     let instructions = instructions();
     let has = |line: &str| instructions.iter().any(|instruction| instruction == line);
     assert!(has("USER 10001:10001") && has("ENTRYPOINT [\"anneal\"]") && has("EXPOSE 50051 8080"));
+    // Without a base image only this line says where programs are.
+    assert!(has("FROM scratch") && has("ENV PATH=/usr/local/bin"));
     let health = instructions
         .iter()
         .find(|line| line.starts_with("HEALTHCHECK"))
