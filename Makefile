@@ -33,6 +33,7 @@ tools:
 	@scripts/postgres.sh
 	@scripts/debian.sh pgbouncer
 	@scripts/debian.sh faketime
+	@scripts/debian.sh prometheus
 	@scripts/python_client.sh .tools/python
 	@scripts/kubernetes_tools.sh .tools/kubernetes
 

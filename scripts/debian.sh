@@ -30,7 +30,12 @@ case "$package" in
         is_there() { command -v buildah >/dev/null; }
         report_missing() { die "buildah is missing. Install your system's package"; }
         ;;
-    *) die "usage: scripts/debian.sh valgrind|pgbouncer|faketime|buildah" ;;
+    # Tests check the alerting rules and the dashboard with its promtool.
+    prometheus)
+        is_there() { command -v promtool >/dev/null; }
+        report_missing() { echo "debian.sh: there is no promtool; its tests will be skipped" >&2; }
+        ;;
+    *) die "usage: scripts/debian.sh valgrind|pgbouncer|faketime|buildah|prometheus" ;;
 esac
 
 if is_there; then exit 0; fi

@@ -13,7 +13,7 @@ use anneal_llm::{
     ModelAccess, TENANT_SHARE_PERCENT,
     provider::{CallableModels, Model, Providers},
 };
-use anneal_process::telemetry::LogSettings;
+use anneal_process::{exporter::MetricsSettings, telemetry::LogSettings};
 use anneal_server::{
     Agents, ApplicationSettings, AuthSettings, ChatSettings, LimitSettings, ServerSettings, Setup,
 };
@@ -66,6 +66,8 @@ pub(crate) struct Config {
     pub(crate) budget: BudgetSettings,
     /// Logging.
     pub(crate) log: LogSettings,
+    /// Metrics.
+    pub(crate) metrics: MetricsSettings,
     /// Environment variables of Kubernetes that were ignored.
     #[serde(skip)]
     pub(crate) service_links: Vec<String>,

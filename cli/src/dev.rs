@@ -3,13 +3,12 @@
 use std::{path::Path, process::ExitCode, sync::Arc, time::Duration};
 
 use anneal_local_postgres::{Binaries, LocalPostgres, Settings, Stop};
-use anneal_process::{shutdown, telemetry};
+use anneal_process::{exporter::MetricsExporter, shutdown, telemetry};
 use anneal_proto::v1 as pb;
 use anneal_server::{Addresses, serve};
 use anneal_store::{Migrations, StoreSettings, create_database};
 use anyhow::Context as _;
 use indicatif::ProgressBar;
-use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -38,7 +37,7 @@ pub(crate) async fn run(mut config: Config, arguments: DevArguments) -> anyhow::
         config.server.grpc_address.set_port(0);
         config.server.http_address.set_port(0);
     }
-    let metrics = telemetry::start(&config.log)?;
+    let metrics = telemetry::start(&config.log, &config.metrics)?;
     log_service_links(&config.service_links);
     let stop = shutdown::cancel_on_signals()?;
     let folder = std::path::absolute(&arguments.folder)?;
@@ -85,7 +84,7 @@ async fn run_on_postgres(
     settings: Settings,
     mut config: Config,
     arguments: DevArguments,
-    metrics: PrometheusHandle,
+    metrics: MetricsExporter,
     stop: CancellationToken,
 ) -> anyhow::Result<ExitCode> {
     config.database.url = migrate_database(postgres).await?;

@@ -19,7 +19,7 @@ const CONFIG_TOML: &str = "ANNEAL_CONFIG_TOML";
 
 /// The sections that variables of one setting can set. Models, providers and agents have free names,
 /// so only [`CONFIG_TOML`] can set them.
-const SECTIONS: [&str; 12] = [
+const SECTIONS: [&str; 13] = [
     "database",
     "append",
     "server",
@@ -32,16 +32,18 @@ const SECTIONS: [&str; 12] = [
     "breaker",
     "budget",
     "log",
+    "metrics",
 ];
 
 /// Environment variables that are no settings: those of arguments, examples, builds and tests.
-const OTHER_VARIABLES: [&str; 10] = [
+const OTHER_VARIABLES: [&str; 11] = [
     "ANNEAL_CONFIG",
     "ANNEAL_ADDRESS",
     "ANNEAL_TOKEN",
     "ANNEAL_CA_FILE",
     "ANNEAL_GRPC",
     "ANNEAL_HTTP",
+    "ANNEAL_COMMIT",
     "ANNEAL_PG_BIN",
     "ANNEAL_TEST_DATA",
     "ANNEAL_TEST_EVERY",
@@ -206,6 +208,7 @@ mod tests {
     fn a_variable_that_names_no_setting_is_refused() {
         for name in [
             "ANNEAL_DATABASE_URL",
+            "ANNEAL_COMMIT",
             "ANNEAL_PG_BIN",
             "ANNEAL_GRPC",
             "HOME",

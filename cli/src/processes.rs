@@ -21,7 +21,7 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(25);
 
 /// Runs the server until a signal stops it.
 pub(crate) async fn run_server(mut config: Config) -> anyhow::Result<ExitCode> {
-    let metrics = telemetry::start(&config.log)?;
+    let metrics = telemetry::start(&config.log, &config.metrics)?;
     log_service_links(&config.service_links);
     let stop = shutdown::cancel_on_signals()?;
     let models = config.model_access()?;
@@ -83,7 +83,7 @@ fn connections_within(files: u64, server: &ServerSettings) -> NonZeroU32 {
 
 /// Runs the worker until a signal stops it.
 pub(crate) async fn run_worker(config: Config) -> anyhow::Result<ExitCode> {
-    let metrics = telemetry::start(&config.log)?;
+    let metrics = telemetry::start(&config.log, &config.metrics)?;
     log_service_links(&config.service_links);
     let stop = shutdown::cancel_on_signals()?;
     let access = config.model_access()?;

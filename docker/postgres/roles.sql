@@ -15,4 +15,5 @@ create role anneal_login login password :'login_password' in role anneal_app;
 
 alter database :"DBNAME" owner to anneal_owner;
 revoke all on database :"DBNAME" from public;
-grant connect on database :"DBNAME" to anneal_login;
+-- Sessions are anneal_app, and may read the size of a database that they may connect to.
+grant connect on database :"DBNAME" to anneal_login, anneal_app;

@@ -1,8 +1,10 @@
-//! The metrics of a call of a provider: its outcome and its duration. Detects calls that hang.
+//! The metrics of a call of a provider: its outcome, its duration, the time to its first token and
+//! its tokens. Detects calls that hang.
 
 use std::time::Instant;
 
 use anneal_llm::provider::{CallFailure, Model};
+use anneal_store::ModelSpend;
 
 use crate::call_end::CallEnd;
 
@@ -15,6 +17,8 @@ pub(crate) struct CallMetrics<'a> {
     has_failed: bool,
     /// Whether any bytes of the answer have arrived.
     has_begun: bool,
+    /// When the first piece of the answer arrived.
+    first_piece: Option<Instant>,
     /// Where the guard records whether the call hung.
     has_hung: &'a mut bool,
     /// The number of failed calls, to which the guard adds this one if it fails or hangs.
@@ -31,6 +35,7 @@ impl<'a> CallMetrics<'a> {
             started: Instant::now(),
             outcome: None,
             has_begun: false,
+            first_piece: None,
             has_hung,
             failed,
             has_failed: false,
@@ -42,8 +47,10 @@ impl<'a> CallMetrics<'a> {
         self.has_failed = matches!(end, CallEnd::Failed(_));
     }
 
-    pub(crate) const fn set_begun(&mut self, has_begun: bool) {
+    /// Records whether any bytes of the answer have arrived, and when its first piece did.
+    pub(crate) const fn set_begun(&mut self, has_begun: bool, first_piece: Option<Instant>) {
         self.has_begun = has_begun;
+        self.first_piece = first_piece;
     }
 }
 
@@ -59,9 +66,26 @@ impl Drop for CallMetrics<'_> {
             None => CallEnd::Abandoned.name(),
         };
         let model = self.model.name().to_owned();
-        metrics::counter!("model_calls_total", "model" => model.clone(), "outcome" => outcome)
+        if let Some(first_piece) = self.first_piece {
+            let (model, waited) = (
+                model.clone(),
+                first_piece.saturating_duration_since(self.started),
+            );
+            metrics::histogram!("anneal_model_time_to_first_token_seconds", "model" => model)
+                .record(waited.as_secs_f64());
+        }
+        metrics::counter!("anneal_model_calls_total", "model" => model.clone(), "outcome" => outcome)
             .increment(1);
-        metrics::histogram!("model_call_duration_seconds", "model" => model)
+        metrics::histogram!("anneal_model_call_duration_seconds", "model" => model)
             .record(elapsed.as_secs_f64());
     }
+}
+
+/// Counts the tokens of a model's calls, those of calls without a complete answer included.
+pub(crate) fn count_tokens(model: &Model, spent: ModelSpend) {
+    let model = model.name().to_owned();
+    metrics::counter!("anneal_model_input_tokens_total", "model" => model.clone())
+        .increment(spent.input.get());
+    metrics::counter!("anneal_model_output_tokens_total", "model" => model)
+        .increment(spent.output.get());
 }

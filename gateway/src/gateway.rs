@@ -14,7 +14,7 @@ use anneal_llm::{
 use anneal_store::{CallAsk, CallOutcome, ModelLease, ModelSpend, Store, StoreError};
 use tracing::warn;
 
-use crate::{call_end::CallEnd, provider_calls::ProviderCalls};
+use crate::{call_end::CallEnd, call_metrics::count_tokens, provider_calls::ProviderCalls};
 
 /// Admits the calls of one purpose to a process's models. Cheap to make and to copy.
 #[derive(Clone, Copy)]
@@ -106,7 +106,7 @@ impl<'a> AdmittedCall<'a> {
     /// Ends the lease, books the cost and updates the breakers. If that fails, or if the future is
     /// dropped, the store tries again in the background.
     pub async fn settle(mut self, end: CallEnd<'_>) {
-        let outcome = self.outcome(end);
+        let outcome = self.close(end);
         // From here on the store retries.
         self.is_settled = true;
         let gateway = self.gateway;
@@ -120,8 +120,10 @@ impl<'a> AdmittedCall<'a> {
         }
     }
 
-    fn outcome(&self, end: CallEnd<'_>) -> CallOutcome {
+    /// Counts the call's tokens in the metrics. Returns how the call ended.
+    fn close(&self, end: CallEnd<'_>) -> CallOutcome {
         let spent = self.spent();
+        count_tokens(self.provider_calls.model(), spent);
         let unanswered = CallFailure::unanswered();
         let end = match end {
             CallEnd::GivenUp if self.provider_calls.has_hung() => CallEnd::Failed(&unanswered),
@@ -140,7 +142,7 @@ impl<'a> AdmittedCall<'a> {
 impl Drop for AdmittedCall<'_> {
     fn drop(&mut self) {
         if !self.is_settled {
-            let outcome = self.outcome(CallEnd::Abandoned);
+            let outcome = self.close(CallEnd::Abandoned);
             self.gateway
                 .store
                 .settle_call_in_background(&self.lease, outcome);

@@ -5,7 +5,7 @@
 //! - `gateway`: admits a call, holds its lease, and settles it when it ends.
 //! - `provider_calls`: the requests to the provider under one lease, and their cost.
 //! - `call_end`: what the end of a call says about the model, and its name in metrics.
-//! - `call_metrics`: the number and the duration of calls, and whether a call hangs.
+//! - `call_metrics`: the number, the durations and the tokens of calls, and whether a call hangs.
 //!
 //! Decided elsewhere:
 //!

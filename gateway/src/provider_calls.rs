@@ -125,6 +125,7 @@ impl CallStream<'_> {
 
 impl Drop for CallStream<'_> {
     fn drop(&mut self) {
-        self.metrics.set_begun(self.pieces.has_begun());
+        self.metrics
+            .set_begun(self.pieces.has_begun(), self.pieces.first_piece());
     }
 }

@@ -24,12 +24,13 @@ use hyper_util::{
     server::graceful::GracefulShutdown,
     service::TowerToHyperService,
 };
-use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::{
     net::{TcpListener, TcpSocket},
     sync::Semaphore,
 };
 use tokio_util::sync::CancellationToken;
+
+use crate::exporter::MetricsExporter;
 
 /// Failed checks in a row after which a process is not ready: one lost connection is not an outage.
 const FAILURES_UNTIL_NOT_READY: u32 = 3;
@@ -99,7 +100,7 @@ impl Readiness {
 #[derive(Clone)]
 struct HttpState {
     readiness: Readiness,
-    metrics: PrometheusHandle,
+    metrics: MetricsExporter,
 }
 
 /// The routes for probes and metrics:
@@ -107,14 +108,11 @@ struct HttpState {
 /// - `/healthz`: 200 while the process runs; makes no database call.
 /// - `/readyz`: 200 while the process is ready, else 503.
 /// - `/metrics`: Prometheus text.
-pub fn router(readiness: Readiness, metrics: PrometheusHandle) -> Router {
+pub fn router(readiness: Readiness, metrics: MetricsExporter) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
-        .route(
-            "/metrics",
-            get(|State(state): State<HttpState>| async move { state.metrics.render() }),
-        )
+        .route("/metrics", get(render_metrics))
         .layer(middleware::map_response(async |answer: Response| {
             forbid_sniffing(answer)
         }))
@@ -136,6 +134,11 @@ async fn readyz(State(state): State<HttpState>) -> (StatusCode, &'static str) {
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "not ready\n")
     }
+}
+
+async fn render_metrics(State(state): State<HttpState>) -> String {
+    metrics::gauge!("anneal_ready").set(f64::from(u8::from(state.readiness.is_ready())));
+    state.metrics.render()
 }
 
 /// Connections that the kernel queues for a port until they are accepted. When the queue is full, a

@@ -1,15 +1,25 @@
 //! Logs, metrics, probes and shutdown, which every anneal process needs. Knows nothing of
 //! conversations.
 //!
-//! - `telemetry`: logs and metrics.
+//! - `telemetry`: starts logs and metrics.
 //! - `http`: the port for health checks and metrics.
+//! - `exporter`: the metrics as text for Prometheus.
+//! - `metric_table`: name, kind, unit and help of every metric, and the buckets of histograms.
+//! - `old_names`: the names that metrics had before the prefix `anneal_`.
+//! - `process_figures`: memory, processor time and open files of the process.
+//! - `build`: the version and the commit that were built.
 //! - `shutdown`: SIGTERM and Ctrl-C.
 //! - `panics`: reports of panics without content.
 //! - `open_files`: raises the limit of open files, because each connection takes one.
 
+pub mod build;
+pub mod exporter;
 pub mod http;
+pub mod metric_table;
+mod old_names;
 pub mod open_files;
 pub mod panics;
+mod process_figures;
 pub mod shutdown;
 pub mod telemetry;
 

@@ -2,9 +2,10 @@
 
 use std::io::IsTerminal as _;
 
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::{EnvFilter, fmt};
+
+use crate::exporter::{ExporterError, MetricsExporter, MetricsSettings};
 
 /// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -42,9 +43,12 @@ pub enum TelemetryError {
     /// The filter is not of the form `level` or `target=level,…`.
     #[error("log.filter cannot be read")]
     Filter(#[source] tracing_subscriber::filter::ParseError),
-    /// Logs or metrics of this process were started before.
-    #[error("logs or metrics were started before")]
+    /// Logs of this process were started before.
+    #[error("logs were started before")]
     Twice,
+    /// Metrics could not be started.
+    #[error("metrics could not be started")]
+    Metrics(#[source] ExporterError),
 }
 
 /// Checks the settings as [`start`] does, and starts nothing.
@@ -57,7 +61,10 @@ fn filter(settings: &LogSettings) -> Result<EnvFilter, TelemetryError> {
 }
 
 /// Starts logging to standard error, and metrics. Must be called once, before anything is logged.
-pub fn start(settings: &LogSettings) -> Result<PrometheusHandle, TelemetryError> {
+pub fn start(
+    settings: &LogSettings,
+    metrics: &MetricsSettings,
+) -> Result<MetricsExporter, TelemetryError> {
     let filter = filter(settings)?;
     let lines = fmt()
         .with_env_filter(filter)
@@ -75,15 +82,5 @@ pub fn start(settings: &LogSettings) -> Result<PrometheusHandle, TelemetryError>
         LogFormat::Text => lines.with_target(false).try_init(),
     }
     .map_err(|_| TelemetryError::Twice)?;
-    // The upper limits of the histograms' buckets, in seconds.
-    let buckets = [
-        0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
-    ];
-    // `set_buckets` fails only for an empty list.
-    let builder = PrometheusBuilder::new()
-        .set_buckets(&buckets)
-        .map_err(|_| TelemetryError::Twice)?;
-    builder
-        .install_recorder()
-        .map_err(|_| TelemetryError::Twice)
+    MetricsExporter::install(metrics).map_err(TelemetryError::Metrics)
 }

@@ -76,7 +76,7 @@ fn count_line(source: Source) -> Option<u64> {
         .unwrap_or_else(PoisonError::into_inner)
         .take_line(Instant::now());
     if left_out.is_none() {
-        metrics::counter!("audit_lines_left_out_total").increment(1);
+        metrics::counter!("anneal_audit_lines_left_out_total").increment(1);
     }
     left_out
 }
@@ -91,7 +91,7 @@ pub(crate) fn log_refused_credential(
     let Some(reason) = reason(failure) else {
         return;
     };
-    metrics::counter!("auth_refused_total", "reason" => reason).increment(1);
+    metrics::counter!("anneal_auth_refused_total", "reason" => reason).increment(1);
     let Some(left_out) = count_line(Source::RefusedCredentials) else {
         return;
     };
@@ -119,7 +119,7 @@ pub(crate) fn log_missing_verb(
     rpc: &'static str,
     verb: Verb,
 ) {
-    metrics::counter!("auth_refused_total", "reason" => "verb_missing").increment(1);
+    metrics::counter!("anneal_auth_refused_total", "reason" => "verb_missing").increment(1);
     let Some(left_out) = count_line(Source::Calls(tenant, rpc)) else {
         return;
     };

@@ -66,7 +66,7 @@ impl PollWatchdog {
     #[cold]
     fn report(&self, held: Duration) {
         let held_ms = held.as_millis() as u64;
-        metrics::histogram!("async_thread_held_seconds", "call" => self.name)
+        metrics::histogram!("anneal_async_thread_held_seconds", "call" => self.name)
             .record(held.as_secs_f64());
         warn!(
             held_ms,

@@ -130,7 +130,7 @@ impl RpcCall {
         let name = rpc.name;
         let acquired = limit.try_acquire(caller.tenant());
         let permit = acquired
-            .inspect_err(|_| metrics::counter!("shed_total", "rpc" => name).increment(1))?;
+            .inspect_err(|_| metrics::counter!("anneal_shed_total", "rpc" => name).increment(1))?;
         let timeout = call_timeout(request.metadata(), deadlines);
         let proof = request.extensions().get::<Proof>().cloned();
         let call = Self {
@@ -249,7 +249,7 @@ impl RpcCall {
             let _ = audit.code.set(code);
         }
         let seconds = self.started.elapsed().as_secs_f64();
-        metrics::histogram!("rpc_server_duration_seconds", "rpc" => self.name, "code" => code_name(code))
+        metrics::histogram!("anneal_rpc_server_duration_seconds", "rpc" => self.name, "code" => code_name(code))
             .record(seconds);
         let duration_ms = seconds * 1_000.0;
         debug!(

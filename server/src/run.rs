@@ -4,10 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use anneal_core::tokens::Encoding;
 use anneal_llm::ModelAccess;
-use anneal_process::http::{self, Readiness};
+use anneal_process::{
+    exporter::MetricsExporter,
+    http::{self, Readiness},
+};
 use anneal_store::Store;
 use axum::Router;
-use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::{net::TcpListener, sync::oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic_health::server::HealthReporter;
@@ -53,7 +55,7 @@ pub fn check_settings(setup: &Setup, store: &Store) -> Result<(), ServerError> {
 pub async fn serve(
     store: Store,
     setup: Setup,
-    metrics: PrometheusHandle,
+    metrics: MetricsExporter,
     addresses_sender: oneshot::Sender<Addresses>,
     stop: CancellationToken,
 ) -> Result<(), ServerError> {
@@ -216,9 +218,9 @@ async fn watch_database(
 ) {
     let check = || async {
         for (pool, figures) in store.pool_figures() {
-            metrics::gauge!("db_pool_open", "pool" => pool).set(figures.open as f64);
-            metrics::gauge!("db_pool_idle", "pool" => pool).set(figures.idle as f64);
-            metrics::gauge!("db_pool_waiting", "pool" => pool).set(figures.waiting as f64);
+            metrics::gauge!("anneal_db_pool_open", "pool" => pool).set(figures.open as f64);
+            metrics::gauge!("anneal_db_pool_idle", "pool" => pool).set(figures.idle as f64);
+            metrics::gauge!("anneal_db_pool_waiting", "pool" => pool).set(figures.waiting as f64);
         }
         store.ping().await.is_ok()
     };

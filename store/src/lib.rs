@@ -51,7 +51,8 @@ pub use checkpoints::{
     PreviousCheckpoint,
 };
 pub use connection::{
-    Backoff, PoolFigures, Pooling, StoreSettings, TenantSemaphores, WaitCount, create_database,
+    Backoff, DatabaseFigures, PoolFigures, Pooling, StoreSettings, TableFigures, TenantSemaphores,
+    WaitCount, create_database,
 };
 pub use context::{ContextRows, InputTurns};
 pub use conversations::{
@@ -131,12 +132,12 @@ impl Store {
         let wait = std::time::Duration::from_millis(u64::from(settings.pool_wait_ms));
         let outage_log = setup.outage_log();
         Ok(Self {
-            writes: Pool::new(setup.clone(), settings.write_connections, wait),
-            batch_writes: Pool::new(setup.clone(), append.lanes.get(), wait),
-            reads: Pool::new(setup.clone(), settings.read_connections, wait),
-            jobs: Pool::new(setup.clone(), settings.job_connections, wait),
-            system: Pool::new(setup.clone(), settings.system_connections, wait),
-            probe: Pool::new(setup, 1, wait),
+            writes: Pool::new("writes", setup.clone(), settings.write_connections, wait),
+            batch_writes: Pool::new("shared_writes", setup.clone(), append.lanes.get(), wait),
+            reads: Pool::new("reads", setup.clone(), settings.read_connections, wait),
+            jobs: Pool::new("jobs", setup.clone(), settings.job_connections, wait),
+            system: Pool::new("system", setup.clone(), settings.system_connections, wait),
+            probe: Pool::new("probe", setup, 1, wait),
             model_row_permits: std::sync::Arc::new(model_calls::model_row::ModelRowPermits::of(
                 &settings,
             )),
@@ -208,12 +209,13 @@ impl Store {
 
     /// The figures of each pool but the probe's, by the pool's name in metrics.
     pub fn pool_figures(&self) -> [(&'static str, PoolFigures); 5] {
-        [
-            ("writes", self.writes.figures()),
-            ("shared_writes", self.batch_writes.figures()),
-            ("reads", self.reads.figures()),
-            ("jobs", self.jobs.figures()),
-            ("system", self.system.figures()),
-        ]
+        let pools = [
+            &self.writes,
+            &self.batch_writes,
+            &self.reads,
+            &self.jobs,
+            &self.system,
+        ];
+        pools.map(Pool::figures)
     }
 }

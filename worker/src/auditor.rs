@@ -24,8 +24,8 @@ pub(crate) async fn run_audit_loop(store: &Store, settings: &WorkerSettings) {
     for promise in PROMISES {
         count_violations(promise, 0);
     }
-    metrics::counter!("audited_conversations_total").increment(0);
-    metrics::counter!("audits_failed_total").increment(0);
+    metrics::counter!("anneal_audited_conversations_total").increment(0);
+    metrics::counter!("anneal_audits_failed_total").increment(0);
     let pause = Duration::from_secs(u64::from(settings.audit_interval_seconds));
     let mut cursor = BEFORE_FIRST_TENANT;
     loop {
@@ -68,7 +68,7 @@ async fn audit_sample(store: &Store, settings: &WorkerSettings, cursor: &mut Ten
 
 /// Logs and counts an audit that did not check everything.
 fn record_failure(store: &Store, conversation: ConversationId, error: &StoreError) {
-    metrics::counter!("audits_failed_total").increment(1);
+    metrics::counter!("anneal_audits_failed_total").increment(1);
     store.log_failure(error, || {
         warn!(conversation = %conversation, "could not audit {conversation}: {error}");
     });
@@ -76,7 +76,7 @@ fn record_failure(store: &Store, conversation: ConversationId, error: &StoreErro
 
 /// Counts the audited conversation, and logs and counts its violations.
 fn record_audit(tenant: TenantId, conversation: ConversationId, report: &VerifyReport) {
-    metrics::counter!("audited_conversations_total").increment(1);
+    metrics::counter!("anneal_audited_conversations_total").increment(1);
     for violation in &report.violations {
         count_violations(violation.promise, 1);
         error!(
@@ -90,6 +90,6 @@ fn record_audit(tenant: TenantId, conversation: ConversationId, report: &VerifyR
 }
 
 fn count_violations(promise: i32, more: u64) {
-    metrics::counter!("invariant_violations_total", "promise" => promise.to_string())
+    metrics::counter!("anneal_invariant_violations_total", "promise" => promise.to_string())
         .increment(more);
 }

@@ -91,7 +91,7 @@ impl Leases {
                 Ok(ours) => {
                     for ((job, lost), _) in active.iter().zip(ours).filter(|(_, ours)| !ours) {
                         lost.cancel();
-                        metrics::counter!("lease_lost_total", "kind" => job.kind.name())
+                        metrics::counter!("anneal_lease_lost_total", "kind" => job.kind.name())
                             .increment(1);
                     }
                 }

@@ -1,11 +1,11 @@
 //! Periodic work, which every worker does: frees jobs whose worker died, repairs stored times after
 //! the database's clock was set back, deletes partial summaries that no job continues, and reports
-//! the length of the queues and the state of the models' breakers.
+//! the length of the queues, the state of the models' breakers, and the figures of the database.
 
 use std::time::Duration;
 
 use anneal_core::{admission::Breaker, job::LEASE_SECONDS};
-use anneal_store::Store;
+use anneal_store::{DatabaseFigures, Store};
 use tracing::{debug, info, warn};
 
 use crate::clock_skew::DatabaseClock;
@@ -60,11 +60,13 @@ pub(crate) async fn run_queue_metrics_loop(store: &Store) {
             Ok(queues) => {
                 for queue in queues {
                     let kind = queue.kind.name();
-                    metrics::gauge!("jobs_waiting", "kind" => kind).set(queue.waiting as f64);
-                    metrics::gauge!("jobs_running", "kind" => kind).set(queue.running as f64);
-                    metrics::gauge!("jobs_dead", "kind" => kind).set(queue.dead as f64);
+                    metrics::gauge!("anneal_jobs_waiting", "kind" => kind)
+                        .set(queue.waiting as f64);
+                    metrics::gauge!("anneal_jobs_running", "kind" => kind)
+                        .set(queue.running as f64);
+                    metrics::gauge!("anneal_jobs_dead", "kind" => kind).set(queue.dead as f64);
                     let oldest = queue.oldest_ready_us as f64 / 1_000_000.0;
-                    metrics::gauge!("jobs_oldest_ready_seconds", "kind" => kind).set(oldest);
+                    metrics::gauge!("anneal_jobs_oldest_ready_seconds", "kind" => kind).set(oldest);
                 }
             }
             Err(error) => debug!("could not read the length of the queues: {error}"),
@@ -93,9 +95,9 @@ pub(crate) async fn run_breaker_metrics_loop(store: &Store, models: &[String]) {
                         Breaker { .. } => 0.0,
                     };
                     let open_tenant_breakers = figures.open_tenant_breakers as f64;
-                    metrics::gauge!("model_breaker_state", "model" => figures.model.clone())
+                    metrics::gauge!("anneal_model_breaker_state", "model" => figures.model.clone())
                         .set(state);
-                    metrics::gauge!("model_tenant_breakers_open", "model" => figures.model)
+                    metrics::gauge!("anneal_model_tenant_breakers_open", "model" => figures.model)
                         .set(open_tenant_breakers);
                 }
             }
@@ -105,12 +107,55 @@ pub(crate) async fn run_breaker_metrics_loop(store: &Store, models: &[String]) {
     }
 }
 
+/// Time between two reads of the figures of the database: PostgreSQL looks at every file of the
+/// database for its size.
+const DATABASE_METRICS_INTERVAL: Duration = Duration::from_mins(1);
+
+/// Sets the metrics of the database's size, tables and standbys, until the future is dropped. Every
+/// worker reports the same figures.
+pub(crate) async fn run_database_metrics_loop(store: &Store) {
+    let mut reports_lag = false;
+    loop {
+        match store.read_database_figures().await {
+            Ok(figures) => set_database_metrics(figures, &mut reports_lag),
+            Err(error) => debug!("could not read the figures of the database: {error}"),
+        }
+        tokio::time::sleep(DATABASE_METRICS_INTERVAL.mul_f64(0.75 + 0.5 * fastrand::f64())).await;
+    }
+}
+
+/// A figure that is unknown has no metric. A lag that was known before is then no number, because a
+/// metric cannot be taken back.
+fn set_database_metrics(figures: DatabaseFigures, reports_lag: &mut bool) {
+    if let Some(bytes) = figures.size_bytes {
+        metrics::gauge!("anneal_db_size_bytes").set(bytes as f64);
+    }
+    if let Some(standbys) = figures.standbys {
+        metrics::gauge!("anneal_db_standbys").set(standbys as f64);
+    }
+    *reports_lag |= figures.replication_lag_seconds.is_some();
+    if *reports_lag {
+        let lag = figures.replication_lag_seconds.unwrap_or(f64::NAN);
+        metrics::gauge!("anneal_db_replication_lag_seconds").set(lag);
+    }
+    for table in figures.tables {
+        if let Some(bytes) = table.size_bytes {
+            metrics::gauge!("anneal_db_table_bytes", "table" => table.name.clone())
+                .set(bytes as f64);
+        }
+        if let Some(rows) = table.rows {
+            metrics::gauge!("anneal_db_table_rows", "table" => table.name).set(rows);
+        }
+    }
+}
+
 /// Frees jobs whose lease has ended: one round of [`run_rescue_loop`].
 pub(crate) async fn rescue_orphaned_jobs(store: &Store) {
     match store.rescue_jobs(MAX_RESCUED).await {
         Ok(rescued) => {
-            metrics::counter!("jobs_rescued_total").increment(rescued.waiting.unsigned_abs());
-            metrics::counter!("jobs_dead_total").increment(rescued.dead.unsigned_abs());
+            metrics::counter!("anneal_jobs_rescued_total")
+                .increment(rescued.waiting.unsigned_abs());
+            metrics::counter!("anneal_jobs_dead_total").increment(rescued.dead.unsigned_abs());
             if rescued.waiting + rescued.dead > 0 {
                 info!(
                     "freed {} jobs whose worker died or hangs, gave up {}",

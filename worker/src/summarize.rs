@@ -137,7 +137,7 @@ impl Summarizers {
                         if model.fallback == Fallback::Extractive
                             && is_final(&failure, job.attempts) =>
                     {
-                        metrics::counter!("summaries_fallback_total", "reason" => reason(&failure))
+                        metrics::counter!("anneal_summaries_fallback_total", "reason" => reason(&failure))
                             .increment(1);
                         info!(
                             "the built-in summarizer summarizes {}, because the model failed: {failure}",

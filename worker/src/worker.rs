@@ -116,10 +116,11 @@ impl Worker {
     /// the job was cancelled, has lost its lease, or has no conversation any more.
     pub(crate) async fn record(&self, job: &ClaimedJob, outcome: Outcome, duration: Duration) {
         let kind = job.kind.name();
-        metrics::histogram!("job_duration_seconds", "kind" => kind).record(duration.as_secs_f64());
+        metrics::histogram!("anneal_job_duration_seconds", "kind" => kind)
+            .record(duration.as_secs_f64());
         match outcome {
             Ok(committed) => {
-                metrics::counter!("jobs_done_total", "kind" => kind).increment(1);
+                metrics::counter!("anneal_jobs_done_total", "kind" => kind).increment(1);
                 let duration_ms = duration.as_secs_f64() * 1_000.0;
                 debug!(
                     duration_ms,
@@ -162,7 +163,7 @@ impl Worker {
             retry_ms = delay.as_millis() as u64,
             "{kind} job of {} waits: {error}", job.conversation
         );
-        metrics::counter!("jobs_deferred_total", "kind" => kind).increment(1);
+        metrics::counter!("anneal_jobs_deferred_total", "kind" => kind).increment(1);
         if let Err(error) = self
             .store
             .defer_job(job, &error.to_string(), delay.as_millis() as i64)
@@ -189,7 +190,7 @@ impl Worker {
             JobError::Store(error) => self.store.log_failure(error, log_line),
             _ => log_line(),
         }
-        metrics::counter!("jobs_failed_total", "kind" => kind).increment(1);
+        metrics::counter!("anneal_jobs_failed_total", "kind" => kind).increment(1);
         match self
             .store
             .fail_job(
@@ -202,7 +203,7 @@ impl Worker {
         {
             Ok(FailOutcome::Retry) => {}
             Ok(FailOutcome::Dead) => {
-                metrics::counter!("jobs_dead_total").increment(1);
+                metrics::counter!("anneal_jobs_dead_total").increment(1);
                 warn!(
                     "gave up the {kind} job of {} after {} starts",
                     job.conversation, job.attempts

@@ -3,19 +3,18 @@
 
 use std::sync::OnceLock;
 
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use anneal_process::exporter::{MetricsExporter, MetricsSettings};
 
 /// The histogram in which a server records how long a call has blocked an async thread, if that
 /// was too long.
-const HELD: &str = "async_thread_held_seconds";
+const HELD: &str = "anneal_async_thread_held_seconds";
 
 /// The metrics of all servers in this process. nextest runs each test in its own process.
-pub(crate) fn metrics() -> PrometheusHandle {
-    static METRICS: OnceLock<PrometheusHandle> = OnceLock::new();
+pub(crate) fn metrics() -> MetricsExporter {
+    static METRICS: OnceLock<MetricsExporter> = OnceLock::new();
     METRICS
         .get_or_init(|| {
-            PrometheusBuilder::new()
-                .install_recorder()
+            MetricsExporter::install(&MetricsSettings::default())
                 .expect("no other recorder is installed")
         })
         .clone()

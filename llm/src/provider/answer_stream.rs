@@ -1,5 +1,7 @@
 //! The answer of a call as a stream of pieces.
 
+use std::time::Instant;
+
 use anneal_core::tokens::Tokens;
 use eventsource_stream::{Event, EventStream, EventStreamError};
 use futures::{StreamExt as _, stream::BoxStream};
@@ -136,16 +138,24 @@ impl AnswerStream {
 pub struct BilledAnswerStream<'a> {
     pieces: AnswerStream,
     cost: &'a mut CallCost,
+    first_piece: Option<Instant>,
 }
 
 impl<'a> BilledAnswerStream<'a> {
     pub(super) const fn new(pieces: AnswerStream, cost: &'a mut CallCost) -> Self {
-        Self { pieces, cost }
+        Self {
+            pieces,
+            cost,
+            first_piece: None,
+        }
     }
 
     /// As [`AnswerStream::next`].
     pub async fn next(&mut self) -> Option<Result<Piece, CallFailure>> {
         let next = self.pieces.next().await?;
+        if self.first_piece.is_none() && !matches!(&next, Ok(Piece::End(_)) | Err(_)) {
+            self.first_piece = Some(Instant::now());
+        }
         match &next {
             Ok(piece) => self.cost.record_piece(piece, self.pieces.usage()),
             Err(_) => self.cost.record_failure(self.pieces.usage()),
@@ -169,6 +179,11 @@ impl<'a> BilledAnswerStream<'a> {
     /// Whether any bytes of the answer's body have arrived.
     pub fn has_begun(&self) -> bool {
         self.pieces.has_begun()
+    }
+
+    /// When the first piece of the answer arrived: text, reasoning or a tool call. None: none has.
+    pub const fn first_piece(&self) -> Option<Instant> {
+        self.first_piece
     }
 
     /// The cost of the call so far.

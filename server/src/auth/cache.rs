@@ -57,7 +57,7 @@ struct FailureLog {
 
 impl LookupLimits {
     fn log_failure(&self, error: &StoreError) {
-        metrics::counter!("credential_lookups_unanswered_total").increment(1);
+        metrics::counter!("anneal_credential_lookups_unanswered_total").increment(1);
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         failures.count += 1;
         if failures

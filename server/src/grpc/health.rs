@@ -69,7 +69,7 @@ impl Health for BoundedHealth {
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<CountedWatch>, Status> {
         let refuse = || {
-            metrics::counter!("shed_total", "rpc" => "health_watch").increment(1);
+            metrics::counter!("anneal_shed_total", "rpc" => "health_watch").increment(1);
             Status::from(Failure::Overloaded)
         };
         let connection_guard = match request.extensions().get::<Peer>() {

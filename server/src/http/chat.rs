@@ -105,8 +105,9 @@ pub(super) async fn chat(
         .state
         .reader_limit
         .try_acquire(http_caller.caller.tenant());
-    let permit = permit
-        .inspect_err(|_| metrics::counter!("shed_total", "rpc" => "chat_reader").increment(1))?;
+    let permit = permit.inspect_err(|_| {
+        metrics::counter!("anneal_shed_total", "rpc" => "chat_reader").increment(1)
+    })?;
     let proof = http_caller.proof();
     let Some(id) = headers.get(LAST_EVENT_ID) else {
         let reader = start_turn(&state, http_caller, &agent, body.unwrap_or_default()).await?;

@@ -138,16 +138,16 @@ impl ContentBudget {
         let reserved = match futures::poll!(&mut reserving) {
             Poll::Ready(reserved) => Ok(reserved),
             Poll::Pending => {
-                metrics::counter!("content_waits_total").increment(1);
+                metrics::counter!("anneal_content_waits_total").increment(1);
                 timeout(RESERVE_TIMEOUT, reserving).await
             }
         };
         let Ok(reserved) = reserved else {
-            metrics::counter!("content_refused_total").increment(1);
+            metrics::counter!("anneal_content_refused_total").increment(1);
             return Err(Failure::Overloaded);
         };
         let (permit, large_slot) = reserved?;
-        metrics::gauge!("content_bytes_held")
+        metrics::gauge!("anneal_content_bytes_held")
             .increment((permit.count() as u64 * UNIT_BYTES) as f64);
         Ok(Arc::new(Reservation(Mutex::new(Reserved {
             permit,
@@ -204,7 +204,7 @@ impl ContentBudget {
                 ContentRead::TooLarge { bytes } => wanted = bytes + bytes / 8,
             }
         }
-        metrics::counter!("content_refused_total").increment(1);
+        metrics::counter!("anneal_content_refused_total").increment(1);
         Err(Failure::Overloaded)
     }
 }
@@ -238,7 +238,7 @@ impl Reservation {
         if excess > 0 {
             drop(reserved.permit.split(excess as usize));
             reserved.large_slot = None;
-            metrics::gauge!("content_bytes_held").decrement((excess * UNIT_BYTES) as f64);
+            metrics::gauge!("anneal_content_bytes_held").decrement((excess * UNIT_BYTES) as f64);
         }
     }
 
@@ -281,7 +281,7 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        metrics::gauge!("content_bytes_held").decrement(self.bytes() as f64);
+        metrics::gauge!("anneal_content_bytes_held").decrement(self.bytes() as f64);
     }
 }
 

@@ -88,7 +88,7 @@ impl StorageQuota {
         if store.find_append(caller, append).await?.is_some() {
             return Ok(());
         }
-        metrics::counter!("storage_refused_total", "limit" => limit).increment(1);
+        metrics::counter!("anneal_storage_refused_total", "limit" => limit).increment(1);
         Err(Failure::StorageQuota { limit, most })
     }
 

@@ -127,7 +127,7 @@ impl ConnectionLimit {
         });
         let mut table = self.0.table();
         let (id, evicted) = table.insert(Arc::clone(&state));
-        metrics::gauge!("connections_open").set(table.len() as f64);
+        metrics::gauge!("anneal_connections_open").set(table.len() as f64);
         drop(table);
         close_evicted(evicted);
         ConnectionSlot {
@@ -176,7 +176,8 @@ fn close_evicted(evicted: Vec<Arc<SlotState>>) {
         } else {
             "tenant"
         };
-        metrics::counter!("connections_closed_for_others_total", "owner" => owner).increment(1);
+        metrics::counter!("anneal_connections_closed_for_others_total", "owner" => owner)
+            .increment(1);
     }
 }
 
@@ -206,7 +207,7 @@ impl SlotState {
     fn close_for_stalling(&self) {
         if !self.close.is_cancelled() {
             self.close.cancel();
-            metrics::counter!("connections_closed_for_stalling_total").increment(1);
+            metrics::counter!("anneal_connections_closed_for_stalling_total").increment(1);
         }
     }
 }
@@ -291,7 +292,7 @@ impl Drop for ConnectionSlot {
         let owner = state.owner();
         let mut table = shared.table();
         drop(table.remove(*owner, *id));
-        metrics::gauge!("connections_open").set(table.len() as f64);
+        metrics::gauge!("anneal_connections_open").set(table.len() as f64);
     }
 }
 

@@ -66,7 +66,7 @@ impl MaxConnectionAge {
             }
             () = self.wait_for_age() => connection.as_mut().graceful_shutdown(),
         }
-        metrics::counter!("connections_aged_total").increment(1);
+        metrics::counter!("anneal_connections_aged_total").increment(1);
         if let Ok(result) = tokio::time::timeout(self.grace, connection).await {
             log_failure(result);
         } else {

@@ -158,7 +158,7 @@ impl RequestAccounting {
         let now = began.elapsed();
         let mut debts = account.debts.lock().unwrap_or_else(PoisonError::into_inner);
         let refused = |limit: &'static str, wait| {
-            metrics::counter!("rate_limited_total", "limit" => limit).increment(1);
+            metrics::counter!("anneal_rate_limited_total", "limit" => limit).increment(1);
             Failure::RateExceeded { limit, wait }
         };
         if let Some(wait) = calls.and_then(|rate| rate.wait_time(&debts.calls, now)) {
@@ -230,12 +230,12 @@ impl WaitingBytes {
         };
         let account_total = account.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let total = waiting.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        metrics::gauge!("waiting_bytes").increment(bytes as f64);
+        metrics::gauge!("anneal_waiting_bytes").increment(bytes as f64);
         self.account = Some(account);
         self.bytes += bytes;
         if account_total > max_for_account || total > *max_waiting {
             self.release(bytes);
-            metrics::counter!("waiting_refused_total").increment(1);
+            metrics::counter!("anneal_waiting_refused_total").increment(1);
             return Err(Failure::Overloaded);
         }
         Ok(())
@@ -256,7 +256,7 @@ impl WaitingBytes {
                 .0
                 .waiting
                 .fetch_sub(bytes, Ordering::Relaxed);
-            metrics::gauge!("waiting_bytes").decrement(bytes as f64);
+            metrics::gauge!("anneal_waiting_bytes").decrement(bytes as f64);
         }
         self.bytes -= bytes;
     }

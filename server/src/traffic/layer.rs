@@ -153,7 +153,7 @@ where
             .map(|slot| slot.begin_unauthenticated_call(UNAUTHENTICATED_CALLS_PER_CONNECTION));
         // `Some(None)`: it is a health check, and as many as allowed are in flight already.
         if let Some(None) = unauthenticated_call {
-            metrics::counter!("shed_total", "rpc" => "health").increment(1);
+            metrics::counter!("anneal_shed_total", "rpc" => "health").increment(1);
             let refused = refuse(Failure::Overloaded).map(|body| {
                 ResponseBody::new((body, truncate), (accounting, watchdog), None, false)
             });

@@ -178,7 +178,7 @@ impl WatchRegistry {
             .entry(key)
             .or_insert_with(|| watch::channel(HeadUpdate::NotPolled).0)
             .subscribe();
-        metrics::gauge!("watchers").increment(1.0);
+        metrics::gauge!("anneal_watchers").increment(1.0);
         self.0.wake.notify_one();
         Subscription {
             registry: self.clone(),
@@ -250,7 +250,7 @@ impl WatchRegistry {
         if keys.is_empty() {
             return;
         }
-        metrics::counter!("watch_polls_total").increment(1);
+        metrics::counter!("anneal_watch_polls_total").increment(1);
         let result = AssertUnwindSafe(Box::pin(read_heads(Arc::clone(&keys))))
             .catch_unwind()
             .await;
@@ -326,7 +326,7 @@ impl Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        metrics::gauge!("watchers").decrement(1.0);
+        metrics::gauge!("anneal_watchers").decrement(1.0);
         self.update = None;
         let mut watched = self.registry.watched();
         if watched

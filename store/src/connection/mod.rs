@@ -14,6 +14,7 @@
 //! - `deadline`: how long a call waits for the database, and how long it pauses between tries.
 //! - `outage`: the log of times during which the database is unavailable.
 //! - `clock_skew`: the database's clock, and repairs after it was set back.
+//! - `database_figures`: sizes, standbys and replication lag, for metrics.
 //! - `create_database`: creates databases for `anneal dev` and for tests.
 
 mod address;
@@ -21,6 +22,7 @@ mod bounded_connection;
 mod clock_skew;
 mod connector;
 mod create_database;
+mod database_figures;
 mod deadline;
 mod open;
 mod outage;
@@ -32,6 +34,7 @@ mod tenant_semaphores;
 mod tenant_shares;
 
 pub use create_database::create_database;
+pub use database_figures::{DatabaseFigures, TableFigures};
 pub use deadline::Backoff;
 pub use pool::PoolFigures;
 pub use settings::{Pooling, StoreSettings};

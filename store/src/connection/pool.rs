@@ -27,6 +27,8 @@ const PING_DEADLINE: Duration = Duration::from_secs(1);
 /// A bounded set of connections. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Pool {
+    /// Its name in metrics.
+    name: &'static str,
     connections: managed::Pool<Connector>,
     /// [`SessionSetup::preamble`].
     preamble: Option<Arc<str>>,
@@ -55,7 +57,8 @@ pub struct PoolFigures {
 impl Pool {
     /// Creates a pool of at most `most` connections; a caller waits up to `wait` for a free one.
     /// Opening a new connection takes several round trips, so it may take 5 s if `wait` is shorter.
-    pub(crate) fn new(setup: SessionSetup, most: u32, wait: Duration) -> Self {
+    /// Metrics have the pool's name.
+    pub(crate) fn new(name: &'static str, setup: SessionSetup, most: u32, wait: Duration) -> Self {
         let preamble = setup.preamble.as_deref().map(Arc::from);
         let built = managed::Pool::builder(Connector { setup })
             .max_size(most.max(1) as usize)
@@ -66,6 +69,7 @@ impl Pool {
             .build();
         let connections = built.expect("timeouts need a runtime, and one is set");
         Self {
+            name,
             connections,
             preamble,
             wait,
@@ -141,7 +145,11 @@ impl Pool {
     /// Takes a connection without setting its scope. The deadline includes the wait for it.
     async fn acquire(&self, scope: &Scope) -> Result<UnscopedConnection, StoreError> {
         let deadline = self.deadline();
-        let (object, share) = deadline.bound(self.wait_for_connection(scope)).await?;
+        let started = Instant::now();
+        let waited = deadline.bound(self.wait_for_connection(scope)).await;
+        metrics::histogram!("anneal_db_pool_wait_seconds", "pool" => self.name)
+            .record(started.elapsed().as_secs_f64());
+        let (object, share) = waited?;
         Ok(UnscopedConnection {
             object,
             deadline,
@@ -182,15 +190,17 @@ impl Pool {
         Ok((object, share))
     }
 
-    pub(crate) fn figures(&self) -> PoolFigures {
+    /// The pool's name in metrics, and how busy it is.
+    pub(crate) fn figures(&self) -> (&'static str, PoolFigures) {
         let status = self.connections.status();
         let waiting = status.waiting + self.shares.as_ref().map_or(0, |shares| shares.waiting());
-        PoolFigures {
+        let figures = PoolFigures {
             most: status.max_size,
             open: status.size,
             idle: status.available,
             waiting,
-        }
+        };
+        (self.name, figures)
     }
 }
 

@@ -140,7 +140,7 @@ async fn a_tenants_breaker_that_opens_and_closes_is_logged_once_each() {
     let facts = &details.error_info().expect("facts").metadata;
     assert_eq!(facts["breaker"], "tenant");
     assert_eq!(facts["last_failure"], last_failure);
-    assert_metric(&anneal, "model_tenant_breakers_open", "1").await;
+    assert_metric(&anneal, "anneal_model_tenant_breakers_open", "1").await;
 
     // The first trial call fails, which opens the breaker again. It has not closed meanwhile.
     let end_cooldown = "update ai_tenant_breaker set open_until_ts = now()";
@@ -159,7 +159,7 @@ async fn a_tenants_breaker_that_opens_and_closes_is_logged_once_each() {
         "{:?}",
         server.breaker_lines()
     );
-    assert_metric(&anneal, "model_tenant_breakers_open", "0").await;
+    assert_metric(&anneal, "anneal_model_tenant_breakers_open", "0").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -175,7 +175,7 @@ async fn a_models_breaker_that_opens_and_closes_is_logged_once_each() {
     .await;
     let anneal = AnnealBinary::new(BINARY, &folder, &app.url);
     let server = start_server(&anneal, &folder, &model).await;
-    assert_metric(&anneal, "model_breaker_state", "0").await;
+    assert_metric(&anneal, "anneal_model_breaker_state", "0").await;
     server.chat(&app).await.expect_err("the model fails");
     let opened = server.process.wait_for_line("opened for all tenants").await;
     assert!(
@@ -190,9 +190,9 @@ async fn a_models_breaker_that_opens_and_closes_is_logged_once_each() {
             && refused.message().contains("status 503"),
         "{refused}"
     );
-    assert_metric(&anneal, "model_breaker_state", "2").await;
+    assert_metric(&anneal, "anneal_model_breaker_state", "2").await;
     execute(&app, "update ai_model_breaker set open_until_ts = now()").await;
-    assert_metric(&anneal, "model_breaker_state", "1").await;
+    assert_metric(&anneal, "anneal_model_breaker_state", "1").await;
     assert_eq!(server.chat(&app).await.expect("is answered"), "back");
     server.process.wait_for_line("closed for all tenants").await;
     assert_eq!(
@@ -201,5 +201,5 @@ async fn a_models_breaker_that_opens_and_closes_is_logged_once_each() {
         "{:?}",
         server.breaker_lines()
     );
-    assert_metric(&anneal, "model_breaker_state", "0").await;
+    assert_metric(&anneal, "anneal_model_breaker_state", "0").await;
 }

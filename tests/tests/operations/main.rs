@@ -1,10 +1,13 @@
 //! Operation of anneal: health, metrics, verification, query plans, migrations, restarts.
 //!
 //! Processes:
+//! - `alerts`: Prometheus reads the alerting rules and the dashboard, and exported metrics have the
+//!   names in them.
 //! - `deadlines`: a call that exceeds its deadline ends its statement.
 //! - `deploy_files`: the manifests and settings files of deploy/ are valid.
 //! - `graceful_shutdown`: stopped servers and workers finish or give back their work.
 //! - `health`: liveness, readiness, gRPC health, reflection and metrics.
+//! - `metrics`: the metrics that are recorded, described, documented and exported are the same.
 //! - `outage_log`: an outage of the database is logged once, not with every failure.
 //! - `rolling`: rolling restarts under load fail no call.
 //! - `service_config`: proto/service_config.json agrees with the interface and the server.
@@ -17,8 +20,7 @@
 //! - `roles`: servers and workers work as a login that owns nothing.
 //!
 //! Data:
-//! - `auditor`: the worker's auditor finds and reports broken promises; alerts name documented
-//!   metrics and runbooks.
+//! - `auditor`: the worker's auditor finds and reports broken promises.
 //! - `deletion`: a deleted conversation leaves nothing in tables, logs and metrics.
 //! - `rpc_operators`: lists of jobs and checkpoints, usage, compaction, verification.
 //!
@@ -36,6 +38,7 @@
 //! - `plans_lists`: how many rows a list of conversations reads.
 //! - `plans_watch`: watches read by index.
 
+mod alerts;
 mod auditor;
 mod database_tls;
 mod deadlines;
@@ -47,6 +50,7 @@ mod health;
 mod legacy;
 mod legacy_crashes;
 mod legacy_unexpected;
+mod metrics;
 mod migration_crashes;
 mod outage_log;
 mod plans;

@@ -45,6 +45,7 @@ impl Worker {
                     maintenance::run_rescue_loop(&worker.store),
                     maintenance::run_part_cleanup_loop(&worker.store),
                     maintenance::run_queue_metrics_loop(&worker.store),
+                    maintenance::run_database_metrics_loop(&worker.store),
                     maintenance::run_breaker_metrics_loop(&worker.store, &worker.reported_models),
                     auditor::run_audit_loop(&worker.store, &worker.settings),
                     worker.notifier.run(worker.store.clone()),
@@ -239,7 +240,7 @@ impl Worker {
             };
             *cursor = claim.more_after.unwrap_or(BEFORE_FIRST_TENANT);
             if !claim.jobs.is_empty() || (claim.more_after.is_none() && started_at_first) {
-                metrics::counter!("jobs_claimed_total", "kind" => kind.name())
+                metrics::counter!("anneal_jobs_claimed_total", "kind" => kind.name())
                     .increment(claim.jobs.len() as u64);
                 return claim.jobs;
             }

@@ -93,7 +93,14 @@ const CRATES: &[CrateLayers] = &[
         &["gateway", "provider_calls", "call_metrics", "call_end"],
     ),
     ("proto", &["codec convert"]),
-    ("process", &["http open_files panics shutdown telemetry"]),
+    (
+        "process",
+        &[
+            "http telemetry",
+            "exporter",
+            "metric_table old_names process_figures build open_files panics shutdown",
+        ],
+    ),
     (
         "local-postgres",
         &[

@@ -33,7 +33,7 @@ pub(crate) async fn report_usage(
         CacheState::NothingExpected => pb::CacheState::NothingExpected,
         CacheState::Warm => pb::CacheState::Warm,
         CacheState::Cold => {
-            metrics::counter!("model_calls_cold_total").increment(1);
+            metrics::counter!("anneal_model_calls_cold_total").increment(1);
             pb::CacheState::Cold
         }
     };

@@ -167,9 +167,9 @@ impl LogAllocation {
             };
             evicted.push(log);
         }
-        metrics::gauge!("answer_log_bytes").set(usage.bytes as f64);
+        metrics::gauge!("anneal_answer_log_bytes").set(usage.bytes as f64);
         drop(usage);
-        metrics::counter!("answer_logs_let_go_total").increment(evicted.len() as u64);
+        metrics::counter!("anneal_answer_logs_let_go_total").increment(evicted.len() as u64);
         // After the lock is released: dropping a log locks the budget.
         evicted.iter().filter_map(Weak::upgrade).collect()
     }
@@ -187,7 +187,7 @@ impl LogAllocation {
         let bytes = std::mem::take(&mut log.bytes);
         tenant_usage.bytes -= bytes;
         usage.bytes -= bytes;
-        metrics::gauge!("answer_log_bytes").set(usage.bytes as f64);
+        metrics::gauge!("anneal_answer_log_bytes").set(usage.bytes as f64);
     }
 
     /// Marks the turn as ended. Logs of ended turns are discarded first.

@@ -180,7 +180,7 @@ pub(crate) fn begin(state: &ServerState, call: RpcCall, turn: TurnRequest) -> Ev
             Err(TurnError::CallerGone) => "cancelled",
             Err(TurnError::Failed(failure)) => failure.reason().name(),
         };
-        metrics::counter!("chat_turns_total", "outcome" => outcome).increment(1);
+        metrics::counter!("anneal_chat_turns_total", "outcome" => outcome).increment(1);
         let final_event = match ended {
             Ok(done) => Ok(pb::ChatResponse {
                 event: Some(Event::Done(done)),

@@ -292,7 +292,7 @@ impl Cursor<'_> {
 
     /// The failure of a watch whose reader is too slow. Counts it in the metrics.
     fn too_slow(&self) -> Failure {
-        metrics::counter!("watchers_dropped_total").increment(1);
+        metrics::counter!("anneal_watchers_dropped_total").increment(1);
         Failure::WatcherTooSlow {
             position: self.events.position(),
         }

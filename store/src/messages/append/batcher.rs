@@ -171,8 +171,8 @@ impl BatchWorker {
             Ok(outcomes)
         }
         .await;
-        metrics::counter!("append_groups_total").increment(1);
-        metrics::counter!("append_group_members_total").increment(batch.len() as u64);
+        metrics::counter!("anneal_append_groups_total").increment(1);
+        metrics::counter!("anneal_append_group_members_total").increment(batch.len() as u64);
         match stored {
             Ok(outcomes) => self.answer(batch, outcomes),
             Err(error @ (StoreError::Unavailable(_) | StoreError::Unresponsive)) => {

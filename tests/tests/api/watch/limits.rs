@@ -59,11 +59,11 @@ async fn a_watch_that_is_not_read_is_dropped_and_resumes_at_its_position() {
         .await
         .expect("is accepted");
     eventually("the stalled watch is dropped", async || {
-        metric_value(&server, "watchers_dropped_total").await > 0.5
+        metric_value(&server, "anneal_watchers_dropped_total").await > 0.5
     })
     .await;
     eventually("the watch has ended", async || {
-        metric_value(&server, "watchers").await < 0.5
+        metric_value(&server, "anneal_watchers").await < 0.5
     })
     .await;
     assert!(server.peak_memory() < 200, "{} MiB", server.peak_memory());
@@ -156,14 +156,14 @@ async fn watches_above_the_limit_are_refused_until_others_end() {
         assert!(matches!(watch.next().await, Event::Started(_)));
         watches.push(watch);
     }
-    assert!((metric_value(&server, "watchers").await - 3.0).abs() < 0.5);
+    assert!((metric_value(&server, "anneal_watchers").await - 3.0).abs() < 0.5);
     let refused = Watch::open_on(channel(port), request_for_new_events(&conversation))
         .await
         .map(drop);
     assert_refused(refused, Code::ResourceExhausted, "OVERLOADED", "");
     drop(watches);
     eventually("no watch is open", async || {
-        metric_value(&server, "watchers").await < 0.5
+        metric_value(&server, "anneal_watchers").await < 0.5
     })
     .await;
     let mut watch = Watch::open_on(channel(port), request_for_new_events(&conversation))
@@ -278,8 +278,8 @@ async fn stalled_watches_of_a_large_message_stay_within_the_memory_budget() {
             // Read this metric first: every second, another eight watches are dropped. A read needs
             // 64 MiB of the budget of 256 MiB to be free, and a finished one holds its message of
             // 24 MiB: (256 - 64) / 24 = 8.
-            still_open = metric_value(&server, "watchers").await;
-            metric_value(&server, "watchers_dropped_total").await > 7.5
+            still_open = metric_value(&server, "anneal_watchers").await;
+            metric_value(&server, "anneal_watchers_dropped_total").await > 7.5
         },
     )
     .await;
@@ -337,10 +337,10 @@ async fn a_thousand_watches_cost_one_statement_per_poll() {
         assert!(matches!(watch.next().await, Event::Started(_)));
         watches.push((conversation, watch));
     }
-    assert!((metric_value(&server, "watchers").await - 1_000.0).abs() < 0.5);
+    assert!((metric_value(&server, "anneal_watchers").await - 1_000.0).abs() < 0.5);
 
     let begun = std::time::Instant::now();
-    let polls = metric_value(&server, "watch_polls_total").await;
+    let polls = metric_value(&server, "anneal_watch_polls_total").await;
     for conversation in conversations.iter().step_by(10) {
         conversation.append("hello").await;
     }
@@ -353,11 +353,11 @@ async fn a_thousand_watches_cost_one_statement_per_poll() {
         assert_eq!(appended_ids(&[watch.next().await]), [1]);
     }
     eventually("the server has polled ten times more", async || {
-        metric_value(&server, "watch_polls_total").await >= polls + 10.0
+        metric_value(&server, "anneal_watch_polls_total").await >= polls + 10.0
     })
     .await;
     let (polled, intervals) = (
-        metric_value(&server, "watch_polls_total").await - polls,
+        metric_value(&server, "anneal_watch_polls_total").await - polls,
         begun.elapsed().as_millis() as f64 / 100.0,
     );
     println!(

@@ -234,8 +234,8 @@ async fn refusals_are_audited_with_their_reason_and_rate_limited() {
         .header("authorization", format!("Bearer {}", operator.text));
     let metrics = anneal_testkit::HttpResponse::send(request).await.text;
     for metric in [
-        "auth_refused_total{reason=\"unknown\"} 200",
-        "auth_refused_total{reason=\"verb_missing\"} 1",
+        "anneal_auth_refused_total{reason=\"unknown\"} 200",
+        "anneal_auth_refused_total{reason=\"verb_missing\"} 1",
     ] {
         assert!(metrics.contains(metric), "{metric}: {metrics}");
     }

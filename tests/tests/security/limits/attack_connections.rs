@@ -110,7 +110,7 @@ async fn readers_of_one_running_turn_leave_connections_to_others() {
             attack,
         )
         .await;
-    let refused = server.metric_value("shed_total").await;
+    let refused = server.metric_value("anneal_shed_total").await;
     println!("{refused} readers were refused");
     assert!(
         refused >= 5_000.0,
@@ -166,7 +166,7 @@ async fn half_sent_requests_of_a_tenant_leave_connections_to_others() {
     // The server serves a connection before it accepts the next one, so few are unauthenticated at
     // a time.
     let unauthenticated = server
-        .metric_value("connections_closed_for_others_total{owner=\"unknown\"}")
+        .metric_value("anneal_connections_closed_for_others_total{owner=\"unknown\"}")
         .await;
     assert!(
         unauthenticated < 100.0,

@@ -67,7 +67,7 @@ async fn made_up_keys_from_one_address_cause_few_database_lookups() {
     anna.list_conversations(pb::ListConversationsRequest::default())
         .await
         .expect("is accepted");
-    server.metric_value("connections_open").await;
+    server.metric_value("anneal_connections_open").await;
     let (before, refusals) = (count_lookups(&server).await, Refusals::default());
     let attack = async {
         let channel = || {

@@ -203,8 +203,8 @@ impl AttackedServer {
             &format!("{what}: connections and memory are released"),
             async || {
                 // The connections of the neighbor, of the probes and of this query.
-                self.metric_value("connections_open").await < 10.0
-                    && self.metric_value("waiting_bytes").await < 1.0
+                self.metric_value("anneal_connections_open").await < 10.0
+                    && self.metric_value("anneal_waiting_bytes").await < 1.0
             },
         )
         .await;

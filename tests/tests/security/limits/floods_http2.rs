@@ -258,7 +258,7 @@ async fn calls_above_the_rate_limit_are_refused() {
         })
         .await;
     assert!(
-        server.metric_value("rate_limited_total").await > 0.0,
+        server.metric_value("anneal_rate_limited_total").await > 0.0,
         "no call was refused"
     );
 }

@@ -206,7 +206,7 @@ fn source(source: CheckpointSource) -> Source {
 async fn commit(worker: &Worker, job: &ClaimedJob, draft: &CheckpointDraft) -> Outcome {
     let committed = retry_while_busy(|| worker.store.commit_checkpoint(job, draft)).await?;
     if committed.results_kept {
-        metrics::counter!("checkpoints_total", "trigger" => draft.trigger.map_or("imported", trigger_name))
+        metrics::counter!("anneal_checkpoints_total", "trigger" => draft.trigger.map_or("imported", trigger_name))
             .increment(1);
         info!(
             conversation = %job.conversation, last_message_id = draft.last.0, tokens_before = draft.tokens_before.get(),
@@ -236,7 +236,7 @@ async fn record_no_progress(
     material: &CheckpointMaterial,
     why: &str,
 ) -> Outcome {
-    metrics::counter!("checkpoint_no_progress_total").increment(1);
+    metrics::counter!("anneal_checkpoint_no_progress_total").increment(1);
     info!(conversation = %job.conversation, "no checkpoint of {}: {why}", job.conversation);
     Ok(worker
         .store
