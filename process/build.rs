@@ -1,6 +1,7 @@
 //! Gives the crate the commit that it is built from. `ANNEAL_COMMIT` or `GIT_COMMIT` names it if
 //! one of them is set, otherwise git does, in a checkout of this repository. In a build from an
-//! archive the commit is unknown. Nothing depends on the time of the build, so builds stay
+//! archive the commit is unknown, and so it is without optimization: otherwise every commit would have
+//! all crates above this one compiled again. Nothing depends on the time of the build, so builds stay
 //! reproducible.
 
 use std::{
@@ -22,7 +23,8 @@ fn main() {
         println!("cargo::rerun-if-env-changed={variable}");
     }
     println!("cargo::rerun-if-changed=build.rs");
-    let repository = find_repository();
+    let is_development = std::env::var("PROFILE").is_ok_and(|profile| profile == "debug");
+    let repository = (!is_development).then(find_repository).flatten();
     if let Some(repository) = &repository {
         watch_head(repository);
     }

@@ -13,7 +13,9 @@ use anneal_llm::{
     ModelAccess, TENANT_SHARE_PERCENT,
     provider::{CallableModels, Model, Providers},
 };
-use anneal_process::{exporter::MetricsSettings, telemetry::LogSettings};
+use anneal_process::{
+    exporter::MetricsSettings, telemetry::LogSettings, trace_export::TracingSettings,
+};
 use anneal_server::{
     Agents, ApplicationSettings, AuthSettings, ChatSettings, LimitSettings, ServerSettings, Setup,
 };
@@ -68,6 +70,8 @@ pub(crate) struct Config {
     pub(crate) log: LogSettings,
     /// Metrics.
     pub(crate) metrics: MetricsSettings,
+    /// The export of traces.
+    pub(crate) tracing: TracingSettings,
     /// Environment variables of Kubernetes that were ignored.
     #[serde(skip)]
     pub(crate) service_links: Vec<String>,
@@ -137,6 +141,7 @@ pub(crate) fn load(arguments: &SettingsArguments) -> anyhow::Result<Config> {
     config.service_links = environment.service_links;
     if let Some(implicit_file) = implicit_file {
         implicit_config::check_secrets(&implicit_file, &config.providers, &config.database)?;
+        implicit_config::check_trace_headers(&implicit_file, &config.tracing)?;
     }
     config.models.check().context("models")?;
     config.check_ranges()?;
@@ -178,6 +183,10 @@ pub(crate) fn show(config: &Config, arguments: &ConfigArguments) -> anyhow::Resu
         .resolved(&PolicyOverrides::default())
         .over(defaults);
     shown.database.url = without_secrets(&shown.database.url);
+    shown.tracing.endpoint = without_secrets(&shown.tracing.endpoint);
+    for value in shown.tracing.headers.values_mut() {
+        "…".clone_into(value);
+    }
     for provider in shown.providers.values_mut() {
         provider.proxy = provider.proxy.as_deref().map(without_password);
         provider.url = provider.url.as_deref().map(without_secrets);

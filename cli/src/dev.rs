@@ -3,7 +3,11 @@
 use std::{path::Path, process::ExitCode, sync::Arc, time::Duration};
 
 use anneal_local_postgres::{Binaries, LocalPostgres, Settings, Stop};
-use anneal_process::{exporter::MetricsExporter, shutdown, telemetry};
+use anneal_process::{
+    exporter::MetricsExporter,
+    shutdown,
+    telemetry::{self, Telemetry},
+};
 use anneal_proto::v1 as pb;
 use anneal_server::{Addresses, serve};
 use anneal_store::{Migrations, StoreSettings, create_database};
@@ -37,13 +41,15 @@ pub(crate) async fn run(mut config: Config, arguments: DevArguments) -> anyhow::
         config.server.grpc_address.set_port(0);
         config.server.http_address.set_port(0);
     }
-    let metrics = telemetry::start(&config.log, &config.metrics)?;
+    let Telemetry { metrics, traces } =
+        telemetry::start(&config.log, &config.metrics, &config.tracing)?;
     log_service_links(&config.service_links);
     let stop = shutdown::cancel_on_signals()?;
     let folder = std::path::absolute(&arguments.folder)?;
     let folder_lock = FolderLock::try_lock(&folder)?;
     let (postgres, settings) = start_postgres(&arguments, &folder).await?;
     let outcome = run_on_postgres(&postgres, settings, config, arguments, metrics, stop).await;
+    traces.shut_down().await;
     let folder_lock = match folder_lock {
         Some(lock) => Some(lock),
         None => FolderLock::try_lock(&folder)?,

@@ -19,7 +19,7 @@ const CONFIG_TOML: &str = "ANNEAL_CONFIG_TOML";
 
 /// The sections that variables of one setting can set. Models, providers and agents have free names,
 /// so only [`CONFIG_TOML`] can set them.
-const SECTIONS: [&str; 13] = [
+const SECTIONS: [&str; 14] = [
     "database",
     "append",
     "server",
@@ -33,6 +33,7 @@ const SECTIONS: [&str; 13] = [
     "budget",
     "log",
     "metrics",
+    "tracing",
 ];
 
 /// Environment variables that are no settings: those of arguments, examples, builds and tests.

@@ -4,6 +4,7 @@
 //! `--config` is not checked.
 
 use anneal_llm::provider::Providers;
+use anneal_process::trace_export::TracingSettings;
 use anneal_store::StoreSettings;
 use figment::{Figment, value::Value};
 
@@ -58,6 +59,40 @@ pub(crate) fn check_secrets(
         insecure != Some(true) || names_database || database.url.is_empty(),
         "{FILE} of this folder sets database.insecure for a database that it does not name; if that is meant, name the file: \
          --config {FILE}"
+    );
+    Ok(())
+}
+
+/// Standard variables with headers of the export of traces: credentials of the collector.
+const TRACE_HEADER_VARIABLES: [&str; 2] = [
+    "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+    "OTEL_EXPORTER_OTLP_HEADERS",
+];
+
+/// Refuses settings in force that send headers of the export of traces from other sources to a
+/// collector from the implicit file.
+pub(crate) fn check_trace_headers(
+    implicit_file: &Figment,
+    tracing: &TracingSettings,
+) -> anyhow::Result<()> {
+    let find = |key: &str| implicit_file.find_value(key).ok();
+    let endpoint = find("tracing.endpoint").and_then(Value::into_string);
+    let names_collector = endpoint.is_some_and(|endpoint| endpoint == tracing.endpoint);
+    let has_other_headers = tracing
+        .headers
+        .keys()
+        .any(|name| find(&format!("tracing.headers.{name}")).is_none());
+    let is_set =
+        |variable: &&str| std::env::var_os(variable).is_some_and(|value| !value.is_empty());
+    let source = TRACE_HEADER_VARIABLES
+        .into_iter()
+        .find(is_set)
+        .or_else(|| has_other_headers.then_some("tracing.headers"));
+    anyhow::ensure!(
+        source.is_none() || !names_collector || tracing.endpoint.is_empty(),
+        "{FILE} of this folder sends the headers in {} to {}; if that is meant, name the file: --config {FILE}",
+        source.unwrap_or_default(),
+        without_secrets(&tracing.endpoint)
     );
     Ok(())
 }

@@ -5,7 +5,8 @@ use std::{num::NonZeroU32, process::ExitCode, sync::Arc, time::Duration};
 use anneal_llm::{Extractive, ModelAccess, provider::Model};
 use anneal_process::{
     http::{self, Readiness},
-    open_files, shutdown, telemetry,
+    open_files, shutdown,
+    telemetry::{self, Telemetry},
 };
 use anneal_server::{ServerSettings, serve};
 use anneal_store::{Migrations, NonDurableSetting, Store};
@@ -21,7 +22,8 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(25);
 
 /// Runs the server until a signal stops it.
 pub(crate) async fn run_server(mut config: Config) -> anyhow::Result<ExitCode> {
-    let metrics = telemetry::start(&config.log, &config.metrics)?;
+    let Telemetry { metrics, traces } =
+        telemetry::start(&config.log, &config.metrics, &config.tracing)?;
     log_service_links(&config.service_links);
     let stop = shutdown::cancel_on_signals()?;
     let models = config.model_access()?;
@@ -41,6 +43,7 @@ pub(crate) async fn run_server(mut config: Config) -> anyhow::Result<ExitCode> {
             warn!("stopping although some calls did not end within {} s", SHUTDOWN_GRACE.as_secs());
         }
     }
+    traces.shut_down().await;
     info!("stopped serving");
     Ok(ExitCode::SUCCESS)
 }
@@ -83,7 +86,8 @@ fn connections_within(files: u64, server: &ServerSettings) -> NonZeroU32 {
 
 /// Runs the worker until a signal stops it.
 pub(crate) async fn run_worker(config: Config) -> anyhow::Result<ExitCode> {
-    let metrics = telemetry::start(&config.log, &config.metrics)?;
+    let Telemetry { metrics, traces } =
+        telemetry::start(&config.log, &config.metrics, &config.tracing)?;
     log_service_links(&config.service_links);
     let stop = shutdown::cancel_on_signals()?;
     let access = config.model_access()?;
@@ -118,6 +122,7 @@ pub(crate) async fn run_worker(config: Config) -> anyhow::Result<ExitCode> {
     ));
     build_worker(store, &config, access, model).run(stop).await;
     web.await?.context("the HTTP port failed")?;
+    traces.shut_down().await;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -151,7 +156,7 @@ pub(crate) fn build_worker(
 /// Checks the settings as the starts of a server and of a worker do, as far as these need neither
 /// the database nor their ports. A worker checks nothing that a server does not check.
 pub(crate) fn check_settings(config: &Config) -> anyhow::Result<ExitCode> {
-    telemetry::check(&config.log)?;
+    telemetry::check(&config.log, &config.tracing)?;
     let models = config.model_access()?;
     let store = create_store(config)?;
     anneal_server::check_settings(&config.setup(models), &store)?;

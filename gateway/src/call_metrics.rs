@@ -1,16 +1,20 @@
-//! The metrics of a call of a provider: its outcome, its duration, the time to its first token and
-//! its tokens. Detects calls that hang.
+//! The metrics and the span of a call of a provider: its outcome, its duration, the time to its first
+//! token and its tokens. Detects calls that hang.
 
 use std::time::Instant;
 
-use anneal_llm::provider::{CallFailure, Model};
+use anneal_core::render::Format;
+use anneal_llm::provider::{CallCost, CallFailure, Model};
 use anneal_store::ModelSpend;
+use anneal_trace::SpanRole;
+use tracing::{Span, debug_span};
 
 use crate::call_end::CallEnd;
 
 /// A guard that records a call's metrics when the guard is dropped, also if the call is abandoned.
 pub(crate) struct CallMetrics<'a> {
     model: &'a Model,
+    span: Span,
     started: Instant,
     /// None: the call has not ended by itself.
     outcome: Option<&'static str>,
@@ -32,6 +36,7 @@ impl<'a> CallMetrics<'a> {
     pub(crate) fn start(model: &'a Model, has_hung: &'a mut bool, failed: &'a mut i32) -> Self {
         Self {
             model,
+            span: call_span(model),
             started: Instant::now(),
             outcome: None,
             has_begun: false,
@@ -39,6 +44,22 @@ impl<'a> CallMetrics<'a> {
             has_hung,
             failed,
             has_failed: false,
+        }
+    }
+
+    /// The call's span, with the attributes that OpenTelemetry defines for generative AI.
+    pub(crate) const fn span(&self) -> &Span {
+        &self.span
+    }
+
+    /// Records the cost of the call in its span.
+    pub(crate) fn record_tokens(&self, cost: &CallCost) {
+        for (name, tokens) in [
+            ("gen_ai.usage.input_tokens", cost.input()),
+            ("gen_ai.usage.output_tokens", cost.output()),
+        ] {
+            let tokens = i64::try_from(tokens.get()).unwrap_or(i64::MAX);
+            anneal_trace::set_attribute(&self.span, name, tokens);
         }
     }
 
@@ -65,6 +86,9 @@ impl Drop for CallMetrics<'_> {
             None if *self.has_hung => CallFailure::unanswered().name(),
             None => CallEnd::Abandoned.name(),
         };
+        if outcome != CallEnd::Answered.name() {
+            anneal_trace::set_failure(&self.span, outcome);
+        }
         let model = self.model.name().to_owned();
         if let Some(first_piece) = self.first_piece {
             let (model, waited) = (
@@ -88,4 +112,26 @@ pub(crate) fn count_tokens(model: &Model, spent: ModelSpend) {
         .increment(spent.input.get());
     metrics::counter!("anneal_model_output_tokens_total", "model" => model)
         .increment(spent.output.get());
+}
+
+fn call_span(model: &Model) -> Span {
+    let span = debug_span!("model_call", model = model.name());
+    if anneal_trace::is_on() {
+        let name = format!("chat {}", model.served_as());
+        anneal_trace::describe_span(&span, SpanRole::Client, &name);
+        anneal_trace::set_attribute(&span, "gen_ai.operation.name", "chat");
+        anneal_trace::set_attribute(&span, "gen_ai.provider.name", provider_name(model.format()));
+        let served_as = model.served_as().to_owned();
+        anneal_trace::set_attribute(&span, "gen_ai.request.model", served_as);
+    }
+    span
+}
+
+/// OpenTelemetry's name of the protocol that a model is called by. No model has the neutral format.
+const fn provider_name(format: Format) -> &'static str {
+    match format {
+        Format::Neutral | Format::OpenAiChat => "openai",
+        Format::AnthropicMessages => "anthropic",
+        Format::GeminiContents => "gcp.gemini",
+    }
 }

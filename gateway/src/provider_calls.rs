@@ -4,6 +4,7 @@
 use anneal_core::tokens::Tokens;
 use anneal_llm::provider::{Answer, BilledAnswerStream, Call, CallCost, CallFailure, Model, Piece};
 use anneal_store::ModelSpend;
+use tracing::Instrument as _;
 
 use crate::{call_end::CallEnd, call_metrics::CallMetrics};
 
@@ -67,7 +68,9 @@ impl<'a> ProviderCalls<'a> {
     pub async fn stream(&mut self, call: &Call<'_>) -> Result<CallStream<'_>, CallFailure> {
         let model = self.model;
         let (cost, mut metrics) = self.start_call();
-        match model.stream_and_record_cost(call, cost).await {
+        let span = metrics.span().clone();
+        let stream = model.stream_and_record_cost(call, cost);
+        match stream.instrument(span).await {
             Ok(pieces) => Ok(CallStream { pieces, metrics }),
             Err(failure) => {
                 metrics.set_end(CallEnd::Failed(&failure));
@@ -127,5 +130,6 @@ impl Drop for CallStream<'_> {
     fn drop(&mut self) {
         self.metrics
             .set_begun(self.pieces.has_begun(), self.pieces.first_piece());
+        self.metrics.record_tokens(self.pieces.cost());
     }
 }

@@ -1,7 +1,8 @@
-//! Logs, metrics, probes and shutdown, which every anneal process needs. Knows nothing of
+//! Logs, metrics, traces, probes and shutdown, which every anneal process needs. Knows nothing of
 //! conversations.
 //!
-//! - `telemetry`: starts logs and metrics.
+//! - `telemetry`: starts logs, metrics and traces.
+//! - `trace_export`: exports spans to a collector. `trace_id_format`: log lines with trace ids.
 //! - `http`: the port for health checks and metrics.
 //! - `exporter`: the metrics as text for Prometheus.
 //! - `metric_table`: name, kind, unit and help of every metric, and the buckets of histograms.
@@ -22,6 +23,8 @@ pub mod panics;
 mod process_figures;
 pub mod shutdown;
 pub mod telemetry;
+pub mod trace_export;
+mod trace_id_format;
 
 /// A name for this process: host and process id.
 pub fn name() -> String {

@@ -1,9 +1,23 @@
-//! Logs and metrics. A log line is a sentence with fields. It never holds content, keys or prompts.
+//! Logs, metrics and traces. A log line is a sentence with fields. It never holds content, keys or
+//! prompts, and neither do spans.
 
 use std::io::IsTerminal as _;
 
+use opentelemetry::trace::TracerProvider as _;
 use serde::{Deserialize, Serialize};
-use tracing_subscriber::{EnvFilter, fmt};
+use tracing::{Level, Subscriber, level_filters::LevelFilter};
+use tracing_subscriber::{
+    EnvFilter, Layer, Registry, filter::filter_fn, fmt, layer::SubscriberExt as _,
+    registry::LookupSpan, util::SubscriberInitExt as _,
+};
+
+use crate::{
+    trace_export::{self, TraceExport, TracingError, TracingSettings},
+    trace_id_format::{WithTraceId, add_to_json, add_to_text},
+};
+
+/// The beginning of the targets whose spans are exported: our crates.
+const TARGET_PREFIX: &str = "anneal_";
 
 use crate::exporter::{ExporterError, MetricsExporter, MetricsSettings};
 
@@ -43,6 +57,9 @@ pub enum TelemetryError {
     /// The filter is not of the form `level` or `target=level,…`.
     #[error("log.filter cannot be read")]
     Filter(#[source] tracing_subscriber::filter::ParseError),
+    /// The settings for traces cannot work.
+    #[error(transparent)]
+    Tracing(#[from] TracingError),
     /// Logs of this process were started before.
     #[error("logs were started before")]
     Twice,
@@ -51,36 +68,94 @@ pub enum TelemetryError {
     Metrics(#[source] ExporterError),
 }
 
+/// What a process needs of its telemetry once it is started.
+pub struct Telemetry {
+    /// Renders the metrics.
+    pub metrics: MetricsExporter,
+    /// The export of spans, to be shut down when the process ends.
+    pub traces: TraceExport,
+}
+
 /// Checks the settings as [`start`] does, and starts nothing.
-pub fn check(settings: &LogSettings) -> Result<(), TelemetryError> {
-    filter(settings).map(|_| ())
+pub fn check(log: &LogSettings, tracing: &TracingSettings) -> Result<(), TelemetryError> {
+    filter(log)?;
+    Ok(trace_export::check(tracing)?)
 }
 
 fn filter(settings: &LogSettings) -> Result<EnvFilter, TelemetryError> {
     EnvFilter::try_new(&settings.filter).map_err(TelemetryError::Filter)
 }
 
-/// Starts logging to standard error, and metrics. Must be called once, before anything is logged.
+/// Starts logging to standard error, metrics, and the export of spans, if a collector is named.
+/// Must be called once, within a Tokio runtime, before anything is logged.
 pub fn start(
-    settings: &LogSettings,
+    log: &LogSettings,
     metrics: &MetricsSettings,
-) -> Result<MetricsExporter, TelemetryError> {
-    let filter = filter(settings)?;
-    let lines = fmt()
-        .with_env_filter(filter)
+    tracing: &TracingSettings,
+) -> Result<Telemetry, TelemetryError> {
+    let filter = filter(log)?;
+    let traces = trace_export::start(tracing)?;
+    match traces.provider() {
+        // The log's filter disables spans below its level, so that they cost nothing.
+        None => tracing_subscriber::registry()
+            .with(filter)
+            .with(log_lines(log.format))
+            .try_init(),
+        // Spans are exported whatever the log's filter is.
+        Some(provider) => {
+            let spans = tracing_opentelemetry::layer::<Registry>()
+                .with_tracer(provider.tracer("anneal"))
+                .with_location(false)
+                .with_threads(false)
+                .with_target(false)
+                .with_tracked_inactivity(false)
+                .with_filter(
+                    filter_fn(|metadata| {
+                        metadata.is_span()
+                            && *metadata.level() <= Level::DEBUG
+                            && metadata.target().starts_with(TARGET_PREFIX)
+                    })
+                    .with_max_level_hint(LevelFilter::DEBUG),
+                );
+            tracing_subscriber::registry()
+                .with(spans)
+                .with(log_lines(log.format).with_filter(filter))
+                .try_init()
+        }
+    }
+    .map_err(|_| TelemetryError::Twice)?;
+    let metrics = MetricsExporter::install(metrics).map_err(TelemetryError::Metrics)?;
+    Ok(Telemetry { metrics, traces })
+}
+
+/// Writes log lines to standard error.
+fn log_lines<S>(format: LogFormat) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+{
+    let is_terminal = std::io::stderr().is_terminal();
+    let lines = fmt::layer()
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_ansi(is_terminal)
         // Otherwise a failed write to a closed standard error would be reported there too, and
         // panic.
         .log_internal_errors(false);
-    match settings.format {
+    match format {
         LogFormat::Json => lines
             .json()
             .flatten_event(true)
             .with_current_span(true)
-            .try_init(),
-        LogFormat::Text => lines.with_target(false).try_init(),
+            .map_event_format(|inner| WithTraceId {
+                inner,
+                add: add_to_json,
+            })
+            .boxed(),
+        LogFormat::Text => lines
+            .with_target(false)
+            .map_event_format(|inner| WithTraceId {
+                inner: inner.with_ansi(is_terminal),
+                add: add_to_text,
+            })
+            .boxed(),
     }
-    .map_err(|_| TelemetryError::Twice)?;
-    MetricsExporter::install(metrics).map_err(TelemetryError::Metrics)
 }

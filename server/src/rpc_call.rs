@@ -10,6 +10,7 @@ use anneal_core::{
     },
 };
 use anneal_proto::codec::ENTRIES;
+use anneal_trace::SpanRole;
 use futures::FutureExt as _;
 use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status, metadata::MetadataMap};
@@ -57,9 +58,15 @@ impl Deadlines {
     };
 }
 
+/// The route of the HTTP request that makes a call: `/api/agents/{id}/chat`. An extension of the
+/// call's request, set while traces are exported.
+#[derive(Clone)]
+pub(crate) struct HttpRoute(pub(crate) String);
+
 /// One RPC under way.
 pub(crate) struct RpcCall {
     name: &'static str,
+    span: Span,
     /// The tenant and its verbs.
     pub(crate) caller: Caller,
     /// The caller's name for logs.
@@ -135,6 +142,7 @@ impl RpcCall {
         let proof = request.extensions().get::<Proof>().cloned();
         let call = Self {
             name,
+            span: open_span(rpc, caller, &identity, request),
             caller,
             identity,
             proof,
@@ -234,7 +242,7 @@ impl RpcCall {
 
     /// The span of the call's work and log lines.
     pub(crate) fn span(&self) -> Span {
-        info_span!("rpc", rpc = self.name, tenant = %self.caller.tenant(), caller = %self.identity)
+        self.span.clone()
     }
 
     /// When the call's time is over.
@@ -248,6 +256,14 @@ impl RpcCall {
             // Set once: a call ends once.
             let _ = audit.code.set(code);
         }
+        anneal_trace::set_attribute(
+            &self.span,
+            "rpc.grpc.status_code",
+            i64::from(i32::from(code)),
+        );
+        if is_server_fault(code) {
+            anneal_trace::set_failure(&self.span, code_name(code));
+        }
         let seconds = self.started.elapsed().as_secs_f64();
         metrics::histogram!("anneal_rpc_server_duration_seconds", "rpc" => self.name, "code" => code_name(code))
             .record(seconds);
@@ -260,6 +276,51 @@ impl RpcCall {
             code_name(code)
         );
     }
+}
+
+/// Opens the span of a call. It continues the trace that the caller names in `traceparent`.
+fn open_span<T>(
+    rpc: &'static Rpc,
+    caller: Caller,
+    identity: &Identity,
+    request: &Request<T>,
+) -> Span {
+    let span = info_span!("rpc", rpc = rpc.name, tenant = %caller.tenant(), caller = %identity);
+    if !anneal_trace::is_on() {
+        return span;
+    }
+    let traceparent = request
+        .metadata()
+        .get(anneal_trace::TRACEPARENT)
+        .and_then(|value| value.to_str().ok());
+    anneal_trace::continue_trace(&span, traceparent);
+    let name = rpc.path.trim_start_matches('/');
+    anneal_trace::describe_span(&span, SpanRole::Server, name);
+    if let Some((service, method)) = name.split_once('/') {
+        anneal_trace::set_attribute(&span, "rpc.service", service);
+        anneal_trace::set_attribute(&span, "rpc.method", method);
+    }
+    match request.extensions().get::<HttpRoute>() {
+        Some(HttpRoute(route)) => {
+            anneal_trace::set_attribute(&span, "http.route", route.clone());
+        }
+        None => anneal_trace::set_attribute(&span, "rpc.system", "grpc"),
+    }
+    span
+}
+
+/// Whether a status code is the server's failure. OpenTelemetry counts these codes, and no others,
+/// as errors of the server's span.
+const fn is_server_fault(code: Code) -> bool {
+    matches!(
+        code,
+        Code::Unknown
+            | Code::DeadlineExceeded
+            | Code::Unimplemented
+            | Code::Internal
+            | Code::Unavailable
+            | Code::DataLoss
+    )
 }
 
 /// Writes the audit log line of a call when it is dropped, so that it is also written when the

@@ -21,19 +21,21 @@
 --   its append, place is its position in the append, starts_after is how many turns start after it
 --   within the append.
 -- - $29: the kind of the counting job.
+-- - $30: the trace context of each append, another column of `ask`. A job that waits already gets
+--   that of the newest append.
 --
 -- `locked` are the appends whose conversations are locked, `accepted` those among them that are
 -- stored. `is true` keeps conditions on the tenant out of index conditions, so that a conversation
 -- is found by its primary key in every plan.
 with ask as materialized (
     select tenant_id, conversation_id, messages, last_role, starts_after_user, starts_otherwise, o200k_estimate,
-        cl100k_estimate, expected_last, request_id, tools, title, place
+        cl100k_estimate, expected_last, request_id, tools, title, trace_context, place
     from unnest(
         $1::uuid[], $2::uuid[], $3::bigint[], $4::smallint[], $5::integer[], $6::integer[], $7::bigint[], $8::bigint[],
-        $9::bigint[], $10::text[], $11::boolean[], $12::text[]
+        $9::bigint[], $10::text[], $11::boolean[], $12::text[], $30::text[]
     ) with ordinality as ask (
         tenant_id, conversation_id, messages, last_role, starts_after_user, starts_otherwise, o200k_estimate,
-        cl100k_estimate, expected_last, request_id, tools, title, place
+        cl100k_estimate, expected_last, request_id, tools, title, trace_context, place
     )
     order by conversation_id
 ), locked as materialized (
@@ -78,7 +80,8 @@ with ask as materialized (
       and (ask.expected_last is null or c.last_message_id = ask.expected_last)
       and (not ask.tools or coalesce(c.policy ->> 'store_tool_messages',
           $13::text::jsonb -> coalesce(c.policy ->> 'profile', '') ->> 'store_tool_messages') is distinct from 'false')
-    returning ask.place, c.tenant_id, c.conversation_id, c.last_message_id - ask.messages as before_id, c.turn, c.encoding
+    returning ask.place, ask.trace_context, c.tenant_id, c.conversation_id,
+        c.last_message_id - ask.messages as before_id, c.turn, c.encoding
 ), stored as (
     insert into ai_message (
         tenant_id, conversation_id, message_id, role, turn, token_estimate, text_bytes, content_bytes, content,
@@ -98,10 +101,12 @@ with ask as materialized (
         tool_outline, metadata, request_id, request_digest, request_messages
     ) on new.append_place = accepted.place
 ), job as (
-    insert into ai_job as j (tenant_id, kind, conversation_id)
-    select tenant_id, $29::smallint, conversation_id from accepted
+    insert into ai_job as j (tenant_id, kind, conversation_id, trace_context)
+    select tenant_id, $29::smallint, conversation_id, trace_context from accepted
     order by conversation_id
-    on conflict (kind, conversation_id) do update set generation = j.generation + 1
+    on conflict (kind, conversation_id) do update set
+        generation = j.generation + 1,
+        trace_context = excluded.trace_context
 )
 select place as "place!", null::bigint as "before_id?", null::integer as "turn?", null::smallint as "encoding?" from locked
 union all

@@ -104,14 +104,15 @@ with recursive tenants (tenant_id, steps, due_tenants, is_due) as (
         worker = $5
     where (j.kind = $1) is true
       and j.conversation_id = any (array(select conversation_id from pick))
-    returning j.conversation_id, j.tenant_id, j.generation, j.attempts, j.argument::text as argument
+    returning j.conversation_id, j.tenant_id, j.generation, j.attempts, j.argument::text as argument,
+        j.trace_context
 )
 select tenant_id as "tenant_id!", conversation_id as "conversation_id?", generation as "generation?",
-    attempts as "attempts?", argument as "argument?"
+    attempts as "attempts?", argument as "argument?", trace_context as "trace_context?"
 from claimed
 union all
 (
-    select tenant_id, null, null, null, null from tenants
+    select tenant_id, null, null, null, null, null from tenants
     where due_tenants >= $2
        or steps >= $8
     order by steps desc

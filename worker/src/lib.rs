@@ -6,6 +6,7 @@
 //! - `worker`: the worker's state, and how the results of its jobs are recorded.
 //! - `jobs`: one folder per kind of job, with its work and its `SPEC` (batch, concurrency, share of
 //!   a tenant).
+//! - `job_span`: how the span of a job continues the trace of the call that enqueued it.
 //! - `leases`: heartbeats for the jobs under way; cancels a job whose lease is lost.
 //! - `retry_policy`: whether a failed job is deferred, is tried again, or is given up.
 //! - `summarize`: which summarizer writes a summary, and when the built-in one replaces the model.
@@ -23,6 +24,7 @@
 mod auditor;
 mod clock_skew;
 mod deadline;
+mod job_span;
 mod jobs;
 mod leases;
 mod maintenance;

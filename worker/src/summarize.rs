@@ -21,7 +21,7 @@ use anneal_llm::{
 use anneal_store::{ClaimedJob, ModelSpend, Store, SummaryKind, SummarySpec};
 use tokio::{runtime::Handle, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{Instrument as _, Span, info};
 
 use crate::{retry_policy::JobError, settings::Fallback, summary_calls::JobCalls};
 
@@ -172,7 +172,7 @@ impl Summarizers {
     ) -> Result<(Result<Summary, SummaryFailure>, ModelSpend), JobError> {
         let (store, model, job) = (self.store.clone(), model.clone(), job.clone());
         let (material, lost) = (Arc::clone(material), lost.clone());
-        let runtime = Handle::current();
+        let (runtime, span) = (Handle::current(), Span::current());
         let writing = tokio::task::spawn_blocking(move || {
             let calls = JobCalls::new(
                 &store,
@@ -186,7 +186,8 @@ impl Summarizers {
             let measure = material.measure();
             // Between its calls the summarizer cuts and checks texts of any length. So its future
             // is polled on this blocking thread.
-            let result = runtime.block_on(summarizer.summarize(&material.ask(&measure)));
+            let ask = material.ask(&measure);
+            let result = runtime.block_on(summarizer.summarize(&ask).instrument(span));
             (result, calls.spent())
         });
         writing.await.map_err(|_| JobError::Panicked)

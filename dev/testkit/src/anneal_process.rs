@@ -182,7 +182,9 @@ impl AnnealBinary {
         // Settings in the environment of the test run must not reach the process, except for those
         // that choose PostgreSQL and the grouping of appends for the whole run.
         let settings = std::env::vars_os().map(|(key, _)| key);
-        for key in settings.filter(|key| key.to_string_lossy().starts_with("ANNEAL_")) {
+        // `OTEL_…` names a collector of traces.
+        let is_setting = |name: &str| name.starts_with("ANNEAL_") || name.starts_with("OTEL_");
+        for key in settings.filter(|key| is_setting(&key.to_string_lossy())) {
             if key != "ANNEAL_PG_BIN" && key != "ANNEAL_APPEND_GROUPING" {
                 command.env_remove(key);
             }

@@ -11,6 +11,7 @@
 //!   installed.
 //! - `pooler`: PgBouncer. `tcp_proxy`: a proxy that stalls or closes connections.
 //!   `tenant_swap_proxy`: a proxy that changes the tenant in the parameters of statements.
+//! - `trace_collector`: a collector of traces, which keeps the spans that it receives.
 //! - `chaos`: campaigns of faults and attacks.
 //!
 //! Calls:
@@ -70,6 +71,7 @@ mod test_app;
 mod test_conversation;
 mod test_summarizers;
 mod texts;
+mod trace_collector;
 mod valid_requests;
 mod watch;
 mod watchdog;
@@ -112,6 +114,7 @@ pub use test_conversation::{
 };
 pub use test_summarizers::{GatedSummarizer, PanickingSummarizer};
 pub use texts::{prose, sentence};
+pub use trace_collector::{ExportedSpan, TraceCollector};
 pub use valid_requests::valid_request;
 pub use watch::{Watch, appended_ids, metric_value};
 pub use watchdog::assert_no_blocked_thread;

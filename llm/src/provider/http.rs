@@ -81,6 +81,10 @@ impl Provider {
         if self.api == Api::Anthropic {
             headers.insert("anthropic-version", ANTHROPIC_VERSION);
         }
+        let traceparent = anneal_trace::current_traceparent();
+        if let Some(value) = traceparent.and_then(|value| HeaderValue::try_from(value).ok()) {
+            headers.insert(anneal_trace::TRACEPARENT, value);
+        }
         headers
     }
 }

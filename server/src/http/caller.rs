@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use anneal_core::caller::Caller;
 use axum::{
-    extract::{FromRef, FromRequestParts},
+    extract::{FromRef, FromRequestParts, MatchedPath},
     http::{Extensions, request::Parts},
 };
 use tonic::metadata::MetadataMap;
@@ -15,6 +15,7 @@ use crate::{
     auth::{Authenticated, Authenticator, Proof},
     failure::Failure,
     grpc::services::GrpcServices,
+    rpc_call::HttpRoute,
     traffic::RequestMemory,
     verbs::Rpc,
 };
@@ -93,6 +94,11 @@ where
         extensions.insert(caller);
         extensions.insert(identity);
         proof.map(|proof| extensions.insert(proof));
+        if anneal_trace::is_on()
+            && let Some(route) = parts.extensions.get::<MatchedPath>()
+        {
+            extensions.insert(HttpRoute(route.as_str().to_owned()));
+        }
         parts
             .extensions
             .get::<RequestMemory>()

@@ -4,12 +4,14 @@
 
 use std::{sync::Arc, time::Duration};
 
+use anneal_trace::SpanRole;
 use deadpool::managed::{self, Object, Timeouts};
 use sqlx::{AssertSqlSafe, Executor as _};
 use tokio::{
     sync::OwnedSemaphorePermit,
     time::{Instant, timeout_at},
 };
+use tracing::{Level, Span, debug_span, span_enabled};
 
 use super::{
     connector::Connector,
@@ -123,8 +125,9 @@ impl Pool {
             deadline,
             preamble,
             share,
+            span,
         } = self.acquire(&scope).await?;
-        let mut connection = PooledConnection::new(object, deadline, true, share);
+        let mut connection = PooledConnection::new(object, deadline, true, share, span);
         let preamble = preamble
             .map(|preamble| format!("; {preamble}"))
             .unwrap_or_default();
@@ -144,7 +147,7 @@ impl Pool {
 
     /// Takes a connection without setting its scope. The deadline includes the wait for it.
     async fn acquire(&self, scope: &Scope) -> Result<UnscopedConnection, StoreError> {
-        let deadline = self.deadline();
+        let (deadline, span) = (self.deadline(), connection_span());
         let started = Instant::now();
         let waited = deadline.bound(self.wait_for_connection(scope)).await;
         metrics::histogram!("anneal_db_pool_wait_seconds", "pool" => self.name)
@@ -155,6 +158,7 @@ impl Pool {
             deadline,
             preamble: self.preamble.clone(),
             share,
+            span,
         })
     }
 
@@ -210,14 +214,20 @@ pub(crate) struct UnscopedConnection {
     deadline: Deadline,
     preamble: Option<Arc<str>>,
     share: Option<OwnedSemaphorePermit>,
+    span: Span,
 }
 
 impl UnscopedConnection {
     /// Restricts the connection to the rows of `scope`.
     pub(crate) async fn set_scope(self, scope: Scope) -> Result<PooledConnection, StoreError> {
         let is_transaction = self.preamble.is_some();
-        let mut connection =
-            PooledConnection::new(self.object, self.deadline, is_transaction, self.share);
+        let mut connection = PooledConnection::new(
+            self.object,
+            self.deadline,
+            is_transaction,
+            self.share,
+            self.span,
+        );
         if let Some(preamble) = self.preamble {
             let scope_statement = scope.statement(SettingLifetime::Transaction);
             connection
@@ -236,5 +246,18 @@ impl UnscopedConnection {
             session.scope = scope;
         }
         Ok(connection)
+    }
+}
+
+/// The span of one use of a connection, with the wait for it. It is a part of a call or of a job;
+/// other uses, those of background loops, have none.
+fn connection_span() -> Span {
+    if span_enabled!(Level::DEBUG) && !Span::current().is_none() {
+        let span = debug_span!("postgresql");
+        anneal_trace::describe_span(&span, SpanRole::Client, "postgresql");
+        anneal_trace::set_attribute(&span, "db.system.name", "postgresql");
+        span
+    } else {
+        Span::none()
     }
 }

@@ -11,6 +11,7 @@ use std::{
 use deadpool::managed::Object;
 use sqlx::{AssertSqlSafe, Executor as _, SqlSafeStr as _};
 use tokio::{runtime::Handle, sync::OwnedSemaphorePermit, time::timeout};
+use tracing::Span;
 
 use super::{
     bounded_connection::BoundedConnection,
@@ -32,6 +33,8 @@ pub(crate) struct PooledConnection {
     /// The caller's reservation of memory for the rows that are read. It ends when it is dropped;
     /// nothing else is done with it here, so any type will do.
     reservation: Option<Arc<dyn Any + Send + Sync>>,
+    /// The span of this use, which ends with it.
+    _span: Span,
 }
 
 /// Why [`PooledConnection`]'s `object` is present.
@@ -48,6 +51,7 @@ impl PooledConnection {
         deadline: Deadline,
         is_transaction: bool,
         share: Option<OwnedSemaphorePermit>,
+        span: Span,
     ) -> Self {
         object.connection.set_deadline(deadline);
         Self {
@@ -55,6 +59,7 @@ impl PooledConnection {
             is_transaction,
             share,
             reservation: None,
+            _span: span,
         }
     }
 

@@ -85,7 +85,9 @@ async fn update_once(
         .await?;
         if change.policy.is_some() || change.system_prompt.is_some() {
             let state = tail_stats::read_tail_state(&mut tx, caller, id, policy_defaults).await?;
-            enqueue_jobs(&mut tx, caller, id, &trigger::due_jobs(&state)).await?;
+            let due = trigger::due_jobs(&state);
+            let traceparent = anneal_trace::current_traceparent();
+            enqueue_jobs(&mut tx, caller, id, &due, traceparent.as_deref()).await?;
         }
         idempotency::put_request(&mut tx, caller, id, request, None).await?;
     }

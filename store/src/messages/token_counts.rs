@@ -22,7 +22,7 @@ use crate::{
     error::{Entity, StoreError},
     failpoint,
     policy_defaults::PolicyDefaults,
-    queue::{ClaimedJob, JobCommit, JobEnd, enqueue_jobs_of_many, finish_jobs},
+    queue::{ClaimedJob, DueJob, JobCommit, JobEnd, enqueue_jobs_of_many, finish_jobs},
     rows::{self, column},
     triggers::{
         tail_stats::{self, TailAndWindow},
@@ -336,9 +336,12 @@ impl Store {
         let due: Vec<_> = endings
             .iter()
             .flat_map(|end| {
-                caused(end.job)
-                    .into_iter()
-                    .map(|kind| (end.job.tenant, end.job.conversation, kind))
+                caused(end.job).into_iter().map(|kind| DueJob {
+                    tenant: end.job.tenant,
+                    conversation: end.job.conversation,
+                    kind,
+                    trace_context: end.job.trace_context.as_deref(),
+                })
             })
             .collect();
         enqueue_jobs_of_many(db, &due).await?;

@@ -27,6 +27,9 @@ pub struct ClaimedJob {
     /// The compaction that a caller asked for. None: a trigger caused the job, or this build cannot
     /// read the job's argument.
     pub manual: Option<ManualCompaction>,
+    /// The trace context (`traceparent`) of the newest call that enqueued the job. None: that
+    /// process exports no traces.
+    pub trace_context: Option<String>,
     /// The job's generation at the claim. New work makes it greater.
     pub(super) generation: i64,
     /// The fencing token of the claim.
@@ -104,7 +107,7 @@ impl Store {
         }
         for row in rows {
             // Only the row that says where to continue has no conversation. In the rows of jobs,
-            // no column but the argument is null.
+            // only the argument and the trace context may be null.
             let (tenant, Some(conversation)) = (TenantId(row.tenant_id), row.conversation_id)
             else {
                 claim.more_after = Some(TenantId(row.tenant_id));
@@ -119,6 +122,7 @@ impl Store {
                     .argument
                     .as_deref()
                     .and_then(|argument| serde_json::from_str(argument).ok()),
+                trace_context: row.trace_context,
                 generation: row.generation.unwrap_or_default(),
                 lease,
             });

@@ -146,7 +146,7 @@ pub(crate) async fn finish_within_transaction(
 }
 
 /// Ends a job within the transaction of its results, and enqueues the jobs that are due because of
-/// them. Rows of jobs are locked in the order of their kinds. If the job causes one of its own
+/// them. Those continue the trace of this job. Rows of jobs are locked in the order of their kinds. If the job causes one of its own
 /// kind, that is enqueued before the job ends, so that the job waits again.
 pub(crate) async fn finish_and_enqueue(
     db: &mut BoundedConnection,
@@ -156,9 +156,10 @@ pub(crate) async fn finish_and_enqueue(
     let (before, after): (Vec<_>, Vec<_>) = caused
         .iter()
         .partition(|kind| kind.code() <= job.kind.code());
-    enqueue_jobs(db, job.caller(), job.conversation, &before).await?;
+    let trace_context = job.trace_context.as_deref();
+    enqueue_jobs(db, job.caller(), job.conversation, &before, trace_context).await?;
     let finished = finish_within_transaction(db, job).await?;
-    enqueue_jobs(db, job.caller(), job.conversation, &after).await?;
+    enqueue_jobs(db, job.caller(), job.conversation, &after, trace_context).await?;
     Ok(finished)
 }
 

@@ -23,6 +23,6 @@ pub use heartbeat::RescueOutcome;
 pub use notify::{JobNotifications, JobNotifier};
 pub use operate::{Job, JobFilter, JobPage, JobState, QueueFigures};
 
-pub(crate) use enqueue::{enqueue_jobs, enqueue_jobs_of_many, enqueue_manual_checkpoint};
+pub(crate) use enqueue::{DueJob, enqueue_jobs, enqueue_jobs_of_many, enqueue_manual_checkpoint};
 pub(crate) use finish::{JobEnd, finish_and_enqueue, finish_jobs, finish_within_transaction};
 pub(crate) use heartbeat::lock_claimed_job;

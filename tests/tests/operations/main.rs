@@ -11,6 +11,7 @@
 //! - `outage_log`: an outage of the database is logged once, not with every failure.
 //! - `rolling`: rolling restarts under load fail no call.
 //! - `service_config`: proto/service_config.json agrees with the interface and the server.
+//! - `traces`: a caller's trace continues in server, jobs and provider.
 //!
 //! Database:
 //! - `database_tls`: a remote database needs a verified certificate.
@@ -64,6 +65,7 @@ mod roles;
 mod rolling;
 mod rpc_operators;
 mod service_config;
+mod traces;
 
 /// The binary under test, `anneal-under-test`.
 const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");

@@ -135,7 +135,14 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
             conversations(),
             ones()
         ),
-        statement!("enqueue_jobs", tenants(), ones(), conversations(), "null"),
+        statement!(
+            "enqueue_jobs",
+            tenants(),
+            ones(),
+            conversations(),
+            "null",
+            "null"
+        ),
         statement!("heartbeat_jobs", "1", jobs(), conversations(), "15"),
         statement!(
             "list_messages",
@@ -206,7 +213,8 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
             single("'r'", "text"),
             single("'x'", "bytea"),
             single("1", "smallint"),
-            "1"
+            "1",
+            single("null", "text")
         ),
         statement!("append_replay", tenant(), conversation(), "'r'"),
         statement!(

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, info, info_span, warn};
 
 use crate::{
-    auditor, jobs, leases::Lease, maintenance, retry_policy::JobError,
+    auditor, job_span, jobs, leases::Lease, maintenance, retry_policy::JobError,
     tenant_cursor::BEFORE_FIRST_TENANT, worker::Worker,
 };
 
@@ -252,6 +252,7 @@ impl Worker {
     async fn run_job(&self, Lease { job, lost, .. }: &Lease) {
         let kind = job.kind.name();
         let span = info_span!("job", job.kind = kind, conversation = %job.conversation, tenant = %job.tenant);
+        job_span::continue_trace(&span, job);
         let started = Instant::now();
         let work = tokio::spawn({
             let (worker, job, lost) = (self.clone(), job.clone(), lost.clone());
@@ -262,6 +263,9 @@ impl Worker {
             outcome = work => outcome.unwrap_or(Err(JobError::Panicked)),
             () = lost.cancelled() => { abort_handle.abort(); Err(JobError::Cancelled) }
         };
+        if outcome.is_err() {
+            anneal_trace::set_failure(&span, "failed");
+        }
         self.record(job, outcome, started.elapsed())
             .instrument(span)
             .await;

@@ -14,24 +14,27 @@ const DEV: &str = "dev/";
 
 /// For each crate: its folder (without [`DEV`]), the crates that it may use, and the crates that
 /// its tests may use in addition.
-const CRATES: [(&str, &[&str], &[&str]); 19] = [
+const CRATES: [(&str, &[&str], &[&str]); 20] = [
     ("core", &[], &["shapes"]),
     ("formats", &["core"], &[]),
     ("shapes", &[], &[]),
     ("proto", &["core"], &[]),
-    ("process", &[], &[]),
+    ("trace", &[], &[]),
+    ("process", &["trace"], &[]),
     ("local-postgres", &[], &[]),
-    ("store", &["core"], &["local-postgres"]),
-    ("llm", &["core"], &[]),
-    ("gateway", &["core", "store", "llm"], &[]),
+    ("store", &["core", "trace"], &["local-postgres"]),
+    ("llm", &["core", "trace"], &[]),
+    ("gateway", &["core", "store", "llm", "trace"], &[]),
     (
         "server",
-        &["core", "store", "llm", "gateway", "proto", "process"],
+        &[
+            "core", "store", "llm", "gateway", "proto", "process", "trace",
+        ],
         &["local-postgres"],
     ),
     (
         "worker",
-        &["core", "store", "llm", "gateway", "process"],
+        &["core", "store", "llm", "gateway", "process", "trace"],
         &["local-postgres"],
     ),
     (

@@ -16,7 +16,7 @@ const TABLES: &str = "dev/xtask/src/tidy/layers.rs";
 /// begin with a dot belong to tools, and are not listed.
 const FOLDERS: &[&str] = &[
     // crates that ship
-    "cli core formats gateway llm local-postgres process proto server store worker",
+    "cli core formats gateway llm local-postgres process proto server store trace worker",
     // the schema
     "migrations",
     // black-box tests
@@ -93,11 +93,12 @@ const CRATES: &[CrateLayers] = &[
         &["gateway", "provider_calls", "call_metrics", "call_end"],
     ),
     ("proto", &["codec convert"]),
+    ("trace", &[]),
     (
         "process",
         &[
             "http telemetry",
-            "exporter",
+            "exporter trace_export trace_id_format",
             "metric_table old_names process_figures build open_files panics shutdown",
         ],
     ),
@@ -142,7 +143,7 @@ const CRATES: &[CrateLayers] = &[
             "worker",
             "summarize model_pauses clock_skew",
             "summary_calls retry_policy leases",
-            "deadline settings tenant_cursor",
+            "deadline settings tenant_cursor job_span",
         ],
     ),
     (

@@ -6,7 +6,7 @@ use super::Finding;
 use super::tree::{Tree, finding};
 
 /// Folders of what ships.
-const SHIPPED: [&str; 12] = [
+const SHIPPED: [&str; 13] = [
     "cli",
     "core",
     "formats",
@@ -18,6 +18,7 @@ const SHIPPED: [&str; 12] = [
     "proto",
     "server",
     "store",
+    "trace",
     "worker",
 ];
 

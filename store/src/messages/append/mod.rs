@@ -19,6 +19,7 @@ use std::num::NonZeroU32;
 use anneal_core::{caller::Caller, message::MessageId, tokens::Tokens};
 use futures::FutureExt as _;
 use serde::{Deserialize, Serialize};
+use tracing::{Instrument as _, debug_span};
 
 pub use prepare::Append;
 
@@ -97,12 +98,15 @@ impl Store {
     /// If the connection breaks during the commit, the outcome is unknown. With a `request_id` the
     /// append is then repeated once, which stores nothing twice.
     pub async fn append(&self, caller: Caller, append: &Append) -> Result<Appended, StoreError> {
+        let in_trace = append.in_current_trace();
+        let append: &Append = &in_trace;
         let stored = if self.append.grouping == Grouping::On
             && append.content_bytes() <= MAX_BATCHED_BYTES
         {
             let batched = self
                 .batcher()
                 .append(caller, append)
+                .instrument(debug_span!("append_in_batch"))
                 .map(Ok::<_, StoreError>);
             // This deadline limits the wait of this caller. The batch, which serves several
             // callers, has a deadline of its own.

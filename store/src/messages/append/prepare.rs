@@ -1,7 +1,7 @@
 //! Computes everything about an append that needs no row lock: JSON, digests, estimates, turn
 //! starts.
 
-use std::{any::Any, sync::Arc};
+use std::{any::Any, borrow::Cow, sync::Arc};
 
 use anneal_core::{
     caller::ConversationId,
@@ -36,6 +36,8 @@ pub struct Append {
     /// The title that the conversation gets if it has none.
     pub(super) title: Option<String>,
     pub(super) rows: Arc<AppendRows>,
+    /// The trace context (`traceparent`) of the call that appends, for the jobs that follow.
+    pub(super) trace_context: Option<String>,
     /// The reservation of the content's memory. Kept as long as the content is in memory.
     pub(super) reservation: Option<Arc<dyn Any + Send + Sync>>,
 }
@@ -106,6 +108,7 @@ impl Append {
             turn_role: None,
             title,
             rows: Arc::new(rows),
+            trace_context: None,
             reservation: None,
         }
     }
@@ -117,6 +120,18 @@ impl Append {
         Self {
             reservation: Some(reservation),
             ..self
+        }
+    }
+
+    /// The append with the trace context of the present call, if there is one: another task may
+    /// store it.
+    pub(super) fn in_current_trace(&self) -> Cow<'_, Self> {
+        match anneal_trace::current_traceparent() {
+            Some(traceparent) => Cow::Owned(Self {
+                trace_context: Some(traceparent),
+                ..self.clone()
+            }),
+            None => Cow::Borrowed(self),
         }
     }
 
@@ -190,6 +205,7 @@ impl Append {
         Ok(Self {
             digest: self.digest,
             turn_role: self.turn_role,
+            trace_context: self.trace_context.clone(),
             reservation: self.reservation.clone(),
             ..without_tools
         })

@@ -36,6 +36,7 @@ struct Columns<'a> {
     request_ids: Vec<Option<&'a str>>,
     tools: Vec<bool>,
     titles: Vec<Option<&'a str>>,
+    trace_contexts: Vec<Option<&'a str>>,
     message_appends: Vec<i64>,
     message_places: Vec<i64>,
     roles: Vec<i16>,
@@ -79,6 +80,7 @@ impl<'a> Columns<'a> {
         self.request_ids.push(append.request_id.as_deref());
         self.tools.push(append.tools);
         self.titles.push(append.title.as_deref());
+        self.trace_contexts.push(append.trace_context.as_deref());
         let count = append.roles.len();
         self.message_appends
             .extend(std::iter::repeat_n(place, count));
@@ -167,6 +169,7 @@ pub(super) async fn execute(
         &columns.message_request_digests as &[Option<&[u8]>],
         &columns.message_request_counts as &[Option<i16>],
         JobKind::CountTokens.code(),
+        &columns.trace_contexts as &[Option<&str>],
     )
     .fetch_all(db)
     .await?;

@@ -129,3 +129,22 @@ async fn commands_with_a_credential_ignore_the_address_in_a_discovered_file() {
         "{jobs:?}"
     );
 }
+
+#[tokio::test]
+async fn a_discovered_settings_file_does_not_decide_where_the_collectors_credential_is_sent() {
+    let folder = Folder::new();
+    let anneal = AnnealBinary::new(BINARY, &folder, UNREACHABLE)
+        .with_variable("OTEL_EXPORTER_OTLP_HEADERS", "authorization=canary");
+    folder.file(
+        "anneal.toml",
+        "[tracing]\nendpoint = \"https://traces.elsewhere.example:4317\"\n",
+    );
+    let discovered = anneal.run(&["config"]).await;
+    assert!(
+        discovered.err.contains("OTEL_EXPORTER_OTLP_HEADERS")
+            && discovered.err.contains("traces.elsewhere.example"),
+        "{discovered:?}"
+    );
+    let explicit = anneal.run(&["config", "--config", "anneal.toml"]).await;
+    assert_eq!(explicit.code, Some(0), "{explicit:?}");
+}

@@ -13,10 +13,11 @@ use anneal_core::{
 };
 use anneal_store::{ClaimedJob, CountedMessages, Entity, JobCommit, StoreError, UncountedMessages};
 use tokio_util::sync::CancellationToken;
-use tracing::debug;
+use tracing::{Instrument as _, Span, debug, debug_span};
 
 use super::JobSpec;
 use crate::{
+    job_span,
     leases::Lease,
     retry_policy::{JobError, Outcome},
     worker::Worker,
@@ -72,6 +73,10 @@ pub(crate) async fn count_batch(worker: &Worker, leases: Vec<Lease>) -> Vec<Leas
         return leases;
     }
     let started = Instant::now();
+    let spans: Vec<Span> = leases
+        .iter()
+        .map(|lease| batched_job_span(&lease.job))
+        .collect();
     let recorded = count_and_record(worker, &leases)
         .await
         .unwrap_or_else(|error| {
@@ -82,11 +87,12 @@ pub(crate) async fn count_batch(worker: &Worker, leases: Vec<Lease>) -> Vec<Leas
             HashMap::new()
         });
     let mut not_counted = Vec::new();
-    for mut lease in leases {
+    for (mut lease, span) in leases.into_iter().zip(spans) {
         match recorded.get(&lease.job.conversation) {
             Some(BatchResult::Committed(committed)) => {
                 worker
                     .record(&lease.job, Ok(committed.clone()), started.elapsed())
+                    .instrument(span)
                     .await;
             }
             Some(BatchResult::Skipped) => {
@@ -101,6 +107,14 @@ pub(crate) async fn count_batch(worker: &Worker, leases: Vec<Lease>) -> Vec<Leas
         }
     }
     not_counted
+}
+
+/// The span of a job in a batch. It takes the time of the whole batch. Its level is that of details,
+/// because a batch has up to hundreds of jobs: unless traces are exported, no span is opened.
+fn batched_job_span(job: &ClaimedJob) -> Span {
+    let span = debug_span!("job", job.kind = job.kind.name(), conversation = %job.conversation, tenant = %job.tenant);
+    job_span::continue_trace(&span, job);
+    span
 }
 
 /// Whether a job that a batch did not count goes into the next batch. It does if its conversation
