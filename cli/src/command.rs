@@ -5,11 +5,11 @@ use std::{net::IpAddr, path::PathBuf};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tonic::transport::Uri;
 
-use crate::{file_format::FileFormat, policy::PolicyArguments};
+use crate::{file_format::FileFormat, policy::PolicyArguments, version};
 
 /// Stores the conversations of LLM applications, and builds the context for the next model call.
 #[derive(Debug, Parser)]
-#[command(name = "anneal", version, about)]
+#[command(name = "anneal", version = version::text(), about)]
 pub(crate) struct Anneal {
     #[command(flatten)]
     pub(crate) settings: SettingsArguments,
@@ -19,7 +19,7 @@ pub(crate) struct Anneal {
 
 /// Arguments that set settings. They win over the environment variables ANNEAL_SECTION_KEY, which
 /// win over the text of ANNEAL_CONFIG_TOML, which wins over the file.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct SettingsArguments {
     /// TOML file with settings [default: anneal.toml, if there is one]
     #[arg(long, global = true, env = "ANNEAL_CONFIG", value_name = "FILE")]
@@ -50,6 +50,8 @@ pub(crate) enum Command {
     Config(ConfigArguments),
     /// Asks a server or worker on this machine whether it is alive
     Health(HealthArguments),
+    /// Examines the database, the models and the jobs; says what is wrong and what to do
+    Doctor(DoctorArguments),
     /// Opens a conversation at the terminal; the server's model answers
     Chat(ChatArguments),
     /// Lists conversations, the newest activity first
@@ -232,6 +234,19 @@ pub(crate) struct HealthArguments {
     /// Which process to ask
     #[arg(value_enum, default_value_t = Process::Server)]
     pub(crate) process: Process,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArguments {
+    /// The number of servers that use the database
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub(crate) servers: u32,
+    /// The number of workers that use the database
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub(crate) workers: u32,
+    /// Print a line of JSON for each check
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

@@ -14,12 +14,15 @@ use anneal_llm::{
     provider::{CallableModels, Model, Providers},
 };
 use anneal_process::{
-    exporter::MetricsSettings, telemetry::LogSettings, trace_export::TracingSettings,
+    exporter::MetricsSettings,
+    telemetry::{self, LogSettings},
+    trace_export::TracingSettings,
 };
 use anneal_server::{
-    Agents, ApplicationSettings, AuthSettings, ChatSettings, LimitSettings, ServerSettings, Setup,
+    Agents, AuthSettings, ChatSettings, CurrentSettings, LimitSettings, ReloadableSettings,
+    ServerSettings, Setup,
 };
-use anneal_store::{AppendSettings, StoreSettings};
+use anneal_store::{AppendSettings, Store, StoreSettings};
 use anneal_worker::{SummarizerSettings, WorkerSettings};
 use anyhow::Context as _;
 use figment::{
@@ -29,7 +32,7 @@ use figment::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    command::{ConfigArguments, SettingsArguments},
+    command::{ConfigArguments, Process, SettingsArguments},
     environment::Environment,
     implicit_config, output,
     settings_error::{self, ArgumentSetting},
@@ -214,18 +217,64 @@ impl Config {
 
     /// The settings of the server, and the models that it may call.
     pub(crate) fn setup(&self, models: Arc<ModelAccess>) -> Setup {
-        let applications = ApplicationSettings {
+        Setup {
+            server: self.server.clone(),
+            auth: self.auth.clone(),
+            current: CurrentSettings::new(self.reloadable_settings(models)),
+        }
+    }
+
+    /// The settings of a server that a reload replaces.
+    pub(crate) fn reloadable_settings(&self, models: Arc<ModelAccess>) -> ReloadableSettings {
+        ReloadableSettings {
+            models,
             chat: self.chat.clone(),
             agents: self.agents.clone(),
-        };
-        let (server, limits, auth) = (self.server.clone(), self.limits.clone(), self.auth.clone());
-        Setup {
-            server,
-            limits,
-            auth,
-            models,
-            applications,
+            limits: self.limits.clone(),
         }
+    }
+
+    /// These settings with those of `new` that a running process can replace.
+    pub(crate) fn with_reloadable(&self, new: &Self) -> Self {
+        Self {
+            limits: self.limits.with_reloadable(&new.limits),
+            session: new.session.clone(),
+            models: new.models.clone(),
+            providers: new.providers.clone(),
+            agents: new.agents.clone(),
+            summarizer: new.summarizer.clone(),
+            chat: new.chat.clone(),
+            breaker: new.breaker,
+            budget: new.budget,
+            log: LogSettings {
+                filter: new.log.filter.clone(),
+                ..self.log.clone()
+            },
+            ..self.clone()
+        }
+    }
+
+    /// Checks the settings as the start of this process does, as far as it needs neither the
+    /// database nor its ports. Returns the models. A worker checks nothing that a server does not
+    /// check.
+    pub(crate) fn check_for(&self, process: Process) -> anyhow::Result<Arc<ModelAccess>> {
+        telemetry::check(&self.log)?;
+        let models = self.model_access()?;
+        let store = self.create_store()?;
+        if matches!(process, Process::Server) {
+            anneal_server::check_settings(&self.setup(Arc::clone(&models)), &store)?;
+        }
+        Ok(models)
+    }
+
+    /// The store, which is not connected yet. Checks the settings of the database.
+    pub(crate) fn create_store(&self) -> anyhow::Result<Store> {
+        self.database_url()?;
+        Ok(Store::new(
+            self.database.clone(),
+            self.append,
+            self.session_settings(),
+        )?)
     }
 
     /// The models that this process may call. The error says which setting to change.

@@ -41,8 +41,9 @@ pub(crate) async fn run(mut config: Config, arguments: DevArguments) -> anyhow::
         config.server.grpc_address.set_port(0);
         config.server.http_address.set_port(0);
     }
-    let Telemetry { metrics, traces } =
-        telemetry::start(&config.log, &config.metrics, &config.tracing)?;
+    let Telemetry {
+        metrics, traces, ..
+    } = telemetry::start(&config.log, &config.metrics, &config.tracing)?;
     log_service_links(&config.service_links);
     let stop = shutdown::cancel_on_signals()?;
     let folder = std::path::absolute(&arguments.folder)?;

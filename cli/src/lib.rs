@@ -1,8 +1,8 @@
 //! The `anneal` binary as a library: [`main`] parses the arguments and runs the command.
 //!
 //! - `command`: the commands and arguments. Most commands have a module of the same name: `chat`,
-//!   `compact`, `completions`, `context`, `dev`, `export`, `health`, `import`, `jobs`, `keys`,
-//!   `list`, `migrate`, `models`, `tenants`, `usage`, `verify`. `processes` has the commands
+//!   `compact`, `completions`, `context`, `dev`, `doctor`, `export`, `health`, `import`, `jobs`,
+//!   `keys`, `list`, `migrate`, `models`, `tenants`, `usage`, `verify`. `processes` has the commands
 //!   `server` and `worker`, `completions` also `man`.
 //! - `config`: the settings, and the command `config`. `environment`: the variables `ANNEAL_…`.
 //!   `settings_error`: settings of arguments, and errors of settings in the words of settings.
@@ -17,6 +17,7 @@
 //!   `sanitize`, `url_secrets`: replace what must not be printed.
 //!   `terminal_style`, `text_format`, `columns`: colors, bars, plurals, paragraphs, columns of text.
 //!   `terminal_size`: the size of the terminal.
+//! - `reload`: replaces settings of a running server or worker. `version`: the text of `--version`.
 //! - `broken_pipe`: ends the process quietly when the reader of its output has closed it.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -33,6 +34,7 @@ mod context;
 mod conversation_ids;
 mod conversation_rows;
 mod dev;
+mod doctor;
 mod environment;
 mod export;
 mod file_format;
@@ -49,6 +51,7 @@ mod models;
 mod output;
 mod policy;
 mod processes;
+mod reload;
 mod sanitize;
 mod settings_error;
 mod tenants;
@@ -58,6 +61,7 @@ mod text_format;
 mod url_secrets;
 mod usage;
 mod verify;
+mod version;
 
 use std::process::ExitCode;
 
@@ -108,14 +112,15 @@ async fn run(anneal: Anneal) -> anyhow::Result<ExitCode> {
     let config = || config::load(&anneal.settings);
     match anneal.command {
         Command::Dev(arguments) => Box::pin(dev::run(config()?, arguments)).await,
-        Command::Server => processes::run_server(config()?).await,
-        Command::Worker => processes::run_worker(config()?).await,
+        Command::Server => processes::run_server(config()?, &anneal.settings).await,
+        Command::Worker => processes::run_worker(config()?, &anneal.settings).await,
         Command::Migrate(arguments) => migrate::run(&config()?, &arguments).await,
         Command::Keys(arguments) => keys::run(&config()?, arguments.action).await,
         Command::Tenants(arguments) => tenants::run(&config()?, arguments.action).await,
         Command::Config(arguments) if arguments.check => processes::check_settings(&config()?),
         Command::Config(arguments) => config::show(&config()?, &arguments),
         Command::Health(arguments) => health::run(&config()?, arguments).await,
+        Command::Doctor(arguments) => doctor::run(&config()?, &arguments).await,
         Command::Chat(arguments) => chat::run(arguments).await,
         Command::List(arguments) => list::run(arguments).await,
         Command::Import(arguments) => import::run(arguments).await,

@@ -15,28 +15,56 @@ use anyhow::Context as _;
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
-use crate::{config::Config, environment::log_service_links, output, url_secrets::without_secrets};
+use crate::{
+    command::{Process, SettingsArguments},
+    config::Config,
+    environment::log_service_links,
+    output,
+    reload::{self, Reloader},
+    url_secrets::without_secrets,
+};
 
 /// How long calls that are running at the first signal may continue.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(25);
 
 /// Runs the server until a signal stops it.
-pub(crate) async fn run_server(mut config: Config) -> anyhow::Result<ExitCode> {
-    let Telemetry { metrics, traces } =
-        telemetry::start(&config.log, &config.metrics, &config.tracing)?;
+pub(crate) async fn run_server(
+    mut config: Config,
+    arguments: &SettingsArguments,
+) -> anyhow::Result<ExitCode> {
+    let Telemetry {
+        metrics,
+        traces,
+        log_filter,
+    } = telemetry::start(&config.log, &config.metrics, &config.tracing)?;
     log_service_links(&config.service_links);
     let stop = shutdown::cancel_on_signals()?;
+    let hangups = reload::listen_for_hangups()?;
     let models = config.model_access()?;
+    let configured = Arc::new(config.clone());
     fit_connections_to_files(&mut config.server);
     let store = open_store(&config).await?;
-    let (addresses_sender, _) = oneshot::channel();
-    let mut serving = std::pin::pin!(serve(
-        store,
-        config.setup(models),
-        metrics,
-        addresses_sender,
+    let setup = config.setup(models);
+    let replace_settings = {
+        let (current, store) = (setup.current.clone(), store.clone());
+        move |config: &Config, models, _: Option<Arc<Model>>| {
+            current.replace(config.reloadable_settings(models));
+            store.replace_session(config.session_settings());
+        }
+    };
+    let reloader = Reloader::new(
+        Process::Server,
+        arguments,
+        configured,
+        log_filter,
+        replace_settings,
+    );
+    tokio::spawn(
         stop.clone()
-    ));
+            .run_until_cancelled_owned(reloader.run(hangups)),
+    );
+    let (addresses_sender, _) = oneshot::channel();
+    let mut serving = std::pin::pin!(serve(store, setup, metrics, addresses_sender, stop.clone()));
     tokio::select! {
         served = &mut serving => served?,
         () = async { stop.cancelled().await; tokio::time::sleep(SHUTDOWN_GRACE).await } => {
@@ -85,11 +113,18 @@ fn connections_within(files: u64, server: &ServerSettings) -> NonZeroU32 {
 }
 
 /// Runs the worker until a signal stops it.
-pub(crate) async fn run_worker(config: Config) -> anyhow::Result<ExitCode> {
-    let Telemetry { metrics, traces } =
-        telemetry::start(&config.log, &config.metrics, &config.tracing)?;
+pub(crate) async fn run_worker(
+    config: Config,
+    arguments: &SettingsArguments,
+) -> anyhow::Result<ExitCode> {
+    let Telemetry {
+        metrics,
+        traces,
+        log_filter,
+    } = telemetry::start(&config.log, &config.metrics, &config.tracing)?;
     log_service_links(&config.service_links);
     let stop = shutdown::cancel_on_signals()?;
+    let hangups = reload::listen_for_hangups()?;
     let access = config.model_access()?;
     let model = config.summarizer_model(&access)?;
     let store = open_store(&config).await?;
@@ -120,7 +155,26 @@ pub(crate) async fn run_worker(config: Config) -> anyhow::Result<ExitCode> {
         http::router(readiness, metrics),
         stop.clone(),
     ));
-    build_worker(store, &config, access, model).run(stop).await;
+    let worker = build_worker(store.clone(), &config, access, model);
+    let replace_settings = {
+        let worker = worker.clone();
+        move |config: &Config, models, model| {
+            worker.replace_summarizer(config.summarizer.clone(), models, model);
+            store.replace_session(config.session_settings());
+        }
+    };
+    let reloader = Reloader::new(
+        Process::Worker,
+        arguments,
+        Arc::new(config),
+        log_filter,
+        replace_settings,
+    );
+    tokio::spawn(
+        stop.clone()
+            .run_until_cancelled_owned(reloader.run(hangups)),
+    );
+    worker.run(stop).await;
     web.await?.context("the HTTP port failed")?;
     traces.shut_down().await;
     Ok(ExitCode::SUCCESS)
@@ -138,46 +192,29 @@ pub(crate) fn build_worker(
         Arc::new(Extractive),
         config.worker.clone(),
         config.summarizer.clone(),
-    )
-    .with_breaker_metrics(&access.models);
-    match model {
-        Some(model) => {
-            info!(
-                model = model.name(),
-                "summaries are written by {}",
-                model.name()
-            );
-            worker.with_model(access, model)
-        }
-        None => worker,
+    );
+    if let Some(model) = &model {
+        info!(
+            model = model.name(),
+            "summaries are written by {}",
+            model.name()
+        );
     }
+    worker.replace_summarizer(config.summarizer.clone(), access, model);
+    worker
 }
 
-/// Checks the settings as the starts of a server and of a worker do, as far as these need neither
-/// the database nor their ports. A worker checks nothing that a server does not check.
+/// Checks the settings as the starts of a server and of a worker do.
 pub(crate) fn check_settings(config: &Config) -> anyhow::Result<ExitCode> {
-    telemetry::check(&config.log, &config.tracing)?;
-    let models = config.model_access()?;
-    let store = create_store(config)?;
-    anneal_server::check_settings(&config.setup(models), &store)?;
+    config.check_for(Process::Server)?;
     output::print_line("the configuration is valid");
     Ok(ExitCode::SUCCESS)
-}
-
-/// The store, which is not connected yet. Checks the settings of the database.
-fn create_store(config: &Config) -> anyhow::Result<Store> {
-    config.database_url()?;
-    Ok(Store::new(
-        config.database.clone(),
-        config.append,
-        config.session_settings(),
-    )?)
 }
 
 /// Opens the store. Checks that the schema is current, that the database is durable, and that
 /// row-level security applies.
 pub(crate) async fn open_store(config: &Config) -> anyhow::Result<Store> {
-    let store = create_store(config)?;
+    let store = config.create_store()?;
     let pending = Migrations::connect_as_process(&config.database)
         .await
         .with_context(|| {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tracing::{Level, Subscriber, level_filters::LevelFilter};
 use tracing_subscriber::{
     EnvFilter, Layer, Registry, filter::filter_fn, fmt, layer::SubscriberExt as _,
-    registry::LookupSpan, util::SubscriberInitExt as _,
+    registry::LookupSpan, reload, util::SubscriberInitExt as _,
 };
 
 use crate::{
@@ -66,6 +66,9 @@ pub enum TelemetryError {
     /// Metrics could not be started.
     #[error("metrics could not be started")]
     Metrics(#[source] ExporterError),
+    /// The filter in force cannot be replaced.
+    #[error("the filter of the log cannot be replaced")]
+    Replace(#[source] reload::Error),
 }
 
 /// What a process needs of its telemetry once it is started.
@@ -74,6 +77,18 @@ pub struct Telemetry {
     pub metrics: MetricsExporter,
     /// The export of spans, to be shut down when the process ends.
     pub traces: TraceExport,
+    /// The filter of the log.
+    pub log_filter: LogFilter,
+}
+
+/// The filter of this process's log, which can be replaced while the process runs.
+pub struct LogFilter(Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>);
+
+impl LogFilter {
+    /// Puts the filter of these settings in force.
+    pub fn replace(&self, settings: &LogSettings) -> Result<(), TelemetryError> {
+        (self.0)(filter(settings)?).map_err(TelemetryError::Replace)
+    }
 }
 
 /// Checks the settings as [`start`] does, and starts nothing.
@@ -95,12 +110,17 @@ pub fn start(
 ) -> Result<Telemetry, TelemetryError> {
     let filter = filter(log)?;
     let traces = trace_export::start(tracing)?;
-    match traces.provider() {
+    let log_filter = match traces.provider() {
         // The log's filter disables spans below its level, so that they cost nothing.
-        None => tracing_subscriber::registry()
-            .with(filter)
-            .with(log_lines(log.format))
-            .try_init(),
+        None => {
+            let (filter, handle) = reload::Layer::new(filter);
+            tracing_subscriber::registry()
+                .with(filter)
+                .with(log_lines(log.format))
+                .try_init()
+                .map_err(|_| TelemetryError::Twice)?;
+            LogFilter(Box::new(move |filter| handle.reload(filter)))
+        }
         // Spans are exported whatever the log's filter is.
         Some(provider) => {
             let spans = tracing_opentelemetry::layer::<Registry>()
@@ -117,15 +137,21 @@ pub fn start(
                     })
                     .with_max_level_hint(LevelFilter::DEBUG),
                 );
+            let (filter, handle) = reload::Layer::new(filter);
             tracing_subscriber::registry()
                 .with(spans)
                 .with(log_lines(log.format).with_filter(filter))
                 .try_init()
+                .map_err(|_| TelemetryError::Twice)?;
+            LogFilter(Box::new(move |filter| handle.reload(filter)))
         }
-    }
-    .map_err(|_| TelemetryError::Twice)?;
+    };
     let metrics = MetricsExporter::install(metrics).map_err(TelemetryError::Metrics)?;
-    Ok(Telemetry { metrics, traces })
+    Ok(Telemetry {
+        metrics,
+        traces,
+        log_filter,
+    })
 }
 
 /// Writes log lines to standard error.

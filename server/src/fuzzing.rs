@@ -2,7 +2,7 @@
 //! server whose database cannot be reached, and the parsers of credentials, page tokens, watch
 //! positions and event ids. Compiled only with the feature `fuzzing`.
 
-use std::{net::SocketAddr, pin::Pin, sync::Arc};
+use std::{net::SocketAddr, pin::Pin};
 
 use anneal_core::{
     caller::{Caller, ConversationId, TenantId},
@@ -28,9 +28,7 @@ use crate::{
     grpc::{self, LayeredServices, health, paging, services::GrpcServices},
     http as api,
     limits::concurrency::TenantShare,
-    settings::{
-        ApplicationSettings, AuthSettings, AuthSettingsError, LimitSettings, ServerSettings,
-    },
+    settings::{AuthSettings, AuthSettingsError, CurrentSettings, LimitSettings, ServerSettings},
     state::ServerState,
     traffic::TrafficLimits,
     usecases::watch::{self, Position},
@@ -117,14 +115,13 @@ impl ServerWithoutDatabase {
         let state = ServerState::new(
             store,
             &settings,
-            Arc::default(),
-            ApplicationSettings::default(),
-            (TenantShare::Whole, &LimitSettings::default()),
+            CurrentSettings::default(),
+            TenantShare::Whole,
         );
         let health = health::service(tonic_health::server::HealthReporter::new());
         let routes = grpc::routes(state.clone(), settings.reflection, health)
             .expect("the descriptors can be read");
-        let traffic = TrafficLimits::new(&LimitSettings::default(), auth.accepts_anyone());
+        let traffic = TrafficLimits::new(CurrentSettings::default(), auth.accepts_anyone());
         let grpc = grpc::layer_services(routes, auth.clone(), traffic.clone());
         let http_state = api::HttpState::new(
             GrpcServices {

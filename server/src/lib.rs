@@ -51,7 +51,7 @@ pub use listeners::Addresses;
 pub use run::{Setup, check_settings, serve};
 pub use server_error::{MissingProtection, ServerError};
 pub use settings::{
-    AgentError, AgentSettings, Agents, ApplicationSettings, AuthSettings, AuthSettingsError,
-    ChatSettings, ClientSettings, LimitSettings, ServerSettings,
+    AgentError, AgentSettings, Agents, AuthSettings, AuthSettingsError, ChatSettings,
+    ClientSettings, CurrentSettings, LimitSettings, ReloadableSettings, ServerSettings,
 };
 pub use state::ServerState;

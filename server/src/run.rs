@@ -1,9 +1,8 @@
 //! Starts and stops the server: binds addresses, serves, and drains.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use anneal_core::tokens::Encoding;
-use anneal_llm::ModelAccess;
 use anneal_process::{
     exporter::MetricsExporter,
     http::{self, Readiness},
@@ -22,25 +21,21 @@ use crate::{
     listen::{MaxConnectionAge, Tls},
     listeners::{Addresses, Listeners, Protection},
     server_error::ServerError,
-    settings::{ApplicationSettings, AuthSettings, LimitSettings, ServerSettings},
+    settings::{AuthSettings, CurrentSettings, ServerSettings},
     state::ServerState,
     traffic::TrafficLimits,
     watch_registry::WatchRegistry,
 };
 
-/// The settings and models of a server.
+/// The settings of a server.
 #[derive(Debug, Clone, Default)]
 pub struct Setup {
     /// Addresses and limits.
     pub server: ServerSettings,
-    /// Rates, sizes and shares of tenants.
-    pub limits: LimitSettings,
     /// How callers are authenticated.
     pub auth: AuthSettings,
-    /// The models that may be called.
-    pub models: Arc<ModelAccess>,
-    /// The settings of turns and agents.
-    pub applications: ApplicationSettings,
+    /// Models, turns, agents and limits, which can be replaced while the server runs.
+    pub current: CurrentSettings,
 }
 
 /// Checks the settings as [`serve`] does before it binds its addresses. Reads the files that they
@@ -61,11 +56,11 @@ pub async fn serve(
 ) -> Result<(), ServerError> {
     let Setup {
         server: settings,
-        limits,
         auth,
-        models,
-        applications,
+        current,
     } = setup;
+    // Those that size semaphores and time limits of connections stay in force.
+    let limits = current.get().limits.clone();
     let Listeners {
         grpc,
         web,
@@ -76,7 +71,7 @@ pub async fn serve(
     } = Listeners::open(&settings, &auth, &limits, &store)?;
 
     let share = auth.tenant_share(limits.tenant_share_percent);
-    let state = ServerState::new(store, &settings, models, applications, (share, &limits));
+    let state = ServerState::new(store, &settings, current.clone(), share);
     let (store, settling_store) = (state.store.clone(), state.store.clone());
     let (turns, cancel_turns, watch_registry) = (
         state.turns.clone(),
@@ -103,7 +98,7 @@ pub async fn serve(
             .run_until_cancelled_owned(grpc.connection_limit.clone().close_stalled_readers(stall)),
     );
     let (traffic, max_age) = (
-        TrafficLimits::new(&limits, auth.accepts_anyone()),
+        TrafficLimits::new(current, auth.accepts_anyone()),
         MaxConnectionAge::new(&limits),
     );
     // Builds the vocabulary of the default encoding now, not in the first call that counts tokens.

@@ -1,8 +1,5 @@
 //! The state of the server that every RPC uses.
 
-use std::sync::Arc;
-
-use anneal_llm::ModelAccess;
 use anneal_store::{JobNotifier, Store};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -14,23 +11,19 @@ use crate::{
         cpu_pool::CpuPool,
         storage_quota::StorageQuota,
     },
-    settings::{Agents, ApplicationSettings, ChatSettings, LimitSettings, ServerSettings},
+    settings::{CurrentSettings, ServerSettings},
     watch_registry::WatchRegistry,
 };
 
-/// The store, models, settings and limits. Cheap to clone.
+/// The store, settings and limits. Cheap to clone.
 #[derive(Clone)]
 pub struct ServerState {
     /// The database.
     pub store: Store,
     /// Notifies workers of new jobs.
     pub job_notifier: JobNotifier,
-    /// The models that may be called.
-    pub models: Arc<ModelAccess>,
-    /// The settings of turns.
-    pub chat: ChatSettings,
-    /// The defaults of conversations, by agent.
-    pub agents: Arc<Agents>,
+    /// Models, turns, agents and limits, which a reload replaces.
+    pub settings: CurrentSettings,
     /// Turns under way. They go on when their caller disconnects, until their answer is stored.
     pub(crate) turns: TaskTracker,
     /// Ends turns early. Cancelled when the server stops and `stop_seconds` are over.
@@ -63,36 +56,33 @@ impl ServerState {
     /// of the store's connections.
     pub(crate) fn new(
         store: Store,
-        settings: &ServerSettings,
-        models: Arc<ModelAccess>,
-        applications: ApplicationSettings,
-        (tenant_share, limits): (TenantShare, &LimitSettings),
+        server: &ServerSettings,
+        settings: CurrentSettings,
+        tenant_share: TenantShare,
     ) -> Self {
+        let content_bytes = settings.get().limits.content_bytes;
         let store = match tenant_share {
             TenantShare::Whole => store,
             TenantShare::Percent(percent) => store.shared_by_tenants(percent),
         };
         let limit = |permits: u32| ConcurrencyLimit::new(permits as usize, tenant_share);
-        let content_budget = ContentBudget::new(limits.content_bytes, tenant_share);
+        let content_budget = ContentBudget::new(content_bytes, tenant_share);
         Self {
             store,
             job_notifier: JobNotifier::default(),
-            models,
-            chat: applications.chat,
-            agents: Arc::new(applications.agents),
             turns: TaskTracker::new(),
             cancel_turns: CancellationToken::new(),
-            watch_registry: WatchRegistry::new(settings, tenant_share),
-            storage_quota: StorageQuota::new(limits),
+            watch_registry: WatchRegistry::new(server, tenant_share),
+            storage_quota: StorageQuota::new(settings.clone()),
             cpu: CpuPool::new(tenant_share),
-            turn_content_budget: content_budget
-                .with_shared_large_slot(limits.content_bytes, tenant_share),
+            turn_content_budget: content_budget.with_shared_large_slot(content_bytes, tenant_share),
             content_budget,
             context_sizes: ContextSizes::new(),
-            call_limit: limit(settings.concurrent_calls),
-            turn_limit: limit(settings.concurrent_turns.get()),
-            reader_limit: limit(settings.concurrent_readers),
-            large_append_limit: limit(settings.concurrent_large_appends),
+            call_limit: limit(server.concurrent_calls),
+            turn_limit: limit(server.concurrent_turns.get()),
+            reader_limit: limit(server.concurrent_readers),
+            large_append_limit: limit(server.concurrent_large_appends),
+            settings,
         }
     }
 }

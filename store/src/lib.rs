@@ -14,6 +14,7 @@
 //! - `audit`: checks stored rows against the promises that docs/operations.md numbers.
 //! - `migrate`: runs the migrations of the schema.
 //! - `legacy`: moves the rows of an older system's tables into the present schema.
+//! - `diagnosis`: what `anneal doctor` reads of the database's settings and statistics.
 //! - `durability`: whether a crash of the database can lose acknowledged data, and whether
 //!   row-level security is active.
 //! - `policy_defaults`: the server's `[session]` settings, which conversations override.
@@ -27,6 +28,7 @@ mod checkpoints;
 mod connection;
 mod context;
 mod conversations;
+mod diagnosis;
 mod durability;
 mod error;
 pub mod failpoints;
@@ -60,6 +62,7 @@ pub use conversations::{
     ConversationHead, ConversationPage, ConversationStatus, CountedConversation, DeadJob,
     NewConversation, Separator,
 };
+pub use diagnosis::{DatabaseSettings, TableStatistics, WorkerFigures};
 pub use durability::{NonDurableSetting, RowSecurityInactive};
 pub use error::{Entity, MigrationsError, StoreError};
 pub use legacy::{LegacyCounts, LegacyProgress};
@@ -87,7 +90,7 @@ pub use triggers::ContextUsage;
 use anneal_core::policy::SessionSettings;
 use connection::{OutageLog, SessionSetup, pool::Pool, row_security::Scope};
 use messages::append::AppendBatcher;
-use policy_defaults::PolicyDefaults;
+use policy_defaults::CurrentPolicyDefaults;
 
 /// How long the database may take to answer a ping. Shorter than the two seconds after which the
 /// readiness check gives up, so that the check learns the cause.
@@ -114,7 +117,7 @@ pub struct Store {
     background_settlements: model_calls::settle::BackgroundSettlements,
     outage_log: OutageLog,
     /// The server's `[session]` settings, which conversations override key by key.
-    policy_defaults: std::sync::Arc<PolicyDefaults>,
+    policy_defaults: CurrentPolicyDefaults,
     settings: std::sync::Arc<StoreSettings>,
     append: AppendSettings,
     /// Started with the first append.
@@ -143,16 +146,22 @@ impl Store {
             )),
             background_settlements: model_calls::settle::BackgroundSettlements::default(),
             outage_log,
-            policy_defaults: std::sync::Arc::new(PolicyDefaults::new(session)),
+            policy_defaults: CurrentPolicyDefaults::new(session),
             settings: std::sync::Arc::new(settings),
             append,
             batcher: std::sync::Arc::default(),
         })
     }
 
-    /// The server's `[session]` settings.
-    pub fn session(&self) -> &SessionSettings {
-        self.policy_defaults.session()
+    /// The server's `[session]` settings in force.
+    pub fn session(&self) -> std::sync::Arc<SessionSettings> {
+        self.policy_defaults.get().session()
+    }
+
+    /// Replaces the server's `[session]` settings, for this store and all its clones. Transactions
+    /// under way keep the settings with which they began.
+    pub fn replace_session(&self, session: SessionSettings) {
+        self.policy_defaults.replace(session);
     }
 
     /// Limits each tenant to `percent` of the connections for reads and of those for writes,

@@ -2,30 +2,55 @@
 //! forms: as a type for decisions in Rust, and as JSON for statements that apply the settings
 //! themselves, for example to find the messages that are cool.
 
+use std::sync::Arc;
+
 use anneal_core::policy::{Policy, PolicyOverrides, SessionSettings};
+use tokio::sync::watch;
 
 use crate::{error::StoreError, rows::tokens};
 
 /// The server's `[session]` settings, and the parameters of statements that are made from them.
 #[derive(Debug, Clone)]
 pub(crate) struct PolicyDefaults {
-    session: SessionSettings,
+    session: Arc<SessionSettings>,
     bases: String,
     fingerprint: i64,
 }
 
-impl PolicyDefaults {
+/// The settings in force, which can be replaced while the process runs. Cheap to clone; all clones
+/// share them.
+#[derive(Clone)]
+pub(crate) struct CurrentPolicyDefaults(Arc<watch::Sender<Arc<PolicyDefaults>>>);
+
+impl CurrentPolicyDefaults {
     pub(crate) fn new(session: SessionSettings) -> Self {
+        let first = Arc::new(PolicyDefaults::new(session));
+        Self(Arc::new(watch::Sender::new(first)))
+    }
+
+    /// The settings in force. A transaction gets them once, so that it does not mix old and new
+    /// ones.
+    pub(crate) fn get(&self) -> Arc<PolicyDefaults> {
+        Arc::clone(&self.0.borrow())
+    }
+
+    pub(crate) fn replace(&self, session: SessionSettings) {
+        self.0.send_replace(Arc::new(PolicyDefaults::new(session)));
+    }
+}
+
+impl PolicyDefaults {
+    fn new(session: SessionSettings) -> Self {
         let (bases, fingerprint) = (session.bases(), session.fingerprint());
         Self {
-            session,
+            session: Arc::new(session),
             bases,
             fingerprint,
         }
     }
 
-    pub(crate) const fn session(&self) -> &SessionSettings {
-        &self.session
+    pub(crate) fn session(&self) -> Arc<SessionSettings> {
+        Arc::clone(&self.session)
     }
 
     /// The settings in force for each profile, for statements: a JSON object from the profile's

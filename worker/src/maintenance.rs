@@ -8,7 +8,7 @@ use anneal_core::{admission::Breaker, job::LEASE_SECONDS};
 use anneal_store::{DatabaseFigures, Store};
 use tracing::{debug, info, warn};
 
-use crate::clock_skew::DatabaseClock;
+use crate::{clock_skew::DatabaseClock, summarize::Summarizers};
 
 /// Most jobs of each kind that one round frees.
 const MAX_RESCUED: i64 = 100;
@@ -75,33 +75,13 @@ pub(crate) async fn run_queue_metrics_loop(store: &Store) {
     }
 }
 
-/// Sets the metrics of the breakers of these models, until the future is dropped. All processes
-/// share the breakers, so every worker reports the same figures.
-pub(crate) async fn run_breaker_metrics_loop(store: &Store, models: &[String]) {
-    if models.is_empty() {
-        return;
-    }
+/// Sets the metrics of the breakers of the configured models, until the future is dropped. All
+/// processes share the breakers, so every worker reports the same figures.
+pub(crate) async fn run_breaker_metrics_loop(store: &Store, summarizers: &Summarizers) {
     loop {
-        match store.read_breaker_figures(models).await {
-            Ok(figures) => {
-                for figures in figures {
-                    let state = match figures.breaker {
-                        Breaker {
-                            open_for: Some(_), ..
-                        } => 2.0,
-                        Breaker {
-                            is_half_open: true, ..
-                        } => 1.0,
-                        Breaker { .. } => 0.0,
-                    };
-                    let open_tenant_breakers = figures.open_tenant_breakers as f64;
-                    metrics::gauge!("anneal_model_breaker_state", "model" => figures.model.clone())
-                        .set(state);
-                    metrics::gauge!("anneal_model_tenant_breakers_open", "model" => figures.model)
-                        .set(open_tenant_breakers);
-                }
-            }
-            Err(error) => debug!("could not read the breakers of the models: {error}"),
+        let setup = summarizers.setup();
+        if !setup.reported_models.is_empty() {
+            report_breakers(store, &setup.reported_models).await;
         }
         tokio::time::sleep(METRICS_INTERVAL.mul_f64(0.75 + 0.5 * fastrand::f64())).await;
     }
@@ -146,6 +126,29 @@ fn set_database_metrics(figures: DatabaseFigures, reports_lag: &mut bool) {
         if let Some(rows) = table.rows {
             metrics::gauge!("anneal_db_table_rows", "table" => table.name).set(rows);
         }
+
+async fn report_breakers(store: &Store, models: &[String]) {
+    let breakers = match store.read_breaker_figures(models).await {
+        Ok(breakers) => breakers,
+        Err(error) => {
+            debug!("could not read the breakers of the models: {error}");
+            return;
+        }
+    };
+    for figures in breakers {
+        let state = match figures.breaker {
+            Breaker {
+                open_for: Some(_), ..
+            } => 2.0,
+            Breaker {
+                is_half_open: true, ..
+            } => 1.0,
+            Breaker { .. } => 0.0,
+        };
+        let open_tenant_breakers = figures.open_tenant_breakers as f64;
+        metrics::gauge!("anneal_model_breaker_state", "model" => figures.model.clone()).set(state);
+        metrics::gauge!("anneal_model_tenant_breakers_open", "model" => figures.model)
+            .set(open_tenant_breakers);
     }
 }
 

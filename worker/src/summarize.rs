@@ -3,6 +3,8 @@
 //! replaces a model that fails; otherwise the job fails, and `retry_policy` decides whether it is
 //! tried again.
 //!
+//! A reload replaces the model and the settings; a job under way keeps those with which it began.
+//!
 //! The work runs on a blocking thread, because it may occupy the processor for long. No database
 //! connection is held.
 
@@ -19,11 +21,18 @@ use anneal_llm::{
     provider::{AdmissionRefusal, CallFailure, Model},
 };
 use anneal_store::{ClaimedJob, ModelSpend, Store, SummaryKind, SummarySpec};
-use tokio::{runtime::Handle, sync::Semaphore};
+use tokio::{
+    runtime::Handle,
+    sync::{Semaphore, watch},
+};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, Span, info};
 
-use crate::{retry_policy::JobError, settings::Fallback, summary_calls::JobCalls};
+use crate::{
+    retry_policy::JobError,
+    settings::{Fallback, SummarizerSettings},
+    summary_calls::JobCalls,
+};
 
 /// The messages to summarize, and the requirements of the summary. Owned, so that they can move to
 /// another thread.
@@ -69,43 +78,70 @@ impl Material {
 pub(crate) struct SummaryModel {
     pub(crate) access: Arc<ModelAccess>,
     pub(crate) model: Arc<Model>,
-    pub(crate) fallback: Fallback,
     /// One permit for each call of the model that this process may have under way.
     pub(crate) permits: Arc<Semaphore>,
 }
 
 impl SummaryModel {
-    pub(crate) fn new(access: Arc<ModelAccess>, model: Arc<Model>, fallback: Fallback) -> Self {
+    pub(crate) fn new(access: Arc<ModelAccess>, model: Arc<Model>) -> Self {
         let calls = model
             .concurrent_calls()
             .map_or(Semaphore::MAX_PERMITS, |calls| calls as usize);
         Self {
             access,
             model,
-            fallback,
             permits: Arc::new(Semaphore::new(calls.min(Semaphore::MAX_PERMITS))),
         }
     }
 }
 
-/// The built-in summarizer, the model if one is configured, and the threads that the built-in one
-/// may use.
+/// How summaries are written. A reload replaces it.
+pub(crate) struct SummarySetup {
+    pub(crate) settings: SummarizerSettings,
+    /// None: the built-in summarizer writes all summaries.
+    pub(crate) model: Option<SummaryModel>,
+    /// The models whose breakers are reported as metrics, those of turns among them.
+    pub(crate) reported_models: Vec<String>,
+}
+
+/// The built-in summarizer, the threads that it may use, and the setup in force. Clones share the
+/// setup.
 #[derive(Clone)]
 pub(crate) struct Summarizers {
     store: Store,
     builtin: Arc<dyn Summarizer>,
-    pub(crate) model: Option<SummaryModel>,
+    setup: Arc<watch::Sender<Arc<SummarySetup>>>,
     threads: Arc<Semaphore>,
 }
 
 impl Summarizers {
-    pub(crate) fn new(store: Store, builtin: Arc<dyn Summarizer>, threads: Arc<Semaphore>) -> Self {
+    /// Summarizers without a model.
+    pub(crate) fn new(
+        store: Store,
+        builtin: Arc<dyn Summarizer>,
+        settings: SummarizerSettings,
+        threads: Arc<Semaphore>,
+    ) -> Self {
+        let setup = SummarySetup {
+            settings,
+            model: None,
+            reported_models: Vec::new(),
+        };
         Self {
             store,
             builtin,
-            model: None,
+            setup: Arc::new(watch::Sender::new(Arc::new(setup))),
             threads,
         }
+    }
+
+    /// The setup in force.
+    pub(crate) fn setup(&self) -> Arc<SummarySetup> {
+        Arc::clone(&self.setup.borrow())
+    }
+
+    pub(crate) fn replace_setup(&self, setup: SummarySetup) {
+        self.setup.send_replace(Arc::new(setup));
     }
 
     /// Summarizes the material. When the job's lease is lost or the worker stops, `lost` is
@@ -119,7 +155,8 @@ impl Summarizers {
         let started = Instant::now();
         let material = Arc::new(material);
         let mut spent = ModelSpend::default();
-        let by_model = match &self.model {
+        let setup = self.setup();
+        let by_model = match &setup.model {
             None => None,
             Some(model) => {
                 let (result, cost) = self
@@ -134,7 +171,7 @@ impl Summarizers {
                         ModelSummarizer::PROMPT_VERSION,
                     )),
                     Err(failure)
-                        if model.fallback == Fallback::Extractive
+                        if setup.settings.fallback == Fallback::Extractive
                             && is_final(&failure, job.attempts) =>
                     {
                         metrics::counter!("anneal_summaries_fallback_total", "reason" => reason(&failure))

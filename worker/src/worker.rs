@@ -3,10 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anneal_core::job::{JobKind, backoff};
-use anneal_llm::{
-    ModelAccess, Summarizer,
-    provider::{CallableModels, Model},
-};
+use anneal_llm::{ModelAccess, Summarizer, provider::Model};
 use anneal_store::{ClaimedJob, FailOutcome, JobNotifier, Store};
 use tokio::sync::{Notify, Semaphore};
 use tracing::{debug, info, warn};
@@ -17,7 +14,7 @@ use crate::{
     model_pauses::ModelPauses,
     retry_policy::{JobError, Outcome, RetryDecision},
     settings::{SummarizerSettings, WorkerSettings},
-    summarize::{Summarizers, SummaryModel},
+    summarize::{Summarizers, SummaryModel, SummarySetup},
 };
 
 /// Runs jobs. Cheap to clone.
@@ -28,13 +25,10 @@ pub struct Worker {
     /// Permits for threads that count single conversations or write extractive summaries. Batches
     /// of counting need none.
     pub(crate) threads: Arc<Semaphore>,
-    pub(crate) summary_settings: SummarizerSettings,
     pub(crate) settings: WorkerSettings,
     pub(crate) leases: Arc<Leases>,
     pub(crate) pauses: Arc<ModelPauses>,
     pub(crate) notifier: JobNotifier,
-    /// The models whose breakers are reported as metrics.
-    pub(crate) reported_models: Arc<[String]>,
     /// The signal of each kind's claim loop, in the order of [`JobKind::ALL`].
     work_signals: Arc<[Notify; JobKind::ALL.len()]>,
     /// The name under which jobs are claimed: host and process id.
@@ -57,36 +51,37 @@ impl Worker {
             settings.threads as usize
         }));
         Self {
-            summarizers: Summarizers::new(store.clone(), summarizer, Arc::clone(&threads)),
+            summarizers: Summarizers::new(
+                store.clone(),
+                summarizer,
+                summary_settings,
+                Arc::clone(&threads),
+            ),
             store,
             threads,
-            summary_settings,
             settings,
             leases: Arc::default(),
             pauses: Arc::default(),
             notifier: JobNotifier::default(),
-            reported_models: Arc::default(),
             work_signals: Arc::new([const { Notify::const_new() }; JobKind::ALL.len()]),
             name: anneal_process::name().into(),
         }
     }
 
-    /// This worker with a language model that writes its summaries.
-    #[must_use]
-    pub fn with_model(mut self, access: Arc<ModelAccess>, model: Arc<Model>) -> Self {
-        self.summarizers.model = Some(SummaryModel::new(
-            access,
-            model,
-            self.summary_settings.fallback,
-        ));
-        self
-    }
-
-    /// This worker with metrics of the breakers of all configured models, those of turns among them.
-    #[must_use]
-    pub fn with_breaker_metrics(mut self, models: &CallableModels) -> Self {
-        self.reported_models = models.names().map(str::to_owned).collect();
-        self
+    /// Replaces the settings of summaries and the model that writes them, for this worker and all
+    /// its clones; None: the built-in summarizer. The metrics show the breakers of all models of
+    /// `access`. Jobs under way keep what they began with.
+    pub fn replace_summarizer(
+        &self,
+        settings: SummarizerSettings,
+        access: Arc<ModelAccess>,
+        model: Option<Arc<Model>>,
+    ) {
+        self.summarizers.replace_setup(SummarySetup {
+            settings,
+            reported_models: access.models.names().map(str::to_owned).collect(),
+            model: model.map(|model| SummaryModel::new(access, model)),
+        });
     }
 
     /// The signal that wakes the claim loop of a kind. Notify it when jobs of the kind may be due.

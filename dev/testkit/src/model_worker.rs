@@ -63,7 +63,13 @@ impl TestApp {
             ..settings.access.clone()
         });
         let (worker, summarizer) = (settings.worker.clone(), settings.summarizer.clone());
-        Worker::new(self.store.clone(), Arc::new(Extractive), worker, summarizer)
-            .with_model(access, model)
+        let worker = Worker::new(
+            self.store.clone(),
+            Arc::new(Extractive),
+            worker,
+            summarizer.clone(),
+        );
+        worker.replace_summarizer(summarizer, access, Some(model));
+        worker
     }
 }

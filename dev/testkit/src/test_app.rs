@@ -18,8 +18,8 @@ use anneal_proto::v1::{
     message_service_client::MessageServiceClient, operator_service_client::OperatorServiceClient,
 };
 use anneal_server::{
-    Addresses, Agents, ApplicationSettings, AuthSettings, ChatSettings, LimitSettings,
-    ServerSettings, Setup, serve,
+    Addresses, Agents, AuthSettings, ChatSettings, CurrentSettings, LimitSettings,
+    ReloadableSettings, ServerSettings, Setup, serve,
 };
 use anneal_store::{
     AppendSettings, Grouping, Migrations, Pooling, Store, StoreSettings, create_database,
@@ -52,7 +52,8 @@ pub struct TestApp {
 #[derive(Clone, Default)]
 struct ServerOptions {
     access: Arc<ModelAccess>,
-    applications: ApplicationSettings,
+    chat: ChatSettings,
+    agents: Agents,
     server: ServerSettings,
     limits: LimitSettings,
     auth: AuthSettings,
@@ -75,16 +76,12 @@ impl ServerOptions {
         let chat = ChatSettings {
             model: default.to_owned(),
         };
-        let applications = ApplicationSettings {
-            chat,
-            ..ApplicationSettings::default()
-        };
         let session = SessionSettings::new(PolicyOverrides::default(), models);
         (
             session,
             Self {
                 access,
-                applications,
+                chat,
                 ..Self::default()
             },
         )
@@ -210,7 +207,7 @@ impl TestApp {
     pub async fn second_server(&self) -> Self {
         Self::start_on(
             self.url.clone(),
-            self.store.session().clone(),
+            (*self.store.session()).clone(),
             self.options.clone(),
         )
         .await
@@ -220,7 +217,7 @@ impl TestApp {
     pub async fn second_server_at(&self, url: &str) -> Self {
         Self::start_on(
             url.to_owned(),
-            self.store.session().clone(),
+            (*self.store.session()).clone(),
             self.options.clone(),
         )
         .await
@@ -228,15 +225,11 @@ impl TestApp {
 
     /// An app whose server has these `[agents]` settings.
     pub async fn with_agents(agents: Agents) -> Self {
-        let applications = ApplicationSettings {
-            agents,
-            ..ApplicationSettings::default()
-        };
         Self::start_on(
             create_test_database().await,
             SessionSettings::default(),
             ServerOptions {
-                applications,
+                agents,
                 ..ServerOptions::default()
             },
         )
@@ -245,15 +238,12 @@ impl TestApp {
 
     /// A second server and worker on the same database, with these `[agents]` settings.
     pub async fn second_server_with_agents(&self, agents: Agents) -> Self {
-        let applications = ApplicationSettings {
-            agents,
-            ..self.options.applications.clone()
-        };
         let options = ServerOptions {
-            applications,
+            agents,
             ..self.options.clone()
         };
-        Self::start_on(self.url.clone(), self.store.session().clone(), options).await
+        let session = (*self.store.session()).clone();
+        Self::start_on(self.url.clone(), session, options).await
     }
 
     /// An app whose callers need a credential. The ports in the addresses are replaced by free
@@ -407,17 +397,22 @@ impl TestApp {
             let (store, stop) = (store.clone(), stop.clone());
             let ServerOptions {
                 access,
-                applications,
+                chat,
+                agents,
                 limits,
                 auth,
                 ..
             } = options.clone();
+            let current = CurrentSettings::new(ReloadableSettings {
+                models: access,
+                chat,
+                agents,
+                limits,
+            });
             let setup = Setup {
                 server,
-                limits,
                 auth,
-                models: access,
-                applications,
+                current,
             };
             async move {
                 serve(store, setup, metrics, open, stop)

@@ -117,7 +117,7 @@ fn model(
 }
 
 /// Builds a provider from its settings. Reads its key.
-fn provider(settings: &ProviderSettings) -> Result<Provider, SettingsError> {
+pub(super) fn provider(settings: &ProviderSettings) -> Result<Provider, SettingsError> {
     let limits = limits(settings)?;
     let default_url =
         address("url", default_base_url(settings.api)).expect("the default base URLs are URLs");

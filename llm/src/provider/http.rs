@@ -66,6 +66,18 @@ impl Provider {
         Err(read_failure(response, deadlines, self.limits.bytes).await)
     }
 
+    /// Requests a path without a body. Returns the status of the answer.
+    pub(super) async fn get_status(&self, path: &str) -> Result<u16, CallFailure> {
+        let deadlines = Deadlines::start(self.limits);
+        let url = format!("{}{path}", self.base_url);
+        let sending = self.client.get(url).headers(self.headers()).send();
+        let response = deadlines
+            .apply(sending, "the answer did not begin in time")
+            .await?;
+        let response = response.map_err(|e| connection_failure(&e))?;
+        Ok(response.status().as_u16())
+    }
+
     fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

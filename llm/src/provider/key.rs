@@ -1,4 +1,4 @@
-//! A provider's key: read once, sent with each call, never shown.
+//! A provider's key: read at the start and at each reload, sent with each call, never shown.
 
 use reqwest::header::HeaderValue;
 
@@ -21,7 +21,7 @@ impl std::fmt::Debug for Key {
 
 impl Key {
     /// Reads the key that the settings name; None where they name none. A changed key is read at
-    /// the next start.
+    /// the next start or reload.
     pub(super) fn read(settings: &ProviderSettings) -> Result<Option<Self>, SettingsError> {
         let (text, source) = match (&settings.key_env, &settings.key_file) {
             (None, None) => return Ok(None),

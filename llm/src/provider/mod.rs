@@ -5,6 +5,7 @@
 //! - `model`: a model and its calls; `tool`: a tool that it may call.
 //! - `request`: the body of a call; `http`: sends it, and reads `Retry-After` of an error;
 //!   `call_limits`: its limits of time and bytes.
+//! - `reach`: asks a provider whether it answers, without calling a model.
 //! - `body`: reads an answer's bytes; `answer_stream`: the answer as pieces.
 //! - `openai`, `anthropic`, `gemini`: one protocol each; `partial_answer`: what they have in
 //!   common.
@@ -26,6 +27,7 @@ mod key;
 mod model;
 mod openai;
 mod partial_answer;
+mod reach;
 mod request;
 mod settings;
 mod tool;
@@ -38,6 +40,7 @@ pub use call_cost::CallCost;
 pub use callable::CallableModels;
 pub use failure::CallFailure;
 pub use model::Model;
+pub use reach::{Reached, reach};
 pub use settings::{
     Api, MediaRule, MediaSettings, OutputField, ProviderSettings, Providers, SettingsError,
 };

@@ -13,7 +13,7 @@ use anneal_core::caller::{Caller, TenantId};
 use anneal_store::{Append, Appended, Store, TenantUsage};
 use moka::future::Cache;
 
-use crate::{failure::Failure, settings::LimitSettings};
+use crate::{failure::Failure, settings::CurrentSettings};
 
 /// How long a tenant's usage is cached. An append of another server counts here at most this long
 /// after the workers have counted it.
@@ -24,8 +24,7 @@ const MAX_TENANTS: u64 = 10_000;
 /// The quota that each tenant has, and the cached usage of tenants. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct StorageQuota {
-    /// None: no quota is set, and the database is not queried.
-    quota: Option<Quota>,
+    settings: CurrentSettings,
     usage: Cache<TenantId, Arc<Usage>>,
 }
 
@@ -43,18 +42,24 @@ struct Usage {
 }
 
 impl StorageQuota {
-    pub(crate) fn new(settings: &LimitSettings) -> Self {
-        let quota = Quota {
-            messages: settings.tenant_messages,
-            content_bytes: settings.tenant_content_bytes,
-        };
+    pub(crate) fn new(settings: CurrentSettings) -> Self {
         Self {
-            quota: (quota.messages > 0 || quota.content_bytes > 0).then_some(quota),
+            settings,
             usage: Cache::builder()
                 .max_capacity(MAX_TENANTS)
                 .time_to_live(CACHE_TTL)
                 .build(),
         }
+    }
+
+    /// The quota in force. None: no quota is set, and the database is not queried.
+    fn quota(&self) -> Option<Quota> {
+        let settings = self.settings.get();
+        let quota = Quota {
+            messages: settings.limits.tenant_messages,
+            content_bytes: settings.limits.tenant_content_bytes,
+        };
+        (quota.messages > 0 || quota.content_bytes > 0).then_some(quota)
     }
 
     /// Refuses an append that would exceed a quota of its tenant, unless it repeats a stored one.
@@ -64,7 +69,7 @@ impl StorageQuota {
         caller: Caller,
         append: &Append,
     ) -> Result<(), Failure> {
-        let Some(quota) = self.quota else {
+        let Some(quota) = self.quota() else {
             return Ok(());
         };
         let usage = self.read_usage(store, caller).await?;
@@ -94,7 +99,7 @@ impl StorageQuota {
 
     /// Adds what an append has stored to the cached usage.
     pub(crate) async fn record_append(&self, caller: Caller, appended: &Appended) {
-        if self.quota.is_some()
+        if self.quota().is_some()
             && let Some(usage) = self.usage.get(&caller.tenant()).await
         {
             usage

@@ -95,12 +95,3 @@ pub struct AgentError {
     /// Why the value is refused, as the rest of a sentence that begins with the key.
     problem: String,
 }
-
-/// The settings of turns and agents.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ApplicationSettings {
-    /// The settings of turns.
-    pub chat: ChatSettings,
-    /// The settings of agents.
-    pub agents: Agents,
-}

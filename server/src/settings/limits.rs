@@ -64,6 +64,23 @@ impl Default for LimitSettings {
 }
 
 impl LimitSettings {
+    /// These limits with those of `new` that a running server can replace. The others size
+    /// semaphores, or are read when a connection is opened.
+    #[must_use]
+    pub fn with_reloadable(&self, new: &Self) -> Self {
+        Self {
+            calls_per_second: new.calls_per_second,
+            calls_burst: new.calls_burst,
+            bytes_per_second: new.bytes_per_second,
+            bytes_burst: new.bytes_burst,
+            waiting_bytes: new.waiting_bytes,
+            tenant_messages: new.tenant_messages,
+            tenant_content_bytes: new.tenant_content_bytes,
+            receive_seconds: new.receive_seconds,
+            ..self.clone()
+        }
+    }
+
     /// One tenant's share of `all`.
     pub(crate) fn share_of(&self, all: u64) -> u64 {
         all.saturating_mul(self.tenant_share_percent.into()) / 100

@@ -3,17 +3,20 @@
 //! - `applications`: turns, and the defaults of agents' conversations
 //! - `auth`: how callers are authenticated
 //! - `limits`: what callers may use
+//! - `reloadable`: the settings that a reload replaces while the server runs
 //! - `server`: addresses, protection and limits of the process
 
 mod applications;
 mod auth;
 mod limits;
+mod reloadable;
 mod server;
 
 pub(crate) use self::auth::is_uri;
 pub use self::{
-    applications::{AgentError, AgentSettings, Agents, ApplicationSettings, ChatSettings},
+    applications::{AgentError, AgentSettings, Agents, ChatSettings},
     auth::{AuthSettings, AuthSettingsError, ClientSettings},
     limits::LimitSettings,
+    reloadable::{CurrentSettings, ReloadableSettings},
     server::ServerSettings,
 };

@@ -14,7 +14,10 @@ use anneal_core::caller::TenantId;
 use anneal_proto::codec::ENTRY_BYTES;
 
 use super::rate::{Rate, RateDebt};
-use crate::{failure::Failure, settings::LimitSettings};
+use crate::{
+    failure::Failure,
+    settings::{CurrentSettings, LimitSettings},
+};
 
 /// Bytes that a waiting request or answer takes beside its content: headers, stream, task.
 pub(super) const OVERHEAD_BYTES: u64 = 16 * 1024;
@@ -28,15 +31,10 @@ const MIN_SWEEP_SIZE: usize = 1_024;
 pub(crate) struct TrafficLimits(Arc<Inner>);
 
 struct Inner {
-    /// The rate of each tenant's calls. None: no limit.
-    calls: Option<Rate>,
-    /// The rate of the bytes that each tenant transfers. None: no limit.
-    bytes: Option<Rate>,
-    /// Most waiting bytes of all tenants together.
-    max_waiting: u64,
-    /// Most waiting bytes of one tenant.
-    max_waiting_per_tenant: u64,
-    receive_timeout: Duration,
+    settings: CurrentSettings,
+    /// Whether callers need no credential. Then all are one tenant: it may use everything, and no
+    /// rate applies.
+    accepts_anyone: bool,
     /// The start of the clock for debts.
     began: Instant,
     /// Waiting bytes of all accounts together.
@@ -85,23 +83,11 @@ pub(super) struct WaitingBytes {
 }
 
 impl TrafficLimits {
-    /// Reads the limits from the settings. Where callers need no credential (`accepts_anyone`), all
-    /// are one tenant: it may use everything, and no rate applies.
-    pub(crate) fn new(settings: &LimitSettings, accepts_anyone: bool) -> Self {
-        let rate = |per_second, burst| Rate::new(per_second, burst).filter(|_| !accepts_anyone);
+    /// Applies the limits that are in force at each call.
+    pub(crate) fn new(settings: CurrentSettings, accepts_anyone: bool) -> Self {
         Self(Arc::new(Inner {
-            calls: rate(
-                settings.calls_per_second.into(),
-                settings.calls_burst.into(),
-            ),
-            bytes: rate(settings.bytes_per_second, settings.bytes_burst),
-            max_waiting: settings.waiting_bytes,
-            max_waiting_per_tenant: if accepts_anyone {
-                settings.waiting_bytes
-            } else {
-                settings.share_of(settings.waiting_bytes)
-            },
-            receive_timeout: Duration::from_secs(settings.receive_seconds.into()),
+            settings,
+            accepts_anyone,
             began: Instant::now(),
             waiting: AtomicU64::new(0),
             accounts: Mutex::default(),
@@ -136,6 +122,28 @@ impl TrafficLimits {
     }
 }
 
+impl Inner {
+    /// The rate of each tenant's calls. None: no limit.
+    fn call_rate(&self, limits: &LimitSettings) -> Option<Rate> {
+        Rate::new(limits.calls_per_second.into(), limits.calls_burst.into())
+            .filter(|_| !self.accepts_anyone)
+    }
+
+    /// The rate of the bytes that each tenant transfers. None: no limit.
+    fn byte_rate(&self, limits: &LimitSettings) -> Option<Rate> {
+        Rate::new(limits.bytes_per_second, limits.bytes_burst).filter(|_| !self.accepts_anyone)
+    }
+
+    /// Most waiting bytes of one tenant.
+    fn max_waiting_per_tenant(&self, limits: &LimitSettings) -> u64 {
+        if self.accepts_anyone {
+            limits.waiting_bytes
+        } else {
+            limits.share_of(limits.waiting_bytes)
+        }
+    }
+}
+
 impl Account {
     /// Whether the account has no debts (`rate.rs`).
     fn is_settled(&self, now: Duration) -> bool {
@@ -148,14 +156,14 @@ impl RequestAccounting {
     /// Charges the call to its tenant's account. Fails if the tenant calls too often or has
     /// transferred too many bytes.
     pub(crate) fn admit_call(&self, tenant: TenantId) -> Result<(), Failure> {
-        let Inner {
-            calls,
-            bytes,
-            began,
-            ..
-        } = &*self.0.limits.0;
+        let inner = &*self.0.limits.0;
+        let settings = inner.settings.get();
+        let (calls, bytes) = (
+            inner.call_rate(&settings.limits),
+            inner.byte_rate(&settings.limits),
+        );
         let account = self.0.limits.account(tenant);
-        let now = began.elapsed();
+        let now = inner.began.elapsed();
         let mut debts = account.debts.lock().unwrap_or_else(PoisonError::into_inner);
         let refused = |limit: &'static str, wait| {
             metrics::counter!("anneal_rate_limited_total", "limit" => limit).increment(1);
@@ -180,7 +188,8 @@ impl RequestAccounting {
     /// is known.
     pub(super) fn charge_bytes(&self, bytes: usize) {
         let inner = &self.0.limits.0;
-        if let (Some(rate), Some(account)) = (inner.bytes, self.0.account.get()) {
+        let rate = inner.byte_rate(&inner.settings.get().limits);
+        if let (Some(rate), Some(account)) = (rate, self.0.account.get()) {
             let mut debts = account.debts.lock().unwrap_or_else(PoisonError::into_inner);
             rate.charge(&mut debts.bytes, inner.began.elapsed(), bytes as u64);
         }
@@ -188,7 +197,8 @@ impl RequestAccounting {
 
     /// How long a request may take to arrive completely.
     pub(super) fn receive_timeout(&self) -> Duration {
-        self.0.limits.0.receive_timeout
+        let settings = self.0.limits.0.settings.get();
+        Duration::from_secs(settings.limits.receive_seconds.into())
     }
 
     /// A new counter of waiting bytes, at 0.
@@ -210,13 +220,14 @@ impl WaitingBytes {
     /// Reserves more bytes. Fails with `Overloaded` above the limit of the account or of all
     /// accounts.
     pub(super) fn reserve(&mut self, bytes: u64) -> Result<(), Failure> {
+        let inner = &*self.accounting.0.limits.0;
+        let settings = inner.settings.get();
+        let max_waiting = settings.limits.waiting_bytes;
         let Inner {
             waiting,
-            max_waiting,
-            max_waiting_per_tenant,
             unauthenticated,
             ..
-        } = &*self.accounting.0.limits.0;
+        } = inner;
         let account = Arc::clone(
             self.account
                 .as_ref()
@@ -224,16 +235,16 @@ impl WaitingBytes {
                 .unwrap_or(unauthenticated),
         );
         let max_for_account = if Arc::ptr_eq(&account, unauthenticated) {
-            *max_waiting / UNAUTHENTICATED_DIVISOR
+            max_waiting / UNAUTHENTICATED_DIVISOR
         } else {
-            *max_waiting_per_tenant
+            inner.max_waiting_per_tenant(&settings.limits)
         };
         let account_total = account.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let total = waiting.fetch_add(bytes, Ordering::Relaxed) + bytes;
         metrics::gauge!("anneal_waiting_bytes").increment(bytes as f64);
         self.account = Some(account);
         self.bytes += bytes;
-        if account_total > max_for_account || total > *max_waiting {
+        if account_total > max_for_account || total > max_waiting {
             self.release(bytes);
             metrics::counter!("anneal_waiting_refused_total").increment(1);
             return Err(Failure::Overloaded);

@@ -31,7 +31,8 @@ pub(crate) async fn plan(
     ask: pb::CreateConversationRequest,
 ) -> Result<PlannedConversation, Failure> {
     let no_settings = AgentSettings::default();
-    let agent = state.agents.get(&ask.agent_id).unwrap_or(&no_settings);
+    let settings = state.settings.get();
+    let agent = settings.agents.get(&ask.agent_id).unwrap_or(&no_settings);
     let model = parse::model("model", &ask.model)?;
     // The request may name a model beside its policy. That model replaces the agent's in the base,
     // so that the request's policy is checked with it.
@@ -72,7 +73,7 @@ pub(crate) async fn plan(
     let own_policy = policy::parse_with_base(
         ask.policy,
         &base_policy,
-        state.store.session(),
+        &state.store.session(),
         conversation.system_prompt_tokens(),
     )?;
     // The digest covers the request's own policy without the agent's. So the model that the request

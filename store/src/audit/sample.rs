@@ -103,8 +103,14 @@ impl Store {
         .fetch_one(&mut *db)
         .await?;
         let mut report = check_conversation(&mut db, caller, id, after).await?;
-        let work_checked =
-            check_work(&mut db, caller, id, &self.policy_defaults, &mut report).await;
+        let work_checked = check_work(
+            &mut db,
+            caller,
+            id,
+            &self.policy_defaults.get(),
+            &mut report,
+        )
+        .await;
         Ok((report, db.settle(work_checked).await.err()))
     }
 }

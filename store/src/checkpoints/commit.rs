@@ -72,7 +72,8 @@ impl Store {
             failpoint!("checkpoint.inserted");
             delete_partial_summaries(&mut tx, job).await?;
             trigger::due_jobs(
-                &tail_stats::read_tail_state(&mut tx, caller, id, &self.policy_defaults).await?,
+                &tail_stats::read_tail_state(&mut tx, caller, id, &self.policy_defaults.get())
+                    .await?,
             )
         } else {
             vec![JobKind::Checkpoint]

@@ -81,7 +81,7 @@ impl Store {
             id,
             &request,
             imported,
-            &self.policy_defaults,
+            &self.policy_defaults.get(),
         )
         .await;
         db.settle(checkpoint).await

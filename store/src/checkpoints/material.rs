@@ -95,7 +95,7 @@ impl Store {
         let mut db = self.jobs.checkout(job.caller()).await?;
         let material = read_material(
             &mut db,
-            &self.policy_defaults,
+            &self.policy_defaults.get(),
             job.caller(),
             job.conversation,
             &PolicyOverrides::default(),
@@ -113,7 +113,8 @@ impl Store {
         preview: &PolicyOverrides,
     ) -> Result<CheckpointMaterial, StoreError> {
         let mut db = self.reads.checkout(caller).await?;
-        let material = read_material(&mut db, &self.policy_defaults, caller, id, preview).await;
+        let material =
+            read_material(&mut db, &self.policy_defaults.get(), caller, id, preview).await;
         db.settle(material)
             .await?
             .ok_or(StoreError::NotFound(Entity::Conversation))

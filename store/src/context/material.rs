@@ -93,6 +93,7 @@ impl Store {
         overrides: &PolicyOverrides,
         budget: &ReadBudget,
     ) -> Result<ContentRead<ContextRows>, StoreError> {
+        let policy_defaults = self.policy_defaults.get();
         let mut db = self.reads.checkout(caller).await?;
         db.attach_reservation(budget.reservation.clone());
         let mut incoming = sqlx::query_file_as!(
@@ -102,14 +103,14 @@ impl Store {
             id.0,
             ahead.after_user,
             ahead.otherwise,
-            self.policy_defaults.bases(),
+            policy_defaults.bases(),
             json(overrides),
             CONTEXT_CONTENT_BYTES,
             budget.column(),
             MAX_TEXT_BYTES,
         )
         .fetch(&mut *db);
-        let mut read = ContextRows::new(Arc::clone(&self.policy_defaults), overrides.clone());
+        let mut read = ContextRows::new(Arc::clone(&policy_defaults), overrides.clone());
         let mut bytes_since_yield = 0;
         while let Some(row) = incoming.try_next().await? {
             bytes_since_yield += ROW_BYTES as usize + read.push_row(row, budget).await?;

@@ -65,8 +65,15 @@ impl Store {
             digest,
         };
         let mut db = self.writes.checkout(caller).await?;
-        let boundary =
-            delete_once(&mut db, caller, id, &request, after, &self.policy_defaults).await;
+        let boundary = delete_once(
+            &mut db,
+            caller,
+            id,
+            &request,
+            after,
+            &self.policy_defaults.get(),
+        )
+        .await;
         db.settle(boundary).await
     }
 }

@@ -48,7 +48,7 @@ impl Store {
             id,
             &request,
             (change, prompt_tokens),
-            &self.policy_defaults,
+            &self.policy_defaults.get(),
         )
         .await;
         db.settle(changed).await

@@ -53,20 +53,17 @@ impl Store {
         job: &ClaimedJob,
         limit: i64,
     ) -> Result<Vec<MessageId>, StoreError> {
+        let policy_defaults = self.policy_defaults.get();
         let mut db = self.jobs.checkout(job.caller()).await?;
-        let state = tail_stats::read_tail_state(
-            &mut db,
-            job.caller(),
-            job.conversation,
-            &self.policy_defaults,
-        )
-        .await?;
+        let state =
+            tail_stats::read_tail_state(&mut db, job.caller(), job.conversation, &policy_defaults)
+                .await?;
         let only_nearly_cool = state.summary_scope() == SummaryScope::NearlyCool;
         let rows = sqlx::query_file!(
             "sql/unsummarized_messages.sql",
             job.tenant.0,
             job.conversation.0,
-            self.policy_defaults.bases(),
+            policy_defaults.bases(),
             only_nearly_cool,
             limit,
         )

@@ -294,8 +294,8 @@ impl Store {
         db: &mut BoundedConnection,
         batch: &[CountedMessages<'_>],
     ) -> Result<Vec<Option<JobCommit>>, StoreError> {
-        let mut locked_rows =
-            lock_available_conversations(db, batch, &self.policy_defaults).await?;
+        let policy_defaults = self.policy_defaults.get();
+        let mut locked_rows = lock_available_conversations(db, batch, &policy_defaults).await?;
         failpoint!("counting.locked");
         let accepted = batch.iter().filter(|one| {
             locked_rows
@@ -313,12 +313,12 @@ impl Store {
                 .iter()
                 .filter_map(|one| locked_rows.get(&one.job.conversation).map(|row| (one, row)))
         };
-        let tails = self
-            .read_tails_and_store_bounds(
-                db,
-                locked().filter(|(one, row)| !row.is_within_bounds_after(one)),
-            )
-            .await?;
+        let tails = read_tails_and_store_bounds(
+            db,
+            &policy_defaults,
+            locked().filter(|(one, row)| !row.is_within_bounds_after(one)),
+        )
+        .await?;
         failpoint!("counting.looked");
         let endings: Vec<JobEnd<'_>> = locked()
             .map(|(one, row)| JobEnd {
@@ -356,46 +356,44 @@ impl Store {
         });
         Ok(committed.collect())
     }
+}
 
-    /// Reads the tails of conversations, and stores the trigger bounds that follow from them.
-    async fn read_tails_and_store_bounds<'a>(
-        &self,
-        db: &mut BoundedConnection,
-        locked: impl Iterator<Item = (&'a CountedMessages<'a>, &'a LockedConversation)>,
-    ) -> Result<HashMap<ConversationId, TailAndWindow>, StoreError> {
-        let locked: Vec<_> = locked.collect();
-        if locked.is_empty() {
-            return Ok(HashMap::new());
-        }
-        let (tenants, conversations) =
-            tenant_and_conversation_ids(locked.iter().map(|(one, _)| one.job));
-        let tails =
-            tail_stats::read_tails(db, &tenants, &conversations, &self.policy_defaults).await?;
-        let bounds = locked.iter().filter_map(|(one, row)| {
-            let TailAndWindow {
-                state,
-                model,
-                window,
-            } = tails.get(&one.job.conversation)?;
-            let bounds = state.trigger_bounds(row.counted_after(one), row.total);
-            let (tenant, conversation) = (one.job.tenant.0, one.job.conversation);
-            let depends_on_window = state.policy.depends_on_window();
-            let (model, window) = (
-                model.clone().filter(|_| depends_on_window),
-                window.filter(|_| depends_on_window),
-            );
-            (bounds.is_some() || row.has_stored_bounds).then_some(ConversationBounds {
-                tenant,
-                conversation,
-                bounds,
-                model,
-                window,
-            })
-        });
-        trigger_bounds::put_trigger_bounds(db, &bounds.collect::<Vec<_>>(), &self.policy_defaults)
-            .await?;
-        Ok(tails)
+/// Reads the tails of conversations, and stores the trigger bounds that follow from them.
+async fn read_tails_and_store_bounds<'a>(
+    db: &mut BoundedConnection,
+    policy_defaults: &PolicyDefaults,
+    locked: impl Iterator<Item = (&'a CountedMessages<'a>, &'a LockedConversation)>,
+) -> Result<HashMap<ConversationId, TailAndWindow>, StoreError> {
+    let locked: Vec<_> = locked.collect();
+    if locked.is_empty() {
+        return Ok(HashMap::new());
     }
+    let (tenants, conversations) =
+        tenant_and_conversation_ids(locked.iter().map(|(one, _)| one.job));
+    let tails = tail_stats::read_tails(db, &tenants, &conversations, policy_defaults).await?;
+    let bounds = locked.iter().filter_map(|(one, row)| {
+        let TailAndWindow {
+            state,
+            model,
+            window,
+        } = tails.get(&one.job.conversation)?;
+        let bounds = state.trigger_bounds(row.counted_after(one), row.total);
+        let (tenant, conversation) = (one.job.tenant.0, one.job.conversation);
+        let depends_on_window = state.policy.depends_on_window();
+        let (model, window) = (
+            model.clone().filter(|_| depends_on_window),
+            window.filter(|_| depends_on_window),
+        );
+        (bounds.is_some() || row.has_stored_bounds).then_some(ConversationBounds {
+            tenant,
+            conversation,
+            bounds,
+            model,
+            window,
+        })
+    });
+    trigger_bounds::put_trigger_bounds(db, &bounds.collect::<Vec<_>>(), policy_defaults).await?;
+    Ok(tails)
 }
 
 /// Tenant ids and conversation ids of jobs, as two columns.

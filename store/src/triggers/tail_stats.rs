@@ -55,7 +55,7 @@ impl Store {
         preview: &PolicyOverrides,
     ) -> Result<ContextUsage, StoreError> {
         let mut db = self.reads.checkout(caller).await?;
-        let usage = read_usage(&mut db, caller, id, &self.policy_defaults, preview).await;
+        let usage = read_usage(&mut db, caller, id, &self.policy_defaults.get(), preview).await;
         db.settle(usage).await
     }
 }

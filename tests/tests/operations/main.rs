@@ -9,6 +9,7 @@
 //! - `health`: liveness, readiness, gRPC health, reflection and metrics.
 //! - `metrics`: the metrics that are recorded, described, documented and exported are the same.
 //! - `outage_log`: an outage of the database is logged once, not with every failure.
+//! - `reload`: settings that change while a process runs.
 //! - `rolling`: rolling restarts under load fail no call.
 //! - `service_config`: proto/service_config.json agrees with the interface and the server.
 //! - `traces`: a caller's trace continues in server, jobs and provider.
@@ -60,6 +61,7 @@ mod plans_context;
 mod plans_lists;
 mod plans_watch;
 mod pooler;
+mod reload;
 mod restore_drill;
 mod roles;
 mod rolling;

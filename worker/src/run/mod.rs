@@ -46,7 +46,7 @@ impl Worker {
                     maintenance::run_part_cleanup_loop(&worker.store),
                     maintenance::run_queue_metrics_loop(&worker.store),
                     maintenance::run_database_metrics_loop(&worker.store),
-                    maintenance::run_breaker_metrics_loop(&worker.store, &worker.reported_models),
+                    maintenance::run_breaker_metrics_loop(&worker.store, &worker.summarizers),
                     auditor::run_audit_loop(&worker.store, &worker.settings),
                     worker.notifier.run(worker.store.clone()),
                     worker.listen_for_jobs(),

@@ -59,7 +59,7 @@ const CRATES: &[CrateLayers] = &[
             "conversations",
             // what the transactions of the entities contain
             "idempotency partial_summaries queue triggers",
-            "policy_defaults durability",
+            "policy_defaults diagnosis durability",
             "connection",
             "summary_spec rows error failpoints",
         ],
@@ -150,15 +150,16 @@ const CRATES: &[CrateLayers] = &[
         "cli",
         &[
             // one module per command
-            "dev",
+            "dev doctor",
             "chat completions export health jobs keys list migrate models tenants usage verify",
             "context import",
             "compact",
             // what the commands share
             "processes message_pages conversation_ids",
+            "reload",
             "client config",
             "command environment output implicit_config settings_error conversation_rows",
-            "file_format policy sanitize url_secrets terminal_style columns find_by_prefix broken_pipe",
+            "file_format policy sanitize url_secrets terminal_style columns find_by_prefix broken_pipe version",
             "text_format",
             "terminal_size",
         ],

@@ -23,12 +23,13 @@ const KEYS: [&str; 4] = [
 ];
 
 /// The beginnings of the texts of those statements of the job queue that serve all tenants: they
-/// claim and free jobs, count them, repair their times, delete parts of summaries, and count open
-/// breakers.
-const QUEUE_STATEMENTS: [&str; 6] = [
+/// claim and free jobs, count them, list the workers that hold them, repair their times, delete
+/// parts of summaries, and count open breakers.
+const QUEUE_STATEMENTS: [&str; 7] = [
     "-- Claims up to $2 due jobs of a kind",
     "-- Frees up to $2 jobs of a kind",
     "-- For each kind of job: the number of jobs that wait",
+    "-- The workers that hold leases of jobs",
     "-- For each of these models ($1): the seconds until the cooldown of its breaker",
     "-- Repairs times that were stored before the clock was set back",
     "delete from ai_summary_part where (conversation_id, kind, part_digest) in (",

@@ -94,7 +94,7 @@ fn parse(state: &ServerState, ask: pb::BuildContextRequest) -> Result<ContextReq
     if let Some(prompt) = &ask.system_prompt {
         parse::system_prompt(prompt)?;
     }
-    let mut overrides = policy::parse(ask.policy, state.store.session(), Tokens::ZERO)?;
+    let mut overrides = policy::parse(ask.policy, &state.store.session(), Tokens::ZERO)?;
     overrides.model = parse::model("model", &ask.model)?.or(overrides.model);
     let context_ask = Ask {
         // The caller, not this server, sends the provider's request.

@@ -42,7 +42,7 @@ pub(crate) async fn compact(
         ));
     }
     if ask.dry_run {
-        let overrides = policy::parse(ask.policy, state.store.session(), Tokens::ZERO)?;
+        let overrides = policy::parse(ask.policy, &state.store.session(), Tokens::ZERO)?;
         // On the CPU pool: the tail may have hundreds of thousands of messages.
         let thread = state.cpu.reserve(caller.tenant()).await?;
         let material = state

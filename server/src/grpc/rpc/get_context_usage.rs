@@ -20,7 +20,7 @@ pub(crate) async fn get_context_usage(
     ask: pb::GetContextUsageRequest,
 ) -> Result<pb::GetContextUsageResponse, Failure> {
     let id = parse::conversation_id(&ask.conversation_id)?;
-    let overrides = policy::parse(ask.policy, state.store.session(), Tokens::ZERO)?;
+    let overrides = policy::parse(ask.policy, &state.store.session(), Tokens::ZERO)?;
     let usage = state
         .store
         .read_context_usage(caller, id, &overrides)
@@ -80,7 +80,8 @@ pub(crate) async fn get_context_usage(
         Some(policy.window)
     } else {
         // Turns of a conversation whose policy names no model call this one.
-        let default_model = state.models.models.find(&state.chat.model);
+        let settings = state.settings.get();
+        let default_model = settings.models.models.find(&settings.chat.model);
         default_model.map(|model| model.window())
     };
     let model_window_tokens = model_window.map_or(0, Tokens::get);

@@ -59,7 +59,7 @@ pub(crate) async fn update_conversation(
             .await?;
         prompt_tokens = change.system_prompt.is_some().then_some(tokens);
         if sets_policy {
-            change.policy = Some(policy::parse(new.policy, state.store.session(), tokens)?);
+            change.policy = Some(policy::parse(new.policy, &state.store.session(), tokens)?);
         }
     }
     let request_text = format!("{paths:?}{change:?}");

@@ -47,6 +47,7 @@ use crate::{
     failure::Failure,
     poll_watchdog::{PollWatchdog, WatchedFuture},
     rpc_call::RpcCall,
+    settings::ReloadableSettings,
     state::ServerState,
     usecases::{
         append::{self, AppendRequest},
@@ -128,6 +129,8 @@ pub(crate) async fn find_prompt(
 /// A turn under way.
 struct TurnRun {
     state: ServerState,
+    /// The settings with which the turn began.
+    settings: Arc<ReloadableSettings>,
     caller: Caller,
     turn: TurnRequest,
     events: EventSender,
@@ -161,6 +164,7 @@ pub(crate) fn begin(state: &ServerState, call: RpcCall, turn: TurnRequest) -> Ev
     let (sender, final_event_sender, events) = event_stream::channel(Arc::clone(&call));
     let run = TurnRun {
         state: state.clone(),
+        settings: state.settings.get(),
         caller: call.caller,
         turn,
         events: sender,

@@ -15,7 +15,7 @@ impl TurnRun {
     /// The model that the caller names. Without one, the model of the conversation's policy, if it
     /// is configured, else the server's default.
     pub(super) async fn choose_model(&self) -> Result<Arc<Model>, Failure> {
-        let find = |name: &str| self.state.models.models.find(name).cloned();
+        let find = |name: &str| self.settings.models.models.find(name).cloned();
         let conversation = self
             .state
             .store
@@ -30,7 +30,7 @@ impl TurnRun {
             .session()
             .resolved(&conversation.attributes.policy)
             .model;
-        let fallback = &self.state.chat.model;
+        let fallback = &self.settings.chat.model;
         policy_model
             .as_deref()
             .and_then(find)
@@ -69,7 +69,7 @@ impl TurnRun {
         let tokens = self.estimate_reservation(model).await?;
         let gateway = ModelGateway::new(
             &self.state.store,
-            &self.state.models,
+            &self.settings.models,
             CallPurpose::Turn,
             DB_DEADLINE,
         );

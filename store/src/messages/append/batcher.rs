@@ -29,7 +29,7 @@ use crate::{
     },
     error::StoreError,
     failpoint,
-    policy_defaults::PolicyDefaults,
+    policy_defaults::CurrentPolicyDefaults,
 };
 
 /// How often batches skip an append because its conversation could not be locked. After that
@@ -58,7 +58,7 @@ impl AppendBatcher {
     pub(super) fn start(
         count: NonZeroU32,
         writes: &Pool,
-        policy_defaults: &Arc<PolicyDefaults>,
+        policy_defaults: &CurrentPolicyDefaults,
     ) -> Self {
         let start_worker = |_| {
             // The channel needs no bound of its own: the memory permits limit what it holds.
@@ -69,7 +69,7 @@ impl AppendBatcher {
                 writes: writes
                     .clone()
                     .with_deadline(Duration::from_secs(BATCH_SECONDS)),
-                policy_defaults: Arc::clone(policy_defaults),
+                policy_defaults: policy_defaults.clone(),
             };
             tokio::spawn(worker.run());
             sender
@@ -129,7 +129,7 @@ struct BatchWorker {
     incoming: UnboundedReceiver<PendingAppend>,
     pending: PendingAppends,
     writes: Pool,
-    policy_defaults: Arc<PolicyDefaults>,
+    policy_defaults: CurrentPolicyDefaults,
 }
 
 impl BatchWorker {
@@ -166,7 +166,8 @@ impl BatchWorker {
             let mut db = connection
                 .set_scope(Scope::of(appends.iter().map(|(caller, _)| caller.tenant())))
                 .await?;
-            let outcomes = store_together(&mut db, &appends, self.policy_defaults.bases()).await?;
+            let policy_defaults = self.policy_defaults.get();
+            let outcomes = store_together(&mut db, &appends, policy_defaults.bases()).await?;
             db.release().await?;
             Ok(outcomes)
         }

@@ -155,10 +155,10 @@ impl Store {
         caller: Caller,
         append: &Append,
     ) -> Result<Option<Appended>, StoreError> {
+        let policy_defaults = self.policy_defaults.get();
         let mut db = self.writes.checkout(caller).await?;
         db.attach_reservation(append.reservation.clone());
-        let stored =
-            store_if_lock_is_free(&mut db, caller, append, self.policy_defaults.bases()).await;
+        let stored = store_if_lock_is_free(&mut db, caller, append, policy_defaults.bases()).await;
         db.settle(stored).await
     }
 
@@ -169,7 +169,8 @@ impl Store {
     ) -> Result<Appended, StoreError> {
         // Prepared before the lock is taken, because others wait for the lock.
         let without_tools = append.without_tools().await?;
-        let bases = self.policy_defaults.bases();
+        let policy_defaults = self.policy_defaults.get();
+        let bases = policy_defaults.bases();
         let mut db = self.writes.checkout(caller).await?;
         db.attach_reservation(append.reservation.clone());
         let stored = store_under_lock(&mut db, caller, append, &without_tools, bases).await;

@@ -16,6 +16,15 @@ pub(crate) fn stdout_of(ran: CommandOutput) -> String {
 }
 
 #[tokio::test]
+async fn the_version_names_the_commit() {
+    let folder = Folder::new();
+    let anneal = AnnealBinary::new(BINARY, &folder, "");
+    // A build without optimization does not know its commit (`process/build.rs`).
+    let expected = format!("anneal {} (unknown)\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(stdout_of(anneal.run(&["--version"]).await), expected);
+}
+
+#[tokio::test]
 async fn migrate_may_run_concurrently_and_repeatedly() {
     let folder = Folder::new();
     let anneal = AnnealBinary::new(BINARY, &folder, &empty_database().await);

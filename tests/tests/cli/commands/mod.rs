@@ -10,6 +10,7 @@
 //! - `output_escaping.rs`: every command escapes control characters in its output.
 //! - `config_toml.rs`: settings in the variable `ANNEAL_CONFIG_TOML`.
 //! - `dev.rs`: `anneal dev`.
+//! - `doctor.rs`: `anneal doctor`.
 //! - `discovered_settings.rs`: a discovered `anneal.toml` may not decide where secrets are sent.
 //! - `inspect.rs`: `anneal context`, `anneal usage` and `anneal compact`.
 //! - `keys.rs`: `anneal keys` and `anneal tenants`.
@@ -24,6 +25,7 @@ mod command_line;
 mod config_toml;
 mod dev;
 mod discovered_settings;
+mod doctor;
 mod inspect;
 mod keys;
 mod list;

@@ -154,7 +154,10 @@ async fn write_draft(
             .as_ref()
             .map(|manual| manual.focus.clone())
             .unwrap_or_default(),
-        target: Purpose::Range.target(replaced_tokens, worker.summary_settings.checkpoint_tokens),
+        target: Purpose::Range.target(
+            replaced_tokens,
+            worker.summarizers.setup().settings.checkpoint_tokens,
+        ),
     };
     let summary = worker
         .summarizers

@@ -91,7 +91,10 @@ async fn summarize(
             body: SourceBody::Original(message.parts),
         }],
         focus: String::new(),
-        target: Purpose::Message.target(message.tokens, worker.summary_settings.message_tokens),
+        target: Purpose::Message.target(
+            message.tokens,
+            worker.summarizers.setup().settings.message_tokens,
+        ),
     };
     match worker.summarizers.summarize(job, material, lost).await {
         Err(JobError::Summary(SummaryFailure::EmptySource)) => Ok(Some(blank(encoding))),

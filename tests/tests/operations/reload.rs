@@ -1,0 +1,198 @@
+//! A server and a worker replace settings while they run: at SIGHUP, and when their settings file
+//! or a file with a provider's key changes.
+
+use anneal_testkit::{
+    AnnealBinary, Folder, Gate, MODEL, Process, Say, Script, ScriptedModel, TestApp, TurnOutcome,
+    pb, user,
+};
+use pb::chat_service_client::ChatServiceClient;
+use tonic::{Status, transport::Endpoint};
+
+use crate::BINARY;
+
+struct Server {
+    process: Process,
+    port: u16,
+}
+
+impl Server {
+    /// Starts a server whose folder holds `anneal.toml` with this text.
+    async fn start(app: &TestApp, folder: &Folder, settings: &str) -> Self {
+        folder.file("anneal.toml", settings);
+        let (process, port) = AnnealBinary::new(BINARY, folder, &app.url).server().await;
+        Self { process, port }
+    }
+
+    /// Runs a turn in a new conversation of the app, and returns the answer's text.
+    async fn chat(&self, app: &TestApp) -> Result<String, Status> {
+        let ask = pb::ChatRequest {
+            conversation_id: app.conversation().await.id,
+            messages: vec![user("Anybody?")],
+            ..Default::default()
+        };
+        let channel = Endpoint::from_shared(format!("http://127.0.0.1:{}", self.port))
+            .expect("an address")
+            .connect_lazy();
+        let stream = ChatServiceClient::new(channel)
+            .chat(ask)
+            .await?
+            .into_inner();
+        let outcome = TurnOutcome::read(stream).await;
+        outcome.end.clone()?;
+        Ok(outcome.text())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn models_and_the_log_filter_change_at_a_signal_and_limits_when_the_file_changes() {
+    let (first, second) = (
+        ScriptedModel::saying("one").await,
+        ScriptedModel::saying("two").await,
+    );
+    let (app, folder) = (TestApp::start().await, Folder::new());
+    let server = Server::start(&app, &folder, &first.server_settings()).await;
+    assert_eq!(server.chat(&app).await.expect("is answered"), "one");
+    let is_debug = |line: &String| line.contains("\"level\":\"DEBUG\"");
+    assert!(!server.process.lines().iter().any(is_debug));
+
+    let settings = format!(
+        "{}[log]\nfilter = \"debug,sqlx=warn\"\n",
+        second.server_settings()
+    );
+    folder.file("anneal.toml", &settings);
+    server.process.signal("HUP").await;
+    let line = server
+        .process
+        .wait_for_line("reloaded the configuration, replaced: ")
+        .await;
+    for name in ["log.filter", "providers.scripted.url"] {
+        assert!(line.contains(name), "{name}: {line}");
+    }
+    assert!(!line.contains("models."), "{line}");
+    assert_eq!(server.chat(&app).await.expect("is answered"), "two");
+    server.process.wait_for_line("\"level\":\"DEBUG\"").await;
+
+    // No signal: the process looks at the file by itself.
+    let settings = format!("{settings}[limits]\ntenant_content_bytes = 1\n");
+    folder.file("anneal.toml", &settings);
+    server
+        .process
+        .wait_for_line("replaced: limits.tenant_content_bytes")
+        .await;
+    let refused = server.chat(&app).await.expect_err("the quota is one byte");
+    assert_eq!(refused.code(), tonic::Code::ResourceExhausted, "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_invalid_configuration_changes_nothing_and_fixed_settings_are_named() {
+    let model = ScriptedModel::saying("one").await;
+    let (app, folder) = (TestApp::start().await, Folder::new());
+    let server = Server::start(&app, &folder, &model.server_settings()).await;
+    folder.file(
+        "anneal.toml",
+        "[models.scripted-model]\nprovider = \"nobody\"\nwindow_tokens = 8192\n",
+    );
+    server.process.signal("HUP").await;
+    let line = server
+        .process
+        .wait_for_line("the settings in force stay")
+        .await;
+    assert!(
+        line.contains("\"level\":\"WARN\"") && line.contains("nobody"),
+        "{line}"
+    );
+    assert_eq!(server.chat(&app).await.expect("is answered"), "one");
+
+    let settings = format!(
+        "{}[server]\nprobe_address = \"127.0.0.1:1\"\n[database]\nread_connections = 5\n\
+         [worker]\npoll_ms = 7\n[breaker]\nfailures = 6\n",
+        model.server_settings()
+    );
+    folder.file("anneal.toml", &settings);
+    server.process.signal("HUP").await;
+    let line = server.process.wait_for_line("need a restart").await;
+    assert!(
+        line.contains("\"settings\":\"database.read_connections, server.probe_address\"")
+            && line.contains("\"level\":\"WARN\""),
+        "{line}"
+    );
+    server
+        .process
+        .wait_for_line("replaced: breaker.failures")
+        .await;
+    assert_eq!(server.chat(&app).await.expect("is answered"), "one");
+    server.process.terminate().await;
+    assert_eq!(server.process.wait_for_exit().await, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_key_file_is_read_again_and_a_turn_under_way_keeps_its_model() {
+    let gate = Gate::default();
+    let model = {
+        let gate = gate.clone();
+        ScriptedModel::start(move |request| {
+            let script = Script::says(request, [Say::text("here")]);
+            if request.nth == 0 {
+                script.after(&gate)
+            } else {
+                script
+            }
+        })
+        .await
+    };
+    let other = ScriptedModel::saying("elsewhere").await;
+    let (app, folder) = (TestApp::start().await, Folder::new());
+    let settings = |url: &str| {
+        format!(
+            "[providers.scripted]\napi = \"openai\"\nurl = \"{url}\"\nkey_file = \"key\"\n\
+             [models.{MODEL}]\nprovider = \"scripted\"\nwindow_tokens = 8192\n[chat]\nmodel = \"{MODEL}\"\n"
+        )
+    };
+    folder.file("key", "old");
+    let server = Server::start(&app, &folder, &settings(&model.url())).await;
+    let (under_way, ()) = tokio::join!(server.chat(&app), async {
+        model.wait_for_calls(1).await;
+        folder.file("anneal.toml", &settings(&other.url()));
+        server.process.signal("HUP").await;
+        server
+            .process
+            .wait_for_line("replaced: providers.scripted.url")
+            .await;
+        gate.open_for_ever();
+    });
+    assert_eq!(under_way.expect("is answered"), "here");
+    assert_eq!(server.chat(&app).await.expect("is answered"), "elsewhere");
+
+    folder.file("key", "replaced");
+    server
+        .process
+        .wait_for_line("the keys of providers were read again")
+        .await;
+    server.chat(&app).await.expect("is answered");
+    let keys: Vec<String> = other
+        .requests()
+        .iter()
+        .map(|request| request.headers["authorization"].clone())
+        .collect();
+    assert_eq!(keys, ["Bearer old", "Bearer replaced"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_replaces_its_summarizer_at_a_signal() {
+    let model = ScriptedModel::saying("one").await;
+    let (app, folder) = (TestApp::start().await, Folder::new());
+    folder.file("anneal.toml", &model.server_settings());
+    let worker = AnnealBinary::new(BINARY, &folder, &app.url).worker().await;
+    let settings = format!(
+        "{}[summarizer]\nmodel = \"{MODEL}\"\n[worker]\ncount_batch = 7\n[limits]\ncalls_burst = 7\n",
+        model.server_settings()
+    );
+    folder.file("anneal.toml", &settings);
+    worker.signal("HUP").await;
+    let line = worker.wait_for_line("need a restart").await;
+    assert!(
+        line.contains("\"settings\":\"worker.count_batch\""),
+        "{line}"
+    );
+    worker.wait_for_line("replaced: summarizer.model").await;
+}
