@@ -20,7 +20,7 @@ use tokio::process::Command;
 const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
 
 /// What `anneal --version` prints.
-const VERSION_LINE: &str = concat!("anneal ", env!("CARGO_PKG_VERSION"), "\n");
+const VERSION_LINE: &str = concat!("anneal ", env!("CARGO_PKG_VERSION"), " (unknown)\n");
 
 /// A path in the project.
 fn project(path: &str) -> PathBuf {
