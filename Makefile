@@ -36,6 +36,7 @@ tools:
 	@scripts/debian.sh prometheus
 	@scripts/python_client.sh .tools/python
 	@scripts/kubernetes_tools.sh .tools/kubernetes
+	@scripts/typescript.sh .tools/typescript
 
 check: ## the quick part of the gate: format, rules, lints
 	cargo xtask ci --steps fmt,tidy,clippy

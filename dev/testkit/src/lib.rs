@@ -8,7 +8,7 @@
 //! - `scripted`: a model provider with scripted answers. `scripted_apps`, `model_worker`: servers
 //!   and workers that call it. `test_summarizers`: summarizers without a model.
 //! - `llm`: a real model, where it is installed. `python`: the Python client, where it is
-//!   installed.
+//!   installed. `typescript`: the TypeScript programs of the tutorial, where they are compiled.
 //! - `pooler`: PgBouncer. `tcp_proxy`: a proxy that stalls or closes connections.
 //!   `tenant_swap_proxy`: a proxy that changes the tenant in the parameters of statements.
 //! - `trace_collector`: a collector of traces, which keeps the spans that it receives.
@@ -72,6 +72,7 @@ mod test_conversation;
 mod test_summarizers;
 mod texts;
 mod trace_collector;
+mod typescript;
 mod valid_requests;
 mod watch;
 mod watchdog;
@@ -115,6 +116,7 @@ pub use test_conversation::{
 pub use test_summarizers::{GatedSummarizer, PanickingSummarizer};
 pub use texts::{prose, sentence};
 pub use trace_collector::{ExportedSpan, TraceCollector};
+pub use typescript::typescript_programs;
 pub use valid_requests::valid_request;
 pub use watch::{Watch, appended_ids, metric_value};
 pub use watchdog::assert_no_blocked_thread;

@@ -11,6 +11,7 @@
 //! - `openapi`: the OpenAPI description matches the routes
 //! - `unknown_names`: unknown fields and parameters are refused
 //! - `examples`: the scripts in `examples/http/`
+//! - `tutorials`: the programs of the tutorials, and their pages
 
 mod event_ids;
 mod events;
@@ -21,6 +22,7 @@ mod problems;
 mod resume;
 mod sessions;
 mod turns;
+mod tutorials;
 mod unknown_names;
 
 use anneal_testkit::{HttpClient, SseEvent};

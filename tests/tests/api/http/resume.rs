@@ -61,7 +61,7 @@ fn mixed_answer() -> Vec<Say> {
 
 /// Starts a model that answers with three words. Each opening of the gate lets it send one piece:
 /// first the role alone, which is OpenAI's first event, then one word each.
-async fn start_model_with_gated_words() -> (Gate, ScriptedModel) {
+pub(super) async fn start_model_with_gated_words() -> (Gate, ScriptedModel) {
     let gate = Gate::default();
     let model = ScriptedModel::start({
         let gate = gate.clone();
