@@ -34,7 +34,7 @@
 //! - `postponed_jobs`: retries of failed jobs that the test controls.
 //! - `watchdog`: checks that no call has blocked an async thread.
 //! - `legacy_tables`: databases of older systems.
-//! - `texts`: deterministic texts. `run_length`: short forms of tests for the gate (`make test`),
+//! - `texts`: deterministic texts. `seeded_random`: deterministic random numbers. `run_length`: short forms of tests for the gate (`make test`),
 //!   and long ones for `make nightly`.
 
 mod anneal_process;
@@ -62,6 +62,7 @@ pub mod request_fields;
 mod run_length;
 mod scripted;
 mod scripted_apps;
+mod seeded_random;
 mod sessions;
 mod status_details;
 mod tcp_proxy;
@@ -104,6 +105,7 @@ pub use scripted::{
     Gate, MODEL, ModelAnswer, ModelRequest, ReportedUsage, Say, Script, ScriptedModel, plain_call,
     read_answer, read_rest,
 };
+pub use seeded_random::SeededRandom;
 pub use sessions::direct_scope;
 pub use status_details::{StatusDetails, assert_refused, status_details};
 pub use tcp_proxy::TcpProxy;

@@ -1,7 +1,9 @@
 //! The messages of many conversations are counted in one transaction. No conversation can delay the
 //! counts of the others or make them fail.
 
-use anneal_testkit::{OwnPostgres, TestApp, TestConversation, assistant, eventually, pb, user};
+use anneal_testkit::{
+    OwnPostgres, SeededRandom, TestApp, TestConversation, assistant, eventually, pb, user,
+};
 use sqlx::{Connection as _, PgConnection, Row as _};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -373,20 +375,6 @@ async fn an_unreadable_message_fails_only_its_own_job() {
     );
 }
 
-/// Pseudo-random numbers of a linear congruential generator, the same in every run.
-struct SeededRandom(u64);
-
-impl SeededRandom {
-    /// A number from 0 to `limit - 1`.
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % limit
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn token_totals_equal_the_sum_of_the_counts_after_random_appends() {
     let app = TestApp::start().await;
@@ -407,15 +395,15 @@ async fn token_totals_equal_the_sum_of_the_counts_after_random_appends() {
         })
         .collect();
     for _ in 0..400 {
-        let conversation = &conversations[numbers.below(24) as usize];
+        let conversation = &conversations[numbers.index(24)];
         let words = ["fjord ", "zwölf ", "北京 ", "-----", "let x = 1;\n"];
         let messages = (0..=numbers.below(3)).map(|_| {
             let times = if numbers.below(40) == 0 {
                 9_000
             } else {
-                1 + numbers.below(30)
+                1 + numbers.index(30)
             };
-            user(&words[numbers.below(5) as usize].repeat(times as usize))
+            user(&words[numbers.index(5)].repeat(times))
         });
         conversation.append_all(messages.collect()).await;
         match numbers.below(30) {

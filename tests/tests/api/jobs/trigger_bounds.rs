@@ -8,7 +8,9 @@ use anneal_core::{
     trigger,
 };
 use anneal_store::Store;
-use anneal_testkit::{TestApp, TestConversation, assistant, pb, prose, sentence, user};
+use anneal_testkit::{
+    SeededRandom, TestApp, TestConversation, assistant, pb, prose, sentence, user,
+};
 use sqlx::Row as _;
 
 /// The stored bound: the token total below which no trigger is reached. `None` if none is stored.
@@ -317,20 +319,6 @@ async fn assert_no_trigger_is_due(store: &Store, conversation: &TestConversation
     assert_eq!(trigger::due_jobs(&state), [], "{state:?}");
 }
 
-/// Pseudo-random numbers of a linear congruential generator, the same in every run.
-struct SeededRandom(u64);
-
-impl SeededRandom {
-    /// A number from 0 to `limit - 1`.
-    fn below(&mut self, limit: u64) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) % limit) as usize
-    }
-}
-
 /// Low thresholds: a number of messages, a number of tokens, a number of tokens below the window,
 /// and the threshold that the profile `agents` computes.
 fn policies() -> [pb::Policy; 4] {
@@ -374,7 +362,7 @@ async fn apply_random_change(conversation: &TestConversation<'_>, random: &mut S
             }
         }
         2 => {
-            let system_prompt = prose(0, random.below(9) + 1);
+            let system_prompt = prose(0, random.index(9) + 1);
             update(
                 conversation,
                 "system_prompt",
@@ -388,12 +376,12 @@ async fn apply_random_change(conversation: &TestConversation<'_>, random: &mut S
         3 => compact(conversation).await,
         4 => drop(
             conversation
-                .append(&prose(random.below(50), 20 + random.below(200)))
+                .append(&prose(random.index(50), 20 + random.index(200)))
                 .await,
         ),
         _ => drop(
             conversation
-                .turn(&sentence(random.below(90)), "noted")
+                .turn(&sentence(random.index(90)), "noted")
                 .await,
         ),
     }

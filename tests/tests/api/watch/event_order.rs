@@ -2,7 +2,9 @@
 //! one server or another.
 
 use anneal_core::job::JobKind;
-use anneal_testkit::{TestApp, TestConversation, Watch, appended_ids, eventually, pb, prose, user};
+use anneal_testkit::{
+    SeededRandom, TestApp, TestConversation, Watch, appended_ids, eventually, pb, prose, user,
+};
 use futures::future::join_all;
 use pb::conversation_event::Event;
 use tokio_util::sync::CancellationToken;
@@ -12,20 +14,6 @@ const APPENDERS: usize = 8;
 /// How many appends each task makes.
 const APPENDS: usize = 20;
 
-/// Pseudo-random numbers of a linear congruential generator, the same in every run.
-struct SeededRandom(u64);
-
-impl SeededRandom {
-    /// A number from 0 to `most`, inclusive.
-    fn up_to(&mut self, most: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % (most + 1)
-    }
-}
-
 /// Makes [`APPENDS`] appends, each through a random one of the two servers. An append has one to
 /// three short messages, and sometimes a large one. Returns the number of messages.
 async fn append_at_both_servers(apps: [&TestApp; 2], id: &str, appender: usize) -> usize {
@@ -33,13 +21,13 @@ async fn append_at_both_servers(apps: [&TestApp; 2], id: &str, appender: usize) 
     let mut messages = 0;
     for round in 0..APPENDS {
         let conversation = TestConversation {
-            app: apps[chance.up_to(1) as usize],
+            app: apps[chance.index(2)],
             id: id.to_owned(),
         };
-        let mut batch: Vec<_> = (0..=chance.up_to(2))
+        let mut batch: Vec<_> = (0..=chance.below(3))
             .map(|index| user(&format!("{appender} {round} {index}")))
             .collect();
-        if chance.up_to(9) == 0 {
+        if chance.below(10) == 0 {
             batch.push(user(&prose(appender * 100 + round, 40)));
         }
         messages += batch.len();
@@ -59,14 +47,14 @@ async fn read_with_reconnects(apps: [&TestApp; 2], id: &str, seed: u64) -> Vec<E
     let mut watch: Watch = conversation.watch_after(0).await;
     let mut events = Vec::new();
     loop {
-        for _ in 0..=chance.up_to(30) {
+        for _ in 0..=chance.below(31) {
             let event = watch.next().await;
             if matches!(event, Event::JobDead(_)) {
                 return events;
             }
             events.push(event);
         }
-        conversation.app = apps[chance.up_to(1) as usize];
+        conversation.app = apps[chance.index(2)];
         watch = conversation.watch_from(&watch.position).await;
     }
 }

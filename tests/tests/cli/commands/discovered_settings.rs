@@ -1,6 +1,8 @@
 //! An `anneal.toml` that is found in the working directory, not named with `--config`. It may set
 //! what a process does, but not where the environment's secrets are sent.
 
+use std::{io::ErrorKind, net::TcpListener};
+
 use anneal_server::AuthSettings;
 use anneal_testkit::{AnnealBinary, Folder, TestApp};
 
@@ -111,13 +113,23 @@ async fn commands_with_a_credential_ignore_the_address_in_a_discovered_file() {
         Folder::new(),
     );
     let key = app.key("anna", &[anneal_core::caller::Verb::Admin]).await;
+    let listener = TcpListener::bind("127.0.0.1:0").expect("some port is free");
+    listener.set_nonblocking(true).expect("can be set");
+    let in_file = listener.local_addr().expect("the socket is bound");
     folder.file(
         "anneal.toml",
-        "address = \"http://127.0.0.1:1\"\n[server]\ngrpc_address = \"127.0.0.1:1\"\n",
+        &format!("address = \"http://{in_file}\"\n[server]\ngrpc_address = \"{in_file}\"\n"),
     );
-    // Commands take the address of the server from `--address` or `ANNEAL_ADDRESS` only.
+    // Commands take the address of the server from `--address` or `ANNEAL_ADDRESS` only. Without
+    // these it is the default, at which there may be another server.
     let address = format!("http://{}", app.addresses.grpc);
     let anna = AnnealBinary::new(BINARY, &folder, "").with_variable("ANNEAL_TOKEN", &key.text);
+    let by_default = anna.clone().run(&["jobs"]).await;
+    let connected = listener.accept().map_err(|error| error.kind());
+    assert!(
+        matches!(connected, Err(ErrorKind::WouldBlock)),
+        "the credential goes to the address in the file: {by_default:?}"
+    );
     let jobs = anna
         .clone()
         .with_variable("ANNEAL_ADDRESS", &address)

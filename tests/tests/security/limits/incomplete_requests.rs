@@ -1,14 +1,16 @@
 //! Requests of which only the beginning arrives.
 
-use std::time::Duration;
+use std::{convert::Infallible, future::poll_fn, time::Duration};
 
 use anneal_core::caller::Verb;
 use anneal_server::LimitSettings;
 use anneal_testkit::{
-    TestApp, assert_refused, pb,
+    AuthorizedChannel, TestApp, assert_refused, pb,
     raw_http2::{RawHttp2, frame, kind, request_head},
     user,
 };
+use axum::http::{Request, Version};
+use futures::{StreamExt as _, stream};
 use pb::{
     conversation_service_client::ConversationServiceClient,
     message_service_client::MessageServiceClient,
@@ -17,7 +19,7 @@ use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
 };
-use tonic::Code;
+use tonic::{Code, Status, body::Body, client::GrpcService};
 
 const READ_AND_APPEND: [Verb; 2] = [Verb::Read, Verb::Append];
 /// Deadline for an answer of the server.
@@ -47,6 +49,33 @@ fn partial_request(
     bytes
 }
 
+/// Sends a request whose message claims `size` bytes, and of which only `sent` bytes arrive. Waits
+/// for the answer. Returns the status of a refusal.
+async fn send_partial_request(
+    mut channel: AuthorizedChannel,
+    path: &str,
+    size: u32,
+    sent: usize,
+) -> Result<(), Status> {
+    let beginning = [&[0][..], &size.to_be_bytes(), &vec![b'x'; sent]].concat();
+    let body = stream::iter([Ok::<_, Infallible>(beginning)]).chain(stream::pending());
+    let request = Request::post(path)
+        .version(Version::HTTP_2)
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(Body::new(axum::body::Body::from_stream(body)))
+        .expect("the request is valid");
+    poll_fn(|context| GrpcService::<Body>::poll_ready(&mut channel, context))
+        .await
+        .expect("the server accepts the connection");
+    let answer = tokio::time::timeout(DEADLINE, GrpcService::call(&mut channel, request))
+        .await
+        .expect("it is answered before it is complete")
+        .expect("with a status");
+    // A refusal has its status in the headers: no message follows.
+    Status::from_header_map(answer.headers()).map_or(Ok(()), Err)
+}
+
 #[tokio::test]
 async fn an_incomplete_request_is_refused_after_receive_seconds() {
     let limits = LimitSettings {
@@ -57,20 +86,14 @@ async fn an_incomplete_request_is_refused_after_receive_seconds() {
     let key = app.key("eve", &READ_AND_APPEND).await;
     let authorization = format!("Bearer {}", key.text);
 
-    let mut half = RawHttp2::connect(app.addresses.grpc, &[]).await;
-    half.send(&partial_request(
-        1,
+    let refused = send_partial_request(
+        app.authorized_channel(&authorization),
         APPEND,
-        &authorization,
         1_000_000,
         32_000,
-    ))
-    .await
-    .expect("is sent");
-    let answered = tokio::time::timeout(DEADLINE, half.next_of(kind::HEADERS)).await;
-    answered
-        .expect("it is answered before it is complete")
-        .expect("with a status");
+    )
+    .await;
+    assert_refused(refused, Code::DeadlineExceeded, "DEADLINE_EXCEEDED", "");
 
     let mut half = TcpStream::connect(app.addresses.http)
         .await
@@ -166,18 +189,12 @@ async fn incomplete_requests_take_at_most_half_of_waiting_bytes() {
 #[tokio::test]
 async fn an_oversized_health_check_is_refused() {
     let app = TestApp::start().await;
-    let mut client = RawHttp2::connect(app.addresses.grpc, &[]).await;
-    client
-        .send(&partial_request(
-            1,
-            "/grpc.health.v1.Health/Check",
-            "",
-            1_000_000,
-            0,
-        ))
-        .await
-        .expect("is sent");
-    let answered =
-        tokio::time::timeout(Duration::from_secs(5), client.next_of(kind::HEADERS)).await;
-    answered.expect("at once").expect("is refused");
+    let refused = send_partial_request(
+        app.authorized_channel(""),
+        "/grpc.health.v1.Health/Check",
+        1_000_000,
+        0,
+    )
+    .await;
+    assert_refused(refused, Code::InvalidArgument, "LIMIT_EXCEEDED", "request");
 }

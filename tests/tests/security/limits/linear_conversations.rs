@@ -16,11 +16,12 @@ use crate::limits::{
 
 /// RPCs after which other calls on the conversation may cost more, or find it deleted. They come
 /// last, in this order.
-const CHANGING: [&str; 6] = [
+const CHANGING: [&str; 7] = [
     "UpdateConversation",
     "Compact",
     "ImportCheckpoint",
     "AppendMessages",
+    "AppendLargeMessage",
     "InsertSeparator",
     "DeleteConversation",
 ];
