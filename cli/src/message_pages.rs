@@ -46,12 +46,13 @@ impl MessagePages {
     }
 
     /// Like [`Self::next`]. If even a page of one message is too large for an answer, the message
-    /// comes without its parts.
+    /// comes without its parts. If the server is only overloaded, the call fails: later it would
+    /// return the parts.
     pub(crate) async fn next_or_without_parts(
         &mut self,
     ) -> Result<Option<pb::ListMessagesResponse>, Status> {
         match self.next().await {
-            Err(status) if may_smaller_answer_succeed(&status) => {
+            Err(status) if is_too_large(&status) => {
                 let page = self.fetch_page(1, Content::WithoutParts).await?;
                 Ok(Some(self.advance_past(page)))
             }
@@ -91,8 +92,27 @@ enum Content {
     WithoutParts,
 }
 
-/// Whether a smaller answer may succeed: the answer was larger than the limit (`OUT_OF_RANGE`), or
-/// the server lacked the memory for it or was overloaded otherwise (`RESOURCE_EXHAUSTED`).
+/// Whether a smaller answer may succeed: the answer was too large, or the server lacked the memory
+/// for it or was overloaded otherwise (`RESOURCE_EXHAUSTED`).
 fn may_smaller_answer_succeed(status: &Status) -> bool {
-    matches!(status.code(), Code::OutOfRange | Code::ResourceExhausted)
+    is_too_large(status) || status.code() == Code::ResourceExhausted
+}
+
+/// Whether the answer was larger than the server sends (`ANSWER_TOO_LARGE`), or than this client
+/// decodes. No other refusal has the code `OUT_OF_RANGE`.
+fn is_too_large(status: &Status) -> bool {
+    status.code() == Code::OutOfRange
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_comes_without_parts_only_if_it_is_too_large() {
+        let too_large = Status::out_of_range("the answer has 70000000 bytes");
+        assert!(is_too_large(&too_large) && may_smaller_answer_succeed(&too_large));
+        let overloaded = Status::resource_exhausted("the server is overloaded");
+        assert!(!is_too_large(&overloaded) && may_smaller_answer_succeed(&overloaded));
+    }
 }

@@ -27,6 +27,8 @@ pub(crate) struct ConcurrencyLimit {
     all: Arc<Semaphore>,
     /// None: [`TenantShare::Whole`].
     shares: Option<Arc<TenantSemaphores>>,
+    /// Most permits that one tenant may hold.
+    tenant_permits: u32,
 }
 
 /// One or more permits, released when dropped.
@@ -45,9 +47,11 @@ impl ConcurrencyLimit {
                 Some(Arc::new(TenantSemaphores::new(permits, percent)))
             }
         };
+        let tenant_permits = shares.as_ref().map_or(permits, |shares| shares.permits());
         Self {
             all: Arc::new(Semaphore::new(permits)),
             shares,
+            tenant_permits: u32::try_from(tenant_permits).unwrap_or(u32::MAX),
         }
     }
 
@@ -65,8 +69,8 @@ impl ConcurrencyLimit {
         Ok(Permit { all, share })
     }
 
-    /// Waits for this many permits, at most the tenant's share. Waiters are served in order. With
-    /// [`TenantShare::Whole`], `permits` must not exceed the limit: the wait would never end.
+    /// Waits for this many permits, at most as many as one tenant may hold. Waiters are served in
+    /// order.
     pub(crate) async fn acquire(&self, tenant: TenantId, permits: u32) -> Result<Permit, Failure> {
         Ok(self.acquire_after(tenant, permits, async {}).await?.0)
     }
@@ -80,20 +84,17 @@ impl ConcurrencyLimit {
         permits: u32,
         condition: impl Future<Output = T>,
     ) -> Result<(Permit, T), Failure> {
-        let mut count = permits;
+        let count = permits.min(self.tenant_permits);
         // The semaphores are never closed, so waiting for them does not fail.
         let share = match &self.shares {
-            Some(shares) => {
-                count = count.min(u32::try_from(shares.permits()).unwrap_or(u32::MAX));
-                // A call that waits for its tenant's share holds no permit that other tenants need.
-                Some(
-                    shares
-                        .of(tenant)
-                        .acquire_many_owned(count)
-                        .await
-                        .map_err(|_| Failure::Panicked)?,
-                )
-            }
+            // A call that waits for its tenant's share holds no permit that other tenants need.
+            Some(shares) => Some(
+                shares
+                    .of(tenant)
+                    .acquire_many_owned(count)
+                    .await
+                    .map_err(|_| Failure::Panicked)?,
+            ),
             None => None,
         };
         let output = condition.await;
@@ -127,6 +128,8 @@ impl Permit {
 
 #[cfg(test)]
 mod tests {
+    use std::task::Poll;
+
     use uuid::Uuid;
 
     use super::*;
@@ -160,6 +163,17 @@ mod tests {
         ConcurrencyLimit::new(1, TenantShare::Percent(50))
             .try_acquire(ANNA)
             .expect("a limit of one is open to every tenant");
+    }
+
+    #[tokio::test]
+    async fn more_permits_than_the_limit_are_all_permits() {
+        let limit = ConcurrencyLimit::new(3, TenantShare::Whole);
+        let acquiring = limit.acquire(ANNA, 4);
+        tokio::pin!(acquiring);
+        let Poll::Ready(held) = futures::poll!(&mut acquiring) else {
+            panic!("the wait would never end");
+        };
+        assert_eq!(held.expect("all permits are free").count(), 3);
     }
 
     #[tokio::test(start_paused = true)]

@@ -100,10 +100,11 @@ impl TurnLog {
         matches!(self.state().end, Some(TurnEnd::Discarded))
     }
 
-    /// Logs an event. Does nothing once the content was discarded.
+    /// Logs an event. Once the content was discarded, logs only the start of the turn: a request
+    /// that waited may lose its log before, and the relay must know whether the turn is live.
     pub(super) fn record(&self, event: Event) {
         let mut state = self.state();
-        if matches!(state.end, Some(TurnEnd::Discarded)) {
+        if matches!(state.end, Some(TurnEnd::Discarded)) && !matches!(event, Event::Started(_)) {
             return;
         }
         let mut bytes = 0;
@@ -198,4 +199,30 @@ fn split_into_pieces(mut text: &str) -> impl Iterator<Item = String> {
         text = rest;
         (!piece.is_empty()).then(|| piece.to_owned())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use pb::chat_response::Started;
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn a_log_that_was_discarded_before_the_turn_started_knows_whether_the_turn_is_live() {
+        for replayed in [false, true] {
+            let budget = LogBudget::new(100, 100);
+            let (log, _changes) = TurnLog::new(&budget, TenantId(Uuid::from_u128(1)));
+            log.discard();
+            log.record(Event::Started(Started {
+                message_ids: vec![1],
+                turn: 1,
+                replayed,
+            }));
+            log.record(Event::TextDelta("more".into()));
+            let state = log.state();
+            assert_eq!(state.is_live, !replayed);
+            assert!(state.pieces.is_empty() && matches!(state.end, Some(TurnEnd::Discarded)));
+        }
+    }
 }
