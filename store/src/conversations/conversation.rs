@@ -85,9 +85,7 @@ pub struct Conversation {
     pub last_activity: Micros,
 }
 
-/// Changes to a conversation; None leaves a field as it is. The server computes the digest of an
-/// UpdateConversation request from the debug output: with other field names, a request that a
-/// client repeats after an upgrade has another digest.
+/// Changes to a conversation; None leaves a field as it is.
 #[derive(Debug, Clone, Default)]
 pub struct ConversationChange {
     /// The new title.
@@ -105,6 +103,35 @@ pub struct ConversationChange {
     /// Not a change: the conversation is changed only if this is still its revision. None: it is
     /// changed whatever its revision is.
     pub revision: Option<i64>,
+}
+
+impl ConversationChange {
+    /// Digest of the change: equal changes have equal digests. A request that a client repeats
+    /// after an upgrade must have the same digest, so the names and forms of fields here never
+    /// change, and fields that are None are no part of it.
+    pub fn digest(&self) -> Digest {
+        let status = self.status.map(|status| status.code().to_be_bytes());
+        let pinned = self.pinned.map(|pinned| [u8::from(pinned)]);
+        let metadata = self.metadata.as_ref().map(json);
+        let policy = self.policy.as_ref().map(json);
+        let revision = self.revision.map(i64::to_be_bytes);
+        let fields = [
+            ("title", self.title.as_deref().map(str::as_bytes)),
+            ("status", status.as_ref().map(<[u8; 2]>::as_slice)),
+            ("pinned", pinned.as_ref().map(<[u8; 1]>::as_slice)),
+            ("metadata", metadata.as_deref().map(str::as_bytes)),
+            (
+                "system_prompt",
+                self.system_prompt.as_deref().map(str::as_bytes),
+            ),
+            ("policy", policy.as_deref().map(str::as_bytes)),
+            ("revision", revision.as_ref().map(<[u8; 8]>::as_slice)),
+        ];
+        let given = fields
+            .iter()
+            .filter_map(|(name, value)| value.map(|value| [name.as_bytes(), value]));
+        digest::of_fields(given.flatten())
+    }
 }
 
 /// A conversation's columns, as statements read them.
@@ -239,4 +266,46 @@ pub(super) async fn select_conversation(
     .await?
     .ok_or(StoreError::NotFound(Entity::Conversation))?
     .try_into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_repeated_after_an_upgrade_has_the_same_digest() {
+        let change = ConversationChange {
+            title: Some("New".into()),
+            status: Some(ConversationStatus::Archived),
+            pinned: Some(false),
+            metadata: Some(BTreeMap::from([("k".into(), "v".into())])),
+            system_prompt: Some(String::new()),
+            policy: Some(PolicyOverrides {
+                max_message_count: Some(40),
+                ..PolicyOverrides::default()
+            }),
+            revision: Some(258),
+        };
+        let fields: [&[u8]; 14] = [
+            b"title",
+            b"New",
+            b"status",
+            &[0, 2],
+            b"pinned",
+            &[0],
+            b"metadata",
+            br#"{"k":"v"}"#,
+            b"system_prompt",
+            b"",
+            b"policy",
+            br#"{"max_message_count":40}"#,
+            b"revision",
+            &[0, 0, 0, 0, 0, 0, 1, 2],
+        ];
+        assert_eq!(change.digest(), digest::of_fields(fields));
+        assert_eq!(
+            ConversationChange::default().digest(),
+            digest::of_fields([])
+        );
+    }
 }

@@ -8,6 +8,7 @@ use anneal_core::{
 };
 use anneal_proto::{convert::parse, v1 as pb};
 use anneal_store::UsageReport;
+use prost::Message as _;
 
 use crate::{failure::Failure, state::ServerState};
 
@@ -23,7 +24,7 @@ pub(crate) async fn report_usage(
         .ok_or_else(|| Failure::invalid("model", "must not be empty"))?;
     let report = UsageReport {
         request_id: request_id.unwrap_or_else(|| uuid::Uuid::new_v4().to_string()),
-        digest: digest::of_fields([format!("{ask:?}").as_bytes()]),
+        digest: digest::of_fields([ask.encode_to_vec().as_slice()]),
         model,
         usage: usage(&ask)?,
         stop_reason: None,

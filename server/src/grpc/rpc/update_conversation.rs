@@ -1,6 +1,6 @@
 //! UpdateConversation.
 
-use anneal_core::{caller::Caller, digest, limits::TITLE_BYTES};
+use anneal_core::{caller::Caller, limits::TITLE_BYTES};
 use anneal_proto::{
     convert::{parse, policy},
     v1 as pb,
@@ -62,15 +62,13 @@ pub(crate) async fn update_conversation(
             change.policy = Some(policy::parse(new.policy, &state.store.session(), tokens)?);
         }
     }
-    let request_text = format!("{paths:?}{change:?}");
-    let request_digest = digest::of_fields([request_text.as_bytes()]);
     let changed = state
         .store
         .update_conversation(
             caller,
             id,
             request_id.as_deref(),
-            request_digest,
+            change.digest(),
             &change,
             prompt_tokens,
         )
