@@ -196,33 +196,40 @@ impl<'a> SummaryRun<'a> {
         chunk: &Chunk<'_>,
         budget: TokenBudget,
     ) -> Result<String, SummaryFailure> {
-        let target = budget.part_target(chunk.tokens);
-        let key = self.part_key(chunk, target);
+        let task = self.part_task(chunk, budget.part_target(chunk.tokens));
+        let key = self.part_key(chunk, &task);
         if let Some(text) = self.calls.load_part(&key).await {
             return Ok(text);
         }
-        let text = self.write_part(chunk, target).await?;
+        let text = self.write_part(chunk, task).await?;
         self.calls.store_part(&key, &text).await;
         Ok(text)
     }
 
     /// A hash of what a part is made from. It leaves out the random string in the prompt's BEGIN
-    /// and END lines, the output limit, and the strings that the part must keep.
-    fn part_key(&self, chunk: &Chunk<'_>, target: u64) -> Digest {
+    /// and END lines, and the output limit.
+    fn part_key(&self, chunk: &Chunk<'_>, task: &Task) -> Digest {
         let purpose = match self.ask.purpose {
             Purpose::Range => "range",
             Purpose::Message => "message",
         };
-        digest::of_fields([
+        let (version, target) = (
+            ModelSummarizer::PROMPT_VERSION.to_be_bytes(),
+            task.target.to_be_bytes(),
+        );
+        let lines = chunk.lines();
+        let fields = [
             b"part".as_slice(),
-            &ModelSummarizer::PROMPT_VERSION.to_be_bytes(),
+            &version,
             self.model.name().as_bytes(),
             self.model.served_as().as_bytes(),
             purpose.as_bytes(),
-            &target.to_be_bytes(),
+            &target,
             self.ask.focus.unwrap_or_default().as_bytes(),
-            chunk.lines().as_bytes(),
-        ])
+            lines.as_bytes(),
+        ];
+        let must_keep = task.must_keep.iter().map(String::as_bytes);
+        digest::of_fields(fields.into_iter().chain(must_keep))
     }
 
     fn budget(&self) -> Result<TokenBudget, SummaryFailure> {

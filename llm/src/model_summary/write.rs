@@ -41,16 +41,20 @@ struct AnsweredCall {
 }
 
 impl SummaryRun<'_> {
+    /// The task of writing the part that stands for a chunk.
+    pub(super) fn part_task(&self, chunk: &Chunk<'_>, target: u64) -> Task {
+        self.task(Stage::Part, target, chunk)
+    }
+
     /// Writes the part that stands for a chunk. If its second version still lacks a string that it
     /// must keep, it is accepted all the same: it is one of many parts, and without it there would
     /// be no summary.
     pub(super) async fn write_part(
         &self,
         chunk: &Chunk<'_>,
-        target: u64,
+        task: Task,
     ) -> Result<String, SummaryFailure> {
-        self.write(chunk, self.task(Stage::Part, target, chunk))
-            .await
+        self.write(chunk, task).await
     }
 
     /// Writes the whole summary. The result has the quoted words at its end.

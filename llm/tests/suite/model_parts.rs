@@ -1,9 +1,12 @@
 //! Parts of a summary by a model: which survive a failure, and what they depend on.
 #![allow(clippy::unwrap_used, clippy::format_collect, reason = "a test may")]
 
-use crate::fixtures::{ask, talk};
+use crate::fixtures::{ask, call, result, source, talk};
 use crate::scripted_model::{ScriptedCalls, answer, model, model_served_as, report, summarize};
-use anneal_core::{message::MessageId, tokens::Tokens};
+use anneal_core::{
+    message::{MessageId, Role},
+    tokens::Tokens,
+};
 use anneal_llm::{Purpose, Quote, SummaryAsk, provider::CallFailure};
 
 #[test]
@@ -118,4 +121,30 @@ fn parts_do_not_depend_on_the_quote_but_on_the_model_behind_the_name() {
         before + 1 + before,
         "every call is made again"
     );
+}
+
+#[test]
+fn a_part_that_must_keep_other_strings_is_written_again() {
+    let mut sources = talk(400);
+    // Only tools name it, so no part must keep it.
+    let page = "See OPS-4711.";
+    sources[2] = source(3, Role::Assistant, vec![call("c", "fetch", "{}")]);
+    sources[3] = source(4, Role::Tool, vec![result("c", page)]);
+    sources[4] = source(5, Role::Tool, vec![result("c", page)]);
+    let plain = ask(Purpose::Range, &sources, 500);
+    let scripted = ScriptedCalls::reporting();
+    summarize(&model(8_192), &scripted, &plain).unwrap();
+    let before = scripted.calls();
+    // Now the dialogue names it too.
+    let quoted = SummaryAsk {
+        quoted: Some(Quote {
+            message_id: MessageId(1),
+            text: "What is OPS-4711?",
+        }),
+        ..plain
+    };
+    summarize(&model(8_192), &scripted, &quoted).unwrap();
+    let again = &scripted.prompts()[before..];
+    assert_eq!(again.len(), 2, "one part and the merge are called again");
+    assert_eq!(again[0].must_keep, ["OPS-4711"]);
 }
