@@ -1,11 +1,12 @@
 //! Tools that a model may call.
 
+use anneal_core::render::Format;
 use serde::de::IgnoredAny;
 
 /// A tool that the model may call.
 ///
-/// [`Tool::new`] accepts the names that OpenAI and Anthropic accept. Gemini also refuses names that
-/// begin with a digit or a dash: its error then ends the call. The names in stored tool calls
+/// [`Tool::new`] accepts the names that OpenAI and Anthropic accept, and
+/// [`Tool::is_accepted_by`] says what Gemini refuses beyond that. The names in stored tool calls
 /// follow a rule of their own, which replaces names that the provider refuses:
 /// `core/src/context/repair/tool_identifiers.rs`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,11 +54,34 @@ impl Tool {
     pub fn name(&self) -> &str {
         &self.name
     }
+
+    /// Whether providers of this format accept the name. Gemini refuses a call with a tool whose
+    /// name begins with a digit or a dash.
+    pub fn is_accepted_by(&self, format: Format) -> bool {
+        let begins_with_digit_or_dash = self
+            .name
+            .starts_with(|c: char| c.is_ascii_digit() || c == '-');
+        format != Format::GeminiContents || !begins_with_digit_or_dash
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_gemini_refuses_names_that_begin_with_a_digit_or_a_dash() {
+        for (name, is_accepted) in [("_9", true), ("look", true), ("9a", false), ("-a", false)] {
+            let tool = Tool::new(name.into(), String::new(), "{}".into()).expect("is valid");
+            assert_eq!(
+                tool.is_accepted_by(Format::GeminiContents),
+                is_accepted,
+                "{name}"
+            );
+            assert!(tool.is_accepted_by(Format::OpenAiChat), "{name}");
+            assert!(tool.is_accepted_by(Format::AnthropicMessages), "{name}");
+        }
+    }
 
     #[test]
     fn a_tool_with_a_malformed_name_or_schema_is_invalid() {

@@ -126,7 +126,8 @@ fn parse_part(field: &str, part: pb::Part, role: Role) -> Result<Part, FieldErro
             let media = part
                 .media
                 .into_iter()
-                .map(|media| parse_media(&field, media))
+                .enumerate()
+                .map(|(index, media)| parse_media(&format!("{field}[{index}]"), media))
                 .collect::<Result<_, _>>()?;
             Ok(Part::ToolResult {
                 id: part.tool_use_id,
@@ -136,10 +137,12 @@ fn parse_part(field: &str, part: pb::Part, role: Role) -> Result<Part, FieldErro
             })
         }
         Some(Wire::Media(part)) => {
-            only_in(
-                &[Role::User, Role::Assistant],
-                "media; give them in a tool_result",
-            )?;
+            let refused = if role == Role::Tool {
+                "media; give them in a tool_result"
+            } else {
+                "media"
+            };
+            only_in(&[Role::User, Role::Assistant], refused)?;
             Ok(Part::Media(parse_media(&format!("{field}.media"), part)?))
         }
         Some(Wire::Reasoning(part)) => {
@@ -314,6 +317,54 @@ mod tests {
                 metadata,
             };
             assert_eq!(parse("message", message.clone().into()), Ok(message));
+        }
+    }
+
+    /// The field that the refusal of this message names, and the description.
+    fn refusal(message: pb::NewMessage) -> (String, String) {
+        match parse("message", message) {
+            Err(FieldError::Invalid { field, description }) => (field, description.into_owned()),
+            other => panic!("not refused as invalid: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn refused_media_are_named_by_index_and_only_tool_messages_are_advised_tool_results() {
+        let media = |uri: &str| pb::MediaPart {
+            uri: uri.into(),
+            media_type: "image/png".into(),
+            ..Default::default()
+        };
+        let message = |role: pb::Role, part: pb::part::Part| pb::NewMessage {
+            role: role.into(),
+            parts: vec![pb::Part { part: Some(part) }],
+            ..Default::default()
+        };
+        let result = pb::ToolResultPart {
+            tool_use_id: "c".into(),
+            media: vec![media("https://example.org/a.png"), media("")],
+            ..Default::default()
+        };
+        let refused = message(pb::Role::Tool, pb::part::Part::ToolResult(result));
+        assert_eq!(
+            refusal(refused).0,
+            "message.parts[0].tool_result.media[1].uri"
+        );
+        for (role, description) in [
+            (
+                pb::Role::Tool,
+                "a tool message cannot hold media; give them in a tool_result",
+            ),
+            (pb::Role::System, "a system message cannot hold media"),
+        ] {
+            let refused = message(
+                role,
+                pb::part::Part::Media(media("https://example.org/a.png")),
+            );
+            assert_eq!(
+                refusal(refused),
+                ("message.parts[0]".to_owned(), description.to_owned())
+            );
         }
     }
 }

@@ -233,6 +233,7 @@ impl TurnRun {
         }
         let model = self.unless_interrupted(self.choose_model()).await?;
         self.check_media(&model)?;
+        self.check_tools(&model)?;
         let mut call = self.unless_interrupted(self.admit(&model)).await?;
         let outcome = Box::pin(self.run_steps(&prompt, &mut call)).await;
         let calls = call.spent().calls;

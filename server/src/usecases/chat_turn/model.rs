@@ -6,7 +6,7 @@ use anneal_core::{
     admission::CallPurpose, policy::PolicyOverrides, render::find_blocked_media, tokens::Tokens,
 };
 use anneal_gateway::{AdmittedCall, ModelGateway};
-use anneal_llm::provider::Model;
+use anneal_llm::provider::{Model, Tool};
 
 use super::{TurnRun, store_answer::DB_DEADLINE};
 use crate::failure::Failure;
@@ -61,6 +61,21 @@ impl TurnRun {
             field,
             model: model.name().to_owned(),
         })
+    }
+
+    /// Refuses a tool whose name the model's provider refuses.
+    pub(super) fn check_tools(&self, model: &Model) -> Result<(), Failure> {
+        let refused = |tool: &Tool| !tool.is_accepted_by(model.format());
+        match self.turn.tools.iter().position(refused) {
+            None => Ok(()),
+            Some(index) => Err(Failure::invalid(
+                format!("tools[{index}].name"),
+                format!(
+                    "must begin with a letter or an underscore for the model {}",
+                    model.name()
+                ),
+            )),
+        }
     }
 
     /// Has the call admitted. The call then holds the lease on the conversation's turn, and has

@@ -1,7 +1,8 @@
 //! Chat requests that are refused before anything is stored.
 
+use anneal_llm::provider::Api;
 use anneal_testkit::{
-    ScriptedModel, TestApp, TestConversation, assert_refused, assistant, pb, text, user,
+    MODEL, ScriptedModel, TestApp, TestConversation, assert_refused, assistant, pb, text, user,
 };
 use tonic::Code;
 
@@ -160,6 +161,25 @@ async fn invalid_tools_of_a_chat_are_refused_and_name_their_field() {
         |ask| ask.tools = vec![tool("t", "[]")],
         "INVALID_FIELD",
         "tools[0].input_schema",
+    )
+    .await;
+    assert!(conversation.messages().await.is_empty() && model.requests().is_empty());
+}
+
+#[tokio::test]
+async fn a_tool_name_that_gemini_refuses_is_refused_before_anything_is_stored() {
+    let model = ScriptedModel::saying("Never.").await;
+    let app = TestApp::with_models(model.settings_of(Api::Gemini, &[MODEL]), MODEL).await;
+    let conversation = app.conversation().await;
+    let tool = |name: &str| pb::Tool {
+        name: name.into(),
+        ..Default::default()
+    };
+    assert_chat_refusal(
+        &conversation,
+        |ask| ask.tools = vec![tool("look"), tool("3d_view")],
+        "INVALID_FIELD",
+        "tools[1].name",
     )
     .await;
     assert!(conversation.messages().await.is_empty() && model.requests().is_empty());

@@ -334,7 +334,7 @@ pub(crate) fn parts(id: &str) -> Vec<Case> {
             "a picture without a URI",
             append_part(Role::Tool, result(vec![without_uri])),
             INVALID,
-            format!("{path}.tool_result.media.uri"),
+            format!("{path}.tool_result.media[0].uri"),
         ),
     ]);
     cases
