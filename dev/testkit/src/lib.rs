@@ -34,8 +34,9 @@
 //! - `postponed_jobs`: retries of failed jobs that the test controls.
 //! - `watchdog`: checks that no call has blocked an async thread.
 //! - `legacy_tables`: databases of older systems.
-//! - `texts`: deterministic texts. `seeded_random`: deterministic random numbers. `run_length`: short forms of tests for the gate (`make test`),
-//!   and long ones for `make nightly`.
+//! - `texts`: deterministic texts. `seeded_random`: deterministic random numbers.
+//! - `run_length`: short forms of tests for the gate (`make test`), and long ones for `make
+//!   nightly`.
 
 mod anneal_process;
 mod answer_fields;

@@ -49,7 +49,7 @@ struct Programs {
 impl Programs {
     /// Those in Python. None, and a line that says so, if Python is not installed.
     async fn in_python() -> Option<Self> {
-        is_installed("python3").await.then(|| Self {
+        can_run("python3").await.then(|| Self {
             runtime: "python3",
             folder: tutorial_folder().join("python"),
             extension: "py",
@@ -59,7 +59,7 @@ impl Programs {
     /// Those in TypeScript. None, and a line that says so, if Node is not installed or the programs
     /// are not compiled.
     async fn in_typescript() -> Option<Self> {
-        if !is_installed("node").await {
+        if !can_run("node").await {
             return None;
         }
         typescript_programs().map(|folder| Self {
@@ -89,8 +89,8 @@ fn tutorial_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/tutorial")
 }
 
-/// Whether this program is installed. Prints that the test is skipped if it is not.
-async fn is_installed(program: &str) -> bool {
+/// Whether this program can be run. Prints that the test is skipped if it is not installed.
+async fn can_run(program: &str) -> bool {
     let is_installed = Command::new(program)
         .arg("--version")
         .output()
@@ -171,7 +171,7 @@ fn count_of(events: &[Value], kind: &str) -> usize {
 /// the browser loses its connection to the back end. The browser gets every event once. It gets no
 /// session of another user.
 async fn assert_backend_relays_the_whole_answer(programs: &Programs) {
-    if !is_installed("node").await {
+    if !can_run("node").await {
         return;
     }
     let (gate, model) = start_model_with_gated_words().await;
