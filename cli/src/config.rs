@@ -258,7 +258,7 @@ impl Config {
     /// database nor its ports. Returns the models. A worker checks nothing that a server does not
     /// check.
     pub(crate) fn check_for(&self, process: Process) -> anyhow::Result<Arc<ModelAccess>> {
-        telemetry::check(&self.log)?;
+        telemetry::check(&self.log, &self.tracing)?;
         let models = self.model_access()?;
         let store = self.create_store()?;
         if matches!(process, Process::Server) {

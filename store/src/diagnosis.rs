@@ -75,7 +75,10 @@ impl Store {
 
     /// Reads the statistics of the schema's tables with at least `min_rows` rows, dead ones
     /// included.
-    pub async fn read_table_statistics(&self, min_rows: i64) -> Result<Vec<TableStatistics>, StoreError> {
+    pub async fn read_table_statistics(
+        &self,
+        min_rows: i64,
+    ) -> Result<Vec<TableStatistics>, StoreError> {
         let mut db = self.reads.checkout(Scope::Nobody).await?;
         let tables = sqlx::query_file_as!(TableStatistics, "sql/table_statistics.sql", min_rows)
             .fetch_all(&mut *db)

@@ -126,6 +126,8 @@ fn set_database_metrics(figures: DatabaseFigures, reports_lag: &mut bool) {
         if let Some(rows) = table.rows {
             metrics::gauge!("anneal_db_table_rows", "table" => table.name).set(rows);
         }
+    }
+}
 
 async fn report_breakers(store: &Store, models: &[String]) {
     let breakers = match store.read_breaker_figures(models).await {

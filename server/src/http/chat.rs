@@ -106,7 +106,7 @@ pub(super) async fn chat(
         .reader_limit
         .try_acquire(http_caller.caller.tenant());
     let permit = permit.inspect_err(|_| {
-        metrics::counter!("anneal_shed_total", "rpc" => "chat_reader").increment(1)
+        metrics::counter!("anneal_shed_total", "rpc" => "chat_reader").increment(1);
     })?;
     let proof = http_caller.proof();
     let Some(id) = headers.get(LAST_EVENT_ID) else {

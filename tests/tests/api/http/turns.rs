@@ -198,7 +198,7 @@ async fn turns_at_their_concurrency_limit_do_not_block_other_calls() {
     folder.file("anneal.toml", "[server]\nconcurrent_turns = 0\n");
     let refused = anneal.run(&["server"]).await;
     assert!(
-        refused.code == Some(1) && refused.err.contains("nonzero"),
+        refused.code == Some(1) && refused.err.contains("server.concurrent_turns is 0"),
         "{refused:?}"
     );
     folder.file(
