@@ -5,21 +5,20 @@ use std::io::IsTerminal as _;
 
 use opentelemetry::trace::TracerProvider as _;
 use serde::{Deserialize, Serialize};
-use tracing::{Level, Subscriber, level_filters::LevelFilter};
+use tracing::{Level, Metadata, Subscriber, level_filters::LevelFilter, subscriber::Interest};
 use tracing_subscriber::{
-    EnvFilter, Layer, Registry, filter::filter_fn, fmt, layer::SubscriberExt as _,
+    EnvFilter, Layer, Registry, filter::dynamic_filter_fn, fmt, layer::SubscriberExt as _,
     registry::LookupSpan, reload, util::SubscriberInitExt as _,
 };
 
 use crate::{
+    exporter::{ExporterError, MetricsExporter, MetricsSettings},
     trace_export::{self, TraceExport, TracingError, TracingSettings},
     trace_id_format::{WithTraceId, add_to_json, add_to_text},
 };
 
 /// The beginning of the targets whose spans are exported: our crates.
 const TARGET_PREFIX: &str = "anneal_";
-
-use crate::exporter::{ExporterError, MetricsExporter, MetricsSettings};
 
 /// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -130,12 +129,18 @@ pub fn start(
                 .with_target(false)
                 .with_tracked_inactivity(false)
                 .with_filter(
-                    filter_fn(|metadata| {
-                        metadata.is_span()
-                            && *metadata.level() <= Level::DEBUG
-                            && metadata.target().starts_with(TARGET_PREFIX)
-                    })
-                    .with_max_level_hint(LevelFilter::DEBUG),
+                    dynamic_filter_fn(|metadata, _| is_exported(metadata))
+                        .with_callsite_filter(|metadata| {
+                            // Never `always`: the answers of two filters about a disabled event that
+                            // was only asked for (`tracing::enabled!`, as sqlx does) would hide the
+                            // next span of this thread.
+                            if is_exported(metadata) {
+                                Interest::sometimes()
+                            } else {
+                                Interest::never()
+                            }
+                        })
+                        .with_max_level_hint(LevelFilter::DEBUG),
                 );
             let (filter, handle) = reload::Layer::new(filter);
             tracing_subscriber::registry()
@@ -152,6 +157,13 @@ pub fn start(
         traces,
         log_filter,
     })
+}
+
+/// Whether spans with this metadata are exported.
+fn is_exported(metadata: &Metadata<'_>) -> bool {
+    metadata.is_span()
+        && *metadata.level() <= Level::DEBUG
+        && metadata.target().starts_with(TARGET_PREFIX)
 }
 
 /// Writes log lines to standard error.
