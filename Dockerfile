@@ -3,6 +3,9 @@
 FROM rust:1.95-slim-bookworm AS build
 WORKDIR /src
 COPY . .
+# The context has no .git, so the commit comes from outside: --build-arg ANNEAL_COMMIT=$(git rev-parse HEAD).
+ARG ANNEAL_COMMIT
+ENV ANNEAL_COMMIT=$ANNEAL_COMMIT
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
     cargo build --release --locked --package anneal-cli --no-default-features \

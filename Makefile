@@ -67,7 +67,8 @@ sbom: ## writes the software bill of materials of the binary to target/anneal.cd
 	@scripts/cargo_tool.sh cargo-cyclonedx .tools
 	scripts/sbom.sh target/anneal.cdx.json
 
-dist: ## builds the release and writes its packages to target/dist/ (wheel, npm, archive, SHA256SUMS); publishes nothing
+dist: ## builds the release and writes its packages to target/dist/ (wheel, npm, archive, SBOM, SHA256SUMS); publishes nothing
+	@scripts/cargo_tool.sh cargo-cyclonedx .tools
 	scripts/dist.sh
 
 image: ## builds the release and its container image with buildah, as an OCI archive in target/

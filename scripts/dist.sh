@@ -26,7 +26,7 @@ if [ -z "$binary" ]; then
     if command -v cargo-cyclonedx >/dev/null; then
         "$here/scripts/sbom.sh" "$folder/anneal.cdx.json" >/dev/null
     else
-        echo "dist.sh: there is no cargo-cyclonedx; the packages come without anneal.cdx.json (make sbom installs it)" >&2
+        echo "dist.sh: there is no cargo-cyclonedx; the packages come without anneal.cdx.json (make dist installs it)" >&2
     fi
 fi
 

@@ -20,8 +20,7 @@ if [ -z "$binary" ]; then
     (cd "$here" && cargo build --release --locked --package anneal-cli --no-default-features)
     binary=$target/release/anneal
 fi
-version=$("$binary" --version)
-version=${version##* }
+read -r _ version _ <<< "$("$binary" --version)" # anneal VERSION (COMMIT DATE)
 file=${2:-$target/anneal-$version.oci.tar}
 name=localhost/anneal:$version
 

@@ -37,7 +37,7 @@ const SECTIONS: [&str; 14] = [
 ];
 
 /// Environment variables that are no settings: those of arguments, examples, builds and tests.
-const OTHER_VARIABLES: [&str; 11] = [
+const OTHER_VARIABLES: [&str; 12] = [
     "ANNEAL_CONFIG",
     "ANNEAL_ADDRESS",
     "ANNEAL_TOKEN",
@@ -49,6 +49,7 @@ const OTHER_VARIABLES: [&str; 11] = [
     "ANNEAL_TEST_DATA",
     "ANNEAL_TEST_EVERY",
     "ANNEAL_DRAW_SKETCHES",
+    "ANNEAL_GATE",
 ];
 
 /// Protocols of a service's ports.
@@ -212,6 +213,7 @@ mod tests {
             "ANNEAL_COMMIT",
             "ANNEAL_PG_BIN",
             "ANNEAL_GRPC",
+            "ANNEAL_GATE",
             "HOME",
         ] {
             let environment = check(name, "x").expect("the name is known");

@@ -45,6 +45,10 @@ pub(crate) enum Failure {
     /// if neither the call, the conversation nor the settings name one.
     #[error("{}", if .model.as_str().is_empty() { "no model is configured for this call".to_owned() } else { format!("the model {} cannot be called: it is not in the server's configuration, or names no provider", .model) })]
     ModelNotConfigured { model: TruncatedText },
+    /// The call names no model, the settings have none for such calls, and the conversation's model
+    /// is not configured.
+    #[error("chat.model is not set, and the conversation's model {model} is not configured")]
+    NoDefaultModel { model: TruncatedText },
     /// The message refers to a media address that may not be sent to the model's provider.
     #[error(
         "{field}: this address may not be sent to the provider of {model}; send the bytes in a data: URI"
@@ -269,7 +273,9 @@ impl Failure {
             Self::Auth(_) => Reason::Unauthenticated,
             Self::VerbMissing(_) => Reason::VerbMissing,
             Self::Budget(_) => Reason::BudgetTooSmall,
-            Self::ModelNotConfigured { .. } => Reason::ModelNotConfigured,
+            Self::ModelNotConfigured { .. } | Self::NoDefaultModel { .. } => {
+                Reason::ModelNotConfigured
+            }
             Self::MediaNotAllowed { .. } => Reason::MediaNotAllowed,
             Self::Model { failure, .. } => match failure {
                 CallFailure::Overflow { .. } => Reason::ContextOverflow,

@@ -5,7 +5,7 @@
 //! - `database`: connection, version, schema, roles, clock.
 //! - `database_settings`: judges the settings and the statistics of the database.
 //! - `queue`: jobs that wait, dead jobs, and workers.
-//! - `providers`: whether the providers of models answer and accept their keys.
+//! - `providers`: whether the providers of models answer, accept their keys and have the models.
 
 mod database;
 mod database_settings;
@@ -31,7 +31,7 @@ const TOTAL_DEADLINE: Duration = Duration::from_secs(20);
 pub(crate) async fn run(config: &Config, arguments: &DoctorArguments) -> anyhow::Result<ExitCode> {
     let (of_database, of_providers) = tokio::join!(
         within_total_deadline("database", Box::pin(database::examine(config, arguments))),
-        within_total_deadline("providers", Box::pin(providers::examine(&config.providers))),
+        within_total_deadline("providers", Box::pin(providers::examine(&config.providers, &config.models))),
     );
     let mut findings = vec![check_settings(config)];
     findings.extend(of_database);

@@ -1,6 +1,7 @@
-//! Whether the providers of models answer and accept their keys. Each is asked for its list of
-//! models, which costs no tokens.
+//! Whether the providers of models answer, accept their keys and have the configured models. Each
+//! is asked for its list of models, which costs no tokens.
 
+use anneal_core::model::Models;
 use anneal_llm::provider::{ProviderSettings, Providers, Reached, SettingsError, reach};
 use tokio::task::JoinSet;
 
@@ -9,15 +10,21 @@ use super::{CHECK_DEADLINE, finding::Finding};
 /// What a finding is about, for programs.
 const CHECK: &str = "provider";
 
+/// The same for a model that its provider does not list.
+const MODEL_CHECK: &str = "provider.model";
+
 /// Asks all providers at the same time. The findings are in the order of the providers' names.
-pub(super) async fn examine(providers: &Providers) -> Vec<Finding> {
+pub(super) async fn examine(providers: &Providers, models: &Models) -> Vec<Finding> {
     let mut asked = JoinSet::new();
     for (name, settings) in providers {
         let (name, settings) = (name.clone(), settings.clone());
+        let served = served_models(&name, models);
         asked.spawn(async move {
             let reached = reach(&settings, CHECK_DEADLINE).await;
-            let finding = judge(&name, &settings, reached);
-            (name, finding)
+            let missing = find_missing_models(&name, &served, &reached);
+            let mut findings = vec![judge(&name, &settings, reached)];
+            findings.extend(missing);
+            (name, findings)
         });
     }
     let mut findings = asked.join_all().await;
@@ -28,7 +35,50 @@ pub(super) async fn examine(providers: &Providers) -> Vec<Finding> {
             "no provider is configured: turns have no model, and summaries are extractive",
         )];
     }
-    findings.into_iter().map(|(_, finding)| finding).collect()
+    findings
+        .into_iter()
+        .flat_map(|(_, findings)| findings)
+        .collect()
+}
+
+/// The configured models of this provider: their names, and the provider's names for them.
+fn served_models(provider: &str, models: &Models) -> Vec<(String, String)> {
+    models
+        .configured()
+        .filter(|(_, settings)| settings.provider.as_deref() == Some(provider))
+        .map(|(name, settings)| {
+            let served_as = settings.served_as.as_deref().unwrap_or(name);
+            (name.to_owned(), served_as.to_owned())
+        })
+        .collect()
+}
+
+/// A warning for each configured model that is not in the provider's list. None if the list is not
+/// known.
+fn find_missing_models(
+    provider: &str,
+    served: &[(String, String)],
+    reached: &Result<Reached, SettingsError>,
+) -> Vec<Finding> {
+    let Ok(Reached::Accepted {
+        models: Some(listed),
+    }) = reached
+    else {
+        return Vec::new();
+    };
+    served
+        .iter()
+        .filter(|(_, served_as)| !listed.contains(served_as))
+        .map(|(name, served_as)| {
+            Finding::warning(
+                MODEL_CHECK,
+                format!("the provider {provider} lists no model {served_as:?} (models.{name:?})"),
+                format!(
+                    "set models.{name:?}.served_as to a name in its list, unless the name is an alias that it does not list"
+                ),
+            )
+        })
+        .collect()
 }
 
 fn judge(
@@ -43,11 +93,18 @@ fn judge(
             format!("providers.{name} cannot be used: {error}"),
             "change its settings",
         ),
-        Ok(Reached::Accepted) if has_key => Finding::ok(
+        Ok(Reached::Accepted { .. }) if has_key => Finding::ok(
             CHECK,
             format!("the provider {name} answers and accepts the key"),
         ),
-        Ok(Reached::Accepted) => Finding::ok(CHECK, format!("the provider {name} answers")),
+        Ok(Reached::Accepted { .. }) => Finding::ok(CHECK, format!("the provider {name} answers")),
+        Ok(Reached::NothingAtUrl { status, url }) => Finding::warning(
+            CHECK,
+            format!("the provider {name} has no list of models at {url} (status {status})"),
+            format!(
+                "check the path of providers.{name}.url, which often ends with /v1; nothing is to be done if the provider has no such list"
+            ),
+        ),
         Ok(Reached::WithoutList { status }) => Finding::ok(
             CHECK,
             format!(

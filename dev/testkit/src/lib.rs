@@ -36,7 +36,7 @@
 //! - `legacy_tables`: databases of older systems.
 //! - `texts`: deterministic texts. `seeded_random`: deterministic random numbers.
 //! - `run_length`: short forms of tests for the gate (`make test`), and long ones for `make
-//!   nightly`.
+//!   nightly`. `missing_tool`: tests whose tool is not installed.
 
 mod anneal_process;
 mod answer_fields;
@@ -51,6 +51,7 @@ mod import_folder;
 mod legacy_tables;
 mod llm;
 mod locks;
+mod missing_tool;
 mod model_worker;
 mod plain_http;
 mod pooler;
@@ -95,6 +96,7 @@ pub use legacy_tables::{
 };
 pub use llm::{Llm, start_llm};
 pub use locks::{LOCK_CONVERSATION, LOCK_DEAD_JOBS, LOCK_JOBS, OpenTransaction};
+pub use missing_tool::skip_outside_gate;
 pub use model_worker::{ModelWorkerSettings, SUMMARY_MODEL};
 pub use plain_http::{HttpAnswer, post_json};
 pub use pooler::Pooler;

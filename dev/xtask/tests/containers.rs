@@ -428,6 +428,22 @@ fn the_image_runs_the_binary_as_a_numeric_user_with_a_health_check() {
 }
 
 #[test]
+fn the_image_is_built_with_the_commit_that_the_caller_names() {
+    let instructions = instructions();
+    let position = |start: &str| {
+        let found = instructions.iter().position(|line| line.starts_with(start));
+        found.unwrap_or_else(|| panic!("no instruction {start}"))
+    };
+    let build = position("RUN");
+    assert!(position("ARG ANNEAL_COMMIT") < build);
+    assert!(position("ENV ANNEAL_COMMIT=$ANNEAL_COMMIT") < build);
+    assert_eq!(
+        services()["server"]["build"]["args"]["ANNEAL_COMMIT"],
+        "${ANNEAL_COMMIT:-}"
+    );
+}
+
+#[test]
 fn the_image_builds_with_the_rust_version_of_the_workspace() {
     let manifest: toml::Table = read("Cargo.toml").parse().expect("it is TOML");
     let version = manifest["workspace"]["package"]["rust-version"]

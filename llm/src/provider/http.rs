@@ -66,8 +66,13 @@ impl Provider {
         Err(read_failure(response, deadlines, self.limits.bytes).await)
     }
 
-    /// Requests a path without a body. Returns the status of the answer.
-    pub(super) async fn get_status(&self, path: &str) -> Result<u16, CallFailure> {
+    /// Requests a path without a body. Returns the status of the answer, and at most the first
+    /// `bytes` of its body if the status is a success.
+    pub(super) async fn get(
+        &self,
+        path: &str,
+        bytes: usize,
+    ) -> Result<(u16, Vec<u8>), CallFailure> {
         let deadlines = Deadlines::start(self.limits);
         let url = format!("{}{path}", self.base_url);
         let sending = self.client.get(url).headers(self.headers()).send();
@@ -75,7 +80,13 @@ impl Provider {
             .apply(sending, "the answer did not begin in time")
             .await?;
         let response = response.map_err(|e| connection_failure(&e))?;
-        Ok(response.status().as_u16())
+        let status = response.status();
+        let body = if status.is_success() {
+            Body::read_prefix(response, deadlines, bytes).await
+        } else {
+            Vec::new()
+        };
+        Ok((status.as_u16(), body))
     }
 
     fn headers(&self) -> HeaderMap {

@@ -42,7 +42,7 @@ impl Failure {
                 );
                 facts.insert("newest_message_tokens".to_owned(), sizes.newest.to_string());
             }
-            Self::ModelNotConfigured { model } => {
+            Self::ModelNotConfigured { model } | Self::NoDefaultModel { model } => {
                 facts.insert("model".to_owned(), model.to_string());
             }
             Self::NotAdmitted { model, refusal } => {

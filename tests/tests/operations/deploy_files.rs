@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anneal_testkit::{AnnealBinary, CommandOutput, Folder};
+use anneal_testkit::{AnnealBinary, CommandOutput, Folder, skip_outside_gate};
 use tokio::process::Command;
 
 use crate::BINARY;
@@ -17,14 +17,14 @@ fn root() -> PathBuf {
 }
 
 /// Runs scripts/kubernetes_manifests.py on a folder. Returns None, and prints that the test is
-/// skipped, if its tools are missing.
+/// skipped, if its tools are missing; panics in the gate.
 async fn check_manifests(folder: &Path) -> Option<CommandOutput> {
     let tools = root().join(".tools/kubernetes");
     // The script writes this file last.
     if !tools.join("made_of").is_file() {
-        println!(
-            "skipped: the checkers of Kubernetes manifests are not installed \
-             (scripts/kubernetes_tools.sh .tools/kubernetes installs them)"
+        skip_outside_gate(
+            "the checkers of Kubernetes manifests are not installed \
+             (scripts/kubernetes_tools.sh .tools/kubernetes installs them)",
         );
         return None;
     }
@@ -50,6 +50,14 @@ async fn kubernetes_manifests_agree_with_the_schemas_and_with_each_other() {
         (Some(0), ""),
         "{checked:?}"
     );
+}
+
+#[test]
+fn the_example_runs_the_image_of_this_version() {
+    let overlay = root().join("deploy/kubernetes/overlays/example/kustomization.yaml");
+    let text = std::fs::read_to_string(overlay).expect("the overlay is there");
+    let tag = format!("newTag: \"{}\"", env!("CARGO_PKG_VERSION"));
+    assert!(text.contains(&tag), "{tag}: {text}");
 }
 
 #[tokio::test]

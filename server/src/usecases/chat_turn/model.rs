@@ -9,7 +9,7 @@ use anneal_gateway::{AdmittedCall, ModelGateway};
 use anneal_llm::provider::{Model, Tool};
 
 use super::{TurnRun, store_answer::DB_DEADLINE};
-use crate::failure::Failure;
+use crate::{failure::Failure, truncated_text::TruncatedText};
 
 impl TurnRun {
     /// The model that the caller names. Without one, the model of the conversation's policy, if it
@@ -35,8 +35,11 @@ impl TurnRun {
             .as_deref()
             .and_then(find)
             .or_else(|| find(fallback))
-            .ok_or_else(|| {
-                Failure::model_not_configured(policy_model.unwrap_or_else(|| fallback.clone()))
+            .ok_or_else(|| match policy_model {
+                Some(model) if fallback.is_empty() => Failure::NoDefaultModel {
+                    model: TruncatedText::new(model),
+                },
+                _ => Failure::model_not_configured(fallback.as_str()),
             })
     }
 

@@ -5,6 +5,7 @@ use anneal_testkit::{
     MODEL, ScriptedModel, TestApp, TestConversation, assert_refused, assistant, pb, text, user,
 };
 use tonic::Code;
+use tonic_types::StatusExt as _;
 
 /// Asserts that a chat with this change to its request is refused.
 async fn assert_chat_refusal(
@@ -183,4 +184,32 @@ async fn a_tool_name_that_gemini_refuses_is_refused_before_anything_is_stored() 
     )
     .await;
     assert!(conversation.messages().await.is_empty() && model.requests().is_empty());
+}
+
+#[tokio::test]
+async fn a_turn_without_a_model_names_the_setting_that_is_at_fault() {
+    let model = ScriptedModel::saying("Never.").await;
+    for (default, named, message) in [
+        ("absent", "absent", "the model absent cannot be called"),
+        (
+            "",
+            "gpt-4o",
+            "chat.model is not set, and the conversation's model gpt-4o is not configured",
+        ),
+    ] {
+        let app = TestApp::with_models(model.settings(&[MODEL]), default).await;
+        let policy = pb::Policy {
+            model: "gpt-4o".into(),
+            ..Default::default()
+        };
+        let conversation = app.conversation_with_policy(policy).await;
+        let refused = conversation.chat("hello").await.end;
+        let status = refused.expect_err("no model can be called");
+        assert!(status.message().contains(message), "{status:?}");
+        let details = status.get_error_details();
+        let facts = details.error_info().expect("facts");
+        assert_eq!(facts.metadata["model"], named);
+        assert!(conversation.messages().await.is_empty());
+    }
+    assert!(model.requests().is_empty());
 }

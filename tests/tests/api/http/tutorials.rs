@@ -8,7 +8,9 @@ use std::{
     process::Stdio,
 };
 
-use anneal_testkit::{HttpClient, HttpResponse, TcpProxy, TestApp, typescript_programs};
+use anneal_testkit::{
+    HttpClient, HttpResponse, TcpProxy, TestApp, skip_outside_gate, typescript_programs,
+};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader, Lines},
@@ -89,7 +91,8 @@ fn tutorial_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/tutorial")
 }
 
-/// Whether this program can be run. Prints that the test is skipped if it is not installed.
+/// Whether this program can be run. If it is not installed, prints that the test is skipped, or
+/// panics in the gate.
 async fn can_run(program: &str) -> bool {
     let is_installed = Command::new(program)
         .arg("--version")
@@ -97,7 +100,7 @@ async fn can_run(program: &str) -> bool {
         .await
         .is_ok();
     if !is_installed {
-        println!("skipped: {program} is not installed");
+        skip_outside_gate(&format!("{program} is not installed"));
     }
     is_installed
 }

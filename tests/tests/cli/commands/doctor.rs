@@ -119,6 +119,33 @@ async fn weak_settings_a_refused_key_and_an_old_schema_are_problems_with_remedie
 }
 
 #[tokio::test]
+async fn a_url_without_a_list_of_models_and_an_unlisted_model_are_warnings() {
+    let (app, folder) = (TestApp::start().await, Folder::new());
+    let anneal = AnnealBinary::new(BINARY, &folder, &app.url);
+    for status in [301, 404, 405] {
+        let model = ScriptedModel::start(move |_| Script::status(status, &[], "{}")).await;
+        folder.file("anneal.toml", &model.server_settings());
+        let found = findings(&anneal.run(&["doctor", "--json"]).await);
+        let words = format!("{}/models (status {status})", model.url());
+        assert_found(&found, "provider", "warning", &words);
+    }
+
+    let list = format!("{{\"data\": [{{\"id\": \"{MODEL}\"}}]}}");
+    let model = ScriptedModel::start(move |_| Script::status(200, &[], &list)).await;
+    let settings = format!(
+        "{}[models.other]\nprovider = \"scripted\"\nserved_as = \"absent\"\nwindow_tokens = 8192\n",
+        model.server_settings()
+    );
+    folder.file("anneal.toml", &settings);
+    let found = findings(&anneal.run(&["doctor", "--json"]).await);
+    assert_found(&found, "provider", "ok", "the provider scripted answers");
+    assert_found(&found, "provider.model", "warning", "absent");
+    let checks = found.iter().map(|finding| &finding["check"]);
+    let missing = checks.filter(|check| *check == "provider.model").count();
+    assert_eq!(missing, 1, "the listed model is not reported: {found:#?}");
+}
+
+#[tokio::test]
 async fn late_and_dead_jobs_are_found() {
     let (app, folder) = (TestApp::start().await, Folder::new());
     app.conversation().await.append("hello").await;
