@@ -31,7 +31,10 @@ const TOTAL_DEADLINE: Duration = Duration::from_secs(20);
 pub(crate) async fn run(config: &Config, arguments: &DoctorArguments) -> anyhow::Result<ExitCode> {
     let (of_database, of_providers) = tokio::join!(
         within_total_deadline("database", Box::pin(database::examine(config, arguments))),
-        within_total_deadline("providers", Box::pin(providers::examine(&config.providers, &config.models))),
+        within_total_deadline(
+            "providers",
+            Box::pin(providers::examine(&config.providers, &config.models))
+        ),
     );
     let mut findings = vec![check_settings(config)];
     findings.extend(of_database);
