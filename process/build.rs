@@ -1,8 +1,8 @@
 //! Gives the crate the commit that it is built from. `ANNEAL_COMMIT` or `GIT_COMMIT` names it if
 //! one of them is set, otherwise git does, in a checkout of this repository. In a build from an
-//! archive the commit is unknown, and so it is without optimization: otherwise every commit would have
-//! all crates above this one compiled again. Nothing depends on the time of the build, so builds stay
-//! reproducible.
+//! archive the commit is unknown, and so it is without optimization: otherwise every commit would
+//! have all crates above this one compiled again. Nothing depends on the time of the build, so
+//! builds stay reproducible.
 
 use std::{
     path::{Path, PathBuf},

@@ -131,6 +131,19 @@ impl StoreError {
         }
     }
 
+    /// Whether the database may answer a ping in spite of this error: it is read-only, or lacks
+    /// memory, disk space or connections (SQLSTATE 25006, class 53).
+    pub(crate) fn may_spare_pings(&self) -> bool {
+        let Self::Unavailable(cause) = self else {
+            return false;
+        };
+        let code = cause
+            .error()
+            .as_database_error()
+            .and_then(sqlx::error::DatabaseError::code);
+        code.is_some_and(|code| code == "25006" || code.starts_with("53"))
+    }
+
     /// Whether the database or a pool of connections caused the error, so that it may be gone at the
     /// next try.
     pub const fn is_transient(&self) -> bool {

@@ -203,7 +203,7 @@ impl Store {
         let answered = self.query_probe().await;
         match &answered {
             Ok(()) => self.outage_log.record_answer(),
-            Err(error) => self.outage_log.record_failure(error),
+            Err(error) => self.outage_log.record_ping_failure(error),
         }
         answered
     }

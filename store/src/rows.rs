@@ -98,8 +98,8 @@ pub(crate) fn time_left(left: Option<f64>) -> Option<Duration> {
         .and_then(|left| Duration::try_from_secs_f64(left).ok())
 }
 
-/// A time that has passed, from seconds. None: there is no such time. Negative seconds, which a clock
-/// that was set back can cause, count as zero.
+/// A time that has passed, from seconds. None: there is no such time. Negative seconds, which a
+/// clock that was set back can cause, count as zero.
 pub(crate) fn elapsed(seconds: Option<f64>) -> Option<Duration> {
     seconds.map(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default())
 }

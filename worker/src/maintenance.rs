@@ -76,15 +76,28 @@ pub(crate) async fn run_queue_metrics_loop(store: &Store) {
 }
 
 /// Sets the metrics of the breakers of the configured models, until the future is dropped. All
-/// processes share the breakers, so every worker reports the same figures.
+/// processes share the breakers, so every worker reports the same figures. The metrics of a model
+/// that a reload has removed are then no number, because a metric cannot be taken back.
 pub(crate) async fn run_breaker_metrics_loop(store: &Store, summarizers: &Summarizers) {
+    let mut reported = Vec::new();
     loop {
         let setup = summarizers.setup();
+        for removed in replace_reported(&mut reported, &setup.reported_models) {
+            metrics::gauge!("anneal_model_breaker_state", "model" => removed.clone()).set(f64::NAN);
+            metrics::gauge!("anneal_model_tenant_breakers_open", "model" => removed).set(f64::NAN);
+        }
         if !setup.reported_models.is_empty() {
             report_breakers(store, &setup.reported_models).await;
         }
         tokio::time::sleep(METRICS_INTERVAL.mul_f64(0.75 + 0.5 * fastrand::f64())).await;
     }
+}
+
+/// Replaces the models of the last round by those of this one. Returns those that were removed.
+fn replace_reported(reported: &mut Vec<String>, models: &[String]) -> Vec<String> {
+    let mut removed = std::mem::replace(reported, models.to_vec());
+    removed.retain(|model| !models.contains(model));
+    removed
 }
 
 /// Time between two reads of the figures of the database: PostgreSQL looks at every file of the
@@ -171,5 +184,25 @@ pub(crate) async fn rescue_orphaned_jobs(store: &Store) {
         Err(error) => store.log_failure(&error, || {
             warn!("could not look for orphaned jobs: {error}");
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_that_was_removed_is_named_once() {
+        let names =
+            |names: &[&str]| -> Vec<String> { names.iter().map(|&name| name.to_owned()).collect() };
+        let mut reported = Vec::new();
+        for (models, removed) in [
+            (names(&["a", "b"]), names(&[])),
+            (names(&["b", "c"]), names(&["a"])),
+            (names(&["b", "c"]), names(&[])),
+            (names(&[]), names(&["b", "c"])),
+        ] {
+            assert_eq!(replace_reported(&mut reported, &models), removed);
+        }
     }
 }

@@ -135,7 +135,7 @@ impl Summarizers {
         }
     }
 
-    /// The setup in force.
+    /// The setup in force. A job reads it once.
     pub(crate) fn setup(&self) -> Arc<SummarySetup> {
         Arc::clone(&self.setup.borrow())
     }
@@ -144,10 +144,11 @@ impl Summarizers {
         self.setup.send_replace(Arc::new(setup));
     }
 
-    /// Summarizes the material. When the job's lease is lost or the worker stops, `lost` is
-    /// cancelled, which ends the calls of the model.
+    /// Summarizes the material with the setup with which the job began. When the job's lease is
+    /// lost or the worker stops, `lost` is cancelled, which ends the calls of the model.
     pub(crate) async fn summarize(
         &self,
+        setup: &SummarySetup,
         job: &ClaimedJob,
         material: Material,
         lost: &CancellationToken,
@@ -155,7 +156,6 @@ impl Summarizers {
         let started = Instant::now();
         let material = Arc::new(material);
         let mut spent = ModelSpend::default();
-        let setup = self.setup();
         let by_model = match &setup.model {
             None => None,
             Some(model) => {

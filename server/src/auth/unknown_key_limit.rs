@@ -64,7 +64,7 @@ impl UnknownKeyLimit {
                 .get_with(customer_prefix(address), Arc::default),
         );
         let mut locked = debt.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(wait) = rate.wait_time(&locked, now) {
+        if let Some(wait) = rate.wait_time(&mut locked, now) {
             return Err(Failure::TooManyUnknownKeys {
                 wait: wait.max(Duration::from_secs(1)),
             });

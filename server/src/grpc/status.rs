@@ -49,7 +49,9 @@ impl Failure {
                 facts.insert("model".to_owned(), model.clone());
                 if let AdmissionRefusal::Breaker { scope, cause, .. } = refusal {
                     facts.insert("breaker".to_owned(), (*scope).to_owned());
-                    facts.insert("last_failure".to_owned(), cause.last_error.clone());
+                    if !cause.last_error.is_empty() {
+                        facts.insert("last_failure".to_owned(), cause.last_error.clone());
+                    }
                 }
             }
             Self::MediaNotAllowed { field, model } => {

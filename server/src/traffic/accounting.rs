@@ -169,10 +169,10 @@ impl RequestAccounting {
             metrics::counter!("anneal_rate_limited_total", "limit" => limit).increment(1);
             Failure::RateExceeded { limit, wait }
         };
-        if let Some(wait) = calls.and_then(|rate| rate.wait_time(&debts.calls, now)) {
+        if let Some(wait) = calls.and_then(|rate| rate.wait_time(&mut debts.calls, now)) {
             return Err(refused("calls_per_second", wait));
         }
-        if let Some(wait) = bytes.and_then(|rate| rate.wait_time(&debts.bytes, now)) {
+        if let Some(wait) = bytes.and_then(|rate| rate.wait_time(&mut debts.bytes, now)) {
             return Err(refused("bytes_per_second", wait));
         }
         if let Some(rate) = calls {

@@ -1,6 +1,10 @@
 //! The log of database outages. During an outage every use of the database fails. So that these
 //! failures do not fill the log, a process logs the outage instead of each of them: a line when it
 //! begins, with host and cause, one line a minute while it lasts, and a line when it is over.
+//!
+//! A database that refuses only some work, for example because its disk is full, may answer a ping
+//! meanwhile. Such failures are logged once a minute too, but they begin no outage: a ping could
+//! not tell when it is over.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -38,10 +42,13 @@ struct Outage {
 }
 
 impl Outage {
-    /// Counts a failure. If it is to be logged, returns how long the outage has lasted, and how many
-    /// failures were left out since the last line.
-    fn record_failure(&mut self, now: Instant) -> Option<(Duration, u64)> {
-        let began = *self.began.get_or_insert(now);
+    /// Counts a failure, which may begin an outage. If it is to be logged, returns how long the
+    /// outage has lasted (zero: there is none), and how many failures were left out since the last
+    /// line.
+    fn record_failure(&mut self, now: Instant, begins_outage: bool) -> Option<(Duration, u64)> {
+        if begins_outage {
+            self.began.get_or_insert(now);
+        }
         if self
             .last_line
             .is_some_and(|last_line| now.duration_since(last_line) < LINE_INTERVAL)
@@ -50,9 +57,10 @@ impl Outage {
             return None;
         }
         self.last_line = Some(now);
-        self.is_logged = true;
+        self.is_logged = self.began.is_some();
         Some((
-            now.duration_since(began),
+            self.began
+                .map_or(Duration::ZERO, |began| now.duration_since(began)),
             std::mem::take(&mut self.left_out),
         ))
     }
@@ -96,9 +104,20 @@ impl OutageLog {
         }
     }
 
-    /// Counts a failure of an outage, and logs it if no line was logged for a minute.
-    pub(crate) fn record_failure(&self, error: &StoreError) {
-        let line = self.lock().record_failure(Instant::now());
+    /// Counts a failure of a call, and logs it if no line was logged for a minute. It begins an
+    /// outage, unless the database may answer a ping meanwhile.
+    fn record_call_failure(&self, error: &StoreError) {
+        self.record_failure(error, !error.may_spare_pings());
+    }
+
+    /// Counts the failure of a ping, which begins an outage, and logs it if no line was logged for
+    /// a minute.
+    pub(crate) fn record_ping_failure(&self, error: &StoreError) {
+        self.record_failure(error, true);
+    }
+
+    fn record_failure(&self, error: &StoreError, begins_outage: bool) {
+        let line = self.lock().record_failure(Instant::now(), begins_outage);
         let Some((lasted, left_out)) = line else {
             return;
         };
@@ -136,7 +155,7 @@ impl Store {
     /// failure is only counted: the store logs the outage. Otherwise `log_line` logs it.
     pub fn log_failure(&self, error: &StoreError, log_line: impl FnOnce()) {
         if self.outage_log.contains(error) {
-            self.outage_log.record_failure(error);
+            self.outage_log.record_call_failure(error);
         } else {
             log_line();
         }
@@ -145,9 +164,77 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
+    use std::{borrow::Cow, error::Error, fmt};
+
+    use sqlx::error::{DatabaseError, ErrorKind};
+
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
+
+    /// An error that the database reports with this SQLSTATE.
+    #[derive(Debug)]
+    struct Refusal(&'static str);
+
+    impl fmt::Display for Refusal {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl Error for Refusal {}
+
+    impl DatabaseError for Refusal {
+        fn message(&self) -> &str {
+            self.0
+        }
+
+        fn code(&self) -> Option<Cow<'_, str>> {
+            Some(self.0.into())
+        }
+
+        fn as_error(&self) -> &(dyn Error + Send + Sync + 'static) {
+            self
+        }
+
+        fn as_error_mut(&mut self) -> &mut (dyn Error + Send + Sync + 'static) {
+            self
+        }
+
+        fn into_error(self: Box<Self>) -> Box<dyn Error + Send + Sync + 'static> {
+            self
+        }
+
+        fn kind(&self) -> ErrorKind {
+            ErrorKind::Other
+        }
+    }
+
+    fn refusal(code: &'static str) -> StoreError {
+        sqlx::Error::Database(Box::new(Refusal(code))).into()
+    }
+
+    /// Whether the next ping that is answered ends an outage that was logged.
+    fn is_ended_by_ping(log: &OutageLog) -> bool {
+        log.lock().end(Instant::now()).is_some()
+    }
+
+    #[test]
+    fn a_failure_that_spares_pings_is_logged_and_a_ping_does_not_end_it() {
+        for code in ["53100", "53200", "53300", "25006"] {
+            let log = OutageLog::new(&PgConnectOptions::new());
+            assert!(log.contains(&refusal(code)), "{code}");
+            log.record_call_failure(&refusal(code));
+            assert!(log.lock().last_line.is_some(), "{code}");
+            assert!(!is_ended_by_ping(&log), "{code}");
+        }
+        let log = OutageLog::new(&PgConnectOptions::new());
+        log.record_call_failure(&refusal("57P03"));
+        assert!(is_ended_by_ping(&log), "the database was starting");
+        let log = OutageLog::new(&PgConnectOptions::new());
+        log.record_ping_failure(&refusal("53300"));
+        assert!(is_ended_by_ping(&log), "the ping had no connection");
+    }
 
     #[test]
     fn an_outage_is_logged_when_it_begins_once_a_minute_and_when_it_is_over() {
@@ -155,7 +242,7 @@ mod tests {
         assert_eq!(outage.end(start), None, "there is no outage");
         let mut lines = Vec::new();
         for second in 0..150 {
-            lines.extend(outage.record_failure(start + SECOND * second));
+            lines.extend(outage.record_failure(start + SECOND * second, true));
         }
         assert_eq!(
             lines,
@@ -171,7 +258,7 @@ mod tests {
         let mut lines = 0;
         for second in 0..120 {
             let now = start + SECOND * second;
-            lines += usize::from(outage.record_failure(now).is_some());
+            lines += usize::from(outage.record_failure(now, true).is_some());
             lines += usize::from(outage.end(now).is_some());
         }
         assert_eq!(lines, 4, "two outages of many, each with its end");

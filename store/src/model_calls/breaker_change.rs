@@ -1,5 +1,6 @@
 //! The log lines of breakers that open and close: one warning for each. A settlement decides the
-//! change under the lock of the model's row, so exactly one process logs it. A half-open breaker
+//! change under the lock of the model's row, so at most one process logs it: none does if the
+//! answer to the commit is lost, because the next try finds the call settled. A half-open breaker
 //! that opens again after a failed trial call has not closed, so that is not logged.
 
 use std::time::Duration;

@@ -216,13 +216,15 @@ async fn settle_in_background(store: Store, mut settlement: Settlement) {
                 call_outcome.input.get(),
                 call_outcome.output.get(),
             );
-            return warn!(
-                model = lease.model,
-                calls,
-                input_tokens = input,
-                output_tokens = output,
-                "could not settle a model call, its lease ends by itself and its cost is not booked: {error}"
-            );
+            return store.log_failure(&error, || {
+                warn!(
+                    model = lease.model,
+                    calls,
+                    input_tokens = input,
+                    output_tokens = output,
+                    "could not settle a model call, its lease ends by itself and its cost is not booked: {error}"
+                );
+            });
         }
         sleep(backoff.next_pause()).await;
     }

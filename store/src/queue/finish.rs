@@ -146,8 +146,9 @@ pub(crate) async fn finish_within_transaction(
 }
 
 /// Ends a job within the transaction of its results, and enqueues the jobs that are due because of
-/// them. Those continue the trace of this job. Rows of jobs are locked in the order of their kinds. If the job causes one of its own
-/// kind, that is enqueued before the job ends, so that the job waits again.
+/// them. Those continue the trace of this job. Rows of jobs are locked in the order of their kinds.
+/// If the job causes one of its own kind, that is enqueued before the job ends, so that the job
+/// waits again.
 pub(crate) async fn finish_and_enqueue(
     db: &mut BoundedConnection,
     job: &ClaimedJob,

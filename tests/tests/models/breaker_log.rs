@@ -203,3 +203,37 @@ async fn a_models_breaker_that_opens_and_closes_is_logged_once_each() {
     );
     assert_metric(&anneal, "anneal_model_breaker_state", "0").await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_whose_request_the_provider_refuses_is_logged_at_level_debug() {
+    let model = ScriptedModel::start(|_| Script::status(400, &[], "{}")).await;
+    let (app, folder) = (TestApp::start().await, Folder::new());
+    let anneal = AnnealBinary::new(BINARY, &folder, &app.url)
+        .with_variable("ANNEAL_LOG_FILTER", "info,anneal_server=debug");
+    let server = start_server(&anneal, &folder, &model).await;
+    server.chat(&app).await.expect_err("the model refuses");
+    let line = server.process.wait_for_line("a turn of ").await;
+    assert!(
+        line.contains("\"level\":\"DEBUG\"") && line.contains("status 400"),
+        "{line}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_last_failure_that_is_not_known_is_absent() {
+    let model = model_failing_first(0).await;
+    let (app, folder) = (TestApp::start().await, Folder::new());
+    execute(
+        &app,
+        "insert into ai_model_breaker (model, failures, evidence, last_error, open_until_ts)
+         values ('scripted-model', 3, 3, '', now() + interval '1 hour')",
+    )
+    .await;
+    let anneal = AnnealBinary::new(BINARY, &folder, &app.url);
+    let server = start_server(&anneal, &folder, &model).await;
+    let refused = server.chat(&app).await.expect_err("the breaker is open");
+    let details = refused.get_error_details();
+    let facts = &details.error_info().expect("facts").metadata;
+    assert_eq!(facts["breaker"], "model");
+    assert_eq!(facts.get("last_failure"), None);
+}

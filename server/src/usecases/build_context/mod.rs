@@ -14,7 +14,7 @@ use anneal_core::{
     tokens::Tokens,
     turn,
 };
-use anneal_store::{InputTurns, ManualCompaction};
+use anneal_store::{InputTurns, ManualCompaction, StoreError};
 use tracing::debug;
 
 use crate::{
@@ -167,7 +167,7 @@ pub(crate) async fn queue_compaction(
     caller: Caller,
     id: ConversationId,
     last: MessageId,
-) -> Result<(), Failure> {
+) -> Result<(), StoreError> {
     let request_id = emergency_compaction::request_id(last);
     let manual = ManualCompaction {
         focus: String::new(),

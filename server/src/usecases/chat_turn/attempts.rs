@@ -183,7 +183,9 @@ impl TurnRun {
         if let Err(error) =
             build_context::queue_compaction(&self.state, self.caller, self.turn.id, last).await
         {
-            warn!("could not queue the checkpoint of a compaction: {error}");
+            self.state.store.log_failure(&error, || {
+                warn!("could not queue the checkpoint of a compaction: {error}");
+            });
         }
     }
 

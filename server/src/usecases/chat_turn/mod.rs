@@ -379,12 +379,13 @@ impl TurnRun {
     }
 }
 
-/// Logs why a turn failed. A turn that its model failed is logged at level info: its breaker bounds
-/// the number of such turns. All other failures are logged at level debug, because callers can
-/// cause any number of them.
+/// Logs why a turn failed. A failure that concerns all calls of the model is logged at level info:
+/// it counts against the breakers, which bound the number of such turns. All other failures are
+/// logged at level debug, because callers can cause any number of them: for example, requests that
+/// the provider refuses.
 fn log_failure(conversation: ConversationId, failure: &Failure) {
     match failure {
-        Failure::Model { model, failure } => info!(
+        Failure::Model { model, failure } if failure.is_model_wide() => info!(
             conversation = %conversation,
             model = model.as_str(),
             failure = failure.name(),

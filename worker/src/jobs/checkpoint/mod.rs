@@ -143,6 +143,7 @@ async fn write_draft(
             .map(|source| (source.id, source.content_digest.as_slice())),
     );
     let replaced_tokens = tokens_before.less(cut.kept);
+    let setup = worker.summarizers.setup();
     let to_summarize = Material {
         purpose: Purpose::Range,
         encoding: material.encoding,
@@ -154,14 +155,11 @@ async fn write_draft(
             .as_ref()
             .map(|manual| manual.focus.clone())
             .unwrap_or_default(),
-        target: Purpose::Range.target(
-            replaced_tokens,
-            worker.summarizers.setup().settings.checkpoint_tokens,
-        ),
+        target: Purpose::Range.target(replaced_tokens, setup.settings.checkpoint_tokens),
     };
     let summary = worker
         .summarizers
-        .summarize(job, to_summarize, lost)
+        .summarize(&setup, job, to_summarize, lost)
         .await?;
     failpoint!("checkpoint.summarized");
     Ok(CheckpointDraft {

@@ -13,7 +13,7 @@ use super::JobSpec;
 use crate::{
     deadline::retry_while_busy,
     retry_policy::{JobError, Outcome},
-    summarize::Material,
+    summarize::{Material, SummarySetup},
     worker::Worker,
 };
 
@@ -34,13 +34,14 @@ pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationTo
         .store
         .find_unsummarized_messages(job, MAX_MESSAGES + 1)
         .await?;
+    let setup = worker.summarizers.setup();
     let mut summaries = Vec::new();
     let mut failed = None;
     for id in waiting.iter().copied().take(MAX_MESSAGES as usize) {
         let Some(message) = worker.store.find_unsummarized_message(job, id).await? else {
             continue;
         };
-        match summarize(worker, job, message, lost).await {
+        match summarize(worker, &setup, job, message, lost).await {
             Ok(summary) => summaries.push(MessageSummary {
                 message: id,
                 summary,
@@ -75,6 +76,7 @@ pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationTo
 /// not change that.
 async fn summarize(
     worker: &Worker,
+    setup: &SummarySetup,
     job: &ClaimedJob,
     message: UnsummarizedMessage,
     lost: &CancellationToken,
@@ -91,12 +93,10 @@ async fn summarize(
             body: SourceBody::Original(message.parts),
         }],
         focus: String::new(),
-        target: Purpose::Message.target(
-            message.tokens,
-            worker.summarizers.setup().settings.message_tokens,
-        ),
+        target: Purpose::Message.target(message.tokens, setup.settings.message_tokens),
     };
-    match worker.summarizers.summarize(job, material, lost).await {
+    let summarized = worker.summarizers.summarize(setup, job, material, lost);
+    match summarized.await {
         Err(JobError::Summary(SummaryFailure::EmptySource)) => Ok(Some(blank(encoding))),
         Err(JobError::Summary(SummaryFailure::NotShorter | SummaryFailure::TargetTooSmall(_))) => {
             Ok(None)
