@@ -157,8 +157,8 @@ pub(crate) enum KeysAction {
     /// Revokes a key; servers may accept it for 10 seconds more, or 30 if they cannot reach the
     /// database
     Revoke {
-        /// The key's id
-        key: uuid::Uuid,
+        /// The key's id, or its unique beginning
+        key: String,
     },
 }
 
@@ -224,6 +224,9 @@ pub(crate) struct ConfigArguments {
     /// database is not asked
     #[arg(long)]
     pub(crate) check: bool,
+    /// With --check: only what this process would refuse [default: both]
+    #[arg(long, value_enum, requires = "check")]
+    pub(crate) process: Option<Process>,
     /// Print the settings as JSON instead
     #[arg(long, conflicts_with = "check")]
     pub(crate) json: bool,
@@ -244,6 +247,10 @@ pub(crate) struct DoctorArguments {
     /// The number of workers that use the database
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub(crate) workers: u32,
+    /// Check the settings only as this process does, for example inside its container [default:
+    /// both]
+    #[arg(long, value_enum)]
+    pub(crate) process: Option<Process>,
     /// Print a line of JSON for each check
     #[arg(long)]
     pub(crate) json: bool,

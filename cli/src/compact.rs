@@ -21,8 +21,13 @@ pub(crate) async fn run(arguments: CompactArguments) -> anyhow::Result<ExitCode>
         "arguments that override the policy need --dry-run: a checkpoint is made with the conversation's own policy"
     );
     let client = Client::connect(&arguments.server).await?;
+    let conversation_id = if arguments.dry_run {
+        conversation_ids::resolve(&client, &arguments.conversation).await?
+    } else {
+        conversation_ids::resolve_for_change(&client, &arguments.conversation).await?
+    };
     let ask = pb::CompactRequest {
-        conversation_id: conversation_ids::resolve(&client, &arguments.conversation).await?,
+        conversation_id,
         focus: arguments.focus,
         wait: Some(Duration::from_secs(arguments.wait.into()).try_into()?),
         dry_run: arguments.dry_run,

@@ -25,10 +25,7 @@ use anneal_server::{
 use anneal_store::{AppendSettings, Store, StoreSettings};
 use anneal_worker::{SummarizerSettings, WorkerSettings};
 use anyhow::Context as _;
-use figment::{
-    Figment,
-    providers::{Format as _, Serialized, Toml},
-};
+use figment::{Figment, providers::Serialized};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -36,6 +33,7 @@ use crate::{
     environment::Environment,
     implicit_config, output,
     settings_error::{self, ArgumentSetting},
+    toml_settings::TomlSettings,
     url_secrets::{without_password, without_secrets},
 };
 
@@ -110,11 +108,12 @@ pub(crate) fn load(arguments: &SettingsArguments) -> anyhow::Result<Config> {
                 "there is no settings file {}",
                 file.display()
             );
-            figment = figment.merge(Toml::file(file));
+            figment = figment.merge(TomlSettings::read(file)?);
         }
         None if Path::new(implicit_config::FILE).is_file() => {
-            figment = figment.merge(Toml::file(implicit_config::FILE));
-            implicit_file = Some(Figment::from(Toml::file(implicit_config::FILE)));
+            let file = TomlSettings::read(Path::new(implicit_config::FILE))?;
+            figment = figment.merge(&file);
+            implicit_file = Some(Figment::from(&file));
         }
         None => {}
     }
@@ -410,6 +409,8 @@ fn find_model(
 
 #[cfg(test)]
 mod tests {
+    use figment::Metadata;
+
     use super::*;
 
     #[test]
@@ -427,6 +428,11 @@ mod tests {
             ),
             ("5 turns", 5)
         );
+    }
+
+    fn of_toml(text: &str) -> Figment {
+        let metadata = Metadata::named("a text");
+        Figment::from(TomlSettings::new(metadata, text.to_owned()))
     }
 
     /// The error for these settings on top of the defaults.
@@ -456,8 +462,49 @@ mod tests {
             "{unknown}"
         );
         assert_eq!(
-            error_of(Figment::from(Toml::string("worker = 5"))),
-            "worker is 5; it must be a section (TOML source string)"
+            error_of(of_toml("worker = 5")),
+            "worker is 5; it must be a section (a text)"
         );
+    }
+
+    #[test]
+    fn an_error_leaves_out_the_value_of_a_setting_that_may_be_secret() {
+        for (text, sentence) in [
+            (
+                "[tracing]\nheaders = \"authorization=Bearer 4711\"",
+                "tracing.headers must be a section (a text)",
+            ),
+            (
+                "[tracing.headers]\nauthorization = 4711",
+                "tracing.headers.authorization must be a string (a text)",
+            ),
+            ("tracing = \"4711\"", "tracing must be a section (a text)"),
+            (
+                "database = \"postgres://anneal:4711@db\"",
+                "database must be a section (a text)",
+            ),
+            (
+                "[database]\nurl = 4711",
+                "database.url must be a string (a text)",
+            ),
+            (
+                "[tracing]\nendpoint = 4711",
+                "tracing.endpoint must be a string (a text)",
+            ),
+        ] {
+            assert_eq!(error_of(of_toml(text)), sentence, "{text}");
+        }
+        for text in [
+            "providers = \"4711\"",
+            "[providers]\np = \"4711\"",
+            "[providers.p]\napi = \"sk-4711\"",
+            "[providers.p]\napi = \"openai\"\nkey_env = 4711",
+        ] {
+            let error = error_of(of_toml(text));
+            assert!(
+                error.starts_with("providers") && !error.contains("4711"),
+                "{text}: {error}"
+            );
+        }
     }
 }

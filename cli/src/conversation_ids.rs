@@ -15,8 +15,26 @@ use crate::{
 /// The complete id of the conversation whose id is, or begins with, this text. A complete id is not
 /// looked up. A beginning must belong to one conversation only of the newest [`MAX_SEARCHED`].
 pub(crate) async fn resolve(client: &Client, text: &str) -> anyhow::Result<String> {
+    Ok(find(client, text).await?.0)
+}
+
+/// Like [`resolve`], for a command that changes something: a beginning is refused if there are
+/// conversations that were not examined, because it may belong to one of them too.
+pub(crate) async fn resolve_for_change(client: &Client, text: &str) -> anyhow::Result<String> {
+    let (id, has_older) = find(client, text).await?;
+    anyhow::ensure!(
+        !has_older,
+        "only the newest {} conversations were examined, and an older id may also begin with {text:?}; give the complete \
+         id (of the newest it is {id})",
+        grouped(MAX_SEARCHED)
+    );
+    Ok(id)
+}
+
+/// The id that the text means, and whether there are older conversations that were not examined.
+async fn find(client: &Client, text: &str) -> anyhow::Result<(String, bool)> {
     if let Some(id) = find_by_prefix::complete_id(text) {
-        return Ok(id);
+        return Ok((id, false));
     }
     anyhow::ensure!(
         find_by_prefix::is_id_prefix(text),
@@ -24,7 +42,7 @@ pub(crate) async fn resolve(client: &Client, text: &str) -> anyhow::Result<Strin
     );
     let (found, has_older) = search(client, text).await?;
     match find_by_prefix::choose(text, MatchedField::Id, &found) {
-        Choice::One(conversation) => Ok(conversation.conversation_id.clone()),
+        Choice::One(conversation) => Ok((conversation.conversation_id.clone(), has_older)),
         Choice::Several(several) => anyhow::bail!(
             "the ids of {} conversations begin with {text:?}:\n{}",
             several.len(),

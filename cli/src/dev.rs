@@ -1,6 +1,11 @@
 //! `anneal dev`: server and worker in one process, on a private PostgreSQL in a folder.
 
-use std::{path::Path, process::ExitCode, sync::Arc, time::Duration};
+use std::{
+    path::Path,
+    process::ExitCode,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use anneal_local_postgres::{Binaries, LocalPostgres, Settings, Stop};
 use anneal_process::{
@@ -131,8 +136,12 @@ async fn run_on_postgres(
     outcome
 }
 
+/// If PostgreSQL ends this often within [`ENDS_INTERVAL`], it is not started again.
+const MAX_ENDS: usize = 3;
+const ENDS_INTERVAL: Duration = Duration::from_mins(1);
+
 /// Starts PostgreSQL again, on its port, each time its process ends. Returns when `stop` is
-/// cancelled; an error if PostgreSQL cannot be started again.
+/// cancelled; an error if PostgreSQL cannot be started again, or ends again and again.
 async fn keep_postgres_running(
     postgres: &LocalPostgres,
     settings: Settings,
@@ -144,11 +153,25 @@ async fn keep_postgres_running(
         ..settings
     };
     let log = postgres.log_path();
+    let cannot_start = || {
+        format!(
+            "PostgreSQL cannot be started again; see its log {}, remove the cause, and run `anneal dev` again: the \
+             data stays",
+            display(&log)
+        )
+    };
+    let mut ends: Vec<Instant> = Vec::new();
     while let Some(ended) = stop.run_until_cancelled(postgres.wait_for_end()).await {
         ended?;
         // The service manager may have sent the signal to stop to both processes.
         if stop.is_cancelled() {
             break;
+        }
+        ends.retain(|end| end.elapsed() < ENDS_INTERVAL);
+        ends.push(Instant::now());
+        if ends.len() >= MAX_ENDS {
+            let error = anyhow::anyhow!("it has ended {MAX_ENDS} times within a minute");
+            return Err(error.context(cannot_start()));
         }
         output::print_note(format_args!(
             "anneal: PostgreSQL has ended and is started again; its log is {}",
@@ -162,13 +185,7 @@ async fn keep_postgres_running(
         );
         LocalPostgres::start(settings.clone())
             .await
-            .with_context(|| {
-                format!(
-                    "PostgreSQL cannot be started again; see its log {}, remove the cause, and run `anneal dev` again: the \
-                     data stays",
-                    display(&log)
-                )
-            })?;
+            .with_context(cannot_start)?;
     }
     Ok(())
 }

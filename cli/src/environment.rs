@@ -4,12 +4,10 @@
 
 use std::net::IpAddr;
 
-use figment::{
-    Error, Metadata, Profile, Provider,
-    providers::{Env, Format as _, Toml},
-    value::{Dict, Map},
-};
+use figment::{Metadata, providers::Env};
 use tracing::info;
+
+use crate::toml_settings::TomlSettings;
 
 /// The prefix of the names of all our variables.
 const PREFIX: &str = "ANNEAL_";
@@ -100,9 +98,11 @@ impl Environment {
         })
     }
 
-    /// The settings in the text of `ANNEAL_CONFIG_TOML`; none if the variable is not set.
-    pub(crate) fn config_toml(&self) -> ConfigToml<'_> {
-        ConfigToml(&self.config_toml)
+    /// The settings in the text of `ANNEAL_CONFIG_TOML`; none if the variable is not set. Errors
+    /// name the variable.
+    pub(crate) fn config_toml(&self) -> TomlSettings {
+        let metadata = Metadata::named(format!("the variable {CONFIG_TOML}"));
+        TomlSettings::new(metadata, self.config_toml.clone())
     }
 
     /// The variables of one setting each: `ANNEAL_DATABASE_URL` sets `database.url`.
@@ -119,19 +119,6 @@ impl Environment {
                     .any(|link| key.as_str().eq_ignore_ascii_case(link))
         });
         env.map(|key| key.as_str().replacen('_', ".", 1).into())
-    }
-}
-
-/// The text of [`CONFIG_TOML`] as a source of settings. Errors name the variable.
-pub(crate) struct ConfigToml<'a>(&'a str);
-
-impl Provider for ConfigToml<'_> {
-    fn metadata(&self) -> Metadata {
-        Metadata::named(format!("the variable {CONFIG_TOML}"))
-    }
-
-    fn data(&self) -> Result<Map<Profile, Dict>, Error> {
-        Toml::string(self.0).data()
     }
 }
 

@@ -78,10 +78,13 @@ pub(crate) fn check_trace_headers(
     let find = |key: &str| implicit_file.find_value(key).ok();
     let endpoint = find("tracing.endpoint").and_then(Value::into_string);
     let names_collector = endpoint.is_some_and(|endpoint| endpoint == tracing.endpoint);
+    let in_file = find("tracing.headers")
+        .and_then(Value::into_dict)
+        .unwrap_or_default();
     let has_other_headers = tracing
         .headers
-        .keys()
-        .any(|name| find(&format!("tracing.headers.{name}")).is_none());
+        .iter()
+        .any(|(name, value)| in_file.get(name).and_then(Value::as_str) != Some(value.as_str()));
     let is_set =
         |variable: &&str| std::env::var_os(variable).is_some_and(|value| !value.is_empty());
     let source = TRACE_HEADER_VARIABLES

@@ -21,7 +21,8 @@ pub(crate) async fn run(arguments: JobsArguments) -> anyhow::Result<ExitCode> {
         JobsAction::Requeue(job) => {
             let ask = pb::RequeueJobRequest {
                 kind: kind(&job).into(),
-                conversation_id: conversation_ids::resolve(&client, &job.conversation).await?,
+                conversation_id: conversation_ids::resolve_for_change(&client, &job.conversation)
+                    .await?,
                 request_id: String::new(),
             };
             let job = client
@@ -40,7 +41,8 @@ pub(crate) async fn run(arguments: JobsArguments) -> anyhow::Result<ExitCode> {
         JobsAction::Discard(job) => {
             let ask = pb::DiscardJobRequest {
                 kind: kind(&job).into(),
-                conversation_id: conversation_ids::resolve(&client, &job.conversation).await?,
+                conversation_id: conversation_ids::resolve_for_change(&client, &job.conversation)
+                    .await?,
                 request_id: String::new(),
             };
             let discarded = serde_json::json!({

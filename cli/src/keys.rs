@@ -12,6 +12,7 @@ use uuid::Uuid;
 use crate::{
     command::KeysAction,
     config::Config,
+    find_by_prefix,
     output::{self, OutputFormat},
     url_secrets::without_secrets,
 };
@@ -60,6 +61,7 @@ pub(crate) async fn run(config: &Config, action: KeysAction) -> anyhow::Result<E
             list_keys(&mut owner, tenant.as_deref(), output_format).await?;
         }
         KeysAction::Revoke { key } => {
+            let key = resolve(&mut owner, &key).await?;
             anyhow::ensure!(
                 owner.revoke_key(key).await?,
                 "there is no key {key}, or it is revoked already"
@@ -90,20 +92,59 @@ fn parse_verbs(names: &[String]) -> anyhow::Result<Verbs> {
     names.iter().map(verb).collect()
 }
 
+/// The id of the key whose id is, or begins with, this text.
+async fn resolve(owner: &mut OwnerConnection, text: &str) -> anyhow::Result<Uuid> {
+    if let Ok(id) = Uuid::try_parse(text) {
+        return Ok(id);
+    }
+    anyhow::ensure!(
+        find_by_prefix::is_id_prefix(text),
+        "{text:?} is neither an id of a key nor the beginning of one; `anneal keys list` shows the ids"
+    );
+    let prefix = text.to_lowercase();
+    let mut found = Vec::new();
+    for_each_key(owner, None, |key| {
+        if key.id.to_string().starts_with(&prefix) {
+            found.push((key.id, key_line(key)));
+        }
+    })
+    .await?;
+    match found.as_slice() {
+        [] => anyhow::bail!("there is no key whose id begins with {text:?}"),
+        [(id, _)] => Ok(*id),
+        several => {
+            let lines: Vec<&str> = several.iter().map(|(_, line)| line.as_str()).collect();
+            anyhow::bail!(
+                "the ids of {} keys begin with {text:?}:\n{}",
+                several.len(),
+                lines.join("\n")
+            )
+        }
+    }
+}
+
 async fn list_keys(
     owner: &mut OwnerConnection,
     tenant: Option<&str>,
     output_format: OutputFormat,
 ) -> anyhow::Result<()> {
+    for_each_key(owner, tenant, |key| match output_format {
+        OutputFormat::Text => output::print_line(key_line(key)),
+        OutputFormat::Json => output::print_json(&key_json(key).to_string()),
+    })
+    .await
+}
+
+/// Reads the keys of one tenant, or of all, page by page.
+async fn for_each_key(
+    owner: &mut OwnerConnection,
+    tenant: Option<&str>,
+    mut process: impl FnMut(&ListedKey),
+) -> anyhow::Result<()> {
     let mut after = Uuid::nil();
     loop {
         let keys = owner.list_keys(tenant, after, PAGE).await?;
-        for key in &keys {
-            match output_format {
-                OutputFormat::Text => output::print_line(key_line(key)),
-                OutputFormat::Json => output::print_json(&key_json(key).to_string()),
-            }
-        }
+        keys.iter().for_each(&mut process);
         match keys.last() {
             Some(last) if keys.len() as i64 == PAGE => after = last.id,
             _ => return Ok(()),

@@ -5,9 +5,9 @@
 //!   `keys`, `list`, `migrate`, `models`, `tenants`, `usage`, `verify`. `processes` has the commands
 //!   `server` and `worker`, `completions` also `man`.
 //! - `config`: the settings, and the command `config`. `environment`: the variables `ANNEAL_…`.
-//!   `settings_error`: settings of arguments, and errors of settings in the words of settings.
-//!   `implicit_config`: limits an `anneal.toml` that is read only because it is in the current
-//!   folder. `policy`: the arguments that override a conversation's policy.
+//!   `toml_settings`: settings in TOML. `settings_error`: settings of arguments, and errors of
+//!   settings in the words of settings. `implicit_config`: limits an `anneal.toml` that is read only
+//!   because it is in the current folder. `policy`: the arguments that override a conversation's policy.
 //! - `client`: the gRPC clients of the commands. `message_pages`: reads messages page by page.
 //! - `find_by_prefix`: which conversation a prefix means. `conversation_ids`: the conversation that
 //!   an argument means. `conversation_rows`: conversations as rows of a table.
@@ -58,6 +58,7 @@ mod tenants;
 mod terminal_size;
 mod terminal_style;
 mod text_format;
+mod toml_settings;
 mod url_secrets;
 mod usage;
 mod verify;
@@ -117,7 +118,9 @@ async fn run(anneal: Anneal) -> anyhow::Result<ExitCode> {
         Command::Migrate(arguments) => migrate::run(&config()?, &arguments).await,
         Command::Keys(arguments) => keys::run(&config()?, arguments.action).await,
         Command::Tenants(arguments) => tenants::run(&config()?, arguments.action).await,
-        Command::Config(arguments) if arguments.check => processes::check_settings(&config()?),
+        Command::Config(arguments) if arguments.check => {
+            processes::check_settings(&config()?, &arguments)
+        }
         Command::Config(arguments) => config::show(&config()?, &arguments),
         Command::Health(arguments) => health::run(&config()?, arguments).await,
         Command::Doctor(arguments) => doctor::run(&config()?, &arguments).await,

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use crate::{
-    command::{Process, SettingsArguments},
+    command::{ConfigArguments, Process, SettingsArguments},
     config::Config,
     environment::log_service_links,
     output,
@@ -65,13 +65,15 @@ pub(crate) async fn run_server(
     );
     let (addresses_sender, _) = oneshot::channel();
     let mut serving = std::pin::pin!(serve(store, setup, metrics, addresses_sender, stop.clone()));
-    tokio::select! {
-        served = &mut serving => served?,
+    let served = tokio::select! {
+        served = &mut serving => served,
         () = async { stop.cancelled().await; tokio::time::sleep(SHUTDOWN_GRACE).await } => {
             warn!("stopping although some calls did not end within {} s", SHUTDOWN_GRACE.as_secs());
+            Ok(())
         }
-    }
+    };
     traces.shut_down().await;
+    served?;
     info!("stopped serving");
     Ok(ExitCode::SUCCESS)
 }
@@ -175,8 +177,9 @@ pub(crate) async fn run_worker(
             .run_until_cancelled_owned(reloader.run(hangups)),
     );
     worker.run(stop).await;
-    web.await?.context("the HTTP port failed")?;
+    let served = web.await;
     traces.shut_down().await;
+    served?.context("the HTTP port failed")?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -204,9 +207,13 @@ pub(crate) fn build_worker(
     worker
 }
 
-/// Checks the settings as the starts of a server and of a worker do.
-pub(crate) fn check_settings(config: &Config) -> anyhow::Result<ExitCode> {
-    config.check_for(Process::Server)?;
+/// Checks the settings as the start of this process does; without one, as the starts of a server
+/// and of a worker do.
+pub(crate) fn check_settings(
+    config: &Config,
+    arguments: &ConfigArguments,
+) -> anyhow::Result<ExitCode> {
+    config.check_for(arguments.process.unwrap_or(Process::Server))?;
     output::print_line("the configuration is valid");
     Ok(ExitCode::SUCCESS)
 }

@@ -25,6 +25,9 @@ use crate::{
 /// Time between two checks of the files.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
+/// Time until a reload that has failed is tried again. Its cause may be a file that is not watched.
+const RETRY_INTERVAL: Duration = Duration::from_secs(30);
+
 /// Listens for SIGHUP, which would otherwise end the process.
 pub(crate) fn listen_for_hangups() -> std::io::Result<Signal> {
     signal(SignalKind::hangup())
@@ -42,6 +45,8 @@ pub(crate) struct Reloader {
     /// The settings file, if there was one at the start. It must not disappear.
     settings_file: Option<PathBuf>,
     files: WatchedFiles,
+    /// The error of the last reload, if it has failed.
+    failure: Option<String>,
     log_filter: LogFilter,
     replace_settings: Box<ReplaceSettings>,
 }
@@ -64,17 +69,20 @@ impl Reloader {
             in_force,
             settings_file: Some(settings_file(arguments)).filter(|file| file.is_file()),
             files,
+            failure: None,
             log_filter,
             replace_settings: Box::new(replace_settings),
         }
     }
 
-    /// Reloads at each signal and at each change of a file, until the future is dropped.
+    /// Reloads at each signal and at each change of a file, until the future is dropped. Tries a
+    /// reload that has failed again.
     pub(crate) async fn run(mut self, mut hangups: Signal) {
         loop {
             tokio::select! {
-                _ = hangups.recv() => {}
-                () = self.files.wait_for_change() => {}
+                _ = hangups.recv() => self.failure = None,
+                () = self.files.wait_for_change() => self.failure = None,
+                () = tokio::time::sleep(RETRY_INTERVAL), if self.failure.is_some() => {}
             }
             self.reload().await;
         }
@@ -102,12 +110,13 @@ impl Reloader {
             .await
             .unwrap_or_else(|_| Err(anyhow::anyhow!("reading it panicked")));
         let applied = read.and_then(|reloaded| self.apply(reloaded));
-        if let Err(error) = applied {
-            warn!(
-                "cannot use the new configuration, the settings in force stay: {}",
-                crate::describe(&error)
-            );
+        let failure = applied.err().map(|error| crate::describe(&error));
+        if let Some(error) = &failure
+            && self.failure != failure
+        {
+            warn!("cannot use the new configuration, the settings in force stay: {error}");
         }
+        self.failure = failure;
     }
 
     fn apply(&mut self, reloaded: Reloaded) -> anyhow::Result<()> {

@@ -1,5 +1,6 @@
 //! Settings that arguments give, and errors of settings. An error names the setting, its value,
-//! what the value must be, and where it comes from. It names no type of Rust.
+//! what the value must be, and where it comes from. It names no type of Rust, and leaves out values
+//! that may be secrets.
 
 use figment::{
     Metadata, Profile, Provider, Source,
@@ -55,7 +56,14 @@ pub(crate) fn describe(error: figment::Error) -> anyhow::Error {
 
 fn sentence(error: &figment::Error) -> String {
     let key = error.path.join(".");
+    let is_secret = may_be_secret(&error.path);
     let problem = match &error.kind {
+        Kind::InvalidType(_, expected) | Kind::InvalidValue(_, expected) if is_secret => {
+            format!("{key} must be {}", wanted(expected))
+        }
+        Kind::UnknownVariant(_, names) if is_secret => {
+            format!("{key} must be {}", names.join(" or "))
+        }
         Kind::InvalidType(found, expected) | Kind::InvalidValue(found, expected) => {
             format!("{key} is {}; it must be {}", value(found), wanted(expected))
         }
@@ -66,6 +74,7 @@ fn sentence(error: &figment::Error) -> String {
             format!("{key} is not a setting; there are {}", names.join(", "))
         }
         Kind::MissingField(name) => format!("{key}.{name} is missing"),
+        _ if is_secret => format!("{key} is not valid"),
         other if key.is_empty() => other.to_string(),
         other => format!("{key}: {other}"),
     };
@@ -73,6 +82,19 @@ fn sentence(error: &figment::Error) -> String {
         Some(source) => format!("{problem} ({source})"),
         None => problem,
     }
+}
+
+/// Whether the setting, or the section, may hold a secret: a password, a key or a header.
+fn may_be_secret(path: &[String]) -> bool {
+    let path: Vec<&str> = path.iter().map(String::as_str).collect();
+    matches!(
+        path[..],
+        ["providers", ..]
+            | ["tracing" | "database"]
+            | ["tracing", "headers", ..]
+            | ["tracing", "endpoint"]
+            | ["database", "url"]
+    )
 }
 
 /// The source of the invalid setting: a file, an environment variable or an argument. None: it is

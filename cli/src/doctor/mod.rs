@@ -36,7 +36,7 @@ pub(crate) async fn run(config: &Config, arguments: &DoctorArguments) -> anyhow:
             Box::pin(providers::examine(&config.providers, &config.models))
         ),
     );
-    let mut findings = vec![check_settings(config)];
+    let mut findings = vec![check_settings(config, arguments.process)];
     findings.extend(of_database);
     findings.extend(of_providers);
     let format = OutputFormat::from_argument(arguments.json);
@@ -57,15 +57,20 @@ pub(crate) async fn run(config: &Config, arguments: &DoctorArguments) -> anyhow:
 }
 
 /// The checks of `anneal config --check`.
-fn check_settings(config: &Config) -> Finding {
-    match config.check_for(Process::Server) {
-        Ok(_) => Finding::ok("settings", "a server and a worker accept the settings"),
+fn check_settings(config: &Config, process: Option<Process>) -> Finding {
+    let (accept, refuses) = match process {
+        None => (
+            "a server and a worker accept",
+            "a server or a worker refuses",
+        ),
+        Some(Process::Server) => ("a server accepts", "a server refuses"),
+        Some(Process::Worker) => ("a worker accepts", "a worker refuses"),
+    };
+    match config.check_for(process.unwrap_or(Process::Server)) {
+        Ok(_) => Finding::ok("settings", format!("{accept} the settings")),
         Err(error) => Finding::problem(
             "settings",
-            format!(
-                "a server or a worker refuses the settings: {}",
-                crate::describe(&error)
-            ),
+            format!("{refuses} the settings: {}", crate::describe(&error)),
             "change them; `anneal config --check` checks them again",
         ),
     }

@@ -178,6 +178,31 @@ async fn a_changed_key_file_is_read_again_and_a_turn_under_way_keeps_its_model()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reload_that_fails_because_of_a_file_that_is_not_watched_is_tried_again() {
+    let model = ScriptedModel::saying("one").await;
+    let (app, folder) = (TestApp::start().await, Folder::new());
+    let server = Server::start(&app, &folder, "").await;
+    // The file is watched only once the settings that name it are in force.
+    folder.file(
+        "anneal.toml",
+        &format!(
+            "[providers.scripted]\napi = \"openai\"\nurl = \"{}\"\nkey_file = \"key\"\n",
+            model.url()
+        ),
+    );
+    server.process.signal("HUP").await;
+    server
+        .process
+        .wait_for_line("the settings in force stay")
+        .await;
+    folder.file("key", "secret");
+    server
+        .process
+        .wait_for_line("reloaded the configuration, replaced: ")
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_replaces_its_summarizer_at_a_signal() {
     let model = ScriptedModel::saying("one").await;
     let (app, folder) = (TestApp::start().await, Folder::new());

@@ -160,6 +160,7 @@ const CRATES: &[CrateLayers] = &[
             "client config",
             "command environment output implicit_config settings_error conversation_rows",
             "file_format policy sanitize url_secrets terminal_style columns find_by_prefix broken_pipe version",
+            "toml_settings",
             "text_format",
             "terminal_size",
         ],

@@ -97,6 +97,40 @@ async fn errors_name_the_variable_and_the_key() {
 }
 
 #[tokio::test]
+async fn an_error_of_syntax_or_type_does_not_print_secrets() {
+    let folder = Folder::new();
+    let broken = "[database]\nurl = \"postgres://anneal:canary@db.example/anneal\n";
+    folder.file("broken.toml", broken);
+    let anneal = AnnealBinary::new(BINARY, &folder, "");
+    let in_variable = anneal.clone().with_variable("ANNEAL_CONFIG_TOML", broken);
+    let headers = anneal
+        .clone()
+        .with_variable("ANNEAL_TRACING_HEADERS", "authorization=Bearer canary");
+    let cases: [(&AnnealBinary, &[&str], &str); 3] = [
+        (&in_variable, &["config"], "line 2, column "),
+        (
+            &anneal,
+            &["config", "--config", "broken.toml"],
+            "line 2, column ",
+        ),
+        (
+            &headers,
+            &["config"],
+            "tracing.headers must be a section (ANNEAL_TRACING_HEADERS)",
+        ),
+    ];
+    for (anneal, arguments, named) in cases {
+        let refused = anneal.run(arguments).await;
+        assert!(
+            refused.code == Some(1)
+                && refused.err.contains(named)
+                && !format!("{refused:?}").contains("canary"),
+            "{refused:?}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_discovered_file_does_not_decide_where_a_key_named_by_the_variable_is_sent() {
     let folder = Folder::new();
     folder.file(

@@ -172,6 +172,21 @@ async fn create_conversation(address: &str) -> Result<String, tonic::Status> {
 
 const STARTS_AGAIN: &str = "PostgreSQL has ended and is started again";
 
+/// Kills PostgreSQL for the `death`-th time, and waits until the server has its database again.
+async fn kill_and_await_restart(dev: &Process, address: &str, postgres: &Path, death: usize) {
+    kill_postgres(postgres).await;
+    eventually("dev says that PostgreSQL has ended", async || {
+        let lines = dev.lines();
+        let said = lines.iter().filter(|line| line.contains(STARTS_AGAIN));
+        said.count() == death
+    })
+    .await;
+    eventually("the server has its database again", async || {
+        create_conversation(address).await.is_ok()
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_killed_postgres_is_started_again_and_the_end_of_dev_is_not_taken_for_its_death() {
     let folder = Folder::new();
@@ -180,18 +195,8 @@ async fn a_killed_postgres_is_started_again_and_the_end_of_dev_is_not_taken_for_
     let (dev, address) = start_dev(&anneal).await;
     create_conversation(&address).await.expect("creates");
     let postgres = postgres_folder(&dev).await;
-    for deaths in 1..=2 {
-        kill_postgres(&postgres).await;
-        eventually("dev says that PostgreSQL has ended", async || {
-            let lines = dev.lines();
-            let said = lines.iter().filter(|line| line.contains(STARTS_AGAIN));
-            said.count() == deaths
-        })
-        .await;
-        eventually("the server has its database again", async || {
-            create_conversation(&address).await.is_ok()
-        })
-        .await;
+    for death in 1..=2 {
+        kill_and_await_restart(&dev, &address, &postgres, death).await;
     }
     let note = dev.wait_for_line(STARTS_AGAIN).await;
     assert!(note.contains("postgres.log"), "{note}");
@@ -215,6 +220,27 @@ async fn dev_ends_with_an_error_if_postgres_cannot_be_started_again() {
         .await;
     assert!(
         error.contains("postgres.log") && error.contains("run `anneal dev` again"),
+        "{error}"
+    );
+    assert_eq!(dev.wait_for_exit().await, Some(1));
+}
+
+#[tokio::test]
+async fn dev_ends_with_an_error_if_postgres_ends_again_and_again() {
+    let folder = Folder::new();
+    let _cleanup = StopPostgres(&folder);
+    let anneal = AnnealBinary::on_durable(BINARY, &folder, "");
+    let (dev, address) = start_dev(&anneal).await;
+    let postgres = postgres_folder(&dev).await;
+    for death in 1..=2 {
+        kill_and_await_restart(&dev, &address, &postgres, death).await;
+    }
+    kill_postgres(&postgres).await;
+    let error = dev
+        .wait_for_line("PostgreSQL cannot be started again")
+        .await;
+    assert!(
+        error.contains("postgres.log") && error.contains("ended 3 times within a minute"),
         "{error}"
     );
     assert_eq!(dev.wait_for_exit().await, Some(1));

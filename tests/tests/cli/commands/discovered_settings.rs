@@ -160,3 +160,30 @@ async fn a_discovered_settings_file_does_not_decide_where_the_collectors_credent
     let explicit = anneal.run(&["config", "--config", "anneal.toml"]).await;
     assert_eq!(explicit.code, Some(0), "{explicit:?}");
 }
+
+#[tokio::test]
+async fn a_header_in_a_discovered_file_does_not_allow_another_value_of_the_same_header() {
+    let folder = Folder::new();
+    folder.file(
+        "anneal.toml",
+        "[tracing]\nendpoint = \"https://traces.elsewhere.example:4317\"\n\
+         [tracing.headers]\nauthorization = \"of the file\"\n\"x.key\" = \"of the file\"\n",
+    );
+    let anneal = AnnealBinary::new(BINARY, &folder, UNREACHABLE);
+    let of_the_file = anneal.run(&["config"]).await;
+    assert_eq!(of_the_file.code, Some(0), "{of_the_file:?}");
+    for name in ["authorization", "\"x.key\""] {
+        let headers = format!("[tracing.headers]\n{name} = \"canary\"\n");
+        let refused = anneal
+            .clone()
+            .with_variable("ANNEAL_CONFIG_TOML", &headers)
+            .run(&["config"])
+            .await;
+        assert!(
+            refused.code == Some(1)
+                && refused.err.contains("the headers in tracing.headers")
+                && refused.err.contains("traces.elsewhere.example"),
+            "{name}: {refused:?}"
+        );
+    }
+}

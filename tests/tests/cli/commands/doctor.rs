@@ -86,6 +86,29 @@ async fn a_sound_deployment_has_no_problem_and_no_model_is_called() {
 }
 
 #[tokio::test]
+async fn settings_that_only_a_server_refuses_are_no_problem_of_a_worker() {
+    let (postgres, folder) = (OwnPostgres::start().await, Folder::new());
+    folder.file("anneal.toml", "[server]\ngrpc_address = \"0.0.0.0:0\"\n");
+    let anneal = AnnealBinary::on_durable(BINARY, &folder, &postgres.url);
+    let cases: [(&[&str], i32, &str, &str); 3] = [
+        (&[], 1, "problem", "a server or a worker refuses"),
+        (&["--process", "server"], 1, "problem", "a server refuses"),
+        (&["--process", "worker"], 0, "ok", "a worker accepts"),
+    ];
+    for (process, code, level, words) in cases {
+        let ran = anneal
+            .run(&[&["doctor", "--json"][..], process].concat())
+            .await;
+        assert_eq!(ran.code, Some(code), "{ran:?}");
+        assert_found(&findings(&ran), "settings", level, words);
+        let checked = anneal
+            .run(&[&["config", "--check"][..], process].concat())
+            .await;
+        assert_eq!(checked.code, Some(code), "{checked:?}");
+    }
+}
+
+#[tokio::test]
 async fn weak_settings_a_refused_key_and_an_old_schema_are_problems_with_remedies() {
     let folder = Folder::new();
     let model = ScriptedModel::start(|_| Script::status(401, &[], "{}")).await;

@@ -91,6 +91,42 @@ async fn a_key_is_printed_once_works_until_revoked_and_is_not_in_the_database() 
 }
 
 #[tokio::test]
+async fn a_key_is_revoked_by_the_unique_beginning_of_its_id() {
+    let (app, folder) = (
+        TestApp::with_keys_and_limits(LimitSettings::default()).await,
+        Folder::new(),
+    );
+    let operator = AnnealBinary::new(BINARY, &folder, &app.url);
+    for n in 1..=2 {
+        let key = app.key("acme", &[Verb::Read]).await;
+        sqlx::query("update api_key set key_id = $2 where key_id = $1")
+            .bind(key.id)
+            .bind(Uuid::from_u128(
+                0xabcd_ef00_0000_7000_8000_0000_0000_0000 + (n << 96),
+            ))
+            .execute(&mut app.db().await)
+            .await
+            .expect("the id is changed");
+    }
+    for (text, message) in [
+        ("abcdef0", "the ids of 2 keys begin with \"abcdef0\""),
+        ("abcdef03", "no key whose id begins with"),
+        ("bot", "neither an id of a key"),
+    ] {
+        let refused = operator.run(&["keys", "revoke", text]).await;
+        assert!(
+            refused.code == Some(1) && refused.err.contains(message),
+            "{text}: {refused:?}"
+        );
+    }
+    let revoked = stdout_of(operator.run(&["keys", "revoke", "ABCDEF01"]).await);
+    assert!(
+        revoked.starts_with("revoked abcdef01-0000-7000-8000-000000000000"),
+        "{revoked}"
+    );
+}
+
+#[tokio::test]
 async fn a_key_needs_an_existing_tenant_a_known_verb_and_a_name() {
     let (app, folder) = (TestApp::start().await, Folder::new());
     let operator = AnnealBinary::new(BINARY, &folder, &app.url);

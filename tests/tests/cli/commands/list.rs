@@ -159,6 +159,37 @@ async fn commands_accept_the_unique_beginning_of_an_id() {
 }
 
 #[tokio::test]
+async fn the_beginning_of_an_id_changes_nothing_if_older_conversations_were_not_examined() {
+    let app = TestApp::start().await;
+    let newest = app.conversation().await;
+    sqlx::raw_sql(
+        "insert into ai_conversation
+         select (jsonb_populate_record(c, jsonb_build_object(
+            'conversation_id', gen_random_uuid(), 'last_activity_ts', now() - n * interval '1 second'
+         ))).*
+         from ai_conversation as c, generate_series(1, 10000) as n",
+    )
+    .execute(&mut app.db().await)
+    .await
+    .expect("inserts");
+    let beginning = &newest.id[..newest.id.len() - 1];
+    let commands: [&[&str]; 3] = [
+        &["jobs", "requeue", "checkpoint"],
+        &["jobs", "discard", "checkpoint"],
+        &["compact", "--wait", "0"],
+    ];
+    for command in commands {
+        let refused = run(&app, &[command, &[beginning]].concat()).await;
+        assert!(
+            refused.code == Some(1) && refused.err.contains("give the complete id"),
+            "{command:?}: {refused:?}"
+        );
+    }
+    stdout_of(run(&app, &["compact", "--dry-run", beginning]).await);
+    stdout_of(run(&app, &["compact", "--wait", "0", &newest.id]).await);
+}
+
+#[tokio::test]
 async fn commands_that_list_or_show_print_json() {
     let (app, folder) = (TestApp::start().await, Folder::new());
     let conversation = app.conversation().await;
