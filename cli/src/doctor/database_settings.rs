@@ -287,6 +287,7 @@ mod tests {
         let arguments = DoctorArguments {
             servers: 1,
             workers: 1,
+            process: None,
             json: false,
         };
         judge(&settings, &Config::default(), &arguments)

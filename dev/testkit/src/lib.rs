@@ -36,7 +36,8 @@
 //! - `legacy_tables`: databases of older systems.
 //! - `texts`: deterministic texts. `seeded_random`: deterministic random numbers.
 //! - `run_length`: short forms of tests for the gate (`make test`), and long ones for `make
-//!   nightly`. `missing_tool`: tests whose tool is not installed.
+//!   nightly`.
+//! - `missing_tool`: skips tests whose tool is not installed, but not in the gate.
 
 mod anneal_process;
 mod answer_fields;
