@@ -131,19 +131,18 @@ fn a_part_that_must_keep_other_strings_is_written_again() {
     sources[2] = source(3, Role::Assistant, vec![call("c", "fetch", "{}")]);
     sources[3] = source(4, Role::Tool, vec![result("c", page)]);
     sources[4] = source(5, Role::Tool, vec![result("c", page)]);
-    let plain = ask(Purpose::Range, &sources, 500);
-    let scripted = ScriptedCalls::reporting();
-    summarize(&model(8_192), &scripted, &plain).unwrap();
-    let before = scripted.calls();
-    // Now the dialogue names it too.
-    let quoted = SummaryAsk {
+    let quoting = |text| SummaryAsk {
         quoted: Some(Quote {
             message_id: MessageId(1),
-            text: "What is OPS-4711?",
+            text,
         }),
-        ..plain
+        ..ask(Purpose::Range, &sources, 500)
     };
-    summarize(&model(8_192), &scripted, &quoted).unwrap();
+    let scripted = ScriptedCalls::reporting();
+    summarize(&model(8_192), &scripted, &quoting("What is OPS-0000?")).unwrap();
+    let before = scripted.calls();
+    // Now the dialogue names it too, in a question of the same length.
+    summarize(&model(8_192), &scripted, &quoting("What is OPS-4711?")).unwrap();
     let again = &scripted.prompts()[before..];
     // The part, and what is made from it. The other parts are those that were stored.
     assert!(again.len() < before, "{} of {before}", again.len());

@@ -162,16 +162,18 @@ async fn commands_accept_the_unique_beginning_of_an_id() {
 async fn the_beginning_of_an_id_changes_nothing_if_older_conversations_were_not_examined() {
     let app = TestApp::start().await;
     let newest = app.conversation().await;
-    sqlx::raw_sql(
+    let copied = sqlx::raw_sql(
         "insert into ai_conversation
          select (jsonb_populate_record(c, jsonb_build_object(
-            'conversation_id', gen_random_uuid(), 'last_activity_ts', now() - n * interval '1 second'
+            'conversation_id', gen_random_uuid(), 'last_activity_ts', now() - n * interval '1 second',
+            'listed_ts', now() - n * interval '1 second'
          ))).*
          from ai_conversation as c, generate_series(1, 10000) as n",
     )
     .execute(&mut app.db().await)
     .await
     .expect("inserts");
+    assert_eq!(copied.rows_affected(), 10_000);
     let beginning = &newest.id[..newest.id.len() - 1];
     let commands: [&[&str]; 3] = [
         &["jobs", "requeue", "checkpoint"],
