@@ -1,4 +1,4 @@
-//! What the operating system reports of this process, under the names that Prometheus' own client
+//! The operating system's figures of this process, under the names that Prometheus' own client
 //! libraries use.
 
 use std::fs;

@@ -70,7 +70,7 @@ pub enum TelemetryError {
     Replace(#[source] reload::Error),
 }
 
-/// What a process needs of its telemetry once it is started.
+/// The handles to the telemetry of a process that has started it.
 pub struct Telemetry {
     /// Renders the metrics.
     pub metrics: MetricsExporter,

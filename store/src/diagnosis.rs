@@ -1,4 +1,4 @@
-//! What `anneal doctor` reads: settings of the database and of this store's sessions, statistics of
+//! The reads of `anneal doctor`: settings of the database and of this store's sessions, statistics of
 //! tables, and the workers that hold jobs. `cli/src/doctor/database_settings.rs` judges them.
 
 use crate::{Store, connection::row_security::Scope, error::StoreError};
@@ -26,7 +26,7 @@ pub struct DatabaseSettings {
     pub track_counts: bool,
     /// How detailed the statistics of `analyze` are.
     pub statistics_target: i32,
-    /// What the write-ahead log contains: `minimal`, `replica` or `logical`.
+    /// The level of the write-ahead log: `minimal`, `replica` or `logical`.
     pub wal_level: String,
     /// The standbys for which commits wait; empty: none.
     pub synchronous_standby_names: String,

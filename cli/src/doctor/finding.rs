@@ -20,11 +20,11 @@ pub(super) enum Level {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub(super) level: Level,
-    /// What was checked, for programs.
+    /// The name of the check, for programs.
     pub(super) check: &'static str,
-    /// What was found, for people.
+    /// The result in words, for people.
     pub(super) found: String,
-    /// What to do; empty if nothing is to be done.
+    /// The advice to the operator; empty if nothing is to be done.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) remedy: String,
 }

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 
 use super::{CHECK_DEADLINE, finding::Finding};
 
-/// What a finding is about, for programs.
+/// The name of this check, for programs.
 const CHECK: &str = "provider";
 
 /// The same for a model that its provider does not list.

@@ -2,10 +2,35 @@
 
 use std::{future::IntoFuture, pin::Pin, time::Duration};
 
-use pb::chat_response::{Done, Event, Started};
-use tonic::{Request, Status, Streaming};
+use pb::{
+    chat_response::{Done, Event, Started},
+    chat_service_client::ChatServiceClient,
+};
+use tonic::{Request, Status, Streaming, transport::Endpoint};
 
 use crate::{TestApp, TestConversation, pb, user};
+
+impl TestApp {
+    /// Runs a turn in a new conversation, at the server on this port of loopback, which works on the
+    /// same database. Returns the answer's text.
+    pub async fn chat_at(&self, port: u16) -> Result<String, Status> {
+        let ask = pb::ChatRequest {
+            conversation_id: self.conversation().await.id,
+            messages: vec![user("Anybody?")],
+            ..Default::default()
+        };
+        let channel = Endpoint::from_shared(format!("http://127.0.0.1:{port}"))
+            .expect("an address")
+            .connect_lazy();
+        let stream = ChatServiceClient::new(channel)
+            .chat(ask)
+            .await?
+            .into_inner();
+        let outcome = TurnOutcome::read(stream).await;
+        outcome.end.clone()?;
+        Ok(outcome.text())
+    }
+}
 
 impl<'a> TestConversation<'a> {
     /// A turn with this user message. [`TurnRequest`] has further options.

@@ -58,7 +58,7 @@ impl From<Span> for ExportedSpan {
     }
 }
 
-/// What the collector has received.
+/// The spans and headers that the collector has received.
 #[derive(Debug, Default)]
 struct Received {
     spans: Vec<ExportedSpan>,

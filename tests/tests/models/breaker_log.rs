@@ -2,12 +2,9 @@
 //! names the last failure.
 
 use anneal_testkit::{
-    AnnealBinary, Folder, MODEL, Process, Say, Script, ScriptedModel, TestApp, TurnOutcome,
-    eventually, pb, user,
+    AnnealBinary, Folder, MODEL, Process, Say, Script, ScriptedModel, TestApp, eventually,
 };
-use pb::chat_service_client::ChatServiceClient;
 use sqlx::AssertSqlSafe;
-use tonic::{Status, transport::Endpoint};
 use tonic_types::StatusExt as _;
 
 use crate::BINARY;
@@ -41,25 +38,6 @@ struct Server {
 }
 
 impl Server {
-    /// Runs a turn in a new conversation of the app.
-    async fn chat(&self, app: &TestApp) -> Result<String, Status> {
-        let ask = pb::ChatRequest {
-            conversation_id: app.conversation().await.id,
-            messages: vec![user("Anybody?")],
-            ..Default::default()
-        };
-        let channel = Endpoint::from_shared(format!("http://127.0.0.1:{}", self.port))
-            .expect("an address")
-            .connect_lazy();
-        let stream = ChatServiceClient::new(channel)
-            .chat(ask)
-            .await?
-            .into_inner();
-        let outcome = TurnOutcome::read(stream).await;
-        outcome.end.clone()?;
-        Ok(outcome.text())
-    }
-
     /// The warnings about breakers so far.
     fn breaker_lines(&self) -> Vec<String> {
         let lines = self.process.lines().into_iter();
@@ -99,7 +77,7 @@ async fn a_tenants_breaker_that_opens_and_closes_is_logged_once_each() {
     let anneal = AnnealBinary::new(BINARY, &folder, &app.url);
     let server = start_server(&anneal, &folder, &model).await;
     for _ in 0..3 {
-        server.chat(&app).await.expect_err("the model fails");
+        app.chat_at(server.port).await.expect_err("the model fails");
     }
     let failed = server
         .process
@@ -126,7 +104,10 @@ async fn a_tenants_breaker_that_opens_and_closes_is_logged_once_each() {
     ] {
         assert!(opened.contains(words), "{words}: {opened}");
     }
-    let refused = server.chat(&app).await.expect_err("the breaker is open");
+    let refused = app
+        .chat_at(server.port)
+        .await
+        .expect_err("the breaker is open");
     let last_failure = "the provider limits its calls (status 503)";
     assert!(
         refused
@@ -145,14 +126,16 @@ async fn a_tenants_breaker_that_opens_and_closes_is_logged_once_each() {
     // The first trial call fails, which opens the breaker again. It has not closed meanwhile.
     let end_cooldown = "update ai_tenant_breaker set open_until_ts = now()";
     execute(&app, end_cooldown).await;
-    server.chat(&app).await.expect_err("the trial call fails");
+    app.chat_at(server.port)
+        .await
+        .expect_err("the trial call fails");
     execute(&app, end_cooldown).await;
-    assert_eq!(server.chat(&app).await.expect("is answered"), "back");
+    assert_eq!(app.chat_at(server.port).await.expect("is answered"), "back");
     server
         .process
         .wait_for_line("closed for the tenant default")
         .await;
-    assert_eq!(server.chat(&app).await.expect("is answered"), "back");
+    assert_eq!(app.chat_at(server.port).await.expect("is answered"), "back");
     assert_eq!(
         server.breaker_lines().len(),
         2,
@@ -176,13 +159,16 @@ async fn a_models_breaker_that_opens_and_closes_is_logged_once_each() {
     let anneal = AnnealBinary::new(BINARY, &folder, &app.url);
     let server = start_server(&anneal, &folder, &model).await;
     assert_metric(&anneal, "anneal_model_breaker_state", "0").await;
-    server.chat(&app).await.expect_err("the model fails");
+    app.chat_at(server.port).await.expect_err("the model fails");
     let opened = server.process.wait_for_line("opened for all tenants").await;
     assert!(
         opened.contains("\"scope\":\"model\"") && opened.contains("\"failures\":3"),
         "{opened}"
     );
-    let refused = server.chat(&app).await.expect_err("the breaker is open");
+    let refused = app
+        .chat_at(server.port)
+        .await
+        .expect_err("the breaker is open");
     assert!(
         refused
             .message()
@@ -193,7 +179,7 @@ async fn a_models_breaker_that_opens_and_closes_is_logged_once_each() {
     assert_metric(&anneal, "anneal_model_breaker_state", "2").await;
     execute(&app, "update ai_model_breaker set open_until_ts = now()").await;
     assert_metric(&anneal, "anneal_model_breaker_state", "1").await;
-    assert_eq!(server.chat(&app).await.expect("is answered"), "back");
+    assert_eq!(app.chat_at(server.port).await.expect("is answered"), "back");
     server.process.wait_for_line("closed for all tenants").await;
     assert_eq!(
         server.breaker_lines().len(),
@@ -211,7 +197,9 @@ async fn a_turn_whose_request_the_provider_refuses_is_logged_at_level_debug() {
     let anneal = AnnealBinary::new(BINARY, &folder, &app.url)
         .with_variable("ANNEAL_LOG_FILTER", "info,anneal_server=debug");
     let server = start_server(&anneal, &folder, &model).await;
-    server.chat(&app).await.expect_err("the model refuses");
+    app.chat_at(server.port)
+        .await
+        .expect_err("the model refuses");
     let line = server.process.wait_for_line("a turn of ").await;
     assert!(
         line.contains("\"level\":\"DEBUG\"") && line.contains("status 400"),
@@ -231,7 +219,10 @@ async fn a_last_failure_that_is_not_known_is_absent() {
     .await;
     let anneal = AnnealBinary::new(BINARY, &folder, &app.url);
     let server = start_server(&anneal, &folder, &model).await;
-    let refused = server.chat(&app).await.expect_err("the breaker is open");
+    let refused = app
+        .chat_at(server.port)
+        .await
+        .expect_err("the breaker is open");
     let details = refused.get_error_details();
     let facts = &details.error_info().expect("facts").metadata;
     assert_eq!(facts["breaker"], "model");

@@ -2,11 +2,8 @@
 //! or a file with a provider's key changes.
 
 use anneal_testkit::{
-    AnnealBinary, Folder, Gate, MODEL, Process, Say, Script, ScriptedModel, TestApp, TurnOutcome,
-    pb, user,
+    AnnealBinary, Folder, Gate, MODEL, Process, Say, Script, ScriptedModel, TestApp,
 };
-use pb::chat_service_client::ChatServiceClient;
-use tonic::{Status, transport::Endpoint};
 
 use crate::BINARY;
 
@@ -22,25 +19,6 @@ impl Server {
         let (process, port) = AnnealBinary::new(BINARY, folder, &app.url).server().await;
         Self { process, port }
     }
-
-    /// Runs a turn in a new conversation of the app, and returns the answer's text.
-    async fn chat(&self, app: &TestApp) -> Result<String, Status> {
-        let ask = pb::ChatRequest {
-            conversation_id: app.conversation().await.id,
-            messages: vec![user("Anybody?")],
-            ..Default::default()
-        };
-        let channel = Endpoint::from_shared(format!("http://127.0.0.1:{}", self.port))
-            .expect("an address")
-            .connect_lazy();
-        let stream = ChatServiceClient::new(channel)
-            .chat(ask)
-            .await?
-            .into_inner();
-        let outcome = TurnOutcome::read(stream).await;
-        outcome.end.clone()?;
-        Ok(outcome.text())
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -51,7 +29,7 @@ async fn models_and_the_log_filter_change_at_a_signal_and_limits_when_the_file_c
     );
     let (app, folder) = (TestApp::start().await, Folder::new());
     let server = Server::start(&app, &folder, &first.server_settings()).await;
-    assert_eq!(server.chat(&app).await.expect("is answered"), "one");
+    assert_eq!(app.chat_at(server.port).await.expect("is answered"), "one");
     let is_debug = |line: &String| line.contains("\"level\":\"DEBUG\"");
     assert!(!server.process.lines().iter().any(is_debug));
 
@@ -69,7 +47,7 @@ async fn models_and_the_log_filter_change_at_a_signal_and_limits_when_the_file_c
         assert!(line.contains(name), "{name}: {line}");
     }
     assert!(!line.contains("models."), "{line}");
-    assert_eq!(server.chat(&app).await.expect("is answered"), "two");
+    assert_eq!(app.chat_at(server.port).await.expect("is answered"), "two");
     server.process.wait_for_line("\"level\":\"DEBUG\"").await;
 
     // No signal: the process looks at the file by itself.
@@ -79,7 +57,10 @@ async fn models_and_the_log_filter_change_at_a_signal_and_limits_when_the_file_c
         .process
         .wait_for_line("replaced: limits.tenant_content_bytes")
         .await;
-    let refused = server.chat(&app).await.expect_err("the quota is one byte");
+    let refused = app
+        .chat_at(server.port)
+        .await
+        .expect_err("the quota is one byte");
     assert_eq!(refused.code(), tonic::Code::ResourceExhausted, "{refused}");
 }
 
@@ -101,7 +82,7 @@ async fn an_invalid_configuration_changes_nothing_and_fixed_settings_are_named()
         line.contains("\"level\":\"WARN\"") && line.contains("nobody"),
         "{line}"
     );
-    assert_eq!(server.chat(&app).await.expect("is answered"), "one");
+    assert_eq!(app.chat_at(server.port).await.expect("is answered"), "one");
 
     let settings = format!(
         "{}[server]\nprobe_address = \"127.0.0.1:1\"\n[database]\nread_connections = 5\n\
@@ -120,7 +101,7 @@ async fn an_invalid_configuration_changes_nothing_and_fixed_settings_are_named()
         .process
         .wait_for_line("replaced: breaker.failures")
         .await;
-    assert_eq!(server.chat(&app).await.expect("is answered"), "one");
+    assert_eq!(app.chat_at(server.port).await.expect("is answered"), "one");
     server.process.terminate().await;
     assert_eq!(server.process.wait_for_exit().await, Some(0));
 }
@@ -150,7 +131,7 @@ async fn a_changed_key_file_is_read_again_and_a_turn_under_way_keeps_its_model()
     };
     folder.file("key", "old");
     let server = Server::start(&app, &folder, &settings(&model.url())).await;
-    let (under_way, ()) = tokio::join!(server.chat(&app), async {
+    let (under_way, ()) = tokio::join!(app.chat_at(server.port), async {
         model.wait_for_calls(1).await;
         folder.file("anneal.toml", &settings(&other.url()));
         server.process.signal("HUP").await;
@@ -161,14 +142,17 @@ async fn a_changed_key_file_is_read_again_and_a_turn_under_way_keeps_its_model()
         gate.open_for_ever();
     });
     assert_eq!(under_way.expect("is answered"), "here");
-    assert_eq!(server.chat(&app).await.expect("is answered"), "elsewhere");
+    assert_eq!(
+        app.chat_at(server.port).await.expect("is answered"),
+        "elsewhere"
+    );
 
     folder.file("key", "replaced");
     server
         .process
         .wait_for_line("the keys of providers were read again")
         .await;
-    server.chat(&app).await.expect("is answered");
+    app.chat_at(server.port).await.expect("is answered");
     let keys: Vec<String> = other
         .requests()
         .iter()

@@ -1,4 +1,4 @@
-//! What is typed or pasted while `anneal chat` prints an answer.
+//! Input that is typed or pasted while `anneal chat` prints an answer.
 
 use anneal_testkit::{
     Folder, Gate, ReportedUsage, Script, ScriptedModel, Terminal, TestApp, TestConversation,

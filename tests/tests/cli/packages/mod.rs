@@ -19,7 +19,7 @@ use tokio::process::Command;
 /// The binary `anneal`.
 const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
 
-/// What `anneal --version` prints.
+/// The line that `anneal --version` prints.
 const VERSION_LINE: &str = concat!("anneal ", env!("CARGO_PKG_VERSION"), " (unknown)\n");
 
 /// A path in the project.
