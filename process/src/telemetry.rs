@@ -45,7 +45,10 @@ impl Default for LogSettings {
     fn default() -> Self {
         Self {
             format: LogFormat::Json,
-            filter: "info,sqlx=warn".into(),
+            // The driver warns of slow statements and of what PostgreSQL tells it when it stops. The
+            // log of an outage says that once, with the host. `sqlx_postgres` keeps its warnings:
+            // they are about the database's URL and the password file.
+            filter: "info,sqlx=error,sqlx_postgres=warn".into(),
         }
     }
 }
