@@ -213,6 +213,9 @@ pub(crate) struct MigrateArguments {
     /// Change nothing; show the SQL that would run
     #[arg(long, conflicts_with = "check")]
     pub(crate) dry_run: bool,
+    /// With --check: print a line of JSON for each pending migration, nothing if there is none
+    #[arg(long, requires = "check")]
+    pub(crate) json: bool,
     /// Seconds to wait for other migrators and long transactions
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub(crate) timeout: u64,
@@ -237,6 +240,9 @@ pub(crate) struct HealthArguments {
     /// Which process to ask
     #[arg(value_enum, default_value_t = Process::Server)]
     pub(crate) process: Process,
+    /// Print the result as a line of JSON, also if no process answers
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -460,6 +466,9 @@ pub(crate) struct CompactArguments {
     /// Change nothing; show which messages would be summarized
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// With --dry-run: print the result as a line of JSON
+    #[arg(long, requires = "dry_run")]
+    pub(crate) json: bool,
     /// Seconds to wait for the checkpoint, at most 60; 0: do not wait
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub(crate) wait: u32,

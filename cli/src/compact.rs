@@ -27,7 +27,7 @@ pub(crate) async fn run(arguments: CompactArguments) -> anyhow::Result<ExitCode>
         conversation_ids::resolve_for_change(&client, &arguments.conversation).await?
     };
     let ask = pb::CompactRequest {
-        conversation_id,
+        conversation_id: conversation_id.clone(),
         focus: arguments.focus,
         wait: Some(Duration::from_secs(arguments.wait.into()).try_into()?),
         dry_run: arguments.dry_run,
@@ -40,7 +40,11 @@ pub(crate) async fn run(arguments: CompactArguments) -> anyhow::Result<ExitCode>
         .await
         .map_err(|status| failed_call(&status))?
         .into_inner();
-    output::print(&outcome_text(&answer));
+    if arguments.json {
+        output::print_json(&dry_run_json(&conversation_id, &answer).to_string());
+    } else {
+        output::print(&outcome_text(&answer));
+    }
     Ok(if answer.outcome() == CompactOutcome::Failed {
         ExitCode::FAILURE
     } else {
@@ -72,6 +76,45 @@ pub(crate) fn outcome_text(answer: &pb::CompactResponse) -> String {
             "failed permanently; `anneal jobs list --state dead` says why\n".into()
         }
         CompactOutcome::Unspecified => "the server's answer is newer than this command\n".into(),
+    }
+}
+
+/// The answer to a dry run, with the fields of the API. `preview` is null if nothing would be
+/// summarized.
+fn dry_run_json(conversation_id: &str, answer: &pb::CompactResponse) -> serde_json::Value {
+    let outcome = match answer.outcome() {
+        CompactOutcome::WouldCreate => "would_create",
+        CompactOutcome::NoProgress => "no_progress",
+        CompactOutcome::Created
+        | CompactOutcome::Pending
+        | CompactOutcome::Failed
+        | CompactOutcome::Unspecified => "unspecified",
+    };
+    let preview = answer.preview.as_ref().map(|preview| {
+        serde_json::json!({
+            "last_message_id": preview.last_message_id,
+            "trigger": trigger_name(preview.trigger()),
+            "tokens_before": preview.tokens_before,
+            "kept_tokens": preview.kept_tokens,
+            "summarized_messages": preview.summarized_messages,
+            "kept_messages": preview.kept_messages,
+            "quoted_message_ids": preview.quoted_message_ids,
+        })
+    });
+    serde_json::json!({
+        "conversation_id": conversation_id,
+        "outcome": outcome,
+        "preview": preview,
+    })
+}
+
+const fn trigger_name(trigger: CheckpointTrigger) -> &'static str {
+    match trigger {
+        CheckpointTrigger::Tokens => "tokens",
+        CheckpointTrigger::Messages => "messages",
+        CheckpointTrigger::Manual => "manual",
+        CheckpointTrigger::Imported => "imported",
+        CheckpointTrigger::Unspecified => "unspecified",
     }
 }
 

@@ -7,9 +7,16 @@ use anneal_store::{LegacyCounts, Migrations};
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::{command::MigrateArguments, config::Config, output, url_secrets::without_secrets};
+use crate::{
+    command::MigrateArguments,
+    config::Config,
+    output::{self, OutputFormat},
+    url_secrets::without_secrets,
+};
 
 const UP_TO_DATE: &str = "the schema is up to date";
+/// The tables of older systems whose rows are moved.
+const LEGACY_TABLES: [&str; 2] = ["ai_conversation", "ai_message"];
 
 /// Migrates. With `--check` or `--dry-run` only prints what is pending.
 pub(crate) async fn run(config: &Config, arguments: &MigrateArguments) -> anyhow::Result<ExitCode> {
@@ -18,7 +25,8 @@ pub(crate) async fn run(config: &Config, arguments: &MigrateArguments) -> anyhow
     let mut migrations =
         connected.with_context(|| format!("cannot reach {}", without_secrets(url)))?;
     if arguments.check {
-        return check_pending(&mut migrations).await;
+        let output_format = OutputFormat::from_argument(arguments.json);
+        return check_pending(&mut migrations, output_format).await;
     }
     if arguments.dry_run {
         return dry_run(&mut migrations).await;
@@ -48,25 +56,49 @@ pub(crate) async fn run(config: &Config, arguments: &MigrateArguments) -> anyhow
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints pending migrations. Exit code 1 if there are any.
-async fn check_pending(migrations: &mut Migrations) -> anyhow::Result<ExitCode> {
+/// Prints pending migrations, in JSON a line for each. Exit code 1 if there are any.
+async fn check_pending(
+    migrations: &mut Migrations,
+    output_format: OutputFormat,
+) -> anyhow::Result<ExitCode> {
     let pending = migrations.list_pending().await?;
     for migration in &pending {
-        output::print_line(format_args!(
-            "pending: {} {}",
-            migration.version, migration.name
-        ));
+        match output_format {
+            OutputFormat::Text => output::print_line(format_args!(
+                "pending: {} {}",
+                migration.version, migration.name
+            )),
+            OutputFormat::Json => {
+                let record = serde_json::json!({
+                    "record": "migration",
+                    "version": migration.version,
+                    "name": migration.name,
+                });
+                output::print_json(&record.to_string());
+            }
+        }
     }
     // The older system's tables have the names of ours. They are found only while no migration is
     // applied, so migrations are pending as well.
     if migrations.has_legacy_tables().await? {
-        output::print_line("pending: the rows of the older tables ai_conversation and ai_message");
+        match output_format {
+            OutputFormat::Text => output::print_line(format_args!(
+                "pending: the rows of the older tables {}",
+                LEGACY_TABLES.join(" and ")
+            )),
+            OutputFormat::Json => {
+                let record = serde_json::json!({"record": "older_tables", "tables": LEGACY_TABLES});
+                output::print_json(&record.to_string());
+            }
+        }
     }
-    if pending.is_empty() {
-        output::print_line(format_args!("{UP_TO_DATE}"));
-        return Ok(ExitCode::SUCCESS);
+    if !pending.is_empty() {
+        return Ok(ExitCode::FAILURE);
     }
-    Ok(ExitCode::FAILURE)
+    if output_format == OutputFormat::Text {
+        output::print_line(UP_TO_DATE);
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Prints the SQL that would run, and what would happen to the rows of the older tables. An error

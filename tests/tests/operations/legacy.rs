@@ -143,6 +143,12 @@ async fn row_D6_messages_move_without_the_systems_separators_and_summaries() {
         check.code == Some(1) && check.out.contains("pending: the rows of the older tables"),
         "{check:?}"
     );
+    let listed = anneal.run(&["migrate", "--check", "--json"]).await;
+    let last_line = listed.out.lines().next_back().unwrap_or_default();
+    assert_eq!(
+        serde_json::from_str::<serde_json::Value>(last_line).expect("is JSON"),
+        serde_json::json!({"record": "older_tables", "tables": ["ai_conversation", "ai_message"]})
+    );
     let dry_run_output = successful_output(anneal.run(&["migrate", "--dry-run"]).await);
     assert_counts(&dry_run_output, &expected);
     assert_eq!(old.state().await, before, "a dry run changes nothing");

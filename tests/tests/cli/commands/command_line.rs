@@ -6,6 +6,7 @@ use anneal_server::LimitSettings;
 use anneal_testkit::{
     AnnealBinary, CommandOutput, Folder, TestApp, empty_database, eventually, pb,
 };
+use serde_json::{Value, json};
 
 use crate::commands::BINARY;
 
@@ -31,6 +32,19 @@ async fn migrate_may_run_concurrently_and_repeatedly() {
     let check = anneal.run(&["migrate", "--check"]).await;
     assert_eq!(check.code, Some(1));
     assert!(check.out.contains("pending: 1 "), "{check:?}");
+    let listed = anneal.run(&["migrate", "--check", "--json"]).await;
+    assert_eq!(listed.code, Some(1), "{listed:?}");
+    assert_eq!(listed.out.lines().count(), check.out.lines().count());
+    let first: Value = listed
+        .out
+        .lines()
+        .next()
+        .and_then(|line| serde_json::from_str(line).ok())
+        .expect("a line of JSON");
+    assert_eq!(
+        (&first["record"], &first["version"]),
+        (&json!("migration"), &json!(1))
+    );
     let dry = stdout_of(anneal.run(&["migrate", "--dry-run"]).await);
     assert!(dry.contains("create table ai_message ("), "{dry}");
     assert_eq!(
@@ -54,6 +68,10 @@ async fn migrate_may_run_concurrently_and_repeatedly() {
     assert_eq!(
         stdout_of(anneal.run(&["migrate", "--check"]).await),
         "the schema is up to date\n"
+    );
+    assert_eq!(
+        stdout_of(anneal.run(&["migrate", "--check", "--json"]).await),
+        ""
     );
     assert_eq!(
         stdout_of(anneal.run(&["migrate"]).await),

@@ -7,7 +7,7 @@ use anneal_testkit::{
     AnnealBinary, CommandOutput, Folder, TestApp, TestConversation, assistant, call, pb, prose,
     result, user,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::commands::BINARY;
@@ -423,10 +423,20 @@ async fn a_compaction_does_what_its_dry_run_printed() {
         ..Default::default()
     };
     let conversation = inspector.app.conversation_with_policy(policy).await;
+    let dry_run_as_json = async || -> Value {
+        let printed = inspector
+            .run_successfully("compact", &["--dry-run", "--json", &conversation.id])
+            .await;
+        serde_json::from_str(&printed).expect("a line of JSON")
+    };
     let empty = inspector
         .run_successfully("compact", &["--dry-run", &conversation.id])
         .await;
     assert!(empty.contains("nothing to summarize"), "{empty}");
+    assert_eq!(
+        dry_run_as_json().await,
+        json!({"conversation_id": conversation.id, "outcome": "no_progress", "preview": null})
+    );
     for n in 0..8 {
         conversation
             .turn(&prose(n * 20, 10), &prose(n * 20 + 10, 10))
@@ -443,6 +453,32 @@ async fn a_compaction_does_what_its_dry_run_printed() {
         ),
         "{dry}"
     );
+    let printed = dry_run_as_json().await;
+    let preview = &printed["preview"];
+    assert_eq!(printed["outcome"], "would_create", "{printed}");
+    assert_eq!(
+        [
+            &preview["last_message_id"],
+            &preview["trigger"],
+            &preview["summarized_messages"],
+            &preview["kept_messages"],
+            &preview["quoted_message_ids"],
+        ],
+        [
+            &json!(12),
+            &json!("manual"),
+            &json!(12),
+            &json!(4),
+            &json!([])
+        ],
+        "{printed}"
+    );
+    // The text is broken between words.
+    let words: Vec<&str> = dry.split_whitespace().collect();
+    for figure in ["tokens_before", "kept_tokens"] {
+        let tokens = preview[figure].to_string();
+        assert!(words.contains(&tokens.as_str()), "{figure}: {dry}");
+    }
     let other = inspector
         .run_successfully(
             "compact",

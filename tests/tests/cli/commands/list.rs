@@ -1,8 +1,8 @@
-//! `anneal list`, ids that are given by their beginnings, and `--json` of commands that list or
-//! show.
+//! `anneal list`, `anneal health`, ids that are given by their beginnings, and `--json` of commands
+//! that list or show.
 
 use anneal_testkit::{AnnealBinary, CommandOutput, Folder, Terminal, TestApp, pb};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::commands::{BINARY, command_line::stdout_of};
 
@@ -227,7 +227,7 @@ async fn commands_that_list_or_show_print_json() {
     );
     let keys = json_lines(&stdout_of(operator.run(&["keys", "list", "--json"]).await));
     let key = keys.iter().find(|key| key["name"] == "bot").expect("a key");
-    assert_eq!(key["verbs"], serde_json::json!(["read", "append"]));
+    assert_eq!(key["verbs"], json!(["read", "append"]));
     assert_eq!(key["expire_time"], Value::Null);
     let tenants = operator
         .run(&["tenants", "list", "--json", "--usage"])
@@ -244,6 +244,46 @@ async fn commands_that_list_or_show_print_json() {
         json_lines(&stdout_of(config))[0]["session"]["max_message_count"],
         40
     );
+}
+
+#[tokio::test]
+async fn health_says_whether_a_process_answers_in_text_and_in_json() {
+    let (app, folder) = (TestApp::start().await, Folder::new());
+    let anneal = AnnealBinary::new(BINARY, &folder, "");
+    let ask = async |address: &str, more: &[&str]| {
+        let setting = format!("server.http_address={address}");
+        let arguments = [&["health", "--set", &setting], more].concat();
+        anneal.run(&arguments).await
+    };
+    let alive = app.addresses.http.to_string();
+    assert_eq!(stdout_of(ask(&alive, &[]).await), "ok\n");
+    assert_eq!(
+        json_lines(&stdout_of(ask(&alive, &["--json"]).await)),
+        [json!({
+            "process": "server",
+            "address": alive,
+            "healthy": true,
+            "answer": "HTTP/1.1 200 OK",
+            "error": null,
+        })]
+    );
+
+    let nobody = "127.0.0.1:1";
+    let problem = format!("no process answers on {nobody}: ");
+    let silent = ask(nobody, &[]).await;
+    assert!(
+        silent.code == Some(1) && silent.out.is_empty() && silent.err.contains(&problem),
+        "{silent:?}"
+    );
+    let silent = ask(nobody, &["--json"]).await;
+    assert_eq!((silent.code, silent.err.as_str()), (Some(1), ""));
+    let [line] = json_lines(&silent.out).try_into().expect("one line");
+    assert_eq!(
+        (&line["healthy"], &line["answer"]),
+        (&json!(false), &Value::Null)
+    );
+    let error = line["error"].as_str().expect("a text");
+    assert!(error.starts_with(&problem), "{error}");
 }
 
 #[tokio::test]

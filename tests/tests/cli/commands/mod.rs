@@ -14,7 +14,8 @@
 //! - `discovered_settings.rs`: a discovered `anneal.toml` may not decide where secrets are sent.
 //! - `inspect.rs`: `anneal context`, `anneal usage` and `anneal compact`.
 //! - `keys.rs`: `anneal keys` and `anneal tenants`.
-//! - `list.rs`: `anneal list`, beginnings of ids, `--json`, completions and man pages.
+//! - `list.rs`: `anneal list` and `anneal health`, beginnings of ids, `--json`, completions and man
+//!   pages.
 //! - `type_ahead.rs`: what is typed while `anneal chat` prints an answer.
 
 mod chat_answers;
