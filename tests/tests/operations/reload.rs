@@ -2,8 +2,11 @@
 //! or a file with a provider's key changes.
 
 use anneal_testkit::{
-    AnnealBinary, Folder, Gate, MODEL, Process, Say, Script, ScriptedModel, TestApp,
+    AnnealBinary, Folder, Gate, MODEL, Process, Say, Script, ScriptedModel, TestApp, eventually,
+    pb, prose,
 };
+use pb::context_service_client::ContextServiceClient;
+use tonic::transport::Channel;
 
 use crate::BINARY;
 
@@ -204,4 +207,53 @@ async fn a_worker_replaces_its_summarizer_at_a_signal() {
         "{line}"
     );
     worker.wait_for_line("replaced: summarizer.model").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_threshold_of_sessions_changes_in_server_and_worker_without_a_restart() {
+    const REPLACED: &str = "replaced: session.max_message_count";
+    let (app, folder) = (TestApp::start().await, Folder::new());
+    let settings = |messages: u32| {
+        format!("[session]\nmax_message_count = {messages}\nkeep_recent = \"2 turns\"\n")
+    };
+    let server = Server::start(&app, &folder, &settings(100)).await;
+    let worker = AnnealBinary::new(BINARY, &folder, &app.url).worker().await;
+    let channel = Channel::from_shared(format!("http://127.0.0.1:{}", server.port))
+        .expect("an address")
+        .connect_lazy();
+    let conversation = app.conversation().await;
+    for n in 0..6 {
+        conversation
+            .turn(&prose(n * 20, 10), &prose(n * 20 + 10, 10))
+            .await;
+    }
+    let usage = async || {
+        let ask = pb::GetContextUsageRequest {
+            conversation_id: conversation.id.clone(),
+            ..Default::default()
+        };
+        let answer = ContextServiceClient::new(channel.clone())
+            .get_context_usage(ask)
+            .await;
+        answer.expect("answers").into_inner()
+    };
+    eventually("the worker has counted the messages", async || {
+        !usage().await.estimated
+    })
+    .await;
+    assert_eq!(usage().await.max_message_count, 100);
+    assert!(conversation.checkpoints().await.is_empty());
+
+    folder.file("anneal.toml", &settings(8));
+    server.process.signal("HUP").await;
+    for process in [&server.process, &worker] {
+        process.wait_for_line(REPLACED).await;
+    }
+    assert_eq!(usage().await.max_message_count, 8);
+    // The worker evaluates the thresholds when it counts the next message.
+    conversation.turn("go on", "done").await;
+    eventually("a checkpoint is made", async || {
+        !conversation.checkpoints().await.is_empty()
+    })
+    .await;
 }

@@ -1,7 +1,8 @@
 //! OperatorService (jobs, queue statistics, verification) and parts of ContextService (the list of
 //! checkpoints, usage, compaction).
 
-use anneal_testkit::{ScriptedModel, TestApp, TestConversation, assert_refused, pb};
+use anneal_testkit::{MODEL, ScriptedModel, TestApp, TestConversation, assert_refused, pb};
+use serde_json::json;
 use tonic::Code;
 
 /// Creates a conversation with at least two checkpoints.
@@ -276,6 +277,46 @@ async fn without_a_model_in_the_policy_the_usage_is_of_the_servers_model() {
         (8_192, 8_192)
     );
     assert!((usage.used_share - usage.total_tokens as f64 / 8_192.0).abs() < 1e-9);
+}
+
+#[tokio::test]
+async fn with_a_model_in_the_policy_the_usage_is_of_that_models_window() {
+    let model = ScriptedModel::saying("Hello.").await;
+    let (providers, _) = model.settings(&[MODEL]);
+    let models = serde_json::from_value(json!({
+        MODEL: {"provider": "scripted", "window_tokens": 8_192},
+        "large": {"provider": "scripted", "window_tokens": 100_000},
+    }))
+    .expect("the settings are valid");
+    let app = TestApp::with_models((providers, models), "large").await;
+    let policy = pb::Policy {
+        model: MODEL.into(),
+        ..Default::default()
+    };
+    let conversation = app.conversation_with_policy(policy.clone()).await;
+    conversation.append("hello").await;
+    let without_model = app.conversation().await;
+    without_model.append("hello").await;
+    let ask = pb::GetContextUsageRequest {
+        conversation_id: without_model.id.clone(),
+        policy: Some(policy),
+        ..Default::default()
+    };
+    let with_policy_of_the_call = app
+        .contexts()
+        .get_context_usage(ask)
+        .await
+        .expect("usage")
+        .into_inner();
+    for usage in [conversation.usage().await, with_policy_of_the_call] {
+        assert_eq!(
+            (usage.window_tokens, usage.model_window_tokens),
+            (8_192, 8_192)
+        );
+        assert_eq!(usage.token_threshold, 2_000_000, "is not the window");
+        assert!((usage.used_share - usage.total_tokens as f64 / 8_192.0).abs() < 1e-9);
+    }
+    assert_eq!(without_model.usage().await.window_tokens, 100_000);
 }
 
 #[tokio::test]
