@@ -1,5 +1,5 @@
 //! The programs of the tutorials run against a server: they give the whole answer once, although
-//! connections are lost. The pages `docs/tutorial-*.md` quote the programs as they are.
+//! connections are lost. The pages `docs/tutorial-*.md` show parts of the programs as they are.
 
 use std::{
     fs,
@@ -21,6 +21,8 @@ use super::{resume::start_model_with_gated_words, session_of};
 
 /// The message of every turn.
 const MESSAGE: &str = "Tell me.";
+/// Most words of a tutorial, the code included: about two pages.
+const MAX_WORDS: usize = 1_200;
 
 /// Reads a turn with the browser's module. Its arguments: the module's path and the address of the
 /// back end. Prints each event as a line of JSON.
@@ -276,29 +278,58 @@ async fn the_typescript_back_end_gives_a_browser_the_whole_answer_although_conne
     }
 }
 
+/// The parts of programs that a page shows: for each block of code, the path of the program below
+/// `examples/tutorial/`, and the code. The last link before the block names the program.
+fn shown_parts(page: &str) -> Vec<(&str, &str)> {
+    let mut parts = Vec::new();
+    let mut linked = None;
+    let mut pieces = page.split("```");
+    while let (Some(text), Some(block)) = (pieces.next(), pieces.next()) {
+        if let Some((_, link)) = text.rsplit_once("](../examples/tutorial/") {
+            linked = link.split(')').next();
+        }
+        let (language, code) = block.split_once('\n').expect("a block has lines");
+        if !matches!(language, "console" | "toml") {
+            let program = linked.take();
+            parts.push((program.expect("a link before the block"), code));
+        }
+    }
+    parts
+}
+
 #[test]
-fn the_tutorials_quote_their_programs_as_they_are() {
-    for page in ["python", "typescript"] {
+fn the_tutorials_link_their_programs_and_show_parts_of_them_as_they_are() {
+    for name in ["python", "typescript"] {
         let path =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../docs/tutorial-{page}.md"));
-        let text = fs::read_to_string(path).expect("the page exists");
-        let mut quoted = 0;
-        for folder in [page, "browser"] {
+            Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../docs/tutorial-{name}.md"));
+        let page = fs::read_to_string(path).expect("the page exists");
+        let words = page.split_whitespace().count();
+        assert!(
+            words <= MAX_WORDS,
+            "docs/tutorial-{name}.md has {words} words"
+        );
+        let parts = shown_parts(&page);
+        assert!(!parts.is_empty(), "docs/tutorial-{name}.md shows no code");
+        for (program, part) in parts {
+            let code = fs::read_to_string(tutorial_folder().join(program)).expect("is text");
+            assert!(
+                format!("\n{code}").contains(&format!("\n{part}")),
+                "docs/tutorial-{name}.md shows another text than {program}:\n{part}"
+            );
+        }
+        let mut programs = 0;
+        for folder in [name, "browser"] {
             for file in fs::read_dir(tutorial_folder().join(folder)).expect("the folder exists") {
-                let program = file.expect("can be listed").path();
-                let extension = program.extension().and_then(|name| name.to_str());
-                if !matches!(extension, Some("py" | "ts" | "mjs" | "html")) {
-                    continue;
+                let file = file.expect("can be listed").file_name();
+                let file = file.to_str().expect("is text");
+                let extension = Path::new(file).extension().and_then(|name| name.to_str());
+                if matches!(extension, Some("py" | "ts" | "mjs" | "html")) {
+                    let link = format!("](../examples/tutorial/{folder}/{file})");
+                    assert!(page.contains(&link), "docs/tutorial-{name}.md: {link}");
+                    programs += 1;
                 }
-                let code = fs::read_to_string(&program).expect("is text");
-                assert!(
-                    text.contains(&format!("\n{code}```\n")),
-                    "docs/tutorial-{page}.md quotes another text than {}",
-                    program.display()
-                );
-                quoted += 1;
             }
         }
-        assert_eq!(quoted, 5, "docs/tutorial-{page}.md");
+        assert_eq!(programs, 5, "docs/tutorial-{name}.md");
     }
 }
