@@ -145,11 +145,11 @@ pub(crate) async fn run_worker(
         }
     };
     let changed = |ready| {
-        info!(
-            ready,
-            "the database {}",
-            if ready { "answers" } else { "does not answer" }
-        );
+        if ready {
+            info!(ready, "the database answers");
+        } else {
+            warn!(ready, "the database does not answer");
+        }
     };
     tokio::spawn(readiness.clone().watch(check, changed, stop.clone()));
     let web = tokio::spawn(http::serve(

@@ -10,6 +10,7 @@ use anneal_core::{
     },
 };
 use anneal_proto::codec::ENTRIES;
+use anneal_store::OutageLog;
 use anneal_trace::SpanRole;
 use futures::FutureExt as _;
 use tokio::time::Instant;
@@ -76,6 +77,8 @@ pub(crate) struct RpcCall {
     started: Instant,
     /// How long the call may take from `started` on.
     timeout: Duration,
+    /// Counts the call if it fails because the database is unavailable.
+    outage_log: OutageLog,
     /// Writes to the audit log when it is dropped; None for RPCs that are not audited.
     audit: Option<AuditOnDrop>,
     /// Counts the call against its concurrency limit until it is dropped.
@@ -92,7 +95,7 @@ impl RpcCall {
         rpc: &'static Rpc,
         request: &Request<T>,
     ) -> Result<Self, Status> {
-        Self::admit(&state.call_limit, rpc, request, Deadlines::UNARY)
+        Self::admit(state, &state.call_limit, rpc, request, Deadlines::UNARY)
     }
 
     /// Admits a turn. Turns have a limit of their own: calls that wait for a model must not use up
@@ -102,7 +105,7 @@ impl RpcCall {
         rpc: &'static Rpc,
         request: &Request<T>,
     ) -> Result<Self, Status> {
-        Self::admit(&state.turn_limit, rpc, request, Deadlines::CHAT)
+        Self::admit(state, &state.turn_limit, rpc, request, Deadlines::CHAT)
     }
 
     /// Admits a watch. Watches have a limit of their own: long streams must not use up the limit of
@@ -112,10 +115,12 @@ impl RpcCall {
         rpc: &'static Rpc,
         request: &Request<T>,
     ) -> Result<Self, Status> {
-        Self::admit(state.watch_registry.limit(), rpc, request, Deadlines::WATCH)
+        let limit = state.watch_registry.limit();
+        Self::admit(state, limit, rpc, request, Deadlines::WATCH)
     }
 
     fn admit<T>(
+        state: &ServerState,
         limit: &ConcurrencyLimit,
         rpc: &'static Rpc,
         request: &Request<T>,
@@ -148,6 +153,7 @@ impl RpcCall {
             proof,
             started: Instant::now(),
             timeout,
+            outage_log: state.store.outage_log().clone(),
             audit: None,
             _permit: permit,
             _request_memory: request_memory,
@@ -210,6 +216,7 @@ impl RpcCall {
         let outcome = timed
             .instrument(span.clone())
             .await
+            .inspect_err(|failure| span.in_scope(|| self.record_failure(failure)))
             .map(Response::new)
             .map_err(Status::from);
         let code = outcome.as_ref().map_or_else(Status::code, |_| Code::Ok);
@@ -248,6 +255,13 @@ impl RpcCall {
     /// When the call's time is over.
     pub(crate) fn deadline(&self) -> Instant {
         self.started + self.timeout
+    }
+
+    /// Counts the call in the log of outages, if it failed because the database is unavailable.
+    pub(crate) fn record_failure(&self, failure: &Failure) {
+        if let Failure::Store(error) = failure {
+            self.outage_log.count(error);
+        }
     }
 
     /// Records the duration and the status code: metrics, log and audit log.

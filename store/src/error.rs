@@ -116,16 +116,11 @@ impl StoreError {
         )
     }
 
-    /// The cause of an outage in a log line: the system's words for a failed connection, else this
-    /// error.
+    /// The cause of an outage in a log line: the driver's error if there is one, else this error.
     pub(crate) fn outage_cause(&self) -> String {
         match self {
             Self::Unavailable(cause) | Self::Database(cause) | Self::StatementTimeout(cause) => {
-                match cause.error() {
-                    sqlx::Error::Io(error) => error.to_string(),
-                    sqlx::Error::PoolTimedOut => "the connection took too long".to_owned(),
-                    _ => cause.to_string(),
-                }
+                cause.to_string()
             }
             other => other.to_string(),
         }
@@ -298,6 +293,12 @@ impl std::fmt::Display for Cause {
                 }
                 sqlx::Error::Decode(_) => f.write_str("a value cannot be decoded"),
                 sqlx::Error::Encode(_) => f.write_str("a value cannot be encoded"),
+                sqlx::Error::PoolTimedOut => f.write_str("the connection took too long"),
+                // PostgreSQL has ended, or something between it and this process.
+                sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                    f.write_str("the connection was closed")
+                }
+                sqlx::Error::Io(error) => error.fmt(f),
                 other => other.fmt(f),
             };
         };
@@ -327,4 +328,23 @@ pub(crate) fn violated(error: &sqlx::Error) -> Option<&str> {
     error
         .as_database_error()
         .and_then(sqlx::error::DatabaseError::constraint)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Error, ErrorKind};
+
+    use super::*;
+
+    #[test]
+    fn the_cause_of_a_lost_connection_is_in_words() {
+        let cause_of = |error: Error| StoreError::from(sqlx::Error::Io(error)).outage_cause();
+        let ended = Error::new(
+            ErrorKind::UnexpectedEof,
+            "expected to read 5 bytes, got 0 bytes at EOF",
+        );
+        assert_eq!(cause_of(ended), "the connection was closed");
+        let refused = Error::from(ErrorKind::ConnectionRefused);
+        assert_eq!(cause_of(refused), "connection refused");
+    }
 }

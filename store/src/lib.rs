@@ -53,8 +53,8 @@ pub use checkpoints::{
     PreviousCheckpoint,
 };
 pub use connection::{
-    Backoff, DatabaseFigures, PoolFigures, Pooling, StoreSettings, TableFigures, TenantSemaphores,
-    WaitCount, create_database,
+    Backoff, DatabaseFigures, OutageLog, PoolFigures, Pooling, StoreSettings, TableFigures,
+    TenantSemaphores, WaitCount, create_database,
 };
 pub use context::{ContextRows, InputTurns};
 pub use conversations::{
@@ -88,7 +88,7 @@ pub use tenants::{ActiveKey, ListedKey, ListedTenant, NewKey, OwnerConnection, T
 pub use triggers::ContextUsage;
 
 use anneal_core::policy::SessionSettings;
-use connection::{OutageLog, SessionSetup, pool::Pool, row_security::Scope};
+use connection::{SessionSetup, pool::Pool, row_security::Scope};
 use messages::append::AppendBatcher;
 use policy_defaults::CurrentPolicyDefaults;
 

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anneal_core::job::{JobKind, backoff};
-use anneal_llm::{ModelAccess, Summarizer, provider::Model};
+use anneal_llm::{ModelAccess, Summarizer, SummaryFailure, provider::Model};
 use anneal_store::{ClaimedJob, FailOutcome, JobNotifier, Store};
 use tokio::sync::{Notify, Semaphore};
 use tracing::{debug, info, warn};
@@ -154,10 +154,21 @@ impl Worker {
         let kind = job.kind.name();
         // Up to a tenth longer, so that jobs that wait for the same thing do not start all at once.
         let delay = delay.mul_f64(1.0 + 0.1 * fastrand::f64());
-        info!(
-            retry_ms = delay.as_millis() as u64,
-            "{kind} job of {} waits: {error}", job.conversation
-        );
+        let log_line = || {
+            info!(
+                retry_ms = delay.as_millis() as u64,
+                "{kind} job of {} waits: {error}", job.conversation
+            );
+        };
+        match error {
+            JobError::Store(error) => self.store.log_failure(error, log_line),
+            // What interrupts a summary has a line of its own, or needs none: an outage of the
+            // database interrupts all summaries again and again.
+            JobError::Summary(SummaryFailure::Interrupted(_)) => {
+                debug!("{kind} job of {} waits: {error}", job.conversation);
+            }
+            _ => log_line(),
+        }
         metrics::counter!("anneal_jobs_deferred_total", "kind" => kind).increment(1);
         if let Err(error) = self
             .store

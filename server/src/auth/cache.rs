@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anneal_store::StoreError;
+use anneal_store::{OutageLog, StoreError};
 use futures::future::BoxFuture;
 use moka::future::Cache;
 use tokio::{sync::Semaphore, time::timeout};
@@ -36,19 +36,11 @@ pub(super) struct LookupLimits {
     unknown: Arc<Semaphore>,
     known: Arc<Semaphore>,
     failures: Arc<Mutex<FailureLog>>,
+    outage_log: OutageLog,
 }
 
-impl Default for LookupLimits {
-    fn default() -> Self {
-        Self {
-            unknown: Arc::new(Semaphore::new(UNKNOWN_LOOKUPS)),
-            known: Arc::new(Semaphore::new(KNOWN_LOOKUPS)),
-            failures: Arc::default(),
-        }
-    }
-}
-
-/// Failed lookups since the last log line. At most one line a minute is logged.
+/// Failed lookups since the last log line, without those that an outage of the database caused. At
+/// most one line a minute is logged.
 #[derive(Default)]
 struct FailureLog {
     last_logged: Option<Instant>,
@@ -56,8 +48,21 @@ struct FailureLog {
 }
 
 impl LookupLimits {
+    /// Limits for lookups in the database whose outages this log records.
+    pub(super) fn new(outage_log: OutageLog) -> Self {
+        Self {
+            unknown: Arc::new(Semaphore::new(UNKNOWN_LOOKUPS)),
+            known: Arc::new(Semaphore::new(KNOWN_LOOKUPS)),
+            failures: Arc::default(),
+            outage_log,
+        }
+    }
+
     fn log_failure(&self, error: &StoreError) {
         metrics::counter!("anneal_credential_lookups_unanswered_total").increment(1);
+        if self.outage_log.count(error) {
+            return;
+        }
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         failures.count += 1;
         if failures
@@ -196,7 +201,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn lookups_of_unknown_credentials_do_not_delay_known_ones() {
-        let lookups = LookupLimits::default();
+        let lookups = LookupLimits::new(OutageLog::new("127.0.0.1:5432"));
         let (known, flooded) = (
             CredentialCache::new(lookups.clone()),
             Arc::new(CredentialCache::<u32, u8>::new(lookups)),
@@ -231,7 +236,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_known_credential_is_served_stale_while_lookups_fail_but_not_after_revocation() {
-        let cache = CredentialCache::new(LookupLimits::default());
+        let lookups = LookupLimits::new(OutageLog::new("127.0.0.1:5432"));
+        let cache = CredentialCache::new(lookups);
         assert_eq!(cache.find(1, answer(Ok(Some(7)))).await.ok(), Some(Some(7)));
         cache.answers.invalidate(&1).await;
         assert_eq!(

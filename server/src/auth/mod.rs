@@ -84,7 +84,7 @@ impl Authenticator {
             return Ok(Self { methods: None });
         }
         let store = store.clone().with_deadline(LOOKUP_DEADLINE);
-        let lookup_limits = LookupLimits::default();
+        let lookup_limits = LookupLimits::new(store.outage_log().clone());
         let methods = Methods {
             tokens: (!settings.jwks_file.is_empty())
                 .then(|| TokenVerifier::new(settings))

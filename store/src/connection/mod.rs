@@ -36,11 +36,11 @@ mod tenant_shares;
 pub use create_database::create_database;
 pub use database_figures::{DatabaseFigures, TableFigures};
 pub use deadline::Backoff;
+pub use outage::OutageLog;
 pub use pool::PoolFigures;
 pub use settings::{Pooling, StoreSettings};
 pub use tenant_semaphores::{TenantSemaphores, WaitCount};
 
 pub(crate) use bounded_connection::BoundedConnection;
 pub(crate) use open::{SessionSetup, connect_as_login, connect_to_listen};
-pub(crate) use outage::OutageLog;
 pub(crate) use pooled_connection::PooledConnection;

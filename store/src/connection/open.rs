@@ -140,6 +140,10 @@ impl SessionSetup {
 
     /// The log of outages of this database.
     pub(crate) fn outage_log(&self) -> OutageLog {
-        OutageLog::new(&self.options)
+        let options = &self.options;
+        OutageLog::new(&options.get_socket().map_or_else(
+            || format!("{}:{}", options.get_host(), options.get_port()),
+            |socket| socket.display().to_string(),
+        ))
     }
 }

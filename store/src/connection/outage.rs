@@ -11,7 +11,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sqlx::postgres::PgConnectOptions;
 use tracing::{info, warn};
 
 use crate::{Store, error::StoreError};
@@ -22,7 +21,7 @@ const LINE_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The outages of one database. All clones of a store share it.
 #[derive(Clone)]
-pub(crate) struct OutageLog {
+pub struct OutageLog {
     /// Host and port, or the path of the socket.
     host: Arc<str>,
     outage: Arc<Mutex<Outage>>,
@@ -80,16 +79,23 @@ impl Outage {
 }
 
 impl OutageLog {
-    /// The log of the database that these options name.
-    pub(crate) fn new(options: &PgConnectOptions) -> Self {
-        let host = options.get_socket().map_or_else(
-            || format!("{}:{}", options.get_host(), options.get_port()),
-            |socket| socket.display().to_string(),
-        );
+    /// The log of the database at this host: host and port, or the path of the socket.
+    pub fn new(host: &str) -> Self {
         Self {
             host: host.into(),
             outage: Arc::default(),
         }
+    }
+
+    /// Counts a failed call, if it failed because the database is unavailable, and logs that if no
+    /// line was logged for a minute. False: the failure has another cause.
+    pub fn count(&self, error: &StoreError) -> bool {
+        let is_part = self.contains(error);
+        if is_part {
+            // A database that refuses only some work answers pings.
+            self.record_failure(error, !error.may_spare_pings());
+        }
+        is_part
     }
 
     /// Whether a failure is part of an outage. An error that may also come from one slow statement,
@@ -102,12 +108,6 @@ impl OutageLog {
             }
             _ => false,
         }
-    }
-
-    /// Counts a failure of a call, and logs it if no line was logged for a minute. It begins an
-    /// outage, unless the database may answer a ping meanwhile.
-    fn record_call_failure(&self, error: &StoreError) {
-        self.record_failure(error, !error.may_spare_pings());
     }
 
     /// Counts the failure of a ping, which begins an outage, and logs it if no line was logged for
@@ -151,12 +151,15 @@ impl OutageLog {
 }
 
 impl Store {
+    /// The log of the outages of this store's database.
+    pub const fn outage_log(&self) -> &OutageLog {
+        &self.outage_log
+    }
+
     /// Logs a failed call of this store. If it failed because the database is unavailable, the
     /// failure is only counted: the store logs the outage. Otherwise `log_line` logs it.
     pub fn log_failure(&self, error: &StoreError, log_line: impl FnOnce()) {
-        if self.outage_log.contains(error) {
-            self.outage_log.record_call_failure(error);
-        } else {
+        if !self.outage_log.count(error) {
             log_line();
         }
     }
@@ -222,16 +225,15 @@ mod tests {
     #[test]
     fn a_failure_that_spares_pings_is_logged_and_a_ping_does_not_end_it() {
         for code in ["53100", "53200", "53300", "25006"] {
-            let log = OutageLog::new(&PgConnectOptions::new());
-            assert!(log.contains(&refusal(code)), "{code}");
-            log.record_call_failure(&refusal(code));
+            let log = OutageLog::new("127.0.0.1:5432");
+            assert!(log.count(&refusal(code)), "{code}");
             assert!(log.lock().last_line.is_some(), "{code}");
             assert!(!is_ended_by_ping(&log), "{code}");
         }
-        let log = OutageLog::new(&PgConnectOptions::new());
-        log.record_call_failure(&refusal("57P03"));
+        let log = OutageLog::new("127.0.0.1:5432");
+        assert!(log.count(&refusal("57P03")));
         assert!(is_ended_by_ping(&log), "the database was starting");
-        let log = OutageLog::new(&PgConnectOptions::new());
+        let log = OutageLog::new("127.0.0.1:5432");
         log.record_ping_failure(&refusal("53300"));
         assert!(is_ended_by_ping(&log), "the ping had no connection");
     }

@@ -1,7 +1,13 @@
 //! During an outage of the database, servers and workers log the outage instead of each failure
 //! that it causes.
 
-use anneal_testkit::{AnnealBinary, Folder, OwnPostgres, Process, eventually};
+use anneal_testkit::{AnnealBinary, Folder, OwnPostgres, Process, eventually, pb};
+use pb::conversation_service_client::ConversationServiceClient;
+use sqlx::{Connection as _, PgConnection};
+use tonic::{
+    Code, Request,
+    transport::{Channel, Endpoint},
+};
 
 use crate::BINARY;
 
@@ -18,6 +24,12 @@ async fn wait_for_readiness(process: &Process, status: u16) {
         web.get("/readyz").await.status == status
     })
     .await;
+}
+
+/// A client of the server on this port of loopback.
+fn conversations_at(port: u16) -> ConversationServiceClient<Channel> {
+    let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}")).expect("an address");
+    ConversationServiceClient::new(endpoint.connect_lazy())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -65,4 +77,68 @@ async fn an_outage_is_logged_once_with_its_host_and_its_end() {
         // PostgreSQL told every connection that it stops. The driver logs that at WARN.
         assert_eq!(count(process, "\"target\":\"sqlx"), 0, "{lines:#?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_refuses_writes_is_logged_when_calls_fail() {
+    let (postgres, folder) = (OwnPostgres::start().await, Folder::new());
+    let anneal = AnnealBinary::on_durable(BINARY, &folder, &postgres.url);
+    let (server, port) = anneal.server().await;
+    let mut db = PgConnection::connect(&postgres.url)
+        .await
+        .expect("the database answers");
+    for statement in [
+        "alter system set default_transaction_read_only = on",
+        "select pg_reload_conf()",
+    ] {
+        sqlx::query(statement)
+            .execute(&mut db)
+            .await
+            .expect("is executed");
+    }
+    // The sessions of the server are read-only soon.
+    let (mut conversations, mut calls) = (conversations_at(port), 0);
+    eventually("a call fails", async || {
+        calls += 1;
+        let ask = pb::CreateConversationRequest {
+            request_id: calls.to_string(),
+            ..Default::default()
+        };
+        let refused = conversations.create_conversation(ask).await.err();
+        refused.is_some_and(|status| status.code() == Code::Unavailable)
+    })
+    .await;
+    let line = server.wait_for_line("database unavailable").await;
+    assert!(
+        line.contains("read-only transaction") && line.contains("\"level\":\"WARN\""),
+        "{line}"
+    );
+    wait_for_readiness(&server, 200).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_credential_that_cannot_be_looked_up_in_an_outage_has_no_line_of_its_own() {
+    let (postgres, folder) = (OwnPostgres::start().await, Folder::new());
+    let anneal = AnnealBinary::on_durable(BINARY, &folder, &postgres.url);
+    let created = anneal.run(&["keys", "create", "--name", "test"]).await;
+    assert_eq!(created.code, Some(0), "{created:?}");
+    let started = anneal.try_server(&["auth.api_keys=true"]).await;
+    let (server, port) = started.unwrap_or_else(|ended| panic!("{:#?}", ended.lines()));
+    wait_for_readiness(&server, 200).await;
+    postgres.crash().await;
+    wait_for_readiness(&server, 503).await;
+    let mut ask = Request::new(pb::ListConversationsRequest::default());
+    let credential = format!("Bearer {}", created.out.trim());
+    ask.metadata_mut().insert(
+        "authorization",
+        credential.parse().expect("a key is a header's value"),
+    );
+    let refused = conversations_at(port)
+        .list_conversations(ask)
+        .await
+        .expect_err("the database is away");
+    assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+    server.wait_for_line("database unavailable").await;
+    let lines = server.lines();
+    assert_eq!(count(&server, "cannot look up"), 0, "{lines:#?}");
 }

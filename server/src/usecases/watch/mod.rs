@@ -72,6 +72,9 @@ pub(crate) fn begin(state: &ServerState, call: RpcCall, ask: Ask) -> Response<Ev
             failure = call.wait_for_credential_end() => Some(failure),
             ended = run => Some(ended.unwrap_or(Failure::Panicked)),
         };
+        if let Some(failure) = &failure {
+            call.record_failure(failure);
+        }
         let code = failure.map_or(Code::Cancelled, |failure| events.end(failure));
         call.record_end(code);
         events.drain().await;
