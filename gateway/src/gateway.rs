@@ -103,6 +103,13 @@ impl<'a> AdmittedCall<'a> {
         self.provider_calls.spent()
     }
 
+    /// The failure of a call that its caller gave up after the provider had sent nothing for too
+    /// long; None: the call has ended otherwise.
+    pub fn hang_failure(&self, end: CallEnd<'_>) -> Option<CallFailure> {
+        let has_hung = end == CallEnd::GivenUp && self.provider_calls.has_hung();
+        has_hung.then(CallFailure::unanswered)
+    }
+
     /// Ends the lease, books the cost and updates the breakers. If that fails, or if the future is
     /// dropped, the store tries again in the background.
     pub async fn settle(mut self, end: CallEnd<'_>) {
@@ -124,11 +131,8 @@ impl<'a> AdmittedCall<'a> {
     fn close(&self, end: CallEnd<'_>) -> CallOutcome {
         let spent = self.spent();
         count_tokens(self.provider_calls.model(), spent);
-        let unanswered = CallFailure::unanswered();
-        let end = match end {
-            CallEnd::GivenUp if self.provider_calls.has_hung() => CallEnd::Failed(&unanswered),
-            end => end,
-        };
+        let hang_failure = self.hang_failure(end);
+        let end = hang_failure.as_ref().map_or(end, CallEnd::Failed);
         CallOutcome {
             input: spent.input,
             output: spent.output,

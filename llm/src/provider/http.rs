@@ -7,7 +7,7 @@
 //! later. A chat turn does not repeat a call after these failures: it passes the delay on to its
 //! client.
 
-use std::time::Duration;
+use std::{error::Error as _, io::ErrorKind, time::Duration};
 
 use anneal_core::media_access::MediaAccess;
 use reqwest::{
@@ -117,9 +117,29 @@ impl Provider {
 fn connection_failure(error: &reqwest::Error) -> CallFailure {
     match (error.is_connect(), error.is_timeout()) {
         (true, true) => failure::unreachable("the connection took too long"),
-        (true, false) => failure::unreachable("no connection"),
+        (true, false) => failure::unreachable(&find_connect_cause(error).map_or_else(
+            || "no connection".to_owned(),
+            |cause| format!("no connection ({cause})"),
+        )),
         _ => failure::unavailable("the connection ended before an answer began"),
     }
+}
+
+/// Why there is no connection, if the system has said so.
+fn find_connect_cause(error: &reqwest::Error) -> Option<ErrorKind> {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    let mut kinds = causes
+        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
+        .map(std::io::Error::kind);
+    kinds.find(|kind| {
+        matches!(
+            kind,
+            ErrorKind::ConnectionRefused
+                | ErrorKind::ConnectionReset
+                | ErrorKind::HostUnreachable
+                | ErrorKind::NetworkUnreachable
+        )
+    })
 }
 
 /// Reads an answer with an error status or a redirect, and returns the failure that it means.

@@ -44,7 +44,12 @@ pub enum Reached {
         status: u16,
     },
     /// It gives no answer.
-    Unreachable(CallFailure),
+    Unreachable {
+        /// The URL that was asked for.
+        url: String,
+        /// Why there is no answer.
+        failure: CallFailure,
+    },
 }
 
 /// Asks the provider of these settings for its list of models, for at most `deadline`. Reads its
@@ -59,18 +64,16 @@ pub async fn reach(
         total: deadline,
         ..provider.limits
     };
+    let url = format!("{}/models", provider.base_url);
     let (status, body) = match provider.get("/models", LIST_BYTES).await {
         Ok(answer) => answer,
-        Err(failure) => return Ok(Reached::Unreachable(failure)),
+        Err(failure) => return Ok(Reached::Unreachable { url, failure }),
     };
     Ok(match status {
         200..=299 => Reached::Accepted {
             models: listed_models(settings.api, &body),
         },
-        300..=399 | 404 | 405 => Reached::NothingAtUrl {
-            status,
-            url: format!("{}/models", provider.base_url),
-        },
+        300..=399 | 404 | 405 => Reached::NothingAtUrl { status, url },
         401 | 403 => Reached::KeyRefused { status },
         400 if settings.api == Api::Gemini => Reached::KeyRefused { status },
         408 | 429 | 500.. => Reached::Failing { status },

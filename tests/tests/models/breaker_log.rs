@@ -1,5 +1,7 @@
 //! A breaker that opens or closes is logged once, its state is a metric, and a turn that it refuses
-//! names the last failure.
+//! names the last failure. A call that hangs is logged with its turn.
+
+use std::time::Duration;
 
 use anneal_testkit::{
     AnnealBinary, Folder, MODEL, Process, Say, Script, ScriptedModel, TestApp, eventually,
@@ -227,4 +229,29 @@ async fn a_last_failure_that_is_not_known_is_absent() {
     let facts = &details.error_info().expect("facts").metadata;
     assert_eq!(facts["breaker"], "model");
     assert_eq!(facts.get("last_failure"), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_whose_caller_gives_up_while_the_model_hangs_is_logged() {
+    let model = ScriptedModel::start(|_| Script::hang()).await;
+    let (app, folder) = (TestApp::start().await, Folder::new());
+    let anneal = AnnealBinary::new(BINARY, &folder, &app.url);
+    // A call hangs after a quarter of this time.
+    let settings = model
+        .server_settings()
+        .replace("[models.", "first_byte_timeout_ms = 6000\n[models.");
+    folder.file("anneal.toml", &settings);
+    let (server, port) = anneal.server().await;
+    tokio::time::timeout(Duration::from_secs(5), app.chat_at(port))
+        .await
+        .expect_err("the caller gives up");
+    let line = server.wait_for_line("failed, because of its model").await;
+    for words in [
+        "\"level\":\"INFO\"",
+        "\"model\":\"scripted-model\"",
+        "\"failure\":\"unavailable\"",
+        "no answer before its caller gave up",
+    ] {
+        assert!(line.contains(words), "{words}: {line}");
+    }
 }

@@ -65,7 +65,10 @@ async fn an_unreachable_provider_or_one_that_speaks_no_http_is_unavailable() {
     let failed = read_answer(&model, &plain_call(CONTEXT))
         .await
         .expect_err("no server listens");
-    assert_eq!(unavailable_reason(&failed), "no connection");
+    assert_eq!(
+        unavailable_reason(&failed),
+        "no connection (connection refused)"
+    );
 
     for nonsense in [
         &b""[..],

@@ -176,6 +176,7 @@ pub(crate) fn begin(state: &ServerState, call: RpcCall, turn: TurnRequest) -> Ev
             .await;
         let ended = ended.unwrap_or(Err(TurnError::Failed(Failure::Panicked)));
         if let Err(TurnError::Failed(failure)) = &ended {
+            run.call.record_failure(failure);
             log_failure(run.turn.id, failure);
         }
         let outcome = match &ended {
@@ -237,11 +238,15 @@ impl TurnRun {
         let mut call = self.unless_interrupted(self.admit(&model)).await?;
         let outcome = Box::pin(self.run_steps(&prompt, &mut call)).await;
         let calls = call.spent().calls;
-        call.settle(match &outcome {
+        let end = match &outcome {
             Ok(TurnOutcome::Replayed(_)) => CallEnd::Abandoned,
             outcome => call_end(outcome),
-        })
-        .await;
+        };
+        if let Some(failure) = call.hang_failure(end) {
+            // The turn itself fails because its caller has gone, or because of its deadline.
+            log_failure(self.turn.id, &model_failure(model.name(), failure));
+        }
+        call.settle(end).await;
         match outcome? {
             TurnOutcome::Replayed(replay) => self.unless_interrupted(self.replay(replay)).await,
             TurnOutcome::Answered(completed) => Ok(self.build_done_event(completed, calls).await),
