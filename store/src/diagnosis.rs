@@ -1,5 +1,6 @@
 //! The reads of `anneal doctor`: settings of the database and of this store's sessions, statistics of
-//! tables, and the workers that hold jobs. `cli/src/doctor/database_settings.rs` judges them.
+//! tables, the workers that hold jobs, and whether the disk takes data. `cli/src/doctor/` judges
+//! them.
 
 use crate::{Store, connection::row_security::Scope, error::StoreError};
 
@@ -85,6 +86,24 @@ impl Store {
             .await?;
         db.release().await?;
         Ok(tables)
+    }
+
+    /// Has PostgreSQL write 1.4 MB of temporary data, which it deletes at once. Fails if the disk
+    /// of the database is full. Other reads succeed then, and PostgreSQL tells its clients the free
+    /// space in no other way.
+    pub async fn probe_disk(&self) -> Result<(), StoreError> {
+        let mut db = self.reads.checkout(Scope::Nobody).await?;
+        let mut tx = db.begin().await?;
+        // The rows of a function that do not fit into this memory go to a temporary file.
+        sqlx::query!("select set_config('work_mem', '64kB', true) as work_mem")
+            .fetch_one(&mut *tx)
+            .await?;
+        sqlx::query!("select count(*) as row_count from generate_series(1, 100000)")
+            .fetch_one(&mut *tx)
+            .await?;
+        tx.commit().await?;
+        db.release().await?;
+        Ok(())
     }
 
     /// Lists the workers that hold leases of jobs now.

@@ -1,4 +1,4 @@
-//! Examines the database: connection, schema, durability, roles and clock. `database_settings` and
+//! Examines the database: connection, disk, schema, durability, roles and clock. `database_settings` and
 //! `queue` judge the rest.
 
 use std::time::{Duration, SystemTime};
@@ -42,12 +42,14 @@ pub(super) async fn examine(config: &Config, arguments: &DoctorArguments) -> Vec
         )];
     }
     let mut findings = vec![Finding::ok("database.connection", format!("{url} answers"))];
-    let (settings, durability, clock, pending) = tokio::join!(
+    let (disk, settings, durability, clock, pending) = tokio::join!(
+        check_disk(&store),
         store.read_database_settings(),
         check_durability(&store),
         check_clock(&store),
         list_pending_migrations(config),
     );
+    findings.push(disk);
     match settings {
         Ok(settings) => findings.extend(database_settings::judge(&settings, config, arguments)),
         Err(error) => findings.push(unreadable("database.settings", error)),
@@ -90,6 +92,22 @@ fn unreadable(check: &'static str, error: StoreError) -> Finding {
         format!("the check failed: {error}"),
         "see the log of PostgreSQL for the cause",
     )
+}
+
+/// Whether PostgreSQL can write to its disk.
+async fn check_disk(store: &Store) -> Finding {
+    let check = "database.disk";
+    match store.probe_disk().await {
+        Ok(()) => Finding::ok(check, "PostgreSQL can write to its disk"),
+        Err(error) => Finding::problem(
+            check,
+            format!(
+                "PostgreSQL cannot write temporary data: {}",
+                crate::describe(&error.into())
+            ),
+            "free space on the disk of the database: see \"The disk is full\" in docs/runbooks.md",
+        ),
+    }
 }
 
 async fn check_durability(store: &Store) -> Result<Finding, StoreError> {

@@ -2,7 +2,7 @@
 //! what to do. Changes nothing, and calls no model.
 //!
 //! - `finding`: the result of one check, and how it is printed.
-//! - `database`: connection, version, schema, roles, clock.
+//! - `database`: connection, disk, version, schema, roles, clock.
 //! - `database_settings`: judges the settings and the statistics of the database.
 //! - `queue`: jobs that wait, dead jobs, and workers.
 //! - `providers`: whether the providers of models answer, accept their keys and have the models.

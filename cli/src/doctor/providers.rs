@@ -2,7 +2,9 @@
 //! is asked for its list of models, which costs no tokens.
 
 use anneal_core::model::Models;
-use anneal_llm::provider::{ProviderSettings, Providers, Reached, SettingsError, reach};
+use anneal_llm::provider::{
+    CallFailure, ProviderSettings, Providers, Reached, SettingsError, reach,
+};
 use tokio::task::JoinSet;
 
 use super::{CHECK_DEADLINE, finding::Finding};
@@ -127,12 +129,19 @@ fn judge(
             format!("the provider {name} answers with an error (status {status})"),
             "try again later; ask the provider if it stays",
         ),
-        Ok(Reached::Unreachable(failure)) => Finding::problem(
-            CHECK,
-            format!("the provider {name} gives no answer: {failure}"),
-            format!(
-                "check providers.{name}.url and proxy, the network, and the certificate of the provider"
-            ),
-        ),
+        Ok(Reached::Unreachable { url, failure }) => {
+            let why = match failure {
+                CallFailure::Unavailable { what, .. } => what,
+                failure => failure.to_string(),
+            };
+            Finding::problem(
+                CHECK,
+                format!("the provider {name} gives no answer at {url}: {why}"),
+                format!(
+                    "see whether it runs; check providers.{name}.url and proxy, the network, and the certificate of the \
+                     provider"
+                ),
+            )
+        }
     }
 }

@@ -55,6 +55,7 @@ async fn a_sound_deployment_has_no_problem_and_no_model_is_called() {
     for check in [
         "settings",
         "database.connection",
+        "database.disk",
         "database.version",
         "database.durability",
         "database.connections",
@@ -83,6 +84,25 @@ async fn a_sound_deployment_has_no_problem_and_no_model_is_called() {
         .find(|line| line.starts_with("problem  servers: 50, workers: 1"))
         .unwrap_or_else(|| panic!("{ran:?}"));
     assert!(line.contains("raise max_connections"), "{line}");
+}
+
+#[tokio::test]
+async fn a_database_that_cannot_write_and_a_provider_that_is_gone_are_problems() {
+    let (postgres, folder) = (OwnPostgres::start().await, Folder::new());
+    let model = ScriptedModel::saying("Hi.").await;
+    folder.file("anneal.toml", &model.server_settings());
+    let url_of_list = format!("{}/models", model.url());
+    drop(model);
+    // PostgreSQL then refuses what a full disk would refuse.
+    let limit = "alter database anneal set temp_file_limit = '64kB'";
+    execute(&postgres.url, limit).await;
+    let anneal = AnnealBinary::on_durable(BINARY, &folder, &postgres.url);
+    let ran = anneal.run(&["doctor", "--json"]).await;
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let found = findings(&ran);
+    assert_found(&found, "database.disk", "problem", "temporary file size");
+    let no_answer = format!("no answer at {url_of_list}: no connection (connection refused)");
+    assert_found(&found, "provider", "problem", &no_answer);
 }
 
 #[tokio::test]
