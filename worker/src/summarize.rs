@@ -11,6 +11,7 @@
 use std::{sync::Arc, time::Instant};
 
 use anneal_core::{
+    caller::ConversationId,
     job::MAX_ATTEMPTS,
     message::MessageId,
     tokens::{Encoding, Tokens},
@@ -26,7 +27,7 @@ use tokio::{
     sync::{Semaphore, watch},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument as _, Span, info};
+use tracing::{Instrument as _, Span, debug, info};
 
 use crate::{
     retry_policy::JobError,
@@ -176,10 +177,7 @@ impl Summarizers {
                     {
                         metrics::counter!("anneal_summaries_fallback_total", "reason" => reason(&failure))
                             .increment(1);
-                        info!(
-                            "the built-in summarizer summarizes {}, because the model failed: {failure}",
-                            job.conversation
-                        );
+                        log_fallback(job.conversation, &failure);
                         None
                     }
                     Err(failure) => return Err(failure.into()),
@@ -269,6 +267,18 @@ const fn is_final(failure: &SummaryFailure, starts: i16) -> bool {
         | SummaryFailure::NotShorter
         | SummaryFailure::TargetTooSmall(_) => true,
         other => other.is_bad_output(),
+    }
+}
+
+/// Logs that an extract replaces the model's summary. While a breaker is open, every summary is
+/// replaced: the breaker has a line of its own, so these are at level debug.
+fn log_fallback(conversation: ConversationId, failure: &SummaryFailure) {
+    let line = format!(
+        "the built-in summarizer summarizes {conversation}, because the model failed: {failure}"
+    );
+    match failure {
+        SummaryFailure::NotAdmitted(AdmissionRefusal::Breaker { .. }) => debug!("{line}"),
+        _ => info!("{line}"),
     }
 }
 
