@@ -1,5 +1,5 @@
-//! Examines the database: connection, disk, schema, durability, roles and clock. `database_settings` and
-//! `queue` judge the rest.
+//! Examines the database: connection, disk, schema, durability, roles and clock.
+//! `database_settings` and `queue` judge the rest.
 
 use std::time::{Duration, SystemTime};
 
