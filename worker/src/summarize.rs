@@ -276,9 +276,13 @@ fn log_fallback(conversation: ConversationId, failure: &SummaryFailure) {
     let line = format!(
         "the built-in summarizer summarizes {conversation}, because the model failed: {failure}"
     );
-    match failure {
-        SummaryFailure::NotAdmitted(AdmissionRefusal::Breaker { .. }) => debug!("{line}"),
-        _ => info!("{line}"),
+    if matches!(
+        failure,
+        SummaryFailure::NotAdmitted(AdmissionRefusal::Breaker { .. })
+    ) {
+        debug!("{line}");
+    } else {
+        info!("{line}");
     }
 }
 

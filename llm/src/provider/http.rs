@@ -127,7 +127,7 @@ fn connection_failure(error: &reqwest::Error) -> CallFailure {
 
 /// Why there is no connection, if the system has said so.
 fn find_connect_cause(error: &reqwest::Error) -> Option<ErrorKind> {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    let causes = std::iter::successors(error.source(), |&cause| cause.source());
     let mut kinds = causes
         .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
         .map(std::io::Error::kind);
