@@ -19,8 +19,9 @@ mkdir -p "$2/bin"
 dir=$(cd "$2" && pwd -P)
 
 # Prints the name and the version of the installed tool, as it reports them: called with the name of
-# its subcommand first, as cargo calls it, and without the name if that fails.
-installed() { { "$dir/bin/$tool" "${tool#cargo-}" --version 2>/dev/null || "$dir/bin/$tool" --version 2>/dev/null || true; } | awk 'NR == 1 { print $1, $2 }'; }
+# its subcommand first, as cargo calls it, and without the name if that fails. cargo-cyclonedx then
+# repeats the subcommand in its name.
+installed() { { "$dir/bin/$tool" "${tool#cargo-}" --version 2>/dev/null || "$dir/bin/$tool" --version 2>/dev/null || true; } | awk -v tool="$tool" 'NR == 1 { if ($1 == tool substr(tool, 6)) $1 = tool; print $1, $2 }'; }
 is_there() { [ "$(installed)" = "$tool $version" ]; }
 
 install_wheel() { # fails if there is no wheel for this machine, or pip cannot install it
