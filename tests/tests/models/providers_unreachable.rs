@@ -65,9 +65,11 @@ async fn an_unreachable_provider_or_one_that_speaks_no_http_is_unavailable() {
     let failed = read_answer(&model, &plain_call(CONTEXT))
         .await
         .expect_err("no server listens");
-    assert_eq!(
-        unavailable_reason(&failed),
-        "no connection (connection refused)"
+    // Reset instead of refused, if the port is still being closed.
+    let reason = unavailable_reason(&failed);
+    assert!(
+        reason.starts_with("no connection (connection re"),
+        "{reason}"
     );
 
     for nonsense in [
