@@ -5,10 +5,13 @@ use std::{pin::Pin, sync::Arc};
 
 use anneal_proto::v1 as pb;
 use tokio::task::JoinSet;
-use tonic::{Status, transport::Channel};
+use tonic::Status;
 use uuid::Uuid;
 
-use crate::stack::{BenchStack, user};
+use crate::{
+    connection::Channel,
+    stack::{BenchStack, user},
+};
 
 /// Conversations that grow, and connections to the server. None of the conversations is ever
 /// compacted: a checkpoint would disturb the measurement.
@@ -41,15 +44,25 @@ impl Conversations {
         for _ in 0..connections {
             channels.push(stack.channel().await?);
         }
+        Self::create_over(stack, conversations, channels).await
+    }
+
+    /// Creates this many conversations, a multiple of the number of connections. Each one belongs to
+    /// the tenant of the connection over which it is reached.
+    pub(crate) async fn create_over(
+        stack: &BenchStack,
+        conversations: u64,
+        channels: Vec<Channel>,
+    ) -> anyhow::Result<Self> {
         let policy = pb::Policy {
             max_message_count: Some(0),
             ..Default::default()
         };
         let mut conversation_ids = Vec::new();
-        for number in 0..conversations as usize {
+        for channel in channels.iter().cycle().take(conversations as usize) {
             conversation_ids.push(
                 stack
-                    .create_conversation(&channels[number % connections], Some(policy.clone()))
+                    .create_conversation(channel, Some(policy.clone()))
                     .await?,
             );
         }
@@ -57,6 +70,14 @@ impl Conversations {
             channels: channels.into(),
             conversation_ids: conversation_ids.into(),
         })
+    }
+
+    /// The same conversations, reached over other connections.
+    pub(crate) fn over(&self, channels: Vec<Channel>) -> Self {
+        Self {
+            channels: channels.into(),
+            conversation_ids: Arc::clone(&self.conversation_ids),
+        }
     }
 
     /// Appends one message of 400 bytes to the conversation with this number (modulo the number of

@@ -45,7 +45,13 @@ impl Database {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let on_path = std::env::split_paths(&path).map(|folder| folder.join(name));
         let mut places = std::iter::once(self.binaries.program(name)).chain(on_path);
-        let mut command = Command::new(places.find(|program| program.is_file())?);
+        let program = places.find(|program| program.is_file())?;
+        Some(self.connected(Command::new(program)))
+    }
+
+    /// The command with the variables by which PostgreSQL's clients find this database. Its process
+    /// is killed when it is dropped.
+    pub(crate) fn connected(&self, mut command: Command) -> Command {
         command
             .env("PGHOST", "127.0.0.1")
             .env("PGPORT", &self.port)
@@ -54,7 +60,7 @@ impl Database {
             .env("PGUSER", "postgres")
             .env("PGDATABASE", &self.name)
             .kill_on_drop(true);
-        Some(command)
+        command
     }
 
     /// Runs statements, each in its own transaction. Returns their output: one line per row, with

@@ -3,9 +3,10 @@
 
 use anneal_core::{digest, message::MessageId};
 use anneal_proto::v1::{self as pb, operator_service_client::OperatorServiceClient};
-use tonic::transport::Channel;
 
-use crate::{conversations::append_one_by_one, database::Database, stack::BenchStack};
+use crate::{
+    connection::Channel, conversations::append_one_by_one, database::Database, stack::BenchStack,
+};
 
 /// Messages between two checkpoints.
 const STEP: usize = 1_000;

@@ -10,16 +10,17 @@
 //! - `scenarios`: one file per measurement. `replay`: replays of transcripts.
 //! - `pace`: how long and how often to measure, and which side of a comparison comes first.
 //! - `stack`: the measured PostgreSQL, server and worker. `processes`: further processes beside
-//!   them. `process_log`: tells from a log when a process is ready. `silent_model`: a model that
-//!   does not answer.
+//!   them. `connection`: connections to a server, with credentials. `process_log`: tells from a log
+//!   when a process is ready. `silent_model`: a model that does not answer.
 //! - `load`: makes calls. `conversations`: the conversations that they append to. `history`:
 //!   creates long ones with SQL.
 //! - `database`: statements on PostgreSQL itself. `pgbench`, `pgbench_log`: the baseline for
-//!   appends. `backlog`: how many messages wait for their counts.
+//!   appends. `wal`: bytes of its log. `backlog`: how many messages wait for their counts.
 //! - `figures`, `latencies`: the results. `environment`: the machine and the build. `report`,
 //!   `plots`: print, write and draw the results.
 
 mod backlog;
+mod connection;
 mod conversations;
 mod database;
 mod environment;
@@ -38,13 +39,14 @@ mod report;
 mod scenarios;
 mod silent_model;
 mod stack;
+mod wal;
 
 use clap::{Parser, ValueEnum, builder::PossibleValue};
 
 use figures::Figures;
 use pace::Pace;
 use scenarios::{
-    append, context, count, dead_model, footprint, isolation, jobs, lists, memory, overload,
+    append, context, count, dead_model, footprint, isolation, jobs, lists, memory, overload, peers,
     resolve, start, write_cost,
 };
 use stack::BenchStack;
@@ -73,9 +75,11 @@ struct Arguments {
 /// The scenarios. `make bench` measures all except `replay` and `replay-simulated`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Scenario {
-    /// Appends: messages per second and latency, compared with pgbench; also while 100,000 jobs
-    /// wait for an unreachable model.
+    /// Appends: messages per second and latency, compared with pgbench; also beside a worker.
     Append,
+    /// Appends while 100,000 jobs wait for an unreachable model.
+    #[value(name = "dead_model")]
+    DeadModel,
     /// Counting: the time from an append's answer to the token count, and whether the worker keeps
     /// up with the appends.
     Jobs,
@@ -100,6 +104,9 @@ enum Scenario {
     Start,
     /// Bytes on disk per message, and table bloat after a mixed load.
     Footprint,
+    /// Other libraries that store conversations in PostgreSQL. Needs python3, and installs the
+    /// libraries from PyPI.
+    Peers,
     /// Replays transcripts through a service and meters the cost at a provider. Needs the feature
     /// `replay`.
     Replay,
@@ -120,10 +127,8 @@ impl Scenario {
         figures: &mut Figures,
     ) -> anyhow::Result<()> {
         match self {
-            Self::Append => {
-                append::measure(pace, figures).await?;
-                dead_model::measure(pace, figures).await
-            }
+            Self::Append => append::measure(pace, figures).await,
+            Self::DeadModel => dead_model::measure(pace, figures).await,
             Self::Jobs => jobs::measure(pace, figures).await,
             Self::Overload => overload::measure(pace, figures).await,
             Self::Context => {
@@ -142,6 +147,7 @@ impl Scenario {
             Self::Memory => memory::measure(pace, figures).await,
             Self::Start => start::measure(pace, figures).await,
             Self::Footprint => footprint::measure(pace, minutes, figures).await,
+            Self::Peers => peers::measure(pace, figures).await,
             Self::Replay | Self::ReplaySimulated => Ok(()),
         }
     }

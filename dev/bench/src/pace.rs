@@ -42,15 +42,10 @@ impl Pace {
     }
 }
 
-/// The two sides of a comparison in the order for this round: the first side changes from round to
-/// round.
-pub(crate) fn alternate<T>(round: usize, pair: [T; 2]) -> [T; 2] {
-    let [first, second] = pair;
-    if round.is_multiple_of(2) {
-        [first, second]
-    } else {
-        [second, first]
-    }
+/// The sides of a comparison in the order for this round: another one comes first in each round.
+pub(crate) fn alternate<T, const SIDES: usize>(round: usize, mut sides: [T; SIDES]) -> [T; SIDES] {
+    sides.rotate_left(round % SIDES);
+    sides
 }
 
 #[cfg(test)]
@@ -58,10 +53,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neither_of_a_pair_always_comes_first() {
+    fn no_side_always_comes_first() {
         assert_eq!(
             [0, 1, 2].map(|round| alternate(round, ["a", "b"])),
             [["a", "b"], ["b", "a"], ["a", "b"]]
+        );
+        assert_eq!(
+            [0, 1, 2].map(|round| alternate(round, ["a", "b", "c"])),
+            [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"]]
         );
     }
 }

@@ -1,5 +1,5 @@
-//! The baseline for appends: pgbench runs the same SQL append, one per transaction, on a second
-//! database of the same cluster.
+//! The baseline of all ratios of appends: pgbench makes the bare append, one per transaction, in a
+//! schema of its own in the stack's database.
 
 use std::{
     fs,
@@ -15,21 +15,21 @@ use crate::{
 };
 
 /// Number of conversations that pgbench appends to.
-const PGBENCH_CONVERSATIONS: u64 = 256;
-/// The numbers of clients that are tried. The best one is used for the baseline.
-const CLIENTS: [u64; 5] = [8, 16, 32, 64, 128];
+const CONVERSATIONS: u64 = 256;
+/// The numbers of clients that are tried, to find the best one.
+const CLIENTS: [u64; 4] = [8, 16, 32, 64];
 /// How long each number of clients is tried.
 const TRIED_SECONDS: f64 = 2.0;
-/// Time before the measurement of a run with a fixed rate.
+/// Time before the measurement of latencies.
 const WARM_UP: Duration = Duration::from_secs(1);
 /// The shortest run. pgbench accepts only whole seconds, which include the time for connecting.
 const LEAST_SECONDS: u64 = 2;
-/// The script of one transaction: an append.
-const TRANSACTION: &str = include_str!("../sql/append.pgbench.sql");
-/// The script that creates the conversations.
-const CREATE_CONVERSATIONS: &str = include_str!("../sql/pgbench_talks.sql");
+/// The script that creates the tables and the conversations.
+const TABLES: &str = include_str!("../sql/bare_tables.sql");
+/// The script of one transaction: a bare append.
+const TRANSACTION: &str = include_str!("../sql/bare_append.pgbench.sql");
 
-/// pgbench with its own database and its best number of clients.
+/// pgbench with a number of clients.
 pub(crate) struct Pgbench {
     database: Database,
     folder: PathBuf,
@@ -37,70 +37,80 @@ pub(crate) struct Pgbench {
 }
 
 impl Pgbench {
-    /// Creates the database and finds the best number of clients. Prints a line and returns `None`
+    /// Creates the tables and finds the best number of clients: with it they make the most
+    /// appends per second. Prints a line and returns `None`
     /// if there is no pgbench in the PostgreSQL installation or on PATH.
     pub(crate) async fn prepare(stack: &BenchStack, pace: Pace) -> anyhow::Result<Option<Self>> {
-        if stack.database()?.program("pgbench").is_none() {
+        let database = stack.database()?;
+        if database.program("pgbench").is_none() {
             println!(
                 "There is no pgbench beside PostgreSQL's programs or on PATH (Debian: postgresql, postgresql-contrib). \
                  So there is no baseline, and targets that need it have no verdict."
             );
             return Ok(None);
         }
-        let database = stack.create_database("baseline").await?;
         database
-            .run_with(
-                CREATE_CONVERSATIONS,
-                &[("talks", &PGBENCH_CONVERSATIONS.to_string())],
-            )
+            .run_with(TABLES, &[("conversations", &CONVERSATIONS.to_string())])
             .await?;
         let folder = stack.folder().join("pgbench");
         fs::create_dir_all(&folder)?;
         fs::write(folder.join("append.sql"), TRANSACTION)?;
-        let mut pgbench = Self {
+        let pgbench = Self {
             database,
             folder,
             clients: CLIENTS[0],
         };
-        let mut best = 0.0;
+        let (mut best, mut best_rate) = (CLIENTS[0], 0.0);
         for clients in CLIENTS {
-            let rate = pgbench
-                .run(clients, pace.seconds(TRIED_SECONDS), &[])
-                .await?;
-            if rate > best {
-                (best, pgbench.clients) = (rate, clients);
+            let pgbench = pgbench.with_clients(clients);
+            let rate = pgbench.rate(pace.seconds(TRIED_SECONDS)).await?;
+            if rate > best_rate {
+                (best, best_rate) = (clients, rate);
             }
         }
-        Ok(Some(pgbench))
+        Ok(Some(pgbench.with_clients(best)))
     }
 
-    /// The best number of clients.
-    pub(crate) fn clients(&self) -> u64 {
-        self.clients
+    /// The same with another number of clients.
+    pub(crate) fn with_clients(&self, clients: u64) -> Self {
+        Self {
+            database: self.database.clone(),
+            folder: self.folder.clone(),
+            clients,
+        }
     }
 
-    /// Transactions per second, with all clients as fast as they can.
+    /// What a figure calls this baseline.
+    pub(crate) fn name(&self) -> String {
+        let plural = if self.clients == 1 { "" } else { "s" };
+        format!("bare append, {} client{plural}", self.clients)
+    }
+
+    /// Appends per second, with all clients as fast as they can.
     pub(crate) async fn rate(&self, time: Duration) -> anyhow::Result<f64> {
-        self.run(self.clients, time, &[]).await
+        self.run(time, &[]).await
     }
 
-    /// Latencies of the transactions at this rate, from the time at which each one was due.
-    pub(crate) async fn latencies(&self, rate: f64, time: Duration) -> anyhow::Result<Latencies> {
+    /// Latencies of appends: as fast as the clients can, or at a rate, where a latency begins when
+    /// its append is due.
+    pub(crate) async fn latencies(
+        &self,
+        rate: Option<f64>,
+        time: Duration,
+    ) -> anyhow::Result<Latencies> {
         let logs = self.folder.join("log");
         let _ = fs::remove_dir_all(&logs);
         fs::create_dir_all(&logs)?;
         let prefix = format!("--log-prefix={}", logs.join("transactions").display());
-        self.run(
-            self.clients,
-            time + WARM_UP,
-            &[&format!("--rate={rate}"), "--log", &prefix],
-        )
-        .await?;
+        let mut options = vec!["--log".to_owned(), prefix];
+        options.extend(rate.map(|rate| format!("--rate={rate}")));
+        self.run(time + WARM_UP, &options).await?;
         read_logs(&logs)
     }
 
     /// Runs pgbench for this time. Returns the transactions per second.
-    async fn run(&self, clients: u64, time: Duration, options: &[&str]) -> anyhow::Result<f64> {
+    async fn run(&self, time: Duration, options: &[String]) -> anyhow::Result<f64> {
+        let clients = self.clients;
         let mut command = self
             .database
             .program("pgbench")
@@ -116,7 +126,7 @@ impl Pgbench {
             .arg(format!("--time={}", time.as_secs().max(LEAST_SECONDS)));
         command
             .arg(format!("--define=clients={clients}"))
-            .arg(format!("--define=talks={PGBENCH_CONVERSATIONS}"));
+            .arg(format!("--define=conversations={CONVERSATIONS}"));
         command.args(options).current_dir(&self.folder);
         let done = command.output().await?;
         let (output, errors) = (

@@ -4,15 +4,29 @@ use std::process::Stdio;
 
 use anyhow::Context as _;
 use tokio::process::Child;
-use tonic::transport::{Channel, Endpoint};
 
-use crate::{process_log::read_log_field, stack::BenchStack};
+use crate::{
+    connection::{self, Channel, Credential},
+    process_log::read_log_field,
+    stack::BenchStack,
+};
+
+/// Settings by which a server listens on ports that no other process uses.
+const ANY_FREE_PORTS: [&str; 4] = [
+    "--set",
+    "server.grpc_address=127.0.0.1:0",
+    "--set",
+    "server.http_address=127.0.0.1:0",
+];
+/// Units of processor time in a second, in Linux's files (`USER_HZ`).
+const TICKS_PER_SECOND: f64 = 100.0;
 
 /// A server or worker process that has finished starting.
 pub(crate) struct Process {
     child: Child,
     /// What the process logs when it is ready: the address of a server, or the name of a worker.
     identity: String,
+    credential: Credential,
 }
 
 /// A process's memory in MiB.
@@ -27,13 +41,14 @@ pub(crate) struct Memory {
 impl Process {
     /// Starts a server; returns when it is listening.
     pub(crate) async fn start_server(stack: &BenchStack) -> anyhow::Result<Self> {
-        let any_free_ports = [
-            "--set",
-            "server.grpc_address=127.0.0.1:0",
-            "--set",
-            "server.http_address=127.0.0.1:0",
-        ];
-        Self::start(stack, &any_free_ports, "server", "grpc").await
+        Self::start(stack, &ANY_FREE_PORTS, "server", "grpc").await
+    }
+
+    /// Starts a server that refuses every call, as one does whose concurrency limit is reached.
+    pub(crate) async fn start_refusing_server(stack: &BenchStack) -> anyhow::Result<Self> {
+        let no_calls = ["--set", "server.concurrent_calls=0"];
+        let settings = [&ANY_FREE_PORTS[..], &no_calls[..]].concat();
+        Self::start(stack, &settings, "server", "grpc").await
     }
 
     /// Starts a worker; returns when it is ready.
@@ -61,20 +76,26 @@ impl Process {
             .stderr(Stdio::piped())
             .spawn()?;
         let identity = read_log_field(&mut child, field).await?;
-        Ok(Self { child, identity })
+        Ok(Self {
+            child,
+            identity,
+            credential: stack.credential().clone(),
+        })
     }
 
     /// Opens a new connection to a server.
     pub(crate) async fn channel(&self) -> anyhow::Result<Channel> {
-        Ok(Endpoint::from_shared(format!("http://{}", self.identity))?
-            .tcp_nodelay(true)
-            .connect()
-            .await?)
+        connection::connect(&self.identity, &self.credential).await
+    }
+
+    /// The process's id.
+    pub(crate) fn id(&self) -> anyhow::Result<u32> {
+        self.child.id().context("the process has ended")
     }
 
     /// Memory of the process, as reported by Linux.
     pub(crate) fn memory(&self) -> anyhow::Result<Memory> {
-        memory(self.child.id().context("the process has ended")?)
+        memory(self.id()?)
     }
 
     /// Kills the process.
@@ -91,6 +112,31 @@ pub(crate) fn memory(id: u32) -> anyhow::Result<Memory> {
         now: mebibytes(&status, "VmRSS:")?,
         peak: mebibytes(&status, "VmHWM:")?,
     })
+}
+
+/// Processor time of a process so far, in seconds: its own, and that of its children that have
+/// ended.
+pub(crate) fn cpu_seconds(id: u32) -> anyhow::Result<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat"))
+        .context("processor time is read from /proc")?;
+    // The name of the program is in parentheses and may contain spaces. The four times (user and
+    // system, of the process and of its children) are fields 14 to 17; the name is field 2.
+    let (_, fields) = stat.rsplit_once(')').context("the process has a name")?;
+    let times = fields.split_whitespace().skip(11).take(4);
+    let ticks: f64 = times.map(str::parse::<f64>).sum::<Result<_, _>>()?;
+    Ok(ticks / TICKS_PER_SECOND)
+}
+
+/// Processor time of a process and of all its children so far, in seconds.
+pub(crate) fn family_cpu_seconds(id: u32) -> anyhow::Result<f64> {
+    let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children"))
+        .context("children are read from /proc")?;
+    let mut seconds = cpu_seconds(id)?;
+    for child in children.split_whitespace() {
+        // A child that ends here counts at the next call, as one that has ended.
+        seconds += cpu_seconds(child.parse()?).unwrap_or_default();
+    }
+    Ok(seconds)
 }
 
 fn mebibytes(status: &str, field: &str) -> anyhow::Result<f64> {

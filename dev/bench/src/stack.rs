@@ -1,5 +1,6 @@
 //! The system that is measured: the `anneal` binary in the same target folder as the benchmark,
-//! with its own durable PostgreSQL.
+//! with its own durable PostgreSQL. Everything that protects a service is on: API keys, row-level
+//! security, limits, the audit log.
 
 use std::{
     path::{Path, PathBuf},
@@ -18,10 +19,14 @@ use anneal_proto::{
 };
 use anyhow::Context as _;
 use tokio::process::{Child, Command};
-use tonic::transport::{Channel, Endpoint};
 use uuid::Uuid;
 
-use crate::{database::Database, environment, process_log::read_log_field};
+use crate::{
+    connection::{self, Channel, Credential},
+    database::Database,
+    environment,
+    process_log::read_log_field,
+};
 
 /// Server and worker processes, and how to reach them.
 pub(crate) struct BenchStack {
@@ -32,7 +37,23 @@ pub(crate) struct BenchStack {
     /// `None` in a stack without a worker, where nothing is counted.
     worker: Option<Child>,
     address: String,
+    /// Of the tenant `default`, for every call.
+    credential: Credential,
 }
+
+/// Settings of all processes of a stack, as variables. Callers need keys. Rates and quotas are
+/// checked, and are higher than any measurement reaches. Most measurements have one tenant, which
+/// may use all of a limit.
+const SETTINGS: [(&str, &str); 8] = [
+    ("ANNEAL_AUTH_API_KEYS", "true"),
+    ("ANNEAL_LIMITS_CALLS_PER_SECOND", "1000000000"),
+    ("ANNEAL_LIMITS_CALLS_BURST", "1000000000"),
+    ("ANNEAL_LIMITS_BYTES_PER_SECOND", "1000000000000"),
+    ("ANNEAL_LIMITS_BYTES_BURST", "1000000000000"),
+    ("ANNEAL_LIMITS_TENANT_MESSAGES", "1000000000000"),
+    ("ANNEAL_LIMITS_TENANT_CONTENT_BYTES", "1000000000000000"),
+    ("ANNEAL_LIMITS_TENANT_SHARE_PERCENT", "100"),
+];
 
 /// Name of the settings file of a stack's processes, in the stack's folder.
 const CONFIG: &str = "anneal.toml";
@@ -93,7 +114,8 @@ impl BenchStack {
         let config = folder.join(CONFIG);
         std::fs::write(&config, config_text)?;
         let anneal = || anneal(&url, &config);
-        migrate(anneal()?).await?;
+        run(anneal()?, &["migrate"]).await?;
+        let credential = create_key(anneal()?, "default").await?;
         let mut server = anneal()?
             .args([
                 "--set",
@@ -104,7 +126,7 @@ impl BenchStack {
             ])
             .stderr(Stdio::piped())
             .spawn()?;
-        let address = format!("http://{}", read_log_field(&mut server, "grpc").await?);
+        let address = read_log_field(&mut server, "grpc").await?;
         let arguments = [
             "--set",
             "worker.http_address=127.0.0.1:0",
@@ -122,6 +144,7 @@ impl BenchStack {
             server,
             worker,
             address,
+            credential,
         })
     }
 
@@ -147,21 +170,9 @@ impl BenchStack {
         Ok(Database::new(&self.postgres, binaries()?))
     }
 
-    /// Creates a second database in this stack's PostgreSQL, with anneal's schema and no data.
-    pub(crate) async fn create_database(&self, name: &str) -> anyhow::Result<Database> {
-        let first = self.database()?;
-        first.run(&format!("create database {name}")).await?;
-        migrate(anneal(&self.postgres.url(name), &self.config())?).await?;
-        Ok(first.with_name(name))
-    }
-
     /// A command that runs the binary with the settings of this stack's processes.
     pub(crate) fn anneal(&self) -> anyhow::Result<Command> {
-        anneal(&self.postgres.url("postgres"), &self.config())
-    }
-
-    fn config(&self) -> PathBuf {
-        self.folder.join(CONFIG)
+        anneal(&self.postgres.url("postgres"), &self.folder.join(CONFIG))
     }
 
     /// Stops the worker, if there is one. Nothing is counted afterwards.
@@ -182,12 +193,34 @@ impl BenchStack {
         self.server.id().context("the server has ended")
     }
 
-    /// Opens a new connection to the server.
+    /// The server's gRPC address, without a scheme.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The credential of the tenant `default`.
+    pub(crate) fn credential(&self) -> &Credential {
+        &self.credential
+    }
+
+    /// Process id of PostgreSQL, the parent of its sessions.
+    pub(crate) fn postgres_id(&self) -> anyhow::Result<u32> {
+        let file = self.postgres.folder().join("data/postmaster.pid");
+        let text = std::fs::read_to_string(file)?;
+        let first_line = text.lines().next().unwrap_or_default();
+        Ok(first_line.parse()?)
+    }
+
+    /// Opens a new connection to the server, for calls of the tenant `default`.
     pub(crate) async fn channel(&self) -> anyhow::Result<Channel> {
-        Ok(Endpoint::from_shared(self.address.clone())?
-            .tcp_nodelay(true)
-            .connect()
-            .await?)
+        connection::connect(&self.address, &self.credential).await
+    }
+
+    /// Creates a tenant, and opens a new connection for its calls.
+    pub(crate) async fn channel_of_new_tenant(&self, name: &str) -> anyhow::Result<Channel> {
+        run(self.anneal()?, &["tenants", "create", name]).await?;
+        let credential = create_key(self.anneal()?, name).await?;
+        connection::connect(&self.address, &credential).await
     }
 
     /// Creates an empty conversation and returns its id.
@@ -273,10 +306,29 @@ fn binaries() -> anyhow::Result<Binaries> {
     Ok(Binaries::find(wanted.as_deref())?)
 }
 
-async fn migrate(mut anneal: Command) -> anyhow::Result<()> {
-    let migrated = anneal.arg("migrate").stdout(Stdio::null()).status().await?;
-    anyhow::ensure!(migrated.success(), "anneal migrate failed");
-    Ok(())
+/// Runs a command of the binary, and returns what it prints.
+async fn run(mut anneal: Command, arguments: &[&str]) -> anyhow::Result<String> {
+    let ran = anneal.args(arguments).output().await?;
+    anyhow::ensure!(
+        ran.status.success(),
+        "anneal {} failed: {}",
+        arguments.join(" "),
+        String::from_utf8_lossy(&ran.stderr).trim()
+    );
+    Ok(String::from_utf8(ran.stdout)?.trim_end().to_owned())
+}
+
+/// Creates a key of a tenant that allows every call.
+async fn create_key(anneal: Command, tenant: &str) -> anyhow::Result<Credential> {
+    let arguments = [
+        "keys",
+        "create",
+        "--name=benchmark",
+        "--verbs=read,append,admin,operator",
+        "--tenant",
+        tenant,
+    ];
+    Credential::of_key(&run(anneal, &arguments).await?)
 }
 
 /// A command that runs the binary in the same target folder as the benchmark.
@@ -291,6 +343,7 @@ fn anneal(url: &str, config: &Path) -> anyhow::Result<Command> {
     command
         .env("ANNEAL_DATABASE_URL", url)
         .env("ANNEAL_CONFIG", config)
+        .envs(SETTINGS)
         .kill_on_drop(true);
     Ok(command)
 }

@@ -4,9 +4,9 @@
 use std::net::TcpListener;
 
 use anneal_proto::v1 as pb;
-use tonic::transport::Channel;
 
 use crate::{
+    connection::Channel,
     conversations::{self, Conversations},
     database::Database,
     figures::{Figure, Figures, Target},
@@ -61,7 +61,7 @@ pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
         "{CALLERS} callers and a worker while {} jobs wait for a dead model",
         due_conversations.copies
     );
-    let figure = Figure::new("append", name, "messages/s", &rates(&with_jobs));
+    let figure = Figure::new("dead_model", name, "messages/s", &rates(&with_jobs));
     let figure = figure.with_baseline("while none wait", &rates(&with_jobs), &rates(&without_jobs));
     figures.put(figure.with_target(Target::RatioAtLeast(0.9)));
     stack.stop().await

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use anneal_proto::{convert::message::text_message, v1 as pb};
 use tokio::task::JoinSet;
-use tonic::transport::Channel;
 
 use crate::{
+    connection::Channel,
     conversations,
     database::Database,
-    figures::{Figure, Figures},
+    figures::{Figure, Figures, Target},
     history::{self, Shape},
     pace::Pace,
     stack::BenchStack,
@@ -74,12 +74,14 @@ async fn measure_sizes(
             );
         }
     }
-    figures.add(
+    let bytes = total_bytes / messages as f64;
+    let figure = Figure::new(
         "footprint",
         "everything of one message",
         "bytes/message",
-        [total_bytes / messages as f64],
+        &[bytes],
     );
+    figures.put(figure.with_target(Target::AtMost(780.0)));
     Ok(())
 }
 

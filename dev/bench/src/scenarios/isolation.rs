@@ -5,9 +5,9 @@
 use std::{sync::Arc, time::Duration};
 
 use anneal_proto::v1 as pb;
-use tonic::transport::Channel;
 
 use crate::{
+    connection::Channel,
     conversations::{self, Conversations},
     figures::Figures,
     load::OpenLoop,

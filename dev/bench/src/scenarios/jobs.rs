@@ -8,10 +8,11 @@ use std::{
 
 use anneal_proto::v1 as pb;
 use tokio::{task::JoinSet, time::MissedTickBehavior};
-use tonic::{Status, transport::Channel};
+use tonic::Status;
 
 use crate::{
     backlog::{self, Sample, Trend, keeps_up},
+    connection::Channel,
     conversations::{Conversations, StoredMessage},
     figures::{Figure, Figures, Target, median},
     latencies::Latencies,

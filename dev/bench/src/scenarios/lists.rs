@@ -4,9 +4,10 @@
 use std::time::Instant;
 
 use anneal_proto::v1::{self as pb, conversation_service_client::ConversationServiceClient};
-use tonic::transport::Channel;
 
-use crate::{figures::Figures, latencies::Latencies, pace::Pace, stack::BenchStack};
+use crate::{
+    connection::Channel, figures::Figures, latencies::Latencies, pace::Pace, stack::BenchStack,
+};
 
 const RUNS: usize = 5;
 const CALLS: u64 = 200;

@@ -8,9 +8,10 @@ use anneal_proto::v1::{
     self as pb, append_large_message_request as large, conversation_event::Event,
 };
 use tokio::task::JoinSet;
-use tonic::{Streaming, transport::Channel};
+use tonic::Streaming;
 
 use crate::{
+    connection::Channel,
     conversations,
     figures::{Figure, Figures, Target},
     pace::Pace,

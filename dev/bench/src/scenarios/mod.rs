@@ -1,7 +1,8 @@
 //! The measurements, one file per scenario.
 //!
 //! - `append`: appends per second, compared with pgbench. `dead_model`: appends while jobs wait for
-//!   an unreachable model. `write_cost`: bytes of PostgreSQL's log per append.
+//!   an unreachable model. `write_cost`: bytes of PostgreSQL's log per append. `peers`: other
+//!   libraries that store conversations in PostgreSQL.
 //! - `jobs`: how soon tokens are counted, and whether the worker keeps up with the appends.
 //! - `count`: how fast tokens are counted on one thread.
 //! - `context`: BuildContext on histories of different lengths.
@@ -21,6 +22,7 @@ pub(crate) mod jobs;
 pub(crate) mod lists;
 pub(crate) mod memory;
 pub(crate) mod overload;
+pub(crate) mod peers;
 pub(crate) mod resolve;
 pub(crate) mod start;
 pub(crate) mod write_cost;

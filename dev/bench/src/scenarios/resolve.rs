@@ -2,9 +2,10 @@
 //! on sessions per call.
 
 use anneal_proto::v1::{self as pb, conversation_service_client::ConversationServiceClient};
-use tonic::{Status, transport::Channel};
+use tonic::Status;
 
 use crate::{
+    connection::Channel,
     figures::Figures,
     load::{ClosedLoop, Load},
     pace::Pace,

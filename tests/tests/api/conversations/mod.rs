@@ -13,14 +13,14 @@
 //! - `sessions`: resolving and rotating sessions
 //! - `session_races`: concurrent calls on one session; statements that resolving one takes
 //! - `session_refusals`: invalid requests for sessions
-//! - `pgbench_baseline`: the SQL of the append benchmark stores the same rows as an append
+//! - `bare_append`: the SQL that the append benchmark compares with
 
 mod append;
 mod append_batching;
+mod bare_append;
 mod byte_ranges;
 mod concurrency;
 mod lists;
-mod pgbench_baseline;
 mod read_limits;
 mod rpc_conversations;
 mod rpc_messages;
