@@ -1,6 +1,7 @@
 //! The codec of the services. Before prost decodes a request, the codec counts its fields and the
 //! entries of its lists and maps, and refuses a request with too many: an entry of two bytes takes
-//! a hundred bytes of memory once it is decoded.
+//! a hundred bytes of memory once it is decoded. Buffers begin small and grow once, to the size of
+//! their message.
 
 use std::{
     cell::Cell,
@@ -21,9 +22,9 @@ use prost_types::{
 };
 use tonic::{
     Status,
-    codec::{BufferSettings, Codec, DecodeBuf, Decoder},
+    codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
 };
-use tonic_prost::{ProstCodec, ProstEncoder};
+use tonic_prost::ProstEncoder;
 
 /// Most entries in all lists and maps of one request, including nested ones. The largest append
 /// that the other limits allow (100 messages of 256 parts and 32 metadata keys each) has 28,900
@@ -34,6 +35,16 @@ pub const ENTRIES_PER_REQUEST: usize = 65_536;
 pub const FIELDS_PER_REQUEST: usize = 131_072;
 /// Bytes of memory that are charged for one entry, regardless of its size on the wire.
 pub const ENTRY_BYTES: u64 = 128;
+
+/// First size of the buffer that a message is received in. A chat message with its ids fits; a larger
+/// message has its own size once its length is known. tonic's default of 8 KiB is half of what a
+/// short call allocates, and stays allocated while a stream is open.
+const RECEIVE_BUFFER_BYTES: usize = 1024;
+/// First size of the buffer that a message is encoded in. Most answers and events fit.
+const SEND_BUFFER_BYTES: usize = 256;
+/// Messages of a stream that are ready at the same time are sent together up to this size: tonic's
+/// default.
+const YIELD_BYTES: usize = 32 * 1024;
 
 tokio::task_local! {
     /// Number of entries in the request that this task decoded last. The server charges their
@@ -90,15 +101,35 @@ where
 {
     type Encode = T;
     type Decode = U;
-    type Encoder = ProstEncoder<T>;
+    type Encoder = SizedEncoder<T>;
     type Decoder = BoundedDecoder<U>;
 
     fn encoder(&mut self) -> Self::Encoder {
-        ProstCodec::<T, U>::raw_encoder(BufferSettings::default())
+        let settings = BufferSettings::new(SEND_BUFFER_BYTES, YIELD_BYTES);
+        SizedEncoder(ProstEncoder::new(settings))
     }
 
     fn decoder(&mut self) -> Self::Decoder {
         BoundedDecoder(PhantomData)
+    }
+}
+
+/// Encodes `T` into a buffer that has room for all of it. A buffer that grows while a message is
+/// encoded is copied several times.
+#[derive(Debug)]
+pub struct SizedEncoder<T>(ProstEncoder<T>);
+
+impl<T: Message> Encoder for SizedEncoder<T> {
+    type Item = T;
+    type Error = Status;
+
+    fn encode(&mut self, item: T, buf: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        buf.reserve(item.encoded_len());
+        self.0.encode(item, buf)
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        self.0.buffer_settings()
     }
 }
 
@@ -126,6 +157,10 @@ impl<U: Message + Name + Default> Decoder for BoundedDecoder<U> {
         U::decode(buf).map(Some).map_err(|error| {
             Status::internal(format!("failed to decode Protobuf message: {error}"))
         })
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        BufferSettings::new(RECEIVE_BUFFER_BYTES, YIELD_BYTES)
     }
 }
 
