@@ -100,7 +100,7 @@ const PING_DEADLINE: std::time::Duration = std::time::Duration::from_millis(1_80
 #[derive(Clone)]
 pub struct Store {
     writes: Pool,
-    /// For batched appends only, one connection per batch worker. They count in no tenant's share,
+    /// For batched appends only, one connection per running batch. They count in no tenant's share,
     /// so they must not take the connections of `writes`, of which each tenant has a share. In
     /// metrics the pool is called `shared_writes`: appends of several tenants share a transaction.
     batch_writes: Pool,
@@ -120,8 +120,7 @@ pub struct Store {
     policy_defaults: CurrentPolicyDefaults,
     settings: std::sync::Arc<StoreSettings>,
     append: AppendSettings,
-    /// Started with the first append.
-    batcher: std::sync::Arc<std::sync::OnceLock<AppendBatcher>>,
+    batcher: std::sync::Arc<AppendBatcher>,
 }
 
 impl Store {
@@ -134,9 +133,12 @@ impl Store {
         let setup = SessionSetup::new(&settings)?;
         let wait = std::time::Duration::from_millis(u64::from(settings.pool_wait_ms));
         let outage_log = setup.outage_log();
+        let policy_defaults = CurrentPolicyDefaults::new(session);
+        let batch_writes = Pool::new("shared_writes", setup.clone(), append.lanes.get(), wait);
+        let batcher = AppendBatcher::new(append.lanes, &batch_writes, &policy_defaults);
         Ok(Self {
             writes: Pool::new("writes", setup.clone(), settings.write_connections, wait),
-            batch_writes: Pool::new("shared_writes", setup.clone(), append.lanes.get(), wait),
+            batch_writes,
             reads: Pool::new("reads", setup.clone(), settings.read_connections, wait),
             jobs: Pool::new("jobs", setup.clone(), settings.job_connections, wait),
             system: Pool::new("system", setup.clone(), settings.system_connections, wait),
@@ -146,10 +148,10 @@ impl Store {
             )),
             background_settlements: model_calls::settle::BackgroundSettlements::default(),
             outage_log,
-            policy_defaults: CurrentPolicyDefaults::new(session),
+            policy_defaults,
             settings: std::sync::Arc::new(settings),
             append,
-            batcher: std::sync::Arc::default(),
+            batcher: std::sync::Arc::new(batcher),
         })
     }
 

@@ -1,24 +1,22 @@
-//! Batches appends: appends that wait at the same time share a statement. Batch workers, which are
-//! tasks of this process, do this. A batch worker takes the appends that are waiting, does not wait
-//! for more, and answers after the commit. An append that cannot be stored with the others goes
-//! back to its caller, which stores it alone, under its conversation's lock.
+//! Batches appends: appends that wait at the same time share a statement. A batch runs in a task of
+//! its own. It takes the appends that are waiting, does not wait for more, and answers after the
+//! commit; then the next batch begins, if appends wait. An append that cannot be stored with the
+//! others goes back to its caller, which stores it alone, under its conversation's lock.
 
-use std::{io, num::NonZeroU32, sync::Arc, time::Duration};
+use std::{
+    io,
+    num::NonZeroU32,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
 
-use anneal_core::{
-    caller::{Caller, ConversationId},
-    limits::DEADLINE_DEFAULT_SECONDS,
-};
-use tokio::sync::{
-    Semaphore,
-    mpsc::{self, UnboundedReceiver, UnboundedSender},
-    oneshot,
-};
+use anneal_core::{caller::Caller, limits::DEADLINE_DEFAULT_SECONDS};
+use tokio::sync::{Semaphore, oneshot};
 use tracing::debug;
 
 use super::{
     Append,
-    pending::{BatchAnswer, PendingAppend, PendingAppends},
+    pending::{BatchAnswer, ConversationKey, PendingAppend, PendingAppends},
     statement::{self, AppendOutcome},
 };
 use crate::{
@@ -37,51 +35,49 @@ use crate::{
 const MAX_SKIPS: u8 = 4;
 
 /// How long a batch may take, in seconds: as long as callers without a deadline of their own wait.
-/// Without this limit, a batch worker would wait for ever on a dead connection.
+/// Without this limit, a batch would wait for ever on a dead connection.
 const BATCH_SECONDS: u64 = DEADLINE_DEFAULT_SECONDS;
 
-/// Most kibibytes of content that may wait for batch workers. An append waits until a batch worker
-/// takes it, even if its caller has disconnected. So without a limit, appends could fill the memory
-/// while the database does not answer.
+/// Most kibibytes of content that may wait for a batch. An append waits until a batch takes it, even
+/// if its caller has disconnected. So without a limit, appends could fill the memory while the
+/// database does not answer.
 const PENDING_KIB: u32 = 64 * 1024;
 
-/// The batch workers of a store.
+/// Stores the appends of a store in batches.
 pub(crate) struct AppendBatcher {
-    senders: Vec<UnboundedSender<PendingAppend>>,
+    batches: Arc<Batches>,
     /// One permit per kibibyte of content that may wait.
     memory: Arc<Semaphore>,
 }
 
+/// The appends that wait, and what batches need.
+struct Batches {
+    pending: Mutex<PendingAppends>,
+    writes: Pool,
+    policy_defaults: CurrentPolicyDefaults,
+}
+
 impl AppendBatcher {
-    /// Starts `count` batch workers, each with at most one connection at a time. They end when the
-    /// store is dropped.
-    pub(super) fn start(
-        count: NonZeroU32,
+    /// Runs at most `most_running` batches at once, each on a connection of `writes`.
+    pub(crate) fn new(
+        most_running: NonZeroU32,
         writes: &Pool,
         policy_defaults: &CurrentPolicyDefaults,
     ) -> Self {
-        let start_worker = |_| {
-            // The channel needs no bound of its own: the memory permits limit what it holds.
-            let (sender, incoming) = mpsc::unbounded_channel();
-            let worker = BatchWorker {
-                incoming,
-                pending: PendingAppends::default(),
-                writes: writes
-                    .clone()
-                    .with_deadline(Duration::from_secs(BATCH_SECONDS)),
-                policy_defaults: policy_defaults.clone(),
-            };
-            tokio::spawn(worker.run());
-            sender
+        let batches = Batches {
+            pending: Mutex::new(PendingAppends::new(most_running.get())),
+            writes: writes
+                .clone()
+                .with_deadline(Duration::from_secs(BATCH_SECONDS)),
+            policy_defaults: policy_defaults.clone(),
         };
         Self {
-            senders: (0..count.get()).map(start_worker).collect(),
+            batches: Arc::new(batches),
             memory: Arc::new(Semaphore::new(PENDING_KIB as usize)),
         }
     }
 
-    /// Appends in a batch. All appends of one conversation go to the same batch worker, which never
-    /// stores two of them at once.
+    /// Appends in a batch. Two appends of one conversation are never stored at once.
     pub(super) async fn append(&self, caller: Caller, append: &Append) -> BatchAnswer {
         // Plus one, because an append takes memory besides its content.
         let kibibytes = append.content_bytes().div_ceil(1024) as u32 + 1;
@@ -97,18 +93,18 @@ impl AppendBatcher {
             skips: 0,
             _memory: memory,
         };
-        let sender = self.sender_for(append.conversation);
-        if sender.send(waiting).is_err() {
-            return BatchAnswer::StoreUnderLock;
+        let begins = {
+            let mut pending = self.batches.pending();
+            pending.push(waiting);
+            pending.begin_batch(Instant::now())
+        };
+        if begins {
+            RunningBatch::start(Arc::clone(&self.batches));
         }
-        // No answer comes if the batch worker panicked, perhaps while it stored this append.
+        // No answer comes if the batch panicked, perhaps while it stored this append.
         answered
             .await
             .unwrap_or_else(|_| answer_to_unknown_outcome(append))
-    }
-
-    fn sender_for(&self, id: ConversationId) -> &UnboundedSender<PendingAppend> {
-        &self.senders[(id.0.as_u128() % self.senders.len() as u128) as usize]
     }
 }
 
@@ -125,39 +121,77 @@ fn answer_to_unknown_outcome(append: &Append) -> BatchAnswer {
     BatchAnswer::Ended(Err(StoreError::Unavailable(sqlx::Error::Io(lost).into())))
 }
 
-struct BatchWorker {
-    incoming: UnboundedReceiver<PendingAppend>,
-    pending: PendingAppends,
-    writes: Pool,
-    policy_defaults: CurrentPolicyDefaults,
+/// A batch, from `begin_batch` to its end. When it is dropped, its conversations are free for the
+/// next batch, which then begins.
+struct RunningBatch {
+    batches: Arc<Batches>,
+    /// The conversations of its appends.
+    taken: Vec<ConversationKey>,
+    /// Appends that wait for the next batch, because their conversations could not be locked.
+    skipped: Vec<PendingAppend>,
+    has_ended: bool,
 }
 
-impl BatchWorker {
-    /// Stores appends until all senders are gone.
-    async fn run(mut self) {
-        loop {
-            if self.pending.is_empty() {
-                let Some(waiting) = self.incoming.recv().await else {
-                    return;
-                };
-                self.pending.push(waiting);
-            }
-            // The connection is taken first: appends that arrive meanwhile join the batch.
-            let connection = self.writes.checkout_without_scope().await;
-            while let Ok(waiting) = self.incoming.try_recv() {
-                self.pending.push(waiting);
-            }
-            let batch = self.pending.take();
-            match connection {
-                Ok(_) if batch.is_empty() => {}
-                Ok(connection) => self.store(connection, batch).await,
-                Err(error) => fail_batch(batch, &error),
-            }
-        }
+impl RunningBatch {
+    /// Runs a batch that `begin_batch` has counted, in a task of its own.
+    fn start(batches: Arc<Batches>) {
+        let batch = Self {
+            batches,
+            taken: Vec::new(),
+            skipped: Vec::new(),
+            has_ended: false,
+        };
+        tokio::spawn(batch.run());
     }
 
-    /// Stores a batch and answers its callers.
-    async fn store(&mut self, connection: UnscopedConnection, batch: Vec<PendingAppend>) {
+    async fn run(mut self) {
+        // The connection is taken first: appends that arrive meanwhile join the batch.
+        let connection = self.batches.writes.checkout_without_scope().await;
+        let appends = self.take();
+        match connection {
+            Ok(_) if appends.is_empty() => {}
+            Ok(connection) => self.skipped = self.batches.store(connection, appends).await,
+            Err(error) => fail_batch(appends, &error),
+        }
+        self.has_ended = true;
+    }
+
+    fn take(&mut self) -> Vec<PendingAppend> {
+        let appends = self.batches.pending().take();
+        self.taken = appends.iter().map(PendingAppend::key).collect();
+        appends
+    }
+}
+
+impl Drop for RunningBatch {
+    fn drop(&mut self) {
+        let skipped = std::mem::take(&mut self.skipped);
+        // The next batch also begins if this one has panicked. Otherwise the runtime is shutting
+        // down, and would drop the next batch at once.
+        let goes_on = self.has_ended || std::thread::panicking();
+        let begins = {
+            let mut pending = self.batches.pending();
+            pending.end_batch(&self.taken, skipped);
+            goes_on && pending.begin_batch(Instant::now())
+        };
+        if begins {
+            Self::start(Arc::clone(&self.batches));
+        }
+    }
+}
+
+impl Batches {
+    fn pending(&self) -> MutexGuard<'_, PendingAppends> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stores a batch and answers its callers. Returns the appends whose conversations could not be
+    /// locked.
+    async fn store(
+        &self,
+        connection: UnscopedConnection,
+        batch: Vec<PendingAppend>,
+    ) -> Vec<PendingAppend> {
         let appends: Vec<_> = batch
             .iter()
             .map(|waiting| (waiting.caller, &waiting.append))
@@ -175,7 +209,7 @@ impl BatchWorker {
         metrics::counter!("anneal_append_groups_total").increment(1);
         metrics::counter!("anneal_append_group_members_total").increment(batch.len() as u64);
         match stored {
-            Ok(outcomes) => self.answer(batch, outcomes),
+            Ok(outcomes) => return answer(batch, outcomes),
             Err(error @ (StoreError::Unavailable(_) | StoreError::Unresponsive)) => {
                 debug!(
                     "lost the connection on which {} appends were stored: {error}",
@@ -194,26 +228,27 @@ impl BatchWorker {
                 }
             }
         }
+        Vec::new()
     }
+}
 
-    /// Answers the callers of a batch. Appends whose conversations could not be locked wait for the
-    /// next batch, unless they were skipped [`MAX_SKIPS`] times.
-    fn answer(&mut self, batch: Vec<PendingAppend>, outcomes: Vec<AppendOutcome>) {
-        let mut skipped = Vec::new();
-        for (mut waiting, outcome) in batch.into_iter().zip(outcomes) {
-            let answer = match outcome {
-                AppendOutcome::Stored(appended) => BatchAnswer::Ended(Ok(appended)),
-                AppendOutcome::NotLocked if waiting.skips < MAX_SKIPS => {
-                    waiting.skips += 1;
-                    skipped.push(waiting);
-                    continue;
-                }
-                AppendOutcome::NotLocked | AppendOutcome::Refused => BatchAnswer::StoreUnderLock,
-            };
-            let _ = waiting.answer.send(answer);
-        }
-        self.pending.put_back(skipped);
+/// Answers the callers of a batch. Returns the appends whose conversations could not be locked:
+/// they wait for the next batch, unless they were skipped [`MAX_SKIPS`] times.
+fn answer(batch: Vec<PendingAppend>, outcomes: Vec<AppendOutcome>) -> Vec<PendingAppend> {
+    let mut skipped = Vec::new();
+    for (mut waiting, outcome) in batch.into_iter().zip(outcomes) {
+        let answer = match outcome {
+            AppendOutcome::Stored(appended) => BatchAnswer::Ended(Ok(appended)),
+            AppendOutcome::NotLocked if waiting.skips < MAX_SKIPS => {
+                waiting.skips += 1;
+                skipped.push(waiting);
+                continue;
+            }
+            AppendOutcome::NotLocked | AppendOutcome::Refused => BatchAnswer::StoreUnderLock,
+        };
+        let _ = waiting.answer.send(answer);
     }
+    skipped
 }
 
 async fn store_together(

@@ -4,7 +4,8 @@
 //!
 //! - `prepare`: computes everything about an append that needs no row lock.
 //! - `batcher`: stores waiting appends together, and decides which ones are stored alone.
-//! - `pending`: the order in which waiting appends are taken, fair among tenants.
+//! - `pending`: when a batch begins, and the order in which waiting appends are taken, fair among
+//!   tenants.
 //! - `append_one`: stores one append by itself, and finds an earlier append with its request id.
 //! - `statement`: the arguments and outcomes of `sql/append.sql`.
 
@@ -36,8 +37,8 @@ use pending::BatchAnswer;
 pub struct AppendSettings {
     /// Whether appends of different conversations share a transaction.
     pub grouping: Grouping,
-    /// Number of batch workers: most transactions of batched appends that run at once, each with a
-    /// connection of its own.
+    /// Most transactions of batched appends that run at once, each with a connection of its own. A
+    /// further one begins only while a full batch waits, or while the newest one is slow.
     pub lanes: NonZeroU32,
 }
 
@@ -104,7 +105,7 @@ impl Store {
             && append.content_bytes() <= MAX_BATCHED_BYTES
         {
             let batched = self
-                .batcher()
+                .batcher
                 .append(caller, append)
                 .instrument(debug_span!("append_in_batch"))
                 .map(Ok::<_, StoreError>);
@@ -142,12 +143,6 @@ impl Store {
         let mut db = self.reads.checkout(caller).await?;
         let found = find_earlier_append(&mut db, caller, append).await;
         db.settle(found).await
-    }
-
-    fn batcher(&self) -> &AppendBatcher {
-        self.batcher.get_or_init(|| {
-            AppendBatcher::start(self.append.lanes, &self.batch_writes, &self.policy_defaults)
-        })
     }
 
     async fn append_if_lock_is_free(
