@@ -119,10 +119,10 @@ impl ServerWithoutDatabase {
             TenantShare::Whole,
         );
         let health = health::service(tonic_health::server::HealthReporter::new());
-        let routes = grpc::routes(state.clone(), settings.reflection, health)
+        let services = grpc::build_services(state.clone(), settings.reflection, health)
             .expect("the descriptors can be read");
         let traffic = TrafficLimits::new(CurrentSettings::default(), auth.accepts_anyone());
-        let grpc = grpc::layer_services(routes, auth.clone(), traffic.clone());
+        let grpc = grpc::layer_services(services, auth.clone(), traffic.clone());
         let http_state = api::HttpState::new(
             GrpcServices {
                 state,

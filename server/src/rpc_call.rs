@@ -21,6 +21,7 @@ use uuid::Uuid;
 use crate::{
     audit,
     auth::Proof,
+    call_metrics::{self, code_name},
     failure::{AuthError, Failure},
     identity::Identity,
     limits::{
@@ -66,7 +67,7 @@ pub(crate) struct HttpRoute(pub(crate) String);
 
 /// One RPC under way.
 pub(crate) struct RpcCall {
-    name: &'static str,
+    rpc: &'static Rpc,
     span: Span,
     /// The tenant and its verbs.
     pub(crate) caller: Caller,
@@ -139,14 +140,13 @@ impl RpcCall {
             // The decoder has counted the list and map entries of this request.
             memory.reserve_entries(ENTRIES.try_with(Cell::get).unwrap_or_default())?;
         }
-        let name = rpc.name;
-        let acquired = limit.try_acquire(caller.tenant());
-        let permit = acquired
-            .inspect_err(|_| metrics::counter!("anneal_shed_total", "rpc" => name).increment(1))?;
+        let permit = limit
+            .try_acquire(caller.tenant())
+            .inspect_err(|_| call_metrics::count_shed(rpc))?;
         let timeout = call_timeout(request.metadata(), deadlines);
         let proof = request.extensions().get::<Proof>().cloned();
         let call = Self {
-            name,
+            rpc,
             span: open_span(rpc, caller, &identity, request),
             caller,
             identity,
@@ -175,7 +175,7 @@ impl RpcCall {
     }
 
     fn with_audit(mut self, conversation: Option<Uuid>) -> Self {
-        let (rpc, tenant, identity) = (self.name, self.caller.tenant(), self.identity.clone());
+        let (rpc, tenant, identity) = (self.rpc.name, self.caller.tenant(), self.identity.clone());
         match &mut self.audit {
             Some(audit) => audit.conversation = conversation,
             None => {
@@ -279,14 +279,13 @@ impl RpcCall {
             anneal_trace::set_failure(&self.span, code_name(code));
         }
         let seconds = self.started.elapsed().as_secs_f64();
-        metrics::histogram!("anneal_rpc_server_duration_seconds", "rpc" => self.name, "code" => code_name(code))
-            .record(seconds);
+        call_metrics::record_duration(self.rpc, code, seconds);
         let duration_ms = seconds * 1_000.0;
         debug!(
             code = code_name(code),
             duration_ms,
             "{} ended with {} in {duration_ms:.1} ms",
-            self.name,
+            self.rpc.name,
             code_name(code)
         );
     }
@@ -389,28 +388,6 @@ fn parse_timeout(text: &str) -> Option<Duration> {
         "u" => Some(Duration::from_micros(amount)),
         "n" => Some(Duration::from_nanos(amount)),
         _ => None,
-    }
-}
-
-const fn code_name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
     }
 }
 

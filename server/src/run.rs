@@ -127,7 +127,8 @@ pub async fn serve(
         max_age,
         background.clone(),
     ));
-    let services = grpc::routes(state, settings.reflection, health::service(health.clone()))?;
+    let services =
+        grpc::build_services(state, settings.reflection, health::service(health.clone()))?;
 
     info!(grpc = %addresses.grpc, http = %addresses.http, "serving gRPC on {}, HTTP on {}", addresses.grpc, addresses.http);
     let _ = addresses_sender.send(addresses);

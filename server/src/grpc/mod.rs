@@ -1,6 +1,8 @@
 //! The gRPC edge: HTTP/2 connections and the services.
 //!
 //! - [`server`]: serves HTTP/2, with its limits; assembles the services and their layers
+//! - [`dispatch`]: passes each call to its service; refuses calls above the concurrency limit before
+//!   they are decoded
 //! - [`services`]: the five services; admits, runs and answers each RPC
 //! - [`rpc`]: one file per RPC
 //! - [`paging`]: page sizes and page tokens
@@ -10,6 +12,7 @@
 //!   stable reason
 //! - [`health`]: the service `grpc.health.v1`
 
+mod dispatch;
 pub(crate) mod encoded_response;
 pub(crate) mod health;
 pub(crate) mod malformed_requests;
@@ -21,4 +24,4 @@ mod status;
 
 #[cfg(feature = "fuzzing")]
 pub(crate) use server::{LayeredServices, layer_services};
-pub(crate) use server::{routes, serve};
+pub(crate) use server::{build_services, serve};

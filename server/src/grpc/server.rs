@@ -1,7 +1,7 @@
 //! Serves gRPC over HTTP/2, and assembles the services and their layers. Every resource of a
 //! connection that a client controls has a limit.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use anneal_core::limits::{FRAMING_BYTES, REQUEST_BYTES, RESPONSE_BYTES, STREAMS_PER_CONNECTION};
 use anneal_proto::v1::{
@@ -22,7 +22,11 @@ use tower::{ServiceBuilder, ServiceExt as _, util::MapResponse};
 use crate::{
     auth::{AuthLayer, AuthService, Authenticator},
     failure::Failure,
-    grpc::{encoded_response, malformed_requests, services::GrpcServices},
+    grpc::{
+        dispatch::{Dispatcher, Services},
+        encoded_response, malformed_requests,
+        services::GrpcServices,
+    },
     listen::{Connection, MaxConnectionAge},
     server_error::ServerError,
     state::ServerState,
@@ -57,11 +61,11 @@ const PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Serves until `stop` is cancelled, then until the last connection has ended.
 pub(crate) async fn serve(
     connections: impl Stream<Item = Connection>,
-    (routes, auth, traffic): (Routes, Authenticator, TrafficLimits),
+    (services, auth, traffic): (Dispatcher, Authenticator, TrafficLimits),
     max_age: MaxConnectionAge,
     stop: CancellationToken,
 ) {
-    let layered_services = layer_services(routes, auth, traffic);
+    let layered_services = layer_services(services, auth, traffic);
     let (http2, open_connections) = (builder(), TaskTracker::new());
     let mut connections = std::pin::pin!(connections);
     while let Some(Some(connection)) = stop.run_until_cancelled(connections.next()).await {
@@ -93,13 +97,13 @@ pub(crate) async fn serve(
 /// tonic cannot decode; answers encoded once, large events of watches sent in pieces;
 /// authentication.
 pub(crate) type LayeredServices =
-    TrafficService<MapResponseBody<MapResponseBody<AuthService<Routes>>>, Body>;
+    TrafficService<MapResponseBody<MapResponseBody<AuthService<Dispatcher>>>, Body>;
 /// A service whose responses are mapped.
 type MapResponseBody<S> = MapResponse<S, fn(Response<Body>) -> Response<Body>>;
 
 /// Wraps the services in their layers, outermost first.
 pub(crate) fn layer_services(
-    routes: Routes,
+    services: Dispatcher,
     auth: Authenticator,
     traffic: TrafficLimits,
 ) -> LayeredServices {
@@ -117,7 +121,7 @@ pub(crate) fn layer_services(
                 as fn(Response<Body>) -> Response<Body>,
         )
         .layer(AuthLayer(auth))
-        .service(routes.prepare())
+        .service(services)
 }
 
 /// The trailers of an answer that is cut short by a failure.
@@ -147,36 +151,40 @@ fn builder() -> http2::Builder<TokioExecutor> {
 }
 
 /// All services. Compression is not enabled, so tonic refuses compressed requests.
-pub(crate) fn routes(
+pub(crate) fn build_services(
     state: ServerState,
     reflection: bool,
     health: HealthServer<impl Health>,
-) -> Result<Routes, ServerError> {
+) -> Result<Dispatcher, ServerError> {
     anneal_proto::codec::prepare();
-    let services = GrpcServices {
-        state,
-        encodes_answers: true,
-    };
-    macro_rules! service {
-        ($server:ident) => {
-            $server::new(services.clone())
-                .max_decoding_message_size(REQUEST_BYTES + FRAMING_BYTES)
-                .max_encoding_message_size(RESPONSE_BYTES)
-        };
-    }
-    let mut routes = Routes::new(health)
-        .add_service(service!(ConversationServiceServer))
-        .add_service(service!(MessageServiceServer))
-        .add_service(service!(ContextServiceServer))
-        .add_service(service!(ChatServiceServer))
-        .add_service(service!(OperatorServiceServer));
+    let mut others = Routes::new(health);
     if reflection {
         let reflection = tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(anneal_proto::DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
             .build_v1()
             .map_err(|error| ServerError::Serving(error.into()))?;
-        routes = routes.add_service(reflection);
+        others = others.add_service(reflection);
     }
-    Ok(routes)
+    let call_limit = state.call_limit.clone();
+    let services = Arc::new(GrpcServices {
+        state,
+        encodes_answers: true,
+    });
+    macro_rules! service {
+        ($server:ident) => {
+            $server::from_arc(Arc::clone(&services))
+                .max_decoding_message_size(REQUEST_BYTES + FRAMING_BYTES)
+                .max_encoding_message_size(RESPONSE_BYTES)
+        };
+    }
+    Ok(Dispatcher::new(Services {
+        conversations: service!(ConversationServiceServer),
+        messages: service!(MessageServiceServer),
+        contexts: service!(ContextServiceServer),
+        chats: service!(ChatServiceServer),
+        operators: service!(OperatorServiceServer),
+        others: others.prepare(),
+        call_limit,
+    }))
 }

@@ -1,11 +1,12 @@
 //! Makes the gRPC status of a [`Failure`]; no other file builds the status of an error. Every
 //! such status has a stable reason (docs/errors.md). No status holds SQL or content.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::LazyLock, time::Duration};
 
 use anneal_core::checkpoint_import::InvalidCheckpoint;
 use anneal_llm::provider::AdmissionRefusal;
 use anneal_store::StoreError;
+use http::{HeaderMap, Response};
 use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt as _};
 use tracing::error;
@@ -148,4 +149,19 @@ impl From<Failure> for Status {
         };
         Self::with_error_details(reason.code(), text, failure.details(reason))
     }
+}
+
+/// The answer to a call that is refused with [`Failure::Overloaded`]. Its status is made once: under
+/// overload there are more refusals than answers.
+pub(super) fn overloaded_answer<B: Default>() -> Response<B> {
+    static HEADERS: LazyLock<HeaderMap> = LazyLock::new(|| {
+        Status::from(Failure::Overloaded)
+            .into_http::<()>()
+            .into_parts()
+            .0
+            .headers
+    });
+    let mut answer = Response::new(B::default());
+    answer.headers_mut().clone_from(&HEADERS);
+    answer
 }

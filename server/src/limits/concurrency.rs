@@ -69,6 +69,12 @@ impl ConcurrencyLimit {
         Ok(Permit { all, share })
     }
 
+    /// Whether a permit is free for this tenant now.
+    pub(crate) fn has_free(&self, tenant: TenantId) -> bool {
+        let has_free_share = |shares: &Arc<TenantSemaphores>| shares.has_free(tenant);
+        self.all.available_permits() > 0 && self.shares.as_ref().is_none_or(has_free_share)
+    }
+
     /// Waits for this many permits, at most as many as one tenant may hold. Waiters are served in
     /// order.
     pub(crate) async fn acquire(&self, tenant: TenantId, permits: u32) -> Result<Permit, Failure> {

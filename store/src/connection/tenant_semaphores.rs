@@ -53,6 +53,18 @@ impl TenantSemaphores {
         semaphore
     }
 
+    /// Whether a permit of this tenant's semaphore is free now.
+    pub fn has_free(&self, tenant: TenantId) -> bool {
+        let by_tenant = self
+            .by_tenant
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        by_tenant
+            .get(&tenant)
+            .and_then(Weak::upgrade)
+            .is_none_or(|semaphore| semaphore.available_permits() > 0)
+    }
+
     /// Number of tenants whose semaphores are kept.
     #[cfg(test)]
     pub(crate) fn kept(&self) -> usize {

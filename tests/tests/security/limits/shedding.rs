@@ -1,18 +1,20 @@
 //! Load shedding: more concurrent calls than the server accepts, and more streams than a connection
 //! may have.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, convert::Infallible, future::poll_fn, pin::pin, time::Duration};
 
 use anneal_server::{AuthSettings, ServerSettings};
 use anneal_testkit::{
-    LOCK_CONVERSATION, TestApp, call_raw, every_rpc, pb,
+    LOCK_CONVERSATION, OpenTransaction, TestApp, TestConversation, call_raw, every_rpc, pb,
     raw_http2::{RawHttp2, frame, kind, unary},
     status_details, valid_request, with_longest_deadline,
 };
+use axum::http::{Request, Version};
+use futures::{StreamExt as _, stream};
 use pb::{conversation_event::Event, conversation_service_client::ConversationServiceClient};
 use prost::Message as _;
-use tokio::{task::JoinSet, time::timeout};
-use tonic::{Code, transport::Channel};
+use tokio::{sync::oneshot, task::JoinSet, time::timeout};
+use tonic::{Code, Response, Status, body::Body, client::GrpcService, transport::Channel};
 use tonic_types::StatusExt as _;
 
 /// Concurrent calls that the server accepts.
@@ -44,14 +46,23 @@ fn title_update(conversation_id: &str, title: String) -> pb::UpdateConversationR
     }
 }
 
-#[tokio::test]
-async fn calls_above_the_concurrency_limit_are_refused_and_running_ones_are_answered() {
+/// An app whose server accepts few concurrent calls.
+async fn start_with_few_permits() -> TestApp {
     let settings = ServerSettings {
         concurrent_calls: CONCURRENT_CALLS,
         ..ServerSettings::default()
     };
-    let app = TestApp::with_auth(settings, AuthSettings::default()).await;
-    let conversation = app.conversation().await;
+    TestApp::with_auth(settings, AuthSettings::default()).await
+}
+
+/// Begins calls that take all permits and wait for the lock of this conversation.
+async fn take_all_permits(
+    app: &TestApp,
+    conversation: &TestConversation<'_>,
+) -> (
+    OpenTransaction,
+    JoinSet<Result<Response<pb::Conversation>, Status>>,
+) {
     let lock = app.hold_lock(LOCK_CONVERSATION, conversation.uuid()).await;
     let mut running = JoinSet::new();
     for n in 0..CONCURRENT_CALLS {
@@ -66,6 +77,14 @@ async fn calls_above_the_concurrency_limit_are_refused_and_running_ones_are_answ
         });
     }
     app.wait_for_lock_waiters(CONCURRENT_CALLS.into()).await;
+    (lock, running)
+}
+
+#[tokio::test]
+async fn calls_above_the_concurrency_limit_are_refused_and_running_ones_are_answered() {
+    let app = start_with_few_permits().await;
+    let conversation = app.conversation().await;
+    let (lock, mut running) = take_all_permits(&app, &conversation).await;
     // The running calls wait for the lock, so a call that waited for a permit would never be
     // answered.
     let mut refused = 0;
@@ -126,6 +145,63 @@ async fn calls_above_the_concurrency_limit_are_refused_and_running_ones_are_answ
     );
     assert_eq!(after.message_count, 0, "refused calls have stored nothing");
     drop(watch);
+}
+
+#[tokio::test]
+async fn a_refused_message_is_not_decoded_and_an_incomplete_request_is_not_refused_yet() {
+    const PATH: &str = "/anneal.v1.ConversationService/GetConversation";
+    let app = start_with_few_permits().await;
+    let conversation = app.conversation().await;
+    let (lock, mut running) = take_all_permits(&app, &conversation).await;
+
+    // A request whose second half is sent when permits are free again.
+    let message = pb::GetConversationRequest {
+        conversation_id: conversation.id.clone(),
+    }
+    .encode_to_vec();
+    let length = u32::try_from(message.len()).expect("a short message");
+    let mut beginning = [&[0][..], &length.to_be_bytes(), &message].concat();
+    let end = beginning.split_off(message.len() / 2);
+    let (send_end, end_is_sent) = oneshot::channel();
+    let end = async move {
+        end_is_sent.await.expect("the test sends it");
+        Ok::<_, Infallible>(end)
+    };
+    let body = stream::iter([Ok(beginning)]).chain(stream::once(end));
+    let request = Request::post(PATH)
+        .version(Version::HTTP_2)
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(Body::new(axum::body::Body::from_stream(body)))
+        .expect("the request is valid");
+    let mut channel = app.authorized_channel("");
+    poll_fn(|context| GrpcService::<Body>::poll_ready(&mut channel, context))
+        .await
+        .expect("the server accepts the connection");
+    let mut incomplete = pin!(GrpcService::call(&mut channel, request));
+    assert!(futures::poll!(&mut incomplete).is_pending());
+
+    // On the same connection, so the server has received the first half before. The message claims
+    // a text of 127 bytes and ends.
+    let undecodable = call_raw(app.authorized_channel(""), PATH, vec![0x0a, 0x7f]);
+    let refused = timeout(DEADLINE, undecodable)
+        .await
+        .expect("is answered at once")
+        .expect_err("no permit is free");
+    assert_eq!(status_details(&refused).reason, "OVERLOADED");
+
+    lock.rollback().await;
+    while let Some(answered) = running.join_next().await {
+        answered.expect("no panic").expect("is answered");
+    }
+    send_end.send(()).expect("the server still receives");
+    let answer = timeout(DEADLINE, incomplete)
+        .await
+        .expect("is answered")
+        .expect("the connection stays");
+    // A refusal has its status in the headers.
+    let refused = Status::from_header_map(answer.headers());
+    assert!(refused.is_none(), "{refused:?}");
 }
 
 #[tokio::test]
