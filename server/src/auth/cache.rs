@@ -3,6 +3,7 @@
 //! does not answer, a known credential is accepted 20 s longer.
 
 use std::{
+    borrow::Borrow,
     hash::Hash,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
@@ -93,6 +94,9 @@ pub(super) struct CredentialCache<K, V> {
     known_values: Cache<K, V>,
 }
 
+/// There is no recent answer of the database.
+pub(super) struct NotCached;
+
 impl<K, V> CredentialCache<K, V>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
@@ -110,6 +114,15 @@ where
                 .time_to_live(CACHE_TTL + STALE_TTL)
                 .build(),
         }
+    }
+
+    /// The database's recent answer, for which nothing has to be prepared.
+    pub(super) async fn peek<Q>(&self, key: &Q) -> Result<Option<V>, NotCached>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        self.answers.get(key).await.ok_or(NotCached)
     }
 
     /// Whether an answer is cached, or the credential is known to have existed recently.

@@ -6,7 +6,7 @@ use std::{
     collections::HashSet,
     fmt,
     net::IpAddr,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -96,7 +96,6 @@ impl GeneratedKey {
 }
 
 /// A key that was read from the database.
-#[derive(Clone)]
 struct CachedKey {
     key: ActiveKey,
     /// When the lookup began. `key.ends_in` counts from then.
@@ -121,7 +120,7 @@ const MAX_RECENTLY_USED: u64 = 100_000;
 /// Looks up API keys.
 pub(super) struct Keys {
     store: Store,
-    cache: CredentialCache<Uuid, CachedKey>,
+    cache: CredentialCache<Uuid, Arc<CachedKey>>,
     recently_used: Cache<Uuid, ()>,
     unknown_key_limit: UnknownKeyLimit,
     /// Ids of keys that are being looked up.
@@ -162,19 +161,26 @@ impl Keys {
         // guess is right.
         let found = found
             .filter(|found| bool::from(found.key.secret_digest.as_slice().ct_eq(&key.digest())));
-        let ActiveKey { tenant, verbs, .. } = found.ok_or(AuthError::Unknown)?.key;
+        let found = found.ok_or(AuthError::Unknown)?;
         // Reading renews the entry, and costs less than inserting it with every call.
         if self.recently_used.get(&key.id).is_none() {
             self.recently_used.insert(key.id, ());
         }
         self.usage.record(key.id);
-        Ok(Caller::with(tenant, verbs))
+        Ok(Caller::with(found.key.tenant, found.key.verbs))
     }
 
     /// Finds a key in the cache or the database. A key that was not used recently and is not cached
     /// counts as an unknown key of its address, until the lookup has found it or failed.
-    async fn find(&self, id: Uuid, address: Option<IpAddr>) -> Result<Option<CachedKey>, Failure> {
-        // The cache also holds keys that do not exist: they cause no lookup, so they do not count.
+    async fn find(
+        &self,
+        id: Uuid,
+        address: Option<IpAddr>,
+    ) -> Result<Option<Arc<CachedKey>>, Failure> {
+        // A cached answer causes no lookup, so it does not count, even if the key does not exist.
+        if let Ok(answer) = self.cache.peek(&id).await {
+            return Ok(answer);
+        }
         let is_exempt = self.recently_used.contains_key(&id) || self.cache.contains(&id);
         // A client that has just started may make many first calls with one key. They share one
         // lookup and count once.
@@ -188,7 +194,7 @@ impl Keys {
             Ok(store
                 .find_key(id)
                 .await?
-                .map(|key| CachedKey { key, looked_up_at }))
+                .map(|key| Arc::new(CachedKey { key, looked_up_at })))
         };
         let found = self.cache.find(id, Box::pin(lookup_future)).await;
         if let Some(attempt) = attempt.filter(|_| !matches!(found, Ok(None))) {

@@ -25,7 +25,7 @@ use anneal_core::{
     limits::DEADLINE_DEFAULT_SECONDS,
 };
 use anneal_store::Store;
-use http::{Extensions, HeaderMap, header};
+use http::{Extensions, HeaderMap, HeaderValue, header};
 
 pub use self::keys::{GeneratedKey, KeyText};
 pub(crate) use self::{
@@ -162,13 +162,10 @@ impl Authenticator {
                 proof: None,
             });
         }
-        let credentials = headers
-            .get_all(header::AUTHORIZATION)
-            .iter()
-            .map(|value| (header::AUTHORIZATION, value.clone()));
         let proof = Proof {
             auth: self.clone(),
-            headers: credentials.collect(),
+            // There is at most one: several are refused.
+            authorization: headers.get(header::AUTHORIZATION).cloned(),
             certificate: certificate.cloned(),
             caller,
         };
@@ -264,7 +261,8 @@ const MAX_FAILED_CHECKS: u32 = 3;
 #[derive(Clone)]
 pub(crate) struct Proof {
     auth: Authenticator,
-    headers: HeaderMap,
+    /// The authorization header. None: a client certificate is the credential.
+    authorization: Option<HeaderValue>,
     certificate: Option<ClientCertificate>,
     caller: Caller,
 }
@@ -286,9 +284,13 @@ impl Proof {
     /// Checks now whether the credential is still valid. Fails with `Failure::Store` if the
     /// database is unavailable.
     pub(crate) async fn recheck(&self) -> Result<(), Failure> {
+        let mut headers = HeaderMap::new();
+        if let Some(authorization) = &self.authorization {
+            headers.insert(header::AUTHORIZATION, authorization.clone());
+        }
         let (caller, _) = self
             .auth
-            .identify(&self.headers, self.certificate.as_ref(), None)
+            .identify(&headers, self.certificate.as_ref(), None)
             .await?;
         if caller == self.caller {
             Ok(())
@@ -341,14 +343,13 @@ impl Tenants {
         verbs: Verbs,
         not_found: AuthError,
     ) -> Result<Caller, Failure> {
-        let (store, wanted) = (self.store.clone(), name.to_owned());
-        let found = self
-            .cache
-            .find(
-                name.to_owned(),
-                Box::pin(async move { store.find_tenant(&wanted).await }),
-            )
-            .await?;
+        let found = if let Ok(answer) = self.cache.peek(name).await {
+            answer
+        } else {
+            let (store, wanted) = (self.store.clone(), name.to_owned());
+            let lookup = Box::pin(async move { store.find_tenant(&wanted).await });
+            self.cache.find(name.to_owned(), lookup).await?
+        };
         Ok(Caller::with(found.ok_or(not_found)?, verbs))
     }
 }
