@@ -4,6 +4,7 @@
 
 use std::{
     cell::Cell,
+    pin::pin,
     sync::{Arc, Weak},
     task::{Context, Poll},
     time::{Duration, Instant},
@@ -26,7 +27,7 @@ use crate::{
     failure::Failure,
     limits::content_budget::Reservation,
     listen::{Peer, SlotRef},
-    poll_watchdog::{PollWatchdog, WatchedFuture},
+    poll_watchdog::PollWatchdog,
     verbs::UNAUTHENTICATED_PATH_PREFIX,
 };
 
@@ -146,7 +147,7 @@ where
             path.starts_with(UNAUTHENTICATED_PATH_PREFIX),
             path == LARGE_APPEND_PATH,
         );
-        let unauthenticated_connection = slot.clone().filter(|_| is_unauthenticated);
+        let unauthenticated_connection = slot.as_ref().filter(|_| is_unauthenticated).cloned();
         let unauthenticated_call = slot
             .as_ref()
             .filter(|_| is_unauthenticated)
@@ -161,9 +162,10 @@ where
         }
         // A health check does not keep its connection from being closed, and its answer does not
         // count as waiting bytes: the load of unauthenticated callers must not make a probe fail.
-        let on_connection = slot
-            .filter(|_| !is_unauthenticated)
-            .map(|slot| (slot.clone(), slot.begin_call()));
+        let on_connection = slot.filter(|_| !is_unauthenticated).map(|slot| {
+            let in_flight = slot.begin_call();
+            (slot, in_flight)
+        });
         let is_counted = !is_unauthenticated && !PROBE_PATHS.contains(&path);
         let bounds = if is_unauthenticated {
             (
@@ -186,7 +188,7 @@ where
         };
         let answering = ENTRIES.scope(Cell::new(0), self.inner.call(request.map(request_body)));
         async move {
-            let mut answer = WatchedFuture::new(watchdog.clone(), answering).await?;
+            let mut answer = watchdog.watch(pin!(answering)).await?;
             drop(held_memory);
             let reservation = answer.extensions_mut().remove::<Arc<Reservation>>();
             if let (Some(reservation), Some((slot, _))) = (&reservation, &on_connection)
