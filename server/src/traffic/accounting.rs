@@ -4,7 +4,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, LazyLock, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -12,12 +12,10 @@ use std::{
 
 use anneal_core::caller::TenantId;
 use anneal_proto::codec::ENTRY_BYTES;
+use metrics::Gauge;
 
 use super::rate::{Rate, RateDebt};
-use crate::{
-    failure::Failure,
-    settings::{CurrentSettings, LimitSettings},
-};
+use crate::{failure::Failure, settings::CurrentSettings};
 
 /// Bytes that a waiting request or answer takes beside its content: headers, stream, task.
 pub(super) const OVERHEAD_BYTES: u64 = 16 * 1024;
@@ -25,6 +23,9 @@ pub(super) const OVERHEAD_BYTES: u64 = 16 * 1024;
 const UNAUTHENTICATED_DIVISOR: u64 = 16;
 /// Idle accounts are removed only when there are at least this many accounts.
 const MIN_SWEEP_SIZE: usize = 1_024;
+
+/// The handle of the metric, which several steps of each call change.
+static WAITING_BYTES: LazyLock<Gauge> = LazyLock::new(|| metrics::gauge!("anneal_waiting_bytes"));
 
 /// Rates and waiting bytes of all tenants. Cheap to clone.
 #[derive(Clone)]
@@ -70,8 +71,23 @@ struct RateDebts {
 pub(crate) struct RequestAccounting(Arc<AccountingState>);
 
 struct AccountingState {
-    limits: TrafficLimits,
+    traffic: TrafficLimits,
+    limits: CallLimits,
     account: OnceLock<Arc<Account>>,
+}
+
+/// The limits that were in force when a call began.
+struct CallLimits {
+    /// The rate of the tenant's calls. None: no limit.
+    calls: Option<Rate>,
+    /// The rate of the bytes that the tenant transfers. None: no limit.
+    bytes: Option<Rate>,
+    /// Most waiting bytes of all accounts together.
+    waiting: u64,
+    /// Most waiting bytes of the tenant.
+    waiting_of_tenant: u64,
+    /// How long the request may take to arrive completely.
+    receive: Duration,
 }
 
 /// Bytes of a request or an answer that wait in memory. Released when dropped.
@@ -83,7 +99,7 @@ pub(super) struct WaitingBytes {
 }
 
 impl TrafficLimits {
-    /// Applies the limits that are in force at each call.
+    /// Applies to each call the limits that are in force when it begins.
     pub(crate) fn new(settings: CurrentSettings, accepts_anyone: bool) -> Self {
         Self(Arc::new(Inner {
             settings,
@@ -98,7 +114,8 @@ impl TrafficLimits {
     /// The accounting of one new call.
     pub(super) fn accounting(&self) -> RequestAccounting {
         RequestAccounting(Arc::new(AccountingState {
-            limits: self.clone(),
+            traffic: self.clone(),
+            limits: self.0.call_limits(),
             account: OnceLock::new(),
         }))
     }
@@ -123,23 +140,25 @@ impl TrafficLimits {
 }
 
 impl Inner {
-    /// The rate of each tenant's calls. None: no limit.
-    fn call_rate(&self, limits: &LimitSettings) -> Option<Rate> {
-        Rate::new(limits.calls_per_second.into(), limits.calls_burst.into())
-            .filter(|_| !self.accepts_anyone)
-    }
-
-    /// The rate of the bytes that each tenant transfers. None: no limit.
-    fn byte_rate(&self, limits: &LimitSettings) -> Option<Rate> {
-        Rate::new(limits.bytes_per_second, limits.bytes_burst).filter(|_| !self.accepts_anyone)
-    }
-
-    /// Most waiting bytes of one tenant.
-    fn max_waiting_per_tenant(&self, limits: &LimitSettings) -> u64 {
-        if self.accepts_anyone {
-            limits.waiting_bytes
-        } else {
-            limits.share_of(limits.waiting_bytes)
+    /// The limits of a call that begins now.
+    fn call_limits(&self) -> CallLimits {
+        let settings = self.settings.get();
+        let limits = &settings.limits;
+        let rate = |per_second: u64, burst: u64| {
+            (!self.accepts_anyone)
+                .then(|| Rate::new(per_second, burst))
+                .flatten()
+        };
+        CallLimits {
+            calls: rate(limits.calls_per_second.into(), limits.calls_burst.into()),
+            bytes: rate(limits.bytes_per_second, limits.bytes_burst),
+            waiting: limits.waiting_bytes,
+            waiting_of_tenant: if self.accepts_anyone {
+                limits.waiting_bytes
+            } else {
+                limits.share_of(limits.waiting_bytes)
+            },
+            receive: Duration::from_secs(limits.receive_seconds.into()),
         }
     }
 }
@@ -156,14 +175,9 @@ impl RequestAccounting {
     /// Charges the call to its tenant's account. Fails if the tenant calls too often or has
     /// transferred too many bytes.
     pub(crate) fn admit_call(&self, tenant: TenantId) -> Result<(), Failure> {
-        let inner = &*self.0.limits.0;
-        let settings = inner.settings.get();
-        let (calls, bytes) = (
-            inner.call_rate(&settings.limits),
-            inner.byte_rate(&settings.limits),
-        );
-        let account = self.0.limits.account(tenant);
-        let now = inner.began.elapsed();
+        let CallLimits { calls, bytes, .. } = self.0.limits;
+        let account = self.0.traffic.account(tenant);
+        let now = self.0.traffic.0.began.elapsed();
         let mut debts = account.debts.lock().unwrap_or_else(PoisonError::into_inner);
         let refused = |limit: &'static str, wait| {
             metrics::counter!("anneal_rate_limited_total", "limit" => limit).increment(1);
@@ -187,18 +201,16 @@ impl RequestAccounting {
     /// Charges transferred bytes, of the request or of the answer. Does nothing before the tenant
     /// is known.
     pub(super) fn charge_bytes(&self, bytes: usize) {
-        let inner = &self.0.limits.0;
-        let rate = inner.byte_rate(&inner.settings.get().limits);
-        if let (Some(rate), Some(account)) = (rate, self.0.account.get()) {
+        if let (Some(rate), Some(account)) = (self.0.limits.bytes, self.0.account.get()) {
+            let now = self.0.traffic.0.began.elapsed();
             let mut debts = account.debts.lock().unwrap_or_else(PoisonError::into_inner);
-            rate.charge(&mut debts.bytes, inner.began.elapsed(), bytes as u64);
+            rate.charge(&mut debts.bytes, now, bytes as u64);
         }
     }
 
     /// How long a request may take to arrive completely.
     pub(super) fn receive_timeout(&self) -> Duration {
-        let settings = self.0.limits.0.settings.get();
-        Duration::from_secs(settings.limits.receive_seconds.into())
+        self.0.limits.receive
     }
 
     /// A new counter of waiting bytes, at 0.
@@ -220,14 +232,14 @@ impl WaitingBytes {
     /// Reserves more bytes. Fails with `Overloaded` above the limit of the account or of all
     /// accounts.
     pub(super) fn reserve(&mut self, bytes: u64) -> Result<(), Failure> {
-        let inner = &*self.accounting.0.limits.0;
-        let settings = inner.settings.get();
-        let max_waiting = settings.limits.waiting_bytes;
+        let AccountingState {
+            traffic, limits, ..
+        } = &*self.accounting.0;
         let Inner {
             waiting,
             unauthenticated,
             ..
-        } = inner;
+        } = &*traffic.0;
         let account = Arc::clone(
             self.account
                 .as_ref()
@@ -235,16 +247,16 @@ impl WaitingBytes {
                 .unwrap_or(unauthenticated),
         );
         let max_for_account = if Arc::ptr_eq(&account, unauthenticated) {
-            max_waiting / UNAUTHENTICATED_DIVISOR
+            limits.waiting / UNAUTHENTICATED_DIVISOR
         } else {
-            inner.max_waiting_per_tenant(&settings.limits)
+            limits.waiting_of_tenant
         };
         let account_total = account.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let total = waiting.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        metrics::gauge!("anneal_waiting_bytes").increment(bytes as f64);
+        WAITING_BYTES.increment(bytes as f64);
         self.account = Some(account);
         self.bytes += bytes;
-        if account_total > max_for_account || total > max_waiting {
+        if account_total > max_for_account || total > limits.waiting {
             self.release(bytes);
             metrics::counter!("anneal_waiting_refused_total").increment(1);
             return Err(Failure::Overloaded);
@@ -261,13 +273,9 @@ impl WaitingBytes {
         let bytes = bytes.min(self.bytes);
         if let Some(account) = &self.account {
             account.waiting.fetch_sub(bytes, Ordering::Relaxed);
-            self.accounting
-                .0
-                .limits
-                .0
-                .waiting
-                .fetch_sub(bytes, Ordering::Relaxed);
-            metrics::gauge!("anneal_waiting_bytes").decrement(bytes as f64);
+            let all_waiting = &self.accounting.0.traffic.0.waiting;
+            all_waiting.fetch_sub(bytes, Ordering::Relaxed);
+            WAITING_BYTES.decrement(bytes as f64);
         }
         self.bytes -= bytes;
     }
