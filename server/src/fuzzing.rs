@@ -324,7 +324,7 @@ impl TokenReader {
         let all_verbs = [Verb::Read, Verb::Append, Verb::Admin, Verb::Operator];
         let caller = Caller::with(TenantId::DEFAULT, claims.verbs);
         Ok((
-            claims.tenant,
+            claims.tenant.clone(),
             all_verbs
                 .into_iter()
                 .filter(|verb| caller.may(*verb))

@@ -215,7 +215,7 @@ impl Authenticator {
         let caller = tenants
             .caller(&claims.tenant, claims.verbs, unknown)
             .await?;
-        Ok((caller, Identity::of_token(&claims.subject)))
+        Ok((caller, claims.identity.clone()))
     }
 }
 

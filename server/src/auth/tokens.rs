@@ -5,6 +5,7 @@ use std::{
     collections::{HashMap, HashSet},
     path::PathBuf,
     sync::Arc,
+    time::Duration,
 };
 
 use anneal_core::caller::{Verb, Verbs};
@@ -13,19 +14,26 @@ use jsonwebtoken::{
     errors::ErrorKind,
     jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse},
 };
+use moka::sync::Cache;
 use rustls::pki_types::UnixTime;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
 use tracing::warn;
 
 use crate::{
     failure::AuthError,
+    identity::Identity,
     reloaded_files::ReloadedFiles,
     settings::{AuthSettings, AuthSettingsError},
 };
 
 /// Seconds by which the clocks of provider and server may differ.
 const LEEWAY_SECONDS: u64 = 30;
+/// Most verified tokens that are remembered.
+const MAX_VERIFIED: u64 = 10_000;
+/// How long a verified token is remembered, unless it expires before.
+const VERIFIED_TTL: Duration = Duration::from_mins(5);
 /// Prefix of a verb in the `scope` claim.
 const SCOPE_PREFIX: &str = "anneal.";
 
@@ -40,6 +48,18 @@ pub(crate) struct TokenVerifier {
     tenant_claim: String,
     /// None: a token may be valid for any time.
     max_lifetime_seconds: Option<u32>,
+    /// Verified tokens, by the SHA-256 of their text. To verify a signature takes tens of
+    /// microseconds, also for a call that is then refused.
+    verified: Cache<[u8; 32], Arc<VerifiedToken>>,
+}
+
+/// A token that was verified. It is valid until it expires, or until the keys are replaced.
+struct VerifiedToken {
+    claims: Arc<TokenClaims>,
+    /// The keys that it was verified with.
+    keys: Arc<Keys>,
+    /// The claim `exp`: seconds since 1970.
+    expires: f64,
 }
 
 /// The claims of a token about its holder.
@@ -47,8 +67,8 @@ pub(crate) struct TokenClaims {
     /// The name of the tenant.
     pub(crate) tenant: String,
     pub(crate) verbs: Verbs,
-    /// The provider's name for the holder. Empty: not stated.
-    pub(crate) subject: String,
+    /// The provider's name for the holder.
+    pub(crate) identity: Identity,
 }
 
 impl TokenVerifier {
@@ -79,6 +99,10 @@ impl TokenVerifier {
             tenant_claim: settings.tenant_claim.clone(),
             max_lifetime_seconds: Some(settings.token_lifetime_seconds)
                 .filter(|seconds| *seconds > 0),
+            verified: Cache::builder()
+                .max_capacity(MAX_VERIFIED)
+                .time_to_live(VERIFIED_TTL)
+                .build(),
         })
     }
 
@@ -88,7 +112,30 @@ impl TokenVerifier {
     }
 
     /// Verifies a token, and reads its claims.
-    pub(crate) fn verify(&self, token: &str) -> Result<TokenClaims, AuthError> {
+    pub(crate) fn verify(&self, token: &str) -> Result<Arc<TokenClaims>, AuthError> {
+        let keys = self.keys.current();
+        let digest: [u8; 32] = Sha256::digest(token.as_bytes()).into();
+        let now = UnixTime::now().as_secs() as f64;
+        if let Some(verified) = self.verified.get(&digest)
+            && Arc::ptr_eq(&verified.keys, &keys)
+            && verified.expires + LEEWAY_SECONDS as f64 > now
+        {
+            return Ok(Arc::clone(&verified.claims));
+        }
+        let (claims, expires) = self.verify_with(&keys, token)?;
+        let claims = Arc::new(claims);
+        let verified = VerifiedToken {
+            claims: Arc::clone(&claims),
+            keys,
+            expires,
+        };
+        self.verified.insert(digest, Arc::new(verified));
+        Ok(claims)
+    }
+
+    /// Verifies the signature and the claims of a token. Returns the claims about its holder, and
+    /// its `exp`.
+    fn verify_with(&self, keys: &Keys, token: &str) -> Result<(TokenClaims, f64), AuthError> {
         let header = decode_header(token).map_err(|_| AuthError::Unknown)?;
         if header.crit.is_some() {
             // `crit` lists extensions that a verifier must support (RFC 7515, 4.1.11). This
@@ -100,7 +147,6 @@ impl TokenVerifier {
         let id = header
             .kid
             .ok_or(AuthError::Token("it names no key (kid)"))?;
-        let keys: Arc<Keys> = self.keys.current();
         let (key, algorithm) = keys
             .get(&id)
             .ok_or(AuthError::Token("its key (kid) is not known here"))?;
@@ -141,11 +187,14 @@ impl TokenVerifier {
             .get("sub")
             .and_then(Value::as_str)
             .unwrap_or_default();
-        Ok(TokenClaims {
+        let claims_of_holder = TokenClaims {
             tenant: tenant.to_owned(),
             verbs,
-            subject: subject.to_owned(),
-        })
+            identity: Identity::of_token(subject),
+        };
+        // A token without a readable `exp` was refused above.
+        let expires = claims.claims.get("exp").and_then(Value::as_f64);
+        Ok((claims_of_holder, expires.unwrap_or_default()))
     }
 
     /// Refuses a token that is valid for too long. The time counts from `iat`, or from now if that
