@@ -36,11 +36,11 @@ pub const FIELDS_PER_REQUEST: usize = 131_072;
 /// Bytes of memory that are charged for one entry, regardless of its size on the wire.
 pub const ENTRY_BYTES: u64 = 128;
 
-/// First size of the buffer that a message is received in. A chat message with its ids fits; a larger
-/// message has its own size once its length is known. tonic's default of 8 KiB is half of what a
-/// short call allocates, and stays allocated while a stream is open.
+/// First size of the buffer that a message is received in. A chat message with its ids fits. For a
+/// larger message the buffer grows once its length is known. tonic's default is 8 KiB for each call.
 const RECEIVE_BUFFER_BYTES: usize = 1024;
-/// First size of the buffer that a message is encoded in. Most answers and events fit.
+/// First size of the buffer that a message is encoded in. Most answers and events fit. The buffer
+/// exists as long as its stream; tonic's default is 8 KiB.
 const SEND_BUFFER_BYTES: usize = 256;
 /// Messages of a stream that are ready at the same time are sent together up to this size: tonic's
 /// default.

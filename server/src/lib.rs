@@ -3,8 +3,8 @@
 //! - `grpc/`, `http/`: the edges. They parse requests and format answers
 //! - `usecases/`: what the edges share. They read and write the store; `anneal-core` decides
 //! - `reply/`: answers made of stored rows; `anneal-proto` converts the rest
-//! - `rpc_call.rs`: the caller, deadline, limits, span and metrics of one RPC; `call_metrics.rs`: the
-//!   handles of these metrics
+//! - `rpc_call.rs`: the caller, deadline, limits, span and metrics of one RPC; `call_metrics.rs`:
+//!   the handles of these metrics
 //! - `limits/`: what callers may use at once, and what tenants may store
 //! - `auth/`: authenticates callers; `identity.rs`: the name of a caller in logs
 //! - `verbs.rs`: what a credential must allow for each RPC

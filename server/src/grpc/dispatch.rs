@@ -32,7 +32,7 @@ use crate::{
     verbs::Rpc,
 };
 
-/// RPCs that `RpcCall` alone refuses: turns and watches have limits of their own, and the request of
+/// RPCs that `RpcCall` alone refuses. Turns and watches have limits of their own. The request of
 /// AppendLargeMessage is a stream, of which nothing is read before it is admitted.
 const ADMITTED_LATER: [&Rpc; 3] = [
     Rpc::named("append_large_message"),
@@ -81,7 +81,7 @@ where
 
     fn call(&mut self, request: Request<B>) -> Answer {
         let Some(rpc) = self.0.rpc_without_permit(&request) else {
-            return self.0.dispatch(request.map(PartlyReceived::from));
+            return self.0.dispatch(request.map(PartlyReceived::untouched));
         };
         match receive_available(request) {
             // A permit may be free by the time the rest of the request arrives.
@@ -95,8 +95,8 @@ where
 }
 
 impl Services {
-    /// The RPC that is called, if no permit is free for it. None for other calls, and for those that
-    /// are refused later for another reason.
+    /// The RPC that is called, if no permit is free for it. None: a permit is free, or what is
+    /// called takes none of this limit.
     fn rpc_without_permit<B>(&self, request: &Request<B>) -> Option<&'static Rpc> {
         let caller = request.extensions().get::<Caller>()?;
         if self.call_limit.has_free(caller.tenant()) {
@@ -154,8 +154,9 @@ struct PartlyReceived<B> {
     rest: B,
 }
 
-impl<B> From<B> for PartlyReceived<B> {
-    fn from(rest: B) -> Self {
+impl<B> PartlyReceived<B> {
+    /// A body of which no frame was taken.
+    const fn untouched(rest: B) -> Self {
         Self {
             received: VecDeque::new(),
             rest,

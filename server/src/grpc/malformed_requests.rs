@@ -30,6 +30,11 @@ const UNDECODABLE_PREFIXES: [&str; 3] = [
 /// message length too large …" or with the text of an [`Excess`] (too many fields, or too many
 /// entries of lists and maps). None for other answers.
 fn decode_failure(headers: &HeaderMap) -> Option<Failure> {
+    // To parse a status takes longer than to make it, so other refusals are recognized before.
+    let code = Code::from_bytes(headers.get("grpc-status")?.as_bytes());
+    if !matches!(code, Code::Internal | Code::OutOfRange) {
+        return None;
+    }
     let status = Status::from_header_map(headers)?;
     let text = status.message();
     if let Some(excess) = Excess::ALL

@@ -1,8 +1,8 @@
 //! The gRPC edge: HTTP/2 connections and the services.
 //!
 //! - [`server`]: serves HTTP/2, with its limits; assembles the services and their layers
-//! - [`dispatch`]: passes each call to its service; refuses calls above the concurrency limit before
-//!   they are decoded
+//! - [`dispatch`]: passes each call to its service; refuses calls above the concurrency limit
+//!   before they are decoded
 //! - [`services`]: the five services; admits, runs and answers each RPC
 //! - [`rpc`]: one file per RPC
 //! - [`paging`]: page sizes and page tokens

@@ -26,6 +26,7 @@ use crate::{
         dispatch::{Dispatcher, Services},
         encoded_response, malformed_requests,
         services::GrpcServices,
+        status,
     },
     listen::{Connection, MaxConnectionAge},
     server_error::ServerError,
@@ -110,7 +111,10 @@ pub(crate) fn layer_services(
     ServiceBuilder::new()
         .layer(TrafficLayer {
             limits: traffic,
-            refuse: |failure| Status::from(failure).into_http(),
+            refuse: |failure| match failure {
+                Failure::Overloaded => status::overloaded_answer(),
+                failure => Status::from(failure).into_http(),
+            },
             truncate: |failure| Ok(Frame::trailers(trailers(failure))),
         })
         .map_response(

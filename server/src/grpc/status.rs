@@ -151,8 +151,8 @@ impl From<Failure> for Status {
     }
 }
 
-/// The answer to a call that is refused with [`Failure::Overloaded`]. Its status is made once: under
-/// overload there are more refusals than answers.
+/// The answer to a call that is refused with [`Failure::Overloaded`]. Its status is made once:
+/// under overload there are more refusals than answers.
 pub(super) fn overloaded_answer<B: Default>() -> Response<B> {
     static HEADERS: LazyLock<HeaderMap> = LazyLock::new(|| {
         Status::from(Failure::Overloaded)

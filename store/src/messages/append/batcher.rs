@@ -38,8 +38,8 @@ const MAX_SKIPS: u8 = 4;
 /// Without this limit, a batch would wait for ever on a dead connection.
 const BATCH_SECONDS: u64 = DEADLINE_DEFAULT_SECONDS;
 
-/// Most kibibytes of content that may wait for a batch. An append waits until a batch takes it, even
-/// if its caller has disconnected. So without a limit, appends could fill the memory while the
+/// Most kibibytes of content that may wait for a batch. An append waits until a batch takes it,
+/// even if its caller has disconnected. So without a limit, appends could fill the memory while the
 /// database does not answer.
 const PENDING_KIB: u32 = 64 * 1024;
 

@@ -1,7 +1,7 @@
 //! Appends that wait for a batch, and the order in which they are taken: tenants in turn, each
-//! tenant's appends in the order in which they came. Two appends of one conversation are never under
-//! way at once, neither in one batch nor in two batches that run at the same time. Also decides when
-//! a batch begins.
+//! tenant's appends in the order in which they came. Two appends of one conversation are never
+//! under way at once, neither in one batch nor in two batches that run at the same time. Also
+//! decides when a batch begins.
 
 use std::{
     collections::{HashMap, VecDeque},
