@@ -8,6 +8,7 @@ use crate::{
         concurrency::{ConcurrencyLimit, TenantShare},
         content_budget::ContentBudget,
         context_sizes::ContextSizes,
+        conversation_encodings::ConversationEncodings,
         cpu_pool::CpuPool,
         storage_quota::StorageQuota,
     },
@@ -32,6 +33,8 @@ pub struct ServerState {
     pub(crate) watch_registry: WatchRegistry,
     /// Limits the messages and bytes that each tenant may store.
     pub(crate) storage_quota: StorageQuota,
+    /// The encodings in which appends are counted.
+    pub(crate) conversation_encodings: ConversationEncodings,
     /// Threads for work that would block an async thread.
     pub(crate) cpu: CpuPool,
     /// Limits the bytes of stored content that reads hold in memory.
@@ -78,6 +81,7 @@ impl ServerState {
             turn_content_budget: content_budget.with_shared_large_slot(content_bytes, tenant_share),
             content_budget,
             context_sizes: ContextSizes::new(),
+            conversation_encodings: ConversationEncodings::new(),
             call_limit: limit(server.concurrent_calls),
             turn_limit: limit(server.concurrent_turns.get()),
             reader_limit: limit(server.concurrent_readers),

@@ -2,7 +2,7 @@
 -- and records of each conversation up to which message it is counted ($5: tenants, $6:
 -- conversations, $7: messages). The caller has locked the conversations' rows. Returns each
 -- conversation's total of tokens, in which the counts replace the estimates. Adds the messages to
--- what their tenants have stored (tenant_usage).
+-- what their tenants have stored (tenant_usage_part).
 with counted as (
     update ai_message as m
     set token_count = new.tokens
@@ -20,10 +20,10 @@ with counted as (
     select conversation_id, sum(change)::bigint as change from counted
     group by conversation_id
 ), used as (
-    insert into tenant_usage as u (tenant_id, messages, content_bytes)
-    -- Rows of tenant_usage are always locked in the order of tenants, so that there is no deadlock.
-    select tenant_id, count(*), sum(bytes)::bigint from counted group by tenant_id order by tenant_id
-    on conflict (tenant_id) do update
+    insert into tenant_usage_part as u (tenant_id, part, messages, content_bytes)
+    -- Parts of several tenants are locked in the order of tenants, so that there is no deadlock.
+    select tenant_id, pg_backend_pid() % 64, count(*), sum(bytes)::bigint from counted group by tenant_id order by tenant_id
+    on conflict (tenant_id, part) do update
     set messages = u.messages + excluded.messages, content_bytes = u.content_bytes + excluded.content_bytes
 )
 update ai_conversation as c

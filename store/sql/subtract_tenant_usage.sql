@@ -1,6 +1,8 @@
 -- Subtracts $2 messages with $3 bytes of content from what a tenant has stored. The last statement
--- of a delete, because workers that count messages of this tenant wait for the row's lock. Does not
--- go below 0: workers of older versions count messages without adding them here.
-update tenant_usage
-set messages = greatest(messages - $2::bigint, 0), content_bytes = greatest(content_bytes - $3::bigint, 0)
-where tenant_id = $1
+-- of a delete, because other transactions that use the same part wait for the row's lock. A part may
+-- become negative: only the sum counts.
+insert into tenant_usage_part as u (tenant_id, part, messages, content_bytes)
+values ($1, pg_backend_pid() % 64, -$2::bigint, -$3::bigint)
+on conflict (tenant_id, part) do update set
+    messages = u.messages + excluded.messages,
+    content_bytes = u.content_bytes + excluded.content_bytes

@@ -7,5 +7,5 @@ where c.relkind = 'r'
   and c.relnamespace = (
     select m.relnamespace from pg_class as m where m.oid = 'ai_message'::regclass
   )
-  and (c.relname like 'ai\_%' or c.relname in ('api_key', 'tenant', 'tenant_usage'))
+  and (c.relname like 'ai\_%' or c.relname in ('api_key', 'tenant', 'tenant_usage', 'tenant_usage_part'))
 order by c.relname

@@ -40,7 +40,7 @@ impl CurrentPolicyDefaults {
 }
 
 impl PolicyDefaults {
-    fn new(session: SessionSettings) -> Self {
+    pub(crate) fn new(session: SessionSettings) -> Self {
         let (bases, fingerprint) = (session.bases(), session.fingerprint());
         Self {
             session: Arc::new(session),

@@ -227,6 +227,7 @@ fn prepared(messages: Vec<Message>) -> (Append, Vec<Message>) {
         Some("request".into()),
         None,
         &messages,
+        Some(Encoding::O200kBase),
     );
     (append, messages)
 }

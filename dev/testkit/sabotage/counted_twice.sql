@@ -1,12 +1,9 @@
--- A naive implementation adds a message's tokens to the total again when its counting job is
--- repeated. Here every job adds the tokens of the newest counted message a second time.
+-- A naive implementation adds the tokens of a message to the total a second time when it is counted.
 create schema sabotage;
 
 create function sabotage.count_again() returns trigger language plpgsql security definer as $$
 begin
-    select new.token_total + coalesce(token_count, token_estimate) into strict new.token_total from ai_message
-    where conversation_id = new.conversation_id
-      and message_id = new.counted_message_id;
+    new.token_total := new.token_total + greatest(new.token_total - old.token_total, 1);
     return new;
 end
 $$;

@@ -58,6 +58,8 @@ struct ServerOptions {
     limits: LimitSettings,
     auth: AuthSettings,
     pooling: Pooling,
+    /// Whether workers count all messages, also those that the server would count.
+    counted_by_workers: bool,
 }
 
 impl ServerOptions {
@@ -191,6 +193,20 @@ impl TestApp {
     /// An app with the default settings.
     pub async fn start() -> Self {
         Self::with_session(SessionSettings::default()).await
+    }
+
+    /// An app whose server counts no messages: each append enqueues a counting job.
+    pub async fn counted_by_workers() -> Self {
+        Self::counted_by_workers_on(&create_test_database().await).await
+    }
+
+    /// [`TestApp::counted_by_workers`] on an existing database.
+    pub async fn counted_by_workers_on(url: &str) -> Self {
+        let options = ServerOptions {
+            counted_by_workers: true,
+            ..ServerOptions::default()
+        };
+        Self::start_on(url.to_owned(), SessionSettings::default(), options).await
     }
 
     /// An app with these `[session]` settings.
@@ -378,10 +394,13 @@ impl TestApp {
             pool_wait_ms: 6_000,
             ..StoreSettings::default()
         };
-        let append = AppendSettings {
+        let mut append = AppendSettings {
             grouping: append_grouping(),
             ..AppendSettings::default()
         };
+        if options.counted_by_workers {
+            append.count_bytes = 0;
+        }
         let store =
             Store::new(settings, append, session).expect("the test's database URL is valid");
         let mut server = ServerSettings {

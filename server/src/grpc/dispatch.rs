@@ -83,14 +83,12 @@ where
         let Some(rpc) = self.0.rpc_without_permit(&request) else {
             return self.0.dispatch(request.map(PartlyReceived::untouched));
         };
-        match receive_available(request) {
+        if let Some(incomplete) = receive_available(request) {
             // A permit may be free by the time the rest of the request arrives.
-            Some(incomplete) => self.0.dispatch(incomplete),
-            None => {
-                call_metrics::count_shed(rpc);
-                std::future::ready(Ok(status::overloaded_answer())).boxed()
-            }
+            return self.0.dispatch(incomplete);
         }
+        call_metrics::count_shed(rpc);
+        std::future::ready(Ok(status::overloaded_answer())).boxed()
     }
 }
 

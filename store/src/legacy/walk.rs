@@ -2,12 +2,13 @@
 //! appends its messages with the statements that also serve clients, and then sets the original
 //! times.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::LazyLock};
 
 use anneal_core::{
     caller::{Caller, ConversationId, TenantId},
     limits::{MESSAGES_PER_APPEND, TITLE_BYTES},
     message::{Message, Part, Role},
+    policy::SessionSettings,
 };
 use sqlx::FromRow;
 
@@ -19,6 +20,7 @@ use crate::{
     },
     error::{Entity, StoreError},
     messages::append::{Append, append_in_transaction},
+    policy_defaults::PolicyDefaults,
     rows,
 };
 
@@ -26,6 +28,9 @@ use crate::{
 const FETCH: &str = "fetch 1000 from legacy_walk";
 /// Most bytes of content in one append, unless one message alone has more.
 const BATCH_BYTES: i64 = 4 * 1024 * 1024;
+/// Appends use settings only for tool messages and for trigger bounds. There are none of either here.
+static POLICY_DEFAULTS: LazyLock<PolicyDefaults> =
+    LazyLock::new(|| PolicyDefaults::new(SessionSettings::default()));
 /// The older tables have no tenants, so all rows go to the default tenant.
 const DEFAULT_CALLER: Caller = Caller::of(TenantId::DEFAULT);
 
@@ -266,9 +271,8 @@ async fn append_waiting(
         })
     });
     let messages = messages.collect::<Result<Vec<_>, StoreError>>()?;
-    let append = Append::new(open.id, None, None, &messages);
-    // `{}`: no settings. They only say which tool messages are kept, and there are none here.
-    append_in_transaction(db, DEFAULT_CALLER, &append, "{}").await?;
+    let append = Append::new(open.id, None, None, &messages, None);
+    append_in_transaction(db, DEFAULT_CALLER, &append, &POLICY_DEFAULTS).await?;
     let times: Vec<i64> = waiting.iter().map(|message| message.created_us).collect();
     sqlx::query_file!(
         "sql/legacy_times.sql",

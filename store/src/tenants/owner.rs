@@ -98,9 +98,17 @@ impl OwnerConnection {
         limit: i64,
     ) -> Result<Vec<ListedTenant>, StoreError> {
         let rows = sqlx::query!(
-            r#"select t.name, u.messages as "messages?", u.content_bytes as "content_bytes?"
+            r#"select t.name, coalesce(u.messages, 0)::bigint as "messages!",
+                   coalesce(u.content_bytes, 0)::bigint as "content_bytes!"
                from tenant as t
-               left join tenant_usage as u on u.tenant_id = t.tenant_id
+               cross join lateral (
+                   select sum(messages) as messages, sum(content_bytes) as content_bytes
+                   from (
+                       select messages, content_bytes from tenant_usage_part where tenant_id = t.tenant_id
+                       union all
+                       select messages, content_bytes from tenant_usage where tenant_id = t.tenant_id
+                   ) as part
+               ) as u
                where t.name > $1
                order by t.name
                limit $2"#,
@@ -111,7 +119,7 @@ impl OwnerConnection {
         .await?;
         let tenants = rows.into_iter().map(|row| ListedTenant {
             name: row.name,
-            usage: TenantUsage::of(row.messages.unwrap_or(0), row.content_bytes.unwrap_or(0)),
+            usage: TenantUsage::of(row.messages, row.content_bytes),
         });
         Ok(tenants.collect())
     }

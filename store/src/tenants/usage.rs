@@ -1,4 +1,4 @@
-//! How much a tenant has stored, as far as workers have counted it.
+//! How much a tenant has stored, as far as its messages are counted.
 
 use anneal_core::caller::Caller;
 
@@ -14,11 +14,12 @@ pub struct TenantUsage {
 }
 
 impl TenantUsage {
-    /// The usage that a row of `tenant_usage` stores. Its columns are never negative.
-    pub(crate) const fn of(messages: i64, content_bytes: i64) -> Self {
+    /// The usage with these sums. They can be negative if workers of older versions counted
+    /// messages that were deleted since: then nothing is stored, as far as is known.
+    pub(crate) fn of(messages: i64, content_bytes: i64) -> Self {
         Self {
-            messages: messages.unsigned_abs(),
-            content_bytes: content_bytes.unsigned_abs(),
+            messages: messages.max(0).unsigned_abs(),
+            content_bytes: content_bytes.max(0).unsigned_abs(),
         }
     }
 }
@@ -27,15 +28,10 @@ impl Store {
     /// Reads how much the caller's tenant has stored.
     pub async fn read_tenant_usage(&self, caller: Caller) -> Result<TenantUsage, StoreError> {
         let mut db = self.reads.checkout(caller).await?;
-        let row = sqlx::query!(
-            "select messages, content_bytes from tenant_usage where tenant_id = $1",
-            caller.tenant().0
-        )
-        .fetch_optional(&mut *db)
-        .await?;
+        let row = sqlx::query_file!("sql/tenant_usage.sql", caller.tenant().0)
+            .fetch_one(&mut *db)
+            .await?;
         db.release().await?;
-        Ok(row
-            .map(|row| TenantUsage::of(row.messages, row.content_bytes))
-            .unwrap_or_default())
+        Ok(TenantUsage::of(row.messages, row.content_bytes))
     }
 }

@@ -101,9 +101,9 @@ async fn block_drop(old: &mut OldTables) {
 /// Waits until the migration is blocked, reads the peak memory of its process in MiB, and unblocks
 /// it.
 async fn measure_memory_and_unblock(old: &mut OldTables, process: &Process) -> u64 {
-    // The statement that stores the rows begins with this comment: `store/sql/append.sql`.
+    // The statement that stores the rows begins with this comment: `store/sql/append_one.sql`.
     let moving = "select count(*) from pg_stat_activity where application_name = 'anneal'
-        and datname = current_database() and query like '-- Appends to conversations%'";
+        and datname = current_database() and query like '-- Appends to one conversation%'";
     eventually("rows are moved", async || old.number(moving).await == 1).await;
     let waits =
         "select count(*) from pg_locks where locktype = 'advisory' and objid = 7 and not granted
@@ -290,7 +290,7 @@ async fn row_D6_moved_messages_are_stored_exactly_like_appended_ones() {
             .run(&["migrate"])
             .await,
     );
-    let app = TestApp::on_database(&old.url).await;
+    let app = TestApp::counted_by_workers_on(&old.url).await;
     let moved = list_conversations(&app).await.remove(0);
     let appended = app.conversation().await;
     let role = |name| match name {

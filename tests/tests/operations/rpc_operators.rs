@@ -321,7 +321,7 @@ async fn with_a_model_in_the_policy_the_usage_is_of_that_models_window() {
 
 #[tokio::test]
 async fn usage_by_segment_agrees_with_the_context() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let ask = pb::CreateConversationRequest {
         system_prompt: "Be brief.".into(),
         ..Default::default()

@@ -45,6 +45,7 @@ enum Means {
 }
 
 const APPEND: &str = include_str!("../../../../store/sql/append.sql");
+const APPEND_ONE: &str = include_str!("../../../../store/sql/append_one.sql");
 const BOUNDARY: &str = include_str!("../../../../store/sql/boundary.sql");
 const FINISH_JOBS: &str = include_str!("../../../../store/sql/finish_jobs.sql");
 const GET_CONVERSATION: &str = include_str!("../../../../store/sql/get_conversation.sql");
@@ -71,14 +72,18 @@ macro_rules! database {
     };
 }
 
+/// Servers count no messages, so that each append enqueues a job, in which the promise is broken.
+const COUNTED_BY_WORKERS: Means = Variable("ANNEAL_APPEND_COUNT_BYTES", "0");
+
 /// A used request id is recognized, but its messages are not compared: an append of other messages
 /// is answered with the ids of the first append.
-const ANY_BODY: &[Means] = &[Change {
-    statement: APPEND,
-    from: "select place, before_id, turn, encoding from accepted",
-    to: "select place, before_id, turn, encoding from accepted
+const ANY_BODY: &[Means] = &[
+    Change {
+        statement: APPEND,
+        from: "left join accepted on accepted.place = locked.place",
+        to: "left join accepted on accepted.place = locked.place
         union all
-        select locked.place, first.message_id - 1, first.turn, c.encoding
+        select locked.place, first.message_id - 1, first.turn, c.encoding, false
         from locked
         join unnest($15::bigint[], $26::text[], $27::bytea[]) as new (append_place, request_id, request_digest)
           on new.append_place = locked.place
@@ -89,10 +94,24 @@ const ANY_BODY: &[Means] = &[Change {
         join ai_conversation as c on c.conversation_id = locked.conversation_id
         where locked.known
           and first.request_digest <> new.request_digest",
-}];
+    },
+    Change {
+        statement: APPEND_ONE,
+        from: "has_work as \"has_work!\" from accepted",
+        to: "has_work as \"has_work!\" from accepted
+        union all
+        select first.message_id - 1, first.turn, c.encoding, false
+        from ai_message as first
+        join ai_conversation as c on c.conversation_id = first.conversation_id
+        where first.conversation_id = $2
+          and first.request_id = $10
+          and first.request_digest <> $24",
+    },
+];
 
 /// A claim deletes the job's row. The later statements about a claimed job succeed without it.
 const JOB_GONE_AT_CLAIM: &[Means] = &[
+    COUNTED_BY_WORKERS,
     database!("job_gone_at_claim"),
     Replace {
         statement: HEARTBEAT_JOBS,
@@ -110,6 +129,7 @@ const JOB_GONE_AT_CLAIM: &[Means] = &[
 
 /// Leases have no token: every worker that runs a job may extend the job's lease and end the job.
 const NO_LEASE_TOKEN: &[Means] = &[
+    COUNTED_BY_WORKERS,
     Change {
         statement: HEARTBEAT_JOBS,
         from: "and lease = mine.lease",
@@ -197,7 +217,7 @@ impl Sabotage {
         Self {
             name: "late_enqueue",
             promises: &["jobs"],
-            means: &[database!("late_enqueue")],
+            means: &[database!("late_enqueue"), COUNTED_BY_WORKERS],
         },
         Self {
             name: "job_gone_at_claim",

@@ -4,16 +4,14 @@
 
 use anneal_core::{caller::Caller, message::MessageId};
 
-use super::{
-    Append, Appended, AppendedMessage,
-    statement::{self, AppendOutcome},
-};
+use super::{Append, Appended, AppendedMessage, statement};
 use crate::{
     connection::{BoundedConnection, PooledConnection},
     conversations::lock_for_append,
     error::{Entity, StoreError, violated},
     failpoint,
     idempotency::{self, EarlierRequest},
+    policy_defaults::PolicyDefaults,
     rows::tokens,
 };
 
@@ -23,23 +21,22 @@ pub(super) async fn store_if_lock_is_free(
     db: &mut PooledConnection,
     caller: Caller,
     append: &Append,
-    bases: &str,
+    policy_defaults: &PolicyDefaults,
 ) -> Result<Option<Appended>, StoreError> {
     failpoint!("append.alone.begun");
     let outcome = if db.is_in_transaction() {
         // A savepoint: if the request id exists already, the transaction can still be committed.
         let mut tx = db.begin().await?;
-        match insert_one(&mut tx, caller, append, bases).await {
+        match statement::execute_one(&mut tx, caller, append, policy_defaults).await {
             Ok(outcome) => tx.commit().await.map(|()| outcome),
             Err(error) => tx.rollback().await.and(Err(error)),
         }
     } else {
-        insert_one(db, caller, append, bases).await
+        statement::execute_one(db, caller, append, policy_defaults).await
     };
     failpoint!("append.alone.stored");
     match outcome {
-        Ok(AppendOutcome::Stored(appended)) => Ok(Some(appended)),
-        Ok(AppendOutcome::Refused | AppendOutcome::NotLocked) => Ok(None),
+        Ok(stored) => Ok(stored),
         Err(error) if violated(&error) == Some("ai_message_request_id_unique") => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -52,10 +49,16 @@ pub(super) async fn store_under_lock(
     caller: Caller,
     append: &Append,
     without_tools: &Append,
-    bases: &str,
+    policy_defaults: &PolicyDefaults,
 ) -> Result<Appended, StoreError> {
     let mut tx = db.begin().await?;
-    let head = lock_for_append(&mut tx, caller, append.conversation, bases).await?;
+    let head = lock_for_append(
+        &mut tx,
+        caller,
+        append.conversation,
+        policy_defaults.bases(),
+    )
+    .await?;
     failpoint!("append.alone.locked");
     let to_store = if head.keeps_tools {
         append
@@ -65,10 +68,7 @@ pub(super) async fn store_under_lock(
     let stored = if to_store.message_count() == 0 {
         None
     } else {
-        match insert_one(&mut tx, caller, to_store, bases).await? {
-            AppendOutcome::Stored(stored) => Some(stored),
-            AppendOutcome::Refused | AppendOutcome::NotLocked => None,
-        }
+        statement::execute_one(&mut tx, caller, to_store, policy_defaults).await?
     };
     let appended = if let Some(stored) = stored {
         let skipped = append.skipped(stored.messages.len());
@@ -103,30 +103,19 @@ async fn record_empty(
     caller: Caller,
     append: &Append,
 ) -> Result<Appended, StoreError> {
-    if append.turn_role.is_none() {
+    if append.turn_role.is_none() && append.request_id.is_some() {
         let request = append.request();
         idempotency::put_request(db, caller, append.conversation, &request, None).await?;
+        sqlx::query!(
+            "update ai_conversation set has_empty_appends = true
+             where tenant_id = $1 and conversation_id = $2 and not has_empty_appends",
+            caller.tenant().0,
+            append.conversation.0,
+        )
+        .execute(db)
+        .await?;
     }
-    Ok(Appended {
-        messages: Vec::new(),
-        skipped: append.skipped(0),
-        content_bytes: 0,
-        replayed: false,
-    })
-}
-
-/// Executes the statement for one append.
-async fn insert_one(
-    db: &mut BoundedConnection,
-    caller: Caller,
-    append: &Append,
-    bases: &str,
-) -> Result<AppendOutcome, sqlx::Error> {
-    let outcomes = statement::execute(db, &[(caller, append)], bases).await?;
-    Ok(outcomes
-        .into_iter()
-        .next()
-        .unwrap_or(AppendOutcome::NotLocked))
+    Ok(append.stored_nothing(false))
 }
 
 /// Stores one append in the open transaction of `db`, in which the conversation was created.
@@ -134,14 +123,12 @@ pub(crate) async fn append_in_transaction(
     db: &mut BoundedConnection,
     caller: Caller,
     append: &Append,
-    bases: &str,
+    policy_defaults: &PolicyDefaults,
 ) -> Result<(), StoreError> {
-    match insert_one(db, caller, append, bases).await? {
-        AppendOutcome::Stored(_) => Ok(()),
-        AppendOutcome::Refused | AppendOutcome::NotLocked => {
-            Err(StoreError::NotFound(Entity::Conversation))
-        }
-    }
+    let stored = statement::execute_one(db, caller, append, policy_defaults).await?;
+    stored
+        .map(|_| ())
+        .ok_or(StoreError::NotFound(Entity::Conversation))
 }
 
 /// Finds the result of an earlier append with this `request_id`.
@@ -165,12 +152,7 @@ pub(super) async fn find_earlier_append(
         let request = append.request();
         let earlier = idempotency::find_request(db, caller, append.conversation, &request).await?;
         return Ok(match earlier {
-            EarlierRequest::Done(_) => Some(Appended {
-                messages: Vec::new(),
-                skipped: append.skipped(0),
-                content_bytes: 0,
-                replayed: true,
-            }),
+            EarlierRequest::Done(_) => Some(append.stored_nothing(true)),
             EarlierRequest::None => None,
         });
     };
@@ -182,7 +164,13 @@ pub(super) async fn find_earlier_append(
         .map(|row| AppendedMessage {
             id: MessageId(row.message_id),
             turn: row.turn,
-            estimate: tokens(row.token_estimate),
+            tokens: tokens(row.token_estimate),
+            is_counted: row.token_count == Some(row.token_estimate)
+                || append.is_count(
+                    row.message_id - first.message_id,
+                    row.encoding,
+                    row.token_estimate,
+                ),
         })
         .collect();
     Ok(Some(Appended {
@@ -190,5 +178,7 @@ pub(super) async fn find_earlier_append(
         messages,
         content_bytes: 0,
         replayed: true,
+        has_work: false,
+        encoding: None,
     }))
 }

@@ -27,7 +27,7 @@ use crate::{
     },
     error::StoreError,
     failpoint,
-    policy_defaults::CurrentPolicyDefaults,
+    policy_defaults::{CurrentPolicyDefaults, PolicyDefaults},
 };
 
 /// How often batches skip an append because its conversation could not be locked. After that
@@ -201,7 +201,7 @@ impl Batches {
                 .set_scope(Scope::of(appends.iter().map(|(caller, _)| caller.tenant())))
                 .await?;
             let policy_defaults = self.policy_defaults.get();
-            let outcomes = store_together(&mut db, &appends, policy_defaults.bases()).await?;
+            let outcomes = store_together(&mut db, &appends, &policy_defaults).await?;
             db.release().await?;
             Ok(outcomes)
         }
@@ -254,10 +254,17 @@ fn answer(batch: Vec<PendingAppend>, outcomes: Vec<AppendOutcome>) -> Vec<Pendin
 async fn store_together(
     db: &mut BoundedConnection,
     appends: &[(Caller, &Append)],
-    bases: &str,
+    policy_defaults: &PolicyDefaults,
 ) -> Result<Vec<AppendOutcome>, StoreError> {
     failpoint!("append.group.taken");
-    let outcomes = statement::execute(db, appends, bases).await?;
+    let outcomes = match appends {
+        [(caller, append)] => {
+            let stored = statement::execute_one(db, *caller, append, policy_defaults).await?;
+            // If it was not stored, its caller learns why under the conversation's lock.
+            vec![stored.map_or(AppendOutcome::Refused, AppendOutcome::Stored)]
+        }
+        _ => statement::execute(db, appends, policy_defaults).await?,
+    };
     failpoint!("append.group.stored");
     Ok(outcomes)
 }

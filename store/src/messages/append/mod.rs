@@ -1,13 +1,15 @@
 //! Appends messages. One statement, and so one transaction, gives dense ids under the
-//! conversations' row locks, stores the messages and enqueues the counting jobs. Appends to
-//! different conversations that wait at the same time share a statement.
+//! conversations' row locks, stores the messages and enqueues counting jobs. Small messages are
+//! stored with their token counts; a job is enqueued only if messages are not counted or if a
+//! trigger may be reached. Appends to different conversations that wait at the same time share a
+//! statement.
 //!
 //! - `prepare`: computes everything about an append that needs no row lock.
 //! - `batcher`: stores waiting appends together, and decides which ones are stored alone.
 //! - `pending`: when a batch begins, and the order in which waiting appends are taken, fair among
 //!   tenants.
 //! - `append_one`: stores one append by itself, and finds an earlier append with its request id.
-//! - `statement`: the arguments and outcomes of `sql/append.sql`.
+//! - `statement`: the arguments and outcomes of `sql/append.sql` and `sql/append_one.sql`.
 
 mod append_one;
 mod batcher;
@@ -17,7 +19,11 @@ mod statement;
 
 use std::num::NonZeroU32;
 
-use anneal_core::{caller::Caller, message::MessageId, tokens::Tokens};
+use anneal_core::{
+    caller::Caller,
+    message::MessageId,
+    tokens::{Encoding, Tokens},
+};
 use futures::FutureExt as _;
 use serde::{Deserialize, Serialize};
 use tracing::{Instrument as _, debug_span};
@@ -40,6 +46,9 @@ pub struct AppendSettings {
     /// Most transactions of batched appends that run at once, each with a connection of its own. A
     /// further one begins only while a full batch waits, or while the newest one is slow.
     pub lanes: NonZeroU32,
+    /// Appends with at most this many bytes of content are counted by the server, before it stores
+    /// them. Workers count larger ones. 0: workers count all.
+    pub count_bytes: u32,
 }
 
 /// Whether appends of different conversations share a transaction.
@@ -58,6 +67,7 @@ impl Default for AppendSettings {
         Self {
             grouping: Grouping::On,
             lanes: NonZeroU32::new(2).expect("2 is not 0"),
+            count_bytes: 16 * 1024,
         }
     }
 }
@@ -79,6 +89,10 @@ pub struct Appended {
     pub content_bytes: u64,
     /// Whether the messages were stored by an earlier append with the same request id.
     pub replayed: bool,
+    /// Whether the append has enqueued a counting job.
+    pub has_work: bool,
+    /// The encoding of the conversation. None: nothing was stored, or an earlier append is repeated.
+    pub encoding: Option<Encoding>,
 }
 
 /// One stored message.
@@ -88,8 +102,10 @@ pub struct AppendedMessage {
     pub id: MessageId,
     /// The turn that it belongs to.
     pub turn: i32,
-    /// Its estimated tokens.
-    pub estimate: Tokens,
+    /// Its tokens.
+    pub tokens: Tokens,
+    /// Whether they are counted. False: they are estimated.
+    pub is_counted: bool,
 }
 
 impl Store {
@@ -145,6 +161,11 @@ impl Store {
         db.settle(found).await
     }
 
+    /// Appends with more bytes of content are not to be counted by the server.
+    pub const fn max_counted_append_bytes(&self) -> usize {
+        self.append.count_bytes as usize
+    }
+
     async fn append_if_lock_is_free(
         &self,
         caller: Caller,
@@ -153,7 +174,7 @@ impl Store {
         let policy_defaults = self.policy_defaults.get();
         let mut db = self.writes.checkout(caller).await?;
         db.attach_reservation(append.reservation.clone());
-        let stored = store_if_lock_is_free(&mut db, caller, append, policy_defaults.bases()).await;
+        let stored = store_if_lock_is_free(&mut db, caller, append, &policy_defaults).await;
         db.settle(stored).await
     }
 
@@ -165,10 +186,10 @@ impl Store {
         // Prepared before the lock is taken, because others wait for the lock.
         let without_tools = append.without_tools().await?;
         let policy_defaults = self.policy_defaults.get();
-        let bases = policy_defaults.bases();
         let mut db = self.writes.checkout(caller).await?;
         db.attach_reservation(append.reservation.clone());
-        let stored = store_under_lock(&mut db, caller, append, &without_tools, bases).await;
+        let stored =
+            store_under_lock(&mut db, caller, append, &without_tools, &policy_defaults).await;
         db.settle(stored).await
     }
 }

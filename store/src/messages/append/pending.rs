@@ -221,7 +221,7 @@ mod tests {
             metadata: std::collections::BTreeMap::new(),
         };
         let id = ConversationId(Uuid::from_u128(conversation));
-        let append = Append::new(id, Some(request_id.into()), None, &[message]);
+        let append = Append::new(id, Some(request_id.into()), None, &[message], None);
         let (answer, answered) = oneshot::channel();
         let caller = Caller::of(TenantId(Uuid::from_u128(tenant)));
         let memory = Arc::new(Semaphore::new(1))

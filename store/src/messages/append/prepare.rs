@@ -8,15 +8,15 @@ use anneal_core::{
     digest::{self, Digest},
     message::{self, Message, MessageId, Role},
     title,
-    tokens::Encoding,
+    tokens::{Encoding, count_message},
     turn,
 };
 
-use super::MAX_BATCHED_BYTES;
+use super::{Appended, MAX_BATCHED_BYTES};
 use crate::{
     error::StoreError,
     idempotency::IdempotentRequest,
-    rows::{column, json, labels, large_json, parts},
+    rows::{column, encoding_code, json, labels, large_json, parts},
 };
 
 /// Messages to append, with everything about them that needs no row lock. Cheap to clone.
@@ -35,6 +35,8 @@ pub struct Append {
     pub(super) turn_role: Option<Role>,
     /// The title that the conversation gets if it has none.
     pub(super) title: Option<String>,
+    /// The encoding in which the messages' tokens are counted. None: all tokens are estimates.
+    pub(super) counted_in: Option<Encoding>,
     pub(super) rows: Arc<AppendRows>,
     /// The trace context (`traceparent`) of the call that appends, for the jobs that follow.
     pub(super) trace_context: Option<String>,
@@ -45,9 +47,9 @@ pub struct Append {
 /// The columns of the messages. Each vector has one entry per message.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AppendRows {
-    /// Estimated tokens in each encoding: o200k_base, then cl100k_base. Which one the conversation
-    /// has is known only under the row lock.
-    pub(super) estimates: [Vec<i64>; 2],
+    /// Tokens in each encoding: o200k_base, then cl100k_base. Which one the conversation has is known
+    /// only under the row lock. Counts in the encoding `counted_in` of the append, else estimates.
+    pub(super) tokens: [Vec<i64>; 2],
     pub(super) text_bytes: Vec<i64>,
     pub(super) contents: Vec<String>,
     pub(super) content_digests: Vec<Vec<u8>>,
@@ -55,14 +57,26 @@ pub(super) struct AppendRows {
     pub(super) metadata: Vec<Option<String>>,
 }
 
+impl AppendRows {
+    pub(super) fn tokens_in(&self, encoding: Encoding) -> &[i64] {
+        let [o200k, cl100k] = &self.tokens;
+        match encoding {
+            Encoding::O200kBase => o200k,
+            Encoding::Cl100kBase => cl100k,
+        }
+    }
+}
+
 impl Append {
     /// Prepares an append. Clients send 1 to 100 messages. An append whose tool messages were
-    /// removed may have none.
+    /// removed may have none. With an encoding in `counted_in`, counts the messages' tokens: if it
+    /// is the conversation's, they are stored counted.
     pub fn new(
         conversation: ConversationId,
         request_id: Option<String>,
         expected_last: Option<MessageId>,
         messages: &[Message],
+        counted_in: Option<Encoding>,
     ) -> Self {
         let mut rows = AppendRows::default();
         for message in messages {
@@ -74,8 +88,12 @@ impl Append {
                 json(&message.parts)
             };
             let outline = message.tool_outline();
-            for (encoding, estimates) in Encoding::ALL.into_iter().zip(&mut rows.estimates) {
-                estimates.push(column(encoding.estimate_message(message)));
+            for (encoding, tokens) in Encoding::ALL.into_iter().zip(&mut rows.tokens) {
+                tokens.push(column(if counted_in == Some(encoding) {
+                    count_message(encoding, message)
+                } else {
+                    encoding.estimate_message(message)
+                }));
             }
             rows.text_bytes.push(text_bytes as i64);
             rows.content_digests
@@ -107,6 +125,7 @@ impl Append {
             tool_messages,
             turn_role: None,
             title,
+            counted_in,
             rows: Arc::new(rows),
             trace_context: None,
             reservation: None,
@@ -143,6 +162,11 @@ impl Append {
     /// Number of messages.
     pub fn message_count(&self) -> usize {
         self.rows.contents.len()
+    }
+
+    /// The encoding in which the messages' tokens are counted. None: all tokens are estimates.
+    pub const fn counted_in(&self) -> Option<Encoding> {
+        self.counted_in
     }
 
     /// The conversation that is appended to.
@@ -201,6 +225,7 @@ impl Append {
             self.request_id.clone(),
             self.expected_last,
             &messages,
+            self.counted_in,
         );
         Ok(Self {
             digest: self.digest,
@@ -220,6 +245,28 @@ impl Append {
         }
     }
 
+    /// The result if none of the messages is stored.
+    pub(super) fn stored_nothing(&self, replayed: bool) -> Appended {
+        Appended {
+            messages: Vec::new(),
+            skipped: self.skipped(0),
+            content_bytes: 0,
+            replayed,
+            has_work: false,
+            encoding: None,
+        }
+    }
+
+    /// Whether the message at this index has these tokens by count in this encoding (its code), and
+    /// not by estimate.
+    pub(super) fn is_count(&self, index: i64, encoding: i16, tokens: i64) -> bool {
+        let Some(counted_in) = self.counted_in else {
+            return false;
+        };
+        let counts = self.rows.tokens_in(counted_in);
+        encoding_code(counted_in) == encoding && counts.get(index as usize) == Some(&tokens)
+    }
+
     /// The record by which a repetition is recognized if the append stored no message.
     pub(super) fn request(&self) -> IdempotentRequest<'_> {
         IdempotentRequest {
@@ -227,6 +274,23 @@ impl Append {
             id: self.request_id.as_deref(),
             digest: self.digest,
         }
+    }
+
+    /// Tokens of all messages in each encoding: o200k_base, then cl100k_base.
+    pub(super) fn token_sums(&self) -> [i64; 2] {
+        self.rows
+            .tokens
+            .each_ref()
+            .map(|tokens| tokens.iter().sum())
+    }
+
+    /// Tokens of the largest message in the encoding that they are counted in; 0 if they are not
+    /// counted.
+    pub(super) fn largest_tokens(&self) -> i64 {
+        let counts = self
+            .counted_in
+            .map(|encoding| self.rows.tokens_in(encoding));
+        counts.into_iter().flatten().copied().max().unwrap_or(0)
     }
 
     /// How many turns start within the append: first the number if the message before the append is

@@ -1,4 +1,4 @@
-//! Executes `sql/append.sql`, for one append or for many to different conversations.
+//! Executes `sql/append.sql`, for appends to different conversations, and `sql/append_one.sql`.
 
 use anneal_core::{caller::Caller, job::JobKind, message::MessageId, tokens::Encoding};
 
@@ -6,10 +6,11 @@ use super::{Append, Appended, AppendedMessage};
 use crate::{
     connection::BoundedConnection,
     conversations::LISTED_LAG_SECONDS,
+    policy_defaults::PolicyDefaults,
     rows::{encoding_code, role_code, tokens},
 };
 
-/// The statement's result for one append.
+/// The result of `sql/append.sql` for one append.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AppendOutcome {
     /// The append is stored.
@@ -21,7 +22,7 @@ pub(super) enum AppendOutcome {
 }
 
 /// The array arguments of `sql/append.sql`, as it describes them: first the columns with one entry
-/// per append, then, from `message_appends` on, those with one entry per message.
+/// per append, then those with one entry per message.
 #[derive(Default)]
 struct Columns<'a> {
     tenants: Vec<uuid::Uuid>,
@@ -37,8 +38,20 @@ struct Columns<'a> {
     tools: Vec<bool>,
     titles: Vec<Option<&'a str>>,
     trace_contexts: Vec<Option<&'a str>>,
+    counted_in: Vec<Option<i16>>,
+    largest: Vec<i64>,
+    content_bytes: Vec<i64>,
     message_appends: Vec<i64>,
     message_places: Vec<i64>,
+    messages: MessageColumns<'a>,
+    message_request_ids: Vec<Option<&'a str>>,
+    message_request_digests: Vec<Option<&'a [u8]>>,
+    message_request_counts: Vec<Option<i16>>,
+}
+
+/// The array arguments with one entry per message that both statements have.
+#[derive(Default)]
+struct MessageColumns<'a> {
     roles: Vec<i16>,
     starts_after: Vec<i32>,
     o200k: Vec<i64>,
@@ -48,43 +61,12 @@ struct Columns<'a> {
     content_digests: Vec<&'a [u8]>,
     outlines: Vec<Option<&'a str>>,
     metadata: Vec<Option<&'a str>>,
-    message_request_ids: Vec<Option<&'a str>>,
-    message_request_digests: Vec<Option<&'a [u8]>>,
-    message_request_counts: Vec<Option<i16>>,
 }
 
-impl<'a> Columns<'a> {
-    fn of(appends: &[(Caller, &'a Append)]) -> Self {
-        let mut columns = Self::default();
-        for (place, (caller, append)) in (1..).zip(appends) {
-            columns.push(place, *caller, append);
-        }
-        columns
-    }
-
-    fn push(&mut self, place: i64, caller: Caller, append: &'a Append) {
+impl<'a> MessageColumns<'a> {
+    fn push(&mut self, append: &'a Append) {
         let rows = &append.rows;
-        let (starts_after_user, starts_otherwise) = append.turn_starts();
-        let [o200k, cl100k] = &rows.estimates;
-        self.tenants.push(caller.tenant().0);
-        self.conversations.push(append.conversation.0);
-        self.counts.push(append.roles.len() as i64);
-        self.last_roles
-            .extend(append.roles.last().copied().map(role_code));
-        self.starts_after_user.push(starts_after_user);
-        self.starts_otherwise.push(starts_otherwise);
-        self.o200k_sums.push(o200k.iter().sum());
-        self.cl100k_sums.push(cl100k.iter().sum());
-        self.expected_lasts
-            .push(append.expected_last.map(|id| id.0));
-        self.request_ids.push(append.request_id.as_deref());
-        self.tools.push(append.tools);
-        self.titles.push(append.title.as_deref());
-        self.trace_contexts.push(append.trace_context.as_deref());
-        let count = append.roles.len();
-        self.message_appends
-            .extend(std::iter::repeat_n(place, count));
-        self.message_places.extend(1..=count as i64);
+        let [o200k, cl100k] = &rows.tokens;
         self.roles
             .extend(append.roles.iter().copied().map(role_code));
         self.starts_after.extend(append.turn_starts_after());
@@ -99,6 +81,44 @@ impl<'a> Columns<'a> {
             .extend(rows.outlines.iter().map(Option::as_deref));
         self.metadata
             .extend(rows.metadata.iter().map(Option::as_deref));
+    }
+}
+
+impl<'a> Columns<'a> {
+    fn of(appends: &[(Caller, &'a Append)]) -> Self {
+        let mut columns = Self::default();
+        for (place, (caller, append)) in (1..).zip(appends) {
+            columns.push(place, *caller, append);
+        }
+        columns
+    }
+
+    fn push(&mut self, place: i64, caller: Caller, append: &'a Append) {
+        let (starts_after_user, starts_otherwise) = append.turn_starts();
+        let [o200k_sum, cl100k_sum] = append.token_sums();
+        self.tenants.push(caller.tenant().0);
+        self.conversations.push(append.conversation.0);
+        self.counts.push(append.roles.len() as i64);
+        self.last_roles
+            .extend(append.roles.last().copied().map(role_code));
+        self.starts_after_user.push(starts_after_user);
+        self.starts_otherwise.push(starts_otherwise);
+        self.o200k_sums.push(o200k_sum);
+        self.cl100k_sums.push(cl100k_sum);
+        self.expected_lasts
+            .push(append.expected_last.map(|id| id.0));
+        self.request_ids.push(append.request_id.as_deref());
+        self.tools.push(append.tools);
+        self.titles.push(append.title.as_deref());
+        self.trace_contexts.push(append.trace_context.as_deref());
+        self.counted_in.push(append.counted_in.map(encoding_code));
+        self.largest.push(append.largest_tokens());
+        self.content_bytes.push(append.content_bytes() as i64);
+        let count = append.roles.len();
+        self.message_appends
+            .extend(std::iter::repeat_n(place, count));
+        self.message_places.extend(1..=count as i64);
+        self.messages.push(append);
         // The first message of an append carries the append's request id.
         let request_id = append.request_id.as_deref();
         let rest = count.saturating_sub(1);
@@ -116,8 +136,8 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// A row of the result. An append whose conversation was locked has a row without the last three
-/// columns. If the append was stored, it has a second row with them.
+/// A row of the result of `sql/append.sql`: an append whose conversation was locked. Without the
+/// last columns it was not stored.
 struct OutcomeRow {
     /// The position of the append among the arguments, from 1 on.
     place: i64,
@@ -125,17 +145,29 @@ struct OutcomeRow {
     before_id: Option<i64>,
     turn: Option<i32>,
     encoding: Option<i16>,
+    has_work: Option<bool>,
+}
+
+/// A stored append, as the statements return it.
+struct StoredRow {
+    /// The newest message before the append.
+    before_id: i64,
+    /// The turn of the last message.
+    turn: i32,
+    encoding: i16,
+    /// Whether a counting job was enqueued.
+    has_work: bool,
 }
 
 /// Stores appends to different conversations, and returns their outcomes in the same order. After
-/// an error none of them is stored; if the connection broke, perhaps all are. `bases` are the
-/// server's settings by profile, as JSON.
+/// an error none of them is stored; if the connection broke, perhaps all are.
 pub(super) async fn execute(
     db: &mut BoundedConnection,
     appends: &[(Caller, &Append)],
-    bases: &str,
+    policy_defaults: &PolicyDefaults,
 ) -> Result<Vec<AppendOutcome>, sqlx::Error> {
     let columns = Columns::of(appends);
+    let messages = &columns.messages;
     let rows = sqlx::query_file_as!(
         OutcomeRow,
         "sql/append.sql",
@@ -152,28 +184,86 @@ pub(super) async fn execute(
         &columns.tools,
         &columns.titles as &[Option<&str>],
         // Only the rule for tool messages needs the settings.
-        columns.tools.contains(&true).then_some(bases),
+        columns
+            .tools
+            .contains(&true)
+            .then(|| policy_defaults.bases()),
         LISTED_LAG_SECONDS,
         &columns.message_appends,
         &columns.message_places,
-        &columns.roles,
-        &columns.starts_after,
-        &columns.o200k,
-        &columns.cl100k,
-        &columns.text_bytes,
-        &columns.contents as &[&str],
-        &columns.content_digests as &[&[u8]],
-        &columns.outlines as &[Option<&str>],
-        &columns.metadata as &[Option<&str>],
+        &messages.roles,
+        &messages.starts_after,
+        &messages.o200k,
+        &messages.cl100k,
+        &messages.text_bytes,
+        &messages.contents as &[&str],
+        &messages.content_digests as &[&[u8]],
+        &messages.outlines as &[Option<&str>],
+        &messages.metadata as &[Option<&str>],
         &columns.message_request_ids as &[Option<&str>],
         &columns.message_request_digests as &[Option<&[u8]>],
         &columns.message_request_counts as &[Option<i16>],
         JobKind::CountTokens.code(),
         &columns.trace_contexts as &[Option<&str>],
+        &columns.counted_in as &[Option<i16>],
+        &columns.largest,
+        &columns.content_bytes,
+        policy_defaults.fingerprint(),
     )
     .fetch_all(db)
     .await?;
     Ok(outcomes_by_append(appends, rows))
+}
+
+/// Stores one append, if its conversation can be locked at once. None: it was not locked, it is not
+/// the caller's, or a condition of the append does not hold.
+pub(super) async fn execute_one(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    append: &Append,
+    policy_defaults: &PolicyDefaults,
+) -> Result<Option<Appended>, sqlx::Error> {
+    let mut messages = MessageColumns::default();
+    messages.push(append);
+    let (starts_after_user, starts_otherwise) = append.turn_starts();
+    let [o200k_sum, cl100k_sum] = append.token_sums();
+    let row = sqlx::query_file_as!(
+        StoredRow,
+        "sql/append_one.sql",
+        caller.tenant().0,
+        append.conversation.0,
+        append.roles.len() as i64,
+        append.roles.last().copied().map(role_code),
+        starts_after_user,
+        starts_otherwise,
+        o200k_sum,
+        cl100k_sum,
+        append.expected_last.map(|id| id.0),
+        append.request_id.as_deref(),
+        append.tools,
+        append.title.as_deref(),
+        append.tools.then(|| policy_defaults.bases()),
+        LISTED_LAG_SECONDS,
+        &messages.roles,
+        &messages.starts_after,
+        &messages.o200k,
+        &messages.cl100k,
+        &messages.text_bytes,
+        &messages.contents as &[&str],
+        &messages.content_digests as &[&[u8]],
+        &messages.outlines as &[Option<&str>],
+        &messages.metadata as &[Option<&str>],
+        append.digest.as_slice(),
+        JobKind::CountTokens.code(),
+        append.trace_context.as_deref(),
+        append.counted_in.map(encoding_code),
+        append.largest_tokens(),
+        append.content_bytes() as i64,
+        policy_defaults.fingerprint(),
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(row.map(|row| appended(append, &row)))
 }
 
 /// The outcome of each append, in the order of the appends.
@@ -181,40 +271,48 @@ fn outcomes_by_append(appends: &[(Caller, &Append)], rows: Vec<OutcomeRow>) -> V
     let mut outcomes = vec![AppendOutcome::NotLocked; appends.len()];
     for row in rows {
         let index = (row.place - 1) as usize;
-        match (row.before_id, row.turn, row.encoding) {
-            (Some(before_id), Some(turn), Some(encoding)) => {
-                outcomes[index] =
-                    AppendOutcome::Stored(appended(appends[index].1, before_id, turn, encoding));
+        outcomes[index] = match (row.before_id, row.turn, row.encoding, row.has_work) {
+            (Some(before_id), Some(turn), Some(encoding), Some(has_work)) => {
+                let stored = StoredRow {
+                    before_id,
+                    turn,
+                    encoding,
+                    has_work,
+                };
+                AppendOutcome::Stored(appended(appends[index].1, &stored))
             }
-            _ if outcomes[index] == AppendOutcome::NotLocked => {
-                outcomes[index] = AppendOutcome::Refused;
-            }
-            _ => {}
-        }
+            _ => AppendOutcome::Refused,
+        };
     }
     outcomes
 }
 
-/// The result of an append that was just stored after the message `before_id`. `turn` is the turn
-/// of its last message.
-fn appended(append: &Append, before_id: i64, turn: i32, encoding: i16) -> Appended {
-    let estimates =
-        &append.rows.estimates[usize::from(encoding != encoding_code(Encoding::O200kBase))];
+/// The result of an append that was just stored.
+fn appended(append: &Append, stored: &StoredRow) -> Appended {
+    let encoding = if stored.encoding == encoding_code(Encoding::O200kBase) {
+        Encoding::O200kBase
+    } else {
+        Encoding::Cl100kBase
+    };
+    let is_counted = append.counted_in == Some(encoding);
     let messages = append
         .turn_starts_after()
         .into_iter()
-        .zip(estimates)
-        .zip(before_id + 1..);
+        .zip(append.rows.tokens_in(encoding))
+        .zip(stored.before_id + 1..);
     Appended {
         messages: messages
-            .map(|((starts_after, estimate), id)| AppendedMessage {
+            .map(|((starts_after, message_tokens), id)| AppendedMessage {
                 id: MessageId(id),
-                turn: turn - starts_after,
-                estimate: tokens(*estimate),
+                turn: stored.turn - starts_after,
+                tokens: tokens(*message_tokens),
+                is_counted,
             })
             .collect(),
         skipped: Vec::new(),
         content_bytes: append.content_bytes() as u64,
         replayed: false,
+        has_work: stored.has_work,
+        encoding: Some(encoding),
     }
 }

@@ -160,7 +160,7 @@ async fn a_context_of_an_empty_conversation_holds_its_system_prompt_and_input() 
 
 #[tokio::test]
 async fn a_single_message_makes_a_context() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let conversation = app.conversation().await;
     conversation.append("Hello").await;
     let early = conversation.context().await;

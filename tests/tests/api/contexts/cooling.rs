@@ -135,7 +135,7 @@ async fn a_message_exactly_at_the_threshold_is_not_large() {
 
 #[tokio::test]
 async fn row_D4_a_cool_large_message_without_summary_is_sent_in_the_original() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let conversation = conversation_with_large_first_message(&app).await;
     conversation.turns(7).await;
     let waiting = conversation.context().await;

@@ -73,7 +73,13 @@ async fn simultaneous_appends_share_a_few_transactions() {
     let rounds = 10;
     for round in 0..rounds {
         let appends = ids.iter().map(async |id| {
-            let append = Append::new(*id, Some(format!("r{round}")), None, slice::from_ref(&call));
+            let append = Append::new(
+                *id,
+                Some(format!("r{round}")),
+                None,
+                slice::from_ref(&call),
+                None,
+            );
             app.store
                 .append(Caller::of(TenantId::DEFAULT), &append)
                 .await
@@ -84,8 +90,11 @@ async fn simultaneous_appends_share_a_few_transactions() {
     let statements = postgres
         .statements()
         .iter()
-        // The first line of `store/sql/append.sql`.
-        .filter(|entry| entry.contains("-- Appends to conversations"))
+        // The first lines of `store/sql/append.sql` and `store/sql/append_one.sql`.
+        .filter(|entry| {
+            entry.contains("-- Appends to conversations")
+                || entry.contains("-- Appends to one conversation")
+        })
         .count();
     println!("{} appends in {statements} statements", 64 * rounds);
     if append_grouping() == Grouping::Off {

@@ -116,7 +116,13 @@ async fn a_range_equals_the_slice_of_the_whole_text() {
             parts,
             metadata: BTreeMap::default(),
         };
-        let append = Append::new(ConversationId(conversation.uuid()), None, None, &[message]);
+        let append = Append::new(
+            ConversationId(conversation.uuid()),
+            None,
+            None,
+            &[message],
+            None,
+        );
         let stored = app
             .store
             .append(Caller::of(TenantId::DEFAULT), &append)

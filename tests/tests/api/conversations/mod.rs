@@ -1,6 +1,8 @@
 //! Stored conversations. Hostile input is tested in `tests/tests/security/hostile/`.
 //!
 //! - `append`: ids, turns, estimates, repeated requests, the expected last message
+//! - `counted_appends`: which messages are counted when they are appended, and which appends
+//!   enqueue a job
 //! - `append_batching`: simultaneous appends share a transaction and do not affect each other
 //! - `concurrency`: many writers, readers and workers
 //! - `rpc_messages`: list and get messages; insert and delete separators
@@ -20,6 +22,7 @@ mod append_batching;
 mod bare_append;
 mod byte_ranges;
 mod concurrency;
+mod counted_appends;
 mod lists;
 mod read_limits;
 mod rpc_conversations;

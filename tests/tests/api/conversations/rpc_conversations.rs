@@ -216,7 +216,7 @@ async fn lists_are_ordered_by_newest_activity_and_filtered_by_the_requests_field
             first.message_count,
             first.token_total.expect("a total").estimated_messages
         ),
-        (2, 2)
+        (2, 0)
     );
     let archive = pb::UpdateConversationRequest {
         conversation: Some(pb::Conversation {

@@ -28,7 +28,7 @@ async fn insert_future_jobs_and_one_due_job(db: &mut PgConnection, tenants: i32,
 
 #[tokio::test]
 async fn tenants_with_only_future_jobs_do_not_hide_the_due_jobs_of_others() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let kind = JobKind::SummarizeMessages;
     insert_future_jobs_and_one_due_job(&mut app.db().await, 2_500, kind).await;
     let (mut cursor, mut claimed) = (TenantId(Uuid::nil()), Vec::new());
@@ -54,7 +54,7 @@ async fn tenants_with_only_future_jobs_do_not_hide_the_due_jobs_of_others() {
 
 #[tokio::test]
 async fn a_worker_reaches_a_due_job_behind_many_tenants() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     insert_future_jobs_and_one_due_job(&mut app.db().await, 2_500, JobKind::SummarizeMessages)
         .await;
     assert_eq!(
@@ -66,7 +66,7 @@ async fn a_worker_reaches_a_due_job_behind_many_tenants() {
 
 #[tokio::test]
 async fn a_requested_compaction_is_claimed_first_and_claims_are_shared_fairly() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let mut db = app.db().await;
     // A conversation's id ends with the numbers of its tenant and its job. Job 1 is the oldest; job
     // 5 is the newest, a requested compaction (priority -1).
@@ -103,7 +103,7 @@ async fn a_requested_compaction_is_claimed_first_and_claims_are_shared_fairly() 
 
 #[tokio::test]
 async fn excluded_tenants_are_not_claimed_and_do_not_hide_others() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let tenant = |n: u128| TenantId(Uuid::from_u128(n));
     for n in 1..=3 {
         let fill = "insert into ai_job (tenant_id, kind, conversation_id)
@@ -125,7 +125,7 @@ async fn excluded_tenants_are_not_claimed_and_do_not_hide_others() {
 
 #[tokio::test]
 async fn a_tenants_share_of_the_claim_slots_shrinks_as_more_tenants_have_due_jobs() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     // The first tenant has ten due jobs, the others have one each.
     let fill = "insert into ai_job (tenant_id, kind, conversation_id)
         select ('00000000-0000-7000-a000-' || lpad(tenant::text, 12, '0'))::uuid, $1, gen_random_uuid()
@@ -223,7 +223,7 @@ async fn count_jobs(db: &mut PgConnection, id: ConversationId) -> i64 {
 
 #[tokio::test]
 async fn requeuing_a_job_while_its_conversation_is_deleted_leaves_no_job() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let (conversation_id, id) = create_conversation_with_dead_job(&app).await;
     let (mut db, mut observer) = (app.db().await, app.db().await);
     let mut deletion = db.begin().await.expect("begins");
@@ -261,7 +261,7 @@ async fn requeuing_a_job_while_its_conversation_is_deleted_leaves_no_job() {
 
 #[tokio::test]
 async fn failing_a_job_does_not_wait_for_the_deletion_of_its_conversation() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let conversation = app.conversation().await;
     conversation.append("said").await;
     let from_start = TenantId(Uuid::nil());

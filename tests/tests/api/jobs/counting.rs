@@ -141,7 +141,7 @@ async fn sixty_four_conversations_are_counted_in_one_transaction() {
         .execute(&mut db)
         .await
         .expect("logs");
-    let app = TestApp::on_database(&postgres.url).await;
+    let app = TestApp::counted_by_workers_on(&postgres.url).await;
     let conversations = create_uncounted_conversations(&app, 64).await;
     // Six claims: three kinds of jobs, twice. Eight other statements: read messages, begin, lock
     // conversations, write counts, read tails, write trigger bounds, end jobs, commit.
@@ -165,7 +165,7 @@ async fn sixty_four_conversations_are_counted_in_one_transaction() {
 
 #[tokio::test]
 async fn a_lost_lease_discards_only_its_own_counts_of_the_batch() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let conversations = create_uncounted_conversations(&app, 8).await;
     let (mut lock_db, mut db) = (app.db().await, app.db().await);
     let mut lock = lock_db.begin().await.expect("begins");
@@ -221,7 +221,7 @@ async fn a_lost_lease_discards_only_its_own_counts_of_the_batch() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_locked_conversation_does_not_delay_the_others() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let conversations = create_uncounted_conversations(&app, 8).await;
     let mut lock_db = app.db().await;
     let mut lock = lock_db.begin().await.expect("begins");
@@ -269,7 +269,7 @@ async fn a_locked_conversation_does_not_delay_the_others() {
 
 #[tokio::test]
 async fn deleting_a_conversation_during_its_count_fails_no_job() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let conversations = create_uncounted_conversations(&app, 8).await;
     let mut lock_db = app.db().await;
     let mut lock = lock_db.begin().await.expect("begins");
@@ -307,7 +307,7 @@ async fn deleting_a_conversation_during_its_count_fails_no_job() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_that_are_slow_to_count_do_not_delay_small_ones() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     // A text that is slow to tokenize.
     let slow_text = format!("{}+", "-".repeat(1_000)).repeat(300);
     let mut slow_conversations = Vec::new();
@@ -348,7 +348,7 @@ async fn messages_that_are_slow_to_count_do_not_delay_small_ones() {
 
 #[tokio::test]
 async fn an_unreadable_message_fails_only_its_own_job() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let conversations = create_uncounted_conversations(&app, 8).await;
     let spoil = "update ai_message set content = '[{\"type\":\"unheard of\"}]' where conversation_id = $1 and message_id = 2";
     assert_eq!(
@@ -377,7 +377,7 @@ async fn an_unreadable_message_fails_only_its_own_job() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn token_totals_equal_the_sum_of_the_counts_after_random_appends() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let mut numbers = SeededRandom(20_261_121);
     let mut conversations = Vec::new();
     for _ in 0..24 {

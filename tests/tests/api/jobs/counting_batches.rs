@@ -22,7 +22,7 @@ async fn claim(app: &TestApp) -> Vec<ClaimedJob> {
 
 #[tokio::test]
 async fn a_batch_discards_counts_of_a_deleted_conversation_and_counts_with_a_wrong_start() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let conversations = create_uncounted_conversations(&app, 4).await;
     let claimed = claim(&app).await;
     let job = |conversation: &TestConversation<'_>| {
@@ -112,7 +112,7 @@ async fn a_batch_discards_counts_of_a_deleted_conversation_and_counts_with_a_wro
 
 #[tokio::test]
 async fn a_message_with_a_large_data_uri_is_not_read_in_a_batch() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let conversations = create_uncounted_conversations(&app, 2).await;
     let picture = app.conversation().await;
     // Data that PostgreSQL cannot compress.
@@ -141,7 +141,7 @@ async fn a_message_with_a_large_data_uri_is_not_read_in_a_batch() {
 
 #[tokio::test]
 async fn a_counting_batch_queues_the_jobs_that_its_triggers_call_for() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let mut conversations = Vec::new();
     for index in 0..12 {
         // Each conversation gets eight messages. Every second one reaches its threshold.

@@ -70,7 +70,10 @@ async fn pause_checkpoint_job<'a>(
 
 #[tokio::test]
 async fn an_append_during_a_checkpoint_is_neither_blocked_nor_lost() {
-    let (app, summarizer) = (TestApp::start().await, GatedSummarizer::default());
+    let (app, summarizer) = (
+        TestApp::counted_by_workers().await,
+        GatedSummarizer::default(),
+    );
     let (conversation, running) = pause_checkpoint_job(&app, &summarizer).await;
     append_turns(&conversation, 2).await;
     let count = "select count(*) from pg_stat_activity where state like 'idle in transaction%' and datname = current_database()";
@@ -108,7 +111,10 @@ async fn an_append_during_a_checkpoint_is_neither_blocked_nor_lost() {
 
 #[tokio::test]
 async fn a_separator_inserted_during_a_checkpoint_discards_it() {
-    let (app, summarizer) = (TestApp::start().await, GatedSummarizer::default());
+    let (app, summarizer) = (
+        TestApp::counted_by_workers().await,
+        GatedSummarizer::default(),
+    );
     let (conversation, running) = pause_checkpoint_job(&app, &summarizer).await;
     conversation.insert_separator().await;
     summarizer.release_one();
@@ -130,7 +136,10 @@ async fn a_separator_inserted_during_a_checkpoint_discards_it() {
 
 #[tokio::test]
 async fn deleting_a_conversation_during_a_checkpoint_leaves_no_rows() {
-    let (app, summarizer) = (TestApp::start().await, GatedSummarizer::default());
+    let (app, summarizer) = (
+        TestApp::counted_by_workers().await,
+        GatedSummarizer::default(),
+    );
     let (conversation, running) = pause_checkpoint_job(&app, &summarizer).await;
     conversation.insert_separator().await;
     conversation.append("b").request_id("r").await;
@@ -164,7 +173,10 @@ async fn deleting_a_conversation_during_a_checkpoint_leaves_no_rows() {
 
 #[tokio::test]
 async fn a_worker_that_has_lost_its_lease_writes_nothing() {
-    let (app, summarizer) = (TestApp::start().await, GatedSummarizer::default());
+    let (app, summarizer) = (
+        TestApp::counted_by_workers().await,
+        GatedSummarizer::default(),
+    );
     let (conversation, late_worker) = pause_checkpoint_job(&app, &summarizer).await;
     assert_eq!(
         execute(
@@ -200,7 +212,7 @@ async fn a_worker_that_has_lost_its_lease_writes_nothing() {
 #[tokio::test]
 async fn a_worker_whose_job_another_worker_has_leased_writes_nothing() {
     let (app, first_summarizer, second_summarizer) = (
-        TestApp::start().await,
+        TestApp::counted_by_workers().await,
         GatedSummarizer::default(),
         GatedSummarizer::default(),
     );
@@ -236,7 +248,10 @@ async fn a_worker_whose_job_another_worker_has_leased_writes_nothing() {
 
 #[tokio::test]
 async fn a_running_job_is_not_claimed_again() {
-    let (app, summarizer) = (TestApp::start().await, GatedSummarizer::default());
+    let (app, summarizer) = (
+        TestApp::counted_by_workers().await,
+        GatedSummarizer::default(),
+    );
     let (conversation, running) = pause_checkpoint_job(&app, &summarizer).await;
     assert_eq!(app.run_jobs_until_idle().await, 0);
     append_turns(&conversation, 1).await;
@@ -270,7 +285,10 @@ async fn a_running_job_is_not_claimed_again() {
 
 #[tokio::test]
 async fn a_job_that_panics_each_time_becomes_dead_and_affects_no_other_job() {
-    let (app, panicking) = (TestApp::start().await, PanickingSummarizer::default());
+    let (app, panicking) = (
+        TestApp::counted_by_workers().await,
+        PanickingSummarizer::default(),
+    );
     app.postpone_failed_jobs().await;
     let bad = conversation_with_low_threshold(&app).await;
     bad.turn(
@@ -341,7 +359,10 @@ async fn a_job_that_panics_each_time_becomes_dead_and_affects_no_other_job() {
 
 #[tokio::test]
 async fn a_discarded_job_stays_discarded_until_new_work_arrives() {
-    let (app, panicking) = (TestApp::start().await, PanickingSummarizer::default());
+    let (app, panicking) = (
+        TestApp::counted_by_workers().await,
+        PanickingSummarizer::default(),
+    );
     app.postpone_failed_jobs().await;
     let conversation = conversation_with_low_threshold(&app).await;
     conversation
@@ -385,7 +406,7 @@ async fn a_discarded_job_stays_discarded_until_new_work_arrives() {
 
 #[tokio::test]
 async fn rescue_marks_a_job_that_kills_its_workers_as_dead() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let conversation = app.conversation().await;
     conversation.append("a").await;
     // Sets the state after a crash of the worker: the job is running and its lease has ended.
@@ -409,7 +430,10 @@ async fn rescue_marks_a_job_that_kills_its_workers_as_dead() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_background_worker_finds_work_and_stops_on_request() {
-    let (app, summarizer) = (TestApp::start().await, GatedSummarizer::default());
+    let (app, summarizer) = (
+        TestApp::counted_by_workers().await,
+        GatedSummarizer::default(),
+    );
     let stop = tokio_util::sync::CancellationToken::new();
     let worker = app.worker_with(summarizer.clone());
     let running = tokio::spawn({

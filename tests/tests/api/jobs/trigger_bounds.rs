@@ -252,7 +252,7 @@ async fn a_window_learned_from_an_error_clears_the_bounds_that_depend_on_it() {
 }
 
 #[tokio::test]
-async fn a_worker_with_other_settings_ignores_the_stored_bound() {
+async fn a_server_and_a_worker_with_other_settings_ignore_the_stored_bound() {
     let without_message_trigger = PolicyOverrides {
         max_message_count: Some(0),
         ..PolicyOverrides::default()
@@ -271,12 +271,15 @@ async fn a_worker_with_other_settings_ignores_the_stored_bound() {
         "this worker ignores the number of messages"
     );
     let other = TestApp::on_database(&app.url).await;
-    conversation.append("another").await;
+    other
+        .conversation_by_id(&conversation.id)
+        .append("another")
+        .await;
     other.run_jobs_until_idle().await;
     assert_eq!(
         conversation.checkpoints().await.len(),
         1,
-        "the other worker's threshold is fifty messages"
+        "the threshold of the other server and worker is fifty messages"
     );
 }
 

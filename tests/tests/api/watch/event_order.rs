@@ -143,7 +143,7 @@ fn assert_each_event_once(events: &[Event], messages: i64, expected: &JobResults
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_that_reconnect_between_two_servers_get_each_event_once_in_order() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let second_server = app.second_server().await;
     let apps = [&app, &second_server];
     let policy = pb::Policy {
@@ -191,7 +191,7 @@ async fn readers_that_reconnect_between_two_servers_get_each_event_once_in_order
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn change_ids_of_summaries_and_checkpoints_have_no_gaps() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let policy = pb::Policy {
         large_message_threshold: Some(200),
         max_message_count: Some(20),

@@ -35,7 +35,7 @@ fn describe_other_events(events: &[Event]) -> Vec<String> {
 
 #[tokio::test]
 async fn every_kind_of_event_is_streamed_as_it_happens() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let conversation = app
         .conversation_with_policy(policy_with_low_thresholds())
         .await;
@@ -118,7 +118,7 @@ async fn every_kind_of_event_is_streamed_as_it_happens() {
 
 #[tokio::test]
 async fn a_watch_after_a_message_streams_all_later_events() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let conversation = app
         .conversation_with_policy(policy_with_low_thresholds())
         .await;
@@ -177,7 +177,7 @@ async fn a_watch_after_a_message_streams_all_later_events() {
 
 #[tokio::test]
 async fn a_watch_resumes_after_any_of_its_events() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let conversation = app
         .conversation_with_policy(policy_with_low_thresholds())
         .await;
@@ -209,7 +209,7 @@ async fn a_watch_resumes_after_any_of_its_events() {
 
 #[tokio::test]
 async fn parts_are_omitted_on_request() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let conversation = app.conversation().await;
     let ask = pb::WatchConversationRequest {
         without_content: true,
@@ -228,7 +228,7 @@ async fn parts_are_omitted_on_request() {
 
 #[tokio::test]
 async fn deleting_a_conversation_ends_its_watches_and_makes_their_positions_invalid() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let ask = pb::CreateConversationRequest {
         request_id: "the same".into(),
         ..Default::default()
@@ -278,7 +278,7 @@ async fn deleting_a_conversation_ends_its_watches_and_makes_their_positions_inva
 
 #[tokio::test]
 async fn watching_another_tenants_conversation_answers_like_a_missing_one() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let conversation = app.conversation().await;
     conversation.append("hello").await;
     let position = conversation.watch().await.position;
@@ -347,7 +347,7 @@ async fn watching_another_tenants_conversation_answers_like_a_missing_one() {
 
 #[tokio::test]
 async fn positions_are_valid_only_for_their_own_conversation() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let (conversation, other) = (app.conversation().await, app.conversation().await);
     conversation.append("hello").await;
     other.append("hello").await;
@@ -409,7 +409,7 @@ async fn positions_are_valid_only_for_their_own_conversation() {
 
 #[tokio::test]
 async fn events_stored_by_another_process_are_streamed() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let second_server = app.second_server().await;
     let conversation = app.conversation().await;
     let mut watch = conversation.watch().await;

@@ -110,7 +110,7 @@ async fn a_watch_that_is_not_read_is_dropped_and_resumes_at_its_position() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stopping_server_ends_its_watches_at_once_and_they_resume_elsewhere() {
-    let (app, folder) = (TestApp::start().await, Folder::new());
+    let (app, folder) = (TestApp::counted_by_workers().await, Folder::new());
     let (server, port) = start_server(&app, &folder, "stop_seconds = 20").await;
     let conversation = app.conversation().await;
     conversation.append("one").await;
@@ -226,7 +226,7 @@ async fn watches_survive_a_database_restart() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watches_survive_silently_dead_database_connections() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let (proxy, url) = TcpProxy::to_database(&app.url).await;
     let proxied = TestApp::on_database(&url).await;
     let conversation = app.conversation().await;

@@ -97,7 +97,7 @@ async fn run_jobs_and_check_context(conversation: &TestConversation<'_>) {
 
 #[tokio::test]
 async fn a_separator_that_comes_after_a_checkpoint_invalidates_it() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let conversation = create_with_due_checkpoint(&app).await;
     let job = claim_job(&app, JobKind::Checkpoint).await;
     let draft = draft_checkpoint(&app, &job).await;
@@ -130,7 +130,7 @@ async fn a_separator_that_comes_after_a_checkpoint_invalidates_it() {
 
 #[tokio::test]
 async fn a_checkpoint_that_comes_after_a_separator_is_discarded() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let conversation = create_with_due_checkpoint(&app).await;
     let job = claim_job(&app, JobKind::Checkpoint).await;
     let draft = draft_checkpoint(&app, &job).await;
@@ -189,7 +189,7 @@ async fn claim_twice(app: &TestApp) -> ([ClaimedJob; 2], CheckpointDraft) {
 
 #[tokio::test]
 async fn a_checkpoint_without_a_lease_is_rolled_back_although_it_comes_first() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let conversation = create_with_due_checkpoint(&app).await;
     let ([lost_claim, current_claim], draft) = claim_twice(&app).await;
     let held = app.hold_lock(SAME_CHECKPOINT, conversation.uuid()).await;
@@ -217,7 +217,7 @@ async fn a_checkpoint_without_a_lease_is_rolled_back_although_it_comes_first() {
 
 #[tokio::test]
 async fn a_checkpoint_without_a_lease_changes_nothing_when_it_comes_second() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let conversation = create_with_due_checkpoint(&app).await;
     let ([lost_claim, current_claim], draft) = claim_twice(&app).await;
     let held = app.hold_lock(LOCK_JOBS, conversation.uuid()).await;
@@ -267,7 +267,7 @@ async fn import_checkpoint(
 
 #[tokio::test]
 async fn a_checkpoint_that_comes_after_an_imported_one_is_discarded_and_made_again() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let conversation = create_with_due_checkpoint(&app).await;
     let job = claim_job(&app, JobKind::Checkpoint).await;
     let draft = draft_checkpoint(&app, &job).await;
@@ -302,7 +302,7 @@ async fn a_checkpoint_that_comes_after_an_imported_one_is_discarded_and_made_aga
 
 #[tokio::test]
 async fn an_import_that_comes_after_a_checkpoint_at_the_same_message_is_refused() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let conversation = create_with_due_checkpoint(&app).await;
     let job = claim_job(&app, JobKind::Checkpoint).await;
     let draft = draft_checkpoint(&app, &job).await;

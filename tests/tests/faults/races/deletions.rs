@@ -58,7 +58,7 @@ async fn claim_summary_job(app: &TestApp) -> (TestConversation<'_>, ClaimedJob, 
 
 #[tokio::test]
 async fn a_summary_that_comes_before_a_deletion_is_deleted() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let (conversation, job, summary) = claim_summary_job(&app).await;
     let held = app.hold_lock(LOCK_JOBS, conversation.uuid()).await;
     let summaries = [summary];
@@ -80,7 +80,7 @@ async fn a_summary_that_comes_before_a_deletion_is_deleted() {
 
 #[tokio::test]
 async fn a_summary_that_comes_after_a_deletion_leaves_nothing_behind() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let (conversation, job, summary) = claim_summary_job(&app).await;
     let held = app.hold_lock(LOCK_JOBS, conversation.uuid()).await;
     let summaries = [summary];
@@ -133,7 +133,7 @@ async fn a_summary_that_comes_after_a_deletion_leaves_nothing_behind() {
 
 #[tokio::test]
 async fn a_claim_skips_a_job_that_is_being_deleted() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let conversation = app.conversation().await;
     conversation.turn("a", "b").await;
     // The deletion will delete the job, and then wait for the dead job's row, which the test locks.
@@ -155,7 +155,7 @@ async fn a_claim_skips_a_job_that_is_being_deleted() {
 
 #[tokio::test]
 async fn a_deletion_waits_for_a_claim_and_deletes_the_claimed_job() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let conversation = app.conversation().await;
     conversation.turn("a", "b").await;
     // The test performs the update of a claim itself, so that it decides when the claim commits.
@@ -172,7 +172,7 @@ async fn a_deletion_waits_for_a_claim_and_deletes_the_claimed_job() {
 
 #[tokio::test]
 async fn a_counting_job_claimed_before_a_deletion_records_nothing_after_it() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let conversation = app.conversation().await;
     conversation.turn("a", "b").await;
     let job = claim_job(&app, JobKind::CountTokens).await;
@@ -198,7 +198,7 @@ async fn a_counting_job_claimed_before_a_deletion_records_nothing_after_it() {
 
 #[tokio::test]
 async fn an_append_that_comes_after_a_deletion_is_answered_not_found() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let conversation = app.conversation().await;
     conversation.turn("a", "b").await;
     let held = app.hold_lock(LOCK_JOBS, conversation.uuid()).await;
@@ -219,7 +219,7 @@ async fn an_append_that_comes_after_a_deletion_is_answered_not_found() {
 
 #[tokio::test]
 async fn an_append_that_comes_before_a_deletion_is_deleted() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let conversation = app.conversation().await;
     conversation.turn("a", "b").await;
     let held = app.hold_lock(LOCK_JOBS, conversation.uuid()).await;
@@ -243,7 +243,7 @@ async fn an_append_that_comes_before_a_deletion_is_deleted() {
 
 #[tokio::test]
 async fn of_two_concurrent_deletions_one_succeeds() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let conversation = app.conversation().await;
     conversation.turn("a", "b").await;
     let held = app.hold_lock(LOCK_CONVERSATION, conversation.uuid()).await;

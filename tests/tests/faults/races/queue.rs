@@ -16,7 +16,7 @@ fn is_lease_lost(error: &StoreError) -> bool {
 
 #[tokio::test]
 async fn an_append_that_comes_after_a_finish_queues_a_new_job() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let conversation = app.conversation().await;
     conversation.turn("a", "b").await;
     let job = claim_job(&app, JobKind::CountTokens).await;
@@ -47,7 +47,7 @@ async fn an_append_that_comes_after_a_finish_queues_a_new_job() {
 
 #[tokio::test]
 async fn a_finish_that_comes_after_an_append_leaves_the_job_waiting() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let conversation = app.conversation().await;
     conversation.turn("a", "b").await;
     let job = claim_job(&app, JobKind::CountTokens).await;
@@ -110,7 +110,7 @@ async fn request_compaction(conversation: &TestConversation<'_>) {
 
 #[tokio::test]
 async fn a_compaction_asked_for_after_a_finish_without_results_is_not_lost() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let (conversation, job) = create_and_claim_checkpoint_job(&app).await;
     // Finishing takes no lock on the conversation. Only the job's row orders the two operations:
     // the finish has locked it when it waits for the row in `ai_job_dead` that the test locks.
@@ -138,7 +138,7 @@ async fn a_compaction_asked_for_after_a_finish_without_results_is_not_lost() {
 
 #[tokio::test]
 async fn a_compaction_asked_for_before_a_finish_without_results_is_not_lost() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let (conversation, job) = create_and_claim_checkpoint_job(&app).await;
     let held = app.hold_lock(LOCK_JOBS, conversation.uuid()).await;
     let ((), finished, ()) = tokio::join!(
@@ -163,7 +163,7 @@ async fn a_compaction_asked_for_before_a_finish_without_results_is_not_lost() {
 
 #[tokio::test]
 async fn a_rescue_skips_a_job_that_is_being_finished() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let conversation = app.conversation().await;
     conversation.turn("a", "b").await;
     let job = claim_job(&app, JobKind::CountTokens).await;
@@ -210,7 +210,7 @@ async fn create_two_orphan_jobs(app: &TestApp) -> (TestConversation<'_>, TestCon
 
 #[tokio::test]
 async fn a_finish_that_comes_after_a_rescue_writes_nothing() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let (exhausted, conversation) = (app.conversation().await, app.conversation().await);
     exhausted.turn("a", "b").await;
     conversation.turn("a", "b").await;
@@ -265,7 +265,7 @@ async fn a_finish_that_comes_after_a_rescue_writes_nothing() {
 
 #[tokio::test]
 async fn of_two_concurrent_rescues_one_frees_the_jobs() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let (first, second) = create_two_orphan_jobs(&app).await;
     let held = app.hold_lock(LOCK_DEAD_JOBS, first.uuid()).await;
     let (one, other) = tokio::join!(app.store.rescue_jobs(100), async {

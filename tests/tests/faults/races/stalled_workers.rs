@@ -23,7 +23,7 @@ async fn read_generation(conversation: &TestConversation<'_>) -> i64 {
 
 #[tokio::test]
 async fn a_stalled_worker_does_not_hold_a_job_that_was_queued_again() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let conversation = app.conversation().await;
     conversation.turn("a", "b").await;
     let stalled = claim_job(&app, JobKind::CountTokens).await;
@@ -117,7 +117,7 @@ async fn recreate_empty(app: &TestApp) -> TestConversation<'_> {
 
 #[tokio::test]
 async fn counts_of_messages_that_a_recreated_conversation_lacks_are_refused_as_a_lost_lease() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let old = recreate_with_message(&app, "what was said before").await;
     let stalled = claim_job(&app, JobKind::CountTokens).await;
     let stale = count_messages(&app, &stalled).await;
@@ -140,7 +140,7 @@ async fn counts_of_messages_that_a_recreated_conversation_lacks_are_refused_as_a
 
 #[tokio::test]
 async fn a_recreated_conversation_gets_no_counts_or_summaries_of_the_deleted_one() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let old = recreate_with_message(&app, "what was said before, at some length").await;
     let stalled = claim_job(&app, JobKind::CountTokens).await;
     let stale = count_messages(&app, &stalled).await;
@@ -208,7 +208,7 @@ async fn a_recreated_conversation_gets_no_counts_or_summaries_of_the_deleted_one
 
 #[tokio::test]
 async fn a_stalled_worker_that_waits_while_its_conversation_is_recreated_writes_nothing() {
-    let app = TestApp::start().await;
+    let app = TestApp::counted_by_workers().await;
     let conversation = recreate_with_message(&app, "what was said before, at some length").await;
     let id = conversation.uuid();
     let stalled = claim_job(&app, JobKind::CountTokens).await;

@@ -74,7 +74,7 @@ async fn create_conversation_of_lines(
             parts: vec![Part::Text { text }],
             metadata: BTreeMap::default(),
         };
-        let append = Append::new(conversation, None, None, &[message]);
+        let append = Append::new(conversation, None, None, &[message], None);
         store
             .append(Caller::of(tenant), &append)
             .await
@@ -279,7 +279,7 @@ async fn an_unread_large_answer_gives_its_memory_to_other_readers() {
         metadata: BTreeMap::default(),
     };
     let conversation = ConversationId(Uuid::parse_str(&annas).expect("an id"));
-    let append = Append::new(conversation, None, None, &[message]);
+    let append = Append::new(conversation, None, None, &[message], None);
     server
         .app
         .store

@@ -1,6 +1,6 @@
 //! Quotas of the messages and bytes that a tenant stores.
 
-use anneal_core::caller::Verb;
+use anneal_core::caller::{Caller, TenantId, Verb};
 use anneal_server::LimitSettings;
 use anneal_testkit::{
     AuthorizedChannel, ScriptedModel, TestApp, TestConversation, assert_refused, pb, user,
@@ -142,7 +142,7 @@ async fn other_servers_learn_what_a_tenant_has_stored_and_deleted() {
         .expect("the deletion is subtracted");
 }
 
-/// Workers of older versions count messages without adding them to `tenant_usage`.
+/// Workers of older versions count messages without adding them to the usage.
 #[tokio::test]
 async fn a_conversation_whose_messages_are_missing_from_tenant_usage_can_be_deleted() {
     let app = TestApp::start().await;
@@ -150,23 +150,23 @@ async fn a_conversation_whose_messages_are_missing_from_tenant_usage_can_be_dele
     conversation.append("counted, and forgotten").await;
     app.run_jobs_until_idle().await;
     let mut db = app.db().await;
-    let reset = "update tenant_usage set messages = 0, content_bytes = 0";
+    let reset = "update tenant_usage_part set messages = 0, content_bytes = 0";
     let updated = sqlx::query(reset)
         .execute(&mut db)
         .await
         .expect("resets")
         .rows_affected();
-    assert_eq!(updated, 1, "the worker has counted the message");
+    assert_eq!(updated, 1, "the message is counted");
     app.conversations()
         .delete_conversation(delete_request(&conversation))
         .await
         .expect("is deleted");
-    let usage = "select messages, content_bytes from tenant_usage";
-    let usage: (i64, i64) = sqlx::query_as(usage)
-        .fetch_one(&mut db)
+    let usage = app
+        .store
+        .read_tenant_usage(Caller::of(TenantId::DEFAULT))
         .await
-        .expect("the query succeeds");
-    assert_eq!(usage, (0, 0));
+        .expect("reads");
+    assert_eq!((usage.messages, usage.content_bytes), (0, 0));
 }
 
 #[tokio::test]
@@ -219,13 +219,18 @@ async fn tenant_usage_is_the_sum_of_counted_messages() {
     }
     app.run_jobs_until_idle().await;
     let uncounted = app.conversation().await;
-    uncounted.append("nobody has counted this yet").await;
-    // Compares `tenant_usage` with the counted messages, and returns their number.
+    uncounted
+        .append(&"nobody has counted this yet ".repeat(1_000))
+        .await;
+    // Compares the usage with the counted messages, and returns their number.
     let check_usage = async || {
         let usage_and_sums = "select u.messages, u.content_bytes, count(m.*) as counted_messages,
                 coalesce(sum(octet_length(m.content::text)), 0)::bigint as counted_bytes
-            from tenant_usage as u
-            left join ai_message as m on m.tenant_id = u.tenant_id and m.token_count is not null
+            from (
+                select sum(messages)::bigint as messages, sum(content_bytes)::bigint as content_bytes
+                from tenant_usage_part
+            ) as u
+            left join ai_message as m on m.token_count is not null
             group by u.messages, u.content_bytes";
         let row: (i64, i64, i64, i64) = sqlx::query_as(usage_and_sums)
             .fetch_one(&mut app.db().await)
