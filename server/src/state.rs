@@ -7,8 +7,8 @@ use crate::{
     limits::{
         concurrency::{ConcurrencyLimit, TenantShare},
         content_budget::ContentBudget,
-        context_sizes::ContextSizes,
         conversation_encodings::ConversationEncodings,
+        context_memory::ContextMemory,
         cpu_pool::CpuPool,
         storage_quota::StorageQuota,
     },
@@ -42,8 +42,8 @@ pub struct ServerState {
     /// Limits the bytes of stored content that turns hold until their model has answered. It is
     /// separate, so that reads do not wait for models.
     pub(crate) turn_content_budget: ContentBudget,
-    /// Sizes of the long contexts that were read last.
-    pub(crate) context_sizes: ContextSizes,
+    /// Sizes and policies of the contexts that were read last.
+    pub(crate) context_memory: ContextMemory,
     /// Calls other than turns and watches.
     pub(crate) call_limit: ConcurrencyLimit,
     /// Turns over gRPC and HTTP.
@@ -80,8 +80,8 @@ impl ServerState {
             cpu: CpuPool::new(tenant_share),
             turn_content_budget: content_budget.with_shared_large_slot(content_bytes, tenant_share),
             content_budget,
-            context_sizes: ContextSizes::new(),
             conversation_encodings: ConversationEncodings::new(),
+            context_memory: ContextMemory::new(),
             call_limit: limit(server.concurrent_calls),
             turn_limit: limit(server.concurrent_turns.get()),
             reader_limit: limit(server.concurrent_readers),

@@ -77,6 +77,7 @@ pub use model_calls::{
     ModelFault, ModelFigures, ModelLease, RecordedCall, ReportedTotals, StoredAnswer, SummarySpend,
     UsageReport, Verdict,
 };
+pub use policy_defaults::StoredPolicy;
 pub use queue::{
     Claim, ClaimedJob, FailOutcome, FinishOutcome, Job, JobCommit, JobFilter, JobNotifications,
     JobNotifier, JobPage, JobState, ManualCompaction, QueueFigures, RescueOutcome,

@@ -11,21 +11,25 @@ use anneal_core::{
     },
     digest::Digest,
     limits::{CONTENT_BYTES, CONTEXT_CONTENT_BYTES, SUMMARY_BYTES},
-    message::MessageId,
+    message::{MessageId, Role},
     policy::PolicyOverrides,
     tokens::Encoding,
 };
 use futures::TryStreamExt as _;
 
+use super::columns::{
+    Head, HeadColumns, LeftOutRow, MaterialRow, PrefixColumns, StoredTime, SummaryColumns,
+};
 use crate::{
     Store,
+    connection::BoundedConnection,
     error::{Entity, StoreError},
     messages::{
         read_budget::{ContentRead, ROW_BYTES, ReadBudget, YIELD_BYTES, parse_within},
         stored_text::StoredText,
     },
-    policy_defaults::PolicyDefaults,
-    rows::{self, json, tokens},
+    policy_defaults::{PolicyDefaults, StoredPolicy, SwapSettings},
+    rows::{self, role_code, tokens},
 };
 
 /// How many turns the current input of a BuildContext call starts. This depends on the newest
@@ -38,51 +42,18 @@ pub struct InputTurns {
     pub otherwise: i32,
 }
 
-// context_material.sql uses the same number.
-const _: () = assert!(
-    ROW_BYTES == 512,
-    "context_material.sql counts 512 bytes for a row"
-);
+// context_material.sql and context_left_out.sql use the same number.
+const _: () = assert!(ROW_BYTES == 512, "the statements count 512 bytes for a row");
 
 /// The most bytes that content, summaries and tool outlines of one read have. The newest user
 /// message is read in addition to the newest [`CONTEXT_CONTENT_BYTES`].
 const MAX_TEXT_BYTES: i64 = CONTEXT_CONTENT_BYTES + (CONTENT_BYTES + SUMMARY_BYTES) as i64;
 
-/// A row of context_material.sql: the head row with the conversation's own values, or a message of
-/// the tail. A comment there says which columns the head row uses for something else.
-struct MaterialRow {
-    message_id: i64,
-    role: Option<i16>,
-    turn: i32,
-    tokens: i64,
-    estimated: Option<bool>,
-    content: Option<StoredText>,
-    summary: Option<String>,
-    summary_tokens: Option<i64>,
-    text_bytes: Option<i64>,
-    left_out: bool,
-    tool_outline: Option<String>,
-    read_bytes: Option<i64>,
-    age_seconds: Option<i64>,
-    policy: Option<String>,
-    encoding: Option<i16>,
-    newest: Option<i64>,
-    separator: Option<i64>,
-    checkpoint_last: Option<i64>,
-    epoch: Option<i64>,
-    prefix_hash: Option<Vec<u8>>,
-    prefix_boundary: Option<i64>,
-    prefix_system_prompt: Option<Vec<u8>>,
-    prefix_swapped: Option<Vec<i64>>,
-    prefix_cut: Option<bool>,
-    window_tokens: Option<i64>,
-    tokens_ratio: Option<f64>,
-}
-
 impl Store {
     /// Reads boundary, summary and tail of a conversation, if they fit the budget. `overrides` are
     /// the policy overrides of this call. `ahead` are the turns that the call's input starts:
-    /// whether a message is cool depends on the turns after it.
+    /// whether a message is cool depends on the turns after it. `expected` is the policy that the
+    /// conversation probably has: if another one is stored, a second statement is needed.
     ///
     /// Returns rows, so that the caller can do the rest of the work on a thread of its choice.
     pub async fn read_context_material(
@@ -91,246 +62,412 @@ impl Store {
         id: ConversationId,
         ahead: InputTurns,
         overrides: &PolicyOverrides,
+        expected: &StoredPolicy,
         budget: &ReadBudget,
     ) -> Result<ContentRead<ContextRows>, StoreError> {
-        let policy_defaults = self.policy_defaults.get();
+        let ask = MaterialAsk {
+            caller,
+            id,
+            ahead,
+            overrides,
+            policy_defaults: self.policy_defaults.get(),
+        };
         let mut db = self.reads.checkout(caller).await?;
         db.attach_reservation(budget.reservation.clone());
+        let mut read = ask.read(&mut db, expected, None, budget).await?;
+        db.release().await?;
+        if read.exceeds_content_limit() && read.needed_bytes() <= budget.bytes() {
+            read = self.read_up_to_content_limit(&ask, &read, budget).await?;
+        }
+        let needed = read.needed_bytes();
+        if needed > budget.bytes() {
+            return Ok(ContentRead::TooLarge { bytes: needed });
+        }
+        let bytes = read.tail.text_bytes + (1 + read.messages()) as u64 * ROW_BYTES;
+        Ok(ContentRead::Read { value: read, bytes })
+    }
+
+    /// Reads a context whose tail exceeds the content limit: finds the messages that are left out,
+    /// then reads the others, in one snapshot. `before` was read in another snapshot.
+    async fn read_up_to_content_limit(
+        &self,
+        ask: &MaterialAsk<'_>,
+        before: &ContextRows,
+        budget: &ReadBudget,
+    ) -> Result<ContextRows, StoreError> {
+        let mut db = self.reads.checkout_snapshot(ask.caller).await?;
+        db.attach_reservation(budget.reservation.clone());
+        let mut read = ask.read(&mut db, &before.policy, None, budget).await?;
+        if read.exceeds_content_limit() && read.needed_bytes() <= budget.bytes() {
+            let (left_out, omitted, newest_answer) = ask.find_left_out(&mut db, &read).await?;
+            read = ask
+                .read(&mut db, &read.policy, Some(left_out), budget)
+                .await?;
+            read.tail.omitted = omitted;
+            read.tail.newest_answer = read.tail.newest_answer.max(newest_answer);
+        }
+        db.release().await?;
+        Ok(read)
+    }
+}
+
+/// What a context is read for.
+struct MaterialAsk<'a> {
+    caller: Caller,
+    id: ConversationId,
+    ahead: InputTurns,
+    overrides: &'a PolicyOverrides,
+    policy_defaults: Arc<PolicyDefaults>,
+}
+
+/// The messages that are not read because newer ones fill the content limit.
+#[derive(Debug, Clone, Copy, Default)]
+struct LeftOut {
+    /// The newest of them; 0: there are none.
+    last: i64,
+    /// The newest user message, if it is older than that; otherwise 0. It is read nevertheless.
+    kept: i64,
+}
+
+/// The id of the newest message that a model wrote, and when it was stored.
+type NewestAnswer = Option<(i64, StoredTime)>;
+
+impl MaterialAsk<'_> {
+    /// Reads the rows under the policy that is stored. If it is not the expected one, the first
+    /// statement returns only the head row, and another statement follows. `left_out` is None until
+    /// it is known that the tail exceeds the content limit.
+    async fn read(
+        &self,
+        db: &mut BoundedConnection,
+        expected: &StoredPolicy,
+        left_out: Option<LeftOut>,
+        budget: &ReadBudget,
+    ) -> Result<ContextRows, StoreError> {
+        let mut policy = expected.clone();
+        loop {
+            let read = self.read_under(db, policy, left_out, budget).await?;
+            if read.policy.text() == read.head.policy {
+                return Ok(read);
+            }
+            policy = StoredPolicy::new(&read.head.policy);
+        }
+    }
+
+    /// Reads the rows. Reads only the head row if another policy is stored, or if the tail exceeds
+    /// the budget or the content limit, unless it is known which messages are left out.
+    async fn read_under(
+        &self,
+        db: &mut BoundedConnection,
+        policy: StoredPolicy,
+        left_out: Option<LeftOut>,
+        budget: &ReadBudget,
+    ) -> Result<ContextRows, StoreError> {
+        let settings = self.settings(&policy)?;
+        let most_bytes = if left_out.is_some() {
+            i64::MAX
+        } else {
+            CONTEXT_CONTENT_BYTES.min(budget.column() - ROW_BYTES as i64)
+        };
+        let left_out = left_out.unwrap_or_default();
         let mut incoming = sqlx::query_file_as!(
             MaterialRow,
             "sql/context_material.sql",
-            caller.tenant().0,
-            id.0,
-            ahead.after_user,
-            ahead.otherwise,
-            policy_defaults.bases(),
-            json(overrides),
-            CONTEXT_CONTENT_BYTES,
-            budget.column(),
-            MAX_TEXT_BYTES,
+            self.caller.tenant().0,
+            self.id.0,
+            settings.cool_turn(self.ahead.after_user),
+            settings.cool_turn(self.ahead.otherwise),
+            policy.text(),
+            settings.large_threshold,
+            settings.stepped,
+            settings.model.as_deref(),
+            most_bytes,
+            left_out.last,
+            left_out.kept,
         )
         .fetch(&mut *db);
-        let mut read = ContextRows::new(Arc::clone(&policy_defaults), overrides.clone());
+        let (mut head, mut tail) = (None, Tail::default());
         let mut bytes_since_yield = 0;
         while let Some(row) = incoming.try_next().await? {
-            bytes_since_yield += ROW_BYTES as usize + read.push_row(row, budget).await?;
+            if let MaterialRow {
+                head: Some(Head(columns)),
+                stored: Some(now),
+                ..
+            } = row
+            {
+                head = Some((columns, now));
+                continue;
+            }
+            bytes_since_yield += ROW_BYTES as usize + tail.push_row(row, budget).await?;
             if bytes_since_yield >= YIELD_BYTES {
                 bytes_since_yield = 0;
                 tokio::task::yield_now().await;
             }
         }
         drop(incoming);
-        db.release().await?;
-        if read.head.is_none() {
-            return Err(StoreError::NotFound(Entity::Conversation));
+        let (head, now) = head.ok_or(StoreError::NotFound(Entity::Conversation))?;
+        Ok(ContextRows {
+            head,
+            now,
+            tail,
+            policy,
+            policy_defaults: Arc::clone(&self.policy_defaults),
+            overrides: self.overrides.clone(),
+        })
+    }
+
+    fn settings(&self, policy: &StoredPolicy) -> Result<SwapSettings, StoreError> {
+        self.policy_defaults.swap_settings(policy, self.overrides)
+    }
+
+    /// Finds the messages that are left out of a context whose head row was read in the same
+    /// snapshot, and the newest answer among them.
+    async fn find_left_out(
+        &self,
+        db: &mut BoundedConnection,
+        read: &ContextRows,
+    ) -> Result<(LeftOut, Vec<OmittedMessage>, NewestAnswer), StoreError> {
+        let head = &read.head;
+        let settings = self.settings(&read.policy)?;
+        let input_turns = if head.last_role == Some(role_code(Role::User)) {
+            self.ahead.after_user
+        } else {
+            self.ahead.otherwise
+        };
+        let swapped = head
+            .prefix
+            .as_ref()
+            .map(|prefix| prefix.4.as_slice())
+            .unwrap_or_default();
+        let mut incoming = sqlx::query_file_as!(
+            LeftOutRow,
+            "sql/context_left_out.sql",
+            self.caller.tenant().0,
+            self.id.0,
+            head.boundary(),
+            settings.cool_turn(head.turn + input_turns),
+            settings.large_threshold,
+            settings.stepped,
+            swapped,
+            CONTEXT_CONTENT_BYTES,
+        )
+        .fetch(&mut *db);
+        let mut left_out = LeftOut::default();
+        let (mut omitted, mut newest_answer) = (Vec::new(), None);
+        while let Some(row) = incoming.try_next().await? {
+            left_out.last = left_out.last.max(row.message_id);
+            if row.kept {
+                left_out.kept = row.message_id;
+                continue;
+            }
+            newest_answer = newest_answer.max(row.stored.map(|stored| (row.message_id, stored)));
+            omitted.push(OmittedMessage {
+                id: MessageId(row.message_id),
+                turn: row.turn,
+                tokens: tokens(row.tokens),
+            });
+            if omitted
+                .len()
+                .is_multiple_of(YIELD_BYTES / ROW_BYTES as usize)
+            {
+                tokio::task::yield_now().await;
+            }
         }
-        if let Some(bytes) = read.too_large {
-            return Ok(ContentRead::TooLarge { bytes });
-        }
-        let bytes = read.text_bytes + (1 + read.messages()) as u64 * ROW_BYTES;
-        Ok(ContentRead::Read { value: read, bytes })
+        Ok((left_out, omitted, newest_answer))
     }
 }
 
 /// The rows of a context. The content of each message is parsed when its row arrives, because the
 /// JSON of all messages together would take as much memory again.
 pub struct ContextRows {
-    head: Option<MaterialRow>,
-    tail: Vec<TailMessage>,
-    omitted: Vec<OmittedMessage>,
-    /// The id of the tail's newest message that a model wrote, and its age in seconds. None: the
-    /// tail has no such message.
-    newest_answer: Option<(i64, i64)>,
-    /// Bytes of the tail's content, summaries and tool outlines.
-    text_bytes: u64,
-    /// The size of all rows in bytes, if it exceeds the budget.
-    too_large: Option<u64>,
+    head: Box<HeadColumns>,
+    /// The time of the statement.
+    now: StoredTime,
+    tail: Tail,
+    /// The policy whose settings the statement had.
+    policy: StoredPolicy,
     policy_defaults: Arc<PolicyDefaults>,
     overrides: PolicyOverrides,
 }
 
-impl ContextRows {
-    fn new(policy_defaults: Arc<PolicyDefaults>, overrides: PolicyOverrides) -> Self {
-        let (tail, omitted) = (Vec::new(), Vec::new());
-        Self {
-            head: None,
-            tail,
-            omitted,
-            newest_answer: None,
-            text_bytes: 0,
-            too_large: None,
-            policy_defaults,
-            overrides,
-        }
-    }
+/// The messages of the tail, in the order in which their rows came.
+#[derive(Default)]
+struct Tail {
+    messages: Vec<TailMessage>,
+    omitted: Vec<OmittedMessage>,
+    newest_answer: NewestAnswer,
+    /// Bytes of content, summaries and tool outlines.
+    text_bytes: u64,
+}
 
-    /// Adds a row; rows come in any order. Returns the bytes that were parsed.
+impl Tail {
+    /// Adds a message; rows come in any order. Returns the bytes that were parsed.
     async fn push_row(
         &mut self,
         row: MaterialRow,
         budget: &ReadBudget,
     ) -> Result<usize, StoreError> {
-        // Only the head row has no byte count.
-        let Some(read_bytes) = row.read_bytes else {
-            self.head = Some(row);
-            return Ok(0);
+        if let Some(stored) = row.stored {
+            self.newest_answer = self.newest_answer.max(Some((row.message_id, stored)));
+        }
+        let summary_bytes = row
+            .summary
+            .as_ref()
+            .map_or(0, |(summary, ..)| summary.len());
+        let parsed = match (&row.content, &row.summary) {
+            (Some(content), _) => content.len(),
+            (None, Some((.., Some(outline)))) => outline.len(),
+            (None, _) => 0,
         };
-        if read_bytes.unsigned_abs() > budget.bytes() {
-            self.too_large = Some(read_bytes.unsigned_abs());
-            return Ok(0);
-        }
-        if let Some(age) = row.age_seconds {
-            self.newest_answer = self.newest_answer.max(Some((row.message_id, age)));
-        }
-        if row.left_out {
-            let (id, turn, tokens) = (MessageId(row.message_id), row.turn, tokens(row.tokens));
-            self.omitted.push(OmittedMessage { id, turn, tokens });
-            return Ok(0);
-        }
-        let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-        let parsed = row.content.as_ref().map_or(0, StoredText::len) + length(&row.tool_outline);
-        self.text_bytes += (parsed + length(&row.summary)) as u64;
-        self.tail
+        self.text_bytes += (parsed + summary_bytes) as u64;
+        self.messages
             .push(parse_within(budget, parsed as u64, || tail_message(row)).await?);
         Ok(parsed)
+    }
+}
+
+impl ContextRows {
+    /// The policy that is stored with the conversation.
+    pub const fn policy(&self) -> &StoredPolicy {
+        &self.policy
     }
 
     /// Number of messages in the tail.
     pub fn messages(&self) -> usize {
-        self.tail.len() + self.omitted.len()
+        self.tail.messages.len() + self.tail.omitted.len()
     }
 
     /// Bytes of system prompt, content, summaries and tool outlines.
     pub fn bytes(&self) -> usize {
-        let head = self.head.as_ref().map_or(0, |row| {
-            row.content.as_ref().map_or(0, StoredText::len)
-                + row.summary.as_ref().map_or(0, String::len)
-        });
-        head + self.text_bytes as usize
+        let summary = self.head.summary.as_ref().map_or(0, String::len);
+        self.head.system_prompt.len() + summary + self.tail.text_bytes as usize
     }
 
     /// The encoding that the conversation's tokens are counted in.
     pub fn encoding(&self) -> Result<Encoding, StoreError> {
-        rows::encoding(
-            self.head
-                .as_ref()
-                .and_then(|head| head.encoding)
-                .unwrap_or(0),
-        )
+        rows::encoding(self.head.encoding)
+    }
+
+    /// Whether the tail has more bytes than a context reads, so that the oldest messages are left
+    /// out.
+    fn exceeds_content_limit(&self) -> bool {
+        self.head.tail_bytes > Some(CONTEXT_CONTENT_BYTES)
+    }
+
+    /// The bytes that the rows take at most, with [`ROW_BYTES`] for each. Of a tail that exceeds
+    /// the content limit, at most [`MAX_TEXT_BYTES`] of text are read, but a row for each message.
+    fn needed_bytes(&self) -> u64 {
+        let Some(bytes) = self.head.tail_bytes else {
+            return 0;
+        };
+        let messages = self.head.last_message_id - self.head.boundary();
+        let at_most = MAX_TEXT_BYTES + ROW_BYTES as i64 * messages;
+        bytes.min(at_most).unsigned_abs() + ROW_BYTES
     }
 
     /// Builds the material from the rows.
-    pub fn into_material(mut self) -> Result<Material, StoreError> {
-        let head = self
-            .head
-            .take()
-            .ok_or(StoreError::NotFound(Entity::Conversation))?;
-        let mut material = self.material_without_tail(head)?;
-        self.tail.sort_by_key(|message| message.id);
-        self.omitted.sort_by_key(|message| message.id);
-        material.idle_seconds = self.newest_answer.map(|(_, age)| age);
-        (material.tail, material.omitted) = (self.tail, self.omitted);
-        Ok(material)
-    }
-
-    fn material_without_tail(&self, row: MaterialRow) -> Result<Material, StoreError> {
-        let policy = self.policy_defaults.policy(
-            row.policy.as_deref().unwrap_or("{}"),
-            &self.overrides,
-            row.window_tokens,
-        )?;
-        let prefix = stored_prefix(&row)?;
-        let checkpoint = match (row.checkpoint_last, row.summary, row.summary_tokens) {
-            (Some(last), Some(text), Some(count)) => {
-                // The head row has the tokens that the checkpoint saved in the column `text_bytes`.
-                let saved = tokens(row.text_bytes.unwrap_or(0));
-                Some(CheckpointSummary {
-                    last: MessageId(last),
-                    text,
-                    tokens: tokens(count),
-                    saved,
-                    origin: SummaryOrigin::Stored,
-                })
-            }
+    pub fn into_material(self) -> Result<Material, StoreError> {
+        let Self {
+            head, now, tail, ..
+        } = self;
+        let policy =
+            self.policy_defaults
+                .policy(&head.policy, &self.overrides, head.window_tokens)?;
+        let Tail {
+            mut messages,
+            mut omitted,
+            newest_answer,
+            ..
+        } = tail;
+        messages.sort_by_key(|message| message.id);
+        omitted.sort_by_key(|message| message.id);
+        let head = *head;
+        let checkpoint = match (head.checkpoint_last, head.summary, head.summary_tokens) {
+            (Some(last), Some(text), Some(count)) => Some(CheckpointSummary {
+                last: MessageId(last),
+                text,
+                tokens: tokens(count),
+                saved: tokens(head.saved_tokens.unwrap_or(0)),
+                origin: SummaryOrigin::Stored,
+            }),
             _ => None,
         };
         Ok(Material {
-            last_message_id: MessageId(row.newest.unwrap_or(0)),
-            last_role: row.role.map(rows::role).transpose()?,
-            turn: row.turn,
-            encoding: rows::encoding(row.encoding.unwrap_or(0))?,
+            last_message_id: MessageId(head.last_message_id),
+            last_role: head.last_role.map(rows::role).transpose()?,
+            turn: head.turn,
+            encoding: rows::encoding(head.encoding)?,
             policy,
-            system_prompt: row
-                .content
-                .map(|prompt| prompt.text().map(str::to_owned))
-                .transpose()?
-                .unwrap_or_default(),
-            system_prompt_tokens: tokens(row.tokens),
-            separator: row.separator.map(MessageId),
+            system_prompt: head.system_prompt,
+            system_prompt_tokens: tokens(head.system_prompt_tokens),
+            separator: head.separator.map(MessageId),
             checkpoint,
-            tail: Vec::new(),
-            prefix,
-            omitted: Vec::new(),
-            idle_seconds: None,
-            tokens_ratio: row.tokens_ratio,
-            learnt_window: row.window_tokens.map(tokens),
+            tail: messages,
+            prefix: head.prefix.map(stored_prefix).transpose()?,
+            omitted,
+            idle_seconds: newest_answer.map(|(_, stored)| stored.seconds_until(now)),
+            tokens_ratio: head.tokens_ratio,
+            learnt_window: head.window_tokens.map(tokens),
         })
     }
 }
 
 /// The newest recorded version of the beginning of the conversation's contexts: the columns with
 /// which the new context is compared.
-fn stored_prefix(row: &MaterialRow) -> Result<Option<PrefixVersion>, StoreError> {
-    let Some(epoch) = row.epoch else {
-        return Ok(None);
-    };
-    let swapped = row.prefix_swapped.iter().flatten().map(|id| MessageId(*id));
-    Ok(Some(PrefixVersion {
+fn stored_prefix(columns: PrefixColumns) -> Result<PrefixVersion, StoreError> {
+    let (epoch, hash, boundary, system_prompt, swapped, cut) = columns;
+    Ok(PrefixVersion {
         epoch,
-        hash: digest(row.prefix_hash.as_deref())?,
-        boundary: MessageId(row.prefix_boundary.unwrap_or(0)),
-        system_prompt: digest(row.prefix_system_prompt.as_deref())?,
-        swapped: swapped.collect(),
-        cut: row.prefix_cut.unwrap_or(false),
-    }))
+        hash: digest(&hash)?,
+        boundary: MessageId(boundary),
+        system_prompt: digest(&system_prompt)?,
+        swapped: swapped.into_iter().map(MessageId).collect(),
+        cut,
+    })
 }
 
-fn digest(column: Option<&[u8]>) -> Result<Digest, StoreError> {
+fn digest(column: &[u8]) -> Result<Digest, StoreError> {
     column
-        .and_then(|bytes| bytes.try_into().ok())
-        .ok_or(StoreError::Unreadable("prefix"))
+        .try_into()
+        .map_err(|_| StoreError::Unreadable("prefix"))
 }
 
 fn tail_message(row: MaterialRow) -> Result<TailMessage, StoreError> {
-    let mut ready_summary = None;
-    let body = match (row.content, row.summary) {
-        (Some(content), summary) => {
-            let count = tokens(row.summary_tokens.unwrap_or(0));
-            ready_summary = summary.map(|text| ReadySummary {
-                text,
-                tokens: count,
-            });
-            Body::Original(rows::parts(content.text()?)?)
-        }
-        (None, Some(text)) => Body::Summary {
-            text,
-            tokens: tokens(row.summary_tokens.unwrap_or(0)),
-            original_bytes: row.text_bytes.unwrap_or(0).unsigned_abs(),
-            outline: match row.tool_outline {
+    let (body, ready_summary) = match (row.content, row.summary) {
+        (Some(content), summary) => (original(&content)?, summary.map(ready_summary)),
+        (None, Some((text, count, original_bytes, outline))) => {
+            let outline = match outline {
                 Some(outline) => serde_json::from_str(&outline)
                     .map_err(|_| StoreError::Unreadable("tool outline"))?,
                 None => Vec::new(),
-            },
-        },
+            };
+            let body = Body::Summary {
+                text,
+                tokens: tokens(count),
+                original_bytes: original_bytes.unsigned_abs(),
+                outline,
+            };
+            (body, None)
+        }
         (None, None) => return Err(StoreError::Unreadable("content")),
     };
     Ok(TailMessage {
         id: MessageId(row.message_id),
-        role: rows::role(row.role.unwrap_or(0))?,
+        role: rows::role(row.role)?,
         turn: row.turn,
         tokens: tokens(row.tokens),
-        estimated: row.estimated.unwrap_or(true),
+        estimated: row.estimated,
         body,
         ready_summary,
     })
+}
+
+fn original(content: &StoredText) -> Result<Body, StoreError> {
+    Ok(Body::Original(rows::parts(content.text()?)?))
+}
+
+fn ready_summary((text, count, ..): SummaryColumns) -> ReadySummary {
+    ReadySummary {
+        text,
+        tokens: tokens(count),
+    }
 }

@@ -1,8 +1,10 @@
 //! The rows that BuildContext reads and writes.
 //!
 //! - `material`: boundary, summary and tail of a conversation, read in one statement.
+//! - `columns`: how the columns of that statement are decoded.
 //! - `prefix`: the recorded versions of the beginning of a conversation's contexts.
 
+mod columns;
 mod material;
 mod prefix;
 

@@ -99,21 +99,30 @@ async fn build_and_record(
     };
     let mut builds_left = MAX_BUILDS;
     loop {
+        let expected = state.context_memory.expected(caller, request.id);
         let read = |read_budget| {
-            let (store, id, overrides) =
-                (state.store.clone(), request.id, request.overrides.clone());
+            let (store, id) = (state.store.clone(), request.id);
+            let (overrides, policy) = (request.overrides.clone(), expected.policy.clone());
             async move {
                 store
-                    .read_context_material(caller, id, input_turns, &overrides, &read_budget)
+                    .read_context_material(
+                        caller,
+                        id,
+                        input_turns,
+                        &overrides,
+                        &policy,
+                        &read_budget,
+                    )
                     .await
             }
         };
-        let expected = state.context_sizes.expected(caller, request.id);
         let rows = budget
-            .read_expecting(caller.tenant(), expected, read)
+            .read_expecting(caller.tenant(), expected.bytes, read)
             .await?;
-        let bytes = rows.reservation.bytes();
-        state.context_sizes.record(caller, request.id, bytes);
+        let (bytes, policy) = (rows.reservation.bytes(), rows.answer.policy());
+        state
+            .context_memory
+            .record(caller, request.id, bytes, policy);
         let built =
             assemble::assemble(state, caller, rows, request.ask.clone(), request.ratio).await?;
         builds_left -= 1;
