@@ -2,10 +2,10 @@
 //! not on the length of the conversation. The original of a message that is sent as its summary is
 //! not read.
 
-use anneal_core::policy::SessionSettings;
 use anneal_testkit::{TestApp, eventually, pb, user};
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
+use uuid::Uuid;
 
 use crate::plans::{AS_OWNER, AS_SERVERS, TENANT};
 
@@ -21,9 +21,9 @@ const SHORT: i64 = 1_000;
 const LONG: i64 = 100_000;
 /// Messages of a default page, and one more that shows whether another page follows.
 const PAGE: i64 = 51;
-/// The last three arguments of [`CONTEXT_MATERIAL`], in bytes: CONTEXT_CONTENT_BYTES, a budget that
-/// does not limit the answer, and MAX_TEXT_BYTES (`store/src/context/material.rs`).
-const BYTE_LIMITS: &str = "134217728, 134217728, 235929600";
+/// The last three arguments of [`CONTEXT_MATERIAL`]: CONTEXT_CONTENT_BYTES, and no message is left
+/// out.
+const NO_LIMITS: &str = "134217728, 0, 0";
 const CONTEXT_MATERIAL: &str = include_str!("../../../store/sql/context_material.sql");
 const LIST_MESSAGES: &str = include_str!("../../../store/sql/list_messages.sql");
 const LIST_MESSAGES_NEWEST_FIRST: &str =
@@ -150,10 +150,6 @@ fn buffers(plan: &Value) -> i64 {
         .sum()
 }
 
-fn bases() -> String {
-    SessionSettings::default().bases().clone()
-}
-
 #[tokio::test]
 async fn a_context_reads_its_tail_whatever_the_length_of_the_history() {
     let app = TestApp::start().await;
@@ -163,9 +159,8 @@ async fn a_context_reads_its_tail_whatever_the_length_of_the_history() {
         let mut costs = Vec::new();
         for messages in [SHORT, LONG] {
             let arguments = format!(
-                "{TENANT}, {}, 0, 1, '{}', '{{}}', {BYTE_LIMITS}",
-                conversation(messages),
-                bases()
+                "{TENANT}, {}, -5, -4, '{{\"model\": \"model 7\"}}', 1000000, false, 'model 7', {NO_LIMITS}",
+                conversation(messages)
             );
             let plan = explain_analyze(&mut db, mode, CONTEXT_MATERIAL, &arguments).await;
             assert_eq!(
@@ -182,9 +177,10 @@ async fn a_context_reads_its_tail_whatever_the_length_of_the_history() {
             panic!("two contexts")
         };
         assert_eq!(long_rows, short_rows, "{mode}: rows depend on the history");
-        // Beside the tail, a few rows of other tables, such as the conversation's own.
+        // Each row of the tail is read twice: to measure the tail, and to return it. Beside the tail,
+        // a few rows of other tables, such as the conversation's own.
         assert!(
-            long_rows <= TAIL + 6,
+            long_rows <= 2 * TAIL + 6,
             "{mode}: {long_rows} rows for a tail of {TAIL}"
         );
         // Each index may be a level or two deeper, and the tail may span one more page.
@@ -275,6 +271,16 @@ async fn create_cooled_conversation(app: &TestApp, first: &str) -> String {
     conversation.id
 }
 
+/// The policy that is stored with the conversation, as text.
+async fn stored_policy(db: &mut PgConnection, id: &str) -> String {
+    let id: Uuid = id.parse().expect("an id");
+    sqlx::query_scalar("select policy::text from ai_conversation where conversation_id = $1")
+        .bind(id)
+        .fetch_one(db)
+        .await
+        .expect("is there")
+}
+
 #[tokio::test]
 async fn the_original_of_a_swapped_message_is_not_read() {
     const LARGE_BYTES: usize = 4_000_000;
@@ -290,18 +296,17 @@ async fn the_original_of_a_swapped_message_is_not_read() {
         .expect("analyzes");
     for mode in PLAN_MODES {
         let mut pages = Vec::new();
-        for (id, policy) in [
-            (&large, "{}"),
-            (&small, "{}"),
-            (&large, r#"{"hot_zone_radius":1000}"#),
-        ] {
+        for (id, radius) in [(&large, 2), (&small, 2), (&large, 1_000)] {
             let arguments = format!(
-                "{TENANT}, '{id}', 0, 1, '{}', '{policy}', {BYTE_LIMITS}",
-                bases()
+                "{TENANT}, '{id}', -{radius}, 1 - {radius}, '{}', 500, false, null, {NO_LIMITS}",
+                stored_policy(&mut db, id).await
             );
-            pages.push(buffers(
-                &explain_analyze(&mut db, mode, CONTEXT_MATERIAL, &arguments).await,
-            ));
+            let plan = explain_analyze(&mut db, mode, CONTEXT_MATERIAL, &arguments).await;
+            assert!(
+                plan["Actual Rows"].as_f64() > Some(20.0),
+                "the policy is the stored one, and the tail is returned:\n{plan:#}"
+            );
+            pages.push(buffers(&plan));
         }
         println!(
             "{mode}: pages read with 4 MB swapped, with 8 kB swapped, with 4 MB sent: {pages:?}"
@@ -342,7 +347,7 @@ async fn scans_of_messages(db: &mut PgConnection) -> i64 {
 async fn wait_for_statistics(app: &TestApp, db: &mut PgConnection, before: i64) {
     eventually("PostgreSQL has counted what the server read", async || {
         let ask = pb::GetConversationRequest {
-            conversation_id: uuid::Uuid::nil().to_string(),
+            conversation_id: Uuid::nil().to_string(),
         };
         assert!(app.conversations().get_conversation(ask).await.is_err());
         scans_of_messages(db).await > before

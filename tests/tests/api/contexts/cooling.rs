@@ -57,6 +57,49 @@ async fn row_D4_a_large_message_five_turns_old_is_hot_and_six_turns_old_is_cool(
     cool.assert_covers(14);
 }
 
+/// Replaces the conversation's policy.
+async fn update_policy(conversation: &TestConversation<'_>, policy: pb::Policy) {
+    let change = pb::UpdateConversationRequest {
+        conversation: Some(pb::Conversation {
+            conversation_id: conversation.id.clone(),
+            policy: Some(policy),
+            ..Default::default()
+        }),
+        update_mask: Some(prost_types::FieldMask {
+            paths: vec!["policy".into()],
+        }),
+        ..Default::default()
+    };
+    let mut service = conversation.app.conversations();
+    service.update_conversation(change).await.expect("changes");
+}
+
+#[tokio::test]
+async fn a_context_follows_the_policy_that_is_stored_when_it_is_read() {
+    let app = TestApp::start().await;
+    let conversation = conversation_with_large_first_message(&app).await;
+    conversation.turns(6).await;
+    app.run_jobs_until_idle().await;
+    let wide = pb::Policy {
+        hot_zone_radius: Some(6),
+        ..policy()
+    };
+    // The server remembers each of these policies from the context before.
+    for (policy, swapped) in [
+        (policy(), true),
+        (policy(), true),
+        (wide, false),
+        (pb::Policy::default(), false),
+        (policy(), true),
+    ] {
+        update_policy(&conversation, policy.clone()).await;
+        let built = conversation.context().await;
+        assert_eq!(is_swapped(&built), swapped, "{policy:?}");
+        assert_eq!(built.text().contains(&prose(0, 60)), !swapped);
+        built.assert_covers(14);
+    }
+}
+
 #[tokio::test]
 async fn current_input_that_starts_a_turn_makes_messages_cool() {
     let app = TestApp::start().await;
