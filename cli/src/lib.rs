@@ -18,6 +18,7 @@
 //!   `terminal_style`, `text_format`, `columns`: colors, bars, plurals, paragraphs, columns of text.
 //!   `terminal_size`: the size of the terminal.
 //! - `reload`: replaces settings of a running server or worker. `version`: the text of `--version`.
+//! - `allocator.c`: an option of the allocator.
 //! - `broken_pipe`: ends the process quietly when the reader of its output has closed it.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -68,6 +69,8 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use command::{Anneal, Command};
+// `allocator.c`, which is linked with this crate, calls it.
+use libmimalloc_sys as _;
 
 /// Number of tasks that a busy thread of the runtime runs before it checks for network events and
 /// timers. A task may take tens of milliseconds (a request of 4 MB is decoded in one step). With
