@@ -20,6 +20,7 @@
 
 mod audit;
 mod auth;
+mod caches;
 mod call_metrics;
 mod cors_origins;
 mod failure;

@@ -4,11 +4,10 @@ use anneal_store::{JobNotifier, Store};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    caches::{context_memory::ContextMemory, conversation_encodings::ConversationEncodings},
     limits::{
         concurrency::{ConcurrencyLimit, TenantShare},
         content_budget::ContentBudget,
-        conversation_encodings::ConversationEncodings,
-        context_memory::ContextMemory,
         cpu_pool::CpuPool,
         storage_quota::StorageQuota,
     },

@@ -128,7 +128,7 @@ const CRATES: &[CrateLayers] = &[
             // what an RPC uses
             "state auth",
             "watch_registry traffic",
-            "limits listen server_error call_metrics",
+            "caches limits listen server_error call_metrics",
             "verbs audit poll_watchdog",
             // values
             "failure reason identity settings cors_origins reloaded_files truncated_text",
