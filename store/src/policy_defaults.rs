@@ -135,6 +135,11 @@ impl StoredPolicy {
         &self.0
     }
 
+    /// The bytes of the text.
+    pub fn bytes(&self) -> usize {
+        self.text().len()
+    }
+
     /// Whether the conversation has overrides. Most have none.
     pub fn has_overrides(&self) -> bool {
         self.text() != NO_OVERRIDES

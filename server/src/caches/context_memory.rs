@@ -7,10 +7,12 @@ use anneal_core::caller::{Caller, ConversationId, TenantId};
 use anneal_store::StoredPolicy;
 use moka::sync::Cache;
 
-use super::content_budget::FIRST_BYTES;
+use crate::limits::content_budget::FIRST_BYTES;
 
-/// Most conversations that are remembered; an entry takes about 300 bytes.
-const MAX_CONTEXTS: u64 = 50_000;
+/// Most bytes that the entries take: those of 50,000 conversations, if their policies are short.
+const MAX_BYTES: u64 = 15_000_000;
+/// What an entry takes besides its policy.
+const ENTRY_BYTES: usize = 300;
 
 /// What is expected of the next read of a context.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -28,7 +30,15 @@ pub(crate) struct ContextMemory(Cache<(TenantId, ConversationId), ExpectedContex
 
 impl ContextMemory {
     pub(crate) fn new() -> Self {
-        Self(Cache::new(MAX_CONTEXTS))
+        let weigh = |_: &(TenantId, ConversationId), expected: &ExpectedContext| {
+            u32::try_from(ENTRY_BYTES + expected.policy.bytes()).unwrap_or(u32::MAX)
+        };
+        Self(
+            Cache::builder()
+                .weigher(weigh)
+                .max_capacity(MAX_BYTES)
+                .build(),
+        )
     }
 
     /// What the next read of the context will probably find: the policy of the last read, and an

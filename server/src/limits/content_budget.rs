@@ -40,7 +40,7 @@ use crate::{
 const UNIT_BYTES: u64 = 1024;
 /// Bytes that a read reserves before its size is known: more than most contexts and pages have. A
 /// larger read returns its size, and is repeated with a larger reservation.
-pub(super) const FIRST_BYTES: u64 = 1024 * 1024;
+pub(crate) const FIRST_BYTES: u64 = 1024 * 1024;
 /// Queries that may transfer at least this many bytes run on a blocking thread. The driver copies
 /// the bytes several times in one poll: 64 MiB take 100 ms, 24 MiB take less than 40 ms.
 pub(crate) const LONG_QUERY_BYTES: u64 = 24 * 1024 * 1024;

@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn seconds_between_times_are_rounded_to_the_nearest_and_halves_to_even() {
-        let seconds = |micros| StoredTime(1).seconds_until(StoredTime(1 + micros));
+        let seconds = |micros: i64| StoredTime(1).seconds_until(StoredTime(1 + micros));
         assert_eq!(
             [0, 499_999, 500_000, 1_500_000, 2_500_001, -700_000].map(seconds),
             [0, 0, 0, 2, 3, -1]
