@@ -1,6 +1,6 @@
-//! The audit: checks of stored rows during a campaign. It checks the rows and the summaries of one
-//! conversation at a time, and whether uncounted messages have a job, deleted conversations have
-//! left rows, and transactions are left open.
+//! The audit: checks of stored rows during a campaign. It checks the rows, the due work and the
+//! summaries of one conversation at a time, and whether uncounted messages have a job, deleted
+//! conversations have left rows, and transactions are left open.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -101,6 +101,7 @@ pub(super) async fn run(
             check_jobs_exist(connected, &state.findings).await?;
             if let Some(conversation) = conversation {
                 check_figures(connected, conversation, &state.findings).await?;
+                check_due_work(connected, conversation, &state.findings).await?;
                 check_summaries(connected, conversation, model, &stalls, &state.findings).await?;
             }
             if number % 16 == 0 {
@@ -226,6 +227,30 @@ pub(super) async fn check_jobs_exist(
             "jobs",
             format!("{id} has uncounted messages, but no counting job"),
         );
+    }
+    Ok(())
+}
+
+/// Checks that no count, checkpoint or summary of a message is due without a job. The transaction
+/// in which one becomes due must enqueue its job, or the one that evaluates the triggers.
+pub(super) async fn check_due_work(
+    db: &mut PgConnection,
+    conversation: &RecordedConversation,
+    findings: &Findings,
+) -> Result<(), sqlx::Error> {
+    let undone: Option<(bool, bool, bool)> = sqlx::query_as(include_str!("undone.sql"))
+        .bind(uuid(conversation))
+        .fetch_optional(db)
+        .await?;
+    let (uncounted, uncompacted, unsummarized) = undone.unwrap_or_default();
+    for (is_undone, promise, what) in [
+        (uncounted, "jobs", "a count"),
+        (uncompacted, "triggers", "a checkpoint"),
+        (unsummarized, "triggers", "a summary of a large message"),
+    ] {
+        findings.demand(!is_undone, promise, || {
+            format!("{} needs {what}, but has no job", conversation.id)
+        });
     }
     Ok(())
 }

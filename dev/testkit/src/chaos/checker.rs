@@ -15,13 +15,14 @@ use tokio::time::interval;
 use tonic::transport::Channel;
 
 use super::{
-    audit::{check_deletions, check_figures, check_jobs_exist, check_summaries, uuid},
+    audit::{check_deletions, check_due_work, check_figures, check_jobs_exist, check_summaries},
     campaign_state::CampaignState,
     cluster::try_connect,
     final_checks,
     history::{RecordedConversation, matches_sent},
     model::RecordingModel,
     processes::Stall,
+    recount::check_count,
 };
 use crate::pb;
 
@@ -87,7 +88,7 @@ pub(super) async fn check(
             check_summaries(&mut db, conversation, model, stalls, &state.findings).await?;
             final_checks::check_separators(&mut db, conversation, state).await?;
             final_checks::check_tool_pairs(&mut db, conversation, state).await?;
-            check_due_work(&mut db, conversation, state).await
+            check_due_work(&mut db, conversation, &state.findings).await
         };
         checks.await.expect("the database answers");
         if conversation.exists() {
@@ -113,29 +114,6 @@ pub(super) async fn check(
     check_leftovers(&mut db, state)
         .await
         .expect("the database answers");
-}
-
-/// Checks that no count, checkpoint or summary of a message is due without a job.
-async fn check_due_work(
-    db: &mut PgConnection,
-    conversation: &RecordedConversation,
-    state: &CampaignState,
-) -> Result<(), sqlx::Error> {
-    let undone: Option<(bool, bool, bool)> = sqlx::query_as(include_str!("undone.sql"))
-        .bind(uuid(conversation))
-        .fetch_optional(db)
-        .await?;
-    let (uncounted, uncompacted, unsummarized) = undone.unwrap_or_default();
-    for (is_undone, what) in [
-        (uncounted, "a count"),
-        (uncompacted, "a checkpoint"),
-        (unsummarized, "a summary of a large message"),
-    ] {
-        state.findings.demand(!is_undone, "jobs", || {
-            format!("{} needs {what}, but has no job", conversation.id)
-        });
-    }
-    Ok(())
 }
 
 /// Adds the numbers of checkpoints, summaries and counted messages to the tally.
@@ -192,7 +170,8 @@ async fn check_leftovers(db: &mut PgConnection, state: &CampaignState) -> Result
 }
 
 /// Compares the stored messages with the history: every acknowledged message is stored once and
-/// unchanged, and no other is stored, except messages of appends without an acknowledgement.
+/// unchanged, with its exact count, and no other is stored, except messages of appends without an
+/// acknowledgement.
 async fn compare(state: &CampaignState, conversation: &RecordedConversation) {
     let Some(stored) = read_messages(state, conversation).await else {
         return;
@@ -223,14 +202,13 @@ async fn compare(state: &CampaignState, conversation: &RecordedConversation) {
     for message in &stored {
         match expected.remove(&message.message_id) {
             Some((request, sent)) => {
+                let name = || format!("{}: message {}", conversation.id, message.message_id);
                 state
                     .findings
                     .demand(matches_sent(message, sent), "content", || {
-                        format!(
-                            "{}: message {} is not what {request} sent",
-                            conversation.id, message.message_id
-                        )
+                        format!("{} is not what {request} sent", name())
                     });
+                check_count(state, message.tokens, &sent.parts, name);
             }
             // An append without an acknowledgement may be stored completely or not at all.
             None if unacknowledged > 0 => unacknowledged -= 1,

@@ -8,6 +8,7 @@ use super::{
     campaign_state::CampaignState,
     client::Client,
     history::{RecordedAppend, RecordedConversation},
+    recount::check_count,
 };
 use crate::{pb, status_details, user};
 
@@ -115,8 +116,8 @@ impl Client {
     }
 
     /// Records the acknowledgement of the append at the index `place` of the history. Checks that
-    /// it has an id for each message, and that the ids are contiguous and larger than those that
-    /// were acknowledged before the append was sent.
+    /// it has an id for each message, that the ids are contiguous and larger than those that were
+    /// acknowledged before the append was sent, and that counts are exact.
     pub(super) fn record_acknowledged(
         &self,
         conversation: &RecordedConversation,
@@ -135,6 +136,7 @@ impl Client {
                 recorded.messages.len()
             )
         });
+        self.check_counts(recorded, done);
         let after = conversation.record_acknowledged(place, &ids);
         self.state.findings.demand(
             ids.first().is_none_or(|first| *first > after),
@@ -148,8 +150,8 @@ impl Client {
         );
     }
 
-    /// Repeats an acknowledged append. The answer must have the same message ids and say
-    /// `replayed`. That nothing more is stored is checked at the end of the campaign.
+    /// Repeats an acknowledged append. The answer must have the same message ids, exact counts and
+    /// say `replayed`. That nothing more is stored is checked at the end of the campaign.
     pub(super) async fn repeat_append(&mut self, conversation: &RecordedConversation) {
         let Some(recorded) = conversation.random_acknowledged(&mut self.random) else {
             return;
@@ -163,6 +165,7 @@ impl Client {
         };
         self.state.tally.increment("repeated");
         self.check_same_ids("a repeated append", &recorded, &recorded.ids, &ids(&answer));
+        self.check_counts(&recorded, &answer);
         self.state
             .findings
             .demand(answer.replayed, "one effect", || {
@@ -171,6 +174,18 @@ impl Client {
                     recorded.request_id
                 )
             });
+    }
+
+    /// Checks the counts of an answer to this append.
+    fn check_counts(&self, recorded: &RecordedAppend, answer: &pb::AppendMessagesResponse) {
+        for (stored, sent) in answer.messages.iter().zip(&recorded.messages) {
+            check_count(&self.state, stored.tokens, &sent.parts, || {
+                format!(
+                    "{}: in an answer, message {}",
+                    recorded.request_id, stored.message_id
+                )
+            });
+        }
     }
 
     fn check_same_ids(&self, what: &str, recorded: &RecordedAppend, one: &[i64], other: &[i64]) {

@@ -8,7 +8,7 @@
 //! - `client`, `client_appends`, `chat_client`, `reader`: the clients. `history`: what they sent
 //!   and which answers they got. `campaign_state`: what clients and checkers share.
 //! - `audit`: the checks during a campaign. `checker`, `final_checks`: the checks at its end.
-//!   `findings`: the broken promises.
+//!   `recount`: counts tokens again, with another tokenizer. `findings`: the broken promises.
 //! - `processes`, `cluster`: the servers, workers and PostgreSQL of a campaign. `clocks`: their
 //!   clocks. `model`: their language model.
 //! - `behind_pooler`, `clock_set_back`, `disk`, `orphans`, `stalled_workers`, `standby`: campaigns
@@ -39,6 +39,7 @@ mod postgres_protocol;
 mod processes;
 mod proxy;
 mod reader;
+mod recount;
 mod sabotage;
 mod stalled_workers;
 mod standby;

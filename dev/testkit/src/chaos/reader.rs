@@ -2,7 +2,10 @@
 //! messages again. No new message may appear before a message that the reader has seen, no
 //! acknowledged message may be missing, and no other tenant's data may be visible.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use pb::{
     context_service_client::ContextServiceClient,
@@ -15,6 +18,7 @@ use tonic::{Code, Status, transport::Channel};
 use super::{
     campaign_state::CampaignState,
     history::{RecordedConversation, matches_sent},
+    recount::check_count,
 };
 use crate::{pb, user};
 
@@ -24,6 +28,8 @@ pub(super) struct Reader {
     random: fastrand::Rng,
     /// By conversation: the content of each message when it was first seen.
     seen: HashMap<String, Vec<String>>,
+    /// Conversation and id of each message whose count was checked.
+    recounted: HashSet<(String, i64)>,
 }
 
 impl Reader {
@@ -33,6 +39,7 @@ impl Reader {
             state,
             random,
             seen: HashMap::new(),
+            recounted: HashSet::new(),
         }
     }
 
@@ -115,8 +122,8 @@ impl Reader {
         );
     }
 
-    /// Checks that a message has the expected id, the content that was sent, and the content that
-    /// this reader saw before.
+    /// Checks that a message has the expected id, the content that was sent, an exact count if it
+    /// is counted, and the content that this reader saw before.
     fn check_message(
         &mut self,
         conversation: &RecordedConversation,
@@ -133,10 +140,22 @@ impl Reader {
         let content = format!("{} {:?} {:?}", message.role, message.parts, message.turn);
         let is_as_sent = conversation
             .find_message(id)
-            .is_none_or(|sent| matches_sent(message, &sent));
-        self.state.findings.demand(is_as_sent, "content", || {
-            format!("{}: message {id} is not what was sent", conversation.id)
-        });
+            .map(|sent| matches_sent(message, &sent));
+        self.state
+            .findings
+            .demand(is_as_sent != Some(false), "content", || {
+                format!("{}: message {id} is not what was sent", conversation.id)
+            });
+        let is_counted = message.tokens.is_some_and(|count| !count.estimated);
+        // Of a message whose content may be wrong, the count says nothing.
+        if is_as_sent == Some(true)
+            && is_counted
+            && self.recounted.insert((conversation.id.clone(), id))
+        {
+            check_count(&self.state, message.tokens, &message.parts, || {
+                format!("{}: message {id}", conversation.id)
+            });
+        }
         let seen = self.seen.entry(conversation.id.clone()).or_default();
         match seen.get((id - 1).max(0) as usize) {
             Some(before) => self

@@ -64,6 +64,9 @@ const IF_APPENDS_ARE_LOST: &[&str] = &["durability", "prefix", "order", "one eff
 /// Names of the promises that may be found broken if message ids have gaps: the conversation's row
 /// or a context disagrees with the ids, or messages that do not exist are never counted.
 const IF_IDS_HAVE_GAPS: &[&str] = &["order", "coverage", "jobs"];
+/// Names of the promises that may be found broken if jobs are missing: messages are not counted, or
+/// a trigger is reached.
+const IF_JOBS_ARE_MISSING: &[&str] = &["jobs", "triggers"];
 
 /// The SQL of `dev/testkit/sabotage/<name>.sql`.
 macro_rules! database {
@@ -158,6 +161,26 @@ const NO_SEPARATOR: &[Means] = &[
     },
 ];
 
+/// An append whose messages are counted enqueues no job, also if it reaches a trigger.
+const UNASKED_TRIGGER: &[Means] = &[
+    Change {
+        statement: APPEND,
+        from: HAS_WORK,
+        to: IS_UNCOUNTED,
+    },
+    Change {
+        statement: APPEND_ONE,
+        from: HAS_WORK,
+        to: IS_UNCOUNTED,
+    },
+];
+/// Words of the statements that append: when they enqueue a counting job. The second condition is
+/// that a trigger may be reached.
+const HAS_WORK: &str =
+    "c.counted_message_id < c.last_message_id or c.quiet_message_id is null as has_work";
+/// [`HAS_WORK`] without the second condition.
+const IS_UNCOUNTED: &str = "c.counted_message_id < c.last_message_id as has_work";
+
 /// GetConversation and ListMessages do not check the tenant.
 const NO_TENANT: &[Means] = &[
     database!("no_tenant"),
@@ -216,13 +239,18 @@ impl Sabotage {
         },
         Self {
             name: "late_enqueue",
-            promises: &["jobs"],
+            promises: IF_JOBS_ARE_MISSING,
             means: &[database!("late_enqueue"), COUNTED_BY_WORKERS],
         },
         Self {
             name: "job_gone_at_claim",
-            promises: &["jobs"],
+            promises: IF_JOBS_ARE_MISSING,
             means: JOB_GONE_AT_CLAIM,
+        },
+        Self {
+            name: "unasked_trigger",
+            promises: &["triggers"],
+            means: UNASKED_TRIGGER,
         },
         Self {
             name: "no_lease_token",
@@ -248,6 +276,11 @@ impl Sabotage {
             name: "counted_twice",
             promises: &["counts"],
             means: &[database!("counted_twice")],
+        },
+        Self {
+            name: "miscounted_append",
+            promises: &["exact counts"],
+            means: &[database!("miscounted_append")],
         },
         Self {
             name: "no_tenant",

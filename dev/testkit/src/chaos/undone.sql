@@ -1,5 +1,6 @@
--- The work of a conversation ($1) that is due but not done: counts, a checkpoint, summaries of
--- messages. No row if the conversation has a job, waiting, running or dead. A checkpoint is due
+-- The work of a conversation ($1) that is due and has no job, at any moment: counts, a checkpoint,
+-- summaries of messages. No row if the conversation has a job, waiting, running or dead: each one
+-- ends or causes the due work, and a counting job evaluates the triggers. A checkpoint is due
 -- when the tail has max_message_count messages (0 or absent: never), unless an earlier try found
 -- nothing to cut off and no message was appended since (stalled_message_id).
 select c.counted_message_id < c.last_message_id as uncounted,

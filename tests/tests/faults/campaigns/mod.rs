@@ -51,7 +51,7 @@ fn runs_here() -> bool {
 /// campaign without one of them has not tested what it claims. "commits cut before" and "commits
 /// cut after": the proxy cuts a connection before a commit arrives at PostgreSQL, or after the
 /// commit was executed.
-const CLIENT_EVENTS: [&str; 17] = [
+const CLIENT_EVENTS: [&str; 18] = [
     "acknowledged",
     "appends in pieces",
     "audits",
@@ -60,6 +60,7 @@ const CLIENT_EVENTS: [&str; 17] = [
     "commits cut after",
     "commits cut before",
     "contexts",
+    "counts checked",
     "deleted",
     "messages compared",
     "messages counted",
