@@ -141,11 +141,11 @@ fn assert_each_event_once(events: &[Event], messages: i64, expected: &JobResults
     );
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_that_reconnect_between_two_servers_get_each_event_once_in_order() {
-    let app = TestApp::counted_by_workers().await;
+/// Appends through two servers while a worker runs and readers reconnect. Checks which events these
+/// receive.
+async fn append_and_read_with_reconnects(app: &TestApp) {
     let second_server = app.second_server().await;
-    let apps = [&app, &second_server];
+    let apps = [app, &second_server];
     let policy = pb::Policy {
         large_message_threshold: Some(200),
         max_message_count: Some(40),
@@ -166,8 +166,9 @@ async fn readers_that_reconnect_between_two_servers_get_each_event_once_in_order
         .await;
         stop.cancel();
         working.await.expect("the worker stops");
-        // The dead job tells the readers that no other event follows.
-        conversation.append("the end").await;
+        // The dead job tells the readers that no other event follows. The message is too large to
+        // be counted by the server, so that it has a job.
+        conversation.append(&prose(0, 400)).await;
         conversation.give_up_job(JobKind::CountTokens).await;
         appended.into_iter().sum::<usize>() as i64 + 1
     };
@@ -187,6 +188,18 @@ async fn readers_that_reconnect_between_two_servers_get_each_event_once_in_order
         results.checkpoints.len()
     );
     conversation.verify().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_that_reconnect_between_two_servers_get_each_event_once_in_order() {
+    let app = TestApp::counted_by_workers().await;
+    Box::pin(append_and_read_with_reconnects(&app)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_get_each_event_once_in_order_also_if_appends_are_counted_at_once() {
+    let app = TestApp::start().await;
+    Box::pin(append_and_read_with_reconnects(&app)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,9 +1,11 @@
 //! Watches: the RPC WatchConversation, which streams the events of a conversation.
 //!
 //! - `events`: which events are streamed, and where a watch resumes
+//! - `counted_appends`: messages that are counted when they are appended
 //! - `event_order`: each event once and in order, for readers that reconnect
 //! - `limits`: number, memory and deadlines of watches, slow readers, stopping servers, outages
 
+mod counted_appends;
 mod event_order;
 mod events;
 mod limits;
