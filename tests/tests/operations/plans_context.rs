@@ -276,6 +276,7 @@ async fn stored_policy(db: &mut PgConnection, id: &str) -> String {
     let id: Uuid = id.parse().expect("an id");
     sqlx::query_scalar("select policy::text from ai_conversation where conversation_id = $1")
         .bind(id)
+        .persistent(false) // explaining a statement deallocates all
         .fetch_one(db)
         .await
         .expect("is there")
