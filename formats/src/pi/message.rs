@@ -16,7 +16,8 @@ use crate::{
 };
 
 /// Fields of entries that do not become labels with the others: the message or the tree holds them,
-/// they have their own call ([`Labels::insert_field`]), or the model never sees them (`display`).
+/// they are read on their own (`id`, `timestamp`, and `anneal`, which `entry.rs` reads), or they
+/// concern only pi's screen (`display`).
 const UNLABELED_ENTRY_FIELDS: [&str; 10] = [
     "type",
     "parentId",
@@ -378,8 +379,7 @@ impl Labels {
         Ok(())
     }
 
-    /// Inserts all fields except those in `excluded`. [`PRIORITY_FIELDS`] come first, excluded or
-    /// not.
+    /// Inserts [`PRIORITY_FIELDS`], then all other fields except those in `excluded`.
     fn insert_fields(
         &mut self,
         fields: &Fields,

@@ -11,7 +11,7 @@ use axum::{
 };
 use serde::{
     Deserialize,
-    de::{DeserializeOwned, value},
+    de::{DeserializeOwned, IgnoredAny, value},
 };
 use serde_path_to_error::Path as FieldPath;
 use tonic::{Code, Status};
@@ -172,7 +172,10 @@ fn parse_body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let body = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let description = error.inner().to_string();
         match field_at(error.path()) {
-            Some(field) if error.inner().is_data() => Problem::invalid(field, description),
+            // serde_json reports a number in place of an enum's name as a syntax error.
+            Some(field) if serde_json::from_slice::<IgnoredAny>(bytes).is_ok() => {
+                Problem::invalid(field, description)
+            }
             _ => Problem::malformed(
                 StatusCode::BAD_REQUEST,
                 format!("the body is not the expected JSON: {description}"),

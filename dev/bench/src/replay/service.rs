@@ -60,8 +60,7 @@ struct Compared {
     checks: Vec<Check>,
 }
 
-/// The usage of one variant on one family, as the service, its own rows and the simulation compute
-/// it. The tests compare them.
+/// The usage of one variant on one family, computed in three ways. The tests compare them.
 #[derive(Debug, Serialize)]
 struct Check {
     family: &'static str,
@@ -131,8 +130,8 @@ impl FamilyRun<'_> {
         prices: Prices,
         variants: &[(CoolingVariant, Vec<PlayedConversation>)],
     ) -> Vec<Row> {
-        // For the least cost (`least` below), whichever variant is compared with it: messages are
-        // cool by calls or by turns, as for stepped cooling.
+        // The least possible cost is computed once, for the cool messages of stepped cooling. All
+        // variants are compared with it.
         let cooled = self.cooled_conversations(CoolingVariant::Stepped(prices), SummarySize::Sent);
         let usages = |index: usize| -> Vec<CacheUsage> {
             variants[index]

@@ -87,7 +87,7 @@ async fn an_openclaw_session_is_stored_unchanged_and_rendered_so_that_providers_
         .await;
     assert!(
         ran.code == Some(0) && ran.out.contains("8 messages stored, 0 there already\n"),
-        "the import reports no remark: {ran:?}"
+        "no remark follows on the line of the result: {ran:?}"
     );
     let conversation = imports.conversations(&ran).pop().expect("one conversation");
     let stored_messages = conversation.as_new_messages().await;

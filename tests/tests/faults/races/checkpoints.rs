@@ -266,7 +266,7 @@ async fn import_checkpoint(
 }
 
 #[tokio::test]
-async fn a_checkpoint_that_comes_after_an_imported_one_is_discarded_and_made_again() {
+async fn a_checkpoint_that_comes_after_an_imported_one_is_discarded() {
     let app = TestApp::counted_by_workers().await;
     let conversation = create_with_due_checkpoint(&app).await;
     let job = claim_job(&app, JobKind::Checkpoint).await;
@@ -297,7 +297,9 @@ async fn a_checkpoint_that_comes_after_an_imported_one_is_discarded_and_made_aga
         list_jobs(&conversation).await,
         [(Kind::Checkpoint, State::Waiting, 0)]
     );
+    // The job looks again: the six messages after the imported checkpoint reach no threshold.
     run_jobs_and_check_context(&conversation).await;
+    assert_eq!(list_checkpoints(&conversation).await, [(4, true)]);
 }
 
 #[tokio::test]

@@ -171,8 +171,8 @@ async fn a_recreated_conversation_gets_no_counts_or_summaries_of_the_deleted_one
         .record_counts_of_one(&fresh)
         .await
         .expect("has the lease");
-    // A summary of the deleted conversation's message is refused for a job of another kind, and for
-    // a summary job whose lease has ended.
+    // A summary of the deleted conversation's message is refused for the deleted job, and for the
+    // new conversation's summary job once its lease has ended.
     let summary_job = claim_job(&app, JobKind::SummarizeMessages).await;
     let summaries = [MessageSummary {
         message: MessageId(1),

@@ -265,7 +265,11 @@ pub(crate) fn fields() -> Vec<HttpCase> {
             &json!({"status": "gone"}),
             invalid("status"),
         ),
-        patch("a number for a status", &json!({"status": 99}), MALFORMED),
+        patch(
+            "a number for a status",
+            &json!({"status": 99}),
+            invalid("status"),
+        ),
         patch(
             "a list for labels",
             &json!({"metadata": []}),
