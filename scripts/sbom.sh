@@ -11,10 +11,11 @@ mkdir -p "$(dirname "$1")"
 file=$(cd "$(dirname "$1")" && pwd -P)/$(basename "$1")
 cd "$(dirname "$0")/.."
 
-# cargo-cyclonedx writes a file beside the manifest of each crate of the workspace. Only the
-# binary's is used, and all are deleted.
+# cargo-cyclonedx writes a file beside the manifest of each crate of the workspace, whatever
+# --manifest-path names. Only the binary's is used, and all are deleted. At depth 3 are those of the
+# crates in dev/.
 name=sbom-$$
-trap 'find . -maxdepth 2 -name "$name*" -delete' EXIT
+trap 'find . -maxdepth 3 -name "$name*" -delete' EXIT
 # cargo-cyclonedx has no --locked and would update an old Cargo.lock, so this checks it first.
 cargo metadata --locked --format-version 1 >/dev/null || die "Cargo.lock is not current"
 host=$(rustc --version --verbose | sed -n 's/^host: //p')
