@@ -19,7 +19,8 @@ const BACKOFF_BASE: Duration = Duration::from_millis(500);
 /// The kind of a job. At most one job of a kind is queued or running for a conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum JobKind {
-    /// Counts the tokens of new messages, then evaluates the triggers.
+    /// Counts the messages that were not counted when they were appended, if there are any. Then
+    /// evaluates the triggers.
     CountTokens,
     /// Summarizes the older part of the tail.
     Checkpoint,

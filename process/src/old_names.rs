@@ -5,7 +5,8 @@
 
 use std::fmt::Write as _;
 
-/// The prefix of all metrics' names that are not those of every process.
+/// The prefix of our metrics. Only the conventional metrics `process_...` (processor time, memory,
+/// open files), which programs of all makers have, go without it.
 const PREFIX: &str = "anneal_";
 
 /// The old names: those without [`PREFIX`].

@@ -67,9 +67,9 @@ pub use durability::{NonDurableSetting, RowSecurityInactive};
 pub use error::{Entity, MigrationsError, StoreError};
 pub use legacy::{LegacyCounts, LegacyProgress};
 pub use messages::{
-    Append, AppendSettings, Appended, AppendedMessage, ContentRead, CountedMessages, FoundTurn,
-    Grouping, MessagePage, MessageRange, MessageSummary, PageAsk, ROW_BYTES, ReadBudget,
-    ShortConversationId, StoredMessage, StoredSummary, UncountedMessages, UnsummarizedMessage,
+    Append, AppendSettings, Appended, AppendedMessage, ContentRead, CountedMessages, Grouping,
+    MessagePage, MessageRange, MessageSummary, PageAsk, ROW_BYTES, ReadBudget, ShortConversationId,
+    StoredMessage, StoredSummary, TurnCandidate, UncountedMessages, UnsummarizedMessage,
 };
 pub use migrate::{Migration, MigrationOutcome, Migrations};
 pub use model_calls::{

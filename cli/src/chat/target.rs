@@ -83,7 +83,8 @@ impl Target {
         }
     }
 
-    /// The name for the prompt: the title, else the start of the id, else `new`.
+    /// The name that the input line shows (the editor's prompt): the title, else the start of the
+    /// id, else `new`.
     pub(super) fn name(&self) -> String {
         let title = match self {
             Self::Existing(existing) => &existing.title,

@@ -132,8 +132,8 @@ impl Chat {
         Ok(())
     }
 
-    /// Fetches the title that the server made from the first message. Only the prompt uses it, so
-    /// errors are ignored.
+    /// Fetches the title that the server made from the first message. Only the input line (the
+    /// editor's prompt) and Tab completion show it, so errors are ignored.
     async fn fetch_title(&mut self) {
         let Target::Existing(ConversationRef { id, title }) = &mut self.target else {
             return;

@@ -75,7 +75,7 @@ impl BenchStack {
         Self::start_on(config_text, &[], Worker::Runs).await
     }
 
-    /// Starts a stack without a worker: appended messages are not counted.
+    /// Starts a stack without a worker: only the server counts messages, and no job runs.
     pub(crate) async fn start_without_worker() -> anyhow::Result<Self> {
         Self::start_on("", &[], Worker::Absent).await
     }

@@ -1,6 +1,7 @@
 -- A naive implementation takes a job out of the queue when it claims it. `JOB_GONE_AT_CLAIM` in
 -- dev/testkit/src/chaos/sabotage.rs changes the later statements, so that they succeed without the
--- job's row.
+-- job's row. The servers count no messages (`COUNTED_BY_WORKERS` there), so that each append
+-- enqueues a job.
 create schema sabotage;
 
 create function sabotage.delete_claimed_job() returns trigger language plpgsql security definer as $$

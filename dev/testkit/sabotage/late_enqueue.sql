@@ -1,6 +1,7 @@
 -- A naive implementation enqueues the counting job after the append's commit, in another
 -- transaction. Here the other transaction is the next one in which a worker updates jobs of all
--- tenants, at least 100 ms after the append.
+-- tenants, at least 100 ms after the append. The servers count no messages (`COUNTED_BY_WORKERS` in
+-- dev/testkit/src/chaos/sabotage.rs), so that each append enqueues a job.
 create schema sabotage;
 create table sabotage.deferred_jobs (
     tenant_id uuid, conversation_id uuid, appended_ts timestamptz default clock_timestamp()

@@ -220,7 +220,8 @@ pub struct ExpectedMigration {
 /// Computes what the migration must make of these rows, by the rules of docs/operations.md.
 pub fn expected_migration(conversations: i64, rows: &[OldRow]) -> ExpectedMigration {
     let mut expected = ExpectedMigration::default();
-    let (mut user_separators, mut system_separators, mut summaries) = (0, 0, 0);
+    // Numbers of old rows.
+    let (mut user_separator_rows, mut system_separator_rows, mut summary_rows) = (0, 0, 0);
     for conversation in 1..=conversations {
         let mut conversation_rows: Vec<(i64, usize, &OldRow)> = rows
             .iter()
@@ -235,10 +236,12 @@ pub fn expected_migration(conversations: i64, rows: &[OldRow]) -> ExpectedMigrat
                 .get(place + 1)
                 .is_some_and(|(_, _, next)| next.kind == "SUMMARY");
             match row.kind {
-                "SUMMARY" => summaries += 1,
-                "SEPARATOR" if row.source == "system" || summary_follows => system_separators += 1,
+                "SUMMARY" => summary_rows += 1,
+                "SEPARATOR" if row.source == "system" || summary_follows => {
+                    system_separator_rows += 1;
+                }
                 "SEPARATOR" => {
-                    user_separators += 1;
+                    user_separator_rows += 1;
                     migrated.separators.push(migrated.messages.len() as i64);
                 }
                 _ => {
@@ -251,6 +254,7 @@ pub fn expected_migration(conversations: i64, rows: &[OldRow]) -> ExpectedMigrat
                 }
             }
         }
+        // Several separators at one place become one.
         migrated.separators.dedup();
         expected.conversations.insert(conversation, migrated);
     }
@@ -263,7 +267,7 @@ pub fn expected_migration(conversations: i64, rows: &[OldRow]) -> ExpectedMigrat
             .count()
     };
     let migrated = || expected.conversations.values();
-    let kept_separators: usize = migrated().map(|one| one.separators.len()).sum();
+    let separators_after: usize = migrated().map(|one| one.separators.len()).sum();
     let messages: usize = migrated().map(|one| one.messages.len()).sum();
     let empty = migrated()
         .flat_map(|one| &one.messages)
@@ -275,13 +279,14 @@ pub fn expected_migration(conversations: i64, rows: &[OldRow]) -> ExpectedMigrat
         ("  by users", messages_by("user")),
         ("  by assistants", messages_by("assistant")),
         ("  by the system", messages_by("system")),
-        ("user separators kept", user_separators),
-        ("system separators deleted", system_separators),
-        ("summaries deleted", summaries),
+        // The old rows, those included that are joined with another.
+        ("user separators kept", user_separator_rows),
+        ("system separators deleted", system_separator_rows),
+        ("summaries deleted", summary_rows),
         ("empty messages, kept empty", empty),
         (
             "user separators at the place of another, joined with it",
-            user_separators - kept_separators,
+            user_separator_rows - separators_after,
         ),
     ];
     expected.lines = lines;

@@ -26,8 +26,9 @@ pub(super) enum Kind {
     ToolError,
     /// The cached summary of a large message.
     CachedSummary,
-    /// The words that the summary quotes, if their message is not among the sources.
-    QuotedOpening,
+    /// The user message that the summary must quote: it opens the turn in whose middle the
+    /// checkpoint ends. An item of its own only if that message is not among the sources.
+    TurnOpening,
     /// The previous checkpoint's summary, or a part of it.
     PreviousSummary,
     /// A model's summary of a chunk.
@@ -44,7 +45,7 @@ impl Kind {
             Self::ToolResult => "tool_result",
             Self::ToolError => "tool_error",
             Self::CachedSummary => "digest",
-            Self::QuotedOpening => "opening",
+            Self::TurnOpening => "opening",
             Self::PreviousSummary => "earlier_summary",
             Self::PartSummary => "part_summary",
         })
@@ -149,13 +150,14 @@ impl<'a> Item<'a> {
         }
     }
 
-    fn quoted_opening(quote: &Quote<'a>) -> Self {
+    /// The message that the summary must quote.
+    fn turn_opening(quote: &Quote<'a>) -> Self {
         let id = quote.message_id.0;
         let text = text::clean(quote.text);
         Self {
             messages: Some((id, id)),
             role: Some("user"),
-            kind: Kind::QuotedOpening,
+            kind: Kind::TurnOpening,
             lead: String::new(),
             text,
         }
@@ -193,7 +195,7 @@ pub(super) fn items<'a>(ask: &SummaryAsk<'a>) -> Vec<Item<'a>> {
     let opening = ask
         .quoted
         .filter(is_no_source)
-        .map(|quote| Item::quoted_opening(&quote));
+        .map(|quote| Item::turn_opening(&quote));
     let messages = ask.sources.iter().flat_map(|source| {
         let is_cached_summary = matches!(source.body, SourceBody::CachedSummary(_));
         fragments(source, &names)

@@ -8,7 +8,7 @@ use anneal_proto::{
         message_service_server::MessageService as _,
     },
 };
-use anneal_store::{Entity, FoundTurn, StoreError};
+use anneal_store::{Entity, StoreError, TurnCandidate};
 use axum::{
     extract::State,
     http::{HeaderMap, StatusCode},
@@ -253,14 +253,14 @@ async fn find_turn(
             resume_point.message,
         )
         .await;
-    let mut turns: Vec<FoundTurn> = found.map_err(Failure::from)?;
-    if turns.is_empty() {
+    let mut candidates: Vec<TurnCandidate> = found.map_err(Failure::from)?;
+    if candidates.is_empty() {
         return Err(Failure::from(StoreError::NotFound(Entity::Conversation)).into());
     }
     if let Some(session) = &body.session_id {
-        turns.retain(|turn| turn.conversation_id.to_string() == *session);
+        candidates.retain(|candidate| candidate.conversation_id.to_string() == *session);
     }
-    let turn = match turns.as_slice() {
+    let turn = match candidates.as_slice() {
         [turn] => turn,
         [] => {
             return Err(Problem::invalid(

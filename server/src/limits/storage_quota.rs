@@ -1,5 +1,5 @@
-//! Quotas of messages and bytes per tenant. A tenant's usage is the count that the workers keep in
-//! the database, plus what this server has stored since it last read that count.
+//! Quotas of messages and bytes per tenant. A tenant's usage is that of its counted messages, as
+//! the database has it, plus what this server has stored since it last read that figure.
 
 use std::{
     sync::{
@@ -15,8 +15,8 @@ use moka::future::Cache;
 
 use crate::{failure::Failure, settings::CurrentSettings};
 
-/// How long a tenant's usage is cached. An append of another server counts here at most this long
-/// after the workers have counted it.
+/// How long a tenant's usage is cached. An append of another server is included here at most this
+/// long after its messages are counted.
 const CACHE_TTL: Duration = Duration::from_secs(5);
 /// Most tenants whose usage is cached.
 const MAX_TENANTS: u64 = 10_000;

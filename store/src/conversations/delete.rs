@@ -55,8 +55,8 @@ async fn delete_with_derived_rows(
     )
     .execute(&mut *tx)
     .await?;
-    // Last, because counting other conversations of the tenant locks the same row. If this came
-    // first, the counting would wait until the deletes have ended.
+    // Last, because other transactions of the tenant (appends, counts, deletions) whose backend has
+    // the same part of the usage wait for this row's lock until the commit.
     if freed.messages > 0 {
         sqlx::query_file!(
             "sql/subtract_tenant_usage.sql",

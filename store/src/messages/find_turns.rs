@@ -44,39 +44,40 @@ impl From<ConversationId> for ShortConversationId {
     }
 }
 
-/// A conversation in which a turn was looked for.
+/// A conversation whose id has the abbreviation: the turn is in one of these.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FoundTurn {
+pub struct TurnCandidate {
     /// The conversation.
     pub conversation_id: ConversationId,
-    /// The request id with which the message was appended. None: no append of a user begins with
-    /// it, or that append had no request id.
+    /// The request id of the append that begins with the turn's first message. None: that message
+    /// does not exist, is not a user's, or is not the first of its append; or the append had no
+    /// request id.
     pub request_id: Option<String>,
 }
 
 impl Store {
-    /// Finds the conversations of an agent whose ids have this abbreviation, at most 16, and the
-    /// request id of one of their messages.
+    /// Finds the conversations of an agent whose ids have this abbreviation, at most 16. Of each,
+    /// returns the request id of the append that begins with this message.
     pub async fn find_turns(
         &self,
         caller: Caller,
         agent_id: &str,
         short_id: ShortConversationId,
         message: MessageId,
-    ) -> Result<Vec<FoundTurn>, StoreError> {
+    ) -> Result<Vec<TurnCandidate>, StoreError> {
         let mut db = self.reads.checkout(caller).await?;
-        let found = select_turns(&mut db, caller, agent_id, short_id, message).await;
+        let found = select_candidates(&mut db, caller, agent_id, short_id, message).await;
         db.settle(found).await
     }
 }
 
-async fn select_turns(
+async fn select_candidates(
     db: &mut BoundedConnection,
     caller: Caller,
     agent_id: &str,
     short_id: ShortConversationId,
     message: MessageId,
-) -> Result<Vec<FoundTurn>, StoreError> {
+) -> Result<Vec<TurnCandidate>, StoreError> {
     let [first, last] = short_id.range();
     let rows = sqlx::query_file!(
         "sql/find_turns.sql",
@@ -89,11 +90,11 @@ async fn select_turns(
     )
     .fetch_all(db)
     .await?;
-    let turns = rows.into_iter().map(|row| FoundTurn {
+    let candidates = rows.into_iter().map(|row| TurnCandidate {
         conversation_id: ConversationId(row.conversation_id),
         request_id: row.request_id,
     });
-    Ok(turns.collect())
+    Ok(candidates.collect())
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ mod token_counts;
 
 pub use append::{Append, AppendSettings, Appended, AppendedMessage, Grouping};
 pub use byte_range::MessageRange;
-pub use find_turns::{FoundTurn, ShortConversationId};
+pub use find_turns::{ShortConversationId, TurnCandidate};
 pub use read::{MessagePage, PageAsk, StoredMessage, StoredSummary};
 pub use read_budget::{ContentRead, ROW_BYTES, ReadBudget};
 pub use summaries::{MessageSummary, UnsummarizedMessage};

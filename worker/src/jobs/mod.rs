@@ -2,7 +2,8 @@
 //! connection, and writes its results in one transaction. A folder's `SPEC` says how the runner
 //! schedules the kind.
 //!
-//! - `count_tokens`: token counts of new messages, many conversations per transaction.
+//! - `count_tokens`: token counts of messages that have none yet, many conversations per
+//!   transaction.
 //! - `checkpoint`: a summary of the older part of the tail, which moves the boundary.
 //! - `summarize_messages`: summaries of large messages.
 

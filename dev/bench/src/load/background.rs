@@ -7,14 +7,14 @@ use tokio_util::context::TokioContext;
 /// The lowest priority on Linux.
 const LOWEST_PRIORITY: i32 = 19;
 
-/// Threads of the lowest priority.
+/// A runtime whose threads all have the lowest priority.
 pub(crate) struct Background {
     handle: Handle,
     runtime: Option<Runtime>,
 }
 
 impl Background {
-    /// Starts the threads, one for each core.
+    /// Starts the runtime, with a worker thread for each core.
     pub(crate) fn start() -> anyhow::Result<Self> {
         let lower_priority = || {
             let _ = rustix::process::nice(LOWEST_PRIORITY);
@@ -29,8 +29,9 @@ impl Background {
         })
     }
 
-    /// Runs `work` in the caller's task. Everything that it starts (calls, connections, the threads
-    /// of an open loop) runs on these threads.
+    /// Polls `work` itself in the caller's task, on the caller's thread. What `work` spawns (calls,
+    /// connections, the blocking thread on which an open loop keeps its schedule) runs on threads
+    /// of this runtime, all of the lowest priority.
     pub(crate) async fn run<W: Future>(&self, work: W) -> W::Output {
         TokioContext::new(work, self.handle.clone()).await
     }

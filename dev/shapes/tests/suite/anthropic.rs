@@ -1,4 +1,5 @@
-//! Tests of the checker for `/v1/messages`: bodies that it refuses and bodies that it accepts.
+//! Tests of the checker of the conversation in a body for `/v1/messages`: `system` and `messages`.
+//! Everything else (`model`, `tools`, `max_tokens`) belongs to the caller and is refused here.
 
 use crate::broken::{insert, rules_and_places, set, without};
 use anneal_shapes::anthropic_messages;
@@ -44,12 +45,18 @@ fn valid_conversations_pass() {
 }
 
 #[test]
-fn the_body_has_only_a_system_prompt_and_messages() {
+fn a_body_is_an_object_with_at_least_one_message() {
     assert_refusals(&json!("x"), &[("type", "")]);
     assert_refusals(&json!({"system": "x"}), &[("missing", "")]);
     assert_refusals(&json!({"messages": {}}), &[("type", "/messages")]);
     assert_refusals(&json!({"messages": []}), &[("messages-empty", "/messages")]);
-    assert_one_refusal("/max_tokens", json!(1), "unknown-key", "/max_tokens");
+}
+
+#[test]
+fn keys_that_belong_to_the_caller_are_refused() {
+    for key in ["/model", "/tools", "/max_tokens"] {
+        assert_one_refusal(key, json!(1), "unknown-key", key);
+    }
 }
 
 #[test]

@@ -1,4 +1,6 @@
-//! Tests of the checker for `generateContent`: bodies that it refuses and bodies that it accepts.
+//! Tests of the checker of the conversation in a body for `generateContent`: `systemInstruction`
+//! and `contents`. Everything else (`tools`, `generationConfig`) belongs to the caller and is
+//! refused here.
 
 use crate::broken::{insert, rules_and_places, set, without};
 use anneal_shapes::gemini_contents;
@@ -70,17 +72,18 @@ fn calls_may_follow_responses() {
 }
 
 #[test]
-fn the_body_has_only_an_instruction_and_contents() {
+fn a_body_is_an_object_with_at_least_one_content() {
     assert_refusals(&json!(1), &[("type", "")]);
     assert_refusals(&json!({}), &[("missing", "")]);
     assert_refusals(&json!({"contents": "hi"}), &[("type", "/contents")]);
     assert_refusals(&json!({"contents": []}), &[("contents-empty", "/contents")]);
-    assert_one_refusal(
-        "/generationConfig",
-        json!({}),
-        "unknown-key",
-        "/generationConfig",
-    );
+}
+
+#[test]
+fn keys_that_belong_to_the_caller_are_refused() {
+    for key in ["/tools", "/generationConfig"] {
+        assert_one_refusal(key, json!({}), "unknown-key", key);
+    }
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Tests of the checkers: what each provider refuses, and what it accepts.
+//! Tests of the checkers: which conversations each provider refuses, and which it accepts. Keys of
+//! a body that belong to the caller (model, tools, limits) are refused as well.
 //!
 //! - `anthropic`, `gemini`, `openai`: one checker each.
 //! - `anything`: no JSON makes a checker panic, and each refusal points to a place in the body.

@@ -1,5 +1,5 @@
-//! Tests of the checker for `/v1/chat/completions`: bodies that it refuses and bodies that it
-//! accepts.
+//! Tests of the checker of the conversation in a body for `/v1/chat/completions`: `messages`.
+//! Everything else (`model`, `tools`, `max_tokens`) belongs to the caller and is refused here.
 
 use crate::broken::{insert, rules_and_places, set, without};
 use anneal_shapes::openai_chat;
@@ -71,16 +71,22 @@ fn calls_may_be_answered_and_followed_by_further_calls() {
 }
 
 #[test]
-fn the_body_contains_only_messages() {
+fn a_body_is_an_object_with_a_message_that_is_no_instruction() {
     assert_refusals(&json!([]), &[("type", "")]);
     assert_refusals(&json!({}), &[("missing", "")]);
     assert_refusals(&json!({"messages": {}}), &[("type", "/messages")]);
     assert_refusals(&json!({"messages": []}), &[("messages-empty", "/messages")]);
-    assert_one_refusal("/model", json!("gpt"), "unknown-key", "/model");
     assert_refusals(
         &json!({"messages": [{"role": "system", "content": "x"}]}),
         &[("only-system", "/messages")],
     );
+}
+
+#[test]
+fn keys_that_belong_to_the_caller_are_refused() {
+    for key in ["/model", "/tools", "/max_tokens"] {
+        assert_one_refusal(key, json!(1), "unknown-key", key);
+    }
 }
 
 #[test]

@@ -55,8 +55,11 @@ impl PrefixMatch {
         self.delivered
     }
 
-    /// The delivered prefix, once the log is known to continue it. It is that of the log, to which
-    /// more can be added. Reasoning that the log lacks stays as it was delivered; no more follows.
+    /// The delivered prefix in a form that can be extended, once the log is known to continue it.
+    /// The prefix of an event id has only a short check (24 bits), to which nothing can be added.
+    /// So this returns the equal prefix of the log. If the log lacks the delivered reasoning, this
+    /// returns the reasoning of the event id: it need not be extended, because no more reasoning
+    /// will be sent.
     pub(super) const fn continued(&self) -> DeliveredPrefix {
         let Self {
             delivered,

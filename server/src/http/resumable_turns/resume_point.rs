@@ -29,7 +29,8 @@ const CHECK_MASK: u64 = 0xff_ffff;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::http) struct HashedPrefix {
     amount: u64,
-    /// For a prefix from an event id: its check, to which no bytes can be added.
+    /// The FNV-1a hash of the prefix. For a prefix from an event id only the check, which is all
+    /// that the id holds: no bytes can be added to it.
     hash: u64,
 }
 

@@ -1,5 +1,5 @@
-//! Computes everything about an append that needs no row lock: JSON, digests, estimates, turn
-//! starts.
+//! Computes everything about an append that needs no row lock: JSON, digests, token counts or
+//! estimates, turn starts.
 
 use std::{any::Any, borrow::Cow, sync::Arc};
 

@@ -1,5 +1,5 @@
-//! Counts the tokens of new messages. The store then checks the triggers of summaries and
-//! checkpoints.
+//! Counts the tokens of messages that were not counted when they were appended, if there are any.
+//! The store then checks the triggers of summaries and checkpoints.
 //!
 //! Conversations are counted in batches, many in one transaction. A conversation that would delay
 //! the batch (a large one) or fail it is counted by itself.
