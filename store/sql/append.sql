@@ -20,7 +20,7 @@
 --   and if it is not. A conversation that has no title, and was not given an empty one, gets the
 --   title of the append.
 -- - $13: the server's settings by profile.
--- - $14: seconds by which listed_ts may lag behind the last activity.
+-- - $14: seconds by which listed_ts may lag behind the last activity before it is changed.
 -- - $15 to $28: columns with one entry per message, named in `new`. append_place is the position of
 --   its append, place is its position in the append, starts_after is how many turns start after it
 --   within the append. o200k_tokens and cl100k_tokens are counts in the encoding `counted_in` of

@@ -8,7 +8,8 @@
 -- listed_ts is never after the activity. So no entry of the page, which is in the order of
 -- activity, was last active before `page_end`. Each entry's listed_ts is at most $8 seconds before
 -- its activity: not before `oldest_listed`. The limit 501 (the largest page and one more row) is a
--- constant, so that every plan walks the index.
+-- constant, so that every plan walks the index. The subquery sorts the rows as they are stored:
+-- those that are not in the page are not converted.
 with page_start as (
     select coalesce(timestamptz 'epoch' + $5::bigint * interval '1 microsecond', timestamptz 'infinity') as activity,
         coalesce($6, uuid 'ffffffff-ffff-ffff-ffff-ffffffffffff') as conversation_id
@@ -38,13 +39,18 @@ select conversation_id as "conversation_id!", agent_id as "agent_id!", user_id a
     last_message_id as "last_message_id!", counted_message_id as "counted_message_id!", token_total as "token_total!",
     turn as "turn!", (extract(epoch from created_ts) * 1000000)::bigint as "created_us!",
     (extract(epoch from last_activity_ts) * 1000000)::bigint as "last_activity_us!"
-from ai_conversation
-where tenant_id = $1
-  and agent_id = $2
-  and listed_ts <= (select activity from page_start)
-  and listed_ts >= (select listed_ts from oldest_listed)
-  and (last_activity_ts, conversation_id) < (select activity, conversation_id from page_start)
-  and ($3::smallint is null or status = $3)
-  and ($4::text is null or starts_with(title, $4))
+from (
+    select conversation_id, agent_id, user_id, title, status, pinned, metadata, policy, encoding, revision, session_key,
+        last_message_id, counted_message_id, token_total, turn, created_ts, last_activity_ts
+    from ai_conversation
+    where tenant_id = $1
+      and agent_id = $2
+      and listed_ts <= (select activity from page_start)
+      and listed_ts >= (select listed_ts from oldest_listed)
+      and (last_activity_ts, conversation_id) < (select activity, conversation_id from page_start)
+      and ($3::smallint is null or status = $3)
+      and ($4::text is null or starts_with(title, $4))
+    order by last_activity_ts desc, conversation_id desc
+    limit $7
+) as page
 order by last_activity_ts desc, conversation_id desc
-limit $7

@@ -28,5 +28,5 @@ pub use separators::Separator;
 pub use watch::{Change, ChangeKind, ChangesAsk, ConversationHead, DeadJob};
 
 pub(crate) use conversation::ConversationRow;
-pub(crate) use list::LISTED_LAG_SECONDS;
+pub(crate) use list::LISTING_STEP_SECONDS;
 pub(crate) use lock::{lock_conversation, lock_for_append};

@@ -12,7 +12,7 @@ const CALLS: i64 = 12;
 const PAGE: i32 = 50;
 /// Maximum lag of `listed_ts` behind `last_activity_ts`, in seconds. Conversations are a second
 /// apart.
-const LAG: i64 = 20;
+const LAG: i64 = 120;
 /// Maximum rows of a scan: the page, one more, and the lag at both ends.
 const MAX_ROWS: i64 = PAGE as i64 + 1 + 2 * LAG;
 

@@ -5,7 +5,7 @@ use anneal_core::{caller::Caller, job::JobKind, message::MessageId, tokens::Enco
 use super::{Append, Appended, AppendedMessage};
 use crate::{
     connection::BoundedConnection,
-    conversations::LISTED_LAG_SECONDS,
+    conversations::LISTING_STEP_SECONDS,
     policy_defaults::PolicyDefaults,
     rows::{encoding_code, role_code, tokens},
 };
@@ -188,7 +188,7 @@ pub(super) async fn execute(
             .tools
             .contains(&true)
             .then(|| policy_defaults.bases()),
-        LISTED_LAG_SECONDS,
+        LISTING_STEP_SECONDS,
         &columns.message_appends,
         &columns.message_places,
         &messages.roles,
@@ -243,7 +243,7 @@ pub(super) async fn execute_one(
         append.tools,
         append.title.as_deref(),
         append.tools.then(|| policy_defaults.bases()),
-        LISTED_LAG_SECONDS,
+        LISTING_STEP_SECONDS,
         &messages.roles,
         &messages.starts_after,
         &messages.o200k,

@@ -389,12 +389,12 @@ async fn pages_are_in_order_of_activity_although_the_sort_column_lags_behind() {
     for _ in 0..120 {
         app.conversation().await;
     }
-    // The indexed sort column `listed_ts` is 0, 7 or 14 seconds older than the last activity, as it
-    // may be after appends. Up to three rows share a `last_activity_ts`.
+    // The indexed sort column `listed_ts` is up to 120 seconds older than the last activity, which
+    // is what lists allow for. Up to three rows share a `last_activity_ts`.
     sqlx::query(
         "update ai_conversation as c
          set last_activity_ts = now() - (n / 3) * interval '1 second',
-             listed_ts = now() - (n / 3) * interval '1 second' - (n * 7 % 21) * interval '1 second'
+             listed_ts = now() - (n / 3) * interval '1 second' - (n * 7 % 121) * interval '1 second'
          from (select conversation_id, row_number() over (order by conversation_id) as n from ai_conversation) as numbered
          where numbered.conversation_id = c.conversation_id",
     )
