@@ -236,7 +236,7 @@ const fn migration_failure(error: &MigrateError) -> &'static str {
 
 impl MigrationsError {
     /// Whether another session was in the way, so that another try can succeed. Of the errors of a
-    /// migration's own statements, only a lock that was not available in time counts.
+    /// migration's own statements, a lock that was not available in time and a deadlock count.
     pub(crate) fn is_conflict(&self) -> bool {
         let source = match self {
             Self::Store(StoreError::Conflict(_)) => return true,
@@ -247,8 +247,9 @@ impl MigrationsError {
         };
         source
             .as_database_error()
+            // 40P01: a deadlock with a session that has locked the same tables in another order.
             // 55P03: a lock was not available in time.
-            .and_then(|error| error.code().map(|code| code == "55P03"))
+            .and_then(|error| error.code().map(|code| code == "40P01" || code == "55P03"))
             .unwrap_or(false)
     }
 }

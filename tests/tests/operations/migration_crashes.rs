@@ -11,7 +11,8 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use crate::BINARY;
 
 /// An event trigger that interrupts one command of an attempt to migrate: the n-th that changes the
-/// schema. The command fails, its session dies, or it waits for advisory lock 7. The row of the
+/// schema. The command fails, fails as in a deadlock, its session dies, or it waits for advisory
+/// lock 7. The row of the
 /// table `breaking.interruption` has n (0: no command is interrupted) and the effect.
 const INTERRUPTER: &str = "
     create schema breaking;
@@ -26,6 +27,7 @@ const INTERRUPTER: &str = "
         if nextval('breaking.commands') <> interruption.command then return; end if;
         case interruption.effect
             when 'fails' then raise exception 'this statement fails';
+            when 'deadlocks' then raise deadlock_detected;
             when 'dies' then perform pg_terminate_backend(pg_backend_pid());
             when 'waits' then perform pg_advisory_xact_lock_shared(7);
         end case;
@@ -117,7 +119,7 @@ impl InterruptedMigration {
     }
 
     /// Makes the next attempt to migrate end or wait at this command, counted from 1. `effect` is
-    /// `fails`, `dies` or `waits`.
+    /// `fails`, `deadlocks`, `dies` or `waits`.
     async fn interrupt_at(&mut self, command: u32, effect: &str) {
         let update = format!(
             "update breaking.interruption set command = {command}, effect = '{effect}'; select setval('breaking.commands', 1, false)"
@@ -210,6 +212,17 @@ async fn a_failed_statement_leaves_no_partial_migration() {
     let interruptions = interrupt_each("fails").await;
     println!("{interruptions} statements failed");
     assert!(interruptions >= MIN_INTERRUPTIONS, "{interruptions}");
+}
+
+#[tokio::test]
+async fn a_migration_that_was_in_a_deadlock_is_tried_again() {
+    let mut database = InterruptedMigration::new().await;
+    database.interrupt_at(30, "deadlocks").await;
+    migrate(&database.url)
+        .await
+        .expect("the next attempt is not interrupted");
+    let applied = database.count_migrations().await;
+    assert!(database.is_complete(applied), "{applied}");
 }
 
 #[tokio::test]
