@@ -8,7 +8,7 @@ use indicatif::ProgressBar;
 use tonic::Code;
 
 use crate::{
-    client::{Client, failed_call, get_conversation},
+    client::{Client, failed_call, retry},
     command::VerifyArguments,
     conversation_ids, import, output,
     text_format::pluralize,
@@ -48,7 +48,7 @@ struct ConversationsToCheck {
 /// The verdict of a check on a conversation that does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MissingConversation {
-    /// Its id was given, so this is an error.
+    /// Its id was given, so this is an error, unless a deletion has left rows of it.
     IsError,
     /// It was deleted after the check had listed it.
     IsSkipped,
@@ -160,12 +160,23 @@ pub(crate) async fn check_conversations(
     }
 }
 
-/// The conversations with these ids. Fetches them, to find those with paused triggers.
+/// The conversations with these ids. Fetches them, to find those with paused triggers. One that
+/// does not exist stays among them: its check finds the rows that a deletion has left.
 async fn fetch_by_ids(client: &Client, ids: Vec<String>) -> anyhow::Result<ConversationsToCheck> {
     let mut paused_ids = Vec::new();
     for id in &ids {
-        if import::are_triggers_paused(&get_conversation(client, id).await?) {
-            paused_ids.push(id.clone());
+        let ask = pb::GetConversationRequest {
+            conversation_id: id.clone(),
+        };
+        let found =
+            retry(async || client.conversations().get_conversation(ask.clone()).await).await;
+        match found {
+            Ok(conversation) if import::are_triggers_paused(&conversation) => {
+                paused_ids.push(id.clone());
+            }
+            Ok(_) => {}
+            Err(status) if status.code() == Code::NotFound => {}
+            Err(status) => return Err(failed_call(&status)),
         }
     }
     Ok(ConversationsToCheck { ids, paused_ids })

@@ -5,6 +5,8 @@
 -- - the conversation's breaker, if it has opened before and the call is not a turn ($5: whether the
 --   call is a turn).
 -- Of the model's own breaker, only updated_ts changes: the time of the last admission.
+-- Stores no lease if there is no such conversation. The lock keeps the conversation from being
+-- deleted meanwhile, which would leave the lease behind.
 with model_breaker as (
     update ai_model_breaker set updated_ts = now()
     where model = $4
@@ -22,4 +24,8 @@ with model_breaker as (
       and not $5
 )
 insert into ai_model_lease (tenant_id, conversation_id, lease, model, turn, reserved_tokens, lease_until_ts)
-values ($1, $2, $3, $4, $5, $6, now() + $7 * interval '1 second')
+select c.tenant_id, c.conversation_id, $3, $4, $5, $6, now() + $7 * interval '1 second'
+from ai_conversation as c
+where c.tenant_id = $1
+  and c.conversation_id = $2
+for key share

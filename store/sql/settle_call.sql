@@ -80,6 +80,10 @@ with deleted_lease as (
       and c.conversation_id = $2
       and $8 in (2, 3)
       and not $7
+    -- The lock keeps the conversation from being deleted meanwhile, which would leave the breaker
+    -- behind. A conversation that is being deleted needs none. SKIP LOCKED: the model's row, which
+    -- is locked, must not wait for a deletion.
+    for key share skip locked
     on conflict (conversation_id, model) do update set
         failures = b.failures + 1,
         open_until_ts = case when b.failures + 1 >= $10 then now() + $12 * interval '1 second' else b.open_until_ts end,

@@ -46,7 +46,7 @@ mod summary_spec;
 mod tenants;
 mod triggers;
 
-pub use audit::{AuditCandidates, VerifyReport, Violation};
+pub use audit::{AuditCandidates, OrphanedRows, VerifyReport, Violation};
 pub use checkpoints::{
     Checkpoint, CheckpointDraft, CheckpointMaterial, CheckpointPage, CheckpointPosition,
     CheckpointSource, CheckpointSourceBody, CompactionStart, CompactionStatus, ImportedSummary,

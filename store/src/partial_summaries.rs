@@ -62,6 +62,7 @@ impl Store {
                  input_tokens, output_tokens)
              select c.tenant_id, c.conversation_id, $3, $4, $5, $6, $7, $8 from ai_conversation as c
              where c.tenant_id = $1 and c.conversation_id = $2
+             for key share
              on conflict (conversation_id, kind, part_digest) do nothing",
             job.tenant.0,
             job.conversation.0,

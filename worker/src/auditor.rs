@@ -5,14 +5,14 @@
 use std::time::Duration;
 
 use anneal_core::caller::{Caller, ConversationId, TenantId};
-use anneal_store::{Store, StoreError, VerifyReport};
+use anneal_store::{Store, StoreError, VerifyReport, Violation};
 use tracing::{debug, error, warn};
 
 use crate::{settings::WorkerSettings, tenant_cursor::BEFORE_FIRST_TENANT};
 
 /// The promises that an audit checks, by their numbers in docs/operations.md. 0 stands for figures
 /// of a conversation that must agree with its messages.
-const PROMISES: [i32; 6] = [0, 3, 4, 6, 7, 12];
+const PROMISES: [i32; 7] = [0, 3, 4, 6, 7, 12, 15];
 
 /// Audits a sample every `audit_interval_seconds`, until the future is dropped.
 pub(crate) async fn run_audit_loop(store: &Store, settings: &WorkerSettings) {
@@ -35,8 +35,9 @@ pub(crate) async fn run_audit_loop(store: &Store, settings: &WorkerSettings) {
     }
 }
 
-/// Audits a sample of the conversations of the next tenants, and moves the cursor past those
-/// tenants. If no tenant follows the cursor, audits nothing and moves the cursor back to the start.
+/// Audits a sample of the conversations of the next tenants, and looks for rows that deletions of
+/// these tenants have left. Moves the cursor past those tenants. If no tenant follows the cursor,
+/// audits nothing and moves the cursor back to the start.
 async fn audit_sample(store: &Store, settings: &WorkerSettings, cursor: &mut TenantId) {
     let candidates = match store.find_audit_candidates(*cursor).await {
         Ok(candidates) => candidates,
@@ -47,7 +48,11 @@ async fn audit_sample(store: &Store, settings: &WorkerSettings, cursor: &mut Ten
             return;
         }
     };
-    *cursor = candidates.last.unwrap_or(BEFORE_FIRST_TENANT);
+    let tenants = candidates.tenants;
+    *cursor = tenants.last().copied().unwrap_or(BEFORE_FIRST_TENANT);
+    if !tenants.is_empty() {
+        audit_deletions(store, &tenants).await;
+    }
     let conversations = candidates.conversations;
     let size = conversations.len().min(settings.audit_sample as usize);
     for (tenant, conversation) in fastrand::choose_multiple(conversations, size) {
@@ -66,6 +71,20 @@ async fn audit_sample(store: &Store, settings: &WorkerSettings, cursor: &mut Ten
     }
 }
 
+/// Reports rows of these tenants' conversations that do not exist.
+async fn audit_deletions(store: &Store, tenants: &[TenantId]) {
+    match store.find_orphaned_rows(tenants).await {
+        Ok(orphaned) => {
+            for rows in orphaned {
+                record_violation(rows.tenant, rows.conversation, &rows.violation);
+            }
+        }
+        Err(error) => store.log_failure(&error, || {
+            warn!("could not look for rows of deleted conversations: {error}");
+        }),
+    }
+}
+
 /// Logs and counts an audit that did not check everything.
 fn record_failure(store: &Store, conversation: ConversationId, error: &StoreError) {
     metrics::counter!("anneal_audits_failed_total").increment(1);
@@ -78,15 +97,20 @@ fn record_failure(store: &Store, conversation: ConversationId, error: &StoreErro
 fn record_audit(tenant: TenantId, conversation: ConversationId, report: &VerifyReport) {
     metrics::counter!("anneal_audited_conversations_total").increment(1);
     for violation in &report.violations {
-        count_violations(violation.promise, 1);
-        error!(
-            tenant = %tenant, conversation = %conversation, promise = violation.promise,
-            message_id = violation.message.0,
-            "promise {} is broken in {conversation}: {}",
-            violation.promise,
-            violation.description
-        );
+        record_violation(tenant, conversation, violation);
     }
+}
+
+/// Logs and counts a violation.
+fn record_violation(tenant: TenantId, conversation: ConversationId, violation: &Violation) {
+    count_violations(violation.promise, 1);
+    error!(
+        tenant = %tenant, conversation = %conversation, promise = violation.promise,
+        message_id = violation.message.0,
+        "promise {} is broken in {conversation}: {}",
+        violation.promise,
+        violation.description
+    );
 }
 
 fn count_violations(promise: i32, more: u64) {

@@ -31,6 +31,7 @@
 //! - `rendered`: rendered contexts, read as a provider reads them.
 //! - `eventually`: waits for another process or task. `locks`: holds database locks, and waits
 //!   until other sessions wait for them.
+//! - `table_rows`: which tables have rows of a conversation, and rows of any values.
 //! - `postponed_jobs`: retries of failed jobs that the test controls.
 //! - `watchdog`: checks that no call has blocked an async thread.
 //! - `legacy_tables`: databases of older systems.
@@ -68,6 +69,7 @@ mod scripted_apps;
 mod seeded_random;
 mod sessions;
 mod status_details;
+mod table_rows;
 mod tcp_proxy;
 mod tenant_swap_proxy;
 mod terminal;

@@ -3,9 +3,14 @@
 //! - `verify`: checks all messages and checkpoints of one conversation, on request.
 //! - `sample`: checks recent messages of recently active conversations, at a bounded cost, and that
 //!   work that is due has a job.
+//! - `orphans`: finds rows of conversations that do not exist.
+//! - `report`: what these report.
 
+mod orphans;
+mod report;
 mod sample;
 mod verify;
 
+pub use orphans::OrphanedRows;
+pub use report::{VerifyReport, Violation};
 pub use sample::AuditCandidates;
-pub use verify::{VerifyReport, Violation};

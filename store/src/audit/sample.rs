@@ -8,7 +8,7 @@ use anneal_core::{
     trigger,
 };
 
-use super::verify::{VerifyReport, check_conversation};
+use super::{report::VerifyReport, verify::check_conversation};
 use crate::{
     Store,
     connection::{BoundedConnection, row_security::Scope},
@@ -39,9 +39,9 @@ const RECENT_HOURS: i32 = 24;
 pub struct AuditCandidates {
     /// The conversations, each with its tenant.
     pub conversations: Vec<(TenantId, ConversationId)>,
-    /// The last tenant whose conversations were looked at. None: there is no tenant after the
-    /// cursor.
-    pub last: Option<TenantId>,
+    /// The tenants whose conversations were looked at, in order, also those that have none to
+    /// choose from. Empty: there is no tenant after the cursor.
+    pub tenants: Vec<TenantId>,
 }
 
 impl Store {
@@ -59,7 +59,6 @@ impl Store {
         .fetch_all(&mut *db)
         .await?;
         db.release().await?;
-        let last = tenants.last().copied().map(TenantId);
         let mut db = self
             .jobs
             .checkout(Scope::of(tenants.iter().copied().map(TenantId)))
@@ -78,7 +77,7 @@ impl Store {
             .map(|row| (TenantId(row.tenant_id), ConversationId(row.conversation_id)));
         Ok(AuditCandidates {
             conversations: conversations.collect(),
-            last,
+            tenants: tenants.into_iter().map(TenantId).collect(),
         })
     }
 

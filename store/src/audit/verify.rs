@@ -8,45 +8,13 @@ use anneal_core::{
     turn,
 };
 
+use super::{orphans::check_deletion, report::VerifyReport};
 use crate::{
     Store,
     connection::BoundedConnection,
     error::{Entity, StoreError},
     rows,
 };
-
-/// A broken promise.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
-    /// Number of the promise in docs/operations.md. 0: none of them; figures of the conversation
-    /// disagree with its messages.
-    pub promise: i32,
-    /// Describes the violation with ids and figures, never content.
-    pub description: String,
-    /// The message concerned; 0 for the whole conversation.
-    pub message: MessageId,
-}
-
-/// Result of a check.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct VerifyReport {
-    /// The violations found.
-    pub violations: Vec<Violation>,
-    /// Messages that were read.
-    pub messages: i64,
-    /// Checkpoints that were read.
-    pub checkpoints: i64,
-}
-
-impl VerifyReport {
-    pub(super) fn add_violation(&mut self, promise: i32, message: i64, description: String) {
-        self.violations.push(Violation {
-            promise,
-            description,
-            message: MessageId(message),
-        });
-    }
-}
 
 /// The figures that the conversation's own row holds.
 struct Head {
@@ -67,14 +35,18 @@ const MESSAGES_PER_STEP: i64 = 2_000;
 
 impl Store {
     /// Checks one conversation in one snapshot. The promises, by number: 3 order, 6 checkpoints,
-    /// 7 coverage, 12 content, 0 figures.
+    /// 7 coverage, 12 content, 15 deletion, 0 figures. Fails if the conversation does not exist and
+    /// no table has rows of it.
     pub async fn verify(
         &self,
         caller: Caller,
         id: ConversationId,
     ) -> Result<VerifyReport, StoreError> {
         let mut db = self.reads.checkout_snapshot(caller).await?;
-        let report = check_conversation(&mut db, caller, id, 0).await;
+        let report = match check_conversation(&mut db, caller, id, 0).await {
+            Err(StoreError::NotFound(_)) => check_deletion(&mut db, caller, id).await,
+            report => report,
+        };
         db.settle(report).await
     }
 }

@@ -1,4 +1,5 @@
-//! Deletes a conversation, with everything derived from it.
+//! Deletes a conversation, with everything derived from it: its messages and jobs by statements,
+//! all other rows by a trigger on `ai_conversation` (`migrations/0023_deletion_knows_its_rows.sql`).
 
 use anneal_core::{
     caller::{Caller, ConversationId},

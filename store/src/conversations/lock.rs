@@ -14,7 +14,7 @@ use crate::{
 ///
 /// Lock order: a transaction that locks rows of more than one of these kinds locks the conversation
 /// first, then messages, then jobs. So such transactions do not deadlock. The lock does not block
-/// inserts of rows that only refer to the conversation.
+/// inserts of rows that only refer to the conversation, which lock it `for key share`.
 pub(crate) async fn lock_conversation(
     db: &mut BoundedConnection,
     caller: Caller,
@@ -65,7 +65,7 @@ pub(crate) async fn lock_for_append(
 }
 
 /// Takes the lock under which a conversation can be deleted. It also blocks inserts of rows that
-/// refer to the conversation.
+/// refer to the conversation: their statements lock it at least `for key share`.
 pub(super) async fn lock_for_deletion(
     db: &mut BoundedConnection,
     caller: Caller,

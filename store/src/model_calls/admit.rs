@@ -127,7 +127,7 @@ async fn try_admit(
         is_conversation_trial: state.conversation.is_half_open
             && ask.purpose == CallPurpose::Summary,
     };
-    sqlx::query_file!(
+    let stored = sqlx::query_file!(
         "sql/put_model_lease.sql",
         caller.tenant().0,
         ask.conversation.0,
@@ -140,6 +140,10 @@ async fn try_admit(
     )
     .execute(&mut *tx)
     .await?;
+    if stored.rows_affected() == 0 {
+        // The conversation was deleted after the state was read.
+        return Err(StoreError::NotFound(Entity::Conversation));
+    }
     failpoint!("call.put");
     settle_on_drop.arm(Settlement::for_unused_lease(&lease));
     tx.commit().await?;

@@ -6,6 +6,8 @@ use anneal_store::VerifyReport;
 use anneal_testkit::{
     AnnealBinary, Folder, TestApp, TestConversation, assistant, eventually, pb, prose, user,
 };
+use tonic::Code;
+use uuid::Uuid;
 
 use crate::BINARY;
 
@@ -126,6 +128,53 @@ async fn an_audit_finds_each_promise_that_the_test_breaks() {
             "{statement}: {report:?}"
         );
         assert!(!format!("{report:?}").contains(SECRET));
+    }
+}
+
+#[tokio::test]
+async fn rows_of_a_deleted_conversation_are_found_in_every_table() {
+    let app = TestApp::start().await;
+    create_healthy_conversation(&app).await;
+    let search = async || {
+        let found = app.store.find_orphaned_rows(&[TenantId::DEFAULT]).await;
+        found.expect("searches")
+    };
+    assert_eq!(search().await.len(), 0);
+    for table in app.list_tables_of_conversations().await {
+        if table == "ai_conversation" {
+            continue;
+        }
+        let deleted = Uuid::now_v7();
+        let ask = || pb::VerifyConversationRequest {
+            conversation_id: deleted.to_string(),
+        };
+        let missing = app.operators().verify_conversation(ask()).await;
+        assert_eq!(missing.expect_err("no rows").code(), Code::NotFound);
+        app.insert_any_row(&table, deleted).await;
+        let found = search().await;
+        let expected = format!("the conversation was deleted, but {table} has rows of it");
+        assert!(
+            found
+                .iter()
+                .any(|rows| rows.conversation == ConversationId(deleted)
+                    && rows.violation.promise == 15
+                    && rows.violation.description == expected),
+            "{table}: {found:?}"
+        );
+        let verified = app
+            .operators()
+            .verify_conversation(ask())
+            .await
+            .expect("reports the rows")
+            .into_inner();
+        assert_eq!(
+            verified
+                .violations
+                .iter()
+                .map(|found| (found.promise, found.description.as_str()))
+                .collect::<Vec<_>>(),
+            [(15, expected.as_str())]
+        );
     }
 }
 
@@ -334,6 +383,10 @@ async fn a_worker_reports_broken_promises_by_metric_and_log_with_ids_only() {
         metric(promise_3).await.is_some_and(|n| n >= 1.0)
     })
     .await;
+    let deleted = Uuid::now_v7();
+    app.insert_any_row("ai_model_call", deleted).await;
+    let line = worker.wait_for_line("promise 15 is broken").await;
+    assert!(line.contains(&deleted.to_string()), "{line}");
     for line in worker.lines() {
         assert!(!line.contains(SECRET), "{line}");
         assert!(

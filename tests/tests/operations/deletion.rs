@@ -1,6 +1,7 @@
-//! A deletion deletes all text of a conversation. The test puts a canary word wherever a caller can
-//! put text. After the deletion the word is in no table, even if jobs were working on the
-//! conversation. Logs and metrics never contain it.
+//! A deletion deletes all text of a conversation, and all its rows. The test puts a canary word
+//! wherever a caller can put text. After the deletion the word is in no table, and no table has a
+//! row of the conversation, even if jobs were working on it. Logs and metrics never contain the
+//! word.
 
 use std::{
     collections::BTreeMap,
@@ -10,6 +11,7 @@ use std::{
     },
 };
 
+use anneal_core::caller::TenantId;
 use anneal_testkit::{
     AnnealBinary, Folder, Gate, HttpClient, MODEL, Process, Say, Script, ScriptedModel, TestApp,
     TurnOutcome, assistant, call, eventually, pb, prose, result, status_details, user,
@@ -21,6 +23,7 @@ use pb::{
 };
 use sqlx::PgConnection;
 use tonic::transport::Channel;
+use uuid::Uuid;
 
 use crate::BINARY;
 
@@ -351,6 +354,32 @@ async fn columns_with_canary(db: &mut PgConnection) -> Vec<String> {
     found
 }
 
+/// Asserts that the canary is in no column, and that no table has a row of the conversation.
+async fn assert_nothing_is_left(
+    app: &TestApp,
+    db: &mut PgConnection,
+    conversation: Uuid,
+    moment: &str,
+) {
+    assert_eq!(columns_with_canary(db).await, [""; 0], "{moment}");
+    assert_eq!(
+        app.list_tables_with_rows(conversation).await,
+        [""; 0],
+        "{moment}"
+    );
+}
+
+/// Inserts a row of the conversation into each table that has none of it.
+async fn fill_tables(app: &TestApp, conversation: Uuid) {
+    let filled = app.list_tables_with_rows(conversation).await;
+    let all = app.list_tables_of_conversations().await;
+    assert!(all.len() >= 13, "{all:?}");
+    for table in all.iter().filter(|table| !filled.contains(table)) {
+        app.insert_any_row(table, conversation).await;
+    }
+    assert_eq!(app.list_tables_with_rows(conversation).await, all);
+}
+
 /// Deletes a conversation while the model is summarizing it, with a running or a paused worker.
 async fn delete_while_summarizing(worker_is_paused: bool) {
     let deployment = Deployment::start().await;
@@ -392,6 +421,8 @@ async fn delete_while_summarizing(worker_is_paused: bool) {
     if worker_is_paused {
         deployment.worker.signal("STOP").await;
     }
+    let conversation: Uuid = id.parse().expect("an id");
+    fill_tables(&deployment.app, conversation).await;
     let ask = pb::DeleteConversationRequest {
         conversation_id: id.clone(),
         request_id: with_canary("delete"),
@@ -400,11 +431,8 @@ async fn delete_while_summarizing(worker_is_paused: bool) {
         .delete_conversation(ask)
         .await
         .expect("deletes");
-    assert_eq!(
-        columns_with_canary(&mut db).await,
-        [""; 0],
-        "the canary is in no table once the deletion is answered"
-    );
+    let moment = "when the deletion is answered";
+    assert_nothing_is_left(&deployment.app, &mut db, conversation, moment).await;
     // The summaries arrive now, and their jobs end.
     deployment.gate.open_for_ever();
     if worker_is_paused {
@@ -426,11 +454,8 @@ async fn delete_while_summarizing(worker_is_paused: bool) {
             == 0
     })
     .await;
-    assert_eq!(
-        columns_with_canary(&mut db).await,
-        [""; 0],
-        "no job has stored the canary again"
-    );
+    let moment = "when all jobs have ended";
+    assert_nothing_is_left(&deployment.app, &mut db, conversation, moment).await;
     deployment.assert_canary_is_hidden().await;
 }
 
@@ -442,4 +467,67 @@ async fn nothing_is_left_of_a_deleted_conversation_whose_summaries_are_in_flight
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_left_of_a_deleted_conversation_whose_worker_is_paused() {
     delete_while_summarizing(true).await;
+}
+
+/// The statements of a deletion. Version 0.2 has the same ones, and expects that the last one also
+/// deletes the rows of all other tables.
+const DELETION: [&str; 4] = [
+    "delete from ai_message where conversation_id = $1",
+    "delete from ai_job where conversation_id = $1",
+    "delete from ai_job_dead where conversation_id = $1",
+    "delete from ai_conversation where conversation_id = $1",
+];
+
+#[tokio::test]
+async fn the_statements_of_older_servers_delete_the_rows_of_every_table() {
+    let app = TestApp::start().await;
+    let (deleted, kept) = (app.conversation().await, app.conversation().await);
+    for conversation in [&deleted, &kept] {
+        fill_tables(&app, conversation.uuid()).await;
+    }
+    let mut db = app.db().await;
+    let as_server =
+        |tenant: Uuid| format!("set role anneal_app; set anneal.tenants = '{{{tenant}}}'");
+    for (tenant, rows) in [(Uuid::now_v7(), 0), (TenantId::DEFAULT.0, 1)] {
+        sqlx::raw_sql(sqlx::AssertSqlSafe(as_server(tenant)))
+            .execute(&mut db)
+            .await
+            .expect("sets");
+        for statement in DELETION {
+            let ran = sqlx::query(statement)
+                .bind(deleted.uuid())
+                .execute(&mut db)
+                .await
+                .expect("runs");
+            assert_eq!(ran.rows_affected(), rows, "{statement}");
+        }
+    }
+    assert_eq!(
+        app.list_tables_with_rows(deleted.uuid()).await,
+        [""; 0],
+        "the trigger knows every table"
+    );
+    assert_eq!(
+        app.list_tables_with_rows(kept.uuid()).await,
+        app.list_tables_of_conversations().await
+    );
+}
+
+#[tokio::test]
+async fn a_tenant_with_conversations_cannot_be_deleted() {
+    let app = TestApp::start().await;
+    let mut db = app.db().await;
+    let insert = "insert into tenant (tenant_id, name) values (gen_random_uuid(), 'empty')";
+    sqlx::query(insert).execute(&mut db).await.expect("inserts");
+    let _conversation = app.conversation().await;
+    let delete = "delete from tenant where name = $1";
+    let refused = sqlx::query(delete)
+        .bind("default")
+        .execute(&mut db)
+        .await
+        .expect_err("it has a conversation");
+    let refused = refused.to_string();
+    assert!(refused.contains("has conversations"), "{refused}");
+    let deleted = sqlx::query(delete).bind("empty").execute(&mut db).await;
+    assert_eq!(deleted.expect("it has none").rows_affected(), 1);
 }

@@ -426,6 +426,22 @@ async fn admission_of_a_call_does_not_read_the_spend_of_all_tenants() {
     }
 }
 
+/// Foreign keys are triggers too. Those of a table are looked at for each row, even if they do
+/// nothing.
+#[tokio::test]
+async fn an_append_runs_no_trigger() {
+    let app = TestApp::start().await;
+    // Bits 2 and 4 of the type: inserts and updates.
+    let triggers = "select tgrelid::regclass || ': ' || tgname from pg_trigger
+        where tgrelid::regclass::text in ('ai_conversation', 'ai_message', 'ai_job', 'tenant_usage_part')
+            and tgtype & 20 <> 0";
+    let triggers: Vec<String> = sqlx::query_scalar(triggers)
+        .fetch_all(&mut app.db().await)
+        .await
+        .expect("lists");
+    assert_eq!(triggers, [""; 0]);
+}
+
 /// A plan may be cached when the tables are empty, and used when they are full.
 #[tokio::test]
 async fn plans_made_on_empty_tables_find_conversations_by_their_key() {

@@ -7,6 +7,8 @@ use crate::plans::{AS_OWNER, AS_SERVERS, TENANT};
 
 /// Chooses the conversations to audit.
 const CANDIDATES: &str = include_str!("../../../store/sql/audit_candidates.sql");
+/// Looks for rows of conversations that do not exist.
+const ORPHANS: &str = include_str!("../../../store/sql/find_orphaned_rows.sql");
 /// Finds the message after which the audit of a conversation begins.
 const WINDOW: &str = include_str!("../../../store/sql/audit_window.sql");
 
@@ -91,4 +93,18 @@ async fn an_audit_reads_256_of_100_000_conversations_and_2_000_messages_of_a_lon
     let window = explain_analyze(&mut db, WINDOW, &arguments).await;
     assert_eq!(rows_of_scan(&window, "ai_message_pkey"), 2_000, "{window}");
     assert!(!window.contains("Seq Scan"), "{window}");
+    // About eight pages, of more than a thousand. Each conversation is found by its key.
+    let orphans = explain_analyze(
+        &mut db,
+        ORPHANS,
+        &format!("array[{TENANT}]::uuid[], 100.0 * 8 * 8192"),
+    )
+    .await;
+    let read = rows_of_scan(&orphans, "Sample Scan on ai_message");
+    assert!(read < 5_000, "{read}:\n{orphans}");
+    assert!(!orphans.contains("Seq Scan"), "{orphans}");
+    assert!(
+        orphans.contains("Scan using ai_conversation_pkey"),
+        "{orphans}"
+    );
 }

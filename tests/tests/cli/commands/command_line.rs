@@ -404,6 +404,18 @@ async fn a_file_imported_twice_is_stored_once_and_can_be_inspected() {
         broken.code == Some(1) && broken.out.contains("promise 3: stored in turn 7"),
         "{broken:?}"
     );
+    let deleted = uuid::Uuid::now_v7();
+    app.insert_any_row("ai_request", deleted).await;
+    let deleted = deleted.to_string();
+    let left = anneal
+        .run(&["verify", "--address", &address, &deleted])
+        .await;
+    assert!(
+        left.code == Some(1)
+            && left.out.contains("promise 15: ")
+            && left.out.contains("ai_request"),
+        "{left:?}"
+    );
 }
 
 #[tokio::test]

@@ -7,7 +7,8 @@
 //!
 //! - `checkpoints.rs`: the commit of a checkpoint against separators, other checkpoints and
 //!   imports.
-//! - `deletions.rs`: a deletion against summaries, claims, counts, appends and another deletion.
+//! - `deletions.rs`: a deletion against summaries, claims, counts, appends, model calls, usage
+//!   reports, versions of contexts and another deletion.
 //! - `queue.rs`: enqueue, claim, finish and rescue of jobs.
 //! - `repeated_requests.rs`: one request id in two concurrent calls.
 //! - `stalled_workers.rs`: a worker that resumes after it has lost its job.
@@ -139,22 +140,4 @@ fn summary(text: &str) -> SummarySpec {
         spent: ModelSpend::default(),
         duration_ms: 0,
     }
-}
-
-/// Counts the rows of a conversation in all tables.
-async fn count_rows_left(conversation: &TestConversation<'_>) -> i64 {
-    let mut db = conversation.app.db().await;
-    let tables = "select format('select count(*) from %I where conversation_id = $1', table_name)
-        from information_schema.columns where table_schema = 'public' and column_name = 'conversation_id'";
-    let scans: Vec<String> = sqlx::query_scalar(tables)
-        .fetch_all(&mut db)
-        .await
-        .expect("lists tables");
-    let mut rows = 0;
-    for scan in scans {
-        let scan =
-            sqlx::query_scalar::<_, i64>(sqlx::AssertSqlSafe(scan)).bind(conversation.uuid());
-        rows += scan.fetch_one(&mut db).await.expect("counts");
-    }
-    rows
 }
