@@ -6,6 +6,7 @@
 //! - `rpc_call.rs`: the caller, deadline, limits, span and metrics of one RPC; `call_metrics.rs`:
 //!   the handles of these metrics
 //! - `limits/`: what callers may use at once, and what tenants may store
+//! - `caches/`: remembers facts of conversations, which statements check again
 //! - `auth/`: authenticates callers; `identity.rs`: the name of a caller in logs
 //! - `verbs.rs`: what a credential must allow for each RPC
 //! - `listen/`: TCP and TLS connections; `traffic/`: rates, bytes that wait, slow readers

@@ -53,9 +53,8 @@ impl TestApp {
                 let (name, kind): (String, String) = (column.get(0), column.get(1));
                 let value = match (name.as_str(), kind.as_str()) {
                     ("tenant_id", _) => "'00000000-0000-7000-8000-000000000001'".to_owned(),
-                    ("conversation_id", _) => format!("'{conversation}'"),
+                    ("conversation_id", _) | (_, "text") => format!("'{conversation}'"),
                     (_, "uuid") => "gen_random_uuid()".into(),
-                    (_, "text") => format!("'{conversation}'"),
                     (_, "bool") => "false".into(),
                     (_, "json" | "jsonb") => "'{}'".into(),
                     (_, "bytea") => "'\\x00'".into(),
