@@ -10,15 +10,23 @@
 -- ai_conversation comes first: most transactions lock it before other tables. One that does not can be in a deadlock with this
 -- migration, which is then tried again.
 alter table ai_conversation drop constraint ai_conversation_tenant_id_fkey;
-alter table ai_separator drop constraint ai_separator_conversation_id_fkey;
-alter table ai_conversation_checkpoint drop constraint ai_conversation_checkpoint_conversation_id_fkey;
-alter table ai_request drop constraint ai_request_conversation_id_fkey;
-alter table ai_session drop constraint ai_session_conversation_id_fkey;
-alter table ai_context_prefix drop constraint ai_context_prefix_conversation_id_fkey;
-alter table ai_model_call drop constraint ai_model_call_conversation_id_fkey;
-alter table ai_conversation_breaker drop constraint ai_conversation_breaker_conversation_id_fkey;
-alter table ai_model_lease drop constraint ai_model_lease_conversation_id_fkey;
-alter table ai_summary_part drop constraint ai_summary_part_conversation_id_fkey;
+do $$
+declare
+    key record;
+begin
+    -- By what they refer to: tables that were moved from an older system may have other names, or none.
+    for key in
+        select conrelid::regclass as referring, conname from pg_constraint
+        where contype = 'f'
+          and confrelid = 'ai_conversation'::regclass
+          and conrelid = any (array['ai_separator', 'ai_conversation_checkpoint', 'ai_request', 'ai_session', 'ai_context_prefix',
+              'ai_model_call', 'ai_conversation_breaker', 'ai_model_lease', 'ai_summary_part']::regclass[])
+        order by conrelid
+    loop
+        execute format('alter table %s drop constraint %I', key.referring, key.conname);
+    end loop;
+end
+$$;
 alter table tenant_usage_part drop constraint tenant_usage_part_tenant_id_fkey;
 
 -- Messages and jobs never had a foreign key: DeleteConversation deletes them itself.

@@ -283,12 +283,13 @@ async fn a_second_migrator_finishes_after_the_first_is_killed_within_a_migration
             let anneal = anneal.clone();
             tokio::spawn(async move { anneal.run(&["migrate"]).await })
         };
-        first.kill().await;
+        // Before the kill: after it, the second one may change the schema while it is read.
         let applied = database.count_migrations().await;
         assert!(
             !database.is_complete(applied),
-            "the first migrator was killed before its last migration"
+            "the first migrator is killed before its last migration"
         );
+        first.kill().await;
         run(&mut database.db, "select pg_advisory_unlock(7)").await;
         let second = second.await.expect("ends");
         assert_eq!(second.code, Some(0), "{second:?}");
