@@ -176,6 +176,11 @@ impl CallLease<'_> {
         }
     }
 
+    /// The lease as the store knows it, to store the answer of a call under it.
+    pub const fn model_lease(&self) -> &ModelLease {
+        self.lease
+    }
+
     /// Renews the lease once. False if it is lost.
     pub async fn renew(&self) -> Result<bool, StoreError> {
         self.store.renew_call(self.lease).await

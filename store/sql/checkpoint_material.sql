@@ -1,10 +1,10 @@
 -- The rows from which a checkpoint is planned, in one snapshot. The head row (message_id 0) has the
 -- conversation's own values and the newest valid checkpoint; its "bytes" are the tokens of the
 -- system prompt, its "tokens" those of the checkpoint's summary. The other rows are the messages of
--- the tail, without content: "tokens" is what a context sends of the message after all due swaps (a
--- cool large message is sent as its summary, although stepped cooling may swap it later), "bytes" is
--- what a summarizer would read of it. $3: the server's settings by profile. $4: the overrides of a
--- preview, otherwise an empty object.
+-- the tail that stand, without content: "tokens" is what a context sends of the message after all
+-- due swaps (a cool large message is sent as its summary, although stepped cooling may swap it
+-- later), "bytes" is what a summarizer would read of it. $3: the server's settings by profile. $4:
+-- the overrides of a preview, otherwise an empty object.
 with head as (
     select c.conversation_id, c.last_message_id, c.turn, c.policy, c.encoding, c.system_prompt_tokens, b.separator,
         b.checkpoint_last, b.boundary, b.summary, b.summary_tokens, b.generation,
@@ -53,5 +53,6 @@ cross join lateral (
     where tenant_id = $1
       and conversation_id = h.conversation_id
       and message_id > h.boundary
+      and withdrawn_ts is null
     window later as (order by message_id desc rows between unbounded preceding and 1 preceding)
 ) as m

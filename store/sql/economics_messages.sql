@@ -1,4 +1,4 @@
--- The newest $3 messages of a conversation, without content, to compute its past calls and their
+-- The newest $3 messages of a conversation that stand, without content, to compute its past calls and their
 -- cost. "read" and "written" are the tokens that models read and wrote to make the message's
 -- summary.
 select message_id, role, turn, coalesce(token_count, token_estimate) as "tokens!", summary_tokens,
@@ -7,5 +7,6 @@ select message_id, role, turn, coalesce(token_count, token_estimate) as "tokens!
 from ai_message
 where tenant_id = $1
   and conversation_id = $2
+  and withdrawn_ts is null
 order by message_id desc
 limit $3

@@ -14,7 +14,10 @@ select m.message_id as "message_id!", m.role as "role!", m.turn as "turn!",
     case when size.bytes <= $6::bigint then m.summary_cache end as "summary?", m.summary_tokens as "summary_tokens?",
     m.summary_kind as "summary_kind?", m.summary_model as "summary_model?",
     (extract(epoch from m.summary_ts) * 1000000)::bigint as "summary_us?",
-    (extract(epoch from m.created_ts) * 1000000)::bigint as "created_us!", size.bytes as "bytes!",
+    (extract(epoch from m.created_ts) * 1000000)::bigint as "created_us!",
+    coalesce(m.version, 1) as "version!", (extract(epoch from m.edited_ts) * 1000000)::bigint as "edited_us?",
+    (extract(epoch from m.withdrawn_ts) * 1000000)::bigint as "withdrawn_us?",
+    size.bytes as "bytes!",
     whole.bytes as "whole_bytes!", bounds.start_offset as "cut_from!",
     case when readable.is_readable
         then substring(whole.plain from bounds.start_offset + 1 for bounds.end_offset - bounds.start_offset) end as "cut?"

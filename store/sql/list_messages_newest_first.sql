@@ -1,4 +1,4 @@
--- A page of messages, newest first, before $3. $6: whether content is read.
+-- A page of messages that stand, newest first, before $3. $6: whether content is read.
 -- - It has at most $4 messages. All messages together have at most $5 bytes of content and
 --   summaries, except that the first one may have any size.
 -- - "bytes" are the bytes of content and summaries of the page up to this message. If they exceed
@@ -8,7 +8,10 @@ select m.message_id as "message_id!", m.role as "role!", m.turn as "turn!",
     m.text_bytes as "text_bytes!", case when $6::boolean and page.page_bytes <= $7::bigint then m.content::text end as "content?: StoredText", m.metadata::text as "metadata?",
     case when page.page_bytes <= $7::bigint then m.summary_cache end as "summary?", m.summary_tokens as "summary_tokens?", m.summary_kind as "summary_kind?",
     m.summary_model as "summary_model?", (extract(epoch from m.summary_ts) * 1000000)::bigint as "summary_us?",
-    (extract(epoch from m.created_ts) * 1000000)::bigint as "created_us!", page.page_bytes::bigint as "bytes!"
+    (extract(epoch from m.created_ts) * 1000000)::bigint as "created_us!",
+    coalesce(m.version, 1) as "version!", (extract(epoch from m.edited_ts) * 1000000)::bigint as "edited_us?",
+    (extract(epoch from m.withdrawn_ts) * 1000000)::bigint as "withdrawn_us?",
+    page.page_bytes::bigint as "bytes!"
 from (
     select message_id, sum(bytes) over (order by message_id desc) as page_bytes,
         row_number() over (order by message_id desc) as place
@@ -32,6 +35,7 @@ from (
                 where tenant_id = $1
                   and conversation_id = $2
                   and message_id < $3
+                  and withdrawn_ts is null
                 order by message_id desc
                 limit $4
             ) as candidate
@@ -41,7 +45,7 @@ from (
 cross join lateral (
     -- limit 1: forces a nested loop by key. Otherwise the planner may hash the whole conversation.
     select message_id, role, turn, token_count, token_estimate, text_bytes, content, metadata, summary_cache, summary_tokens,
-        summary_kind, summary_model, summary_ts, created_ts
+        summary_kind, summary_model, summary_ts, created_ts, version, edited_ts, withdrawn_ts
     from ai_message
     where tenant_id = $1
       and conversation_id = $2

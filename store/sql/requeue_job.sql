@@ -1,12 +1,13 @@
 -- Makes a dead job wait again, or a waiting one due now. Returns no row if there is neither. The
 -- lock on the conversation's row keeps it from being deleted meanwhile, which would leave the job
--- behind. A running job counts as a waiting one here: it gets a higher generation, so that it runs
--- once more.
+-- behind. It also makes this statement wait for a change of messages, which locks all jobs that the
+-- conversation has: a new one must not appear meanwhile. A running job counts as a waiting one here:
+-- it gets a higher generation, so that it runs once more.
 with conversation as materialized (
     select tenant_id, conversation_id from ai_conversation
     where tenant_id = $1
       and conversation_id = $3
-    for key share
+    for no key update
 ), dead as (
     delete from ai_job_dead as d using conversation as c
     where d.tenant_id = c.tenant_id

@@ -1,5 +1,5 @@
--- The figures of the tails of conversations ($1: tenants, $2: conversations). $3: the server's
--- settings by profile. $4: the overrides of a preview.
+-- The figures of the tails of conversations ($1: tenants, $2: conversations), of the messages that
+-- stand. $3: the server's settings by profile. $4: the overrides of a preview.
 -- - "tail_tokens": what the triggers evaluate. Cool large messages count with the size of their
 --   summaries.
 -- - "sent_tokens": what contexts send now. Swapped messages are those that are sent as their
@@ -70,6 +70,7 @@ cross join lateral (
           and conversation_id = h.conversation_id
           and message_id > h.boundary
           and role = 2
+          and withdrawn_ts is null
     ) as newest
 ) as z
 cross join lateral (
@@ -99,6 +100,7 @@ cross join lateral (
             where tenant_id = h.tenant_id
               and conversation_id = h.conversation_id
               and message_id > h.boundary
+              and withdrawn_ts is null
         ) as raw
     ) as m
 ) as t

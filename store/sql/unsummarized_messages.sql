@@ -1,6 +1,6 @@
--- Large messages of the tail that lack a summary, oldest first, at most $5. $3: the server's
--- settings by profile. $4: whether only messages are read that are cool, or will be within one turn
--- or two model calls. `head` is materialized: under row-level security, values that are computed in
+-- Large messages of the tail that stand and lack a summary, oldest first, at most $5. $3: the
+-- server's settings by profile. $4: whether only messages are read that are cool, or will be within
+-- one turn or two model calls. `head` is materialized: under row-level security, values that are computed in
 -- the same query cannot be index conditions.
 with head as materialized (
     select c.conversation_id, c.turn, b.boundary,
@@ -22,6 +22,7 @@ cross join lateral (
     where tenant_id = $1
       and conversation_id = h.conversation_id
       and message_id > h.boundary
+      and withdrawn_ts is null
     window later as (order by message_id desc rows between unbounded preceding and 1 preceding)
 ) as m
 where m.token_count > h.large_threshold

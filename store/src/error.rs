@@ -46,6 +46,22 @@ pub enum StoreError {
         /// The newest message that is stored.
         actual: MessageId,
     },
+    /// The conversation has no message with this id, which the call names.
+    #[error("message {0} not found")]
+    UnknownMessage(MessageId),
+    /// The message is withdrawn.
+    #[error("message {0} is withdrawn")]
+    MessageWithdrawn(MessageId),
+    /// The message's content was erased, so it cannot be restored.
+    #[error("the content of message {0} was erased")]
+    MessageErased(MessageId),
+    /// The call would change more messages than one call may, those included that belong to the tool
+    /// calls and results of the selected ones.
+    #[error("more messages than one call may change")]
+    TooManyMessages,
+    /// A restored message needs a token count that the caller has not given.
+    #[error("a restored message needs a token count")]
+    CountMissing,
     /// The imported summary cannot replace these messages.
     #[error(transparent)]
     InvalidCheckpoint(#[from] InvalidCheckpoint),
@@ -109,6 +125,11 @@ impl StoreError {
             Self::NotFound(_)
                 | Self::RequestIdReused
                 | Self::NotTheNewest { .. }
+                | Self::UnknownMessage(_)
+                | Self::MessageWithdrawn(_)
+                | Self::MessageErased(_)
+                | Self::TooManyMessages
+                | Self::CountMissing
                 | Self::InvalidCheckpoint(_)
                 | Self::EtagMismatch
                 | Self::SessionMoved

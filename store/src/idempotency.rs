@@ -1,5 +1,5 @@
-//! Stores the answers to requests that a client may send again: updates of a conversation,
-//! separators, imported checkpoints, and appends of which no message is kept. An answer is stored
+//! Stores the answers to requests that a client may send again: updates of a conversation, changes
+//! of messages, separators, imported checkpoints, and appends of which no message is kept. An answer is stored
 //! under its `request_id` as long as the conversation exists. Other requests with an id are
 //! recognized by the rows that they store: appends in `messages/append/append_one.rs`.
 
@@ -24,7 +24,8 @@ pub(crate) struct IdempotentRequest<'a> {
 pub(crate) enum EarlierRequest {
     /// The request is new.
     None,
-    /// The request was executed. The answer is a message's id; None: the method records none.
+    /// The request was executed. The answer is a message's id, or the number of a change; None: the
+    /// method records none.
     Done(Option<i64>),
 }
 

@@ -5,6 +5,7 @@
 //! - `connection`: pools, deadlines, row-level security, repairs after the clock was set back.
 //! - `conversations`, `messages`, `checkpoints`, `sessions`: the rows of these kinds.
 //! - `tenants`: tenants, their API keys, and how much they have stored.
+//! - `changes`: withdraws and restores messages, and lets follow what is derived from them.
 //! - `triggers`: what decides whether a conversation's jobs are due.
 //! - `summary_spec`: a summary, of one message or of a checkpoint, and how it was made.
 //! - `partial_summaries`: finished parts of summaries that need several model calls.
@@ -24,6 +25,7 @@
 //! - `failpoints`: faults that tests inject.
 
 mod audit;
+mod changes;
 mod checkpoints;
 mod connection;
 mod context;
@@ -47,6 +49,10 @@ mod tenants;
 mod triggers;
 
 pub use audit::{AuditCandidates, OrphanedRows, VerifyReport, Violation};
+pub use changes::{
+    ChangeAsk, ChangeConditions, IdRange, MessageChange, MessageChangeKind, Selection, ToolPairs,
+    UncountedVersion,
+};
 pub use checkpoints::{
     Checkpoint, CheckpointDraft, CheckpointMaterial, CheckpointPage, CheckpointPosition,
     CheckpointSource, CheckpointSourceBody, CompactionStart, CompactionStatus, ImportedSummary,

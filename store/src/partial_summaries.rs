@@ -47,8 +47,8 @@ impl Store {
         }))
     }
 
-    /// Stores a finished part. Stores nothing if the conversation has been deleted, or if the part
-    /// is stored already.
+    /// Stores a finished part. Stores nothing if the job has lost its lease, because messages that
+    /// the part was made from may have changed since, or if the part is stored already.
     pub async fn store_partial_summary(
         &self,
         job: &ClaimedJob,
@@ -57,13 +57,8 @@ impl Store {
         spent: ModelSpend,
     ) -> Result<(), StoreError> {
         let mut db = self.jobs.checkout(job.caller()).await?;
-        sqlx::query!(
-            "insert into ai_summary_part (tenant_id, conversation_id, kind, part_digest, summary, model_calls,
-                 input_tokens, output_tokens)
-             select c.tenant_id, c.conversation_id, $3, $4, $5, $6, $7, $8 from ai_conversation as c
-             where c.tenant_id = $1 and c.conversation_id = $2
-             for key share
-             on conflict (conversation_id, kind, part_digest) do nothing",
+        sqlx::query_file!(
+            "sql/store_partial_summary.sql",
             job.tenant.0,
             job.conversation.0,
             job.kind.code(),
@@ -72,6 +67,7 @@ impl Store {
             spent.calls,
             column(spent.input),
             column(spent.output),
+            job.lease,
         )
         .execute(&mut *db)
         .await?;

@@ -9,7 +9,7 @@ use anneal_core::{
     message::{self, Message, MessageId},
 };
 use anneal_proto::v1 as pb;
-use anneal_store::{Append, Appended};
+use anneal_store::{Append, Appended, ModelLease};
 
 use crate::{
     failure::Failure,
@@ -115,13 +115,45 @@ pub(crate) async fn store_and_notify(
         let (store, append) = (state.store.clone(), append.clone());
         run_on_blocking_thread(async move { store.append(caller, &append).await }).await?
     };
-    if !appended.replayed && !appended.messages.is_empty() {
-        state.storage_quota.record_append(caller, &appended).await;
-        state.conversation_encodings.record(append, &appended);
-        if appended.has_work {
-            state.job_notifier.notify(&[JobKind::CountTokens]);
-        }
-        state.watch_registry.hint(caller, append.conversation());
+    record_and_notify(state, caller, append, &appended).await;
+    Ok(appended)
+}
+
+/// Stores the answer of a turn as [`store_and_notify`] stores an append, if the turn still has its
+/// lease. None: it has lost the lease, and nothing is stored.
+pub(crate) async fn store_answer_and_notify(
+    state: &ServerState,
+    caller: Caller,
+    append: &Append,
+    lease: &ModelLease,
+) -> Result<Option<Appended>, Failure> {
+    let appended = if (append.content_bytes() as u64) < LONG_QUERY_BYTES {
+        state.store.append_answer(caller, append, lease).await?
+    } else {
+        let (store, append, lease) = (state.store.clone(), append.clone(), lease.clone());
+        run_on_blocking_thread(async move { store.append_answer(caller, &append, &lease).await })
+            .await?
+    };
+    if let Some(appended) = &appended {
+        record_and_notify(state, caller, append, appended).await;
     }
     Ok(appended)
+}
+
+/// Adds what an append has stored to the tenant's cached usage, and notifies workers and watchers.
+async fn record_and_notify(
+    state: &ServerState,
+    caller: Caller,
+    append: &Append,
+    appended: &Appended,
+) {
+    if appended.replayed || appended.messages.is_empty() {
+        return;
+    }
+    state.storage_quota.record_append(caller, appended).await;
+    state.conversation_encodings.record(append, appended);
+    if appended.has_work {
+        state.job_notifier.notify(&[JobKind::CountTokens]);
+    }
+    state.watch_registry.hint(caller, append.conversation());
 }

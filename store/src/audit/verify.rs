@@ -4,7 +4,7 @@
 use anneal_core::{
     caller::{Caller, ConversationId},
     digest::SourceDigest,
-    message::MessageId,
+    message::{MessageId, Role},
     turn,
 };
 
@@ -22,6 +22,34 @@ struct Head {
     counted_message_id: i64,
     token_total: i64,
     turn: i32,
+    withdrawn: i64,
+}
+
+/// The turns of messages that stand, counted while the messages are read in order.
+struct Turns {
+    /// The turn of the newest message read so far. None: the first one decides, because earlier
+    /// messages are not read.
+    turn: Option<i32>,
+    previous_role: Option<Role>,
+}
+
+impl Turns {
+    /// The turns of a conversation whose messages after `first_after` are read.
+    fn starting_after(first_after: i64) -> Self {
+        Self {
+            turn: (first_after == 0).then_some(0),
+            previous_role: None,
+        }
+    }
+
+    /// The turn that the next message belongs to. `stored` is the turn that is stored with it.
+    fn next(&mut self, role: Role, stored: i32) -> i32 {
+        let turn = self.turn.map_or(stored, |turn| {
+            turn + i32::from(turn::starts(role, self.previous_role))
+        });
+        (self.turn, self.previous_role) = (Some(turn), Some(role));
+        turn
+    }
 }
 
 /// The id of a message and the digest of its content.
@@ -35,8 +63,8 @@ const MESSAGES_PER_STEP: i64 = 2_000;
 
 impl Store {
     /// Checks one conversation in one snapshot. The promises, by number: 3 order, 6 checkpoints,
-    /// 7 coverage, 12 content, 15 deletion, 0 figures. Fails if the conversation does not exist and
-    /// no table has rows of it.
+    /// 7 coverage, 12 content, 15 deletion, 16 nothing of withdrawn messages, 0 figures. Fails if the
+    /// conversation does not exist and no table has rows of it.
     pub async fn verify(
         &self,
         caller: Caller,
@@ -61,8 +89,9 @@ pub(super) async fn check_conversation(
 ) -> Result<VerifyReport, StoreError> {
     let head = sqlx::query_as!(
         Head,
-        "select last_message_id, counted_message_id, token_total, turn from ai_conversation
-         where tenant_id = $1 and conversation_id = $2",
+        r#"select last_message_id, counted_message_id, token_total, turn,
+               coalesce(withdrawn_messages, 0) as "withdrawn!"
+           from ai_conversation where tenant_id = $1 and conversation_id = $2"#,
         caller.tenant().0,
         id.0,
     )
@@ -85,7 +114,7 @@ async fn check_messages(
     report: &mut VerifyReport,
 ) -> Result<Vec<MessageDigest>, StoreError> {
     let mut read: Vec<MessageDigest> = Vec::new();
-    let (mut turn, mut previous_role, mut total) = (0, None, 0_i64);
+    let (mut turns, mut total, mut withdrawn) = (Turns::starting_after(first_after), 0_i64, 0_i64);
     let newest_of = |read: &[MessageDigest]| read.last().map_or(first_after, |newest| newest.id);
     loop {
         let after = newest_of(&read);
@@ -104,21 +133,20 @@ async fn check_messages(
             if row.message_id != expected {
                 report.add_violation(3, row.message_id, format!("message {expected} is missing"));
             }
-            let role = rows::role(row.role)?;
-            // In the middle of a conversation, turns continue from the first message that is read.
-            let is_first_of_part = first_after > 0 && read.is_empty();
-            turn = if is_first_of_part {
-                row.turn
+            if row.withdrawn {
+                withdrawn += 1;
+                if !row.is_empty {
+                    report.add_violation(16, row.message_id, "withdrawn, but not empty".into());
+                }
             } else {
-                turn + i32::from(turn::starts(role, previous_role))
-            };
-            previous_role = Some(role);
-            if row.turn != turn {
-                report.add_violation(
-                    3,
-                    row.message_id,
-                    format!("stored in turn {}, belongs to {turn}", row.turn),
-                );
+                let turn = turns.next(rows::role(row.role)?, row.turn);
+                if row.turn != turn {
+                    report.add_violation(
+                        3,
+                        row.message_id,
+                        format!("stored in turn {}, belongs to {turn}", row.turn),
+                    );
+                }
             }
             if !row.digest_matches {
                 report.add_violation(
@@ -156,24 +184,46 @@ async fn check_messages(
             ),
         );
     }
-    if first_after == 0 && total != head.token_total {
-        report.add_violation(
-            0,
-            0,
-            format!(
+    let is_whole = first_after == 0;
+    check_figures(
+        head,
+        turns.turn,
+        is_whole.then_some((total, withdrawn)),
+        report,
+    );
+    Ok(read)
+}
+
+/// Checks the figures of the conversation's row. `turn` is the newest turn; None: no message that
+/// stands was read, and earlier ones were not. `sums` are the tokens and the number of withdrawn
+/// messages of the whole conversation; None: not all messages were read.
+fn check_figures(
+    head: &Head,
+    turn: Option<i32>,
+    sums: Option<(i64, i64)>,
+    report: &mut VerifyReport,
+) {
+    let mut add = |description: String| report.add_violation(0, 0, description);
+    if let Some((total, withdrawn)) = sums {
+        if total != head.token_total {
+            add(format!(
                 "messages hold {total} tokens, the conversation says {}",
                 head.token_total
-            ),
-        );
+            ));
+        }
+        if withdrawn != head.withdrawn {
+            add(format!(
+                "{withdrawn} messages are withdrawn, the conversation says {}",
+                head.withdrawn
+            ));
+        }
     }
-    if turn != head.turn {
-        report.add_violation(
-            0,
-            0,
-            format!("newest turn is {turn}, the conversation says {}", head.turn),
-        );
+    if let Some(turn) = turn.filter(|turn| *turn != head.turn) {
+        add(format!(
+            "newest turn is {turn}, the conversation says {}",
+            head.turn
+        ));
     }
-    Ok(read)
 }
 
 /// Checks of each checkpoint that its source digest is that of its source messages, that these

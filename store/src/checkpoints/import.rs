@@ -3,7 +3,7 @@
 use anneal_core::{
     boundary::Boundary,
     caller::{Caller, ConversationId},
-    checkpoint_import::{CheckpointImport, plan_import},
+    checkpoint_import::{CheckpointImport, InvalidCheckpoint, plan_import},
     digest::{self, Digest},
     message::MessageId,
     policy::PolicyOverrides,
@@ -47,7 +47,8 @@ pub struct ImportedSummary {
 
 impl Store {
     /// Stores an imported summary as the newest checkpoint, once per request id. Checks under the
-    /// conversation's row lock that the summary is valid for it, and fails otherwise.
+    /// conversation's row lock that the summary is valid for it, and fails otherwise. A repetition
+    /// fails if the checkpoint no longer holds.
     pub async fn import_checkpoint(
         &self,
         caller: Caller,
@@ -118,7 +119,14 @@ async fn import_once(
         .await?
         .pop();
     tx.commit().await?;
-    stored.ok_or(StoreError::NotFound(Entity::Conversation))
+    // Another one, or none: a message in the checkpoint's range was changed since.
+    let holds = |stored: &Checkpoint| (stored.first.0, stored.last) == (first, imported.last);
+    let no_longer_holds = InvalidCheckpoint::NoLongerHolds {
+        last: imported.last,
+    };
+    stored
+        .filter(holds)
+        .ok_or(StoreError::InvalidCheckpoint(no_longer_holds))
 }
 
 /// Reads the conversation, checks that the summary is valid for it and drafts the checkpoint. The

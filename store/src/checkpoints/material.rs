@@ -35,7 +35,7 @@ pub struct CheckpointMaterial {
     pub previous: Option<PreviousCheckpoint>,
     /// The newest message.
     pub last_message_id: MessageId,
-    /// The messages after the boundary, without content.
+    /// The messages after the boundary that stand, without content.
     pub tail: Vec<TailItem>,
 }
 
@@ -80,7 +80,7 @@ pub struct CheckpointSource {
 /// The text that stands for a message.
 #[derive(Debug, Clone)]
 pub enum CheckpointSourceBody {
-    /// The message's content.
+    /// The message's content; empty if the message is withdrawn.
     Content(Vec<Part>),
     /// The stored summary of a large message.
     Summary(String),
@@ -144,8 +144,8 @@ impl Store {
         Ok(bytes.unsigned_abs())
     }
 
-    /// Reads the messages after `after` up to `last`. A large message that has a summary comes as
-    /// its summary.
+    /// Reads the messages after `after` up to `last`, withdrawn ones included: a digest of all of
+    /// them tells whether one was changed. A large message that has a summary comes as its summary.
     pub async fn read_checkpoint_sources(
         &self,
         job: &ClaimedJob,

@@ -67,17 +67,21 @@ pub struct Conversation {
     pub attributes: NewConversation,
     /// Whether it is in use.
     pub status: ConversationStatus,
-    /// A number that changes with every update. The etag is made from it.
+    /// A number that changes with every update and with every change of stored messages. The etag is
+    /// made from it.
     pub revision: i64,
     /// The session key that it was created for; empty for none.
     pub session_key: String,
-    /// Id of the newest message. Ids count up from 1, so this is also the number of messages.
+    /// Id of the newest message. Ids count up from 1, so this is also the number of messages,
+    /// withdrawn ones included.
     pub last_message_id: MessageId,
+    /// Number of messages that are withdrawn or erased.
+    pub withdrawn: i64,
     /// Every message up to this one is counted.
     pub counted: MessageId,
     /// Tokens of all messages: counts, or estimates of messages that are not counted yet.
     pub token_total: Tokens,
-    /// The newest message's turn.
+    /// The turn of the newest message that stands.
     pub turn: i32,
     /// Time of creation.
     pub created: Micros,
@@ -149,6 +153,7 @@ pub(crate) struct ConversationRow {
     pub(crate) revision: i64,
     pub(crate) session_key: String,
     pub(crate) last_message_id: i64,
+    pub(crate) withdrawn_messages: i64,
     pub(crate) counted_message_id: i64,
     pub(crate) token_total: i64,
     pub(crate) turn: i32,
@@ -180,6 +185,7 @@ impl TryFrom<ConversationRow> for Conversation {
             revision: row.revision,
             session_key: row.session_key,
             last_message_id: MessageId(row.last_message_id),
+            withdrawn: row.withdrawn_messages,
             counted: MessageId(row.counted_message_id),
             token_total: tokens(row.token_total),
             turn: row.turn,

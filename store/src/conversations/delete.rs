@@ -58,7 +58,7 @@ async fn delete_with_derived_rows(
     .await?;
     // Last, because other transactions of the tenant (appends, counts, deletions) whose backend has
     // the same part of the usage wait for this row's lock until the commit.
-    if freed.messages > 0 {
+    if freed.messages > 0 || freed.bytes > 0 {
         sqlx::query_file!(
             "sql/subtract_tenant_usage.sql",
             tenant,

@@ -13,8 +13,9 @@ use crate::{
 /// Takes the conversation's row lock and returns its revision.
 ///
 /// Lock order: a transaction that locks rows of more than one of these kinds locks the conversation
-/// first, then messages, then jobs. So such transactions do not deadlock. The lock does not block
-/// inserts of rows that only refer to the conversation, which lock it `for key share`.
+/// first, then messages, versions of messages, checkpoints, jobs, and the lease of a turn. So such
+/// transactions do not deadlock. The lock does not block inserts of rows that only refer to the
+/// conversation, which lock it `for key share`.
 pub(crate) async fn lock_conversation(
     db: &mut BoundedConnection,
     caller: Caller,
@@ -61,6 +62,45 @@ pub(crate) async fn lock_for_append(
     Ok(AppendHead {
         last_message_id: MessageId(row.last_message_id),
         keeps_tools: row.keeps_tools,
+    })
+}
+
+/// The columns of a locked conversation on which a change of its messages depends.
+pub(crate) struct ChangeHead {
+    /// The conversation's revision.
+    pub(crate) revision: i64,
+    /// The newest message; 0: none.
+    pub(crate) last: MessageId,
+    /// Every message up to this one is counted.
+    pub(crate) counted: MessageId,
+    /// The id of the newest summary, checkpoint or change of messages.
+    pub(crate) change_id: i64,
+    /// Whether a caller has given the title. Otherwise it is made from messages.
+    pub(crate) title_given: bool,
+}
+
+/// Takes the conversation's row lock and returns the columns on which a change of its messages
+/// depends.
+pub(crate) async fn lock_for_change(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    id: ConversationId,
+) -> Result<ChangeHead, StoreError> {
+    let row = sqlx::query!(
+        "select revision, last_message_id, counted_message_id, change_id, title_given from ai_conversation
+         where tenant_id = $1 and conversation_id = $2 for no key update",
+        caller.tenant().0,
+        id.0,
+    )
+    .fetch_optional(db)
+    .await?
+    .ok_or(StoreError::NotFound(Entity::Conversation))?;
+    Ok(ChangeHead {
+        revision: row.revision,
+        last: MessageId(row.last_message_id),
+        counted: MessageId(row.counted_message_id),
+        change_id: row.change_id,
+        title_given: row.title_given,
     })
 }
 

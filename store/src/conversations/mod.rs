@@ -29,4 +29,6 @@ pub use watch::{Change, ChangeKind, ChangesAsk, ConversationHead, DeadJob};
 
 pub(crate) use conversation::ConversationRow;
 pub(crate) use list::LISTING_STEP_SECONDS;
-pub(crate) use lock::{lock_conversation, lock_for_append};
+pub(crate) use lock::{
+    AppendHead, ChangeHead, lock_conversation, lock_for_append, lock_for_change,
+};

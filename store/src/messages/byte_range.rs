@@ -27,7 +27,7 @@ pub struct MessageRange {
 }
 
 impl Store {
-    /// Reads `length` bytes (at most 4 MiB) of a message's plain text, from `offset` on. The range
+    /// Reads `length` bytes (at most 4 MiB) of the plain text of a message that stands, from `offset` on. The range
     /// is widened to whole characters. The whole message must fit the budget, because the database
     /// reads all of it.
     pub async fn get_message_range(
@@ -72,8 +72,12 @@ impl Store {
             summary_model: row.summary_model,
             summary_us: row.summary_us,
             created_us: row.created_us,
+            version: row.version,
+            edited_us: row.edited_us,
+            withdrawn_us: row.withdrawn_us,
             bytes: row.bytes,
         };
+        let message_row = message_row.standing()?;
         if bytes > budget.bytes() {
             return Ok(ContentRead::TooLarge { bytes });
         }

@@ -50,8 +50,8 @@ pub struct TurnCandidate {
     /// The conversation.
     pub conversation_id: ConversationId,
     /// The request id of the append that begins with the turn's first message. None: that message
-    /// does not exist, is not a user's, or is not the first of its append; or the append had no
-    /// request id.
+    /// does not exist, is not a user's, is withdrawn, or is not the first of its append; or the
+    /// append had no request id.
     pub request_id: Option<String>,
 }
 

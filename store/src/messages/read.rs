@@ -29,7 +29,7 @@ pub struct StoredMessage {
     pub id: MessageId,
     /// Role of the author.
     pub role: Role,
-    /// The content; empty if the content was not requested.
+    /// The content; empty if the content was not requested, or if the message is withdrawn.
     pub parts: Vec<Part>,
     /// Labels of the caller.
     pub metadata: BTreeMap<String, String>,
@@ -45,6 +45,12 @@ pub struct StoredMessage {
     pub summary: Option<StoredSummary>,
     /// Time at which the message was stored.
     pub created: Micros,
+    /// The number of the version that stands: 1, 2, 3 … 1: the message was never edited.
+    pub version: i32,
+    /// Time at which that version was stored. None: the message was never edited.
+    pub edited: Option<Micros>,
+    /// Time at which the message was withdrawn or erased. None: it stands.
+    pub withdrawn: Option<Micros>,
 }
 
 /// The summary of one large message.
@@ -104,6 +110,9 @@ pub(crate) struct MessageRow {
     pub(crate) summary_model: Option<String>,
     pub(crate) summary_us: Option<i64>,
     pub(crate) created_us: i64,
+    pub(crate) version: i32,
+    pub(crate) edited_us: Option<i64>,
+    pub(crate) withdrawn_us: Option<i64>,
     /// Bytes of content and summary of this message and, in a page, of the messages before it.
     pub(crate) bytes: i64,
 }
@@ -134,12 +143,26 @@ impl TryFrom<MessageRow> for StoredMessage {
             text_bytes: row.text_bytes,
             summary,
             created: Micros(row.created_us),
+            version: row.version,
+            edited: row.edited_us.map(Micros),
+            withdrawn: row.withdrawn_us.map(Micros),
         })
     }
 }
 
+impl MessageRow {
+    /// The row, if the message stands.
+    pub(super) fn standing(self) -> Result<Self, StoreError> {
+        if self.withdrawn_us.is_some() {
+            return Err(StoreError::MessageWithdrawn(MessageId(self.message_id)));
+        }
+        Ok(self)
+    }
+}
+
 impl Store {
-    /// Lists messages of a conversation, oldest or newest first, if the page fits the budget.
+    /// Lists messages of a conversation that stand, oldest or newest first, if the page fits the
+    /// budget.
     pub async fn list_messages(
         &self,
         caller: Caller,
@@ -149,7 +172,7 @@ impl Store {
     ) -> Result<ContentRead<MessagePage>, StoreError> {
         let mut db = self.reads.checkout(caller).await?;
         db.attach_reservation(budget.reservation.clone());
-        let newest = read_newest_id(&mut db, caller, id).await?;
+        let extent = Extent::read(&mut db, caller, id).await?;
         let page_bytes = limits::PAGE_CONTENT_BYTES;
         let tenant = caller.tenant().0;
         let rows = if ask.newest_first {
@@ -179,28 +202,16 @@ impl Store {
                 page_bytes,
                 ask.content,
                 budget.column(),
+                false,
             )
             .fetch_all(&mut *db)
             .await?
         };
-        // A separator belongs to the page of the message before it. One before the first message
-        // belongs to the page of the first message.
-        let ids = || rows.iter().map(|row| row.message_id);
-        let (first, last) = (
-            ids().min().unwrap_or(newest.0 + 1),
-            ids().max().unwrap_or(newest.0),
-        );
-        let from = if first == 1 { -1 } else { first - 1 };
-        let separators =
-            select_separators(&mut db, caller, id, MessageId(from), MessageId(last)).await?;
+        let last = rows.last().map(|row| MessageId(row.message_id));
+        let more = last.is_some_and(|last| extent.has_more(ask, last));
+        let (from, to) = extent.separators(ask, last, more);
+        let separators = select_separators(&mut db, caller, id, from, to).await?;
         db.release().await?;
-        let more = rows.last().is_some_and(|row| {
-            if ask.newest_first {
-                row.message_id > 1
-            } else {
-                row.message_id < newest.0
-            }
-        });
         let bytes = row_bytes(
             rows.len(),
             rows.iter().map(|row| row.bytes).max().unwrap_or(0),
@@ -220,7 +231,8 @@ impl Store {
     }
 
     /// Lists messages, always oldest first (`ask.newest_first` has no effect), without separators,
-    /// if the page fits the budget. The page of a deleted conversation is empty.
+    /// if the page fits the budget. Withdrawn messages are among them, without content. The page of a
+    /// deleted conversation is empty.
     pub async fn list_messages_after(
         &self,
         caller: Caller,
@@ -243,6 +255,7 @@ impl Store {
             page_bytes,
             content,
             budget.column(),
+            true,
         )
         .fetch_all(&mut *db)
         .await?;
@@ -255,7 +268,7 @@ impl Store {
         ContentRead::parse(budget, bytes, parse).await
     }
 
-    /// Reads one message with all its content, if it fits the budget.
+    /// Reads one message that stands with all its content, if it fits the budget.
     pub async fn get_message(
         &self,
         caller: Caller,
@@ -278,13 +291,82 @@ impl Store {
         .fetch_optional(&mut *db)
         .await?;
         db.release().await?;
-        let row = row.ok_or(StoreError::NotFound(Entity::Message))?;
+        let row = row
+            .ok_or(StoreError::NotFound(Entity::Message))?
+            .standing()?;
         ContentRead::parse(budget, row_bytes(1, row.bytes), || row.try_into()).await
     }
 }
 
+/// Which messages a conversation has, for pages of those that stand.
+struct Extent {
+    /// The oldest message that stands; 0: none does.
+    first_standing: MessageId,
+    /// The newest message that stands; 0: none does.
+    last_standing: MessageId,
+    /// The newest message; 0: there is none.
+    last: MessageId,
+}
+
+impl Extent {
+    /// Reads a conversation's extent. Fails if the conversation does not exist.
+    async fn read(
+        db: &mut BoundedConnection,
+        caller: Caller,
+        id: ConversationId,
+    ) -> Result<Self, StoreError> {
+        let row = sqlx::query_file!("sql/message_extent.sql", caller.tenant().0, id.0)
+            .fetch_optional(db)
+            .await?
+            .ok_or(StoreError::NotFound(Entity::Conversation))?;
+        Ok(Self {
+            first_standing: MessageId(row.first_standing),
+            last_standing: MessageId(row.last_standing),
+            last: MessageId(row.last_message_id),
+        })
+    }
+
+    /// Whether messages that stand follow `last`, the last message of a page.
+    fn has_more(&self, ask: PageAsk, last: MessageId) -> bool {
+        if ask.newest_first {
+            last > self.first_standing
+        } else {
+            last < self.last_standing
+        }
+    }
+
+    /// The separators of a page that ends with the message `last`: those after the first and not
+    /// after the second of these messages. A separator belongs to the page of the message that stands
+    /// before it, and one before all of them to the page of the first one. `more`: whether another
+    /// page follows.
+    fn separators(
+        &self,
+        ask: PageAsk,
+        last: Option<MessageId>,
+        more: bool,
+    ) -> (MessageId, MessageId) {
+        // Before the separator that is before the first message.
+        let start = MessageId(-1);
+        if ask.newest_first {
+            let to = ask
+                .after
+                .map_or(self.last, |before| MessageId(before.0 - 1).min(self.last));
+            let from = match last {
+                Some(last) if more => MessageId(last.0 - 1),
+                None if ask.after.is_some() => to,
+                _ => start,
+            };
+            (from, to)
+        } else {
+            let from = ask.after.filter(|after| *after > MessageId::NONE);
+            let to = last.filter(|_| more).unwrap_or(self.last);
+            (from.unwrap_or(start), to)
+        }
+    }
+}
+
 /// Reads the id of a conversation's newest message. Fails if the conversation does not exist.
-pub(super) async fn read_newest_id(
+pub(crate) async fn read_newest_id(
     db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
@@ -299,4 +381,68 @@ pub(super) async fn read_newest_id(
     newest
         .map(MessageId)
         .ok_or(StoreError::NotFound(Entity::Conversation))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Messages 3 to 7 of 9 stand at most.
+    const EXTENT: Extent = Extent {
+        first_standing: MessageId(3),
+        last_standing: MessageId(7),
+        last: MessageId(9),
+    };
+
+    const fn page(after: Option<i64>, newest_first: bool) -> PageAsk {
+        PageAsk {
+            after: match after {
+                Some(after) => Some(MessageId(after)),
+                None => None,
+            },
+            newest_first,
+            content: false,
+            limit: 2,
+        }
+    }
+
+    /// Checks that the pages with these last messages have each separator once, whatever message it
+    /// is after, and that another page follows each page but the last one.
+    fn check_pages(newest_first: bool, lasts: &[i64]) {
+        let mut found: Vec<i64> = Vec::new();
+        let mut after = None;
+        for last in lasts {
+            let ask = page(after, newest_first);
+            let more = EXTENT.has_more(ask, MessageId(*last));
+            assert_eq!(more, Some(last) != lasts.last(), "after {last}");
+            let (from, to) = EXTENT.separators(ask, Some(MessageId(*last)), more);
+            found.extend(from.0 + 1..=to.0);
+            after = Some(*last);
+        }
+        found.sort_unstable();
+        assert_eq!(found, (0..=9).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn each_separator_is_on_one_page_although_messages_around_it_are_withdrawn() {
+        check_pages(false, &[4, 6, 7]);
+        check_pages(false, &[7]);
+        check_pages(true, &[6, 4, 3]);
+        check_pages(true, &[3]);
+    }
+
+    #[test]
+    fn without_a_message_that_stands_the_first_page_has_all_separators() {
+        let none = Extent {
+            first_standing: MessageId::NONE,
+            last_standing: MessageId::NONE,
+            last: MessageId(9),
+        };
+        for newest_first in [false, true] {
+            let (from, to) = none.separators(page(None, newest_first), None, false);
+            assert_eq!((from.0, to.0), (-1, 9));
+        }
+        let (from, to) = none.separators(page(Some(4), true), None, false);
+        assert!(from >= to, "a page after it has none");
+    }
 }

@@ -10,7 +10,11 @@ use anneal_core::{
 };
 use uuid::Uuid;
 
-use crate::{Store, connection::row_security::Scope, error::StoreError};
+use crate::{
+    Store,
+    connection::{BoundedConnection, row_security::Scope},
+    error::StoreError,
+};
 
 /// The lease of an admitted call.
 #[derive(Debug, Clone)]
@@ -36,19 +40,8 @@ impl Store {
             .calls_pool(lease.purpose)
             .checkout(Scope::TenantAndQueue(lease.caller.tenant()))
             .await?;
-        let renewed = sqlx::query_file!(
-            "sql/renew_model_lease.sql",
-            lease.caller.tenant().0,
-            lease.conversation.0,
-            lease.lease,
-            f64::from(LEASE_SECONDS),
-            lease.is_model_or_tenant_trial,
-            lease.is_conversation_trial,
-        )
-        .execute(&mut *db)
-        .await?;
-        db.release().await?;
-        Ok(renewed.rows_affected() == 1)
+        let renewed = renew_lease(&mut db, lease).await;
+        db.settle(renewed).await
     }
 
     /// Renews a call's lease every five seconds until the future is dropped; returns when the lease
@@ -66,4 +59,23 @@ impl Store {
             }
         }
     }
+}
+
+/// Renews a call's lease. False if it is lost.
+pub(super) async fn renew_lease(
+    db: &mut BoundedConnection,
+    lease: &ModelLease,
+) -> Result<bool, StoreError> {
+    let renewed = sqlx::query_file!(
+        "sql/renew_model_lease.sql",
+        lease.caller.tenant().0,
+        lease.conversation.0,
+        lease.lease,
+        f64::from(LEASE_SECONDS),
+        lease.is_model_or_tenant_trial,
+        lease.is_conversation_trial,
+    )
+    .execute(db)
+    .await?;
+    Ok(renewed.rows_affected() == 1)
 }

@@ -2,6 +2,7 @@
 //!
 //! - `admit`: which calls may start.
 //! - `lease`: the lease of an admitted call, renewed while the call runs.
+//! - `append_answer`: appends the answer of a turn under its lease.
 //! - `settle`: ends a call: books its cost, updates the breakers, deletes the lease.
 //! - `breaker_change`: the log lines of breakers that open and close.
 //! - `model_row`: the lock of a model's row, under which calls are admitted and settled.
@@ -13,6 +14,7 @@
 //! - `model_figures`: models and breakers as operators see them.
 
 mod admit;
+mod append_answer;
 mod breaker_change;
 mod call_history;
 mod lease;

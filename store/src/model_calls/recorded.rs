@@ -42,7 +42,8 @@ pub struct RecordedCall {
 
 impl Store {
     /// Whether a question whose last message is `last` should no longer be answered, because the
-    /// conversation has continued: a later message is the assistant's, or a separator follows.
+    /// conversation has continued: a later message that stands is the assistant's, or a separator
+    /// follows.
     pub async fn is_overtaken(
         &self,
         caller: Caller,
@@ -54,6 +55,7 @@ impl Store {
             r#"select exists (
                    select from ai_message
                    where tenant_id = $1 and conversation_id = $2 and message_id > $3 and role = $4
+                       and withdrawn_ts is null
                ) or exists (
                    select from ai_separator
                    where tenant_id = $1 and conversation_id = $2 and after_message_id >= $3
@@ -70,6 +72,7 @@ impl Store {
     }
 
     /// Finds the answer that was stored under a request id, with its usage, if it fits the budget.
+    /// Fails with [`StoreError::MessageWithdrawn`] if the answer is withdrawn.
     pub async fn find_answer(
         &self,
         caller: Caller,

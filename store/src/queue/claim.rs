@@ -33,7 +33,7 @@ pub struct ClaimedJob {
     /// The job's generation at the claim. New work makes it greater.
     pub(super) generation: i64,
     /// The fencing token of the claim.
-    pub(super) lease: Uuid,
+    pub(crate) lease: Uuid,
 }
 
 /// Result of a claim.

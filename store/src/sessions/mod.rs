@@ -52,6 +52,7 @@ macro_rules! session {
             revision: row.revision,
             session_key: row.session_key,
             last_message_id: row.last_message_id,
+            withdrawn_messages: row.withdrawn_messages,
             counted_message_id: row.counted_message_id,
             token_total: row.token_total,
             turn: row.turn,

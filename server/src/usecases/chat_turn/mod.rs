@@ -29,7 +29,7 @@ use anneal_core::{
 use anneal_gateway::{AdmittedCall, CallEnd, LeaseLost};
 use anneal_llm::provider::{CallFailure, Tool};
 use anneal_proto::v1 as pb;
-use anneal_store::{Append, Appended};
+use anneal_store::{Append, Appended, StoreError};
 use futures::FutureExt as _;
 use pb::chat_response::{Done, Event, Started};
 use tonic::{Code, Status};
@@ -266,6 +266,7 @@ impl TurnRun {
         let answer_prompt = async {
             let stored = self.store_prompt(prompt).await?;
             if stored.replayed {
+                check_stands(&stored)?;
                 // Another call with this request id may have been answered since `run_to_end`
                 // looked.
                 if let Some(answer) = self.find_answer().await? {
@@ -382,6 +383,17 @@ impl TurnRun {
         }
         Ok(())
     }
+}
+
+/// Refuses to answer a repeated prompt of which a message was withdrawn.
+fn check_stands(stored: &Appended) -> Result<(), Failure> {
+    stored
+        .messages
+        .iter()
+        .find(|message| message.withdrawn)
+        .map_or(Ok(()), |message| {
+            Err(StoreError::MessageWithdrawn(message.id).into())
+        })
 }
 
 /// Logs why a turn failed. A failure that concerns all calls of the model is logged at level info:

@@ -5,7 +5,7 @@ use anneal_proto::v1 as pb;
 use anneal_store::{Append, Appended, RecordedCall, StoredAnswer};
 use pb::chat_response::{Done, Event};
 
-use super::{TurnError, TurnRun, started};
+use super::{TurnError, TurnRun, check_stands, started};
 use crate::{failure::Failure, limits::content_budget::WithReservation};
 
 /// A turn that was answered.
@@ -18,11 +18,12 @@ pub(super) struct Replay {
 
 impl TurnRun {
     /// The stored prompt and answer of the turn with this request id. None: the prompt or its
-    /// answer is not stored.
+    /// answer is not stored. Fails if one of their messages was withdrawn.
     pub(super) async fn find_replay(&self, prompt: &Append) -> Result<Option<Replay>, Failure> {
         let Some(stored) = self.state.store.find_append(self.caller, prompt).await? else {
             return Ok(None);
         };
+        check_stands(&stored)?;
         Ok(self.find_answer().await?.map(|answer| Replay {
             prompt: stored,
             answer,

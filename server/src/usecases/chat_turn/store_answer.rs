@@ -42,7 +42,7 @@ pub(super) struct CompletedTurn {
 
 impl TurnRun {
     /// Stores the answer. Fails if the turn no longer holds its lease, because another turn may
-    /// have begun.
+    /// have begun, or because messages of the conversation were changed.
     pub(super) async fn store_answer(
         &self,
         lease: CallLease<'_>,
@@ -116,23 +116,27 @@ impl TurnRun {
         }
     }
 
-    /// Renews the lease and stores the answer. None: the conversation keeps nothing of it.
+    /// Stores the answer under the lease, which it renews. None: the conversation keeps nothing of
+    /// the answer.
     async fn store_once(
         &self,
         lease: CallLease<'_>,
         append: &Append,
         is_empty: bool,
     ) -> Result<Option<i64>, Failure> {
-        if !lease.renew().await? {
-            return Err(Failure::TurnLost);
-        }
         if is_empty {
-            return Ok(None);
+            return if lease.renew().await? {
+                Ok(None)
+            } else {
+                Err(Failure::TurnLost)
+            };
         }
-        let stored = match append::store_and_notify(&self.state, self.caller, append).await {
+        let (state, lease) = (&self.state, lease.model_lease());
+        let stored = match append::store_answer_and_notify(state, self.caller, append, lease).await
+        {
             // Another turn has stored an answer to the same request.
             Err(Failure::Store(StoreError::RequestIdReused)) => return Err(Failure::TurnLost),
-            stored => stored?,
+            stored => stored?.ok_or(Failure::TurnLost)?,
         };
         Ok(stored.messages.first().map(|message| message.id.0))
     }

@@ -131,7 +131,7 @@ impl<'a> Watcher<'a> {
         cursor.wait_for_reader().await
     }
 
-    /// Sends the next page of messages.
+    /// Sends the next page of messages that stand.
     async fn send_messages(&self, cursor: &mut Cursor<'_>) -> Result<(), Failure> {
         // A watcher holds at most one page. Its bytes are reserved before it is read.
         cursor.wait_for_reader().await?;
@@ -153,16 +153,23 @@ impl<'a> Watcher<'a> {
             return Err(not_found());
         }
         let events = messages.into_iter().map(|message| {
-            let (id, event) = (message.id, Event::MessageAppended(reply::message(message)));
-            let event_permit = permit.split(event.encoded_len());
-            (id, event, event_permit)
+            let id = message.id;
+            // A withdrawn message only moves the position.
+            let event = message.withdrawn.is_none().then(|| {
+                let event = Event::MessageAppended(reply::message(message));
+                let event_permit = permit.split(event.encoded_len());
+                (event, event_permit)
+            });
+            (id, event)
         });
         let events: Vec<_> = events.collect();
         // Releases what the page did not need.
         drop(permit);
-        for (id, event, event_permit) in events {
+        for (id, event) in events {
             cursor.position.last = id;
-            cursor.send_with_permit(event, event_permit).await?;
+            if let Some((event, event_permit)) = event {
+                cursor.send_with_permit(event, event_permit).await?;
+            }
         }
         Ok(())
     }

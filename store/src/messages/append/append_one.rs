@@ -7,7 +7,7 @@ use anneal_core::{caller::Caller, message::MessageId};
 use super::{Append, Appended, AppendedMessage, statement};
 use crate::{
     connection::{BoundedConnection, PooledConnection},
-    conversations::lock_for_append,
+    conversations::{AppendHead, lock_for_append},
     error::{Entity, StoreError, violated},
     failpoint,
     idempotency::{self, EarlierRequest},
@@ -60,6 +60,28 @@ pub(super) async fn store_under_lock(
     )
     .await?;
     failpoint!("append.alone.locked");
+    let appended = store_locked(
+        &mut tx,
+        caller,
+        (append, without_tools),
+        &head,
+        policy_defaults,
+    )
+    .await?;
+    failpoint!("append.alone.written");
+    tx.commit().await?;
+    Ok(appended)
+}
+
+/// Stores the append, or the append without its tool messages, in the open transaction of `db`, which
+/// has locked the conversation.
+pub(crate) async fn store_locked(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    (append, without_tools): (&Append, &Append),
+    head: &AppendHead,
+    policy_defaults: &PolicyDefaults,
+) -> Result<Appended, StoreError> {
     let to_store = if head.keeps_tools {
         append
     } else {
@@ -68,24 +90,21 @@ pub(super) async fn store_under_lock(
     let stored = if to_store.message_count() == 0 {
         None
     } else {
-        statement::execute_one(&mut tx, caller, to_store, policy_defaults).await?
+        statement::execute_one(db, caller, to_store, policy_defaults).await?
     };
-    let appended = if let Some(stored) = stored {
+    if let Some(stored) = stored {
         let skipped = append.skipped(stored.messages.len());
-        Appended { skipped, ..stored }
-    } else if let Some(earlier) = find_earlier_append(&mut tx, caller, append).await? {
-        earlier
-    } else {
-        check_newest(append, head.last_message_id)?;
-        if to_store.message_count() > 0 {
-            // Every other reason for a refusal was checked above.
-            return Err(StoreError::NotFound(Entity::Conversation));
-        }
-        record_empty(&mut tx, caller, append).await?
-    };
-    failpoint!("append.alone.written");
-    tx.commit().await?;
-    Ok(appended)
+        return Ok(Appended { skipped, ..stored });
+    }
+    if let Some(earlier) = find_earlier_append(db, caller, append).await? {
+        return Ok(earlier);
+    }
+    check_newest(append, head.last_message_id)?;
+    if to_store.message_count() > 0 {
+        // Every other reason for a refusal was checked above.
+        return Err(StoreError::NotFound(Entity::Conversation));
+    }
+    record_empty(db, caller, append).await
 }
 
 fn check_newest(append: &Append, actual: MessageId) -> Result<(), StoreError> {
@@ -171,6 +190,7 @@ pub(super) async fn find_earlier_append(
                     row.encoding,
                     row.token_estimate,
                 ),
+            withdrawn: row.withdrawn,
         })
         .collect();
     Ok(Some(Appended {

@@ -30,7 +30,7 @@ use tracing::{Instrument as _, debug_span};
 
 pub use prepare::Append;
 
-pub(crate) use append_one::append_in_transaction;
+pub(crate) use append_one::{append_in_transaction, store_locked};
 pub(crate) use batcher::AppendBatcher;
 
 use crate::{Store, error::StoreError};
@@ -106,6 +106,8 @@ pub struct AppendedMessage {
     pub tokens: Tokens,
     /// Whether they are counted. False: they are estimated.
     pub is_counted: bool,
+    /// Whether it was withdrawn since.
+    pub withdrawn: bool,
 }
 
 impl Store {

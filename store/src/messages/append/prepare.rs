@@ -144,7 +144,7 @@ impl Append {
 
     /// The append with the trace context of the present call, if there is one: another task may
     /// store it.
-    pub(super) fn in_current_trace(&self) -> Cow<'_, Self> {
+    pub(crate) fn in_current_trace(&self) -> Cow<'_, Self> {
         match anneal_trace::current_traceparent() {
             Some(traceparent) => Cow::Owned(Self {
                 trace_context: Some(traceparent),
@@ -189,7 +189,7 @@ impl Append {
 
     /// The append without its tool messages, for a conversation that keeps none. It may have no
     /// messages. A long append is prepared on a blocking thread, which keeps the reservation.
-    pub(super) async fn without_tools(&self) -> Result<Self, StoreError> {
+    pub(crate) async fn without_tools(&self) -> Result<Self, StoreError> {
         let whole = self.clone();
         if !self.tools {
             return Ok(whole);

@@ -307,6 +307,7 @@ fn appended(append: &Append, stored: &StoredRow) -> Appended {
                 turn: stored.turn - starts_after,
                 tokens: tokens(*message_tokens),
                 is_counted,
+                withdrawn: false,
             })
             .collect(),
         skipped: Vec::new(),

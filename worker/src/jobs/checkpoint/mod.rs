@@ -149,7 +149,7 @@ async fn write_draft(
         encoding: material.encoding,
         previous: base.map(|base| base.summary.clone()),
         quoted: quote(&sources, &cut.quoted),
-        sources: sources.into_iter().map(source).collect(),
+        sources: sources.into_iter().filter(stands).map(source).collect(),
         focus: job
             .manual
             .as_ref()
@@ -190,6 +190,12 @@ fn quote(sources: &[CheckpointSource], ids: &[MessageId]) -> Option<(MessageId, 
         })
         .collect();
     Some((first, texts.join("\n\n")))
+}
+
+/// Whether the message stands. A withdrawn one has no content. It is a part of the digest, but the
+/// summarizer does not read it.
+fn stands(source: &CheckpointSource) -> bool {
+    !matches!(&source.body, CheckpointSourceBody::Content(parts) if parts.is_empty())
 }
 
 fn source(source: CheckpointSource) -> Source {

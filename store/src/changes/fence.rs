@@ -1,0 +1,40 @@
+//! Ends what was begun before a change, so that what was read before it cannot be stored after it.
+
+use anneal_core::{
+    caller::{Caller, ConversationId},
+    job::JobKind,
+};
+
+use crate::{connection::BoundedConnection, error::StoreError};
+
+/// Ends the leases of the conversation's running jobs and of its turn, if one is under way, and
+/// deletes the finished parts of summaries. Returns the kinds of the jobs that ran: they wait again.
+/// Until the transaction ends, no job of the conversation can be claimed.
+pub(super) async fn end_work_under_way(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    id: ConversationId,
+) -> Result<Vec<JobKind>, StoreError> {
+    let kinds: Vec<i16> = JobKind::ALL.iter().map(|kind| kind.code()).collect();
+    let ended =
+        sqlx::query_file_scalar!("sql/revoke_job_leases.sql", caller.tenant().0, id.0, &kinds)
+            .fetch_all(&mut *db)
+            .await?;
+    sqlx::query!(
+        "delete from ai_model_lease where tenant_id = $1 and conversation_id = $2 and turn",
+        caller.tenant().0,
+        id.0,
+    )
+    .execute(&mut *db)
+    .await?;
+    // After the jobs were locked: a part is stored under its job's lock, and is seen here if that
+    // came first.
+    sqlx::query!(
+        "delete from ai_summary_part where tenant_id = $1 and conversation_id = $2",
+        caller.tenant().0,
+        id.0,
+    )
+    .execute(db)
+    .await?;
+    Ok(ended.into_iter().filter_map(JobKind::from_code).collect())
+}

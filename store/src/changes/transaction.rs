@@ -1,0 +1,363 @@
+//! The transaction that all changes share. A change begins it, moves content, which is the only step
+//! in which changes differ, and finishes it: everything that is derived from the messages follows,
+//! and what is under way ends.
+
+use std::collections::BTreeSet;
+
+use anneal_core::{
+    boundary::Boundary,
+    caller::{Caller, ConversationId},
+    job::JobKind,
+    message::MessageId,
+    trigger,
+};
+
+use super::{
+    ChangeAsk, ChangeConditions, MessageChange, MessageChangeKind,
+    derived::{self, ContextStart},
+    fence,
+    selection::{self, IdRange, runs_of},
+    targets::{self, Target, Targets},
+    title, turns,
+};
+use crate::{
+    connection::{BoundedConnection, Transaction},
+    conversations::{ChangeHead, lock_for_change},
+    error::StoreError,
+    failpoint,
+    idempotency::{self, EarlierRequest, IdempotentRequest},
+    policy_defaults::PolicyDefaults,
+    queue::enqueue_jobs,
+    rows::tokens,
+    triggers::tail_stats,
+};
+
+/// A change that has begun.
+pub(crate) enum Begun<'a> {
+    /// An earlier call with the same request id has made it. Its transaction has ended.
+    Replayed(MessageChange),
+    /// It is new.
+    New(ChangeTransaction<'a>),
+}
+
+/// What a change did to messages.
+pub(crate) struct Moved {
+    /// The messages whose content changed, in order; at least one.
+    pub(crate) changed: Vec<MessageId>,
+    /// By how much the tokens of all messages change.
+    pub(crate) token_change: i64,
+    /// By how much the number of withdrawn messages changes.
+    pub(crate) withdrawn_change: i64,
+    /// By how many bytes what the tenant has stored changes. Counting adds the bytes of messages
+    /// that are not counted yet, so those count only while they are withdrawn.
+    pub(crate) usage_bytes_change: i64,
+    /// Whether a user's message changed, from which the title may have been made.
+    pub(crate) touches_title: bool,
+}
+
+/// A change under way. It holds the conversation's row lock.
+pub(crate) struct ChangeTransaction<'a> {
+    tx: Transaction<'a>,
+    caller: Caller,
+    id: ConversationId,
+    kind: MessageChangeKind,
+    request: &'a IdempotentRequest<'a>,
+    head: ChangeHead,
+    start: ContextStart,
+}
+
+impl<'a> ChangeTransaction<'a> {
+    /// Begins the transaction and locks the conversation. Checks the conditions, unless an earlier
+    /// call with the same request id has made the change.
+    pub(crate) async fn begin(
+        db: &'a mut BoundedConnection,
+        (caller, id): (Caller, ConversationId),
+        (kind, request): (MessageChangeKind, &'a IdempotentRequest<'a>),
+        conditions: ChangeConditions,
+    ) -> Result<Begun<'a>, StoreError> {
+        let mut tx = db.begin().await?;
+        let head = lock_for_change(&mut tx, caller, id).await?;
+        failpoint!("change.locked");
+        let earlier = idempotency::find_request(&mut tx, caller, id, request).await?;
+        if let EarlierRequest::Done(change_id) = earlier {
+            let change_id = change_id.unwrap_or(0);
+            let change = read_earlier(&mut tx, caller, id, (kind, change_id)).await?;
+            tx.commit().await?;
+            return Ok(Begun::Replayed(change));
+        }
+        check(conditions, &head)?;
+        let start = ContextStart::read(&mut tx, caller, id).await?;
+        Ok(Begun::New(Self {
+            tx,
+            caller,
+            id,
+            kind,
+            request,
+            head,
+            start,
+        }))
+    }
+
+    /// The conversation's columns before the change.
+    pub(crate) const fn head(&self) -> &ChangeHead {
+        &self.head
+    }
+
+    /// The connection, for the step that moves content.
+    pub(crate) fn db(&mut self) -> &mut BoundedConnection {
+        &mut self.tx
+    }
+
+    /// The number that this change gets.
+    pub(crate) const fn next_change_id(&self) -> i64 {
+        self.head.change_id + 1
+    }
+
+    /// The messages of the selection that the change is about.
+    pub(super) async fn select_targets(
+        &mut self,
+        ask: &ChangeAsk,
+        which: Targets,
+    ) -> Result<Vec<Target>, StoreError> {
+        let runs = ask.selection.runs(self.head.last)?;
+        targets::select_targets(&mut self.tx, self.caller, self.id, &runs, which).await
+    }
+
+    /// The targets and, if the caller does not keep them apart, the other halves of their tool
+    /// pairs.
+    pub(super) async fn with_tool_pairs(
+        &mut self,
+        ask: &ChangeAsk,
+        selected: &[Target],
+        which: Targets,
+    ) -> Result<BTreeSet<MessageId>, StoreError> {
+        let pairs = (ask.pairs, which);
+        targets::with_tool_pairs(&mut self.tx, self.caller, self.id, selected, pairs).await
+    }
+
+    /// Ends a change for which there was nothing to do. Only its request id is stored.
+    pub(super) async fn finish_without_change(mut self) -> Result<MessageChange, StoreError> {
+        self.put_request(0).await?;
+        let figures = read_figures(&mut self.tx, self.caller, self.id).await?;
+        self.tx.commit().await?;
+        Ok(figures.change(self.kind, 0, self.start.boundary))
+    }
+
+    /// Lets everything follow that is derived from the changed messages, ends what is under way,
+    /// enqueues the jobs that are due, and commits.
+    pub(crate) async fn finish(
+        mut self,
+        moved: Moved,
+        policy_defaults: &PolicyDefaults,
+    ) -> Result<MessageChange, StoreError> {
+        let (caller, id, change_id) = (self.caller, self.id, self.next_change_id());
+        let runs = runs_of(moved.changed.iter().copied());
+        if let (Some(first), Some(last)) = (runs.first(), runs.last()) {
+            turns::renumber(&mut self.tx, caller, id, (first.first, last.last)).await?;
+        }
+        let void_checkpoints =
+            derived::void_checkpoints(&mut self.tx, caller, id, &runs, change_id).await?;
+        failpoint!("change.voided");
+        self.update_conversation(&moved).await?;
+        self.insert_change(&runs, void_checkpoints.len()).await?;
+        let (start, last, changed) = (self.start, self.head.last, (self.kind, runs.as_slice()));
+        let boundary =
+            derived::mark_contexts(&mut self.tx, caller, id, (start, last), changed).await?;
+        failpoint!("change.marked");
+        let mut caused = fence::end_work_under_way(&mut self.tx, caller, id).await?;
+        failpoint!("change.fenced");
+        let due = self.enqueue_due_jobs(policy_defaults).await?;
+        caused.extend(due);
+        caused.sort_unstable_by_key(|kind| kind.code());
+        caused.dedup();
+        failpoint!("change.enqueued");
+        self.put_request(change_id).await?;
+        let figures = read_figures(&mut self.tx, caller, id).await?;
+        // Last, because counts of other conversations of the tenant take the same row.
+        if moved.usage_bytes_change != 0 {
+            sqlx::query_file!(
+                "sql/subtract_tenant_usage.sql",
+                caller.tenant().0,
+                0_i64,
+                -moved.usage_bytes_change,
+            )
+            .execute(&mut *self.tx)
+            .await?;
+        }
+        self.tx.commit().await?;
+        failpoint!("change.committed");
+        Ok(MessageChange {
+            changed: runs,
+            void_checkpoints,
+            caused,
+            ..figures.change(self.kind, change_id, boundary)
+        })
+    }
+
+    /// Updates the conversation's figures and, if no caller has given one, its title.
+    async fn update_conversation(&mut self, moved: &Moved) -> Result<(), StoreError> {
+        let title = if moved.touches_title && !self.head.title_given {
+            Some(title::of_standing_messages(&mut self.tx, self.caller, self.id).await?)
+        } else {
+            None
+        };
+        sqlx::query_file!(
+            "sql/change_conversation.sql",
+            self.caller.tenant().0,
+            self.id.0,
+            moved.token_change,
+            moved.withdrawn_change,
+            title,
+        )
+        .execute(&mut *self.tx)
+        .await?;
+        Ok(())
+    }
+
+    async fn insert_change(&mut self, runs: &[IdRange], void: usize) -> Result<(), StoreError> {
+        let (firsts, lasts) = selection::columns(runs);
+        sqlx::query!(
+            "insert into ai_message_change (tenant_id, conversation_id, change_id, kind, first_ids, last_ids, void_checkpoints)
+             values ($1, $2, $3, $4, $5, $6, $7)",
+            self.caller.tenant().0,
+            self.id.0,
+            self.next_change_id(),
+            self.kind.code(),
+            &firsts,
+            &lasts,
+            i32::try_from(void).unwrap_or(i32::MAX),
+        )
+        .execute(&mut *self.tx)
+        .await?;
+        Ok(())
+    }
+
+    /// Asks the triggers again and enqueues the jobs that are due. The counting job goes on, if it
+    /// has work.
+    async fn enqueue_due_jobs(
+        &mut self,
+        policy_defaults: &PolicyDefaults,
+    ) -> Result<Vec<JobKind>, StoreError> {
+        let (caller, id) = (self.caller, self.id);
+        let state = tail_stats::read_tail_state(&mut self.tx, caller, id, policy_defaults).await?;
+        let mut due = trigger::due_jobs(&state);
+        if self.head.counted < self.head.last {
+            due.push(JobKind::CountTokens);
+        }
+        let traceparent = anneal_trace::current_traceparent();
+        enqueue_jobs(&mut self.tx, caller, id, &due, traceparent.as_deref()).await?;
+        Ok(due)
+    }
+
+    async fn put_request(&mut self, change_id: i64) -> Result<(), StoreError> {
+        let (caller, id, request) = (self.caller, self.id, self.request);
+        idempotency::put_request(&mut self.tx, caller, id, request, Some(change_id)).await
+    }
+}
+
+/// Fails if the conversation is not as the caller expects.
+fn check(conditions: ChangeConditions, head: &ChangeHead) -> Result<(), StoreError> {
+    if conditions
+        .revision
+        .is_some_and(|expected| expected != head.revision)
+    {
+        return Err(StoreError::EtagMismatch);
+    }
+    match conditions.expected_last {
+        Some(expected) if expected != head.last => Err(StoreError::NotTheNewest {
+            expected,
+            actual: head.last,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// The change that an earlier call with the same request id has made, with the figures of now.
+async fn read_earlier(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    id: ConversationId,
+    (kind, change_id): (MessageChangeKind, i64),
+) -> Result<MessageChange, StoreError> {
+    let row = sqlx::query!(
+        "select first_ids, last_ids, version from ai_message_change
+         where tenant_id = $1 and conversation_id = $2 and change_id = $3",
+        caller.tenant().0,
+        id.0,
+        change_id,
+    )
+    .fetch_optional(&mut *db)
+    .await?;
+    let void = sqlx::query!(
+        "select first_message_id, last_message_id from ai_void_checkpoint
+         where tenant_id = $1 and conversation_id = $2 and void_change_id = $3
+         order by first_message_id, last_message_id",
+        caller.tenant().0,
+        id.0,
+        change_id,
+    )
+    .fetch_all(&mut *db)
+    .await?;
+    let void_checkpoints = void.iter().map(|row| IdRange {
+        first: MessageId(row.first_message_id),
+        last: MessageId(row.last_message_id),
+    });
+    let boundary = tail_stats::read_boundary(&mut *db, caller, id).await?;
+    let figures = read_figures(db, caller, id).await?;
+    Ok(MessageChange {
+        changed: row.as_ref().map_or_else(Vec::new, |row| {
+            selection::from_columns(&row.first_ids, &row.last_ids)
+        }),
+        void_checkpoints: void_checkpoints.collect(),
+        version: row.and_then(|row| row.version),
+        replayed: true,
+        ..figures.change(kind, change_id, boundary)
+    })
+}
+
+/// The conversation's figures that an answer has.
+struct Figures {
+    revision: i64,
+    token_total: i64,
+    uncounted: i64,
+    withdrawn: i64,
+}
+
+impl Figures {
+    /// The answer with these figures, without what the change has changed.
+    fn change(&self, kind: MessageChangeKind, id: i64, boundary: Boundary) -> MessageChange {
+        MessageChange {
+            id,
+            kind,
+            changed: Vec::new(),
+            void_checkpoints: Vec::new(),
+            boundary,
+            token_total: tokens(self.token_total),
+            uncounted: self.uncounted,
+            withdrawn: self.withdrawn,
+            revision: self.revision,
+            version: None,
+            erasure: None,
+            replayed: false,
+            caused: Vec::new(),
+        }
+    }
+}
+
+async fn read_figures(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    id: ConversationId,
+) -> Result<Figures, StoreError> {
+    let figures = sqlx::query_as!(
+        Figures,
+        r#"select revision, token_total, last_message_id - counted_message_id as "uncounted!",
+               coalesce(withdrawn_messages, 0) as "withdrawn!"
+           from ai_conversation where tenant_id = $1 and conversation_id = $2"#,
+        caller.tenant().0,
+        id.0,
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(figures)
+}

@@ -1,0 +1,67 @@
+//! Appends the answer of a turn, only if the turn still has its lease.
+
+use anneal_core::caller::Caller;
+
+use super::lease::{ModelLease, renew_lease};
+use crate::{
+    Store,
+    connection::BoundedConnection,
+    conversations::lock_for_append,
+    error::StoreError,
+    failpoint,
+    messages::{Append, Appended, append::store_locked},
+    policy_defaults::PolicyDefaults,
+};
+
+impl Store {
+    /// Renews the lease of a turn and appends its answer, in one transaction; once per `request_id`.
+    /// None, and nothing is stored, if the lease is lost: another turn may have begun, or messages
+    /// that the answer was made from were changed.
+    pub async fn append_answer(
+        &self,
+        caller: Caller,
+        append: &Append,
+        lease: &ModelLease,
+    ) -> Result<Option<Appended>, StoreError> {
+        let in_trace = append.in_current_trace();
+        let append: &Append = &in_trace;
+        // Prepared before the lock is taken, because others wait for the lock.
+        let without_tools = append.without_tools().await?;
+        let policy_defaults = self.policy_defaults.get();
+        let mut db = self.writes.checkout(caller).await?;
+        let appended = append_under_lease(
+            &mut db,
+            caller,
+            (append, &without_tools),
+            lease,
+            &policy_defaults,
+        )
+        .await;
+        db.settle(appended).await
+    }
+}
+
+async fn append_under_lease(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    (append, without_tools): (&Append, &Append),
+    lease: &ModelLease,
+    policy_defaults: &PolicyDefaults,
+) -> Result<Option<Appended>, StoreError> {
+    let mut tx = db.begin().await?;
+    let conversation = append.conversation();
+    let head = lock_for_append(&mut tx, caller, conversation, policy_defaults.bases()).await?;
+    failpoint!("answer.locked");
+    // Under the conversation's lock: a change of messages deletes the lease under the same lock. The
+    // renewal also locks the lease, so that no other turn is admitted before the commit.
+    if !renew_lease(&mut tx, lease).await? {
+        tx.rollback().await?;
+        return Ok(None);
+    }
+    let appends = (append, without_tools);
+    let appended = store_locked(&mut tx, caller, appends, &head, policy_defaults).await?;
+    failpoint!("answer.written");
+    tx.commit().await?;
+    failpoint!("answer.committed");
+    Ok(Some(appended))
+}
