@@ -76,12 +76,13 @@ create table ai_message_change (
     primary key (conversation_id, change_id)
 );
 
--- A change ends the recorded version of a context's beginning. A row with one of the reasons 9 to 11 is a mark: the next context
--- differs from the version before it, from broken_message_id on. The check that knew eight reasons goes, as those of 0022 did.
+-- A change ends the recorded version of a context's beginning. A row whose change_epoch is its own epoch is a mark: the next
+-- context differs from the version before it, from broken_message_id on. The check that knew eight reasons goes, as those of 0022
+-- did.
 alter table ai_context_prefix
     drop constraint ai_context_prefix_reason_known,
     add column change_epoch bigint;                             -- epoch of the newest mark up to this version; null: there is none
-comment on column ai_context_prefix.reason is '1 first, 2 checkpoint, 3 separator, 4 system prompt, 5 swap, 6 budget, 7 repair, 8 idle; marks: 9 withdrawal or restoration, 10 edit, 11 erasure';
+comment on column ai_context_prefix.reason is '1 first, 2 checkpoint, 3 separator, 4 system prompt, 5 swap, 6 budget, 7 repair, 8 idle; of marks: 1 nothing was recorded before, 9 withdrawal or restoration, 10 edit, 11 erasure';
 comment on column ai_conversation.change_id is '+ 1 per stored summary, checkpoint and change of messages: what watchers have seen';
 comment on column ai_conversation.revision is '+ 1 per update by a caller, and per change of stored messages: the etag';
 comment on column ai_conversation.last_role is 'role of the newest message that stands; null when there is none';

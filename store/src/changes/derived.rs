@@ -4,7 +4,7 @@
 use anneal_core::{
     boundary::Boundary,
     caller::{Caller, ConversationId},
-    digest::Digest,
+    context::BreakReason,
     message::MessageId,
 };
 
@@ -12,16 +12,19 @@ use super::{
     MessageChangeKind,
     selection::{IdRange, columns},
 };
-use crate::{connection::BoundedConnection, error::StoreError, triggers::tail_stats};
-
-/// The digest in a mark that has no version before it.
-const NO_DIGEST: Digest = [0; 32];
+use crate::{
+    connection::BoundedConnection,
+    context::{PrefixMark, mark_prefix, read_recorded_boundary},
+    error::StoreError,
+    triggers::tail_stats,
+};
 
 /// Where contexts of a conversation start, before a change.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ContextStart {
-    /// The last separator; [`MessageId::NONE`] without one.
-    pub(super) separator: MessageId,
+    /// No context has a message up to this one, neither the next one nor the one that was recorded
+    /// last.
+    sent_after: MessageId,
     pub(super) boundary: Boundary,
 }
 
@@ -33,22 +36,23 @@ impl ContextStart {
         id: ConversationId,
     ) -> Result<Self, StoreError> {
         let row = sqlx::query_file!("sql/boundary.sql", caller.tenant().0, id.0)
-            .fetch_one(db)
+            .fetch_one(&mut *db)
             .await?;
         let separator = row.separator.map(MessageId);
+        let recorded = read_recorded_boundary(db, caller, id).await?;
         Ok(Self {
-            separator: separator.unwrap_or_default(),
+            sent_after: separator.unwrap_or_default().min(recorded),
             boundary: Boundary::newest(separator, row.checkpoint_last.map(MessageId)),
         })
     }
 
     /// The first message from which the next context differs, after these messages were changed and
     /// the boundary became `after`. [`MessageId::NONE`]: it differs from the start. None: it does not
-    /// differ, because all changed messages are before the last separator.
+    /// differ, because no context has one of these messages.
     fn first_difference(self, runs: &[IdRange], after: Boundary) -> Option<MessageId> {
-        let in_contexts = runs.iter().find(|run| run.last > self.separator)?;
+        let in_contexts = runs.iter().find(|run| run.last > self.sent_after)?;
         Some(if after == self.boundary {
-            in_contexts.first.max(self.separator.next())
+            in_contexts.first.max(self.sent_after.next())
         } else {
             MessageId::NONE
         })
@@ -97,28 +101,22 @@ pub(super) async fn mark_contexts(
 ) -> Result<Boundary, StoreError> {
     let boundary = tail_stats::read_boundary(&mut *db, caller, id).await?;
     if let Some(first) = start.first_difference(runs, boundary) {
-        sqlx::query_file!(
-            "sql/mark_prefix.sql",
-            caller.tenant().0,
-            id.0,
-            first.0,
-            mark_code(kind),
-            last.0,
-            NO_DIGEST.as_slice(),
-        )
-        .execute(db)
-        .await?;
+        let mark = PrefixMark {
+            reason: break_reason(kind),
+            broken_at: first,
+            last_message_id: last,
+        };
+        mark_prefix(db, caller, id, &mark).await?;
     }
     Ok(boundary)
 }
 
-/// The code of a mark in `ai_context_prefix`. A restored message is withdrawn content that stands
-/// again.
-const fn mark_code(kind: MessageChangeKind) -> i16 {
+/// Why contexts differ after a change. A restored message is withdrawn content that stands again.
+const fn break_reason(kind: MessageChangeKind) -> BreakReason {
     match kind {
-        MessageChangeKind::Withdrawn | MessageChangeKind::Restored => 9,
-        MessageChangeKind::Edited => 10,
-        MessageChangeKind::Erased => 11,
+        MessageChangeKind::Withdrawn | MessageChangeKind::Restored => BreakReason::Withdrawal,
+        MessageChangeKind::Edited => BreakReason::Edit,
+        MessageChangeKind::Erased => BreakReason::Erasure,
     }
 }
 
@@ -135,10 +133,10 @@ mod tests {
     }
 
     #[test]
-    fn a_context_differs_from_the_first_changed_message_after_the_separator() {
+    fn a_context_differs_from_the_first_changed_message_that_a_context_has() {
         let boundary = Boundary::Separator(MessageId(5));
         let start = ContextStart {
-            separator: MessageId(5),
+            sent_after: MessageId(5),
             boundary,
         };
         let difference = |changed: &[IdRange]| {
@@ -154,7 +152,7 @@ mod tests {
     #[test]
     fn a_context_differs_from_the_start_if_a_checkpoint_no_longer_holds() {
         let start = ContextStart {
-            separator: MessageId::NONE,
+            sent_after: MessageId::NONE,
             boundary: Boundary::Checkpoint(MessageId(8)),
         };
         assert_eq!(

@@ -9,7 +9,7 @@
 //! - `withdraw`, `restore`: the step in which they differ.
 //! - `turns`: the turns of the messages that stand.
 //! - `title`: the title that the messages that stand give.
-//! - `derived`: checkpoints that no longer hold, and the mark for the next context.
+//! - `derived`: checkpoints that no longer hold, and the mark that the next context differs.
 //! - `fence`: ends the jobs and the turn that are under way.
 
 mod derived;

@@ -2,6 +2,7 @@
 
 use anneal_core::{
     caller::{Caller, ConversationId},
+    limits::PAGE_CONTENT_BYTES,
     message::MessageId,
     tokens::Tokens,
 };
@@ -44,21 +45,23 @@ impl Store {
         db.settle(changed).await
     }
 
-    /// Reads those messages that the same call of [`Store::restore_messages`] would restore and that
-    /// need a token count, if they fit the budget: they were withdrawn before they were counted, and
-    /// the conversation is counted beyond them by now.
+    /// Reads a page of those messages after `after` that the same call of
+    /// [`Store::restore_messages`] would restore and that need a token count, if it fits the budget:
+    /// they were withdrawn before they were counted, and the conversation is counted beyond them by
+    /// now. A page has at most 4 MiB of content, unless its first message alone has more.
     pub async fn find_uncounted_withdrawn(
         &self,
         caller: Caller,
         id: ConversationId,
         ask: &ChangeAsk,
+        after: MessageId,
         budget: &ReadBudget,
     ) -> Result<ContentRead<Vec<UncountedVersion>>, StoreError> {
         let mut db = self.reads.checkout(caller).await?;
         db.attach_reservation(budget.reservation.clone());
-        let rows = read_uncounted(&mut db, caller, id, ask, budget).await;
+        let rows = read_uncounted(&mut db, caller, id, (ask, after), budget).await;
         let rows = db.settle(rows).await?;
-        let content = rows.first().map_or(0, |row| row.bytes);
+        let content = rows.last().map_or(0, |row| row.bytes);
         let bytes = row_bytes(rows.len(), content);
         let parse = move || {
             let versions = rows.into_iter().map(|row| {
@@ -142,7 +145,7 @@ struct UncountedRow {
     message_id: i64,
     encoding: i16,
     content: Option<StoredText>,
-    /// Bytes of the content of all rows.
+    /// Bytes of the content of this row and of the rows before it.
     bytes: i64,
 }
 
@@ -150,7 +153,7 @@ async fn read_uncounted(
     db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
-    ask: &ChangeAsk,
+    (ask, after): (&ChangeAsk, MessageId),
     budget: &ReadBudget,
 ) -> Result<Vec<UncountedRow>, StoreError> {
     let newest = read_newest_id(&mut *db, caller, id).await?;
@@ -166,6 +169,8 @@ async fn read_uncounted(
         id.0,
         &ids,
         budget.column(),
+        after.0,
+        PAGE_CONTENT_BYTES,
     )
     .fetch_all(db)
     .await?;

@@ -22,7 +22,7 @@ pub(super) async fn of_standing_messages(
     caller: Caller,
     id: ConversationId,
 ) -> Result<String, StoreError> {
-    let (mut after, mut limit) = (0, 1);
+    let (mut after, mut limit): (i64, i64) = (0, 1);
     loop {
         let rows = sqlx::query_file!(
             "sql/standing_title_sources.sql",

@@ -101,7 +101,8 @@ impl TurnRequest {
 }
 
 /// The id of a turn's stored prompt, if the prompt has this request id and is this one message.
-/// None: no such prompt is stored. Fails if another prompt is stored with the request id.
+/// None: no such prompt is stored. Fails if another prompt is stored with the request id, or if the
+/// prompt is withdrawn.
 pub(crate) async fn find_prompt(
     state: &ServerState,
     caller: Caller,
@@ -120,6 +121,7 @@ pub(crate) async fn find_prompt(
         .await?
         .for_chat_turn(Role::User);
     let stored = state.store.find_append(caller, &prompt).await?;
+    stored.as_ref().map_or(Ok(()), check_stands)?;
     Ok(stored.and_then(|stored| match stored.messages.as_slice() {
         [one] => Some(one.id),
         _ => None,
