@@ -1,7 +1,7 @@
 -- Updates the figures of a locked conversation after a change of its messages. $3: by how much the
 -- tokens of all messages change, $4: by how much the number of withdrawn messages changes. $5: the
--- new title; null: it stays. Turn and last role become those of the newest message that stands.
--- The trigger bounds (quiet_message_id) no longer hold, and a compaction that made no progress may be
+-- new title; null: it stays. Turn and last role become those of the newest message that stands. The
+-- trigger bounds (quiet_message_id) no longer hold, and a compaction that made no progress may be
 -- tried again (stalled_message_id 0).
 with newest as (
     select role, turn from ai_message

@@ -1,5 +1,5 @@
--- The oldest and the newest message of a conversation that stand (0: none does), and the newest one of
--- all. Only a conversation in which a message was ever withdrawn needs to look for them.
+-- The oldest and the newest message of a conversation that stand (0: none does), and the newest one
+-- of all. Only a conversation in which a message was ever withdrawn needs to look for them.
 select last_message_id,
     case
         when withdrawn_messages > 0 then coalesce((

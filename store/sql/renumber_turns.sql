@@ -1,8 +1,8 @@
 -- Gives the messages from $3 to $4 that stand their turns, as if only messages that stand had ever
 -- been appended. Returns the first message after $4 that stands, and by how much its turn has to
--- change: the turns of all messages after it change by as much (shift_turns.sql). A turn starts at a
--- user's message (role 1) whose predecessor is not a user's, as in core/src/turn.rs. The caller has
--- locked the conversation's row.
+-- change: the turns of all messages after it change by as much (store/src/changes/turns.rs). A turn
+-- starts at a user's message (role 1) whose predecessor is not a user's, as in core/src/turn.rs.
+-- The caller has locked the conversation's row.
 with base as (
     select role, turn from ai_message
     where tenant_id = $1
@@ -31,7 +31,8 @@ with base as (
         where tenant_id = $1
           and conversation_id = $2
           and message_id >= $3
-          -- greatest ignores null. Under row-level security, coalesce could not be an index condition.
+          -- greatest ignores null. Under row-level security, coalesce could not be an index
+          -- condition.
           and message_id <= greatest((select message_id from following), $4)
           and withdrawn_ts is null
     ) as standing

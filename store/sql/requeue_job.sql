@@ -1,8 +1,8 @@
 -- Makes a dead job wait again, or a waiting one due now. Returns no row if there is neither. The
 -- lock on the conversation's row keeps it from being deleted meanwhile, which would leave the job
 -- behind. It also makes this statement wait for a change of messages, which locks all jobs that the
--- conversation has: a new one must not appear meanwhile. A running job counts as a waiting one here:
--- it gets a higher generation, so that it runs once more.
+-- conversation has: a new one must not appear meanwhile. A running job counts as a waiting one
+-- here: it gets a higher generation, so that it runs once more.
 with conversation as materialized (
     select tenant_id, conversation_id from ai_conversation
     where tenant_id = $1

@@ -1,7 +1,7 @@
 -- Makes withdrawn messages ($3) stand again: moves their content back from ai_message_version. $4:
--- the conversation's counted_message_id. $5, $6: messages and their token counts. A message up to $4
--- whose content was withdrawn before it was counted gets its count from there. The caller has locked
--- the conversation's row.
+-- the conversation's counted_message_id. $5, $6: messages and their token counts. A message up to
+-- $4 whose content was withdrawn before it was counted gets its count from there. The caller has
+-- locked the conversation's row.
 --
 -- Returns the tokens of the restored messages, and the bytes of those that are not counted: they no
 -- longer belong to what the tenant has stored. "lacks_count": whether a message up to $4 has no

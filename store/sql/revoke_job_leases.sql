@@ -1,9 +1,9 @@
--- Ends the leases of a conversation's running jobs: what their workers have read does no longer hold,
--- and what they write is refused. The jobs wait again, and these starts do not count. Returns the
--- kinds of these jobs. $3: all kinds.
+-- Ends the leases of a conversation's running jobs: what their workers have read does no longer
+-- hold, and what they write is refused. The jobs wait again, and these starts do not count. Returns
+-- the kinds of these jobs. $3: all kinds.
 --
--- All jobs are locked, running or not, so that none is claimed until the change is committed: a claim
--- skips locked rows. New jobs cannot appear meanwhile, because their transactions lock the
+-- All jobs are locked, running or not, so that none is claimed until the change is committed: a
+-- claim skips locked rows. New jobs cannot appear meanwhile, because their transactions lock the
 -- conversation's row, which the caller has locked. Rows are found by key in every plan (see
 -- claim_jobs.sql).
 with held as materialized (

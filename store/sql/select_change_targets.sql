@@ -1,6 +1,6 @@
 -- The messages that a change concerns, in order, at most $6: those with ids in the runs from $3 to
--- $4 that stand ($5 false) or are withdrawn ($5 true). "has_tools" says whether the message has tool
--- calls or results. Null: it is withdrawn, and its content was erased.
+-- $4 that stand ($5 false) or are withdrawn ($5 true). "has_tools" says whether the message has
+-- tool calls or results. Null: it is withdrawn, and its content was erased.
 select m.message_id as "message_id!", m.has_tools as "has_tools?"
 from unnest((select $3::bigint[]), (select $4::bigint[])) as run (first, last)
 cross join lateral (

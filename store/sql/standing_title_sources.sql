@@ -1,7 +1,7 @@
--- The texts of a conversation's user messages (role 1) that stand, in order, of the first $4 messages
--- after $3. A message without text has a row as well. Of each text only the beginning: $5 characters
--- of its JSON, with the quote that begins it. JSON is not decoded here, because PostgreSQL cannot
--- store the NUL that a text may have.
+-- The texts of a conversation's user messages (role 1) that stand, in order, of the first $4
+-- messages after $3. A message without text has a row as well. Of each text only the beginning: $5
+-- characters of its JSON, with the quote that begins it. JSON is not decoded here, because
+-- PostgreSQL cannot store the NUL that a text may have.
 select m.message_id as "message_id!", t.text as "text?"
 from (
     select message_id, content from ai_message

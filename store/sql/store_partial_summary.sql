@@ -1,7 +1,7 @@
--- Stores a finished part of a summary ($4: its digest), if the job (kind $3) still has the lease $9.
--- The lock on the job's row makes a change of messages, which ends the leases and then deletes all
--- parts, wait for this statement. The conversation's row is locked first, as everywhere: its deletion
--- deletes the jobs. Does nothing if the part is stored already.
+-- Stores a finished part of a summary ($4: its digest), if the job (kind $3) still has the lease
+-- $9. The lock on the job's row makes a change of messages, which ends the leases and then deletes
+-- all parts, wait for this statement. The conversation's row is locked first, as everywhere: its
+-- deletion deletes the jobs. Does nothing if the part is stored already.
 with conversation as materialized (
     select tenant_id, conversation_id from ai_conversation
     where tenant_id = $1

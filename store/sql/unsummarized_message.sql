@@ -1,5 +1,5 @@
--- One large message that stands, to be summarized, and the encoding in which its conversation counts
--- tokens.
+-- One large message that stands, to be summarized, and the encoding in which its conversation
+-- counts tokens.
 select m.role, coalesce(m.token_count, m.token_estimate) as "tokens!", m.content::text as "content!", c.encoding
 from ai_conversation as c
 join ai_message as m

@@ -1,7 +1,7 @@
 -- Large messages of the tail that stand and lack a summary, oldest first, at most $5. $3: the
 -- server's settings by profile. $4: whether only messages are read that are cool, or will be within
--- one turn or two model calls. `head` is materialized: under row-level security, values that are computed in
--- the same query cannot be index conditions.
+-- one turn or two model calls. `head` is materialized: under row-level security, values that are
+-- computed in the same query cannot be index conditions.
 with head as materialized (
     select c.conversation_id, c.turn, b.boundary,
         (e.keys ->> 'large_message_threshold')::bigint as large_threshold, (e.keys ->> 'hot_zone_radius')::bigint as radius,

@@ -1,6 +1,6 @@
 -- The messages after $3, at most $4, with the columns that a check needs. "digest_matches" says
--- whether the content has its stored digest, which the database computes again here. "is_empty" says
--- whether nothing of a message is left in its row, as it must be of a withdrawn one.
+-- whether the content has its stored digest, which the database computes again here. "is_empty"
+-- says whether nothing of a message is left in its row, as it must be of a withdrawn one.
 select message_id, role, turn, content_digest, coalesce(token_count, token_estimate) as "tokens!",
     token_count is not null as "counted!",
     sha256(convert_to(content::text, 'UTF8')) = content_digest as "digest_matches!",

@@ -1,11 +1,12 @@
 -- Moves the checkpoints whose range holds a changed message to ai_void_checkpoint. $3, $4: the
--- changed messages, as runs of ids. $5: the change. Later checkpoints of a chain hold all messages
--- of earlier ones, so none that stays follows one that goes. The caller has locked the
--- conversation's row.
+-- changed messages, as runs of ids in order. $5: the change. Checkpoints before the first changed
+-- message need not be read. Later checkpoints of a chain hold all messages of earlier ones, so none
+-- that stays follows one that goes. The caller has locked the conversation's row.
 with voided as (
     delete from ai_conversation_checkpoint as k
     where k.tenant_id = $1
       and k.conversation_id = $2
+      and k.last_message_id >= ($3::bigint[])[1]
       and exists (
           select from unnest($3::bigint[], $4::bigint[]) as run (first, last)
           where run.first <= k.last_message_id

@@ -1,7 +1,7 @@
 -- Withdraws messages ($3): moves their content to ai_message_version, as a part of the change $4.
 -- Their rows stay without content: no parts, no tokens, no summary. `token_count` stays not null
--- where it was, because all messages up to counted_message_id are counted. The caller has locked the
--- conversation's row.
+-- where it was, because all messages up to counted_message_id are counted. The caller has locked
+-- the conversation's row.
 --
 -- Returns their tokens, and the bytes of those that were not counted: their content is now part of
 -- what the tenant has stored. "has_user": whether one of them is a user's.

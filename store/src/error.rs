@@ -55,8 +55,8 @@ pub enum StoreError {
     /// The message's content was erased, so it cannot be restored.
     #[error("the content of message {0} was erased")]
     MessageErased(MessageId),
-    /// The call would change more messages than one call may, those included that belong to the tool
-    /// calls and results of the selected ones.
+    /// The call would change more messages than one call may, those included that belong to the
+    /// tool calls and results of the selected ones.
     #[error("more messages than one call may change")]
     TooManyMessages,
     /// A restored message needs a token count that the caller has not given.

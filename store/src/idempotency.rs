@@ -1,7 +1,7 @@
 //! Stores the answers to requests that a client may send again: updates of a conversation, changes
-//! of messages, separators, imported checkpoints, and appends of which no message is kept. An answer is stored
-//! under its `request_id` as long as the conversation exists. Other requests with an id are
-//! recognized by the rows that they store: appends in `messages/append/append_one.rs`.
+//! of messages, separators, imported checkpoints, and appends of which no message is kept. An
+//! answer is stored under its `request_id` as long as the conversation exists. Other requests with
+//! an id are recognized by the rows that they store: appends in `messages/append/append_one.rs`.
 
 use anneal_core::{
     caller::{Caller, ConversationId},

@@ -47,8 +47,8 @@ impl ContextStart {
     }
 
     /// The first message from which the next context differs, after these messages were changed and
-    /// the boundary became `after`. [`MessageId::NONE`]: it differs from the start. None: it does not
-    /// differ, because no context has one of these messages.
+    /// the boundary became `after`. [`MessageId::NONE`]: it differs from the start. None: it does
+    /// not differ, because no context has one of these messages.
     fn first_difference(self, runs: &[IdRange], after: Boundary) -> Option<MessageId> {
         let in_contexts = runs.iter().find(|run| run.last > self.sent_after)?;
         Some(if after == self.boundary {
@@ -90,8 +90,8 @@ pub(super) async fn void_checkpoints(
     Ok(ranges)
 }
 
-/// Marks that the next context differs from the recorded version, and why. `start` is where contexts
-/// started before the change. Returns where they start now.
+/// Marks that the next context differs from the recorded version, and why. `start` is where
+/// contexts started before the change. Returns where they start now.
 pub(super) async fn mark_contexts(
     db: &mut BoundedConnection,
     caller: Caller,

@@ -8,8 +8,8 @@ use anneal_core::{
 use crate::{connection::BoundedConnection, error::StoreError};
 
 /// Ends the leases of the conversation's running jobs and of its turn, if one is under way, and
-/// deletes the finished parts of summaries. Returns the kinds of the jobs that ran: they wait again.
-/// Until the transaction ends, no job of the conversation can be claimed.
+/// deletes the finished parts of summaries. Returns the kinds of the jobs that ran: they wait
+/// again. Until the transaction ends, no job of the conversation can be claimed.
 pub(super) async fn end_work_under_way(
     db: &mut BoundedConnection,
     caller: Caller,

@@ -1,6 +1,6 @@
 //! Changes of stored messages: messages are withdrawn, and withdrawn ones are restored. A change is
-//! one transaction. What is derived from the messages follows in it, and what was made from them and
-//! comes later is refused. ARCHITECTURE.md has the steps.
+//! one transaction. What is derived from the messages follows in it, and what was made from them
+//! and comes later is refused. ARCHITECTURE.md has the steps.
 //!
 //! - `selection`: the messages that a call names, as runs of ids.
 //! - `targets`: the messages that a call changes: those of its selection, and the other halves of
@@ -76,8 +76,8 @@ impl ChangeAsk {
         }
     }
 
-    /// Digest of what is asked for. The conditions are no part of it, as in appends. A request that a
-    /// client repeats after an upgrade must have the same digest.
+    /// Digest of what is asked for. The conditions are no part of it, as in appends. A request that
+    /// a client repeats after an upgrade must have the same digest.
     fn digest(&self) -> Digest {
         let pairs: &[u8] = match self.pairs {
             ToolPairs::Together => b"together",

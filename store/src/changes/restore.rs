@@ -30,8 +30,8 @@ impl Store {
     /// Restores the selected messages that are withdrawn; with a request id only once. Fails with
     /// [`StoreError::MessageErased`] if the content of one of them was erased.
     ///
-    /// `counts` are those of [`Store::find_uncounted_withdrawn`]. Nearly always there are none: fails
-    /// with [`StoreError::CountMissing`] if a message needs one.
+    /// `counts` are those of [`Store::find_uncounted_withdrawn`]. Nearly always there are none:
+    /// fails with [`StoreError::CountMissing`] if a message needs one.
     pub async fn restore_messages(
         &self,
         caller: Caller,
@@ -46,9 +46,9 @@ impl Store {
     }
 
     /// Reads a page of those messages after `after` that the same call of
-    /// [`Store::restore_messages`] would restore and that need a token count, if it fits the budget:
-    /// they were withdrawn before they were counted, and the conversation is counted beyond them by
-    /// now. A page has at most 4 MiB of content, unless its first message alone has more.
+    /// [`Store::restore_messages`] would restore and that need a token count, if it fits the
+    /// budget: they were withdrawn before they were counted, and the conversation is counted beyond
+    /// them by now. A page has at most 4 MiB of content, unless its first message alone has more.
     pub async fn find_uncounted_withdrawn(
         &self,
         caller: Caller,
@@ -59,7 +59,7 @@ impl Store {
     ) -> Result<ContentRead<Vec<UncountedVersion>>, StoreError> {
         let mut db = self.reads.checkout(caller).await?;
         db.attach_reservation(budget.reservation.clone());
-        let rows = read_uncounted(&mut db, caller, id, (ask, after), budget).await;
+        let rows = read_uncounted_versions(&mut db, caller, id, (ask, after), budget).await;
         let rows = db.settle(rows).await?;
         let content = rows.last().map_or(0, |row| row.bytes);
         let bytes = row_bytes(rows.len(), content);
@@ -149,7 +149,7 @@ struct UncountedRow {
     bytes: i64,
 }
 
-async fn read_uncounted(
+async fn read_uncounted_versions(
     db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,

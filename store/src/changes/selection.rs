@@ -25,8 +25,8 @@ pub enum Selection {
 }
 
 impl Selection {
-    /// The name of the form and the ids in it. Ids are sorted, without duplicates: the same messages
-    /// have the same fields.
+    /// The name of the form and the ids in it. Ids are sorted, without duplicates: the same
+    /// messages have the same fields.
     pub(super) fn digest_fields(&self) -> (&'static [u8], Vec<u8>) {
         let (form, ids): (&[u8], Vec<MessageId>) = match self {
             Self::Ids(ids) => (b"ids", sorted(ids)),

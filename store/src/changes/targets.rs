@@ -73,7 +73,8 @@ pub(super) async fn select_targets(
 
 /// The ids of the targets and, if pairs are changed together, of the messages that have the other
 /// halves of their tool pairs. These are looked for among [`TOOL_PAIR_WINDOW`] messages before and
-/// after each target, and only among messages that the change is about. Fails if there are too many.
+/// after each target, and only among messages that the change is about. Fails if there are too
+/// many.
 pub(super) async fn with_tool_pairs(
     db: &mut BoundedConnection,
     caller: Caller,

@@ -1,6 +1,6 @@
-//! The transaction that all changes share. A change begins it, moves content, which is the only step
-//! in which changes differ, and finishes it: everything that is derived from the messages follows,
-//! and what is under way ends.
+//! The transaction that all changes share. A change begins it, moves content, which is the only
+//! step in which changes differ, and finishes it: everything that is derived from the messages
+//! follows, and what is under way ends.
 
 use std::collections::BTreeSet;
 

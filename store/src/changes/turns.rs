@@ -9,8 +9,8 @@ use anneal_core::{
 use crate::{connection::BoundedConnection, error::StoreError, failpoint};
 
 /// Gives the messages from `first` on their turns, after messages from `first` to `last` were
-/// withdrawn or restored. If the first message after `last` keeps its turn, so do all messages after
-/// it, and their rows are not written.
+/// withdrawn or restored. If the first message after `last` keeps its turn, so do all messages
+/// after it, and their rows are not written.
 pub(super) async fn renumber(
     db: &mut BoundedConnection,
     caller: Caller,

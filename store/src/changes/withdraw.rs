@@ -1,5 +1,5 @@
-//! Withdraws messages: their ids, roles and turns stay, their content is moved out of everybody's
-//! sight.
+//! Withdraws messages: their ids, roles and turns stay. Their content is moved to a table that no
+//! statement for contexts, lists, exports or summaries reads.
 
 use anneal_core::caller::{Caller, ConversationId};
 

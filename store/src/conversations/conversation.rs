@@ -67,8 +67,8 @@ pub struct Conversation {
     pub attributes: NewConversation,
     /// Whether it is in use.
     pub status: ConversationStatus,
-    /// A number that changes with every update and with every change of stored messages. The etag is
-    /// made from it.
+    /// A number that changes with every update and with every change of stored messages. The etag
+    /// is made from it.
     pub revision: i64,
     /// The session key that it was created for; empty for none.
     pub session_key: String,

@@ -27,9 +27,9 @@ pub struct MessageRange {
 }
 
 impl Store {
-    /// Reads `length` bytes (at most 4 MiB) of the plain text of a message that stands, from `offset` on. The range
-    /// is widened to whole characters. The whole message must fit the budget, because the database
-    /// reads all of it.
+    /// Reads `length` bytes (at most 4 MiB) of the plain text of a message that stands, from
+    /// `offset` on. The range is widened to whole characters. The whole message must fit the
+    /// budget, because the database reads all of it.
     pub async fn get_message_range(
         &self,
         caller: Caller,

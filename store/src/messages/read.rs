@@ -231,8 +231,8 @@ impl Store {
     }
 
     /// Lists messages, always oldest first (`ask.newest_first` has no effect), without separators,
-    /// if the page fits the budget. Withdrawn messages are among them, without content. The page of a
-    /// deleted conversation is empty.
+    /// if the page fits the budget. Withdrawn messages are among them, without content. The page of
+    /// a deleted conversation is empty.
     pub async fn list_messages_after(
         &self,
         caller: Caller,
@@ -336,9 +336,9 @@ impl Extent {
     }
 
     /// The separators of a page that ends with the message `last`: those after the first and not
-    /// after the second of these messages. A separator belongs to the page of the message that stands
-    /// before it, and one before all of them to the page of the first one. `more`: whether another
-    /// page follows.
+    /// after the second of these messages. A separator belongs to the page of the message that
+    /// stands before it, and one before all of them to the page of the first one. `more`: whether
+    /// another page follows.
     fn separators(
         &self,
         ask: PageAsk,

@@ -9,14 +9,14 @@ use crate::{
     conversations::lock_for_append,
     error::StoreError,
     failpoint,
-    messages::{Append, Appended, append::store_locked},
+    messages::{Append, Appended, append::store_with_lock_held},
     policy_defaults::PolicyDefaults,
 };
 
 impl Store {
-    /// Renews the lease of a turn and appends its answer, in one transaction; once per `request_id`.
-    /// None, and nothing is stored, if the lease is lost: another turn may have begun, or messages
-    /// that the answer was made from were changed.
+    /// Renews the lease of a turn and appends its answer, in one transaction; once per
+    /// `request_id`. None, and nothing is stored, if the lease is lost: another turn may have
+    /// begun, or messages that the answer was made from were changed.
     pub async fn append_answer(
         &self,
         caller: Caller,
@@ -52,14 +52,14 @@ async fn append_under_lease(
     let conversation = append.conversation();
     let head = lock_for_append(&mut tx, caller, conversation, policy_defaults.bases()).await?;
     failpoint!("answer.locked");
-    // Under the conversation's lock: a change of messages deletes the lease under the same lock. The
-    // renewal also locks the lease, so that no other turn is admitted before the commit.
+    // Under the conversation's lock: a change of messages deletes the lease under the same lock.
+    // The renewal also locks the lease, so that no other turn is admitted before the commit.
     if !renew_lease(&mut tx, lease).await? {
         tx.rollback().await?;
         return Ok(None);
     }
     let appends = (append, without_tools);
-    let appended = store_locked(&mut tx, caller, appends, &head, policy_defaults).await?;
+    let appended = store_with_lock_held(&mut tx, caller, appends, &head, policy_defaults).await?;
     failpoint!("answer.written");
     tx.commit().await?;
     failpoint!("answer.committed");

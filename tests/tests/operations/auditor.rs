@@ -68,7 +68,7 @@ async fn broken_promises(conversation: &TestConversation<'_>) -> Vec<i32> {
 
 /// The number of a promise in `Violation.promise` of the proto (0: inconsistent figures), and a
 /// statement that breaks it.
-const VIOLATIONS: [(i32, &str); 9] = [
+const VIOLATIONS: [(i32, &str); 11] = [
     (
         0,
         "update ai_conversation set token_total = token_total + 1 where conversation_id = $1",
@@ -96,6 +96,15 @@ const VIOLATIONS: [(i32, &str); 9] = [
     (
         12,
         "update ai_message set content = '[{\"type\":\"text\",\"text\":\"\"}]' where conversation_id = $1 and message_id = 2",
+    ),
+    (
+        0,
+        "update ai_conversation set withdrawn_messages = 1 where conversation_id = $1",
+    ),
+    // A withdrawn message whose content is still there.
+    (
+        16,
+        "update ai_message set withdrawn_ts = now() where conversation_id = $1 and message_id = 4",
     ),
     // Work without a job: a missing count and a missing checkpoint.
     (

@@ -36,6 +36,7 @@
 //! - `plans`: frequent statements use indexes, also with plans that were made on empty tables. It
 //!   also has the constants and the function `explain` that the files below share.
 //! - `plans_audit`: how many rows an audit reads.
+//! - `plans_changes`: how many rows are read to change messages.
 //! - `plans_context`: how many rows and pages are read for a context and for a page of messages.
 //! - `plans_lists`: how many rows a list of conversations reads.
 //! - `plans_watch`: watches read by index.
@@ -57,6 +58,7 @@ mod migration_crashes;
 mod outage_log;
 mod plans;
 mod plans_audit;
+mod plans_changes;
 mod plans_context;
 mod plans_lists;
 mod plans_watch;

@@ -165,8 +165,10 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
             "50",
             "4000000",
             "true",
-            "1048576"
+            "1048576",
+            "false"
         ),
+        statement!("message_extent", tenant(), conversation()),
         statement!(
             "list_messages_newest_first",
             tenant(),
@@ -304,6 +306,19 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
             "12"
         ),
         statement!("rescue_jobs", "1", "100", "12"),
+        statement!("revoke_job_leases", tenant(), conversation(), "'{1,2,3}'"),
+        statement!(
+            "store_partial_summary",
+            tenant(),
+            conversation(),
+            "3",
+            "'x'",
+            "'a summary'",
+            "1",
+            "1",
+            "1",
+            conversation()
+        ),
     ]
 }
 

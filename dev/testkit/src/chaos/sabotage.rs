@@ -51,6 +51,7 @@ const FINISH_JOBS: &str = include_str!("../../../../store/sql/finish_jobs.sql");
 const GET_CONVERSATION: &str = include_str!("../../../../store/sql/get_conversation.sql");
 const HEARTBEAT_JOBS: &str = include_str!("../../../../store/sql/heartbeat_jobs.sql");
 const LIST_MESSAGES: &str = include_str!("../../../../store/sql/list_messages.sql");
+const MESSAGE_EXTENT: &str = include_str!("../../../../store/sql/message_extent.sql");
 /// The start of the statement that locks a claimed job (`store/src/queue/heartbeat.rs`).
 const LOCK_CLAIMED_JOB: &str =
     "select generation from ai_job where kind = $1 and conversation_id = $2 and lease = $3";
@@ -191,6 +192,11 @@ const NO_TENANT: &[Means] = &[
     },
     Change {
         statement: LIST_MESSAGES,
+        from: "tenant_id = $1",
+        to: "true",
+    },
+    Change {
+        statement: MESSAGE_EXTENT,
         from: "tenant_id = $1",
         to: "true",
     },

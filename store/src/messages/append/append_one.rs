@@ -60,7 +60,7 @@ pub(super) async fn store_under_lock(
     )
     .await?;
     failpoint!("append.alone.locked");
-    let appended = store_locked(
+    let appended = store_with_lock_held(
         &mut tx,
         caller,
         (append, without_tools),
@@ -73,9 +73,9 @@ pub(super) async fn store_under_lock(
     Ok(appended)
 }
 
-/// Stores the append, or the append without its tool messages, in the open transaction of `db`, which
-/// has locked the conversation.
-pub(crate) async fn store_locked(
+/// Stores the append, or the append without its tool messages, in the open transaction of `db`,
+/// which has locked the conversation.
+pub(crate) async fn store_with_lock_held(
     db: &mut BoundedConnection,
     caller: Caller,
     (append, without_tools): (&Append, &Append),

@@ -30,7 +30,7 @@ use tracing::{Instrument as _, debug_span};
 
 pub use prepare::Append;
 
-pub(crate) use append_one::{append_in_transaction, store_locked};
+pub(crate) use append_one::{append_in_transaction, store_with_lock_held};
 pub(crate) use batcher::AppendBatcher;
 
 use crate::{Store, error::StoreError};

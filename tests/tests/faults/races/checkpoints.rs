@@ -8,7 +8,7 @@ use pb::{JobKind as Kind, JobState as State};
 use crate::races::{claim_job, end_leases, list_jobs, summary};
 
 /// Creates a conversation of five turns (10 messages) whose checkpoint job is due.
-async fn create_with_due_checkpoint(app: &TestApp) -> TestConversation<'_> {
+pub(super) async fn create_with_due_checkpoint(app: &TestApp) -> TestConversation<'_> {
     let policy = pb::Policy {
         max_message_count: Some(10),
         keep_recent_turns: Some(1),
@@ -34,7 +34,7 @@ async fn create_with_due_checkpoint(app: &TestApp) -> TestConversation<'_> {
 
 /// The checkpoint that a worker would commit now: a summary of all turns except the last, which has
 /// two messages.
-async fn draft_checkpoint(app: &TestApp, job: &ClaimedJob) -> CheckpointDraft {
+pub(super) async fn draft_checkpoint(app: &TestApp, job: &ClaimedJob) -> CheckpointDraft {
     let material = app
         .store
         .read_checkpoint_material(job)

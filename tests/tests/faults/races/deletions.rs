@@ -29,7 +29,7 @@ async fn assert_no_rows(conversation: &TestConversation<'_>) {
     assert_eq!(left, [""; 0]);
 }
 
-async fn delete_conversation(conversation: &TestConversation<'_>) {
+pub(super) async fn delete_conversation(conversation: &TestConversation<'_>) {
     let ask = pb::DeleteConversationRequest {
         conversation_id: conversation.id.clone(),
         ..Default::default()
@@ -44,7 +44,9 @@ async fn delete_conversation(conversation: &TestConversation<'_>) {
 
 /// Creates a conversation with a large message, claims the job that summarizes it, and returns the
 /// summary to be recorded.
-async fn claim_summary_job(app: &TestApp) -> (TestConversation<'_>, ClaimedJob, MessageSummary) {
+pub(super) async fn claim_summary_job(
+    app: &TestApp,
+) -> (TestConversation<'_>, ClaimedJob, MessageSummary) {
     let policy = pb::Policy {
         large_message_threshold: Some(100),
         ..Default::default()

@@ -5,8 +5,12 @@
 //! the same in every run. Some tests run the statements of the first operation in their own
 //! transaction instead.
 //!
+//! - `changes.rs`: messages are withdrawn while a checkpoint, a summary, a part of one or a count
+//!   is stored, or a job is claimed or requeued.
 //! - `checkpoints.rs`: the commit of a checkpoint against separators, other checkpoints and
 //!   imports.
+//! - `concurrent_changes.rs`: messages are withdrawn or restored beside an append, the answer of a
+//!   turn, another change or a deletion.
 //! - `deletions.rs`: a deletion against summaries, claims, counts, appends, model calls, usage
 //!   reports, versions of contexts and another deletion.
 //! - `queue.rs`: enqueue, claim, finish and rescue of jobs.
@@ -20,7 +24,9 @@
 //! (`conversations/append_batching.rs`), and many operations in no fixed order
 //! (`conversations/concurrency.rs`).
 
+mod changes;
 mod checkpoints;
+mod concurrent_changes;
 mod deletions;
 mod queue;
 mod repeated_requests;
