@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     connection::BoundedConnection,
-    context::{PrefixMark, mark_prefix, read_recorded_boundary},
+    context::{PrefixMark, find_last_unsent, mark_prefix},
     error::StoreError,
     triggers::tail_stats,
 };
@@ -39,9 +39,8 @@ impl ContextStart {
             .fetch_one(&mut *db)
             .await?;
         let separator = row.separator.map(MessageId);
-        let recorded = read_recorded_boundary(db, caller, id).await?;
         Ok(Self {
-            sent_after: separator.unwrap_or_default().min(recorded),
+            sent_after: find_last_unsent(db, caller, id, separator.unwrap_or_default()).await?,
             boundary: Boundary::newest(separator, row.checkpoint_last.map(MessageId)),
         })
     }

@@ -124,7 +124,6 @@ impl<'a> Load<'a> {
             .await;
         self.compact(stack, &conversation).await;
         self.run_turn(stack, &with_separator).await;
-        self.withdraw_and_restore(stack, &with_separator).await;
         self.acknowledged.messages.remove(&to_delete);
         self.acknowledged.deleted = to_delete;
         self.acknowledged
@@ -228,35 +227,6 @@ impl<'a> Load<'a> {
             .entry(id.to_owned())
             .or_default()
             .extend(ids.into_iter().zip(texts));
-    }
-
-    /// Withdraws a message, and restores it.
-    async fn withdraw_and_restore(&mut self, stack: &mut Stack, id: &str) {
-        let message_ids = vec![2];
-        let withdraw = pb::WithdrawMessagesRequest {
-            conversation_id: id.to_owned(),
-            request_id: self.next_request_id(),
-            message_ids: message_ids.clone(),
-            ..Default::default()
-        };
-        let withdrawn = call_until_answer(stack, async |channel| {
-            MessageServiceClient::new(channel)
-                .withdraw_messages(withdraw.clone())
-                .await
-        });
-        assert_eq!(withdrawn.await.expect("withdraws").changed.len(), 1);
-        let restore = pb::RestoreMessagesRequest {
-            conversation_id: id.to_owned(),
-            request_id: self.next_request_id(),
-            message_ids,
-            ..Default::default()
-        };
-        let restored = call_until_answer(stack, async |channel| {
-            MessageServiceClient::new(channel)
-                .restore_messages(restore.clone())
-                .await
-        });
-        assert_eq!(restored.await.expect("restores").changed.len(), 1);
     }
 
     async fn delete_conversation(&mut self, stack: &mut Stack, id: &str) {
