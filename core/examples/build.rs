@@ -102,6 +102,7 @@ fn material(messages: usize) -> Material {
         tail: (0..messages).map(message).collect(),
         prefix: None,
         omitted: Vec::new(),
+        withdrawn: Vec::new(),
         idle_seconds: None,
         tokens_ratio: None,
         learnt_window: None,

@@ -65,6 +65,15 @@ pub enum InvalidCheckpoint {
         /// Tokens of the previous summary and of the messages that it would replace.
         replaced: Tokens,
     },
+    /// An earlier call has imported it, and a message that it covers was changed since.
+    #[error(
+        "the checkpoint up to message {last} was imported before and no longer holds, because a \
+         message that it covers was changed"
+    )]
+    NoLongerHolds {
+        /// The last message that the summary covers.
+        last: MessageId,
+    },
 }
 
 /// Validates an import. `tail` holds every message after the current boundary.

@@ -14,8 +14,9 @@
 //!   calls.
 //! - `media_access`: which media addresses a provider may receive.
 //! - `caller`: identities and permissions. `session_key`: which session a chat belongs to.
-//! - `message`: messages and their parts. `title`: titles made from messages. `digest`: SHA-256
-//!   digests. `job`: kinds of jobs and their backoff. `limits`: limits of requests and stored data.
+//! - `message`: messages and their parts. `tool_pairs`: which tool result answers which call.
+//!   `title`: titles made from messages. `digest`: SHA-256 digests. `job`: kinds of jobs and their
+//!   backoff. `limits`: limits of requests and stored data.
 
 pub mod admission;
 pub mod boundary;
@@ -39,6 +40,7 @@ pub mod render;
 pub mod session_key;
 pub mod title;
 pub mod tokens;
+pub mod tool_pairs;
 pub mod trigger;
 pub mod turn;
 pub mod usage;

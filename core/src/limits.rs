@@ -8,6 +8,13 @@
 
 /// Messages in one append.
 pub const MESSAGES_PER_APPEND: usize = 100;
+/// Messages that one change of messages names by their ids.
+pub const CHANGE_IDS: usize = 500;
+/// Messages that one change changes, with those that go with them because of tool calls.
+pub const CHANGE_MESSAGES: usize = 10_000;
+/// Messages before and after those that are withdrawn or restored among which their tool calls and
+/// results are looked for.
+pub const TOOL_PAIR_WINDOW: i64 = 1_000;
 /// Parts in one message.
 pub const PARTS_PER_MESSAGE: usize = 256;
 /// Media in one tool result.

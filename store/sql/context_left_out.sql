@@ -1,22 +1,23 @@
 -- The messages that a context leaves out because newer ones fill its content limit: those of the
 -- tail from which on the bytes of the newest messages exceed $8, without the newest message. Rows in
--- no order. "kept": the newest user message, which is read all the same.
+-- no order. "kept": the newest user message that is not withdrawn; it is read all the same.
 --
 -- The bytes of a message are counted as in context_material.sql, and so are the messages swapped.
 -- The parameters are what that statement has found in the same snapshot, and its settings: $3 is the
 -- boundary, $4 the turn before which messages are cool, $5 the tokens above which a message is
 -- large, $6 whether cooling is stepped, $7 the messages that an earlier step has swapped.
-select message_id as "message_id!", turn as "turn!", tokens as "tokens!", kept as "kept!",
+select message_id as "message_id!", turn as "turn!", tokens as "tokens!", kept as "kept!", withdrawn as "withdrawn!",
     case when role = 2 then created_ts end as "stored?: StoredTime"
 from (
     -- All window functions share one window, which PostgreSQL computes row by row. A second window
     -- over the whole tail would write the tail to a temporary file.
-    select message_id, role, turn, tokens, created_ts,
-        role = 1 and count(*) filter (where role = 1) over newest = 1 as kept,
+    select message_id, role, turn, tokens, created_ts, withdrawn,
+        role = 1 and not withdrawn and count(*) filter (where role = 1 and not withdrawn) over newest = 1 as kept,
         row_number() over newest as place,
         sum(bytes) over newest as newest_bytes
     from (
         select message_id, role, turn, created_ts, coalesce(token_count, token_estimate) as tokens,
+            withdrawn_ts is not null as withdrawn,
             case
                 when summary_tokens is null then coalesce(content_bytes, octet_length(content::text))
                 when case

@@ -9,7 +9,7 @@
 --   not even read from its TOAST table. With strict cooling these are the large, cool messages that
 --   have a summary, with stepped cooling those that an earlier step has swapped.
 -- - A large message that a step may swap now comes with content and summary.
--- - Any other message comes with its content.
+-- - Any other message comes with its content. That of a withdrawn message is [].
 -- - "stored": the time when an assistant's message was stored; null for other messages.
 --
 -- The bytes of the tail are those of the text that these rows have (content, or summary and tool
@@ -72,7 +72,10 @@ with head as materialized (
     ) as b
     left join (
         select swapped_message_ids,
-            row (epoch, prefix_hash, boundary_message_id, system_prompt_digest, swapped_message_ids, cut) as prefix
+            row (
+                epoch, prefix_hash, boundary_message_id, system_prompt_digest, swapped_message_ids, cut, reason, broken_message_id,
+                change_epoch
+            ) as prefix
         from ai_context_prefix
         where conversation_id = $2
         order by epoch desc

@@ -253,11 +253,11 @@ fn bar_of_length(marks: usize) -> String {
     )
 }
 
-/// Whether the messages of the entry are in the tail, after the boundary.
+/// Whether the messages of the entry are in the tail: after the boundary, and not withdrawn.
 fn in_tail(entry: &pb::ManifestEntry) -> bool {
     !matches!(
         entry.representation(),
-        Representation::Checkpoint | Representation::BeforeSeparator
+        Representation::Checkpoint | Representation::BeforeSeparator | Representation::Withdrawn
     )
 }
 

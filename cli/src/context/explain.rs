@@ -64,7 +64,9 @@ fn write_messages(page: &mut String, context: &pb::BuildContextResponse, style: 
             format!("{} -> {}", run.original_tokens, run.tokens)
         };
         let heat = match run.entry.representation() {
-            Representation::Checkpoint | Representation::BeforeSeparator => "",
+            Representation::Checkpoint
+            | Representation::BeforeSeparator
+            | Representation::Withdrawn => "",
             _ if run.entry.cool => "cool",
             _ => "hot",
         };
@@ -124,7 +126,9 @@ const fn sent_as(representation: Representation) -> &'static str {
         Representation::Original => "as stored",
         Representation::Summary => "its summary",
         Representation::Checkpoint => "in a summary",
-        Representation::BeforeSeparator | Representation::Dropped => "not sent",
+        Representation::BeforeSeparator | Representation::Dropped | Representation::Withdrawn => {
+            "not sent"
+        }
         Representation::Clipped => "clipped",
         Representation::Repaired => "left out",
         Representation::Unspecified => "?",
@@ -146,6 +150,7 @@ const fn why(reason: Reason) -> &'static str {
         Reason::Pressure => "because the model refused a longer context",
         Reason::Repeated => "the user repeated it directly after",
         Reason::ContentLimit => "newer messages fill what one context reads",
+        Reason::Withdrawn => "withdrawn or erased",
         Reason::Unspecified => "?",
     }
 }
@@ -263,6 +268,9 @@ const fn break_cause(reason: BreakReason) -> &'static str {
         BreakReason::Budget => "budget or pressure cut other messages than before",
         BreakReason::Repair => "a late result replaced a synthetic one",
         BreakReason::Idle => "the last model call is too long ago",
+        BreakReason::Edit => "a message was edited",
+        BreakReason::Withdrawal => "messages were withdrawn or restored",
+        BreakReason::Erasure => "messages were erased",
         BreakReason::Unspecified => "?",
     }
 }

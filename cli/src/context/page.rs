@@ -269,6 +269,7 @@ fn representation_text(entry: &pb::ManifestEntry) -> String {
             "left out: the user repeated it directly after".into()
         }
         Representation::Repaired => "left out: a provider would refuse it".into(),
+        Representation::Withdrawn => "withdrawn or erased: not sent".into(),
         Representation::Original | Representation::Unspecified => match entry.reason() {
             Reason::Hot => format!("large ({original} tokens) but hot: as stored"),
             Reason::StepPending => {
@@ -342,6 +343,11 @@ mod tests {
                 Representation::Repaired,
                 Reason::Repeated,
                 "left out: the user repeated it directly after",
+            ),
+            (
+                Representation::Withdrawn,
+                Reason::Withdrawn,
+                "withdrawn or erased: not sent",
             ),
         ] {
             assert_eq!(representation_text(&entry(representation, reason)), text);

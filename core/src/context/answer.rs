@@ -54,6 +54,8 @@ pub enum Representation {
     Dropped,
     /// Not sent, whole or in part: the provider would refuse it, or a later message repeats it.
     Repaired,
+    /// Not sent: it is withdrawn or erased.
+    Withdrawn,
 }
 
 /// Why messages have their representation. `cooling` says when a message is large, and when it is
@@ -89,6 +91,9 @@ pub enum Reason {
     /// The user sent the same message again, with nothing but empty answers in between. Only the
     /// last of these messages is sent.
     Repeated,
+    /// It is withdrawn or erased. Only messages of the tail have this reason: before the boundary,
+    /// withdrawn messages belong to the run of the checkpoint or of the separator.
+    Withdrawn,
 }
 
 /// Consecutive messages with one representation.

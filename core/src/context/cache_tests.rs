@@ -37,6 +37,7 @@ fn tool_run(calls: i64) -> Material {
         tail,
         prefix: None,
         omitted: Vec::new(),
+        withdrawn: Vec::new(),
         idle_seconds: Some(1),
         tokens_ratio: None,
         learnt_window: None,

@@ -12,11 +12,11 @@ use crate::{
 /// The rows of a conversation that its context is built from, read in one snapshot.
 #[derive(Debug, Clone)]
 pub struct Material {
-    /// The newest message of the conversation.
+    /// The newest message of the conversation, withdrawn ones included.
     pub last_message_id: MessageId,
-    /// The newest message's role; None in an empty conversation.
+    /// The role of the newest message that is not withdrawn; None if there is none.
     pub last_role: Option<Role>,
-    /// The newest message's turn.
+    /// The turn of the newest message that is not withdrawn.
     pub turn: i32,
     /// The encoding that the conversation's tokens are counted in.
     pub encoding: Encoding,
@@ -35,10 +35,14 @@ pub struct Material {
     /// The messages after the boundary that were not read, in id order, because newer ones fill the
     /// content limit. Empty for nearly every conversation.
     pub omitted: Vec<OmittedMessage>,
+    /// The messages after the boundary that are withdrawn or erased, in id order. Nothing of them is
+    /// sent. Empty for nearly every conversation.
+    pub withdrawn: Vec<MessageId>,
     /// The newest recorded version of the context's beginning; None if none is recorded.
     pub prefix: Option<PrefixVersion>,
     /// Seconds since the newest assistant message of the tail was stored, which is the age of the
-    /// last model call; None if the tail has no assistant message.
+    /// last model call; None if the tail has no assistant message. A withdrawn message counts: the
+    /// call that wrote it has used the provider's cache.
     pub idle_seconds: Option<i64>,
     /// The provider's tokens for each token counted here, from the model's usage reports; None
     /// without a report.

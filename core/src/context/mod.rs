@@ -4,7 +4,8 @@
 //! The modules, in the order in which a build uses them:
 //!
 //! - `material`: the input of a build.
-//! - `content_limit`: which messages are omitted because one context reads no more.
+//! - `content_limit`: which messages are omitted because one context reads no more. `withdrawn`:
+//!   how withdrawn messages are reported.
 //! - `entry`: one entry for each message. `swapped_message`: what is sent in place of a message
 //!   that is swapped for its summary.
 //! - `swap`: which cool large messages are sent as their summaries.
@@ -30,6 +31,7 @@ mod swap;
 mod swapped_message;
 #[cfg(test)]
 mod tests;
+mod withdrawn;
 
 use crate::{
     boundary::Boundary,
@@ -49,7 +51,7 @@ pub use material::{
     Ask, Body, CheckpointSummary, Material, OmittedMessage, Pressure, ReadySummary, SummaryOrigin,
     TailMessage,
 };
-pub use prefix::{BreakReason, CacheBreak, NewVersion, Prefix, PrefixVersion};
+pub use prefix::{BreakReason, CacheBreak, NewVersion, PendingChange, Prefix, PrefixVersion};
 pub use swapped_message::{SwappedMessage, checkpoint_overhead_tokens};
 
 /// Builds the context: system prompt, checkpoint summary, tail with cool large messages as their
@@ -125,6 +127,7 @@ pub fn build(mut material: Material, ask: Ask) -> Result<Context, BudgetTooSmall
         draft.entries.push(entry);
     }
     content_limit::add_to_manifest(&mut draft.manifest, &material.omitted);
+    withdrawn::add_to_manifest(&mut draft.manifest, &material.withdrawn, boundary.after());
     draft.entries.extend(input);
 
     repair::repair(&mut draft);

@@ -22,6 +22,22 @@ pub struct PrefixVersion {
     pub swapped: Vec<MessageId>,
     /// Whether the budget, pressure or the content limit clipped or dropped a message.
     pub cut: bool,
+    /// Number of the newest mark up to this version; 0: there is none. A mark takes the number of a
+    /// version when stored messages are changed: a context with equal ids may then have another
+    /// content.
+    pub change_epoch: i64,
+    /// The change after which no version was recorded; None: the version is newer than every change.
+    pub pending: Option<PendingChange>,
+}
+
+/// A change of stored messages since the last recorded version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PendingChange {
+    /// What was done; [`BreakReason::First`] if no version was recorded before it.
+    pub reason: BreakReason,
+    /// The first changed message; [`MessageId::NONE`] if the boundary moved, so that every message
+    /// is sent differently.
+    pub at: MessageId,
 }
 
 /// A version to record, and why it differs from the version before.
@@ -63,6 +79,12 @@ pub enum BreakReason {
     /// The last call is older than the lifetime of the provider's cache. Boundary and system prompt
     /// are the same; the tail may have changed too.
     Idle,
+    /// Messages were withdrawn or restored.
+    Withdrawal,
+    /// The content of a message was replaced.
+    Edit,
+    /// The content of messages was erased.
+    Erasure,
 }
 
 /// Cost and saving of a break.

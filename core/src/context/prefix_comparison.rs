@@ -57,6 +57,20 @@ impl ComparisonInput {
                 .map_or(SummaryOrigin::Stored, |summary| summary.origin),
         }
     }
+
+    /// Number of the newest mark; 0: there is none.
+    fn change_epoch(&self) -> i64 {
+        self.version
+            .as_ref()
+            .map_or(0, |version| version.change_epoch)
+    }
+}
+
+impl PrefixVersion {
+    /// Whether the beginning with this hash is the one that was recorded, and is unchanged.
+    fn is_of(&self, hash: Digest) -> bool {
+        self.hash == hash && self.pending.is_none()
+    }
 }
 
 /// Compares a finished draft with what was sent before.
@@ -74,7 +88,8 @@ pub(super) fn compare(
     });
     let version = input.version.as_ref();
     let sent = sent_tokens(draft, MessageId::NONE, input.last_call);
-    if version.is_some_and(|version| version.hash == hash) && !input.cold {
+    let is_recorded = version.is_some_and(|version| version.is_of(hash));
+    if is_recorded && !input.cold {
         return Prefix {
             hash,
             stable_until: sent_until,
@@ -92,8 +107,7 @@ pub(super) fn compare(
     let rewritten = sent_tokens(draft, broken_at, input.last_call);
     // A summary that was made for one answer starts no version. Later contexts are compared with
     // the version before it.
-    let starts_version = input.summary_origin == SummaryOrigin::Stored
-        && version.is_none_or(|version| version.hash != hash);
+    let starts_version = input.summary_origin == SummaryOrigin::Stored && !is_recorded;
     let stable_until = if broken_at > boundary.after().next() {
         MessageId(broken_at.0 - 1).min(sent_until)
     } else {
@@ -125,6 +139,8 @@ pub(super) fn compare(
                 system_prompt,
                 swapped,
                 cut,
+                change_epoch: input.change_epoch(),
+                pending: None,
             };
             NewVersion {
                 version,
@@ -138,8 +154,8 @@ pub(super) fn compare(
     }
 }
 
-/// Hash of everything that decides the beginning. Messages are immutable, so their ids and
-/// representations suffice.
+/// Hash of everything that decides the beginning. The content of messages changes only at a mark,
+/// so their ids and representations and the number of the newest mark suffice.
 fn prefix_hash(
     draft: &Draft,
     input: &ComparisonInput,
@@ -185,6 +201,11 @@ fn prefix_hash(
             hash.update(repair.call.as_bytes());
         }
     }
+    // Conversations without a mark keep the hashes that were recorded before there were marks.
+    let change_epoch = input.change_epoch();
+    if change_epoch > 0 {
+        hash.update(change_epoch.to_le_bytes());
+    }
     hash.finalize().into()
 }
 
@@ -227,6 +248,11 @@ fn break_reason(
     let Some(version) = &input.version else {
         return (BreakReason::First, MessageId::NONE);
     };
+    if let Some(change) = version.pending
+        && change.at == MessageId::NONE
+    {
+        return (change.reason, MessageId::NONE);
+    }
     if version.boundary != boundary.after() {
         let is_checkpoint =
             matches!(boundary, Boundary::Checkpoint(last) if last > version.boundary);
@@ -240,7 +266,7 @@ fn break_reason(
     if version.system_prompt != system_prompt {
         return (BreakReason::SystemPrompt, MessageId::NONE);
     }
-    if version.hash == hash || input.cold {
+    if input.cold || version.is_of(hash) {
         return (BreakReason::Idle, MessageId::NONE);
     }
     let first_only_in = |one: &[MessageId], other: &[MessageId]| {
@@ -261,6 +287,13 @@ fn break_reason(
         .rev()
         .find(|repair| matches!(repair.kind, RepairKind::ResultMoved));
     let start = boundary.after().next();
+    if let Some(change) = version.pending {
+        return match first_swap_change {
+            _ if any_cut => (change.reason, start),
+            Some(message) if message < change.at => (BreakReason::Swap, message),
+            _ => (change.reason, change.at.max(start)),
+        };
+    }
     match (first_swap_change, last_moved_result) {
         (Some(_), _) if any_cut => (BreakReason::Swap, start),
         (Some(message), _) => (BreakReason::Swap, message),

@@ -78,23 +78,25 @@ fn step_is_due(
     let Some(oldest) = candidates.first() else {
         return false;
     };
-    let sent =
-        |message: &&TailMessage| message.id > oldest.id && Some(message.id) < material.last_call();
+    let lost_from = cache_is_lost_from(material, surroundings);
+    let last_call = material.last_call();
+    let is_cached =
+        |id: MessageId| Some(id) < last_call && lost_from.is_none_or(|lost_from| id < lost_from);
     let sent_after_oldest: Tokens = material
         .tail
         .iter()
-        .filter(sent)
+        .filter(|message| message.id > oldest.id && is_cached(message.id))
         .map(TailMessage::framed_tokens)
         .sum();
     let saved_after_oldest: Tokens = candidates[1..]
         .iter()
-        .filter(|candidate| Some(candidate.id) < material.last_call())
+        .filter(|candidate| is_cached(candidate.id))
         .map(|candidate| candidate.saved)
         .sum();
     let cost = SwapCost {
         rewritten: sent_after_oldest.less(saved_after_oldest),
         prices: material.policy.prices,
-        free: prefix_breaks_anyway(material, surroundings)
+        free: lost_from.is_some_and(|lost_from| lost_from <= oldest.id)
             || exceeds_budget(material, surroundings),
     };
     cooling::step_is_due(&candidates, &cost)
@@ -112,15 +114,20 @@ fn candidate(message: &TailMessage, calls: u64, material: &Material) -> Option<C
     })
 }
 
-/// Whether the provider's cache is lost even if nothing is swapped: the context begins differently
-/// from the previous one, or the last call is older than the cache's lifetime.
-fn prefix_breaks_anyway(material: &Material, surroundings: &TailSurroundings) -> bool {
+/// The message from which on the provider's cache is lost even if nothing is swapped, because the
+/// context differs there from the previous one, or the last call is older than the cache's lifetime;
+/// [`MessageId::NONE`] if all of it is lost. None: nothing is lost.
+fn cache_is_lost_from(material: &Material, surroundings: &TailSurroundings) -> Option<MessageId> {
     let Some(before) = &material.prefix else {
-        return true;
+        return Some(MessageId::NONE);
     };
-    before.boundary != surroundings.boundary.after()
+    if before.boundary != surroundings.boundary.after()
         || before.system_prompt != surroundings.system_prompt
         || material.is_cold()
+    {
+        return Some(MessageId::NONE);
+    }
+    before.pending.map(|change| change.at)
 }
 
 /// Whether the context would exceed its budget without a swap. Near the budget this may say yes too

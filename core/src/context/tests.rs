@@ -34,6 +34,7 @@ fn material(tail: Vec<TailMessage>) -> Material {
         tail,
         prefix: None,
         omitted: Vec::new(),
+        withdrawn: Vec::new(),
         idle_seconds: None,
         tokens_ratio: None,
         learnt_window: None,

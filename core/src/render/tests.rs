@@ -86,6 +86,7 @@ fn material(messages: Vec<(Role, Vec<Part>)>) -> Material {
         tail,
         prefix: None,
         omitted: Vec::new(),
+        withdrawn: Vec::new(),
         idle_seconds: None,
         tokens_ratio: None,
         learnt_window: None,

@@ -210,6 +210,7 @@ impl GrowingConversation {
             tail: tail.collect(),
             prefix: self.version.clone(),
             omitted: Vec::new(),
+            withdrawn: Vec::new(),
             idle_seconds: Some(self.idle),
             tokens_ratio: None,
             learnt_window: None,

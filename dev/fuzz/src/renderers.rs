@@ -90,6 +90,7 @@ fn arbitrary_case(from: &mut Unstructured<'_>) -> arbitrary::Result<Case> {
         checkpoint,
         tail,
         omitted: Vec::new(),
+        withdrawn: Vec::new(),
         prefix: None,
         idle_seconds: None,
         tokens_ratio: None,

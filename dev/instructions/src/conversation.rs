@@ -58,6 +58,7 @@ pub(crate) fn material(messages: i64, cooling: Cooling) -> Material {
         tail,
         prefix: Some(prefix_version()),
         omitted: Vec::new(),
+        withdrawn: Vec::new(),
         idle_seconds: Some(10),
         tokens_ratio: None,
         learnt_window: None,
@@ -88,6 +89,8 @@ fn prefix_version() -> PrefixVersion {
         system_prompt: digest::of_content(SYSTEM_PROMPT),
         swapped: Vec::new(),
         cut: false,
+        change_epoch: 0,
+        pending: None,
     }
 }
 

@@ -75,9 +75,33 @@ pub(super) struct HeadColumns {
     pub(super) tokens_ratio: Option<f64>,
 }
 
-/// The newest recorded version of the context's beginning: epoch, hash, boundary, digest of the
-/// system prompt, swapped messages, and whether a budget had cut or dropped something.
-pub(super) type PrefixColumns = (i64, Vec<u8>, i64, Vec<u8>, Vec<i64>, bool);
+/// The newest recorded version of the context's beginning, or the mark after it.
+pub(super) struct PrefixColumns {
+    pub(super) epoch: i64,
+    pub(super) hash: Vec<u8>,
+    pub(super) boundary_message_id: i64,
+    pub(super) system_prompt_digest: Vec<u8>,
+    pub(super) swapped_message_ids: Vec<i64>,
+    /// Whether a budget had cut or dropped something.
+    pub(super) cut: bool,
+    pub(super) reason: i16,
+    pub(super) broken_message_id: i64,
+    /// The newest mark up to this version; equal to `epoch` in a mark. None: there is none.
+    pub(super) change_epoch: Option<i64>,
+}
+
+/// As in [`PrefixColumns`].
+type PrefixRecord = (
+    i64,
+    Vec<u8>,
+    i64,
+    Vec<u8>,
+    Vec<i64>,
+    bool,
+    i16,
+    i64,
+    Option<i64>,
+);
 
 /// As in [`HeadColumns`], from `last_message_id` to `policy`.
 type ConversationColumns = (i64, Option<i16>, i32, i16, i64, String, String);
@@ -95,7 +119,7 @@ type ModelColumns = (Option<i64>, Option<f64>);
 type HeadRecord = (
     ConversationColumns,
     CheckpointColumns,
-    Option<PrefixColumns>,
+    Option<PrefixRecord>,
     Option<i64>,
     Option<ModelColumns>,
 );
@@ -128,11 +152,38 @@ impl Decode<'_, Postgres> for Head {
             summary,
             summary_tokens,
             saved_tokens,
-            prefix,
+            prefix: prefix.map(PrefixColumns::from),
             tail_bytes,
             window_tokens,
             tokens_ratio,
         })))
+    }
+}
+
+impl From<PrefixRecord> for PrefixColumns {
+    fn from(record: PrefixRecord) -> Self {
+        let (
+            epoch,
+            hash,
+            boundary_message_id,
+            system_prompt_digest,
+            swapped_message_ids,
+            cut,
+            reason,
+            broken_message_id,
+            change_epoch,
+        ) = record;
+        Self {
+            epoch,
+            hash,
+            boundary_message_id,
+            system_prompt_digest,
+            swapped_message_ids,
+            cut,
+            reason,
+            broken_message_id,
+            change_epoch,
+        }
     }
 }
 
@@ -150,6 +201,8 @@ pub(super) struct LeftOutRow {
     pub(super) tokens: i64,
     /// Whether this is the newest user message, which is read nevertheless.
     pub(super) kept: bool,
+    /// Whether it is withdrawn or erased.
+    pub(super) withdrawn: bool,
     /// When an assistant's message was stored.
     pub(super) stored: Option<StoredTime>,
 }

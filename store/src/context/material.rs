@@ -17,8 +17,11 @@ use anneal_core::{
 };
 use futures::TryStreamExt as _;
 
-use super::columns::{
-    Head, HeadColumns, LeftOutRow, MaterialRow, PrefixColumns, StoredTime, SummaryColumns,
+use super::{
+    columns::{
+        Head, HeadColumns, LeftOutRow, MaterialRow, PrefixColumns, StoredTime, SummaryColumns,
+    },
+    prefix::pending_change,
 };
 use crate::{
     Store,
@@ -99,12 +102,14 @@ impl Store {
         db.attach_reservation(budget.reservation.clone());
         let mut read = ask.read(&mut db, &before.policy, None, budget).await?;
         if read.exceeds_content_limit() && read.needed_bytes() <= budget.bytes() {
-            let (left_out, omitted, newest_answer) = ask.find_left_out(&mut db, &read).await?;
+            let (left_out, mut unread) = ask.find_left_out(&mut db, &read).await?;
             read = ask
                 .read(&mut db, &read.policy, Some(left_out), budget)
                 .await?;
-            read.tail.omitted = omitted;
-            read.tail.newest_answer = read.tail.newest_answer.max(newest_answer);
+            let tail = &mut read.tail;
+            tail.omitted = unread.omitted;
+            tail.withdrawn.append(&mut unread.withdrawn);
+            tail.newest_answer = tail.newest_answer.max(unread.newest_answer);
         }
         db.release().await?;
         Ok(read)
@@ -220,12 +225,12 @@ impl MaterialAsk<'_> {
     }
 
     /// Finds the messages that are left out of a context whose head row was read in the same
-    /// snapshot, and the newest answer among them.
+    /// snapshot. Returns them in a tail without read messages.
     async fn find_left_out(
         &self,
         db: &mut BoundedConnection,
         read: &ContextRows,
-    ) -> Result<(LeftOut, Vec<OmittedMessage>, NewestAnswer), StoreError> {
+    ) -> Result<(LeftOut, Tail), StoreError> {
         let head = &read.head;
         let settings = self.settings(&read.policy)?;
         let input_turns = if head.last_role == Some(role_code(Role::User)) {
@@ -236,7 +241,7 @@ impl MaterialAsk<'_> {
         let swapped = head
             .prefix
             .as_ref()
-            .map(|prefix| prefix.4.as_slice())
+            .map(|prefix| prefix.swapped_message_ids.as_slice())
             .unwrap_or_default();
         let mut incoming = sqlx::query_file_as!(
             LeftOutRow,
@@ -252,27 +257,33 @@ impl MaterialAsk<'_> {
         )
         .fetch(&mut *db);
         let mut left_out = LeftOut::default();
-        let (mut omitted, mut newest_answer) = (Vec::new(), None);
+        let mut unread = Tail::default();
         while let Some(row) = incoming.try_next().await? {
             left_out.last = left_out.last.max(row.message_id);
             if row.kept {
                 left_out.kept = row.message_id;
                 continue;
             }
-            newest_answer = newest_answer.max(row.stored.map(|stored| (row.message_id, stored)));
-            omitted.push(OmittedMessage {
-                id: MessageId(row.message_id),
-                turn: row.turn,
-                tokens: tokens(row.tokens),
-            });
-            if omitted
-                .len()
+            let stored = row.stored.map(|stored| (row.message_id, stored));
+            unread.newest_answer = unread.newest_answer.max(stored);
+            let id = MessageId(row.message_id);
+            if row.withdrawn {
+                unread.withdrawn.push(id);
+            } else {
+                unread.omitted.push(OmittedMessage {
+                    id,
+                    turn: row.turn,
+                    tokens: tokens(row.tokens),
+                });
+            }
+            if unread
+                .messages()
                 .is_multiple_of(YIELD_BYTES / ROW_BYTES as usize)
             {
                 tokio::task::yield_now().await;
             }
         }
-        Ok((left_out, omitted, newest_answer))
+        Ok((left_out, unread))
     }
 }
 
@@ -294,12 +305,22 @@ pub struct ContextRows {
 struct Tail {
     messages: Vec<TailMessage>,
     omitted: Vec<OmittedMessage>,
+    /// Withdrawn or erased messages.
+    withdrawn: Vec<MessageId>,
     newest_answer: NewestAnswer,
     /// Bytes of content, summaries and tool outlines.
     text_bytes: u64,
 }
 
+/// The stored content of a withdrawn message. Other messages have at least one part.
+const WITHDRAWN_CONTENT: &str = "[]";
+
 impl Tail {
+    /// Number of messages: read, omitted and withdrawn ones.
+    fn messages(&self) -> usize {
+        self.messages.len() + self.omitted.len() + self.withdrawn.len()
+    }
+
     /// Adds a message; rows come in any order. Returns the bytes that were parsed.
     async fn push_row(
         &mut self,
@@ -308,6 +329,13 @@ impl Tail {
     ) -> Result<usize, StoreError> {
         if let Some(stored) = row.stored {
             self.newest_answer = self.newest_answer.max(Some((row.message_id, stored)));
+        }
+        if let Some(content) = &row.content
+            && content.len() == WITHDRAWN_CONTENT.len()
+            && content.text()? == WITHDRAWN_CONTENT
+        {
+            self.withdrawn.push(MessageId(row.message_id));
+            return Ok(0);
         }
         let summary_bytes = row
             .summary
@@ -333,7 +361,7 @@ impl ContextRows {
 
     /// Number of messages in the tail.
     pub fn messages(&self) -> usize {
-        self.tail.messages.len() + self.tail.omitted.len()
+        self.tail.messages()
     }
 
     /// Bytes of system prompt, content, summaries and tool outlines.
@@ -375,11 +403,13 @@ impl ContextRows {
         let Tail {
             mut messages,
             mut omitted,
+            mut withdrawn,
             newest_answer,
             ..
         } = tail;
         messages.sort_by_key(|message| message.id);
         omitted.sort_by_key(|message| message.id);
+        withdrawn.sort_unstable();
         let head = *head;
         let checkpoint = match (head.checkpoint_last, head.summary, head.summary_tokens) {
             (Some(last), Some(text), Some(count)) => Some(CheckpointSummary {
@@ -404,6 +434,7 @@ impl ContextRows {
             tail: messages,
             prefix: head.prefix.map(stored_prefix).transpose()?,
             omitted,
+            withdrawn,
             idle_seconds: newest_answer.map(|(_, stored)| stored.seconds_until(now)),
             tokens_ratio: head.tokens_ratio,
             learnt_window: head.window_tokens.map(tokens),
@@ -414,14 +445,20 @@ impl ContextRows {
 /// The newest recorded version of the beginning of the conversation's contexts: the columns with
 /// which the new context is compared.
 fn stored_prefix(columns: PrefixColumns) -> Result<PrefixVersion, StoreError> {
-    let (epoch, hash, boundary, system_prompt, swapped, cut) = columns;
+    let swapped = columns.swapped_message_ids.into_iter().map(MessageId);
     Ok(PrefixVersion {
-        epoch,
-        hash: digest(&hash)?,
-        boundary: MessageId(boundary),
-        system_prompt: digest(&system_prompt)?,
-        swapped: swapped.into_iter().map(MessageId).collect(),
-        cut,
+        epoch: columns.epoch,
+        hash: digest(&columns.hash)?,
+        boundary: MessageId(columns.boundary_message_id),
+        system_prompt: digest(&columns.system_prompt_digest)?,
+        swapped: swapped.collect(),
+        cut: columns.cut,
+        change_epoch: columns.change_epoch.unwrap_or(0),
+        pending: if columns.change_epoch == Some(columns.epoch) {
+            Some(pending_change(columns.reason, columns.broken_message_id)?)
+        } else {
+            None
+        },
     })
 }
 

@@ -3,14 +3,16 @@
 
 use anneal_core::{
     caller::{Caller, ConversationId},
-    context::{BreakReason, NewVersion},
+    context::{BreakReason, NewVersion, PendingChange},
+    message::MessageId,
 };
 
-use crate::{Store, error::StoreError, rows::column};
+use crate::{Store, connection::BoundedConnection, error::StoreError, rows::column};
 
 impl Store {
     /// Records a new version of the beginning of a conversation's contexts. Returns false if
-    /// another call has recorded one first; then the context must be built again on that version.
+    /// another call has recorded one first, or if messages were changed since the context was read;
+    /// then the context must be built again.
     pub async fn record_prefix(
         &self,
         caller: Caller,
@@ -36,12 +38,62 @@ impl Store {
             column(new.rewritten),
             column(new.saved),
             version.cut,
+            (version.change_epoch > 0).then_some(version.change_epoch),
         )
         .execute(&mut *db)
         .await?;
         db.release().await?;
         Ok(recorded.rows_affected() == 1)
     }
+}
+
+/// A change of stored messages that contexts after the boundary depend on.
+pub(crate) struct PrefixMark {
+    /// [`BreakReason::Withdrawal`], [`BreakReason::Edit`] or [`BreakReason::Erasure`].
+    pub(crate) reason: BreakReason,
+    /// The first changed message; [`MessageId::NONE`] if the boundary moved.
+    pub(crate) broken_at: MessageId,
+    /// The newest message of the conversation.
+    pub(crate) last_message_id: MessageId,
+}
+
+/// Marks a change, in the transaction of the change: contexts that were read before it are built
+/// again, and the next one names the change as the reason of its cache break.
+pub(crate) async fn mark_prefix(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    id: ConversationId,
+    mark: &PrefixMark,
+) -> Result<(), StoreError> {
+    // The mark must be the newest row. A context may record a version until the mark has its number;
+    // the next try then sees that version.
+    loop {
+        let marked = sqlx::query_file!(
+            "sql/mark_prefix.sql",
+            caller.tenant().0,
+            id.0,
+            reason_code(mark.reason),
+            mark.broken_at.0,
+            mark.last_message_id.0,
+        )
+        .execute(&mut *db)
+        .await?;
+        if marked.rows_affected() == 1 {
+            return Ok(());
+        }
+    }
+}
+
+/// The change that a mark stands for. `broken`: its column `broken_message_id`.
+pub(super) const fn pending_change(reason: i16, broken: i64) -> Result<PendingChange, StoreError> {
+    let (reason, at) = match reason {
+        1 => (BreakReason::First, MessageId::NONE),
+        9 => (BreakReason::Withdrawal, MessageId(broken)),
+        10 => (BreakReason::Edit, MessageId(broken)),
+        11 => (BreakReason::Erasure, MessageId(broken)),
+        _ => return Err(StoreError::Unreadable("prefix")),
+    };
+    Ok(PendingChange { reason, at })
 }
 
 const fn reason_code(reason: BreakReason) -> i16 {
@@ -54,5 +106,8 @@ const fn reason_code(reason: BreakReason) -> i16 {
         BreakReason::Budget => 6,
         BreakReason::Repair => 7,
         BreakReason::Idle => 8,
+        BreakReason::Withdrawal => 9,
+        BreakReason::Edit => 10,
+        BreakReason::Erasure => 11,
     }
 }

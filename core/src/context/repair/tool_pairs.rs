@@ -7,6 +7,7 @@ use crate::{
     context::{Draft, Entry, Reason, RepairKind, Representation, Segment, entry::Origin},
     message::{MessageId, Part, Role},
     tokens::{Tokens, count_parts},
+    tool_pairs::OpenCalls,
 };
 
 /// Text of a synthetic result.
@@ -15,8 +16,8 @@ const NO_RESULT: &str = "[no result]";
 /// Gives every call exactly one result, directly after it.
 ///
 /// Late results move up to their call. Calls without a result get a synthetic one. Results without
-/// a call, and second results of one call, are dropped. If several calls with a result's id have no
-/// result yet, the result belongs to the first of them in the newest message.
+/// a call, and second results of one call, are dropped. [`OpenCalls`] decides which call a result
+/// answers.
 pub(super) fn pair_tools(draft: &mut Draft) {
     let plan = plan(&draft.entries);
     if plan.calls == 0 && plan.placements.is_empty() {
@@ -57,9 +58,7 @@ struct PairingPlan {
 }
 
 fn plan(entries: &[Entry]) -> PairingPlan {
-    /// A call without a result: index of its entry, and its number.
-    type Waiting = (usize, usize);
-    let mut waiting: HashMap<&str, Vec<Waiting>> = HashMap::new();
+    let mut open_calls = OpenCalls::default();
     let mut plan = PairingPlan {
         calls: 0,
         answered: Vec::new(),
@@ -73,24 +72,19 @@ fn plan(entries: &[Entry]) -> PairingPlan {
         for part in &entry.parts {
             match part {
                 Part::ToolUse { id, .. } => {
-                    waiting.entry(id).or_default().push((index, plan.calls));
+                    open_calls.open(id, index);
                     plan.answered.push(false);
                     plan.calls += 1;
                 }
                 Part::ToolResult { id, .. } => {
-                    let placement = waiting.get_mut(id.as_str()).and_then(|calls| {
-                        let newest = calls.last()?.0;
-                        let first = calls
-                            .iter()
-                            .rposition(|(entry, _)| *entry != newest)
-                            .map_or(0, |older| older + 1);
-                        let (entry, call) = calls.remove(first);
-                        plan.answered[call] = entry == last_non_tool;
-                        Some(if entry == last_non_tool {
+                    let placement = open_calls.answer(id).map(|call| {
+                        let follows = call.message == last_non_tool;
+                        plan.answered[call.number] = follows;
+                        if follows {
                             Placement::Here
                         } else {
-                            Placement::Up(call)
-                        })
+                            Placement::Up(call.number)
+                        }
                     });
                     plan.placements
                         .push(placement.unwrap_or(Placement::Nowhere));

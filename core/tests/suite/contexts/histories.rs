@@ -284,6 +284,7 @@ prop_compose! {
             tail,
             prefix: None,
             omitted: Vec::new(),
+            withdrawn: Vec::new(),
             idle_seconds: None,
             tokens_ratio: None,
             learnt_window: None,

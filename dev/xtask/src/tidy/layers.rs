@@ -44,7 +44,7 @@ const CRATES: &[CrateLayers] = &[
             "cooling",
             "policy",
             "model usage admission breaker",
-            "boundary turn tokens digest title session_key provider_format",
+            "boundary turn tokens digest title tool_pairs session_key provider_format",
             "message job caller limits media_access policy_error",
         ],
     ),

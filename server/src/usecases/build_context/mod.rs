@@ -83,7 +83,7 @@ pub(crate) async fn build(
 }
 
 /// Builds the context and records its prefix if it is new. If another call has recorded a new
-/// prefix first, builds the context again on that prefix.
+/// prefix first, or if messages were changed since the context was read, builds the context again.
 async fn build_and_record(
     state: &ServerState,
     budget: &ContentBudget,
@@ -138,7 +138,7 @@ async fn build_and_record(
         };
         match recorded {
             Ok(true) => return Ok(built),
-            // Another call has recorded a prefix first: build again on it.
+            // Another call has recorded a prefix first, or messages were changed: build again.
             Ok(false) => {}
             Err(error) => {
                 // Not fatal: the next call records it.
@@ -160,8 +160,8 @@ fn in_requested_tokens(failure: Failure, request: &ContextRequest) -> Failure {
     }
 }
 
-/// Most builds for one answer while other calls record prefixes. The prefix of the last build is
-/// not recorded.
+/// Most builds for one answer while other calls record prefixes or change messages. The prefix of
+/// the last build is not recorded.
 const MAX_BUILDS: usize = 4;
 
 /// Converts a budget from the model's tokens to tokens counted here. Never increases the budget: a
