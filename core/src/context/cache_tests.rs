@@ -390,3 +390,139 @@ fn a_result_that_replaces_a_synthetic_one_is_a_break() {
         BreakReason::Repair
     );
 }
+
+/// The mark of a change of message `at` after this version.
+fn mark(version: &PrefixVersion, reason: BreakReason, at: i64) -> PrefixVersion {
+    let epoch = version.epoch + 1;
+    PrefixVersion {
+        epoch,
+        change_epoch: epoch,
+        pending: Some(PendingChange {
+            reason,
+            at: MessageId(at),
+        }),
+        ..version.clone()
+    }
+}
+
+/// The reason and place of a context's break.
+fn broken(context: &Context) -> Option<(BreakReason, i64)> {
+    let broken = context.prefix.cache_break?;
+    Some((broken.reason, broken.at.0))
+}
+
+#[test]
+fn a_change_is_a_break_at_the_first_changed_message_even_if_the_same_ids_are_sent() {
+    let first = first_version();
+    for reason in [
+        BreakReason::Withdrawal,
+        BreakReason::Edit,
+        BreakReason::Erasure,
+    ] {
+        let context = build_without_budget(tool_run_after(5, &mark(&first, reason, 6)));
+        assert_eq!(broken(&context), Some((reason, 6)));
+        assert_eq!(context.prefix.stable_until, MessageId(5));
+        // The last call, 10, has sent the messages up to 9. Framing has 4 tokens.
+        let rewritten = context.prefix.cache_break.expect("a break").rewritten;
+        assert_eq!(rewritten.get(), 2 * (20 + RESULT_TOKENS) + 4 * 4);
+        let next = version(&context);
+        assert_eq!((next.epoch, next.change_epoch, next.pending), (3, 2, None));
+        assert_ne!(next.hash, first.hash);
+        let later = build_without_budget(tool_run_after(6, &next));
+        assert_eq!(
+            (later.prefix.hash, later.prefix.cache_break),
+            (next.hash, None),
+            "the change is named once"
+        );
+    }
+}
+
+#[test]
+fn a_change_that_moves_the_boundary_breaks_everything_and_one_before_any_version_nothing() {
+    let first = first_version();
+    let moved = mark(&first, BreakReason::Withdrawal, 0);
+    let fallen_back = PrefixVersion {
+        boundary: MessageId(4),
+        ..moved.clone()
+    };
+    for before in [moved, fallen_back] {
+        let context = build_without_budget(tool_run_after(5, &before));
+        assert_eq!(broken(&context), Some((BreakReason::Withdrawal, 0)));
+        assert_eq!(context.prefix.stable_until, MessageId::NONE);
+    }
+    let nothing_recorded = mark(&first, BreakReason::First, 0);
+    let context = build_without_budget(tool_run_after(5, &nothing_recorded));
+    assert_eq!(broken(&context), None);
+    assert_eq!(context.prefix.cached, Tokens::ZERO);
+    assert_eq!(version(&context).change_epoch, 2);
+}
+
+#[test]
+fn an_earlier_break_is_named_instead_of_a_change() {
+    let changed = mark(&first_version(), BreakReason::Edit, 6);
+    let other_prompt = Ask {
+        system_prompt: Some("Answer at length.".into()),
+        ..Ask::default()
+    };
+    let context = build(tool_run_after(5, &changed), other_prompt).expect("no budget");
+    assert_eq!(broken(&context), Some((BreakReason::SystemPrompt, 0)));
+    let cold = Material {
+        idle_seconds: Some(301),
+        ..tool_run_after(5, &changed)
+    };
+    assert_eq!(
+        broken(&build_without_budget(cold)),
+        Some((BreakReason::Idle, 0))
+    );
+    let mut separated = tool_run_after(5, &changed);
+    separated.separator = Some(MessageId(3));
+    separated.tail.drain(..3);
+    assert_eq!(
+        broken(&build_without_budget(separated)),
+        Some((BreakReason::Separator, 0))
+    );
+    let swapped_before = PrefixVersion {
+        swapped: vec![MessageId(3)],
+        ..changed
+    };
+    let no_longer_swapped = Material {
+        prefix: Some(swapped_before),
+        ..tool_run(5)
+    };
+    assert_eq!(
+        broken(&build_without_budget(no_longer_swapped)),
+        Some((BreakReason::Swap, 3))
+    );
+}
+
+#[test]
+fn a_step_is_taken_at_once_only_if_a_change_breaks_the_cache_before_its_messages() {
+    let first = first_version();
+    let after_change_of = |at| {
+        let changed = mark(&first, BreakReason::Withdrawal, at);
+        let context = build_without_budget(tool_run_after(13, &changed));
+        (broken(&context), swapped(&context))
+    };
+    assert_eq!(
+        after_change_of(3),
+        (Some((BreakReason::Withdrawal, 3)), vec![3, 5]),
+        "the cache is lost from the oldest candidate on"
+    );
+    assert_eq!(
+        after_change_of(27),
+        (Some((BreakReason::Withdrawal, 27)), vec![]),
+        "the cache still holds the messages after the candidates"
+    );
+}
+
+#[test]
+fn conversations_without_a_change_keep_the_hashes_of_earlier_releases() {
+    // SHA-256 of the digest of the system prompt, the kind of the boundary, the format, and the
+    // boundary.
+    let recorded = [
+        0x33, 0x0e, 0xb3, 0xcd, 0xac, 0x9f, 0xcf, 0xbb, 0xfa, 0xca, 0x05, 0xbd, 0x2a, 0xab, 0x50,
+        0x97, 0xbe, 0xd1, 0xcb, 0x66, 0xc9, 0x94, 0x03, 0xd6, 0xcf, 0xb0, 0x4b, 0x9f, 0x37, 0x1c,
+        0x5b, 0x1f,
+    ];
+    assert_eq!(first_version().hash, recorded);
+}

@@ -493,3 +493,65 @@ fn a_summary_that_begins_with_a_slash_is_counted_with_its_mark() {
         + FRAMING_PER_MESSAGE;
     assert_eq!(context.messages[1].tokens, wanted);
 }
+
+#[test]
+fn withdrawn_messages_are_runs_of_the_manifest_and_nothing_else() {
+    let tail = vec![
+        message(6, Role::User, 1, text("Hello")),
+        message(10, Role::Assistant, 1, text("Hi")),
+    ];
+    let withdrawn = [2, 5, 7, 8, 9, 11].map(MessageId).to_vec();
+    let told = build_without_budget(tail.clone());
+    let context = build(
+        Material {
+            last_message_id: MessageId(11),
+            withdrawn,
+            ..material(tail)
+        },
+        Ask::default(),
+    )
+    .expect("without a budget no context is refused");
+    assert!(covers_every_id(&context, 11));
+    let runs: Vec<(i64, i64)> = context
+        .manifest
+        .iter()
+        .filter(|entry| entry.representation == Representation::Withdrawn)
+        .inspect(|entry| assert_eq!(entry.reason, Reason::Withdrawn))
+        .map(|entry| (entry.first.0, entry.last.0))
+        .collect();
+    assert_eq!(
+        runs,
+        [(5, 5), (7, 9), (11, 11)],
+        "message 2 is before the boundary, in the run of the separator"
+    );
+    assert_eq!(context.messages, told.messages);
+    assert_eq!(context.total, told.total);
+}
+
+#[test]
+fn the_messages_around_withdrawn_ones_can_still_be_clipped_and_dropped() {
+    let tail = vec![
+        message(6, Role::User, 1, text("What is there?")),
+        message(8, Role::Assistant, 1, vec![call("a")]),
+        message(9, Role::Tool, 1, vec![result("a", &"sea ".repeat(2_000))]),
+        message(12, Role::User, 2, text("And now?")),
+    ];
+    let context = build(
+        Material {
+            withdrawn: [5, 7, 10, 11].map(MessageId).to_vec(),
+            ..material(tail)
+        },
+        Ask {
+            budget: Some(Tokens::new(600)),
+            ..Ask::default()
+        },
+    )
+    .expect("fits");
+    assert!(covers_every_id(&context, 12));
+    let clipped = context
+        .manifest
+        .iter()
+        .find(|entry| entry.first == MessageId(9))
+        .expect("message 9 has a manifest entry");
+    assert_eq!(clipped.representation, Representation::Clipped);
+}

@@ -1,15 +1,15 @@
 //! Contexts of arbitrary conversations: the manifest has every message, the budget is kept, a
 //! second build gives the same, a clip says what it left out, and every provider accepts the
-//! request.
+//! request. Withdrawn messages change nothing but the manifest.
 
 mod checks;
 mod clips;
 mod histories;
 
 use anneal_core::{
-    context::{Body, Context, Representation, build},
-    message::{PART_JOIN, Part, part_text, plain_text},
-    render::render,
+    context::{Body, Context, Reason, Representation, build},
+    message::{MessageId, PART_JOIN, Part, part_text, plain_text},
+    render::{Format, render},
 };
 use checks::{
     check_message_ids, contains_text, context_is_paired, count_rendered, covers_every_id, kept_ids,
@@ -92,6 +92,35 @@ proptest! {
         let again = build(case.material.clone(), case.ask.clone()).expect(NO_BUDGET);
         prop_assert_eq!(render(&again, format), rendered);
         prop_assert_eq!(again, context);
+    }
+
+    #[test]
+    fn a_context_is_that_of_a_conversation_that_was_only_told_what_is_not_withdrawn(case in case()) {
+        let context = build(case.material.clone(), case.ask.clone()).expect(NO_BUDGET);
+        let reported: Vec<MessageId> = context.manifest.iter()
+            .filter(|entry| entry.reason == Reason::Withdrawn)
+            .flat_map(|entry| (entry.first.0..=entry.last.0).map(MessageId))
+            .collect();
+        prop_assert_eq!(&reported, &case.material.withdrawn);
+        let told = case.without_withdrawn();
+        let wanted = build(told.material, told.ask).expect(NO_BUDGET);
+        // Marks of summaries and clips name ids.
+        let names_ids = context.manifest.iter()
+            .any(|entry| entry.representation == Representation::Summary || !entry.clipped.is_empty());
+        if !names_ids {
+            let sent = |context: &Context| -> Vec<_> {
+                let messages = context.messages.iter();
+                messages.map(|message| (message.segment, message.role, message.parts.clone(), message.tokens)).collect()
+            };
+            prop_assert_eq!(sent(&context), sent(&wanted));
+            let format = case.ask.format;
+            if format != Format::Neutral {
+                prop_assert_eq!(render(&context, format), render(&wanted, format));
+            }
+        }
+        let repairs = |context: &Context| -> Vec<_> { context.repairs.iter().map(|repair| repair.kind).collect() };
+        prop_assert_eq!(repairs(&context), repairs(&wanted));
+        prop_assert_eq!(context.current_turn, wanted.current_turn);
     }
 
     #[test]

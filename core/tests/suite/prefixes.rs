@@ -3,8 +3,9 @@
 
 use anneal_core::{
     context::{
-        Ask, Body, CheckpointSummary, Context, ContextMessage, Material, PrefixVersion, Pressure,
-        ReadySummary, Representation, SummaryOrigin, TailMessage, build,
+        Ask, Body, BreakReason, CheckpointSummary, Context, ContextMessage, Material,
+        PendingChange, PrefixVersion, Pressure, ReadySummary, Representation, SummaryOrigin,
+        TailMessage, build,
     },
     cooling,
     message::{MessageId, Part, Role, plain_text},
@@ -30,6 +31,13 @@ enum Step {
     Budget(u64),
     /// Whether later contexts are built as if the model had refused the context as too long.
     Pressure(bool),
+    /// This many adjacent messages are withdrawn, one by one. The number before it chooses them, as
+    /// in the following steps.
+    Withdraw(usize, usize),
+    /// A withdrawn message is restored.
+    Restore(usize),
+    /// A message gets another text.
+    Edit(usize),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -46,12 +54,22 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+fn step_or_change() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        20 => step(),
+        2 => (0..100_usize, 1..4_usize).prop_map(|(which, count)| Step::Withdraw(which, count)),
+        1 => (0..100_usize).prop_map(Step::Restore),
+        1 => (0..100_usize).prop_map(Step::Edit),
+    ]
+}
+
 /// A message of a growing conversation.
 struct StoredMessage {
     id: MessageId,
     role: Role,
-    turn: i32,
     tokens: u64,
+    edits: usize,
+    withdrawn: bool,
 }
 
 struct GrowingConversation {
@@ -103,18 +121,13 @@ impl GrowingConversation {
     fn apply(&mut self, step: Step) {
         self.idle = 1;
         match step {
-            Step::Say(role, tokens) => {
-                let previous = self.messages.last();
-                let starts_turn = turn::starts(role, previous.map(|message| message.role));
-                let turn = previous.map_or(0, |message| message.turn) + i32::from(starts_turn);
-                let id = self.last().next();
-                self.messages.push(StoredMessage {
-                    id,
-                    role,
-                    turn,
-                    tokens,
-                });
-            }
+            Step::Say(role, tokens) => self.messages.push(StoredMessage {
+                id: self.last().next(),
+                role,
+                tokens,
+                edits: 0,
+                withdrawn: false,
+            }),
             Step::Checkpoint if self.last().0 > self.boundary().0 + 2 => {
                 self.checkpoint = Some(MessageId(self.last().0 - 2));
             }
@@ -129,8 +142,95 @@ impl GrowingConversation {
                     Pressure::None
                 };
             }
+            Step::Withdraw(which, count) => {
+                let standing = self.ids(|message| !message.withdrawn);
+                let first = which.checked_rem(standing.len()).unwrap_or(0);
+                for id in standing.into_iter().skip(first).take(count) {
+                    self.message_mut(id).withdrawn = true;
+                    self.mark(BreakReason::Withdrawal, id);
+                }
+            }
+            Step::Restore(which) => {
+                let withdrawn = self.ids(|message| message.withdrawn);
+                if let Some(id) = withdrawn.iter().cycle().nth(which) {
+                    self.message_mut(*id).withdrawn = false;
+                    self.mark(BreakReason::Withdrawal, *id);
+                }
+            }
+            Step::Edit(which) => {
+                let standing = self.ids(|message| !message.withdrawn);
+                if let Some(id) = standing.iter().cycle().nth(which) {
+                    self.message_mut(*id).edits += 1;
+                    self.mark(BreakReason::Edit, *id);
+                }
+            }
             Step::Checkpoint => {}
         }
+    }
+
+    fn ids(&self, is_wanted: fn(&StoredMessage) -> bool) -> Vec<MessageId> {
+        let wanted = self.messages.iter().filter(|message| is_wanted(message));
+        wanted.map(|message| message.id).collect()
+    }
+
+    fn message_mut(&mut self, id: MessageId) -> &mut StoredMessage {
+        &mut self.messages[id.0 as usize - 1]
+    }
+
+    /// Marks a change of a message as the store does. A checkpoint that covers the message no
+    /// longer holds.
+    fn mark(&mut self, reason: BreakReason, id: MessageId) {
+        if self.separator.is_some_and(|separator| id <= separator) {
+            return;
+        }
+        let voids_checkpoint = self.checkpoint.is_some_and(|last| id <= last);
+        let at = if voids_checkpoint {
+            MessageId::NONE
+        } else {
+            id
+        };
+        self.checkpoint = self.checkpoint.filter(|_| !voids_checkpoint);
+        let before = self.version.take().unwrap_or(PrefixVersion {
+            epoch: 0,
+            hash: [0; 32],
+            boundary: MessageId::NONE,
+            system_prompt: [0; 32],
+            swapped: Vec::new(),
+            cut: false,
+            change_epoch: 0,
+            pending: None,
+        });
+        let pending = match before.pending {
+            None if before.epoch == 0 => PendingChange {
+                reason: BreakReason::First,
+                at: MessageId::NONE,
+            },
+            None => PendingChange { reason, at },
+            Some(pending) if pending.reason == BreakReason::First => pending,
+            Some(pending) => PendingChange {
+                reason,
+                at: pending.at.min(at),
+            },
+        };
+        let epoch = before.epoch + 1;
+        self.version = Some(PrefixVersion {
+            epoch,
+            change_epoch: epoch,
+            pending: Some(pending),
+            ..before
+        });
+    }
+
+    /// The messages that are not withdrawn, with their turns.
+    fn standing(&self) -> Vec<(i32, &StoredMessage)> {
+        let (mut turn, mut previous_role) = (0, None);
+        let standing = self.messages.iter().filter(|message| !message.withdrawn);
+        let with_turn = standing.map(|message| {
+            turn += i32::from(turn::starts(message.role, previous_role));
+            previous_role = Some(message.role);
+            (turn, message)
+        });
+        with_turn.collect()
     }
 
     fn boundary(&self) -> MessageId {
@@ -139,18 +239,25 @@ impl GrowingConversation {
 
     /// The material as the store reads it: swapped messages come without their originals.
     fn material(&self) -> Material {
-        let current_turn = self.messages.last().map_or(0, |message| message.turn);
-        let tail = self
-            .messages
+        let standing = self.standing();
+        let last = standing.last();
+        let (current_turn, last_role) = (
+            last.map_or(0, |(turn, _)| *turn),
+            last.map(|(_, message)| message.role),
+        );
+        let tail = standing
             .iter()
-            .filter(|message| message.id > self.boundary())
-            .map(|message| {
+            .filter(|(_, message)| message.id > self.boundary())
+            .map(|(turn, message)| {
                 let StoredMessage {
                     id,
                     role,
-                    turn,
                     tokens,
-                } = *message;
+                    edits,
+                    ..
+                } = **message;
+                let turn = *turn;
+                let said = format!("said, {id}{}", "!".repeat(edits));
                 let large = tokens > self.policy.large_message_threshold.get();
                 let swapped = match self.policy.cooling {
                     Cooling::Strict => {
@@ -167,7 +274,7 @@ impl GrowingConversation {
                 };
                 let body = if swapped {
                     let ReadySummary { text, tokens } = summary.clone();
-                    let original_bytes = format!("said, {id}").len() as u64;
+                    let original_bytes = said.len() as u64;
                     Body::Summary {
                         text,
                         tokens,
@@ -175,9 +282,7 @@ impl GrowingConversation {
                         outline: Vec::new(),
                     }
                 } else {
-                    Body::Original(vec![Part::Text {
-                        text: format!("said, {id}"),
-                    }])
+                    Body::Original(vec![Part::Text { text: said }])
                 };
                 let summary_is_ready = large && !swapped && self.policy.cooling == Cooling::Stepped;
                 TailMessage {
@@ -199,7 +304,7 @@ impl GrowingConversation {
         };
         Material {
             last_message_id: self.last(),
-            last_role: self.messages.last().map(|message| message.role),
+            last_role,
             turn: current_turn,
             encoding: Encoding::O200kBase,
             policy: self.policy,
@@ -210,7 +315,7 @@ impl GrowingConversation {
             tail: tail.collect(),
             prefix: self.version.clone(),
             omitted: Vec::new(),
-            withdrawn: Vec::new(),
+            withdrawn: self.ids(|message| message.withdrawn),
             idle_seconds: Some(self.idle),
             tokens_ratio: None,
             learnt_window: None,
@@ -221,7 +326,7 @@ impl GrowingConversation {
         let tail_tokens: u64 = self
             .messages
             .iter()
-            .filter(|message| message.id > self.boundary())
+            .filter(|message| message.id > self.boundary() && !message.withdrawn)
             .map(|message| message.tokens + FRAMING_PER_MESSAGE.get())
             .sum();
         let budget =
@@ -267,12 +372,23 @@ fn is_beginning_of(earlier: &[(Role, String)], later: &[(Role, String)]) -> bool
         && later[before.len()].1.starts_with(last.as_str())
 }
 
+/// Whether the earlier context has this message. More text may have been joined to it there, by a
+/// message that was withdrawn since.
+fn was_sent(message: &ContextMessage, earlier: &Context) -> bool {
+    let text = plain_text(&message.parts);
+    earlier.messages.iter().any(|sent| {
+        sent.role == message.role
+            && sent.message_ids.starts_with(&message.message_ids)
+            && plain_text(&sent.parts).starts_with(&text)
+    })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
     fn equal_hashes_mean_that_one_context_is_the_beginning_of_the_next(
-        steps in prop::collection::vec(step(), 1..120),
+        steps in prop::collection::vec(step_or_change(), 1..120),
         stepped in any::<bool>(),
     ) {
         let mut conversation = GrowingConversation::new(if stepped { Cooling::Stepped } else { Cooling::Strict });
@@ -290,7 +406,7 @@ proptest! {
                     prop_assert!(context.prefix.cache_break.is_some(), "a new version has a break");
                 }
                 for message in up_to(&context, context.prefix.stable_until) {
-                    prop_assert!(before.messages.contains(message), "sent before: {:?}", message.message_ids);
+                    prop_assert!(was_sent(message, &before), "sent before: {:?}", message.message_ids);
                 }
                 if same_hash {
                     prop_assert!(is_beginning_of(&texts(&before), &texts(&context)));

@@ -145,7 +145,7 @@ pub(crate) fn check_message_ids(context: &Context) -> Result<(), String> {
     {
         let is_sent = match entry.representation {
             Representation::Original | Representation::Summary | Representation::Clipped => true,
-            Representation::Dropped => false,
+            Representation::Dropped | Representation::Withdrawn => false,
             _ => continue,
         };
         if listed.contains(&entry.first) != is_sent {

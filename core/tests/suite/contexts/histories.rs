@@ -255,6 +255,7 @@ prop_compose! {
         input in vec(vec(user_part(), 1..3), 0..3),
         format in select(Format::ALL.to_vec()),
         pressure in select(vec![Pressure::None, Pressure::None, Pressure::TruncateToolResults, Pressure::Compact]),
+        withdrawals in vec(prop::bool::weighted(0.1), 0..25),
     ) -> Case {
         let swaps: Vec<bool> = steps.iter().map(|(_, swap)| *swap).collect();
         let history = messages_of(steps.into_iter().map(|(step, _)| step).collect());
@@ -262,7 +263,9 @@ prop_compose! {
         let separator = separated.then_some(MessageId(separator_id)).filter(|id| id.0 > 0);
         let summarized_messages = if summary.is_some() { 2 } else { 0 };
         let boundary = separator.map_or(0, |id| id.0) + summarized_messages;
-        let tail = tail(history, swaps, boundary);
+        let last_message_id = MessageId(boundary + history.len() as i64);
+        let withdrawals = withdrawals.into_iter().chain(std::iter::repeat(false));
+        let (tail, withdrawn) = tail(history, swaps, withdrawals, boundary);
         let checkpoint = summary.map(|text| CheckpointSummary {
             last: MessageId(boundary),
             text: text.into(),
@@ -272,7 +275,7 @@ prop_compose! {
         });
         let current_input = input.into_iter().map(|parts| Message { role: Role::User, parts, metadata: BTreeMap::default() });
         let material = Material {
-            last_message_id: tail.last().map_or(MessageId(boundary), |message| message.id),
+            last_message_id,
             last_role: tail.last().map(|message| message.role),
             turn: tail.last().map_or(0, |message| message.turn),
             encoding: ENCODING,
@@ -284,7 +287,7 @@ prop_compose! {
             tail,
             prefix: None,
             omitted: Vec::new(),
-            withdrawn: Vec::new(),
+            withdrawn,
             idle_seconds: None,
             tokens_ratio: None,
             learnt_window: None,
@@ -293,29 +296,36 @@ prop_compose! {
     }
 }
 
+/// The messages that are not withdrawn, and the ids of the others.
 fn tail(
     history: Vec<(Role, Vec<Part>)>,
     swaps: impl Iterator<Item = bool>,
+    withdrawals: impl Iterator<Item = bool>,
     boundary: i64,
-) -> Vec<TailMessage> {
+) -> (Vec<TailMessage>, Vec<MessageId>) {
     let (mut turn, mut previous_role) = (0, None);
+    let (mut tail, mut withdrawn) = (Vec::new(), Vec::new());
     let mut id = MessageId(boundary);
-    let message = |((role, parts), swapped): ((Role, Vec<Part>), bool)| {
+    for (((role, parts), swapped), is_withdrawn) in history.into_iter().zip(swaps).zip(withdrawals)
+    {
+        id = id.next();
+        if is_withdrawn {
+            withdrawn.push(id);
+            continue;
+        }
         turn += i32::from(turn::starts(role, previous_role));
         previous_role = Some(role);
-        id = id.next();
-        let tokens = count_parts(ENCODING, &parts);
-        TailMessage {
+        tail.push(TailMessage {
             id,
             role,
             turn,
-            tokens,
+            tokens: count_parts(ENCODING, &parts),
             estimated: false,
             body: body(parts, swapped),
             ready_summary: None,
-        }
-    };
-    history.into_iter().zip(swaps).map(message).collect()
+        });
+    }
+    (tail, withdrawn)
 }
 
 fn body(parts: Vec<Part>, swapped: bool) -> Body {
@@ -336,6 +346,20 @@ impl Case {
     pub(crate) fn with_budget(&self, budget: u64) -> Self {
         let mut case = self.clone();
         case.ask.budget = Some(Tokens::new(budget));
+        case
+    }
+
+    /// The same conversation if the withdrawn messages had never been appended.
+    pub(crate) fn without_withdrawn(&self) -> Self {
+        let mut case = self.clone();
+        let messages = case.material.tail.len() + case.material.withdrawn.len();
+        let mut id = MessageId(case.material.last_message_id.0 - messages as i64);
+        case.material.withdrawn.clear();
+        for message in &mut case.material.tail {
+            id = id.next();
+            message.id = id;
+        }
+        case.material.last_message_id = id;
         case
     }
 
