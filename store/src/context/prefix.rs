@@ -47,7 +47,26 @@ impl Store {
     }
 }
 
-/// A change of stored messages that contexts after the boundary depend on.
+/// The message after which the newest recorded version starts; [`MessageId::NONE`] if none is
+/// recorded. A change of messages up to here and up to the last separator concerns no context:
+/// neither the one that was built last, nor the next one.
+pub(crate) async fn read_recorded_boundary(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    id: ConversationId,
+) -> Result<MessageId, StoreError> {
+    let boundary = sqlx::query_scalar!(
+        "select boundary_message_id from ai_context_prefix where tenant_id = $1 and conversation_id = $2
+         order by epoch desc limit 1",
+        caller.tenant().0,
+        id.0,
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(boundary.map_or(MessageId::NONE, MessageId))
+}
+
+/// A change of stored messages that a context depends on.
 pub(crate) struct PrefixMark {
     /// [`BreakReason::Withdrawal`], [`BreakReason::Edit`] or [`BreakReason::Erasure`].
     pub(crate) reason: BreakReason,
