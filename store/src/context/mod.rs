@@ -10,4 +10,4 @@ mod material;
 mod prefix;
 
 pub use material::{ContextRows, InputTurns};
-pub(crate) use prefix::{PrefixMark, mark_prefix, read_recorded_boundary};
+pub(crate) use prefix::{PrefixMark, find_unsent_messages, mark_prefix};

@@ -47,14 +47,18 @@ impl Store {
     }
 }
 
-/// The message after which the newest recorded version starts; [`MessageId::NONE`] if none is
-/// recorded. A change of messages up to here and up to the last separator concerns no context:
-/// neither the one that was built last, nor the next one.
-pub(crate) async fn read_recorded_boundary(
+/// Up to this message, a change of messages concerns neither the context that was recorded last nor
+/// the next one, as they both start after it. `separator`: the message before the last separator;
+/// [`MessageId::NONE`] if there is none.
+pub(crate) async fn find_unsent_messages(
     db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
+    separator: MessageId,
 ) -> Result<MessageId, StoreError> {
+    if separator == MessageId::NONE {
+        return Ok(MessageId::NONE);
+    }
     let boundary = sqlx::query_scalar!(
         "select boundary_message_id from ai_context_prefix where tenant_id = $1 and conversation_id = $2
          order by epoch desc limit 1",
@@ -63,7 +67,13 @@ pub(crate) async fn read_recorded_boundary(
     )
     .fetch_optional(db)
     .await?;
-    Ok(boundary.map_or(MessageId::NONE, MessageId))
+    // A version from before the separator: deleting the separator lets contexts start there again.
+    let starts_after_separator = boundary.is_some_and(|boundary| boundary >= separator.0);
+    Ok(if starts_after_separator {
+        separator
+    } else {
+        MessageId::NONE
+    })
 }
 
 /// A change of stored messages that a context depends on.

@@ -9,6 +9,8 @@
 //! - `profiles`: thresholds and rules of each profile
 //! - `previews`: contexts and compactions under other settings, without effect; what a conversation
 //!   costs
+//! - `withdrawn`: contexts after messages were withdrawn or restored. `random_withdrawals`: they are
+//!   those of a conversation that was only told what is left
 //! - `report_usage`: usage reports calibrate counts and show cold caches
 //! - `replaced_systems`: rows of docs/rows.md that no other file of this folder tests
 //! - `estimate_accuracy`: token estimates of real messages
@@ -25,12 +27,14 @@ mod every_transcript;
 mod pressure;
 mod previews;
 mod profiles;
+mod random_withdrawals;
 mod real_conversations;
 mod replaced_systems;
 mod report_usage;
 mod stepped;
 mod stuck_session;
 mod walking_skeleton;
+mod withdrawn;
 
 use anneal_testkit::{TestApp, TestConversation, pb};
 use pb::Format;
