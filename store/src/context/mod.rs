@@ -10,4 +10,4 @@ mod material;
 mod prefix;
 
 pub use material::{ContextRows, InputTurns};
-pub(crate) use prefix::{PrefixMark, find_unsent_messages, mark_prefix};
+pub(crate) use prefix::{PrefixMark, find_last_unsent, mark_prefix};

@@ -47,10 +47,10 @@ impl Store {
     }
 }
 
-/// Up to this message, a change of messages concerns neither the context that was recorded last nor
-/// the next one, as they both start after it. `separator`: the message before the last separator;
-/// [`MessageId::NONE`] if there is none.
-pub(crate) async fn find_unsent_messages(
+/// The last of the messages that neither the context that was recorded last nor the next one sends:
+/// a change of messages up to this one breaks nothing. [`MessageId::NONE`]: any message may be sent.
+/// `separator`: the message before the last separator; NONE if there is none.
+pub(crate) async fn find_last_unsent(
     db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
