@@ -196,6 +196,10 @@ pub const METRICS: &[Metric] = &[
         "anneal_append_group_members_total",
         "Appends in shared transactions.",
     ),
+    counter(
+        "anneal_message_changes_total",
+        "Calls that withdrew or restored messages.",
+    ),
     gauge(
         "anneal_watchers",
         Unit::Count,

@@ -38,6 +38,10 @@ pub(crate) enum Failure {
     /// The store refused the operation or failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A message that a field of the request names does not exist, or is in a state in which it
+    /// cannot be changed.
+    #[error("{field}: {error}")]
+    NamedMessage { field: String, error: StoreError },
     /// The context cannot be reduced to its budget.
     #[error(transparent)]
     Budget(#[from] BudgetTooSmall),
@@ -304,28 +308,38 @@ impl Failure {
             Self::TooManyUnknownKeys { .. } => Reason::UnknownKeysExceeded,
             Self::Deadline | Self::RequestIncomplete => Reason::DeadlineExceeded,
             Self::Panicked => Reason::Internal,
-            Self::Store(error) => match error {
-                StoreError::NotFound(Entity::Conversation) => Reason::ConversationNotFound,
-                StoreError::NotFound(Entity::Message) => Reason::MessageNotFound,
-                StoreError::NotFound(Entity::Separator) => Reason::SeparatorNotFound,
-                StoreError::NotFound(Entity::Job) => Reason::JobNotFound,
-                StoreError::RequestIdReused => Reason::RequestIdReused,
-                StoreError::NotTheNewest { .. } => Reason::LastMessageMismatch,
-                StoreError::EtagMismatch => Reason::EtagMismatch,
-                StoreError::Conflict(_) | StoreError::SessionMoved | StoreError::LeaseLost => {
-                    Reason::TransactionConflict
-                }
-                StoreError::ShareInUse => Reason::Overloaded,
-                StoreError::Busy | StoreError::Unresponsive | StoreError::Unavailable(_) => {
-                    Reason::DatabaseUnavailable
-                }
-                StoreError::StatementTimeout(_) => Reason::DeadlineExceeded,
-                StoreError::InvalidCheckpoint(_) => Reason::CheckpointUnsound,
-                StoreError::Database(_)
-                | StoreError::Unreadable(_)
-                | StoreError::BadUrl(_)
-                | StoreError::Unprotected { .. } => Reason::Internal,
-            },
+            Self::Store(error) | Self::NamedMessage { error, .. } => store_reason(error),
         }
+    }
+}
+
+const fn store_reason(error: &StoreError) -> Reason {
+    match error {
+        StoreError::NotFound(Entity::Conversation) => Reason::ConversationNotFound,
+        StoreError::NotFound(Entity::Message) | StoreError::UnknownMessage(_) => {
+            Reason::MessageNotFound
+        }
+        StoreError::NotFound(Entity::Separator) => Reason::SeparatorNotFound,
+        StoreError::NotFound(Entity::Job) => Reason::JobNotFound,
+        StoreError::RequestIdReused => Reason::RequestIdReused,
+        StoreError::NotTheNewest { .. } => Reason::LastMessageMismatch,
+        StoreError::EtagMismatch => Reason::EtagMismatch,
+        StoreError::MessageWithdrawn(_) => Reason::MessageWithdrawn,
+        StoreError::MessageErased(_) => Reason::MessageErased,
+        StoreError::TooManyMessages => Reason::LimitExceeded,
+        StoreError::Conflict(_)
+        | StoreError::SessionMoved
+        | StoreError::LeaseLost
+        | StoreError::CountMissing => Reason::TransactionConflict,
+        StoreError::ShareInUse => Reason::Overloaded,
+        StoreError::Busy | StoreError::Unresponsive | StoreError::Unavailable(_) => {
+            Reason::DatabaseUnavailable
+        }
+        StoreError::StatementTimeout(_) => Reason::DeadlineExceeded,
+        StoreError::InvalidCheckpoint(_) => Reason::CheckpointUnsound,
+        StoreError::Database(_)
+        | StoreError::Unreadable(_)
+        | StoreError::BadUrl(_)
+        | StoreError::Unprotected { .. } => Reason::Internal,
     }
 }

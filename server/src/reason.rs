@@ -26,6 +26,8 @@ pub(crate) enum Reason {
     ToolsNotKept,
     ToolCallMissing,
     CheckpointUnsound,
+    MessageWithdrawn,
+    MessageErased,
     BudgetTooSmall,
     ContextOverflow,
     AnswerTooLarge,
@@ -68,6 +70,8 @@ impl Reason {
             Self::ToolsNotKept => "TOOLS_NOT_KEPT",
             Self::ToolCallMissing => "TOOL_CALL_MISSING",
             Self::CheckpointUnsound => "CHECKPOINT_UNSOUND",
+            Self::MessageWithdrawn => "MESSAGE_WITHDRAWN",
+            Self::MessageErased => "MESSAGE_ERASED",
             Self::BudgetTooSmall => "BUDGET_TOO_SMALL",
             Self::ContextOverflow => "CONTEXT_OVERFLOW",
             Self::AnswerTooLarge => "ANSWER_TOO_LARGE",
@@ -110,6 +114,8 @@ impl Reason {
             Self::ToolsNotKept
             | Self::ToolCallMissing
             | Self::CheckpointUnsound
+            | Self::MessageWithdrawn
+            | Self::MessageErased
             | Self::ContextOverflow
             | Self::ModelNotConfigured
             | Self::ModelRefused => Code::FailedPrecondition,

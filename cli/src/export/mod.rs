@@ -105,9 +105,8 @@ async fn export_conversation(client: &Client, id: &str, writer: &mut Writer) -> 
         marks.separators.extend(page.separators);
         for message in page.messages {
             let message = convert::stored_message(message)?;
-            marks.write_due(writer, Some(message.created_us)).await?;
+            marks.write_due(writer, Some(&message)).await?;
             writer.write_message(&message)?;
-            marks.last_message_id = message.id;
         }
     }
     marks.write_due(writer, None).await

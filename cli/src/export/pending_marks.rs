@@ -1,53 +1,59 @@
 //! Writes the marks of a conversation, which are its checkpoints and separators, between the right
 //! messages.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, ops::Range};
 
-use anneal_formats::{Summary, Writer};
+use anneal_formats::{StoredMessage, Summary, Writer};
 use anneal_proto::v1 as pb;
 
-use super::{checkpoints::Checkpoints, convert::micros};
+use super::{
+    checkpoints::{CheckpointPosition, Checkpoints},
+    convert::micros,
+};
 
 /// The marks (checkpoints and separators) that are not written yet, oldest first.
 pub(super) struct PendingMarks<'a> {
-    /// The id of the message written last.
-    pub(super) last_message_id: i64,
     pub(super) separators: VecDeque<pb::Separator>,
     checkpoints: Checkpoints<'a>,
     /// The separators that were written: for each, the id of the message before it.
     written_separators: Vec<i64>,
+    messages: WrittenMessages,
 }
 
 impl<'a> PendingMarks<'a> {
     /// Starts before the first message.
     pub(super) fn new(checkpoints: Checkpoints<'a>) -> Self {
         Self {
-            last_message_id: 0,
             separators: VecDeque::new(),
             checkpoints,
             written_separators: Vec::new(),
+            messages: WrittenMessages::default(),
         }
     }
 
-    /// Writes the marks that belong before the next message, which was stored at `next_us`
-    /// (microseconds since 1970). None: there is no next message.
+    /// Writes the marks that belong before the next message, which the caller writes afterwards.
+    /// None: there is no next message.
     ///
     /// A checkpoint is written where it was made: after the messages that were stored at that time.
     /// A checkpoint that starts at a separator which no longer exists is invalid, and is left out.
     pub(super) async fn write_due(
         &mut self,
         writer: &mut Writer,
-        next_us: Option<i64>,
+        next: Option<&StoredMessage>,
     ) -> anyhow::Result<()> {
+        self.messages
+            .advance_to(next.map_or(i64::MAX, |next| next.id));
+        let is_due = |checkpoint: &CheckpointPosition| {
+            next.is_none_or(|next| {
+                checkpoint.last_message_id < next.id && checkpoint.created_us <= next.created_us
+            })
+        };
         loop {
             let separator = self
                 .separators
                 .front()
-                .filter(|separator| separator.after_message_id <= self.last_message_id);
-            let checkpoint = self.checkpoints.front().filter(|checkpoint| {
-                checkpoint.last_message_id <= self.last_message_id
-                    && next_us.is_none_or(|next| checkpoint.created_us <= next)
-            });
+                .filter(|separator| next.is_none_or(|next| separator.after_message_id < next.id));
+            let checkpoint = self.checkpoints.front().filter(is_due);
             let separator_first = match (separator, checkpoint) {
                 (None, None) => return Ok(()),
                 (Some(separator), Some(checkpoint)) => {
@@ -66,19 +72,63 @@ impl<'a> PendingMarks<'a> {
                 if before_start != 0 && !self.written_separators.contains(&before_start) {
                     self.checkpoints.skip();
                 } else if let Some(checkpoint) = self.checkpoints.pop().await? {
-                    writer.write_summary(&summary(checkpoint))?;
+                    let covers = self.messages.count_through(checkpoint.last_message_id);
+                    writer.write_summary(&summary(checkpoint, covers))?;
                 }
             }
         }
     }
 }
 
-fn summary(checkpoint: pb::Checkpoint) -> Summary {
+/// Which messages are written. Withdrawn messages are not: their ids are gaps.
+#[derive(Debug, Default)]
+struct WrittenMessages {
+    /// The id of the message that was written last, or is about to be written.
+    last_id: i64,
+    /// The ids between written messages, in order.
+    gaps: Vec<Range<i64>>,
+}
+
+impl WrittenMessages {
+    /// Notes that the next message to be written has this id.
+    fn advance_to(&mut self, id: i64) {
+        if self.last_id + 1 < id {
+            self.gaps.push(self.last_id + 1..id);
+        }
+        self.last_id = id;
+    }
+
+    /// Number of written messages up to this id.
+    fn count_through(&self, id: i64) -> i64 {
+        let in_gaps = self
+            .gaps
+            .iter()
+            .map(|gap| (gap.end.min(id + 1) - gap.start).max(0));
+        id - in_gaps.sum::<i64>()
+    }
+}
+
+fn summary(checkpoint: pb::Checkpoint, covers: i64) -> Summary {
     Summary {
-        covers: checkpoint.last_message_id.unsigned_abs(),
+        covers: covers.unsigned_abs(),
         text: checkpoint.summary,
         model: checkpoint.model,
         tokens_before: Some(checkpoint.tokens_before),
         tokens_after: Some(checkpoint.tokens_after),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_up_to_an_id_are_counted_without_withdrawn_ones() {
+        let mut written = WrittenMessages::default();
+        for id in [2, 3, 6, i64::MAX] {
+            written.advance_to(id);
+        }
+        let counts = [0, 1, 2, 3, 4, 5, 6, 7].map(|id| written.count_through(id));
+        assert_eq!(counts, [0, 0, 1, 2, 2, 2, 3, 3]);
     }
 }

@@ -37,7 +37,9 @@ impl StoredMessages {
                 .map_err(|status| failed_call(&status))?
             {
                 Some(page) => self.page = page.messages.into(),
-                None => anyhow::bail!("the conversation was deleted meanwhile"),
+                None => anyhow::bail!(
+                    "the conversation has fewer messages than expected: some are withdrawn, or it was deleted meanwhile"
+                ),
             }
         }
         Ok(self.page.pop_front().unwrap_or_default())

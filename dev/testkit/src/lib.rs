@@ -16,7 +16,7 @@
 //!
 //! Calls:
 //! - `test_conversation`, `conversation_queries`: appends, reads and contexts of one conversation.
-//!   `append_chats`: appends real conversations.
+//!   `message_changes`: withdraws and restores messages. `append_chats`: appends real conversations.
 //! - `chat_turns`, `watch`, `sessions`: chat turns, watches, sessions.
 //! - `credentials`: callers with API keys and tenants.
 //! - `http_client`: a client of the HTTP API. `plain_http`: a minimal client of servers that tests
@@ -53,6 +53,7 @@ mod import_folder;
 mod legacy_tables;
 mod llm;
 mod locks;
+mod message_changes;
 mod missing_tool;
 mod model_worker;
 mod plain_http;
@@ -99,6 +100,7 @@ pub use legacy_tables::{
 };
 pub use llm::{Llm, start_llm};
 pub use locks::{LOCK_CONVERSATION, LOCK_DEAD_JOBS, LOCK_JOBS, OpenTransaction};
+pub use message_changes::{ChangeRequest, id_range};
 pub use missing_tool::skip_outside_gate;
 pub use model_worker::{ModelWorkerSettings, SUMMARY_MODEL};
 pub use plain_http::{HttpAnswer, post_json};

@@ -85,6 +85,17 @@ pub fn valid_request(rpc: &str, conversation_id: &str, request_id: &str) -> Vec<
         "DeleteSeparator" => ask!(DeleteSeparatorRequest {
             after_message_id: 2
         }),
+        "WithdrawMessages" => ask!(WithdrawMessagesRequest {
+            message_ids: vec![1],
+            request_id: request_id()
+        }),
+        "Rewind" => ask!(RewindRequest {
+            request_id: request_id()
+        }),
+        "RestoreMessages" => ask!(RestoreMessagesRequest {
+            message_ids: vec![1],
+            request_id: request_id()
+        }),
         "WatchConversation" => ask!(WatchConversationRequest {}),
         "BuildContext" | "StreamContext" => ask!(BuildContextRequest {}),
         "GetContextUsage" => ask!(GetContextUsageRequest {}),

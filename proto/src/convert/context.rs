@@ -1,5 +1,6 @@
 //! Parses the format and the pressure of a context. Makes the answer with a built context: messages
-//! or the rendered request, the manifest, repairs, and the prefix's cache figures.
+//! or the rendered request, the manifest, repairs, and the prefix's cache figures. Also converts the
+//! kind of a boundary.
 
 use anneal_core::{
     boundary::Boundary,
@@ -66,6 +67,7 @@ const fn representation(representation: context::Representation) -> pb::Represen
         context::Representation::Clipped => pb::Representation::Clipped,
         context::Representation::Dropped => pb::Representation::Dropped,
         context::Representation::Repaired => pb::Representation::Repaired,
+        context::Representation::Withdrawn => pb::Representation::Withdrawn,
     }
 }
 
@@ -84,6 +86,16 @@ const fn reason(reason: context::Reason) -> pb::Reason {
         context::Reason::Pressure => pb::Reason::Pressure,
         context::Reason::Repeated => pb::Reason::Repeated,
         context::Reason::ContentLimit => pb::Reason::ContentLimit,
+        context::Reason::Withdrawn => pb::Reason::Withdrawn,
+    }
+}
+
+/// The kind of a boundary. UNSPECIFIED: the context starts at the first message.
+pub const fn boundary_kind(boundary: Boundary) -> pb::BoundaryKind {
+    match boundary {
+        Boundary::Start => pb::BoundaryKind::Unspecified,
+        Boundary::Separator(_) => pb::BoundaryKind::Separator,
+        Boundary::Checkpoint(_) => pb::BoundaryKind::Checkpoint,
     }
 }
 
@@ -117,6 +129,9 @@ const fn break_reason(reason: context::BreakReason) -> pb::BreakReason {
         context::BreakReason::Budget => pb::BreakReason::Budget,
         context::BreakReason::Repair => pb::BreakReason::Repair,
         context::BreakReason::Idle => pb::BreakReason::Idle,
+        context::BreakReason::Edit => pb::BreakReason::Edit,
+        context::BreakReason::Withdrawal => pb::BreakReason::Withdrawal,
+        context::BreakReason::Erasure => pb::BreakReason::Erasure,
     }
 }
 
@@ -176,12 +191,7 @@ pub fn answer(context: Context, rendered: Option<String>) -> pb::BuildContextRes
         estimated: context.estimated,
         last_message_id: context.last_message_id.0,
         boundary_message_id: context.boundary.after().0,
-        boundary_kind: match context.boundary {
-            Boundary::Start => pb::BoundaryKind::Unspecified,
-            Boundary::Separator(_) => pb::BoundaryKind::Separator,
-            Boundary::Checkpoint(_) => pb::BoundaryKind::Checkpoint,
-        }
-        .into(),
+        boundary_kind: boundary_kind(context.boundary).into(),
         current_turn: context.current_turn,
         prefix_hash: context.prefix.hash.to_vec(),
         prefix_stable_until: context.prefix.stable_until.0,

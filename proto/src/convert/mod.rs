@@ -6,11 +6,11 @@
 //! server, because the store's types are unknown here.
 //!
 //! - `field_error`: why a field is refused
-//! - `parse`: ids, texts and metadata: fields of many requests
+//! - `parse`: ids, etags, texts and metadata: fields of many requests
 //! - `message`: messages and their parts
 //! - `policy`: policies
 //! - `session`: the scope of a chat
-//! - `context`: formats, pressure, and the answer with a built context
+//! - `context`: formats, pressure, boundaries, and the answer with a built context
 //! - `job`: kinds of jobs; `checkpoint`: triggers of checkpoints
 //! - `time`: points in time
 

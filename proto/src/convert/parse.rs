@@ -1,4 +1,4 @@
-//! Parses ids, texts and metadata: fields that many requests have.
+//! Parses ids, etags, texts and metadata: fields that many requests have.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -83,6 +83,17 @@ pub fn expected_last(number: Option<i64>) -> Result<Option<MessageId>, FieldErro
     number
         .map(|number| message_id_or_zero("expected_last_message_id", number))
         .transpose()
+}
+
+/// Parses the field `etag`: the revision that the caller has read. None: it is empty, so any revision
+/// may be changed.
+pub fn etag(text: &str) -> Result<Option<i64>, FieldError> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    text.parse()
+        .map(Some)
+        .map_err(|_| FieldError::invalid("etag", "is not an etag of this server"))
 }
 
 /// Parses metadata: keys and values without NUL, within the limits of number and size.

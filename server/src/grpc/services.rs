@@ -156,6 +156,27 @@ impl MessageService for GrpcServices {
         run!(self, request, delete_separator, audited)
     }
 
+    async fn withdraw_messages(
+        &self,
+        request: Request<pb::WithdrawMessagesRequest>,
+    ) -> Result<Response<pb::MessageChange>, Status> {
+        run!(self, request, withdraw_messages, audited)
+    }
+
+    async fn rewind(
+        &self,
+        request: Request<pb::RewindRequest>,
+    ) -> Result<Response<pb::MessageChange>, Status> {
+        run!(self, request, rewind, audited)
+    }
+
+    async fn restore_messages(
+        &self,
+        request: Request<pb::RestoreMessagesRequest>,
+    ) -> Result<Response<pb::MessageChange>, Status> {
+        run!(self, request, restore_messages, audited)
+    }
+
     type WatchConversationStream = watch::EventStream;
 
     async fn watch_conversation(

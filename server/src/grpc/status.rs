@@ -29,6 +29,14 @@ impl Failure {
                 facts.insert("last_message_id".to_owned(), actual.to_string());
                 facts.insert("expected_last_message_id".to_owned(), expected.to_string());
             }
+            Self::NamedMessage { field, error } => {
+                facts.insert("field".to_owned(), field.clone());
+                facts.extend(message_fact(error));
+                details.add_bad_request_violation(field, error.to_string());
+            }
+            Self::Store(error @ StoreError::MessageWithdrawn(_)) => {
+                facts.extend(message_fact(error));
+            }
             Self::VerbMissing(verb) => {
                 facts.insert("verb".to_owned(), verb.name().to_owned());
             }
@@ -113,6 +121,17 @@ impl Failure {
     }
 }
 
+/// The message that an error is about.
+fn message_fact(error: &StoreError) -> Option<(String, String)> {
+    let (StoreError::UnknownMessage(id)
+    | StoreError::MessageWithdrawn(id)
+    | StoreError::MessageErased(id)) = error
+    else {
+        return None;
+    };
+    Some(("message_id".to_owned(), id.to_string()))
+}
+
 /// The rule that an imported checkpoint violates, and the figures of the violation.
 fn invalid_checkpoint_facts(why: InvalidCheckpoint) -> Vec<(String, String)> {
     let (rule, figures) = match why {
@@ -132,6 +151,7 @@ fn invalid_checkpoint_facts(why: InvalidCheckpoint) -> Vec<(String, String)> {
             ];
             ("not_shorter", figures.into())
         }
+        InvalidCheckpoint::NoLongerHolds { .. } => ("no_longer_holds", Vec::new()),
     };
     let facts = std::iter::once(("rule", rule.to_owned())).chain(figures);
     facts.map(|(key, value)| (key.to_owned(), value)).collect()

@@ -2,9 +2,9 @@
 //! of the size can refuse the request. Further entries are skipped: a body may hold 4 MiB of them,
 //! which take much more memory once they are parsed.
 
-use std::{collections::HashMap, fmt};
+use std::{collections::HashMap, fmt, marker::PhantomData};
 
-use anneal_core::limits::{METADATA_KEYS, PARTS_PER_MESSAGE};
+use anneal_core::limits::{CHANGE_IDS, METADATA_KEYS, PARTS_PER_MESSAGE};
 use serde::{
     Deserialize, Deserializer, Serialize,
     de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
@@ -17,6 +17,10 @@ pub(super) struct BoundedLabels(pub(super) HashMap<String, String>);
 /// Pictures of a message, at most one more than [`PARTS_PER_MESSAGE`].
 #[derive(Debug, Default, Clone, Serialize)]
 pub(super) struct BoundedPictures(pub(super) Vec<String>);
+
+/// Ids of messages to change, at most one more than [`CHANGE_IDS`].
+#[derive(Debug, Default, Serialize)]
+pub(super) struct BoundedIds(pub(super) Vec<i64>);
 
 impl<'de> Deserialize<'de> for BoundedLabels {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -46,34 +50,51 @@ impl<'de> Deserialize<'de> for BoundedLabels {
     }
 }
 
+/// Reads a list, and keeps at most one entry more than `max`.
+struct ListReader<T> {
+    max: usize,
+    entry: PhantomData<T>,
+}
+
+impl<T> ListReader<T> {
+    const fn new(max: usize) -> Self {
+        Self {
+            max,
+            entry: PhantomData,
+        }
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ListReader<T> {
+    type Value = Vec<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a sequence")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+        let mut entries = Vec::new();
+        while entries.len() <= self.max {
+            let Some(entry) = list.next_element()? else {
+                return Ok(entries);
+            };
+            entries.push(entry);
+        }
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(entries)
+    }
+}
+
 impl<'de> Deserialize<'de> for BoundedPictures {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Reader;
+        from.deserialize_seq(ListReader::new(PARTS_PER_MESSAGE))
+            .map(Self)
+    }
+}
 
-        impl<'de> Visitor<'de> for Reader {
-            type Value = BoundedPictures;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a sequence")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(
-                self,
-                mut list: A,
-            ) -> Result<BoundedPictures, A::Error> {
-                let mut pictures = Vec::new();
-                while pictures.len() <= PARTS_PER_MESSAGE {
-                    let Some(picture) = list.next_element()? else {
-                        return Ok(BoundedPictures(pictures));
-                    };
-                    pictures.push(picture);
-                }
-                while list.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(BoundedPictures(pictures))
-            }
-        }
-
-        from.deserialize_seq(Reader)
+impl<'de> Deserialize<'de> for BoundedIds {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_seq(ListReader::new(CHANGE_IDS)).map(Self)
     }
 }
 
@@ -96,6 +117,9 @@ mod tests {
             let list = format!("[{}]", vec![r#""x""#; given].join(","));
             let read: BoundedPictures = serde_json::from_str(&list).expect("is read");
             assert_eq!(read.0.len(), given.min(PARTS_PER_MESSAGE + 1));
+            let list = format!("[{}]", vec!["1"; given].join(","));
+            let read: BoundedIds = serde_json::from_str(&list).expect("is read");
+            assert_eq!(read.0.len(), given.min(CHANGE_IDS + 1));
         }
         assert!(
             serde_json::from_str::<Option<BoundedLabels>>("null")

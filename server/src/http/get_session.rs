@@ -253,10 +253,16 @@ impl DocumentWriter {
         }
         self.write_entries(piece, messages, Message::from, reservation)
             .await?;
+        // The last separators may stand after withdrawn messages, which are not listed.
+        let last_place = if is_last_page {
+            self.newest_message_id
+        } else {
+            self.after_message_id
+        };
         let separators = page
             .separators
             .into_iter()
-            .filter(|separator| separator.after_message_id <= self.after_message_id);
+            .filter(|separator| separator.after_message_id <= last_place);
         self.separators.extend(separators.map(|separator| Mark {
             after_message_id: separator.after_message_id,
             created_at: unix_millis(separator.created_time.as_ref()),

@@ -2,8 +2,8 @@
 //! metrics are those of gRPC. Every refusal is a problem (RFC 9457) with the reason that gRPC would
 //! give.
 //!
-//! - `chat`, `delete_session`, `events`, `get_session`, `list_sessions`, `openapi`,
-//!   `patch_session`: the endpoints, one file each
+//! - `chat`, `delete_message`, `delete_session`, `events`, `get_session`, `list_sessions`,
+//!   `openapi`, `patch_session`, `restore`, `rewind`: the endpoints, one file each
 //! - `caller`: authentication, and the verbs that an endpoint needs
 //! - `guards`: middleware that refuses requests
 //! - `allowed_hosts`: the Host names that are accepted
@@ -13,6 +13,7 @@
 //! - `json`: JSON answers
 //! - `message`: a message in an answer
 //! - `session`: a session in an answer
+//! - `change`: a change of messages in an answer
 //! - `problem`: the answer to a request that is refused or fails
 //! - `sse`: answers as server-sent events
 //! - `resumable_turns`: turns that go on without their reader, and readers that come back
@@ -22,8 +23,10 @@
 mod allowed_hosts;
 mod bounded_collections;
 mod caller;
+mod change;
 mod chat;
 mod cors;
+mod delete_message;
 mod delete_session;
 mod events;
 mod extractors;
@@ -35,7 +38,9 @@ mod message;
 mod openapi;
 mod patch_session;
 mod problem;
+mod restore;
 mod resumable_turns;
+mod rewind;
 mod serve;
 mod session;
 mod sse;
@@ -76,7 +81,7 @@ pub(crate) fn event_id(id: &[u8]) -> Option<String> {
 type Route = (&'static str, fn() -> MethodRouter<HttpState>);
 
 /// Every route of the API. `openapi.rs` describes each.
-const ROUTES: [Route; 5] = [
+const ROUTES: [Route; 8] = [
     ("/api/agents/{id}/chat", || routing::post(chat::chat)),
     ("/api/agents/{id}/sessions", || {
         routing::get(list_sessions::list_sessions)
@@ -88,6 +93,15 @@ const ROUTES: [Route; 5] = [
     }),
     ("/api/agents/{id}/sessions/{sid}/events", || {
         routing::get(events::events)
+    }),
+    ("/api/agents/{id}/sessions/{sid}/messages/{mid}", || {
+        routing::delete(delete_message::delete_message)
+    }),
+    ("/api/agents/{id}/sessions/{sid}/restore", || {
+        routing::post(restore::restore)
+    }),
+    ("/api/agents/{id}/sessions/{sid}/rewind", || {
+        routing::post(rewind::rewind)
     }),
     ("/openapi.json", || routing::get(openapi::document)),
 ];

@@ -9,10 +9,11 @@ use axum::{
 use utoipa::OpenApi;
 
 use super::{
-    chat, delete_session, events,
+    chat, delete_message, delete_session, events,
     extractors::{NoParams, QueryParams},
     get_session, list_sessions, patch_session,
     problem::Problem,
+    restore, rewind,
 };
 
 #[derive(OpenApi)]
@@ -30,6 +31,9 @@ use super::{
         patch_session::patch_session,
         delete_session::delete_session,
         events::events,
+        delete_message::delete_message,
+        rewind::rewind,
+        restore::restore,
         document,
         health::healthz,
         health::readyz,

@@ -1,10 +1,7 @@
 //! PATCH /api/agents/{id}/sessions/{sid}.
 
 use anneal_proto::v1::{self as pb, conversation_service_server::ConversationService as _};
-use axum::{
-    http::{HeaderMap, header},
-    response::Response,
-};
+use axum::{http::HeaderMap, response::Response};
 use prost_types::FieldMask;
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -72,7 +69,7 @@ pub(super) async fn patch_session(
             "must hold title, status, pinned or metadata",
         ));
     }
-    let etag = if_match_etag(&headers)?;
+    let etag = session::if_match_etag(&headers)?;
     session::get_for_agent(&http_caller, &agent, &conversation.conversation_id).await?;
     let ask = pb::UpdateConversationRequest {
         conversation: Some(conversation),
@@ -112,21 +109,4 @@ fn changed_fields(id: String, patch: SessionPatch) -> (pb::Conversation, Vec<Str
         paths.push("metadata".to_owned());
     }
     (new, paths)
-}
-
-/// The ETag of If-Match. Empty: the header is absent, or is `*`.
-fn if_match_etag(headers: &HeaderMap) -> Result<String, Problem> {
-    let Some(value) = headers.get(header::IF_MATCH) else {
-        return Ok(String::new());
-    };
-    let value = value.to_str().unwrap_or_default().trim();
-    if value == "*" {
-        return Ok(String::new());
-    }
-    let unquoted = value
-        .strip_prefix('"')
-        .and_then(|rest| rest.strip_suffix('"'));
-    let etag = unquoted.filter(|etag| !etag.is_empty() && !etag.contains('"'));
-    etag.map(str::to_owned)
-        .ok_or_else(|| Problem::invalid("If-Match", "must be one ETag of this server, in quotes"))
 }

@@ -111,6 +111,25 @@ impl Problem {
         })
     }
 
+    /// The problem of a refused change of the message that a path names.
+    pub(super) fn of_message(status: &Status) -> Self {
+        Self::with_field_names(status, |field| {
+            if field.starts_with("message_ids") {
+                "messageId".to_owned()
+            } else {
+                field_name(field)
+            }
+        })
+    }
+
+    /// The problem of a refused rewind.
+    pub(super) fn of_rewind(status: &Status) -> Self {
+        Self::with_field_names(status, |field| match field {
+            "after_message_id" => camel(field),
+            field => field_name(field),
+        })
+    }
+
     /// The problem of this status. `name_field` returns the HTTP name of a field of the gRPC
     /// request.
     fn with_field_names(status: &Status, name_field: impl Fn(&str) -> String) -> Self {

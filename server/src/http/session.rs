@@ -7,8 +7,10 @@ use anneal_proto::{
     v1::{self as pb, conversation_service_server::ConversationService as _},
 };
 use anneal_store::{Entity, StoreError};
-use axum::http::{HeaderValue, header};
-use axum::response::Response;
+use axum::{
+    http::{HeaderMap, HeaderValue, header},
+    response::Response,
+};
 use prost_types::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -48,10 +50,12 @@ pub(super) struct Session {
     agent_id: String,
     /// The end user; empty: none was named.
     user_id: String,
-    /// Set by a client, or the first 30 characters of the first user message.
+    /// Set by a client, or the first 30 characters of the first user message that is not withdrawn.
     title: String,
-    /// Number of stored messages; also the id of the newest.
+    /// Number of stored messages, withdrawn ones included; also the id of the newest.
     message_count: i64,
+    /// Number of withdrawn messages.
+    withdrawn_count: i64,
     /// Milliseconds since 1970.
     created_at: i64,
     /// When the newest message was stored, or else the session was created; milliseconds since
@@ -82,6 +86,7 @@ impl From<pb::Conversation> for Session {
             user_id: conversation.user_id,
             title: conversation.title,
             message_count: conversation.message_count,
+            withdrawn_count: conversation.withdrawn_messages,
             created_at: unix_millis(conversation.created_time.as_ref()),
             last_at: unix_millis(conversation.last_activity_time.as_ref()),
             token_estimate: conversation.token_total.map_or(0, |total| total.tokens),
@@ -134,5 +139,27 @@ pub(super) fn response(conversation: pb::Conversation) -> Response {
 
 /// The ETag of a session, for If-Match.
 pub(super) fn etag(conversation: &pb::Conversation) -> HeaderValue {
-    HeaderValue::from_str(&format!("\"{}\"", conversation.etag)).expect("an etag is a number")
+    etag_header(&conversation.etag)
+}
+
+/// The header `ETag` for the etag of a conversation.
+pub(super) fn etag_header(etag: &str) -> HeaderValue {
+    HeaderValue::from_str(&format!("\"{etag}\"")).expect("an etag is a number")
+}
+
+/// The ETag of If-Match. Empty: the header is absent, or is `*`.
+pub(super) fn if_match_etag(headers: &HeaderMap) -> Result<String, Problem> {
+    let Some(value) = headers.get(header::IF_MATCH) else {
+        return Ok(String::new());
+    };
+    let value = value.to_str().unwrap_or_default().trim();
+    if value == "*" {
+        return Ok(String::new());
+    }
+    let unquoted = value
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'));
+    let etag = unquoted.filter(|etag| !etag.is_empty() && !etag.contains('"'));
+    etag.map(str::to_owned)
+        .ok_or_else(|| Problem::invalid("If-Match", "must be one ETag of this server, in quotes"))
 }

@@ -1,5 +1,5 @@
-//! Answers made of stored rows: conversations, messages, separators, checkpoints and jobs as
-//! protobuf. `economics.rs`: the cost of a conversation's calls.
+//! Answers made of stored rows: conversations, messages, changes of messages, separators,
+//! checkpoints and jobs as protobuf. `economics.rs`: the cost of a conversation's calls.
 
 mod economics;
 
@@ -8,10 +8,13 @@ pub(crate) use economics::economics;
 use std::collections::HashMap;
 
 use anneal_core::caller::{Caller, ConversationId, Verb};
-use anneal_proto::{convert::time, v1 as pb};
+use anneal_proto::{
+    convert::{context, time},
+    v1 as pb,
+};
 use anneal_store::{
-    Checkpoint, Conversation, ConversationStatus, Job, JobState, Micros, Separator, StoredMessage,
-    StoredSummary, SummaryKind,
+    Checkpoint, Conversation, ConversationStatus, IdRange, Job, JobState, MessageChange, Micros,
+    Separator, StoredMessage, StoredSummary, SummaryKind,
 };
 use prost_types::Timestamp;
 
@@ -62,6 +65,33 @@ pub(crate) fn separator(id: ConversationId, separator: Separator) -> pb::Separat
     }
 }
 
+/// What a change of messages has done. It contains no content, so that a caller without the verb
+/// read may see it.
+pub(crate) fn message_change(id: ConversationId, change: MessageChange) -> pb::MessageChange {
+    pb::MessageChange {
+        conversation_id: id.to_string(),
+        change_id: change.id,
+        changed: change.changed.into_iter().map(id_range).collect(),
+        void_checkpoints: change.void_checkpoints.into_iter().map(id_range).collect(),
+        boundary_message_id: change.boundary.after().0,
+        boundary_kind: context::boundary_kind(change.boundary).into(),
+        token_total: Some(pb::TokenTotal {
+            tokens: change.token_total.get(),
+            estimated_messages: change.uncounted,
+        }),
+        withdrawn_messages: change.withdrawn,
+        etag: change.revision.to_string(),
+        replayed: change.replayed,
+    }
+}
+
+const fn id_range(range: IdRange) -> pb::IdRange {
+    pb::IdRange {
+        first_message_id: range.first.0,
+        last_message_id: range.last.0,
+    }
+}
+
 pub(crate) fn conversation(stored: Conversation) -> pb::Conversation {
     let attributes = stored.attributes;
     let status = match stored.status {
@@ -89,6 +119,7 @@ pub(crate) fn conversation(stored: Conversation) -> pb::Conversation {
         created_time: Some(timestamp(stored.created)),
         last_activity_time: Some(timestamp(stored.last_activity)),
         session_key: stored.session_key,
+        withdrawn_messages: stored.withdrawn,
     }
 }
 

@@ -3,6 +3,7 @@
 //!
 //! - [`append`]: stores messages and notifies workers and watchers
 //! - [`build_context`]: reads, builds and records the context of a conversation
+//! - [`change_messages`]: withdraws and restores messages
 //! - [`chat_turn`]: one turn: store the prompt, build the context, call the model, store the answer
 //! - [`emergency_compaction`]: shortens a context that is too long for its model
 //! - [`model_calibration`]: stores windows and token ratios that providers' errors name
@@ -12,6 +13,7 @@
 
 pub(crate) mod append;
 pub(crate) mod build_context;
+pub(crate) mod change_messages;
 pub(crate) mod chat_turn;
 pub(crate) mod conversation_defaults;
 pub(crate) mod emergency_compaction;

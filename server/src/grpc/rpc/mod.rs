@@ -4,7 +4,8 @@
 //!   `delete_conversation`, `list_conversations`, `watch_conversation`.
 //! - Sessions: `resolve_session`, `rotate_session`.
 //! - Messages: `append_messages`, `append_large_message` (a stream of pieces), `get_message`,
-//!   `list_messages`, `insert_separator`, `delete_separator`.
+//!   `list_messages`, `withdraw_messages`, `rewind`, `restore_messages`, `insert_separator`,
+//!   `delete_separator`.
 //! - Contexts: `build_context`, `stream_context`, `get_context_usage`, `report_usage`,
 //!   `classify_error` (whether a provider's error means that a context is too long), `chat`.
 //! - Checkpoints: `compact`, `list_checkpoints`, `import_checkpoint`.
@@ -35,8 +36,11 @@ pub(crate) mod list_messages;
 pub(crate) mod report_usage;
 pub(crate) mod requeue_job;
 pub(crate) mod resolve_session;
+pub(crate) mod restore_messages;
+pub(crate) mod rewind;
 pub(crate) mod rotate_session;
 pub(crate) mod stream_context;
 pub(crate) mod update_conversation;
 pub(crate) mod verify_conversation;
 pub(crate) mod watch_conversation;
+pub(crate) mod withdraw_messages;

@@ -35,7 +35,7 @@ pub(crate) async fn update_conversation(
         ));
     }
     let mut change = ConversationChange {
-        revision: revision(&ask.etag)?,
+        revision: parse::etag(&ask.etag)?,
         ..ConversationChange::default()
     };
     // The policy is parsed below: its check needs the token count of the system prompt.
@@ -129,14 +129,4 @@ fn status(number: i32) -> Result<ConversationStatus, Failure> {
             format!("{number} is not a status"),
         )),
     }
-}
-
-/// The revision that an etag holds. None: the caller gives no etag, so any revision is changed.
-fn revision(etag: &str) -> Result<Option<i64>, Failure> {
-    if etag.is_empty() {
-        return Ok(None);
-    }
-    etag.parse()
-        .map(Some)
-        .map_err(|_| Failure::invalid("etag", "is not an etag of this server"))
 }

@@ -1,0 +1,78 @@
+//! DELETE /api/agents/{id}/sessions/{sid}/messages/{mid}.
+
+use anneal_proto::v1::{self as pb, message_service_server::MessageService as _};
+use axum::{http::HeaderMap, response::Response};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::{
+    caller::{Authorized, EndpointRpcs},
+    change::{self, MessageChange},
+    extractors::{PathParams, QueryParams},
+    problem::Problem,
+    session,
+};
+use crate::verbs::Rpc;
+
+/// What goes with the message.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct DeleteMessageQuery {
+    /// Withdraw only this message. Otherwise a tool call goes together with its results, and a
+    /// result with its call.
+    keep_tool_pairs_apart: bool,
+}
+
+/// The RPCs of this endpoint, which looks up the session and withdraws one of its messages.
+pub(super) struct DeleteMessage;
+
+impl EndpointRpcs for DeleteMessage {
+    const RPCS: &'static [&'static Rpc] = &[
+        Rpc::named("withdraw_messages"),
+        Rpc::named("get_conversation"),
+    ];
+}
+
+/// Withdraws a message.
+///
+/// The message keeps its id, but histories, contexts and new summaries no longer contain it. Its
+/// content is kept, and `POST …/restore` brings it back.
+#[utoipa::path(
+    delete,
+    path = "/api/agents/{id}/sessions/{sid}/messages/{mid}",
+    params(
+        ("id" = String, Path, description = "the agent"),
+        ("sid" = String, Path, description = "the session"),
+        ("mid" = i64, Path, description = "the message"),
+        ("If-Match" = Option<String>, Header, description = "the ETag that the client has; if the stored one differs, the request fails with ETAG_MISMATCH"),
+        DeleteMessageQuery
+    ),
+    responses((status = 200, body = MessageChange), (status = "default", body = Problem, content_type = "application/problem+json"))
+)]
+pub(super) async fn delete_message(
+    Authorized(http_caller, _): Authorized<DeleteMessage>,
+    PathParams((agent, id, message_id)): PathParams<(String, String, String)>,
+    QueryParams(query): QueryParams<DeleteMessageQuery>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let message_id: i64 = message_id
+        .parse()
+        .map_err(|_| Problem::invalid("messageId", "must be a number"))?;
+    let etag = session::if_match_etag(&headers)?;
+    session::get_for_agent(&http_caller, &agent, &id).await?;
+    let ask = pb::WithdrawMessagesRequest {
+        conversation_id: id,
+        etag,
+        message_ids: vec![message_id],
+        keep_tool_pairs_apart: query.keep_tool_pairs_apart,
+        ..pb::WithdrawMessagesRequest::default()
+    };
+    let withdrawn = http_caller
+        .services
+        .withdraw_messages(http_caller.request(ask))
+        .await
+        .map_err(|status| Problem::of_message(&status))?
+        .into_inner();
+    Ok(change::response(withdrawn))
+}
