@@ -16,7 +16,8 @@
 //!
 //! Calls:
 //! - `test_conversation`, `conversation_queries`: appends, reads and contexts of one conversation.
-//!   `message_changes`: withdraws and restores messages. `append_chats`: appends real conversations.
+//!   `message_changes`: withdraws and restores messages. `append_chats`: appends real
+//!   conversations.
 //! - `chat_turns`, `watch`, `sessions`: chat turns, watches, sessions.
 //! - `credentials`: callers with API keys and tenants.
 //! - `http_client`: a client of the HTTP API. `plain_http`: a minimal client of servers that tests

@@ -1,5 +1,6 @@
 //! The API over the wire: every RPC and HTTP route, and the jobs that its calls queue.
 //!
+//! - `changes`: messages that are withdrawn and restored
 //! - `chat`: chat turns over gRPC
 //! - `contexts`: the part of a conversation that is sent to a model
 //! - `conversations`: messages, lists, titles, separators, sessions
@@ -7,6 +8,7 @@
 //! - `jobs`: counting, summaries and checkpoints in the background
 //! - `watch`: watches, which stream the events of a conversation
 
+mod changes;
 mod chat;
 mod contexts;
 mod conversations;

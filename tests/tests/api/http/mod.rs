@@ -5,6 +5,7 @@
 //! - `first_turns`: a first turn creates its session, unless it is refused
 //! - `event_ids`: ids of a turn's events, and what the events cost on the wire
 //! - `resume`: a reader that lost its connection gets the rest of the turn
+//! - `changes`: messages are withdrawn and restored
 //! - `sessions`: list, read, change and delete sessions; their compactions
 //! - `events`: a watch of a session as server-sent events
 //! - `problems`: refusals as problem documents, security headers, hosts and origins
@@ -13,6 +14,7 @@
 //! - `examples`: the scripts in `examples/http/`
 //! - `tutorials`: the programs of the tutorials, and their pages
 
+mod changes;
 mod event_ids;
 mod events;
 mod examples;

@@ -20,12 +20,13 @@ async fn every_path_allows_exactly_the_methods_that_are_described() {
         "{described}"
     );
     let paths = described["paths"].as_object().expect("paths");
-    // Five of the API, and `/healthz`, `/readyz` and `/metrics`.
-    assert_eq!(paths.len(), 8, "{:?}", paths.keys());
+    // Eight of the API, and `/healthz`, `/readyz` and `/metrics`.
+    assert_eq!(paths.len(), 11, "{:?}", paths.keys());
     for (path, methods) in paths {
         let path = path
             .replace("{id}", "a")
-            .replace("{sid}", "00000000-0000-4000-8000-000000000000");
+            .replace("{sid}", "00000000-0000-4000-8000-000000000000")
+            .replace("{mid}", "1");
         let methods: Vec<&String> = methods.as_object().expect("methods").keys().collect();
         let refused = HttpResponse::send(web.request("TRACE", &path)).await;
         refused.assert_problem(405, "MALFORMED_REQUEST", "");
@@ -68,6 +69,7 @@ async fn every_reference_in_the_description_resolves() {
     let schemas = &described["components"]["schemas"];
     for (schema, field) in [
         ("Session", "messageCount"),
+        ("MessageChange", "voidCheckpoints"),
         ("SessionHistory", "compactions"),
         ("Problem", "retryAfterMs"),
     ] {

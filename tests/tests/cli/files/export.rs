@@ -136,7 +136,7 @@ async fn row_P7_real_files_are_imported_and_exported_without_loss() {
 }
 
 /// The ids of the messages that the conversation's separators follow.
-async fn list_separators(conversation: &TestConversation<'_>) -> Vec<i64> {
+pub(crate) async fn list_separators(conversation: &TestConversation<'_>) -> Vec<i64> {
     let ask = pb::ListMessagesRequest {
         conversation_id: conversation.id.clone(),
         page_size: 500,

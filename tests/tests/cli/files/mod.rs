@@ -12,6 +12,7 @@
 //! - `export_pi.rs`: checkpoints and messages in an exported pi session.
 //! - `export_target.rs`: permissions of the output file, links and pipes, what an interrupted
 //!   export leaves, and the order of the checkpoints.
+//! - `withdrawn_export.rs`: exported files lack withdrawn messages.
 //! - `large.rs`: memory during the import and export of a conversation of 200 MB.
 
 mod broken_files;
@@ -25,6 +26,7 @@ mod odd_bytes;
 mod openclaw;
 mod pi_oracle;
 mod repeated_import;
+mod withdrawn_export;
 
 /// The binary `anneal`.
 const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");

@@ -11,7 +11,7 @@ use tonic::Code;
 
 use crate::hostile::{
     case::{self, Case},
-    contexts, conversations, http, messages, pages, policies, sessions, streams, wire,
+    changes, contexts, conversations, http, messages, pages, policies, sessions, streams, wire,
 };
 
 /// Minimum number of cases, so that a list of cases that is left out is noticed.
@@ -49,6 +49,8 @@ async fn collect_grpc_cases(app: &TestApp, id: &str) -> Vec<Case> {
     cases.extend(messages::appends(id));
     cases.extend(messages::parts(id));
     cases.extend(messages::positions(id));
+    cases.extend(changes::withdrawals(id));
+    cases.extend(changes::rewinds_and_restores(id));
     cases.extend(streams::streams(id));
     cases.extend(contexts::contexts(id));
     cases.extend(contexts::compactions(id));

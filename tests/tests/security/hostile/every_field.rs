@@ -15,6 +15,10 @@ use crate::hostile::{
     catalogue::{assert_no_harm, start_with_conversation},
 };
 
+/// RPCs after which a conversation cannot be used again, or has no messages any more. Each of their
+/// requests gets a conversation of its own.
+const CONSUMING: [&str; 3] = ["DeleteConversation", "Rewind", "WithdrawMessages"];
+
 /// Hostile strings.
 fn strings() -> Vec<FieldValue> {
     let texts = [
@@ -173,9 +177,10 @@ async fn every_field_accepts_hostile_values_or_refuses_them_with_a_documented_re
     for (offset, field) in fields.iter().enumerate() {
         for value in sampled(hostile_values(field.kind()), offset) {
             asked += 1;
-            // A deleted conversation cannot be used again.
-            let conversation_id = if field.rpc == "DeleteConversation" {
-                app.conversation().await.id
+            let conversation_id = if CONSUMING.contains(&field.rpc.as_str()) {
+                let conversation = app.conversation().await;
+                conversation.turns(1).await;
+                conversation.id
             } else {
                 id.clone()
             };

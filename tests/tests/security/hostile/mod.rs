@@ -3,6 +3,7 @@
 //!
 //! - `case`: a case over gRPC, its request and its expected answer.
 //! - `catalogue`: runs all cases against one app.
+//! - `changes`: cases of messages that are withdrawn and restored.
 //! - `contexts`: cases of contexts, checkpoints, usage, turns and jobs.
 //! - `conversations`: cases of creation, names, updates, ids and lists.
 //! - `every_field`: hostile values for every field of every RPC, and truncated requests.
@@ -19,6 +20,7 @@
 
 mod case;
 mod catalogue;
+mod changes;
 mod contexts;
 mod conversations;
 mod every_field;

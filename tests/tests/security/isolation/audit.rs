@@ -60,8 +60,36 @@ impl AuditedServer {
     }
 }
 
+/// Withdraws and restores the first message. Also asks for a rewind that is refused.
+async fn withdraw_and_restore(
+    messages: &mut MessageServiceClient<AuthorizedChannel>,
+    conversation_id: &str,
+) {
+    let ask = pb::WithdrawMessagesRequest {
+        conversation_id: conversation_id.to_owned(),
+        message_ids: vec![1],
+        ..Default::default()
+    };
+    messages.withdraw_messages(ask).await.expect("withdraws");
+    let ask = pb::RestoreMessagesRequest {
+        conversation_id: conversation_id.to_owned(),
+        message_ids: vec![1],
+        ..Default::default()
+    };
+    messages.restore_messages(ask).await.expect("restores");
+    let ask = pb::RewindRequest {
+        conversation_id: conversation_id.to_owned(),
+        after_message_id: 9,
+        ..Default::default()
+    };
+    messages
+        .rewind(ask)
+        .await
+        .expect_err("there is no such message");
+}
+
 #[tokio::test]
-async fn admin_operator_and_deleting_calls_are_in_the_audit_log() {
+async fn admin_operator_deleting_and_withdrawing_calls_are_in_the_audit_log() {
     const SECRET: &str = "xylophone";
     let server = AuditedServer::start().await;
     let key = server.app.key("anna", &Verb::ALL).await;
@@ -84,6 +112,7 @@ async fn admin_operator_and_deleting_calls_are_in_the_audit_log() {
         ..Default::default()
     };
     messages.append_messages(ask).await.expect("appends");
+    withdraw_and_restore(&mut messages, &conversation_id).await;
     let ask = pb::InsertSeparatorRequest {
         conversation_id: conversation_id.clone(),
         ..Default::default()
@@ -127,7 +156,10 @@ async fn admin_operator_and_deleting_calls_are_in_the_audit_log() {
         server.app.tenant("anna").await.to_string(),
     );
     for (rpc, conversation, code) in [
-        ("delete_separator", conversation_id.as_str(), "OK"),
+        ("withdraw_messages", conversation_id.as_str(), "OK"),
+        ("restore_messages", &conversation_id, "OK"),
+        ("rewind", &conversation_id, "NOT_FOUND"),
+        ("delete_separator", &conversation_id, "OK"),
         ("get_queue_stats", "", "OK"),
         ("discard_job", &conversation_id, "NOT_FOUND"),
         ("delete_conversation", &conversation_id, "OK"),

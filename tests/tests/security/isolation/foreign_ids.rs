@@ -33,13 +33,15 @@ const SEPARATED_MESSAGE: &str = "16";
 const NO_MESSAGE: &str = "77";
 /// Fields of answers that differ between conversations.
 const DIFFERING: [&str; 3] = ["conversation_id", "position", "next_page_token"];
-/// RPCs that Bert does not call: those that delete, and ImportCheckpoint, because a checkpoint
-/// exists.
-const NOT_CALLED: [&str; 4] = [
+/// RPCs that Bert does not call: those that delete or withdraw, and ImportCheckpoint, because a
+/// checkpoint exists.
+const NOT_CALLED: [&str; 6] = [
     "DeleteConversation",
     "DeleteSeparator",
     "DiscardJob",
     "ImportCheckpoint",
+    "Rewind",
+    "WithdrawMessages",
 ];
 /// RPCs with which Bert creates the names (agents, users, groups, tool calls) that others send.
 const NAMING_RPCS: [&str; 3] = ["CreateConversation", "ResolveSession", "AppendMessages"];
@@ -96,9 +98,12 @@ impl BertsValues {
         let named = |name: &str| values(&format!("bert-{name}"), &format!("none-{name}"));
         match field.name() {
             "conversation_id" => values(&self.conversation, &Uuid::now_v7().to_string()),
-            "message_id" | "after_message_id" | "last_message_id" | "expected_last_message_id" => {
-                values(SEPARATED_MESSAGE, NO_MESSAGE)
-            }
+            "message_id"
+            | "message_ids"
+            | "after_message_id"
+            | "first_message_id"
+            | "last_message_id"
+            | "expected_last_message_id" => values(SEPARATED_MESSAGE, NO_MESSAGE),
             "request_id" => named(&field.rpc),
             name @ ("agent_id" | "user_id" | "account_id" | "thread_id" | "group_id"
             | "sender_id" | "channel") => named(name),

@@ -433,6 +433,21 @@ async fn an_appender_receives_no_content_of_others() {
     );
     received.push(format!("{reduced_answer:?}"));
     received.extend(resolve_and_rotate_session(&mut appender, &mut both).await);
+    let mut changer = MessageServiceClient::new(append_channel.clone());
+    let ask = pb::WithdrawMessagesRequest {
+        conversation_id: id.clone(),
+        message_ids: vec![1],
+        ..Default::default()
+    };
+    let withdrawn = changer.withdraw_messages(ask).await.expect("withdraws");
+    received.push(format!("{withdrawn:?}"));
+    let ask = pb::RestoreMessagesRequest {
+        conversation_id: id.clone(),
+        message_ids: vec![1],
+        ..Default::default()
+    };
+    let restored = changer.restore_messages(ask).await.expect("restores");
+    received.push(format!("{restored:?}"));
     let mut compactor = ContextServiceClient::new(append_channel);
     let ask = pb::CompactRequest {
         conversation_id: id.clone(),

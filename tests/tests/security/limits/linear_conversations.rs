@@ -16,13 +16,16 @@ use crate::limits::{
 
 /// RPCs after which other calls on the conversation may cost more, or find it deleted. They come
 /// last, in this order.
-const CHANGING: [&str; 7] = [
+const CHANGING: [&str; 10] = [
     "UpdateConversation",
     "Compact",
     "ImportCheckpoint",
     "AppendMessages",
     "AppendLargeMessage",
     "InsertSeparator",
+    "WithdrawMessages",
+    "RestoreMessages",
+    "Rewind",
     "DeleteConversation",
 ];
 

@@ -27,7 +27,7 @@ struct SizedRequest {
 /// An operation of `/openapi.json`.
 struct Operation {
     method: String,
-    /// With `{id}` and `{sid}` filled in.
+    /// With `{id}`, `{sid}` and `{mid}` filled in.
     path: String,
     /// Place (`query`, `header`, `path`) and name of each parameter.
     parameters: Vec<(String, String)>,
@@ -39,7 +39,10 @@ struct Operation {
 fn operations(document: &Value, session: &str) -> Vec<Operation> {
     let paths = document["paths"].as_object().expect("paths");
     let operations = paths.iter().flat_map(|(path, methods)| {
-        let path = path.replace("{id}", "a").replace("{sid}", session);
+        let path = path
+            .replace("{id}", "a")
+            .replace("{sid}", session)
+            .replace("{mid}", "1");
         let methods = methods.as_object().expect("methods").iter();
         methods.map(move |(method, described)| (method.to_uppercase(), path.clone(), described))
     });
