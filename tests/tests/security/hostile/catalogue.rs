@@ -159,10 +159,15 @@ async fn every_case_is_answered_as_documented_and_harms_nothing() {
         began.elapsed()
     );
     let web = app.http_client();
-    let http_cases: Vec<_> = [http::bodies(), http::fields(), http::paths()]
-        .into_iter()
-        .flatten()
-        .collect();
+    let http_cases: Vec<_> = [
+        http::bodies(),
+        http::fields(),
+        http::paths(),
+        http::changes(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
     for case in &http_cases {
         wrong.extend(run_within_deadline(&case.name, case.run(&web)).await.err());
     }

@@ -12,7 +12,7 @@ use crate::hostile::{
     conversations::UNKNOWN,
 };
 
-/// Cases of WithdrawMessages. The conversation has four messages.
+/// Cases of WithdrawMessages. The conversation has at least four messages, and fewer than 9,000.
 // tidy: allow(long-function): a table of cases
 pub(crate) fn withdrawals(id: &str) -> Vec<Case> {
     let named = |message_ids: &[i64]| {
@@ -58,7 +58,7 @@ pub(crate) fn withdrawals(id: &str) -> Vec<Case> {
         ),
         refused(
             "an unknown message twice",
-            named(&[9, 9]),
+            named(&[9_000, 9_000]),
             NO_MESSAGE,
             "message_ids[0]",
         ),
@@ -83,13 +83,13 @@ pub(crate) fn withdrawals(id: &str) -> Vec<Case> {
         ),
         refused(
             "a range beyond the end",
-            range(1, 1_000),
+            range(1, 9_000),
             NO_MESSAGE,
             "range.last_message_id",
         ),
         refused(
             "a range that begins beyond the end",
-            range(900, 1_000),
+            range(9_000, 9_500),
             NO_MESSAGE,
             "range.first_message_id",
         ),
@@ -127,7 +127,7 @@ pub(crate) fn withdrawals(id: &str) -> Vec<Case> {
                 id,
                 WithdrawMessagesRequest {
                     message_ids: [1],
-                    expected_last_message_id: -1
+                    expected_last_message_id: -1_i64
                 }
             ),
             INVALID,
@@ -166,7 +166,8 @@ pub(crate) fn withdrawals(id: &str) -> Vec<Case> {
     ]
 }
 
-/// Cases of Rewind and RestoreMessages. The conversation has four messages.
+/// Cases of Rewind and RestoreMessages. The conversation has at least four messages, and fewer than
+/// 9,000.
 // tidy: allow(long-function): a table of cases
 pub(crate) fn rewinds_and_restores(id: &str) -> Vec<Case> {
     let rewind = |after: i64| {
@@ -218,7 +219,7 @@ pub(crate) fn rewinds_and_restores(id: &str) -> Vec<Case> {
             ask_about!(
                 id,
                 RewindRequest {
-                    expected_last_message_id: 77
+                    expected_last_message_id: 987_654_i64
                 }
             ),
             LAST_MESSAGE_MISMATCH,
@@ -234,7 +235,7 @@ pub(crate) fn rewinds_and_restores(id: &str) -> Vec<Case> {
         answered("messages that stand are restored", restore(&[2, 1, 2])),
         refused(
             "an unknown message is restored",
-            restore(&[1, 900]),
+            restore(&[1, 9_000]),
             NO_MESSAGE,
             "message_ids[1]",
         ),
@@ -248,7 +249,7 @@ pub(crate) fn rewinds_and_restores(id: &str) -> Vec<Case> {
         ),
         refused(
             "a range beyond the end is restored",
-            restore_range(1, 1_000),
+            restore_range(1, 9_000),
             NO_MESSAGE,
             "range.last_message_id",
         ),

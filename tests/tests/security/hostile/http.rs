@@ -386,6 +386,85 @@ pub(crate) fn paths() -> Vec<HttpCase> {
     ]
 }
 
+/// Changes of messages of a session that does not exist.
+pub(crate) fn changes() -> Vec<HttpCase> {
+    const NO_SESSION: (u16, &str, &str) = (404, "CONVERSATION_NOT_FOUND", "");
+    let delete = |name: &str, message: &str, expected| HttpCase {
+        method: "DELETE",
+        ..get(name, &format!("{MISSING}/messages/{message}"), expected)
+    };
+    let change = |name: &str, path: &str, body: &str, expected| HttpCase {
+        path: format!("{MISSING}/{path}"),
+        ..post(name, JSON, body, expected)
+    };
+    let many_ids = format!(r#"{{"messageIds":[{}1]}}"#, "1,".repeat(500_000));
+    vec![
+        delete("a message in words", "one", invalid("messageId")),
+        delete(
+            "a message above i64",
+            "9223372036854775808",
+            invalid("messageId"),
+        ),
+        delete("a message that is a path", "..%2f1", invalid("messageId")),
+        delete("a message that is not UTF-8", "%ff", MALFORMED),
+        delete("an unknown parameter", "1?erase=true", invalid("erase")),
+        delete(
+            "a parameter in words",
+            "1?keepToolPairsApart=maybe",
+            invalid("keepToolPairsApart"),
+        ),
+        delete("a message of an unknown session", "1", NO_SESSION),
+        HttpCase {
+            body: b"{".to_vec(),
+            ..delete("a deletion with a body", "1", NO_SESSION)
+        },
+        change(
+            "a rewind to nowhere",
+            "rewind",
+            "",
+            invalid("afterMessageId"),
+        ),
+        change(
+            "a rewind to a text",
+            "rewind",
+            r#"{"afterMessageId":"1"}"#,
+            invalid("afterMessageId"),
+        ),
+        change(
+            "a rewind to half a message",
+            "rewind",
+            r#"{"afterMessageId":1.5}"#,
+            invalid("afterMessageId"),
+        ),
+        change(
+            "a rewind with an unknown field",
+            "rewind",
+            r#"{"afterMessageId":1,"force":true}"#,
+            invalid("force"),
+        ),
+        change(
+            "an unknown session is rewound",
+            "rewind",
+            r#"{"afterMessageId":0}"#,
+            NO_SESSION,
+        ),
+        change("a list is restored", "restore", "[1]", MALFORMED),
+        change(
+            "a message in words is restored",
+            "restore",
+            r#"{"messageIds":[1,"two"]}"#,
+            invalid("messageIds[1]"),
+        ),
+        change(
+            "half a range is restored",
+            "restore",
+            r#"{"range":{"firstMessageId":1}}"#,
+            invalid("range"),
+        ),
+        change("half a million ids", "restore", &many_ids, NO_SESSION),
+    ]
+}
+
 impl HttpCase {
     /// Sends the request. Err: how the answer differs from the expected one.
     pub(crate) async fn run(&self, web: &HttpClient) -> Result<(), String> {
