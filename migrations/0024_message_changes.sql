@@ -11,8 +11,8 @@ alter table ai_message
     add column edited_ts timestamptz,                           -- when that version was stored; null: it was never edited
     add column withdrawn_ts timestamptz;                        -- when it was withdrawn or erased, and its content became []; null: it stands
 
--- Content that no longer stands: that of withdrawn messages, and earlier versions of edited ones. No foreign key, as ai_message
--- has none: only changes write here, under the conversation's row lock, and delete_conversation clears it.
+-- Content that no longer stands: that of withdrawn messages, and earlier versions of edited ones. The new tables have no foreign
+-- keys, as in 0023: only changes write them, under the conversation's row lock, and the trigger below clears them.
 create table ai_message_version (
     tenant_id        uuid not null,                             -- owner, as in ai_conversation
     conversation_id  uuid not null,                             -- conversation
@@ -35,7 +35,7 @@ create table ai_message_version (
 -- Checkpoints that no longer hold, because a message in their range was changed.
 create table ai_void_checkpoint (
     tenant_id                uuid not null,                     -- owner
-    conversation_id          uuid not null references ai_conversation on delete cascade, -- conversation
+    conversation_id          uuid not null,                     -- conversation
     void_change_id           bigint not null,                   -- the change because of which it no longer holds
     first_message_id         bigint not null,                   -- as in ai_conversation_checkpoint
     last_message_id          bigint not null,                   -- as in ai_conversation_checkpoint
@@ -65,7 +65,7 @@ create table ai_void_checkpoint (
 -- Operations that changed messages. The newest of them are events for watchers, and each is the answer of a repeated call.
 create table ai_message_change (
     tenant_id         uuid not null,                            -- owner
-    conversation_id   uuid not null references ai_conversation on delete cascade, -- conversation
+    conversation_id   uuid not null,                            -- conversation
     change_id         bigint not null,                          -- the conversation's change_id with this change
     kind              smallint not null,                        -- 1 withdrawn, 2 restored, 3 edited, 4 erased
     first_ids         bigint[] not null,                        -- the changed messages as runs of ids: the first of each run
@@ -75,6 +75,28 @@ create table ai_message_change (
     created_ts        timestamptz not null default now(),       -- when it was done
     primary key (conversation_id, change_id)
 );
+
+create or replace function delete_rows_of_conversation() returns trigger
+language plpgsql
+set search_path from current
+as $$
+begin
+    delete from ai_separator where conversation_id = old.conversation_id;
+    delete from ai_conversation_checkpoint where conversation_id = old.conversation_id;
+    delete from ai_request where conversation_id = old.conversation_id;
+    delete from ai_session where conversation_id = old.conversation_id;
+    delete from ai_context_prefix where conversation_id = old.conversation_id;
+    delete from ai_model_call where conversation_id = old.conversation_id;
+    delete from ai_conversation_breaker where conversation_id = old.conversation_id;
+    delete from ai_model_lease where conversation_id = old.conversation_id;
+    delete from ai_summary_part where conversation_id = old.conversation_id;
+    delete from ai_message_version where conversation_id = old.conversation_id;
+    delete from ai_void_checkpoint where conversation_id = old.conversation_id;
+    delete from ai_message_change where conversation_id = old.conversation_id;
+    return null;
+end
+$$;
+
 
 -- A change ends the recorded version of a context's beginning. A row whose change_epoch is its own epoch is a mark: the next
 -- context differs from the version before it, from broken_message_id on. The check that knew eight reasons goes, as those of 0022

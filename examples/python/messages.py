@@ -1,4 +1,5 @@
-"""MessageService: idempotent appends, a streamed large message, a read of a byte range, a list, separators, a watch.
+"""MessageService: idempotent appends, a streamed large message, a read of a byte range, a list, separators, a watch,
+messages that are withdrawn and restored.
 
 Set up as first_session.py says, then: PYTHONPATH=target/python python3 examples/python/messages.py
 """
@@ -70,6 +71,17 @@ def main() -> None:
             if ids == [1, 2, 3]:
                 break
         watch.cancel()
+
+        undone = stub.WithdrawMessages(messages.WithdrawMessagesRequest(
+            conversation_id=conversation_id, request_id="undo", message_ids=[2]), timeout=5)
+        assert undone.withdrawn_messages == 1
+        listed = stub.ListMessages(messages.ListMessagesRequest(
+            conversation_id=conversation_id, without_content=True), timeout=5)
+        assert [m.message_id for m in listed.messages] == [1, 3]
+        redone = stub.RestoreMessages(messages.RestoreMessagesRequest(
+            conversation_id=conversation_id, request_id="redo",
+            range=messages.IdRange(first_message_id=1, last_message_id=3)), timeout=5)
+        assert redone.withdrawn_messages == 0
         print(f"messages {ids} appended to {conversation_id}; the large one has {large.tokens.tokens} tokens, estimated")
 
 

@@ -38,6 +38,15 @@ from (
     union all
     select 'ai_job_dead', tenant_id, conversation_id from ai_job_dead
     tablesample system (least($2 / (pg_relation_size('ai_job_dead') + 1), 100))
+    union all
+    select 'ai_message_version', tenant_id, conversation_id from ai_message_version
+    tablesample system (least($2 / (pg_relation_size('ai_message_version') + 1), 100))
+    union all
+    select 'ai_void_checkpoint', tenant_id, conversation_id from ai_void_checkpoint
+    tablesample system (least($2 / (pg_relation_size('ai_void_checkpoint') + 1), 100))
+    union all
+    select 'ai_message_change', tenant_id, conversation_id from ai_message_change
+    tablesample system (least($2 / (pg_relation_size('ai_message_change') + 1), 100))
 ) as r
 left join lateral (
     -- limit 1: forces a lookup by key.

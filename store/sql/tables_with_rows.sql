@@ -49,5 +49,17 @@ from (
     select 'ai_job_dead', exists (
         select from ai_job_dead where conversation_id = $2 and (tenant_id = $1) is true
     )
+    union all
+    select 'ai_message_version', exists (
+        select from ai_message_version where conversation_id = $2 and (tenant_id = $1) is true
+    )
+    union all
+    select 'ai_void_checkpoint', exists (
+        select from ai_void_checkpoint where conversation_id = $2 and (tenant_id = $1) is true
+    )
+    union all
+    select 'ai_message_change', exists (
+        select from ai_message_change where conversation_id = $2 and (tenant_id = $1) is true
+    )
 ) as t
 where t.has_rows

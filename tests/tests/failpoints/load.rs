@@ -122,6 +122,7 @@ impl<'a> Load<'a> {
         .await;
         self.delete_separator(stack, &with_separator, separator)
             .await;
+        self.withdraw_and_restore(stack, &with_separator).await;
         self.compact(stack, &conversation).await;
         self.run_turn(stack, &with_separator).await;
         self.acknowledged.messages.remove(&to_delete);
@@ -274,6 +275,34 @@ impl<'a> Load<'a> {
                 .await
         });
         deleted.await.expect("deletes");
+    }
+
+    /// Withdraws the first two messages, which a checkpoint covers, and restores them.
+    async fn withdraw_and_restore(&mut self, stack: &mut Stack, id: &str) {
+        let ask = pb::WithdrawMessagesRequest {
+            conversation_id: id.to_owned(),
+            request_id: self.next_request_id(),
+            message_ids: vec![1, 2],
+            ..Default::default()
+        };
+        let withdrawn = call_until_answer(stack, async |channel| {
+            MessageServiceClient::new(channel)
+                .withdraw_messages(ask.clone())
+                .await
+        });
+        assert_eq!(withdrawn.await.expect("withdraws").changed.len(), 1);
+        let ask = pb::RestoreMessagesRequest {
+            conversation_id: id.to_owned(),
+            request_id: self.next_request_id(),
+            message_ids: vec![1, 2],
+            ..Default::default()
+        };
+        let restored = call_until_answer(stack, async |channel| {
+            MessageServiceClient::new(channel)
+                .restore_messages(ask.clone())
+                .await
+        });
+        assert_eq!(restored.await.expect("restores").changed.len(), 1);
     }
 
     async fn compact(&mut self, stack: &mut Stack, id: &str) {
