@@ -124,9 +124,12 @@ impl Problem {
 
     /// The problem of a refused rewind.
     pub(super) fn of_rewind(status: &Status) -> Self {
-        Self::with_field_names(status, |field| match field {
-            "after_message_id" => camel(field),
-            field => field_name(field),
+        Self::with_field_names(status, |field| {
+            if field == "after_message_id" {
+                camel(field)
+            } else {
+                field_name(field)
+            }
         })
     }
 
@@ -337,6 +340,26 @@ mod tests {
         assert_eq!(picture_name(picture, 3), None);
         assert_eq!(picture_name("messages[0].parts[1].text", 1), None);
         assert_eq!(field_name("images[1].media_type"), "images[1]");
+        assert_eq!(field_name("message_ids[3]"), "messageIds[3]");
+        assert_eq!(field_name("range.last_message_id"), "range.lastMessageId");
+    }
+
+    #[test]
+    fn fields_of_changes_have_the_names_of_their_requests_over_http() {
+        let status_for = |field: &str| Status::from(Failure::invalid(field, "is wrong"));
+        let of_message = |field: &str| Problem::of_message(&status_for(field)).field;
+        assert_eq!(
+            of_message("message_ids[0]").as_deref(),
+            Some("messageId"),
+            "the path names one message"
+        );
+        assert_eq!(of_message("etag").as_deref(), Some("etag"));
+        let of_rewind = |field: &str| Problem::of_rewind(&status_for(field)).field;
+        assert_eq!(
+            of_rewind("after_message_id").as_deref(),
+            Some("afterMessageId")
+        );
+        assert_eq!(of_rewind("request_id").as_deref(), Some("requestId"));
     }
 
     #[test]

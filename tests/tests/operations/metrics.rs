@@ -9,8 +9,8 @@ use std::{
 use anneal_core::limits::CHAT_DEADLINE_SECONDS;
 use anneal_process::metric_table::{HISTOGRAM_BUCKETS_SECONDS, METRICS, Metric, MetricKind};
 use anneal_testkit::{
-    AnnealBinary, Folder, HttpClient, MODEL, ReportedUsage, Script, ScriptedModel, TestApp,
-    eventually, text_of,
+    AnnealBinary, Folder, HttpClient, HttpResponse, MODEL, ReportedUsage, Script, ScriptedModel,
+    TestApp, eventually, text_of,
 };
 use serde_json::json;
 
@@ -266,6 +266,13 @@ async fn a_server_and_a_worker_export_the_metrics_that_are_documented() {
     let web = server.http_client().await;
     let events = web.chat("a", &json!({"message": "Is it?"})).await;
     assert_eq!(text_of(&events), "Yes.");
+    let session = events[0].data["sessionId"].as_str().expect("a session");
+    let answer = format!("/api/agents/a/sessions/{session}/messages/2");
+    for _ in 0..2 {
+        // The second request finds nothing to withdraw, and is not counted.
+        let withdrawn = HttpResponse::send(web.request("DELETE", &answer)).await;
+        assert_eq!(withdrawn.status, 200, "{withdrawn:?}");
+    }
     eventually("the server is ready", async || {
         Exported::fetch(&web)
             .await
@@ -283,6 +290,9 @@ async fn a_server_and_a_worker_export_the_metrics_that_are_documented() {
     assert!((of_model("anneal_model_output_tokens_total") - 9.0).abs() < 0.5);
     let name = "anneal_model_time_to_first_token_seconds";
     assert!((exported.sum(name, &format!("{name}_count")) - 1.0).abs() < 0.5);
+    let name = "anneal_message_changes_total";
+    let withdrawals = exported.sum(name, &format!("{name}{{kind=\"withdrawn\"}} "));
+    assert!((withdrawals - 1.0).abs() < 0.5);
     let build = &exported.0["anneal_build_info"].samples;
     let version = format!("version=\"{}\"", anneal_process::build::VERSION);
     assert!(
