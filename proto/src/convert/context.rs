@@ -1,6 +1,6 @@
 //! Parses the format and the pressure of a context. Makes the answer with a built context: messages
-//! or the rendered request, the manifest, repairs, and the prefix's cache figures. Also converts the
-//! kind of a boundary.
+//! or the rendered request, the manifest, repairs, and the prefix's cache figures. Also converts
+//! the kind of a boundary.
 
 use anneal_core::{
     boundary::Boundary,

@@ -85,8 +85,8 @@ pub fn expected_last(number: Option<i64>) -> Result<Option<MessageId>, FieldErro
         .transpose()
 }
 
-/// Parses the field `etag`: the revision that the caller has read. None: it is empty, so any revision
-/// may be changed.
+/// Parses the field `etag`: the revision that the caller has read. None: it is empty, so any
+/// revision may be changed.
 pub fn etag(text: &str) -> Result<Option<i64>, FieldError> {
     if text.is_empty() {
         return Ok(None);
