@@ -1,5 +1,5 @@
-//! `anneal export` of a conversation with withdrawn messages: they are in no format, and what stands
-//! around them keeps its place.
+//! `anneal export` of a conversation with withdrawn messages: they are in no format, and what
+//! stands around them keeps its place.
 
 use anneal_testkit::{ImportFolder, TestApp, pb, prose};
 use serde_json::Value;
