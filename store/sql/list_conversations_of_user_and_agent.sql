@@ -43,7 +43,7 @@ select conversation_id as "conversation_id!", agent_id as "agent_id!", user_id a
     (extract(epoch from last_activity_ts) * 1000000)::bigint as "last_activity_us!"
 from (
     select conversation_id, agent_id, user_id, title, status, pinned, metadata, policy, encoding, revision, session_key,
-        last_message_id, counted_message_id, token_total, turn, created_ts, last_activity_ts
+        last_message_id, counted_message_id, token_total, turn, withdrawn_messages, created_ts, last_activity_ts
     from ai_conversation
     where tenant_id = $1
       and user_id = $2

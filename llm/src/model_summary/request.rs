@@ -135,6 +135,7 @@ mod tests {
                 tail: Vec::new(),
                 prefix: None,
                 omitted: Vec::new(),
+                withdrawn: Vec::new(),
                 idle_seconds: None,
                 tokens_ratio: None,
                 learnt_window: None,

@@ -246,11 +246,11 @@ fn unknown_field(selection: &Selection, message: MessageId) -> String {
 mod tests {
     use super::*;
 
-    fn range(first_message_id: i64, last_message_id: i64) -> Option<pb::IdRange> {
-        Some(pb::IdRange {
+    fn range(first_message_id: i64, last_message_id: i64) -> pb::IdRange {
+        pb::IdRange {
             first_message_id,
             last_message_id,
-        })
+        }
     }
 
     /// The field that the refusal of this selection names.
@@ -265,7 +265,7 @@ mod tests {
         let most = CHANGE_MESSAGES as i64;
         assert!(parse_selection(&[7, 1, 7], None).is_ok());
         assert!(parse_selection(&[1; CHANGE_IDS], None).is_ok());
-        assert!(parse_selection(&[], range(1, most)).is_ok());
+        assert!(parse_selection(&[], Some(range(1, most))).is_ok());
         for (message_ids, field) in [
             (&[][..], "message_ids"),
             (&[1, 0][..], "message_ids[1]"),
@@ -273,7 +273,7 @@ mod tests {
         ] {
             assert_eq!(refused_field(message_ids, None), field);
         }
-        assert_eq!(refused_field(&[1], range(1, 1)), "range");
+        assert_eq!(refused_field(&[1], Some(range(1, 1))), "range");
         for (first, last, field) in [
             (0, 1, "range.first_message_id"),
             (1, -1, "range.last_message_id"),
@@ -281,7 +281,7 @@ mod tests {
             (1, most + 1, "range"),
             (1, i64::MAX, "range"),
         ] {
-            assert_eq!(refused_field(&[], range(first, last)), field);
+            assert_eq!(refused_field(&[], Some(range(first, last))), field);
         }
     }
 

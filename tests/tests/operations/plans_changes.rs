@@ -45,12 +45,12 @@ macro_rules! statement {
 fn statements(messages: i64) -> Vec<Statement> {
     let (first, last) = (messages - CHANGED + 1, messages);
     let (first_withdrawn, last_withdrawn) = withdrawn(messages);
-    let list = |first: i64, last: i64| {
+    let array_of = |first: i64, last: i64| {
         let ids: Vec<String> = (first..=last).map(|id| id.to_string()).collect();
         format!("'{{{}}}'", ids.join(","))
     };
-    let newest = list(first, last);
-    let withdrawn = list(first_withdrawn, last_withdrawn);
+    let newest = array_of(first, last);
+    let withdrawn = array_of(first_withdrawn, last_withdrawn);
     vec![
         statement!(
             "select_change_targets",

@@ -209,7 +209,7 @@ pub(crate) fn begin(state: &ServerState, call: RpcCall, turn: TurnRequest) -> Ev
 /// How an admitted turn ended, if it did not fail.
 enum TurnOutcome {
     /// An earlier call with this request id had been answered.
-    Replayed(Replay),
+    Replayed(Box<Replay>),
     /// The model has answered, and the answer is stored.
     Answered(CompletedTurn),
 }
@@ -217,7 +217,7 @@ enum TurnOutcome {
 /// How far an admitted turn has come before its answer is stored.
 enum PromptOutcome {
     /// An earlier call with this request id had been answered.
-    AlreadyAnswered(Replay),
+    AlreadyAnswered(Box<Replay>),
     /// The model has answered the messages with these ids.
     Answered(Vec<i64>, ModelAnswer),
 }
@@ -250,7 +250,7 @@ impl TurnRun {
         }
         call.settle(end).await;
         match outcome? {
-            TurnOutcome::Replayed(replay) => self.unless_interrupted(self.replay(replay)).await,
+            TurnOutcome::Replayed(replay) => self.unless_interrupted(self.replay(*replay)).await,
             TurnOutcome::Answered(completed) => Ok(self.build_done_event(completed, calls).await),
         }
     }
@@ -272,10 +272,10 @@ impl TurnRun {
                 // Another call with this request id may have been answered since `run_to_end`
                 // looked.
                 if let Some(answer) = self.find_answer().await? {
-                    return Ok(PromptOutcome::AlreadyAnswered(Replay {
+                    return Ok(PromptOutcome::AlreadyAnswered(Box::new(Replay {
                         prompt: stored,
                         answer,
-                    }));
+                    })));
                 }
                 self.check_not_overtaken(&stored).await?;
             }

@@ -13,8 +13,8 @@ use crate::races::{
     CALLER,
     changes::{ask, one, range, restore, run_in_order, run_jobs_and_verify, withdraw},
     checkpoints::{create_with_due_checkpoint, draft_checkpoint},
-    claim_job, count_rows_left,
-    deletions::delete_conversation,
+    claim_job,
+    deletions::{assert_no_rows, delete_conversation},
 };
 
 fn everything() -> ChangeAsk {
@@ -236,7 +236,7 @@ async fn a_withdrawal_that_comes_before_a_deletion_leaves_nothing_behind() {
     )
     .await;
     assert_eq!(change.expect("withdraws").void_checkpoints.len(), 1);
-    assert_eq!(count_rows_left(&conversation).await, 0);
+    assert_no_rows(&conversation).await;
     let usage = app.store.read_tenant_usage(CALLER).await.expect("reads");
     assert_eq!((usage.messages, usage.content_bytes), (0, 0));
 }
@@ -255,5 +255,5 @@ async fn a_withdrawal_that_comes_after_a_deletion_finds_no_conversation() {
     )
     .await;
     assert!(matches!(change, Err(StoreError::NotFound(_))), "{change:?}");
-    assert_eq!(count_rows_left(&conversation).await, 0);
+    assert_no_rows(&conversation).await;
 }

@@ -21,7 +21,7 @@ use tonic::Code;
 use crate::races::{CALLER, claim_due_jobs, claim_job, count_messages, insert_dead_job, summary};
 
 /// Asserts that no table has a row of the conversation.
-async fn assert_no_rows(conversation: &TestConversation<'_>) {
+pub(super) async fn assert_no_rows(conversation: &TestConversation<'_>) {
     let left = conversation
         .app
         .list_tables_with_rows(conversation.uuid())
@@ -301,6 +301,8 @@ fn first_version() -> NewVersion {
             system_prompt: [2; 32],
             swapped: Vec::new(),
             cut: false,
+            change_epoch: 0,
+            pending: None,
         },
         last_message_id: MessageId(2),
         reason: BreakReason::First,

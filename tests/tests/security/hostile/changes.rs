@@ -168,7 +168,6 @@ pub(crate) fn withdrawals(id: &str) -> Vec<Case> {
 
 /// Cases of Rewind and RestoreMessages. The conversation has at least four messages, and fewer than
 /// 9,000.
-// tidy: allow(long-function): a table of cases
 pub(crate) fn rewinds_and_restores(id: &str) -> Vec<Case> {
     let rewind = |after: i64| {
         ask_about!(
