@@ -201,12 +201,17 @@ fn prefix_hash(
             hash.update(repair.call.as_bytes());
         }
     }
-    // Conversations without a mark keep the hashes that were recorded before there were marks.
+    let unmarked: Digest = hash.finalize().into();
     let change_epoch = input.change_epoch();
-    if change_epoch > 0 {
-        hash.update(change_epoch.to_le_bytes());
+    if change_epoch == 0 {
+        // Conversations without a mark keep the hashes that were recorded before there were marks.
+        return unmarked;
     }
-    hash.finalize().into()
+    // A hash of its own: appended to the fields above, the epoch could be read as a swapped id.
+    let mut marked = Sha256::new();
+    marked.update(unmarked);
+    marked.update(change_epoch.to_le_bytes());
+    marked.finalize().into()
 }
 
 /// The newest stored message that holds something other than tool results.

@@ -104,9 +104,10 @@ proptest! {
         prop_assert_eq!(&reported, &case.material.withdrawn);
         let told = case.without_withdrawn();
         let wanted = build(told.material, told.ask).expect(NO_BUDGET);
-        // Marks of summaries and clips name ids.
+        // Marks of summaries and clips name ids, also in results that were moved to their calls.
         let names_ids = context.manifest.iter()
-            .any(|entry| entry.representation == Representation::Summary || !entry.clipped.is_empty());
+            .any(|entry| entry.representation == Representation::Summary || !entry.clipped.is_empty())
+            || format!("{:?}", context.messages).contains("[Summary of message ");
         if !names_ids {
             let sent = |context: &Context| -> Vec<_> {
                 let messages = context.messages.iter();

@@ -160,6 +160,12 @@ fn is_json(headers: &HeaderMap) -> bool {
         .eq_ignore_ascii_case("application/json")
 }
 
+/// Whether the error is that a value of another type stands in place of an enum's name. serde_json
+/// reports it as a syntax error, also if the JSON is valid.
+fn is_no_enum_name(description: &str, body: &[u8]) -> bool {
+    description.starts_with("expected value") && serde_json::from_slice::<IgnoredAny>(body).is_ok()
+}
+
 fn parse_body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     // serde would also accept a list, and take its entries for the fields in their order.
     if bytes.trim_ascii_start().first() != Some(&b'{') {
@@ -172,8 +178,7 @@ fn parse_body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let body = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let description = error.inner().to_string();
         match field_at(error.path()) {
-            // serde_json reports a number in place of an enum's name as a syntax error.
-            Some(field) if serde_json::from_slice::<IgnoredAny>(bytes).is_ok() => {
+            Some(field) if error.inner().is_data() || is_no_enum_name(&description, bytes) => {
                 Problem::invalid(field, description)
             }
             _ => Problem::malformed(

@@ -2,6 +2,8 @@
 //! requeued. A result that comes after the change was made from what was there before, and is
 //! refused. One that comes before it is changed with its messages.
 
+use std::pin::Pin;
+
 use anneal_core::{boundary::Boundary, caller::ConversationId, job::JobKind, message::MessageId};
 use anneal_store::{
     ChangeAsk, ChangeConditions, ClaimedJob, IdRange, MessageChange, ModelSpend, Selection,
@@ -72,24 +74,26 @@ pub(super) async fn restore(
 
 /// Runs `first` until it waits for the lock that the test holds, then `second` until it waits as
 /// well, and releases the lock.
-pub(super) async fn run_in_order<A, B>(
-    app: &TestApp,
+pub(super) fn run_in_order<'a, A: 'a, B: 'a>(
+    app: &'a TestApp,
     held: OpenTransaction,
-    first: impl Future<Output = A>,
-    second: impl Future<Output = B>,
-) -> (A, B) {
-    let (first, second, ()) = tokio::join!(
-        first,
-        async {
-            app.wait_for_lock_waiters(1).await;
-            second.await
-        },
-        async {
-            app.wait_for_lock_waiters(2).await;
-            held.rollback().await;
-        },
-    );
-    (first, second)
+    first: impl Future<Output = A> + 'a,
+    second: impl Future<Output = B> + 'a,
+) -> Pin<Box<dyn Future<Output = (A, B)> + 'a>> {
+    Box::pin(async move {
+        let (first, second, ()) = tokio::join!(
+            first,
+            async {
+                app.wait_for_lock_waiters(1).await;
+                second.await
+            },
+            async {
+                app.wait_for_lock_waiters(2).await;
+                held.rollback().await;
+            },
+        );
+        (first, second)
+    })
 }
 
 fn is_lease_lost<T>(result: &Result<T, StoreError>) -> bool {
