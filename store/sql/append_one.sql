@@ -6,8 +6,9 @@
 -- - $1: tenant, $2: conversation, $3: number of messages, $4: role of the last one, $5 and $6: turns
 --   that start within the append if the newest message is a user's, and if it is not, $7 and $8:
 --   tokens in o200k_base and in cl100k_base, $9: the newest message that is expected, or null, $10:
---   the request id, or null, $11: whether there are tool messages, $12: title, $13: the server's
---   settings by profile, $14: seconds by which listed_ts may lag behind the last activity.
+--   the request id, or null, $11: whether there are tool messages, $12: title, $13: names
+--   of the profiles that keep no tool messages, $14: seconds by which listed_ts may lag behind the
+--   last activity.
 -- - $15 to $23: columns with one entry per message, named in `new`.
 -- - $24: the digest of the request, $25: the kind of the counting job, $26: its trace context, $27:
 --   the encoding in which the messages are counted, or null, $28: tokens of the largest one, $29:
@@ -50,8 +51,8 @@ with accepted as (
     )
       and (c.tenant_id = $1) is true
       and ($9::bigint is null or c.last_message_id = $9)
-      and (not $11::boolean or coalesce(c.policy ->> 'store_tool_messages',
-          $13::text::jsonb -> coalesce(c.policy ->> 'profile', '') ->> 'store_tool_messages') is distinct from 'false')
+      and not ($11::boolean and coalesce(c.policy ->> 'store_tool_messages' = 'false',
+          coalesce(c.policy ->> 'profile', '') = any ($13::text[])))
       and ($10::text is null or not exists (
           select from ai_message
           where conversation_id = $2

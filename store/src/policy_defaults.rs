@@ -17,6 +17,7 @@ use crate::{
 pub(crate) struct PolicyDefaults {
     session: Arc<SessionSettings>,
     bases: String,
+    profiles_without_tool_messages: Vec<&'static str>,
     fingerprint: i64,
 }
 
@@ -44,11 +45,11 @@ impl CurrentPolicyDefaults {
 
 impl PolicyDefaults {
     pub(crate) fn new(session: SessionSettings) -> Self {
-        let (bases, fingerprint) = (session.bases(), session.fingerprint());
         Self {
+            bases: session.bases(),
+            profiles_without_tool_messages: session.profiles_without_tool_messages(),
+            fingerprint: session.fingerprint(),
             session: Arc::new(session),
-            bases,
-            fingerprint,
         }
     }
 
@@ -60,6 +61,12 @@ impl PolicyDefaults {
     /// name to its settings by key. A conversation's overrides are applied to one of them.
     pub(crate) fn bases(&self) -> &str {
         &self.bases
+    }
+
+    /// Names of the profiles whose conversations keep no tool messages, unless their overrides say
+    /// otherwise; "" for no profile.
+    pub(crate) fn profiles_without_tool_messages(&self) -> &[&'static str] {
+        &self.profiles_without_tool_messages
     }
 
     /// A digest of the settings, which differs when the settings differ.

@@ -37,7 +37,6 @@ impl PolicyOverrides {
             hot_zone_radius: self.hot_zone_radius,
             hot_zone_calls: self.hot_zone_calls,
             cooling: self.cooling,
-            store_tool_messages: self.store_tool_messages,
             model: self.model,
             ..Self::default()
         }

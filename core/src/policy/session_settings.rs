@@ -98,7 +98,7 @@ impl SessionSettings {
 
     /// A JSON object that has for each profile's name ("" for no profile) an object with the
     /// profile's settings that SQL statements read, such as those that decide which messages are
-    /// cool. It is sent with every append and context, so it holds no other settings.
+    /// cool. It is sent with many statements, so it holds no other settings.
     pub fn bases(&self) -> String {
         let all = std::iter::once(None).chain(Profile::ALL.into_iter().map(Some));
         let bases = all.map(|profile| {
@@ -109,6 +109,16 @@ impl SessionSettings {
         });
         let bases: std::collections::BTreeMap<&str, PolicyOverrides> = bases.collect();
         serde_json::to_string(&bases).unwrap_or_default()
+    }
+
+    /// Names of the profiles ("" for no profile) whose conversations keep no tool messages, unless
+    /// their overrides say otherwise.
+    pub fn profiles_without_tool_messages(&self) -> Vec<&'static str> {
+        std::iter::once(None)
+            .chain(Profile::ALL.into_iter().map(Some))
+            .filter(|profile| self.base(*profile).store_tool_messages == Some(false))
+            .map(|profile| profile.map_or("", Profile::name))
+            .collect()
     }
 }
 

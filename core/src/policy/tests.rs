@@ -102,6 +102,26 @@ fn each_profile_sets_its_documented_values() {
 }
 
 #[test]
+fn profiles_without_tool_messages_are_those_whose_settings_say_so() {
+    let profiles_of = |server| {
+        SessionSettings::new(overrides_from(server), crate::model::Models::default())
+            .profiles_without_tool_messages()
+    };
+    assert_eq!(profiles_of("{}"), ["zeroclaw"]);
+    assert_eq!(profiles_of(r#"{"profile":"zeroclaw"}"#), ["", "zeroclaw"]);
+    // A profile of the conversation goes before the server's keys, and the server's keys before the
+    // server's profile.
+    assert_eq!(
+        profiles_of(r#"{"store_tool_messages":false}"#),
+        ["", "zeroclaw"]
+    );
+    assert_eq!(
+        profiles_of(r#"{"profile":"zeroclaw","store_tool_messages":true}"#),
+        ["zeroclaw"]
+    );
+}
+
+#[test]
 fn a_key_comes_from_the_conversation_then_its_profile_then_the_server() {
     let server = overrides_from(
         r#"{"profile":"claw0","large_message_threshold":7,"model":"gpt-4o","cache_ttl_seconds":60}"#,

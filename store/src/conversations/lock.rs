@@ -8,6 +8,7 @@ use anneal_core::{
 use crate::{
     connection::BoundedConnection,
     error::{Entity, StoreError},
+    policy_defaults::PolicyDefaults,
 };
 
 /// Takes the conversation's row lock and returns its revision.
@@ -39,22 +40,21 @@ pub(crate) struct AppendHead {
     pub(crate) keeps_tools: bool,
 }
 
-/// Takes the conversation's row lock and returns the columns on which an append depends. `bases`
-/// are the server's settings by profile. `sql/append.sql` has the same rule for tool messages.
+/// Takes the conversation's row lock and returns the columns on which an append depends.
+/// `sql/append.sql` has the same rule for tool messages.
 pub(crate) async fn lock_for_append(
     db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
-    bases: &str,
+    policy_defaults: &PolicyDefaults,
 ) -> Result<AppendHead, StoreError> {
     let row = sqlx::query!(
-        r#"select last_message_id, coalesce(policy ->> 'store_tool_messages',
-                  $3::text::jsonb -> coalesce(policy ->> 'profile', '') ->> 'store_tool_messages')
-                  is distinct from 'false' as "keeps_tools!"
+        r#"select last_message_id, not coalesce(policy ->> 'store_tool_messages' = 'false',
+                  coalesce(policy ->> 'profile', '') = any ($3::text[])) as "keeps_tools!"
            from ai_conversation where tenant_id = $1 and conversation_id = $2 for no key update"#,
         caller.tenant().0,
         id.0,
-        bases,
+        policy_defaults.profiles_without_tool_messages() as &[&str],
     )
     .fetch_optional(db)
     .await?

@@ -84,20 +84,17 @@ const COUNTED_BY_WORKERS: Means = Variable("ANNEAL_APPEND_COUNT_BYTES", "0");
 const ANY_BODY: &[Means] = &[
     Change {
         statement: APPEND,
-        from: "left join accepted on accepted.place = locked.place",
-        to: "left join accepted on accepted.place = locked.place
+        from: "null from locked where refused",
+        to: "null from locked where refused
         union all
         select locked.place, first.message_id - 1, first.turn, c.encoding, false
         from locked
-        join unnest($15::bigint[], $26::text[], $27::bytea[]) as new (append_place, request_id, request_digest)
-          on new.append_place = locked.place
-         and new.request_id is not null
         join ai_message as first
-          on first.conversation_id = locked.conversation_id
-         and first.request_id = locked.request_id
-        join ai_conversation as c on c.conversation_id = locked.conversation_id
-        where locked.known
-          and first.request_digest <> new.request_digest",
+          on first.conversation_id = ($2::uuid[])[locked.place]
+         and first.request_id = ($10::text[])[locked.place]
+        join ai_conversation as c on c.conversation_id = first.conversation_id
+        where locked.refused
+          and first.request_digest <> ($17::bytea[])[locked.place]",
     },
     Change {
         statement: APPEND_ONE,
@@ -452,6 +449,6 @@ mod tests {
             .expect("it exists");
         assert_eq!(any_body.rewrite("select 1"), None);
         let changed = any_body.rewrite(APPEND).expect("the append is changed");
-        assert!(changed.starts_with(APPEND.trim_end()) && changed.contains("where locked.known"));
+        assert!(changed.starts_with(APPEND.trim_end()) && changed.contains("where locked.refused"));
     }
 }

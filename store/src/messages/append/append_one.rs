@@ -52,13 +52,7 @@ pub(super) async fn store_under_lock(
     policy_defaults: &PolicyDefaults,
 ) -> Result<Appended, StoreError> {
     let mut tx = db.begin().await?;
-    let head = lock_for_append(
-        &mut tx,
-        caller,
-        append.conversation,
-        policy_defaults.bases(),
-    )
-    .await?;
+    let head = lock_for_append(&mut tx, caller, append.conversation, policy_defaults).await?;
     failpoint!("append.alone.locked");
     let appended = store_with_lock_held(
         &mut tx,

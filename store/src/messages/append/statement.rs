@@ -17,7 +17,8 @@ pub(super) enum AppendOutcome {
     Stored(Appended),
     /// The conversation was locked, and a condition of the append does not hold.
     Refused,
-    /// The conversation was not locked: it is not the caller's, or another transaction holds it.
+    /// The conversation was not locked: it is not the caller's, or another transaction holds it or
+    /// has just changed it.
     NotLocked,
 }
 
@@ -41,12 +42,11 @@ struct Columns<'a> {
     counted_in: Vec<Option<i16>>,
     largest: Vec<i64>,
     content_bytes: Vec<i64>,
-    message_appends: Vec<i64>,
+    request_digests: Vec<Option<&'a [u8]>>,
+    request_counts: Vec<Option<i16>>,
+    message_appends: Vec<i32>,
     message_places: Vec<i64>,
     messages: MessageColumns<'a>,
-    message_request_ids: Vec<Option<&'a str>>,
-    message_request_digests: Vec<Option<&'a [u8]>>,
-    message_request_counts: Vec<Option<i16>>,
 }
 
 /// The array arguments with one entry per message that both statements have.
@@ -93,12 +93,14 @@ impl<'a> Columns<'a> {
         columns
     }
 
-    fn push(&mut self, place: i64, caller: Caller, append: &'a Append) {
+    fn push(&mut self, place: i32, caller: Caller, append: &'a Append) {
         let (starts_after_user, starts_otherwise) = append.turn_starts();
         let [o200k_sum, cl100k_sum] = append.token_sums();
+        let count = append.roles.len();
+        let request_id = append.request_id.as_deref();
         self.tenants.push(caller.tenant().0);
         self.conversations.push(append.conversation.0);
-        self.counts.push(append.roles.len() as i64);
+        self.counts.push(count as i64);
         self.last_roles
             .extend(append.roles.last().copied().map(role_code));
         self.starts_after_user.push(starts_after_user);
@@ -107,40 +109,28 @@ impl<'a> Columns<'a> {
         self.cl100k_sums.push(cl100k_sum);
         self.expected_lasts
             .push(append.expected_last.map(|id| id.0));
-        self.request_ids.push(append.request_id.as_deref());
+        self.request_ids.push(request_id);
         self.tools.push(append.tools);
         self.titles.push(append.title.as_deref());
         self.trace_contexts.push(append.trace_context.as_deref());
         self.counted_in.push(append.counted_in.map(encoding_code));
         self.largest.push(append.largest_tokens());
         self.content_bytes.push(append.content_bytes() as i64);
-        let count = append.roles.len();
+        self.request_digests
+            .push(request_id.map(|_| append.digest.as_slice()));
+        self.request_counts.push(request_id.map(|_| count as i16));
         self.message_appends
             .extend(std::iter::repeat_n(place, count));
         self.message_places.extend(1..=count as i64);
         self.messages.push(append);
-        // The first message of an append carries the append's request id.
-        let request_id = append.request_id.as_deref();
-        let rest = count.saturating_sub(1);
-        self.message_request_ids.push(request_id);
-        self.message_request_ids
-            .extend(std::iter::repeat_n(None, rest));
-        self.message_request_digests
-            .push(request_id.map(|_| append.digest.as_slice()));
-        self.message_request_digests
-            .extend(std::iter::repeat_n(None, rest));
-        self.message_request_counts
-            .push(request_id.map(|_| count as i16));
-        self.message_request_counts
-            .extend(std::iter::repeat_n(None, rest));
     }
 }
 
-/// A row of the result of `sql/append.sql`: an append whose conversation was locked. Without the
-/// last columns it was not stored.
+/// A row of the result of `sql/append.sql`: an append that was stored, or refused. Then it has only
+/// the place.
 struct OutcomeRow {
     /// The position of the append among the arguments, from 1 on.
-    place: i64,
+    place: i32,
     /// The newest message before the append.
     before_id: Option<i64>,
     turn: Option<i32>,
@@ -183,12 +173,16 @@ pub(super) async fn execute(
         &columns.request_ids as &[Option<&str>],
         &columns.tools,
         &columns.titles as &[Option<&str>],
-        // Only the rule for tool messages needs the settings.
-        columns
-            .tools
-            .contains(&true)
-            .then(|| policy_defaults.bases()),
+        &columns.trace_contexts as &[Option<&str>],
+        &columns.counted_in as &[Option<i16>],
+        &columns.largest,
+        &columns.content_bytes,
+        &columns.request_digests as &[Option<&[u8]>],
+        &columns.request_counts as &[Option<i16>],
+        policy_defaults.profiles_without_tool_messages() as &[&str],
         LISTING_STEP_SECONDS,
+        JobKind::CountTokens.code(),
+        policy_defaults.fingerprint(),
         &columns.message_appends,
         &columns.message_places,
         &messages.roles,
@@ -200,15 +194,6 @@ pub(super) async fn execute(
         &messages.content_digests as &[&[u8]],
         &messages.outlines as &[Option<&str>],
         &messages.metadata as &[Option<&str>],
-        &columns.message_request_ids as &[Option<&str>],
-        &columns.message_request_digests as &[Option<&[u8]>],
-        &columns.message_request_counts as &[Option<i16>],
-        JobKind::CountTokens.code(),
-        &columns.trace_contexts as &[Option<&str>],
-        &columns.counted_in as &[Option<i16>],
-        &columns.largest,
-        &columns.content_bytes,
-        policy_defaults.fingerprint(),
     )
     .fetch_all(db)
     .await?;
@@ -242,7 +227,7 @@ pub(super) async fn execute_one(
         append.request_id.as_deref(),
         append.tools,
         append.title.as_deref(),
-        append.tools.then(|| policy_defaults.bases()),
+        policy_defaults.profiles_without_tool_messages() as &[&str],
         LISTING_STEP_SECONDS,
         &messages.roles,
         &messages.starts_after,
