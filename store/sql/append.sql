@@ -15,15 +15,15 @@
 -- are cleared, so that the job reads the tail.
 --
 -- Parameters:
--- - $1 to $18: columns with one entry per append: tenant, conversation, then those named in `ask`,
---   and where the statement reads them $9: the newest message that is expected, or null, $10: the
---   request id, or null, $11: whether there are tool messages, $13: the trace context (a job that
---   waits already gets that of the newest append), $16: bytes of the content, $17 and $18: if there
---   is a request id, the digest of the request and the number of messages. starts_after_user and
---   starts_otherwise are how many turns start within the append if the newest message is a user's,
---   and if it is not. A conversation that has no title, and was not given an empty one, gets the
---   title of the append. counted_in is the encoding in which the messages are counted (null: they
---   are not), and largest are the tokens of the largest one.
+-- - $1 to $18: columns with one entry per append. $1: tenant, $2: conversation, $9: the newest
+--   message that is expected, or null, $10: the request id, or null, $11: whether there are tool
+--   messages, $13: the trace context, $16: bytes of the content, $17 and $18: the digest of the
+--   request and the number of messages, or null if there is no request id. The others are named in
+--   `ask`: starts_after_user and starts_otherwise are how many turns start within the append if the
+--   newest message is a user's, and if it is not. counted_in is the encoding in which the messages
+--   are counted, or null, and largest are the tokens of the largest one. A conversation that has no
+--   title, and was not given an empty one, gets the title of the append. A job that waits already
+--   gets the trace context of the newest append.
 -- - $19: names of the profiles that keep no tool messages, '' for no profile.
 -- - $20: seconds by which listed_ts may lag behind the last activity before it is changed.
 -- - $21: the kind of the counting job.
