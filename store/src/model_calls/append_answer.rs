@@ -50,7 +50,7 @@ async fn append_under_lease(
 ) -> Result<Option<Appended>, StoreError> {
     let mut tx = db.begin().await?;
     let conversation = append.conversation();
-    let head = lock_for_append(&mut tx, caller, conversation, policy_defaults.bases()).await?;
+    let head = lock_for_append(&mut tx, caller, conversation, policy_defaults).await?;
     failpoint!("answer.locked");
     // Under the conversation's lock: a change of messages deletes the lease under the same lock.
     // The renewal also locks the lease, so that no other turn is admitted before the commit.

@@ -14,6 +14,7 @@ use crate::hostile::{
 
 /// Cases of WithdrawMessages. The conversation has at least four messages, and fewer than 9,000.
 // tidy: allow(long-function): a table of cases
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 pub(crate) fn withdrawals(id: &str) -> Vec<Case> {
     let named = |message_ids: &[i64]| {
         ask_about!(
