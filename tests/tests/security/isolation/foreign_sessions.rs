@@ -93,13 +93,20 @@ impl TwoTenants {
                 .iter()
                 .filter(|_| path.contains("{sid}"))
             {
-                let body = operation
-                    .get("requestBody")
-                    .map(|_| json!({"title": "taken"}));
+                let body = operation.get("requestBody").map(|_| valid_body(path));
                 operations.push((method.to_uppercase(), path.clone(), body));
             }
         }
         operations
+    }
+}
+
+/// A valid body of the operation with this path that has one.
+fn valid_body(path: &str) -> Value {
+    match path.rsplit('/').next() {
+        Some("restore") => json!({"messageIds": [1]}),
+        Some("rewind") => json!({"afterMessageId": 0}),
+        _ => json!({"title": "taken"}),
     }
 }
 
@@ -109,7 +116,11 @@ async fn a_foreign_session_answers_every_path_exactly_as_a_missing_one() {
     let operations = tenants.session_operations().await;
     assert!(operations.len() >= 4, "{operations:?}");
     for (method, path, body) in &operations {
-        let of = |id: &str| path.replace("{id}", "a").replace("{sid}", id);
+        let of = |id: &str| {
+            path.replace("{id}", "a")
+                .replace("{sid}", id)
+                .replace("{mid}", "1")
+        };
         let missing = Uuid::now_v7().to_string();
         let foreign_answer = tenants
             .send(&tenants.anna, method, &of(&tenants.foreign), body.as_ref())
