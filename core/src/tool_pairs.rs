@@ -1,5 +1,5 @@
-//! Which tool result answers which tool call, and which messages therefore go together when some of
-//! them are withdrawn or restored.
+//! Which tool result answers which tool call. Messages that go together because of it are withdrawn
+//! and restored together.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -30,6 +30,18 @@ pub fn closure(
         }
     }
     connected
+}
+
+/// Whether each result of the last of these messages answers a call of an earlier one. `marks`: as in
+/// [`closure`].
+pub fn last_has_its_calls(marks: &[(MessageId, Vec<ToolMark>)]) -> bool {
+    let Some((last, outline)) = marks.last() else {
+        return true;
+    };
+    let is_result = |mark: &&ToolMark| matches!(mark, ToolMark::Result { .. });
+    let results = outline.iter().filter(is_result).count();
+    let answering = pairs(marks).into_iter().map(|(_, answering)| answering);
+    answering.filter(|message| message == last).count() == results
 }
 
 /// For each result that answers a call: the message with the call, and the message with the result.

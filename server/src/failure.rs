@@ -319,6 +319,7 @@ const fn store_reason(error: &StoreError) -> Reason {
         StoreError::NotFound(Entity::Message) | StoreError::UnknownMessage(_) => {
             Reason::MessageNotFound
         }
+        StoreError::NotFound(Entity::Version) => Reason::VersionNotFound,
         StoreError::NotFound(Entity::Separator) => Reason::SeparatorNotFound,
         StoreError::NotFound(Entity::Job) => Reason::JobNotFound,
         StoreError::RequestIdReused => Reason::RequestIdReused,
@@ -326,6 +327,9 @@ const fn store_reason(error: &StoreError) -> Reason {
         StoreError::EtagMismatch => Reason::EtagMismatch,
         StoreError::MessageWithdrawn(_) => Reason::MessageWithdrawn,
         StoreError::MessageErased(_) => Reason::MessageErased,
+        StoreError::VersionMismatch { .. } => Reason::VersionMismatch,
+        StoreError::OtherRole | StoreError::OtherToolCalls => Reason::InvalidField,
+        StoreError::ToolCallMissing(_) => Reason::ToolCallMissing,
         StoreError::TooManyMessages => Reason::LimitExceeded,
         StoreError::Conflict(_)
         | StoreError::SessionMoved

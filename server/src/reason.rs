@@ -28,6 +28,8 @@ pub(crate) enum Reason {
     CheckpointUnsound,
     MessageWithdrawn,
     MessageErased,
+    VersionNotFound,
+    VersionMismatch,
     BudgetTooSmall,
     ContextOverflow,
     AnswerTooLarge,
@@ -72,6 +74,8 @@ impl Reason {
             Self::CheckpointUnsound => "CHECKPOINT_UNSOUND",
             Self::MessageWithdrawn => "MESSAGE_WITHDRAWN",
             Self::MessageErased => "MESSAGE_ERASED",
+            Self::VersionNotFound => "VERSION_NOT_FOUND",
+            Self::VersionMismatch => "VERSION_MISMATCH",
             Self::BudgetTooSmall => "BUDGET_TOO_SMALL",
             Self::ContextOverflow => "CONTEXT_OVERFLOW",
             Self::AnswerTooLarge => "ANSWER_TOO_LARGE",
@@ -101,6 +105,7 @@ impl Reason {
             | Self::MediaNotAllowed => Code::InvalidArgument,
             Self::ConversationNotFound
             | Self::MessageNotFound
+            | Self::VersionNotFound
             | Self::SeparatorNotFound
             | Self::JobNotFound => Code::NotFound,
             Self::Unauthenticated => Code::Unauthenticated,
@@ -108,6 +113,7 @@ impl Reason {
             Self::RequestIdReused => Code::AlreadyExists,
             Self::LastMessageMismatch
             | Self::EtagMismatch
+            | Self::VersionMismatch
             | Self::TransactionConflict
             | Self::TurnInProgress
             | Self::TurnOvertaken => Code::Aborted,

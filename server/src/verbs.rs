@@ -25,7 +25,7 @@ const fn rpc(name: &'static str, path: &'static str, verbs: &'static [Verb]) -> 
 
 /// Every RPC.
 #[rustfmt::skip]
-pub(crate) static RPCS: [Rpc; 32] = [
+pub(crate) static RPCS: [Rpc; 34] = [
     rpc("create_conversation", "/anneal.v1.ConversationService/CreateConversation", &[Verb::Append]),
     rpc("get_conversation", "/anneal.v1.ConversationService/GetConversation", &[Verb::Read]),
     rpc("list_conversations", "/anneal.v1.ConversationService/ListConversations", &[Verb::Read]),
@@ -42,6 +42,8 @@ pub(crate) static RPCS: [Rpc; 32] = [
     rpc("withdraw_messages", "/anneal.v1.MessageService/WithdrawMessages", &[Verb::Append]),
     rpc("rewind", "/anneal.v1.MessageService/Rewind", &[Verb::Append]),
     rpc("restore_messages", "/anneal.v1.MessageService/RestoreMessages", &[Verb::Append]),
+    rpc("edit_message", "/anneal.v1.MessageService/EditMessage", &[Verb::Append]),
+    rpc("list_message_versions", "/anneal.v1.MessageService/ListMessageVersions", &[Verb::Read]),
     rpc("watch_conversation", "/anneal.v1.MessageService/WatchConversation", &[Verb::Read]),
     rpc("build_context", "/anneal.v1.ContextService/BuildContext", &[Verb::Read]),
     rpc("stream_context", "/anneal.v1.ContextService/StreamContext", &[Verb::Read]),

@@ -12,6 +12,8 @@ pub enum Entity {
     Conversation,
     /// A message.
     Message,
+    /// A version of a message.
+    Version,
     /// A separator.
     Separator,
     /// A job.
@@ -23,6 +25,7 @@ impl std::fmt::Display for Entity {
         f.write_str(match self {
             Self::Conversation => "conversation",
             Self::Message => "message",
+            Self::Version => "version",
             Self::Separator => "separator",
             Self::Job => "job",
         })
@@ -55,6 +58,23 @@ pub enum StoreError {
     /// The message's content was erased, so it cannot be restored.
     #[error("the content of message {0} was erased")]
     MessageErased(MessageId),
+    /// The version of the message that stands is not the one that the caller expected.
+    #[error("the message's version is {actual}, not {expected}")]
+    VersionMismatch {
+        /// The version that the caller expected.
+        expected: i32,
+        /// The version that stands.
+        actual: i32,
+    },
+    /// The new content of an edited message has another role than the message.
+    #[error("the message has another role")]
+    OtherRole,
+    /// The new content of an edited message has tool calls or results with other ids.
+    #[error("the message has other tool calls or results")]
+    OtherToolCalls,
+    /// A tool result of the message answers no call that stands.
+    #[error("a tool result of message {0} answers no call that stands")]
+    ToolCallMissing(MessageId),
     /// The call would change more messages than one call may, those included that belong to the
     /// tool calls and results of the selected ones.
     #[error("more messages than one call may change")]
@@ -128,6 +148,10 @@ impl StoreError {
                 | Self::UnknownMessage(_)
                 | Self::MessageWithdrawn(_)
                 | Self::MessageErased(_)
+                | Self::VersionMismatch { .. }
+                | Self::OtherRole
+                | Self::OtherToolCalls
+                | Self::ToolCallMissing(_)
                 | Self::TooManyMessages
                 | Self::CountMissing
                 | Self::InvalidCheckpoint(_)

@@ -5,7 +5,7 @@
 //! - `connection`: pools, deadlines, row-level security, repairs after the clock was set back.
 //! - `conversations`, `messages`, `checkpoints`, `sessions`: the rows of these kinds.
 //! - `tenants`: tenants, their API keys, and how much they have stored.
-//! - `changes`: withdraws and restores messages, and lets follow what is derived from them.
+//! - `changes`: withdraws, restores and edits messages, and lets follow what is derived from them.
 //! - `triggers`: what decides whether a conversation's jobs are due.
 //! - `summary_spec`: a summary, of one message or of a checkpoint, and how it was made.
 //! - `partial_summaries`: finished parts of summaries that need several model calls.
@@ -50,13 +50,13 @@ mod triggers;
 
 pub use audit::{AuditCandidates, OrphanedRows, VerifyReport, Violation};
 pub use changes::{
-    ChangeAsk, ChangeConditions, IdRange, MessageChange, MessageChangeKind, Selection, ToolPairs,
-    UncountedVersion,
+    ChangeAsk, ChangeConditions, IdRange, MessageChange, MessageChangeKind, MessageEdit,
+    NewContent, Selection, ToolPairs, UncountedVersion,
 };
 pub use checkpoints::{
     Checkpoint, CheckpointDraft, CheckpointMaterial, CheckpointPage, CheckpointPosition,
-    CheckpointSource, CheckpointSourceBody, CompactionStart, CompactionStatus, ImportedSummary,
-    PreviousCheckpoint,
+    CheckpointSelection, CheckpointSource, CheckpointSourceBody, CompactionStart, CompactionStatus,
+    ImportedSummary, PreviousCheckpoint, VoidSince,
 };
 pub use connection::{
     Backoff, DatabaseFigures, OutageLog, PoolFigures, Pooling, StoreSettings, TableFigures,
@@ -74,8 +74,9 @@ pub use error::{Entity, MigrationsError, StoreError};
 pub use legacy::{LegacyCounts, LegacyProgress};
 pub use messages::{
     Append, AppendSettings, Appended, AppendedMessage, ContentRead, CountedMessages, Grouping,
-    MessagePage, MessageRange, MessageSummary, PageAsk, ROW_BYTES, ReadBudget, ShortConversationId,
-    StoredMessage, StoredSummary, TurnCandidate, UncountedMessages, UnsummarizedMessage,
+    MessagePage, MessageRange, MessageSummary, MessageVersion, PageAsk, ROW_BYTES, ReadBudget,
+    ShortConversationId, StoredMessage, StoredSummary, TurnCandidate, UncountedMessages,
+    UnsummarizedMessage,
 };
 pub use migrate::{Migration, MigrationOutcome, Migrations};
 pub use model_calls::{

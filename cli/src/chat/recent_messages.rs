@@ -61,6 +61,7 @@ pub(super) async fn recent_messages(
                 offset: 0,
                 length: EXCERPT_BYTES,
             }),
+            ..Default::default()
         };
         let found = client.messages().get_message(ask).await?.into_inner();
         let text = if exceeds_excerpt {

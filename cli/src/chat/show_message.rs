@@ -89,6 +89,7 @@ impl Chat {
                 offset: shown.fetched,
                 length: PIECE_BYTES,
             }),
+            ..Default::default()
         };
         let found = self.client.messages().get_message(ask).await?.into_inner();
         let message = found.message.unwrap_or_default();

@@ -111,6 +111,7 @@ impl<'a> Checkpoints<'a> {
             conversation_id: self.conversation.to_owned(),
             page_size: PAGE_SIZE,
             page_token: page_token.to_owned(),
+            ..Default::default()
         };
         let found =
             retry(async || self.client.contexts().list_checkpoints(ask.clone()).await).await;

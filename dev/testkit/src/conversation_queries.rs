@@ -27,7 +27,7 @@ impl TestConversation<'_> {
         let ask = pb::GetMessageRequest {
             conversation_id: self.id.clone(),
             message_id,
-            range: None,
+            ..Default::default()
         };
         self.app
             .messages()
@@ -51,6 +51,7 @@ impl TestConversation<'_> {
             conversation_id: self.id.clone(),
             message_id,
             range,
+            ..Default::default()
         };
         let got = self
             .app

@@ -71,6 +71,14 @@ pub fn message_id_or_zero(field: &str, number: i64) -> Result<MessageId, FieldEr
     Ok(MessageId(number))
 }
 
+/// The number of a message's version, from 1 on.
+pub fn version(field: &str, number: i32) -> Result<i32, FieldError> {
+    if number < 1 {
+        return Err(FieldError::invalid(field, "must be at least 1"));
+    }
+    Ok(number)
+}
+
 /// A model's name; None if it is empty.
 pub fn model(field: &str, name: &str) -> Result<Option<String>, FieldError> {
     bounded_text(field, name, ID_BYTES)?;

@@ -177,6 +177,20 @@ impl MessageService for GrpcServices {
         run!(self, request, restore_messages, audited)
     }
 
+    async fn edit_message(
+        &self,
+        request: Request<pb::EditMessageRequest>,
+    ) -> Result<Response<pb::MessageChange>, Status> {
+        run!(self, request, edit_message, audited)
+    }
+
+    async fn list_message_versions(
+        &self,
+        request: Request<pb::ListMessageVersionsRequest>,
+    ) -> Result<Response<pb::ListMessageVersionsResponse>, Status> {
+        run!(self, request, list_message_versions)
+    }
+
     type WatchConversationStream = watch::EventStream;
 
     async fn watch_conversation(

@@ -29,6 +29,10 @@ impl Failure {
                 facts.insert("last_message_id".to_owned(), actual.to_string());
                 facts.insert("expected_last_message_id".to_owned(), expected.to_string());
             }
+            Self::Store(StoreError::VersionMismatch { actual, expected }) => {
+                facts.insert("version".to_owned(), actual.to_string());
+                facts.insert("expected_version".to_owned(), expected.to_string());
+            }
             Self::NamedMessage { field, error } => {
                 facts.insert("field".to_owned(), field.clone());
                 facts.extend(message_fact(error));
@@ -125,7 +129,8 @@ impl Failure {
 fn message_fact(error: &StoreError) -> Option<(String, String)> {
     let (StoreError::UnknownMessage(id)
     | StoreError::MessageWithdrawn(id)
-    | StoreError::MessageErased(id)) = error
+    | StoreError::MessageErased(id)
+    | StoreError::ToolCallMissing(id)) = error
     else {
         return None;
     };

@@ -51,13 +51,13 @@ impl<'de> Deserialize<'de> for BoundedLabels {
 }
 
 /// Reads a list, and keeps at most one entry more than `max`.
-struct ListReader<T> {
+pub(super) struct ListReader<T> {
     max: usize,
     entry: PhantomData<T>,
 }
 
 impl<T> ListReader<T> {
-    const fn new(max: usize) -> Self {
+    pub(super) const fn new(max: usize) -> Self {
         Self {
             max,
             entry: PhantomData,

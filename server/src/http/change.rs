@@ -5,9 +5,9 @@ use axum::{http::header, response::Response};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{json, session};
+use super::{json, problem::Problem, session};
 
-/// What has been withdrawn or restored.
+/// What has been withdrawn, restored or edited.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct MessageChange {
@@ -27,6 +27,9 @@ pub(super) struct MessageChange {
     withdrawn_count: i64,
     /// Whether an earlier request with this request id had made the change.
     replayed: bool,
+    /// After an edit: the message's new version, or the one that stands if nothing was changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<i32>,
 }
 
 /// Messages from one id to another, both included.
@@ -67,7 +70,17 @@ impl From<pb::MessageChange> for MessageChange {
             token_estimate: change.token_total.map_or(0, |total| total.tokens),
             withdrawn_count: change.withdrawn_messages,
             replayed: change.replayed,
+            version: (change.version > 0).then_some(change.version),
         }
+    }
+}
+
+/// Parses the id of a message in a path.
+pub(super) fn parse_message_id(text: &str) -> Result<i64, Problem> {
+    match text.parse::<i64>() {
+        Ok(id @ 1..) => Ok(id),
+        Ok(_) => Err(Problem::invalid("messageId", "must be at least 1")),
+        Err(_) => Err(Problem::invalid("messageId", "must be a number")),
     }
 }
 

@@ -296,7 +296,7 @@ async fn load_prompt(
     let ask = pb::GetMessageRequest {
         conversation_id: session.to_string(),
         message_id: message_id.0,
-        range: None,
+        ..pb::GetMessageRequest::default()
     };
     let found = http_caller
         .services

@@ -56,9 +56,7 @@ pub(super) async fn delete_message(
     QueryParams(query): QueryParams<DeleteMessageQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let message_id: i64 = message_id
-        .parse()
-        .map_err(|_| Problem::invalid("messageId", "must be a number"))?;
+    let message_id = change::parse_message_id(&message_id)?;
     let etag = session::if_match_etag(&headers)?;
     session::get_for_agent(&http_caller, &agent, &id).await?;
     let ask = pb::WithdrawMessagesRequest {

@@ -27,13 +27,15 @@ use crate::{limits::cpu_pool, verbs::Rpc};
 
 /// Which part of the history is wanted.
 #[derive(Debug, Default, Deserialize, IntoParams)]
-#[serde(default, deny_unknown_fields)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct HistoryQuery {
     /// Only messages with a greater id.
     after: Option<i64>,
     /// The answer has at most this many messages; absent: all.
     limit: Option<u32>,
+    /// Whether withdrawn messages are in the history, too. Absent: no.
+    include_withdrawn: bool,
 }
 
 /// A session with its history.
@@ -115,6 +117,7 @@ pub(super) async fn get_session(
         newest_message_id: conversation.message_count,
         after_message_id: query.after.unwrap_or(0),
         messages_left: query.limit.map_or(i64::MAX, i64::from),
+        include_withdrawn: query.include_withdrawn,
         http_caller,
         id,
         separators: VecDeque::new(),
@@ -152,6 +155,8 @@ struct DocumentWriter {
     after_message_id: i64,
     /// Number of messages that may still be written.
     messages_left: i64,
+    /// Whether withdrawn messages are written.
+    include_withdrawn: bool,
     separators: VecDeque<Mark>,
     /// Number of entries of the current list that were written.
     entries_written: usize,
@@ -231,6 +236,7 @@ impl DocumentWriter {
             conversation_id: self.id.clone(),
             page_size: self.messages_left.min(PAGE_MAX) as i32,
             after_message_id: self.after_message_id,
+            include_withdrawn: self.include_withdrawn,
             ..pb::ListMessagesRequest::default()
         };
         // The memory of the page stays reserved until its messages are written into the piece. From
@@ -287,6 +293,7 @@ impl DocumentWriter {
             conversation_id: self.id.clone(),
             page_size: COMPACTIONS_PER_PAGE,
             page_token,
+            ..pb::ListCheckpointsRequest::default()
         };
         let answered = self
             .http_caller

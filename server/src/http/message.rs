@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use anneal_proto::v1 as pb;
+use anneal_proto::{convert::time, v1 as pb};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::session::unix_millis;
 
-/// A message as it was stored.
+/// A message as it is stored.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Message {
@@ -16,7 +16,7 @@ pub(super) struct Message {
     pub(super) id: i64,
     #[schema(inline)]
     role: Role,
-    /// The content, byte for byte.
+    /// The content, byte for byte. Empty: it was erased.
     content: Vec<Block>,
     /// Milliseconds since 1970.
     created_at: i64,
@@ -28,6 +28,17 @@ pub(super) struct Message {
     tokens_estimated: bool,
     /// The client's labels.
     metadata: BTreeMap<String, String>,
+    /// Number of the version that `content` and `metadata` are: 1, 2, 3 … 1: it was never edited.
+    version: i32,
+    /// When that version was stored, in milliseconds since 1970. Absent: it was never edited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    edited_at: Option<i64>,
+    /// When the message was withdrawn, in milliseconds since 1970. Absent: it was not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    withdrawn_at: Option<i64>,
+    /// Whether the content of the withdrawn message is not kept any more. Absent: no.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    erased: bool,
 }
 
 /// The author's role.
@@ -43,7 +54,7 @@ enum Role {
 /// One part of a message.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Block {
+pub(super) enum Block {
     Text(Text),
     ToolUse(ToolUse),
     ToolResult(ToolResult),
@@ -53,7 +64,7 @@ enum Block {
 
 /// Plain text.
 #[derive(Debug, Serialize, ToSchema)]
-struct Text {
+pub(super) struct Text {
     text: String,
 }
 
@@ -71,7 +82,7 @@ pub(super) struct ToolUse {
 /// The result of a tool call.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-struct ToolResult {
+pub(super) struct ToolResult {
     /// The id of the call.
     tool_use_id: String,
     text: String,
@@ -84,7 +95,7 @@ struct ToolResult {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[expect(clippy::struct_field_names, reason = "these are the names on the wire")]
-struct Media {
+pub(super) struct Media {
     /// Its URL, or a data: URI.
     uri: String,
     media_type: String,
@@ -94,7 +105,7 @@ struct Media {
 
 /// The model's reasoning before its answer.
 #[derive(Debug, Serialize, ToSchema)]
-struct Reasoning {
+pub(super) struct Reasoning {
     /// Empty if the provider hides it.
     text: String,
     /// The provider's signature, without which it does not accept the reasoning again.
@@ -126,6 +137,10 @@ impl From<pb::Message> for Message {
             tokens: message.tokens.map_or(0, |count| count.tokens),
             tokens_estimated: message.tokens.is_some_and(|count| count.estimated),
             metadata: message.metadata.into_iter().collect(),
+            version: message.version,
+            edited_at: message.edited_time.map(time::millis),
+            withdrawn_at: message.withdrawn_time.map(time::millis),
+            erased: message.erased,
         }
     }
 }

@@ -3,7 +3,7 @@
 //! give.
 //!
 //! - `chat`, `delete_message`, `delete_session`, `events`, `get_session`, `list_sessions`,
-//!   `openapi`, `patch_session`, `restore`, `rewind`: the endpoints, one file each
+//!   `openapi`, `patch_message`, `patch_session`, `restore`, `rewind`: the endpoints, one file each
 //! - `caller`: authentication, and the verbs that an endpoint needs
 //! - `guards`: middleware that refuses requests
 //! - `allowed_hosts`: the Host names that are accepted
@@ -12,6 +12,7 @@
 //! - `bounded_collections`: lists and maps of a request, with a maximum size
 //! - `json`: JSON answers
 //! - `message`: a message in an answer
+//! - `new_block`: blocks of a message in a request
 //! - `session`: a session in an answer
 //! - `change`: a change of messages in an answer
 //! - `problem`: the answer to a request that is refused or fails
@@ -35,7 +36,9 @@ mod guards;
 mod json;
 mod list_sessions;
 mod message;
+mod new_block;
 mod openapi;
+mod patch_message;
 mod patch_session;
 mod problem;
 mod restore;
@@ -95,7 +98,7 @@ const ROUTES: [Route; 8] = [
         routing::get(events::events)
     }),
     ("/api/agents/{id}/sessions/{sid}/messages/{mid}", || {
-        routing::delete(delete_message::delete_message)
+        routing::delete(delete_message::delete_message).patch(patch_message::patch_message)
     }),
     ("/api/agents/{id}/sessions/{sid}/restore", || {
         routing::post(restore::restore)

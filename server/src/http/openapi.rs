@@ -11,7 +11,7 @@ use utoipa::OpenApi;
 use super::{
     chat, delete_message, delete_session, events,
     extractors::{NoParams, QueryParams},
-    get_session, list_sessions, patch_session,
+    get_session, list_sessions, patch_message, patch_session,
     problem::Problem,
     restore, rewind,
 };
@@ -32,6 +32,7 @@ use super::{
         delete_session::delete_session,
         events::events,
         delete_message::delete_message,
+        patch_message::patch_message,
         rewind::rewind,
         restore::restore,
         document,

@@ -122,6 +122,13 @@ impl Problem {
         })
     }
 
+    /// The problem of a refused edit.
+    pub(super) fn of_edit(status: &Status) -> Self {
+        Self::with_field_names(status, |field| {
+            content_name(field).unwrap_or_else(|| field_name(field))
+        })
+    }
+
     /// The problem of a refused rewind.
     pub(super) fn of_rewind(status: &Status) -> Self {
         Self::with_field_names(status, |field| {
@@ -291,6 +298,27 @@ fn picture_name(field: &str, texts: usize) -> Option<String> {
     Some(format!("images[{index}]"))
 }
 
+/// The HTTP name of a field of an edit's new message: `content[0].id` for
+/// `message.parts[0].tool_use.id`. None: the field is none of it.
+fn content_name(field: &str) -> Option<String> {
+    const PART_TYPES: [&str; 5] = ["text", "tool_use", "tool_result", "media", "reasoning"];
+    if field == "message" {
+        return Some("content".to_owned());
+    }
+    let Some(inside) = field.strip_prefix("message.parts") else {
+        return field.strip_prefix("message.").map(camel);
+    };
+    let mut segments = inside.split('.');
+    let mut name = format!("content{}", segments.next().unwrap_or_default());
+    // A block has no object in it that has the name of its type.
+    let fields = segments.enumerate();
+    for (_, segment) in fields.filter(|(index, one)| *index > 0 || !PART_TYPES.contains(one)) {
+        name.push('.');
+        name.push_str(&camel(segment));
+    }
+    Some(name)
+}
+
 /// Converts a name to camel case: `last_message_id` becomes `lastMessageId`.
 fn camel(name: &str) -> String {
     let mut words = name.split('_');
@@ -360,6 +388,27 @@ mod tests {
             Some("afterMessageId")
         );
         assert_eq!(of_rewind("request_id").as_deref(), Some("requestId"));
+        for (field, name) in [
+            ("message", "content"),
+            ("message.parts", "content"),
+            ("message.parts[0]", "content[0]"),
+            ("message.parts[3].tool_use.id", "content[3].id"),
+            (
+                "message.parts[0].tool_result.tool_use_id",
+                "content[0].toolUseId",
+            ),
+            (
+                "message.parts[0].tool_result.media[1].media_type",
+                "content[0].media[1].mediaType",
+            ),
+            ("message.parts[2].media.uri", "content[2].uri"),
+            ("message.metadata", "metadata"),
+            ("message_id", "messageId"),
+            ("expected_version", "expectedVersion"),
+        ] {
+            let of_edit = Problem::of_edit(&status_for(field)).field;
+            assert_eq!(of_edit.as_deref(), Some(name), "{field}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::{
 };
 
 use anneal_core::caller::{Caller, TenantId};
-use anneal_store::{Append, Appended, Store, TenantUsage};
+use anneal_store::{Append, Appended, Store, StoreError, TenantUsage};
 use moka::future::Cache;
 
 use crate::{failure::Failure, settings::CurrentSettings};
@@ -69,12 +69,27 @@ impl StorageQuota {
         caller: Caller,
         append: &Append,
     ) -> Result<(), Failure> {
+        let new = (append.message_count() as u64, append.content_bytes() as u64);
+        let is_repeated = async {
+            let found = store.find_append(caller, append).await;
+            found.map(|earlier| earlier.is_some())
+        };
+        self.admit_bytes(store, caller, new, is_repeated).await
+    }
+
+    /// Refuses so many new messages and bytes of content if they would exceed a quota of the
+    /// caller's tenant, unless the request is repeated. `is_repeated` is awaited only then.
+    pub(crate) async fn admit_bytes(
+        &self,
+        store: &Store,
+        caller: Caller,
+        (messages, content_bytes): (u64, u64),
+        is_repeated: impl Future<Output = Result<bool, StoreError>>,
+    ) -> Result<(), Failure> {
         let Some(quota) = self.quota() else {
             return Ok(());
         };
         let usage = self.read_usage(store, caller).await?;
-        let (messages, content_bytes) =
-            (append.message_count() as u64, append.content_bytes() as u64);
         let limits = [
             ("tenant_messages", quota.messages, &usage.messages, messages),
             (
@@ -90,7 +105,7 @@ impl StorageQuota {
         let Some((limit, most, ..)) = exceeded else {
             return Ok(());
         };
-        if store.find_append(caller, append).await?.is_some() {
+        if is_repeated.await? {
             return Ok(());
         }
         metrics::counter!("anneal_storage_refused_total", "limit" => limit).increment(1);
@@ -99,15 +114,19 @@ impl StorageQuota {
 
     /// Adds what an append has stored to the cached usage.
     pub(crate) async fn record_append(&self, caller: Caller, appended: &Appended) {
+        let stored = (appended.messages.len() as u64, appended.content_bytes);
+        self.record_bytes(caller, stored).await;
+    }
+
+    /// Adds so many stored messages and bytes of content to the cached usage.
+    pub(crate) async fn record_bytes(&self, caller: Caller, (messages, content_bytes): (u64, u64)) {
         if self.quota().is_some()
             && let Some(usage) = self.usage.get(&caller.tenant()).await
         {
-            usage
-                .messages
-                .fetch_add(appended.messages.len() as u64, Ordering::Relaxed);
+            usage.messages.fetch_add(messages, Ordering::Relaxed);
             usage
                 .content_bytes
-                .fetch_add(appended.content_bytes, Ordering::Relaxed);
+                .fetch_add(content_bytes, Ordering::Relaxed);
         }
     }
 

@@ -13,8 +13,8 @@ use anneal_proto::{
     v1 as pb,
 };
 use anneal_store::{
-    Checkpoint, Conversation, ConversationStatus, IdRange, Job, JobState, MessageChange, Micros,
-    Separator, StoredMessage, StoredSummary, SummaryKind,
+    Checkpoint, Conversation, ConversationStatus, IdRange, Job, JobState, MessageChange,
+    MessageVersion, Micros, Separator, StoredMessage, StoredSummary, SummaryKind,
 };
 use prost_types::Timestamp;
 
@@ -54,6 +54,23 @@ pub(crate) fn message(message: StoredMessage) -> pb::Message {
         text_bytes: message.text_bytes,
         summary: message.summary.map(summary),
         created_time: Some(timestamp(message.created)),
+        version: message.version,
+        edited_time: message.edited.map(timestamp),
+        withdrawn_time: message.withdrawn.map(timestamp),
+        erased: message.erased,
+    }
+}
+
+pub(crate) fn message_version(version: MessageVersion) -> pb::MessageVersion {
+    pb::MessageVersion {
+        version: version.version,
+        tokens: Some(pb::TokenCount {
+            tokens: version.tokens.get(),
+            estimated: version.estimated,
+        }),
+        text_bytes: version.text_bytes,
+        created_time: Some(timestamp(version.created)),
+        replaced_time: version.replaced.map(timestamp),
     }
 }
 
@@ -82,6 +99,7 @@ pub(crate) fn message_change(id: ConversationId, change: MessageChange) -> pb::M
         withdrawn_messages: change.withdrawn,
         etag: change.revision.to_string(),
         replayed: change.replayed,
+        version: change.version.unwrap_or(0),
     }
 }
 
@@ -179,6 +197,7 @@ pub(crate) fn checkpoint(id: ConversationId, checkpoint: Checkpoint) -> pb::Chec
         input_tokens: checkpoint.spent.input.get(),
         output_tokens: checkpoint.spent.output.get(),
         duration_ms: checkpoint.duration_ms,
+        void_time: checkpoint.void.map(|since| timestamp(since.time)),
     }
 }
 

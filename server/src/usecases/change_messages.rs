@@ -183,7 +183,12 @@ fn size(versions: &[UncountedVersion]) -> (usize, usize) {
 }
 
 /// Notifies workers of the jobs that a change has caused, and watchers of the conversation.
-fn announce(state: &ServerState, caller: Caller, id: ConversationId, change: &MessageChange) {
+pub(super) fn announce(
+    state: &ServerState,
+    caller: Caller,
+    id: ConversationId,
+    change: &MessageChange,
+) {
     if change.replayed || change.changed.is_empty() {
         return;
     }

@@ -5,6 +5,7 @@
 //! - [`build_context`]: reads, builds and records the context of a conversation
 //! - [`change_messages`]: withdraws and restores messages
 //! - [`chat_turn`]: one turn: store the prompt, build the context, call the model, store the answer
+//! - [`edit_message`]: gives a message a new version of its content
 //! - [`emergency_compaction`]: shortens a context that is too long for its model
 //! - [`model_calibration`]: stores windows and token ratios that providers' errors name
 //! - [`conversation_defaults`]: the settings of a new conversation
@@ -16,6 +17,7 @@ pub(crate) mod build_context;
 pub(crate) mod change_messages;
 pub(crate) mod chat_turn;
 pub(crate) mod conversation_defaults;
+pub(crate) mod edit_message;
 pub(crate) mod emergency_compaction;
 pub(crate) mod model_calibration;
 pub(crate) mod session;

@@ -1,18 +1,19 @@
-//! Changes of stored messages: messages are withdrawn, and withdrawn ones are restored. A change is
-//! one transaction. What is derived from the messages follows in it, and what was made from them
-//! and comes later is refused. ARCHITECTURE.md has the steps.
+//! Changes of stored messages: messages are withdrawn, withdrawn ones are restored, and messages are
+//! edited. A change is one transaction. What is derived from the messages follows in it, and what
+//! was made from them and comes later is refused. ARCHITECTURE.md has the steps.
 //!
 //! - `selection`: the messages that a call names, as runs of ids.
 //! - `targets`: the messages that a call changes: those of its selection, and the other halves of
 //!   their tool pairs.
 //! - `transaction`: what all changes share: conditions, repetitions, figures, the answer.
-//! - `withdraw`, `restore`: the step in which they differ.
+//! - `withdraw`, `restore`, `edit`: the step in which they differ.
 //! - `turns`: the turns of the messages that stand.
 //! - `title`: the title that the messages that stand give.
 //! - `derived`: checkpoints that no longer hold, and the mark that the next context differs.
 //! - `fence`: ends the jobs and the turn that are under way.
 
 mod derived;
+mod edit;
 mod fence;
 mod restore;
 mod selection;
@@ -31,6 +32,7 @@ use anneal_core::{
 };
 use uuid::Uuid;
 
+pub use edit::{MessageEdit, NewContent};
 pub use selection::{IdRange, Selection};
 
 use crate::idempotency::IdempotentRequest;
@@ -135,7 +137,7 @@ pub struct MessageChange {
     pub withdrawn: i64,
     /// The conversation's revision.
     pub revision: i64,
-    /// The new version of an edited message.
+    /// After an edit, the version that it has stored. If nothing was changed: the one that stands.
     pub version: Option<i32>,
     /// The receipt of an erasure.
     pub erasure: Option<Uuid>,

@@ -116,7 +116,7 @@ fn windows(ids: impl Iterator<Item = MessageId>) -> Vec<IdRange> {
 
 /// Reads the tool calls and results of the messages in these windows. Parses each row when it
 /// arrives, and yields in between.
-async fn read_outlines(
+pub(super) async fn read_outlines(
     db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,

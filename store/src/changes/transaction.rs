@@ -53,6 +53,8 @@ pub(crate) struct Moved {
     pub(crate) usage_bytes_change: i64,
     /// Whether a user's message changed, from which the title may have been made.
     pub(crate) touches_title: bool,
+    /// The new version of an edited message.
+    pub(crate) version: Option<i32>,
 }
 
 /// A change under way. It holds the conversation's row lock.
@@ -152,14 +154,18 @@ impl<'a> ChangeTransaction<'a> {
     ) -> Result<MessageChange, StoreError> {
         let (caller, id, change_id) = (self.caller, self.id, self.next_change_id());
         let runs = runs_of(moved.changed.iter().copied());
-        if let (Some(first), Some(last)) = (runs.first(), runs.last()) {
+        // An edited message has the role that it had, so no turn changes.
+        if self.kind != MessageChangeKind::Edited
+            && let (Some(first), Some(last)) = (runs.first(), runs.last())
+        {
             turns::renumber(&mut self.tx, caller, id, (first.first, last.last)).await?;
         }
         let void_checkpoints =
             derived::void_checkpoints(&mut self.tx, caller, id, &runs, change_id).await?;
         failpoint!("change.voided");
         self.update_conversation(&moved).await?;
-        self.insert_change(&runs, void_checkpoints.len()).await?;
+        self.insert_change(&runs, moved.version, void_checkpoints.len())
+            .await?;
         let (start, last, changed) = (self.start, self.head.last, (self.kind, runs.as_slice()));
         let boundary =
             derived::mark_contexts(&mut self.tx, caller, id, (start, last), changed).await?;
@@ -189,6 +195,7 @@ impl<'a> ChangeTransaction<'a> {
         Ok(MessageChange {
             changed: runs,
             void_checkpoints,
+            version: moved.version,
             caused,
             ..figures.change(self.kind, change_id, boundary)
         })
@@ -214,17 +221,23 @@ impl<'a> ChangeTransaction<'a> {
         Ok(())
     }
 
-    async fn insert_change(&mut self, runs: &[IdRange], void: usize) -> Result<(), StoreError> {
+    async fn insert_change(
+        &mut self,
+        runs: &[IdRange],
+        version: Option<i32>,
+        void: usize,
+    ) -> Result<(), StoreError> {
         let (firsts, lasts) = selection::columns(runs);
         sqlx::query!(
-            "insert into ai_message_change (tenant_id, conversation_id, change_id, kind, first_ids, last_ids, void_checkpoints)
-             values ($1, $2, $3, $4, $5, $6, $7)",
+            "insert into ai_message_change (tenant_id, conversation_id, change_id, kind, first_ids, last_ids, version, void_checkpoints)
+             values ($1, $2, $3, $4, $5, $6, $7, $8)",
             self.caller.tenant().0,
             self.id.0,
             self.next_change_id(),
             self.kind.code(),
             &firsts,
             &lasts,
+            version,
             i32::try_from(void).unwrap_or(i32::MAX),
         )
         .execute(&mut *self.tx)

@@ -114,6 +114,7 @@ async fn import_once(
     let start = CheckpointPosition {
         last: imported.last,
         first: MessageId(first).next(),
+        void_change: None,
     };
     let stored = select_checkpoints(&mut tx, caller, id, Some(start), None, 1)
         .await?

@@ -18,5 +18,5 @@ pub use import::ImportedSummary;
 pub use material::{
     CheckpointMaterial, CheckpointSource, CheckpointSourceBody, PreviousCheckpoint,
 };
-pub use read::{Checkpoint, CheckpointPage, CheckpointPosition};
+pub use read::{Checkpoint, CheckpointPage, CheckpointPosition, CheckpointSelection, VoidSince};
 pub use request::{CompactionStart, CompactionStatus};

@@ -58,16 +58,39 @@ pub struct Checkpoint {
     /// Whether contexts may use the checkpoint: the last separator is the one that was the last
     /// when the checkpoint was made.
     pub valid: bool,
+    /// The change because of which it no longer holds. None: it holds.
+    pub void: Option<VoidSince>,
+}
+
+/// Since when a checkpoint no longer holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VoidSince {
+    /// The number of the change among the changes of the conversation.
+    pub change: i64,
+    /// When it was made.
+    pub time: Micros,
 }
 
 /// A position in the list of a conversation's checkpoints. The list is in descending order of
-/// `last`, and of `first` among checkpoints with the same `last`.
+/// `last`, of `first` among checkpoints with the same `last`, and of `void_change` among those that
+/// no longer hold and were made of the same messages. One that holds comes before these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CheckpointPosition {
     /// The last message that a checkpoint at this position covers.
     pub last: MessageId,
     /// The first message that a checkpoint at this position covers.
     pub first: MessageId,
+    /// The change because of which a checkpoint at this position no longer holds. None: it holds.
+    pub void_change: Option<i64>,
+}
+
+/// Which checkpoints are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CheckpointSelection {
+    /// Those that hold.
+    Holding,
+    /// Those that no longer hold, too.
+    All,
 }
 
 /// A page of checkpoints, newest boundary first.
@@ -101,6 +124,8 @@ struct CheckpointRow {
     duration_ms: i64,
     created_us: i64,
     valid: bool,
+    void_change_id: Option<i64>,
+    void_us: Option<i64>,
     /// How many checkpoints the page would have without its limit of bytes.
     found: i64,
 }
@@ -130,6 +155,13 @@ impl From<CheckpointRow> for Checkpoint {
             duration_ms: row.duration_ms,
             created: Micros(row.created_us),
             valid: row.valid,
+            void: row
+                .void_change_id
+                .zip(row.void_us)
+                .map(|(change, void_us)| VoidSince {
+                    change,
+                    time: Micros(void_us),
+                }),
         }
     }
 }
@@ -141,13 +173,19 @@ impl Store {
         &self,
         caller: Caller,
         id: ConversationId,
-        start: Option<CheckpointPosition>,
+        (selection, start): (CheckpointSelection, Option<CheckpointPosition>),
         limit: i64,
     ) -> Result<CheckpointPage, StoreError> {
         // Fails if there is no such conversation.
         self.get_conversation(caller, id).await?;
         let mut db = self.reads.checkout(caller).await?;
-        let rows = select_rows(&mut db, caller, id, start, None, limit + 1).await?;
+        let list = CheckpointList {
+            selection,
+            start,
+            request_id: None,
+            limit: limit + 1,
+        };
+        let rows = select_rows(&mut db, caller, id, list).await?;
         db.release().await?;
         let found = rows.first().map_or(0, |row| row.found);
         let checkpoints: Vec<_> = rows
@@ -162,8 +200,8 @@ impl Store {
     }
 }
 
-/// Reads up to `limit` checkpoints after the position `start`, newest boundary first; None: from
-/// the newest one on. `request_id`: only those that this request has made.
+/// Reads up to `limit` checkpoints that hold after the position `start`, newest boundary first;
+/// None: from the newest one on. `request_id`: only those that this request has made.
 pub(super) async fn select_checkpoints(
     db: &mut BoundedConnection,
     caller: Caller,
@@ -172,18 +210,31 @@ pub(super) async fn select_checkpoints(
     request_id: Option<&str>,
     limit: i64,
 ) -> Result<Vec<Checkpoint>, StoreError> {
-    let rows = select_rows(db, caller, id, start, request_id, limit).await?;
+    let list = CheckpointList {
+        selection: CheckpointSelection::Holding,
+        start,
+        request_id,
+        limit,
+    };
+    let rows = select_rows(db, caller, id, list).await?;
     Ok(rows.into_iter().map(Checkpoint::from).collect())
+}
+
+/// The arguments of `sql/list_checkpoints.sql`.
+struct CheckpointList<'a> {
+    selection: CheckpointSelection,
+    start: Option<CheckpointPosition>,
+    request_id: Option<&'a str>,
+    limit: i64,
 }
 
 async fn select_rows(
     db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
-    start: Option<CheckpointPosition>,
-    request_id: Option<&str>,
-    limit: i64,
+    list: CheckpointList<'_>,
 ) -> Result<Vec<CheckpointRow>, StoreError> {
+    let start = list.start;
     let rows = sqlx::query_file_as!(
         CheckpointRow,
         "sql/list_checkpoints.sql",
@@ -191,9 +242,11 @@ async fn select_rows(
         id.0,
         start.map(|start| start.last.0),
         start.map(|start| start.first.0),
-        request_id,
-        limit,
+        list.request_id,
+        list.limit,
         PAGE_CONTENT_BYTES,
+        list.selection == CheckpointSelection::All,
+        start.and_then(|start| start.void_change),
     )
     .fetch_all(db)
     .await?;

@@ -82,9 +82,9 @@ impl Store {
             return Ok(ContentRead::TooLarge { bytes });
         }
         let Some(cut) = cut else {
-            return self
-                .read_range_of_whole(caller, id, message, (offset, length), budget)
-                .await;
+            // The text contains NUL, or the characters `\u0000`: the database does not cut it.
+            let whole = self.get_message(caller, id, message, budget).await?;
+            return cut_range(whole, (offset, length), budget).await;
         };
         let (offset, text) = range_within(&cut, from, whole_bytes, (offset, length))?;
         let bytes = row_bytes(1, text.len() as i64);
@@ -97,35 +97,32 @@ impl Store {
             bytes,
         })
     }
+}
 
-    /// Reads a byte range of a message whose text contains NUL, or the characters `\u0000`. The
-    /// database does not cut such a text, so the whole message is read.
-    async fn read_range_of_whole(
-        &self,
-        caller: Caller,
-        id: ConversationId,
-        message: MessageId,
-        range: (u64, u64),
-        budget: &ReadBudget,
-    ) -> Result<ContentRead<MessageRange>, StoreError> {
-        let (mut message, bytes) = match self.get_message(caller, id, message, budget).await? {
-            ContentRead::Read { value, bytes } => (value, bytes),
-            ContentRead::TooLarge { bytes } => return Ok(ContentRead::TooLarge { bytes }),
-        };
-        let cut_range = move || {
-            let whole = plain_text(&std::mem::take(&mut message.parts));
-            let (offset, text) = range_within(whole.as_bytes(), 0, whole.len(), range)?;
-            Ok(MessageRange {
-                message,
-                offset,
-                text,
-            })
-        };
-        Ok(ContentRead::Read {
-            value: parse_within(budget, bytes, cut_range).await?,
-            bytes,
+/// Cuts a byte range out of the plain text of a message that was read as a whole. The message keeps
+/// no parts.
+pub(super) async fn cut_range(
+    read: ContentRead<StoredMessage>,
+    range: (u64, u64),
+    budget: &ReadBudget,
+) -> Result<ContentRead<MessageRange>, StoreError> {
+    let (mut message, bytes) = match read {
+        ContentRead::Read { value, bytes } => (value, bytes),
+        ContentRead::TooLarge { bytes } => return Ok(ContentRead::TooLarge { bytes }),
+    };
+    let cut = move || {
+        let whole = plain_text(&std::mem::take(&mut message.parts));
+        let (offset, text) = range_within(whole.as_bytes(), 0, whole.len(), range)?;
+        Ok(MessageRange {
+            message,
+            offset,
+            text,
         })
-    }
+    };
+    Ok(ContentRead::Read {
+        value: parse_within(budget, bytes, cut).await?,
+        bytes,
+    })
 }
 
 /// Cuts a range out of a plain text, and widens it to whole characters. Returns where the widened

@@ -1,7 +1,9 @@
 //! Messages: rows of `ai_message`.
 //!
 //! - `append`: appends messages, alone or batched with appends to other conversations.
+//! - `message_columns`: how the content of a message is stored.
 //! - `read`: pages of messages, and single messages.
+//! - `versions`: content that does not stand: that of withdrawn messages, and earlier versions.
 //! - `find_turns`: a turn, by an abbreviation of its conversation's id and by its first message.
 //! - `byte_range`: byte ranges of one message's text.
 //! - `read_budget`: how much content a read may bring into memory, and on which thread it is
@@ -14,11 +16,13 @@
 pub(crate) mod append;
 mod byte_range;
 mod find_turns;
+pub(crate) mod message_columns;
 pub(crate) mod read;
 pub(crate) mod read_budget;
 pub(crate) mod stored_text;
 pub(crate) mod summaries;
 mod token_counts;
+mod versions;
 
 pub use append::{Append, AppendSettings, Appended, AppendedMessage, Grouping};
 pub use byte_range::MessageRange;
@@ -27,3 +31,4 @@ pub use read::{MessagePage, PageAsk, StoredMessage, StoredSummary};
 pub use read_budget::{ContentRead, ROW_BYTES, ReadBudget};
 pub use summaries::{MessageSummary, UnsummarizedMessage};
 pub use token_counts::{CountedMessages, UncountedMessages};
+pub use versions::MessageVersion;

@@ -45,12 +45,15 @@ pub struct StoredMessage {
     pub summary: Option<StoredSummary>,
     /// Time at which the message was stored.
     pub created: Micros,
-    /// The number of the version that stands: 1, 2, 3 … 1: the message was never edited.
+    /// The number of the version: 1, 2, 3 … 1: it is the first one.
     pub version: i32,
-    /// Time at which that version was stored. None: the message was never edited.
+    /// Time at which that version was stored. None: it is the first one.
     pub edited: Option<Micros>,
     /// Time at which the message was withdrawn or erased. None: it stands.
     pub withdrawn: Option<Micros>,
+    /// Whether the content of the message was erased. Only
+    /// [`list_messages_with_withdrawn`](Store::list_messages_with_withdrawn) looks for that.
+    pub erased: bool,
 }
 
 /// The summary of one large message.
@@ -146,6 +149,7 @@ impl TryFrom<MessageRow> for StoredMessage {
             version: row.version,
             edited: row.edited_us.map(Micros),
             withdrawn: row.withdrawn_us.map(Micros),
+            erased: false,
         })
     }
 }
@@ -299,7 +303,7 @@ impl Store {
 }
 
 /// Which messages a conversation has, for pages of those that stand.
-struct Extent {
+pub(super) struct Extent {
     /// The oldest message that stands; 0: none does.
     first_standing: MessageId,
     /// The newest message that stands; 0: none does.
@@ -326,8 +330,17 @@ impl Extent {
         })
     }
 
-    /// Whether messages that stand follow `last`, the last message of a page.
-    fn has_more(&self, ask: PageAsk, last: MessageId) -> bool {
+    /// The extent of a conversation with this newest message, for pages of all messages.
+    pub(super) const fn of_all(last: MessageId) -> Self {
+        Self {
+            first_standing: MessageId::NONE.next(),
+            last_standing: last,
+            last,
+        }
+    }
+
+    /// Whether messages of such pages follow `last`, the last message of a page.
+    pub(super) fn has_more(&self, ask: PageAsk, last: MessageId) -> bool {
         if ask.newest_first {
             last > self.first_standing
         } else {
@@ -339,7 +352,7 @@ impl Extent {
     /// after the second of these messages. A separator belongs to the page of the message that
     /// stands before it, and one before all of them to the page of the first one. `more`: whether
     /// another page follows.
-    fn separators(
+    pub(super) fn separators(
         &self,
         ask: PageAsk,
         last: Option<MessageId>,

@@ -222,6 +222,7 @@ async fn checkpoints_are_listed_newest_first_and_form_a_chain() {
             conversation_id: conversation.id.clone(),
             page_size: 1,
             page_token,
+            ..Default::default()
         };
         let page = app
             .contexts()

@@ -273,6 +273,7 @@ async fn measure_delay_of(
             conversation_id: message.conversation_id.clone(),
             message_id: message.message_id,
             range,
+            ..Default::default()
         };
         let tokens = client
             .get_message(ask)

@@ -1,4 +1,4 @@
-//! GetMessage.
+//! GetMessage. A request with a version reads that version, which may be one that does not stand.
 
 use anneal_core::{caller::Caller, limits::RANGE_BYTES};
 use anneal_proto::{convert::parse, v1 as pb};
@@ -13,13 +13,27 @@ pub(crate) async fn get_message(
 ) -> Result<WithReservation<pb::GetMessageResponse>, Failure> {
     let id = parse::conversation_id(&ask.conversation_id)?;
     let message_id = parse::message_id("message_id", ask.message_id)?;
+    let version = match ask.version {
+        0 => None,
+        version => Some(parse::version("version", version)?),
+    };
     let Some(range) = ask.range.map(parse_range).transpose()? else {
         let read = |read_budget| {
             let store = state.store.clone();
             async move {
-                store
-                    .get_message(caller, id, message_id, &read_budget)
-                    .await
+                match version {
+                    None => {
+                        store
+                            .get_message(caller, id, message_id, &read_budget)
+                            .await
+                    }
+                    Some(version) => {
+                        let version = (message_id, version);
+                        store
+                            .get_message_version(caller, id, version, &read_budget)
+                            .await
+                    }
+                }
             }
         };
         let message = state.content_budget.read(caller.tenant(), read).await?;
@@ -32,9 +46,19 @@ pub(crate) async fn get_message(
     let read = |read_budget| {
         let store = state.store.clone();
         async move {
-            store
-                .get_message_range(caller, id, message_id, range, &read_budget)
-                .await
+            match version {
+                None => {
+                    store
+                        .get_message_range(caller, id, message_id, range, &read_budget)
+                        .await
+                }
+                Some(version) => {
+                    let version = (message_id, version);
+                    store
+                        .get_message_version_range(caller, id, version, range, &read_budget)
+                        .await
+                }
+            }
         }
     };
     let found = state.content_budget.read(caller.tenant(), read).await?;

@@ -6,7 +6,7 @@ use anneal_core::{
     message::MessageId,
 };
 use anneal_proto::{convert::parse, v1 as pb};
-use anneal_store::{CheckpointPosition, ROW_BYTES};
+use anneal_store::{CheckpointPosition, CheckpointSelection, ROW_BYTES};
 
 use crate::{
     failure::Failure,
@@ -27,11 +27,17 @@ pub(crate) async fn list_checkpoints(
 ) -> Result<WithReservation<pb::ListCheckpointsResponse>, Failure> {
     let id = parse::conversation_id(&ask.conversation_id)?;
     let limit = paging::page_size(ask.page_size)?;
-    let scope = TokenScope::of(caller, &["checkpoints", &id.to_string()]);
-    let position = scope.parse::<(i64, i64)>(&ask.page_token)?;
-    let start = position.map(|(last, first)| CheckpointPosition {
+    let (list, selection) = if ask.include_void {
+        ("checkpoints with void ones", CheckpointSelection::All)
+    } else {
+        ("checkpoints", CheckpointSelection::Holding)
+    };
+    let scope = TokenScope::of(caller, &[list, &id.to_string()]);
+    let position = scope.parse::<(i64, i64, Option<i64>)>(&ask.page_token)?;
+    let start = position.map(|(last, first, void_change)| CheckpointPosition {
         last: MessageId(last),
         first: MessageId(first),
+        void_change,
     });
     let reservation = state
         .content_budget
@@ -39,7 +45,7 @@ pub(crate) async fn list_checkpoints(
         .await?;
     let found = state
         .store
-        .list_checkpoints(caller, id, start, limit)
+        .list_checkpoints(caller, id, (selection, start), limit)
         .await?;
     let last = found.checkpoints.last().filter(|_| found.more);
     let bytes: usize = found
@@ -50,7 +56,10 @@ pub(crate) async fn list_checkpoints(
     reservation.shrink(bytes as u64 + found.checkpoints.len() as u64 * ROW_BYTES);
     let answer = pb::ListCheckpointsResponse {
         next_page_token: last
-            .map(|last| scope.token(&(last.last.0, last.first.0)))
+            .map(|last| {
+                let void_change = last.void.map(|since| since.change);
+                scope.token(&(last.last.0, last.first.0, void_change))
+            })
             .unwrap_or_default(),
         checkpoints: found
             .checkpoints

@@ -21,10 +21,16 @@ pub(crate) async fn list_messages(
     let id = parse::conversation_id(&ask.conversation_id)?;
     let limit = paging::page_size(ask.page_size)?;
     let after_message_id = parse::message_id_or_zero("after_message_id", ask.after_message_id)?;
-    let direction = if ask.newest_first {
-        "newest first"
-    } else {
-        "oldest first"
+    let direction = match (ask.newest_first, ask.include_withdrawn) {
+        (true, true) => {
+            return Err(Failure::invalid(
+                "include_withdrawn",
+                "must not be set together with newest_first",
+            ));
+        }
+        (true, false) => "newest first",
+        (false, true) => "with withdrawn ones",
+        (false, false) => "oldest first",
     };
     let scope = TokenScope::of(caller, &["messages", &id.to_string(), direction]);
     let position = scope.parse::<i64>(&ask.page_token)?.map(MessageId);
@@ -36,9 +42,18 @@ pub(crate) async fn list_messages(
         content: !ask.without_content,
         limit,
     };
+    let include_withdrawn = ask.include_withdrawn;
     let read = |read_budget| {
         let store = state.store.clone();
-        async move { store.list_messages(caller, id, page, &read_budget).await }
+        async move {
+            if include_withdrawn {
+                store
+                    .list_messages_with_withdrawn(caller, id, page, &read_budget)
+                    .await
+            } else {
+                store.list_messages(caller, id, page, &read_budget).await
+            }
+        }
     };
     let found = state.content_budget.read(caller.tenant(), read).await?;
     Ok(found.map(|found| {

@@ -4,8 +4,8 @@
 //!   `delete_conversation`, `list_conversations`, `watch_conversation`.
 //! - Sessions: `resolve_session`, `rotate_session`.
 //! - Messages: `append_messages`, `append_large_message` (a stream of pieces), `get_message`,
-//!   `list_messages`, `withdraw_messages`, `rewind`, `restore_messages`, `insert_separator`,
-//!   `delete_separator`.
+//!   `list_messages`, `list_message_versions`, `withdraw_messages`, `rewind`, `restore_messages`,
+//!   `edit_message`, `insert_separator`, `delete_separator`.
 //! - Contexts: `build_context`, `stream_context`, `get_context_usage`, `report_usage`,
 //!   `classify_error` (whether a provider's error means that a context is too long), `chat`.
 //! - Checkpoints: `compact`, `list_checkpoints`, `import_checkpoint`.
@@ -22,6 +22,7 @@ pub(crate) mod create_conversation;
 pub(crate) mod delete_conversation;
 pub(crate) mod delete_separator;
 pub(crate) mod discard_job;
+pub(crate) mod edit_message;
 pub(crate) mod get_context_usage;
 pub(crate) mod get_conversation;
 pub(crate) mod get_message;
@@ -32,6 +33,7 @@ pub(crate) mod insert_separator;
 pub(crate) mod list_checkpoints;
 pub(crate) mod list_conversations;
 pub(crate) mod list_jobs;
+pub(crate) mod list_message_versions;
 pub(crate) mod list_messages;
 pub(crate) mod report_usage;
 pub(crate) mod requeue_job;

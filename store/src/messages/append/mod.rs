@@ -73,8 +73,7 @@ impl Default for AppendSettings {
 }
 
 /// An append with more bytes of content is not batched, because the other appends of the batch
-/// would wait for it. Above the same limit, `prepare` measures a text before it writes its JSON,
-/// and removes tool messages on a blocking thread.
+/// would wait for it. Above the same limit, `prepare` removes tool messages on a blocking thread.
 const MAX_BATCHED_BYTES: usize = 64 * 1024;
 
 /// Result of an append.

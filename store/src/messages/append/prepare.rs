@@ -16,7 +16,8 @@ use super::{Appended, MAX_BATCHED_BYTES};
 use crate::{
     error::StoreError,
     idempotency::IdempotentRequest,
-    rows::{column, encoding_code, json, labels, large_json, parts},
+    messages::message_columns::MessageColumns,
+    rows::{column, encoding_code, labels, parts},
 };
 
 /// Messages to append, with everything about them that needs no row lock. Cheap to clone.
@@ -80,14 +81,7 @@ impl Append {
     ) -> Self {
         let mut rows = AppendRows::default();
         for message in messages {
-            let text_bytes = message::plain_text_bytes(&message.parts);
-            let is_large = text_bytes > MAX_BATCHED_BYTES;
-            let content = if is_large {
-                large_json(&message.parts)
-            } else {
-                json(&message.parts)
-            };
-            let outline = message.tool_outline();
+            let columns = MessageColumns::of(message);
             for (encoding, tokens) in Encoding::ALL.into_iter().zip(&mut rows.tokens) {
                 tokens.push(column(if counted_in == Some(encoding) {
                     count_message(encoding, message)
@@ -95,14 +89,11 @@ impl Append {
                     encoding.estimate_message(message)
                 }));
             }
-            rows.text_bytes.push(text_bytes as i64);
-            rows.content_digests
-                .push(digest::of_content(&content).to_vec());
-            rows.contents.push(content);
-            rows.outlines
-                .push((!outline.is_empty()).then(|| json(&outline)));
-            rows.metadata
-                .push((!message.metadata.is_empty()).then(|| json(&message.metadata)));
+            rows.text_bytes.push(columns.text_bytes);
+            rows.content_digests.push(columns.content_digest.to_vec());
+            rows.contents.push(columns.content);
+            rows.outlines.push(columns.outline);
+            rows.metadata.push(columns.metadata);
         }
         let digest = digest::of_append(messages, &rows.contents);
         let roles = messages.iter().map(|message| message.role).collect();

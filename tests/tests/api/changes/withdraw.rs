@@ -80,6 +80,7 @@ async fn a_withdrawn_message_keeps_its_id_and_is_in_no_list_total_or_context() {
             conversation_id: conversation.id.clone(),
             message_id: 3,
             range,
+            ..Default::default()
         };
         let refused = app.messages().get_message(ask).await;
         assert_refused(refused, Code::FailedPrecondition, "MESSAGE_WITHDRAWN", "");

@@ -385,6 +385,7 @@ async fn a_message_of_several_mib_comes_back_and_is_counted() {
         conversation_id: conversation.id.clone(),
         message_id: 1,
         range,
+        ..Default::default()
     };
     let piece = app
         .messages()

@@ -90,6 +90,7 @@ async fn read_range(
         conversation_id: conversation.id.clone(),
         message_id,
         range,
+        ..Default::default()
     };
     conversation
         .app
@@ -202,6 +203,7 @@ async fn a_range_beyond_the_text_is_cut_and_an_invalid_range_is_refused() {
             conversation_id: conversation.id.clone(),
             message_id: 1,
             range,
+            ..Default::default()
         };
         let field = if offset < 0 {
             "range.offset"

@@ -232,6 +232,7 @@ async fn a_page_of_checkpoints_ends_early_when_summaries_are_long() {
             conversation_id: conversation.id.clone(),
             page_size: 500,
             page_token,
+            ..Default::default()
         };
         let page = app
             .contexts()

@@ -171,6 +171,7 @@ async fn get_message_returns_a_whole_message_or_byte_ranges() {
             conversation_id: conversation.id.clone(),
             message_id,
             range,
+            ..Default::default()
         };
         app.messages()
             .get_message(ask)

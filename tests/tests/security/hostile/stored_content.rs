@@ -262,7 +262,7 @@ async fn assert_stored_messages(
         let ask = pb::GetMessageRequest {
             conversation_id,
             message_id,
-            range: None,
+            ..Default::default()
         };
         let read = conversation
             .app

@@ -107,6 +107,7 @@ async fn a_streamed_message_of_64_mib_without_a_blank_is_counted_and_read_back()
             conversation_id: conversation.id.clone(),
             message_id: 1,
             range,
+            ..Default::default()
         };
         let read = app
             .messages()

@@ -122,6 +122,7 @@ async fn read_bytes(
             conversation_id: conversation_id.to_owned(),
             message_id: 1,
             range,
+            ..Default::default()
         };
         // Some calls are refused.
         answers.count(&client.get_message(ask).await);
@@ -169,7 +170,7 @@ async fn readers_of_whole_large_messages_do_not_delay_other_tenants() {
                 let ask = pb::GetMessageRequest {
                     conversation_id: id.clone(),
                     message_id: 1,
-                    range: None,
+                    ..Default::default()
                 };
                 answers.count(&client.get_message(ask).await);
             }
@@ -304,7 +305,7 @@ async fn an_unread_large_answer_gives_its_memory_to_other_readers() {
     let ask = pb::GetMessageRequest {
         conversation_id: annas,
         message_id: 1,
-        range: None,
+        ..Default::default()
     };
     // A read waits five seconds for the memory before it is refused, so six refusals are half a
     // minute.

@@ -98,6 +98,7 @@ fn other_requests(id: &str) -> Vec<(&'static str, String, Vec<u8>)> {
         conversation_id: id.to_owned(),
         message_id: 1,
         range,
+        ..Default::default()
     };
     asks.push((
         "GetMessage",

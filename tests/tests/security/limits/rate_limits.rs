@@ -195,7 +195,7 @@ async fn sent_and_received_bytes_delay_the_tenants_next_call() {
     let ask = pb::GetMessageRequest {
         conversation_id: id,
         message_id: 1,
-        range: None,
+        ..Default::default()
     };
     messages
         .get_message(ask)

@@ -83,7 +83,7 @@ async fn a_stalled_reader_is_disconnected_and_an_idle_watcher_is_not() {
             let ask = pb::GetMessageRequest {
                 conversation_id: id.clone(),
                 message_id: 1,
-                range: None,
+                ..Default::default()
             };
             let path = "/anneal.v1.MessageService/GetMessage";
             reader
@@ -162,7 +162,7 @@ async fn one_slow_reader_does_not_end_the_calls_of_others_on_its_connection() {
     let read = pb::GetMessageRequest {
         conversation_id,
         message_id: 1,
-        range: None,
+        ..Default::default()
     };
     let path = "/anneal.v1.MessageService/GetMessage";
     proxy
@@ -212,7 +212,7 @@ async fn unread_content_takes_at_most_half_of_content_bytes() {
         pb::GetMessageRequest {
             conversation_id,
             message_id: 1,
-            range: None,
+            ..Default::default()
         }
         .encode_to_vec()
     };

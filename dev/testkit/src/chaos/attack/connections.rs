@@ -66,7 +66,7 @@ pub(super) async fn unread_answers(attack: &RunningAttack) {
     let get_large_message = pb::GetMessageRequest {
         conversation_id: attack.context.stored.large.clone(),
         message_id: 1,
-        range: None,
+        ..Default::default()
     }
     .encode_to_vec();
     let over_http2 = join_all((0..CONNECTIONS).map(|_| async {

@@ -373,6 +373,7 @@ impl Neighbor {
             conversation_id: conversation.recorded.id.clone(),
             message_id,
             range: Some(range),
+            ..Default::default()
         };
         let mut messages = MessageServiceClient::new(self.channel());
         if let Some(got) = self

@@ -18,6 +18,7 @@ fn range_request(attack: &RunningAttack, length: i64) -> pb::GetMessageRequest {
         conversation_id: attack.context.stored.largest.clone(),
         message_id: 1,
         range: Some(pb::ByteRange { offset, length }),
+        ..Default::default()
     }
 }
 
