@@ -198,7 +198,7 @@ pub const METRICS: &[Metric] = &[
     ),
     counter(
         "anneal_message_changes_total",
-        "Calls that withdrew or restored messages.",
+        "Calls that withdrew, restored or edited messages.",
     ),
     gauge(
         "anneal_watchers",

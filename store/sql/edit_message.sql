@@ -1,7 +1,8 @@
 -- Gives a message ($3) that stands new content as its next version: moves the present content to
 -- ai_message_version, as a part of the change $4. The message's summary goes. `token_count` stays
 -- null where it was: then $8, the tokens of the new content, is the estimate until a worker counts.
--- The caller has locked the conversation's row, and has seen that the message stands.
+-- $11: whether the labels stay; otherwise $10 replaces them. The caller has locked the
+-- conversation's row, and has seen that the message stands.
 --
 -- Returns the new version, by how much the message's tokens change, and by how many bytes what the
 -- tenant has stored grows: counting adds the new content of a message that is not counted yet, so
@@ -24,7 +25,8 @@ with moved as (
     update ai_message as m
     set content = $5::text::json, content_digest = $6, content_bytes = octet_length($5), text_bytes = $7,
         token_estimate = $8::bigint, token_count = case when m.token_count is not null then $8 end,
-        tool_outline = $9::text::json, metadata = $10::text::jsonb, version = coalesce(m.version, 1) + 1, edited_ts = now(),
+        tool_outline = $9::text::json, metadata = case when $11::boolean then m.metadata else $10::text::jsonb end,
+        version = coalesce(m.version, 1) + 1, edited_ts = now(),
         summary_cache = null, summary_tokens = null, summary_kind = null, summary_model = null, summary_prompt = null,
         summary_ts = null, summary_change_id = null, summary_input_tokens = null, summary_output_tokens = null,
         summary_duration_ms = null

@@ -50,7 +50,7 @@ mod triggers;
 
 pub use audit::{AuditCandidates, OrphanedRows, VerifyReport, Violation};
 pub use changes::{
-    ChangeAsk, ChangeConditions, IdRange, MessageChange, MessageChangeKind, MessageEdit,
+    ChangeAsk, ChangeConditions, IdRange, Labels, MessageChange, MessageChangeKind, MessageEdit,
     NewContent, Selection, ToolPairs, UncountedVersion,
 };
 pub use checkpoints::{

@@ -16,7 +16,8 @@
 //!
 //! Calls:
 //! - `test_conversation`, `conversation_queries`: appends, reads and contexts of one conversation.
-//!   `message_changes`: withdraws and restores messages. `append_chats`: appends real
+//!   `message_changes`: withdraws and restores messages. `message_edits`: edits messages, and lists
+//!   what no longer stands. `append_chats`: appends real
 //!   conversations.
 //! - `chat_turns`, `watch`, `sessions`: chat turns, watches, sessions.
 //! - `credentials`: callers with API keys and tenants.
@@ -55,6 +56,7 @@ mod legacy_tables;
 mod llm;
 mod locks;
 mod message_changes;
+mod message_edits;
 mod missing_tool;
 mod model_worker;
 mod plain_http;
@@ -102,6 +104,7 @@ pub use legacy_tables::{
 pub use llm::{Llm, start_llm};
 pub use locks::{LOCK_CONVERSATION, LOCK_DEAD_JOBS, LOCK_JOBS, OpenTransaction};
 pub use message_changes::{ChangeRequest, id_range};
+pub use message_edits::EditRequest;
 pub use missing_tool::skip_outside_gate;
 pub use model_worker::{ModelWorkerSettings, SUMMARY_MODEL};
 pub use plain_http::{HttpAnswer, post_json};

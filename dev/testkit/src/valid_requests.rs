@@ -98,6 +98,12 @@ pub fn valid_request(rpc: &str, conversation_id: &str, request_id: &str) -> Vec<
             message_ids: vec![1],
             request_id: request_id()
         }),
+        "EditMessage" => ask!(EditMessageRequest {
+            message_id: 1,
+            message: Some(user("edited")),
+            request_id: request_id()
+        }),
+        "ListMessageVersions" => ask!(ListMessageVersionsRequest { message_id: 1 }),
         "WatchConversation" => ask!(WatchConversationRequest {}),
         "BuildContext" | "StreamContext" => ask!(BuildContextRequest {}),
         "GetContextUsage" => ask!(GetContextUsageRequest {}),

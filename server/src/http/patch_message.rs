@@ -80,17 +80,10 @@ pub(super) async fn patch_message(
         .ok_or_else(|| Problem::invalid("content", "is required"))?;
     let message_id = change::parse_message_id(&message_id)?;
     let parts = content.into_parts("content")?;
+    let keep_metadata = patch.metadata.is_none();
     let etag = session::if_match_etag(&headers)?;
     session::get_for_agent(&http_caller, &agent, &id).await?;
-    let stored = find_message(&http_caller, &id, message_id).await?;
-    // The labels that were read here are those of the version that was read here.
-    let (metadata, expected_version) = match patch.metadata {
-        Some(labels) => (labels.0, patch.expected_version),
-        None => (
-            stored.metadata,
-            patch.expected_version.or(Some(stored.version)),
-        ),
-    };
+    let role = find_role(&http_caller, &id, message_id).await?;
     let ask = pb::EditMessageRequest {
         conversation_id: id,
         request_id: patch.request_id.unwrap_or_default(),
@@ -98,11 +91,12 @@ pub(super) async fn patch_message(
         etag,
         message_id,
         message: Some(pb::NewMessage {
-            role: stored.role,
+            role,
             parts,
-            metadata,
+            metadata: patch.metadata.map(|labels| labels.0).unwrap_or_default(),
         }),
-        expected_version,
+        expected_version: patch.expected_version,
+        keep_metadata,
     };
     let edited = http_caller
         .services
@@ -113,12 +107,12 @@ pub(super) async fn patch_message(
     Ok(change::response(edited))
 }
 
-/// Finds a message, which may be withdrawn, without its content.
-async fn find_message(
+/// Finds the role of a message, which may be withdrawn. It never changes.
+async fn find_role(
     http_caller: &HttpCaller,
     session_id: &str,
     message_id: i64,
-) -> Result<pb::Message, Problem> {
+) -> Result<i32, Problem> {
     let ask = pb::ListMessagesRequest {
         conversation_id: session_id.to_owned(),
         page_size: 1,
@@ -132,8 +126,8 @@ async fn find_message(
         .list_messages(http_caller.request(ask))
         .await?
         .into_inner();
-    let found = page.messages.into_iter().next();
-    found.ok_or_else(|| {
+    let found = page.messages.first();
+    found.map(|message| message.role).ok_or_else(|| {
         Problem::from(Failure::NamedMessage {
             field: "messageId".to_owned(),
             error: StoreError::UnknownMessage(MessageId(message_id)),

@@ -5,7 +5,7 @@ use anneal_core::{
     caller::{Caller, ConversationId},
     message::{self, Message, MessageId},
 };
-use anneal_store::{ChangeConditions, MessageChange, MessageEdit, NewContent, StoreError};
+use anneal_store::{ChangeConditions, Labels, MessageChange, MessageEdit, NewContent, StoreError};
 
 use crate::{
     failure::Failure, limits::cpu_pool, state::ServerState, usecases::change_messages::announce,
@@ -18,6 +18,7 @@ pub(crate) struct EditRequest {
     pub(crate) message_id: MessageId,
     /// The new content. Its role must be that of the message.
     pub(crate) new: Message,
+    pub(crate) labels: Labels,
     /// The edit fails unless this version stands. None: not checked.
     pub(crate) expected_version: Option<i32>,
 }
@@ -37,11 +38,12 @@ pub(crate) async fn edit(
         conditions,
         message_id,
         new,
+        labels,
         expected_version,
     } = request;
     let bytes = new.parts.iter().map(message::part_bytes).sum();
     let is_long = cpu_pool::is_long_count(encoding, bytes, new.parts.len());
-    let prepare = move || NewContent::new(&new, encoding);
+    let prepare = move || NewContent::new(&new, labels, encoding);
     let edit = MessageEdit {
         message: message_id,
         new: state.cpu.run_if(is_long, caller.tenant(), prepare).await?,

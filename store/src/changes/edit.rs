@@ -44,10 +44,20 @@ pub struct MessageEdit {
     pub request_id: Option<String>,
 }
 
+/// What an edit does with the caller's labels of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Labels {
+    /// Those of the new content replace them.
+    Replace,
+    /// They stay.
+    Keep,
+}
+
 /// New content of a message, with everything about it that needs no row lock.
 #[derive(Debug, Clone)]
 pub struct NewContent {
     role: Role,
+    labels: Labels,
     metadata: BTreeMap<String, String>,
     outline: Vec<ToolMark>,
     columns: MessageColumns,
@@ -57,10 +67,11 @@ pub struct NewContent {
 
 impl NewContent {
     /// Prepares new content for a conversation whose tokens are counted in this encoding.
-    pub fn new(message: &Message, encoding: Encoding) -> Self {
+    pub fn new(message: &Message, labels: Labels, encoding: Encoding) -> Self {
         let columns = MessageColumns::of(message);
         Self {
             role: message.role,
+            labels,
             metadata: message.metadata.clone(),
             outline: message.tool_outline(),
             tokens: count_message(encoding, message),
@@ -82,10 +93,14 @@ impl MessageEdit {
     /// The request of this edit. The conditions and the expected version are no part of its digest.
     fn request(&self) -> IdempotentRequest<'_> {
         let message = self.message.0.to_be_bytes();
+        let labels: &[u8] = match self.new.labels {
+            Labels::Replace => b"replace",
+            Labels::Keep => b"keep",
+        };
         IdempotentRequest {
             method: "edit_message",
             id: self.request_id.as_deref(),
-            digest: digest::of_fields([message.as_slice(), &self.new.digest]),
+            digest: digest::of_fields([message.as_slice(), labels, &self.new.digest]),
         }
     }
 }
@@ -147,7 +162,8 @@ async fn edit_once(
     };
     let stored = read_target(change.db(), caller, id, edit).await?;
     let new = &edit.new;
-    if stored.content_digest == new.columns.content_digest && stored.metadata == new.metadata {
+    let has_labels = new.labels == Labels::Keep || stored.metadata == new.metadata;
+    if stored.content_digest == new.columns.content_digest && has_labels {
         return Ok(MessageChange {
             version: Some(stored.version),
             ..change.finish_without_change().await?
@@ -170,6 +186,7 @@ async fn edit_once(
         column(new.tokens),
         columns.outline.as_deref(),
         columns.metadata.as_deref(),
+        new.labels == Labels::Keep,
     )
     .fetch_one(change.db())
     .await?;
@@ -312,7 +329,7 @@ mod tests {
         };
         MessageEdit {
             message: MessageId(message),
-            new: NewContent::new(&new, Encoding::default()),
+            new: NewContent::new(&new, Labels::Replace, Encoding::default()),
             expected_version: None,
             conditions: ChangeConditions::default(),
             request_id: None,
@@ -334,12 +351,19 @@ mod tests {
     }
 
     #[test]
-    fn another_message_another_text_and_other_labels_have_other_digests() {
+    fn another_message_another_text_and_another_choice_of_labels_have_other_digests() {
         let edits = [
             edit(1, "a", &[]),
             edit(2, "a", &[]),
             edit(1, "b", &[]),
             edit(1, "a", &[("k", "v")]),
+            MessageEdit {
+                new: NewContent {
+                    labels: Labels::Keep,
+                    ..edit(1, "a", &[]).new
+                },
+                ..edit(1, "a", &[])
+            },
         ];
         let digests = edits.map(|edit| edit.request().digest);
         for (index, digest) in digests.iter().enumerate() {

@@ -32,7 +32,7 @@ use anneal_core::{
 };
 use uuid::Uuid;
 
-pub use edit::{MessageEdit, NewContent};
+pub use edit::{Labels, MessageEdit, NewContent};
 pub use selection::{IdRange, Selection};
 
 use crate::idempotency::IdempotentRequest;

@@ -122,7 +122,7 @@ impl<'a> Load<'a> {
         .await;
         self.delete_separator(stack, &with_separator, separator)
             .await;
-        self.withdraw_and_restore(stack, &with_separator).await;
+        self.change_messages(stack, &with_separator).await;
         self.compact(stack, &conversation).await;
         self.run_turn(stack, &with_separator).await;
         self.acknowledged.messages.remove(&to_delete);
@@ -277,8 +277,9 @@ impl<'a> Load<'a> {
         deleted.await.expect("deletes");
     }
 
-    /// Withdraws the first two messages, which a checkpoint covers, and restores them.
-    async fn withdraw_and_restore(&mut self, stack: &mut Stack, id: &str) {
+    /// Withdraws the first two messages, which a checkpoint covers, restores them, and edits the first
+    /// one.
+    async fn change_messages(&mut self, stack: &mut Stack, id: &str) {
         let ask = pb::WithdrawMessagesRequest {
             conversation_id: id.to_owned(),
             request_id: self.next_request_id(),
@@ -303,6 +304,22 @@ impl<'a> Load<'a> {
                 .await
         });
         assert_eq!(restored.await.expect("restores").changed.len(), 1);
+        let ask = pb::EditMessageRequest {
+            conversation_id: id.to_owned(),
+            request_id: self.next_request_id(),
+            message_id: 1,
+            message: Some(user("Edited.")),
+            ..Default::default()
+        };
+        let edited = call_until_answer(stack, async |channel| {
+            MessageServiceClient::new(channel)
+                .edit_message(ask.clone())
+                .await
+        });
+        assert_eq!(edited.await.expect("edits").version, 2);
+        let messages = self.acknowledged.messages.get_mut(id);
+        let first = messages.and_then(|messages| messages.first_mut());
+        *first.expect("was appended") = (1, "Edited.".into());
     }
 
     async fn compact(&mut self, stack: &mut Stack, id: &str) {

@@ -1,5 +1,5 @@
-//! How much is read to withdraw or restore messages depends on their number, not on the length of
-//! the conversation.
+//! How much is read to withdraw, restore or edit messages, and to list and read what no longer
+//! stands, depends on their number, not on the length of the conversation.
 
 use anneal_testkit::TestApp;
 use serde_json::Value;
@@ -40,8 +40,8 @@ macro_rules! statement {
     };
 }
 
-/// The statements that withdraw the newest messages of a conversation with so many, and restore the
-/// withdrawn ones.
+/// The statements that withdraw the newest messages of a conversation with so many, restore the
+/// withdrawn ones, edit the newest one, and read a withdrawn one.
 fn statements(messages: i64) -> Vec<Statement> {
     let (first, last) = (messages - CHANGED + 1, messages);
     let (first_withdrawn, last_withdrawn) = withdrawn(messages);
@@ -83,6 +83,18 @@ fn statements(messages: i64) -> Vec<Statement> {
         statement!("revoke_job_leases", ", '{{1,2,3}}'"),
         statement!("standing_title_sources", ", 0, 1, 8192"),
         statement!("message_extent"),
+        statement!(
+            "edit_message",
+            ", {last}, 7, '[]', '', 2, 1, null, null, false"
+        ),
+        statement!("get_message_version", ", {first_withdrawn}, 1, 1048576"),
+        statement!("get_message_version", ", {last}, 1, 1048576"),
+        statement!("list_message_versions", ", {first_withdrawn}, null, 50"),
+        statement!(
+            "list_messages_with_withdrawn",
+            ", {}, {CHANGED}, 4194304, true, 1048576",
+            first_withdrawn - 1
+        ),
     ]
 }
 

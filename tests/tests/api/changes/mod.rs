@@ -1,15 +1,21 @@
-//! Messages that are withdrawn and restored: what is left, and what follows from it.
+//! Messages that are withdrawn, restored and edited: what is left, and what follows from it.
 //! `contexts/withdrawn.rs` tests what contexts contain then.
 //!
 //! - `withdraw`: lists, totals, turns, titles, separators, checkpoints and watches without
 //!   withdrawn messages; tool calls and their results
 //! - `rewind`: everything after a message is withdrawn
 //! - `restore`: restored messages are as before
+//! - `edit`: edited messages have new content under their ids
+//! - `versions`: earlier versions are listed and read
+//! - `history`: lists of messages and checkpoints with what no longer stands
 //! - `repeats`: repeated changes, conditions, and repeats of appends and turns
 
+mod edit;
+mod history;
 mod repeats;
 mod restore;
 mod rewind;
+mod versions;
 mod withdraw;
 
 use anneal_testkit::{TestApp, TestConversation, assistant, call, message, pb, result, user};

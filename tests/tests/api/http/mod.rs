@@ -6,6 +6,7 @@
 //! - `event_ids`: ids of a turn's events, and what the events cost on the wire
 //! - `resume`: a reader that lost its connection gets the rest of the turn
 //! - `changes`: messages are withdrawn and restored
+//! - `edits`: messages are edited, and histories show withdrawn ones
 //! - `sessions`: list, read, change and delete sessions; their compactions
 //! - `events`: a watch of a session as server-sent events
 //! - `problems`: refusals as problem documents, security headers, hosts and origins
@@ -15,6 +16,7 @@
 //! - `tutorials`: the programs of the tutorials, and their pages
 
 mod changes;
+mod edits;
 mod event_ids;
 mod events;
 mod examples;

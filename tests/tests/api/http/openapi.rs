@@ -70,6 +70,7 @@ async fn every_reference_in_the_description_resolves() {
     for (schema, field) in [
         ("Session", "messageCount"),
         ("MessageChange", "voidCheckpoints"),
+        ("MessagePatch", "expectedVersion"),
         ("SessionHistory", "compactions"),
         ("Problem", "retryAfterMs"),
     ] {

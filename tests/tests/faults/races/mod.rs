@@ -13,6 +13,8 @@
 //!   turn, another change or a deletion.
 //! - `deletions.rs`: a deletion against summaries, claims, counts, appends, model calls, usage
 //!   reports, versions of contexts and another deletion.
+//! - `edits.rs`: a message is edited beside another edit, a withdrawal, a checkpoint, a summary, a
+//!   count or a deletion.
 //! - `queue.rs`: enqueue, claim, finish and rescue of jobs.
 //! - `repeated_requests.rs`: one request id in two concurrent calls.
 //! - `stalled_workers.rs`: a worker that resumes after it has lost its job.
@@ -28,6 +30,7 @@ mod changes;
 mod checkpoints;
 mod concurrent_changes;
 mod deletions;
+mod edits;
 mod queue;
 mod repeated_requests;
 mod stalled_workers;

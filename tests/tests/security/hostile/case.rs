@@ -17,10 +17,12 @@ pub(crate) const LIMIT: Refusal = (Code::InvalidArgument, "LIMIT_EXCEEDED");
 pub(crate) const MALFORMED: Refusal = (Code::InvalidArgument, "MALFORMED_REQUEST");
 pub(crate) const NO_CONVERSATION: Refusal = (Code::NotFound, "CONVERSATION_NOT_FOUND");
 pub(crate) const NO_MESSAGE: Refusal = (Code::NotFound, "MESSAGE_NOT_FOUND");
+pub(crate) const NO_VERSION: Refusal = (Code::NotFound, "VERSION_NOT_FOUND");
 pub(crate) const NO_SEPARATOR: Refusal = (Code::NotFound, "SEPARATOR_NOT_FOUND");
 pub(crate) const NO_JOB: Refusal = (Code::NotFound, "JOB_NOT_FOUND");
 pub(crate) const LAST_MESSAGE_MISMATCH: Refusal = (Code::Aborted, "LAST_MESSAGE_MISMATCH");
 pub(crate) const ETAG_MISMATCH: Refusal = (Code::Aborted, "ETAG_MISMATCH");
+pub(crate) const VERSION_MISMATCH: Refusal = (Code::Aborted, "VERSION_MISMATCH");
 pub(crate) const CHECKPOINT_UNSOUND: Refusal = (Code::FailedPrecondition, "CHECKPOINT_UNSOUND");
 pub(crate) const BUDGET_TOO_SMALL: Refusal = (Code::ResourceExhausted, "BUDGET_TOO_SMALL");
 

@@ -11,7 +11,8 @@ use tonic::Code;
 
 use crate::hostile::{
     case::{self, Case},
-    changes, contexts, conversations, http, messages, pages, policies, sessions, streams, wire,
+    changes, contexts, conversations, edits, http, messages, pages, policies, sessions, streams,
+    wire,
 };
 
 /// Minimum number of cases, so that a list of cases that is left out is noticed.
@@ -51,6 +52,8 @@ async fn collect_grpc_cases(app: &TestApp, id: &str) -> Vec<Case> {
     cases.extend(messages::positions(id));
     cases.extend(changes::withdrawals(id));
     cases.extend(changes::rewinds_and_restores(id));
+    cases.extend(edits::edits(id));
+    cases.extend(edits::history(id));
     cases.extend(streams::streams(id));
     cases.extend(contexts::contexts(id));
     cases.extend(contexts::compactions(id));
@@ -164,6 +167,7 @@ async fn every_case_is_answered_as_documented_and_harms_nothing() {
         http::fields(),
         http::paths(),
         http::changes(),
+        http::edits(),
     ]
     .into_iter()
     .flatten()

@@ -15,9 +15,14 @@ use crate::hostile::{
     catalogue::{assert_no_harm, start_with_conversation},
 };
 
-/// RPCs after which a conversation cannot be used again, or has no messages any more. Each of their
-/// requests gets a conversation of its own.
-const CONSUMING: [&str; 3] = ["DeleteConversation", "Rewind", "WithdrawMessages"];
+/// RPCs after which a conversation cannot be used again, or has no messages or other ones. Each of
+/// their requests gets a conversation of its own.
+const CONSUMING: [&str; 4] = [
+    "DeleteConversation",
+    "EditMessage",
+    "Rewind",
+    "WithdrawMessages",
+];
 
 /// Hostile strings.
 fn strings() -> Vec<FieldValue> {

@@ -6,6 +6,7 @@
 //! - `changes`: cases of messages that are withdrawn and restored.
 //! - `contexts`: cases of contexts, checkpoints, usage, turns and jobs.
 //! - `conversations`: cases of creation, names, updates, ids and lists.
+//! - `edits`: cases of edits, of versions, and of lists of what no longer stands.
 //! - `every_field`: hostile values for every field of every RPC, and truncated requests.
 //! - `http`: cases over HTTP.
 //! - `messages`: cases of appends, parts and positions.
@@ -23,6 +24,7 @@ mod catalogue;
 mod changes;
 mod contexts;
 mod conversations;
+mod edits;
 mod every_field;
 mod http;
 mod messages;

@@ -198,6 +198,45 @@ pub(crate) async fn foreign_tokens(app: &TestApp) -> Vec<Case> {
         INVALID,
         "page_token",
     ));
+    let with_withdrawn = ask_about!(
+        id.as_str(),
+        ListMessagesRequest {
+            page_token: messages_token.as_str(),
+            include_withdrawn: true
+        }
+    );
+    cases.push(refused(
+        "a token of the list without withdrawn messages",
+        with_withdrawn,
+        INVALID,
+        "page_token",
+    ));
+    let with_void = ask_about!(
+        id.as_str(),
+        ListCheckpointsRequest {
+            page_token: checkpoints_token.as_str(),
+            include_void: true
+        }
+    );
+    cases.push(refused(
+        "a token of the list without void checkpoints",
+        with_void,
+        INVALID,
+        "page_token",
+    ));
+    let versions = ask_about!(
+        id.as_str(),
+        ListMessageVersionsRequest {
+            message_id: 1,
+            page_token: messages_token.as_str()
+        }
+    );
+    cases.push(refused(
+        "a token of messages for versions",
+        versions,
+        INVALID,
+        "page_token",
+    ));
     let filtered = ask!(ListConversationsRequest {
         page_token: tokens[1].as_str(),
         user_id: "anna"

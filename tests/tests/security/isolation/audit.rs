@@ -60,8 +60,8 @@ impl AuditedServer {
     }
 }
 
-/// Withdraws and restores the first message. Also asks for a rewind that is refused.
-async fn withdraw_and_restore(
+/// Withdraws, restores and edits the first message. Also asks for a rewind that is refused.
+async fn change_messages(
     messages: &mut MessageServiceClient<AuthorizedChannel>,
     conversation_id: &str,
 ) {
@@ -77,6 +77,13 @@ async fn withdraw_and_restore(
         ..Default::default()
     };
     messages.restore_messages(ask).await.expect("restores");
+    let ask = pb::EditMessageRequest {
+        conversation_id: conversation_id.to_owned(),
+        message_id: 1,
+        message: Some(user("edited")),
+        ..Default::default()
+    };
+    messages.edit_message(ask).await.expect("edits");
     let ask = pb::RewindRequest {
         conversation_id: conversation_id.to_owned(),
         after_message_id: 9,
@@ -89,7 +96,7 @@ async fn withdraw_and_restore(
 }
 
 #[tokio::test]
-async fn admin_operator_deleting_and_withdrawing_calls_are_in_the_audit_log() {
+async fn admin_operator_deleting_and_changing_calls_are_in_the_audit_log() {
     const SECRET: &str = "xylophone";
     let server = AuditedServer::start().await;
     let key = server.app.key("anna", &Verb::ALL).await;
@@ -112,7 +119,7 @@ async fn admin_operator_deleting_and_withdrawing_calls_are_in_the_audit_log() {
         ..Default::default()
     };
     messages.append_messages(ask).await.expect("appends");
-    withdraw_and_restore(&mut messages, &conversation_id).await;
+    change_messages(&mut messages, &conversation_id).await;
     let ask = pb::InsertSeparatorRequest {
         conversation_id: conversation_id.clone(),
         ..Default::default()
@@ -158,6 +165,7 @@ async fn admin_operator_deleting_and_withdrawing_calls_are_in_the_audit_log() {
     for (rpc, conversation, code) in [
         ("withdraw_messages", conversation_id.as_str(), "OK"),
         ("restore_messages", &conversation_id, "OK"),
+        ("edit_message", &conversation_id, "OK"),
         ("rewind", &conversation_id, "NOT_FOUND"),
         ("delete_separator", &conversation_id, "OK"),
         ("get_queue_stats", "", "OK"),

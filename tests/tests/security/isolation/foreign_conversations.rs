@@ -35,7 +35,8 @@ pub(crate) struct TwoTenants {
     pub(crate) anna: AuthorizedChannel,
     pub(crate) bert: AuthorizedChannel,
     pub(crate) annas_authorization: String,
-    /// Bert's conversation, with 16 messages, checkpoints and a separator after the last message.
+    /// Bert's conversation, with 16 messages, of which the first has two versions, checkpoints and a
+    /// separator after the last message.
     pub(crate) foreign: String,
 }
 
@@ -83,6 +84,16 @@ pub(crate) async fn create_two_tenants(app: TestApp) -> TwoTenants {
             ..Default::default()
         };
         messages.append_messages(ask).await.expect("appends");
+        if n == 0 {
+            // Before there is a checkpoint, which would no longer hold afterwards.
+            let ask = pb::EditMessageRequest {
+                conversation_id: foreign.clone(),
+                message_id: 1,
+                message: Some(user("secret zero")),
+                ..Default::default()
+            };
+            messages.edit_message(ask).await.expect("edits");
+        }
         app.run_jobs_until_idle().await;
     }
     let ask = pb::InsertSeparatorRequest {

@@ -33,12 +33,13 @@ const SEPARATED_MESSAGE: &str = "16";
 const NO_MESSAGE: &str = "77";
 /// Fields of answers that differ between conversations.
 const DIFFERING: [&str; 3] = ["conversation_id", "position", "next_page_token"];
-/// RPCs that Bert does not call: those that delete or withdraw, and ImportCheckpoint, because a
-/// checkpoint exists.
-const NOT_CALLED: [&str; 6] = [
+/// RPCs that Bert does not call: those that delete, withdraw or edit, and ImportCheckpoint, because
+/// a checkpoint exists.
+const NOT_CALLED: [&str; 7] = [
     "DeleteConversation",
     "DeleteSeparator",
     "DiscardJob",
+    "EditMessage",
     "ImportCheckpoint",
     "Rewind",
     "WithdrawMessages",

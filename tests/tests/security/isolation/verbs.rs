@@ -7,7 +7,9 @@ use std::collections::HashMap;
 
 use anneal_core::caller::Verb;
 use anneal_server::{AuthSettings, ServerSettings};
-use anneal_testkit::{AuthorizedChannel, HttpResponse, TestApp, assert_refused, pb, prose, user};
+use anneal_testkit::{
+    AuthorizedChannel, HttpResponse, TestApp, assert_refused, assistant, pb, prose, user,
+};
 use pb::{
     Pressure, chat_service_client::ChatServiceClient, context_service_client::ContextServiceClient,
     conversation_service_client::ConversationServiceClient,
@@ -448,6 +450,16 @@ async fn an_appender_receives_no_content_of_others() {
     };
     let restored = changer.restore_messages(ask).await.expect("restores");
     received.push(format!("{restored:?}"));
+    let edit = |message: pb::NewMessage| pb::EditMessageRequest {
+        conversation_id: id.clone(),
+        message_id: 1,
+        message: Some(message),
+        ..Default::default()
+    };
+    let refused = changer.edit_message(edit(assistant("mine"))).await;
+    received.push(format!("{:?}", refused.expect_err("it has another role")));
+    let edited = changer.edit_message(edit(user("mine"))).await;
+    received.push(format!("{:?}", edited.expect("edits")));
     let mut compactor = ContextServiceClient::new(append_channel);
     let ask = pb::CompactRequest {
         conversation_id: id.clone(),

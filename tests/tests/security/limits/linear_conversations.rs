@@ -16,13 +16,14 @@ use crate::limits::{
 
 /// RPCs after which other calls on the conversation may cost more, or find it deleted. They come
 /// last, in this order.
-const CHANGING: [&str; 10] = [
+const CHANGING: [&str; 11] = [
     "UpdateConversation",
     "Compact",
     "ImportCheckpoint",
     "AppendMessages",
     "AppendLargeMessage",
     "InsertSeparator",
+    "EditMessage",
     "WithdrawMessages",
     "RestoreMessages",
     "Rewind",
@@ -89,6 +90,27 @@ fn other_requests(id: &str) -> Vec<(&'static str, String, Vec<u8>)> {
         "ListMessages",
         "the newest 500".into(),
         newest.encode_to_vec(),
+    ));
+    let history = pb::ListMessagesRequest {
+        conversation_id: id.to_owned(),
+        page_size: 500,
+        include_withdrawn: true,
+        ..Default::default()
+    };
+    asks.push((
+        "ListMessages",
+        "500, with withdrawn ones".into(),
+        history.encode_to_vec(),
+    ));
+    let void = pb::ListCheckpointsRequest {
+        conversation_id: id.to_owned(),
+        include_void: true,
+        ..Default::default()
+    };
+    asks.push((
+        "ListCheckpoints",
+        "with void ones".into(),
+        void.encode_to_vec(),
     ));
     let range = Some(pb::ByteRange {
         offset: 1_000,

@@ -53,6 +53,21 @@ impl Tenant {
             .map(drop)
     }
 
+    /// Edits the first message so that it has this number of bytes.
+    async fn edit(&self, request_id: &str, bytes: usize) -> Result<(), Status> {
+        let ask = pb::EditMessageRequest {
+            conversation_id: self.conversation.clone(),
+            request_id: request_id.into(),
+            message_id: 1,
+            message: Some(user(&"y".repeat(bytes))),
+            ..Default::default()
+        };
+        MessageServiceClient::new(self.channel.clone())
+            .edit_message(ask)
+            .await
+            .map(drop)
+    }
+
     async fn append_large(&self, bytes: usize) -> Result<(), Status> {
         let (conversation_id, message) = (self.conversation.clone(), Some(user("")));
         let header = Header {
@@ -107,6 +122,34 @@ async fn a_tenant_above_its_quota_of_messages_is_refused_and_others_are_not() {
     anna.append("first", 1)
         .await
         .expect("another tenant has its own quota");
+}
+
+#[tokio::test]
+async fn an_edit_adds_its_content_and_the_earlier_version_stays_stored() {
+    let app = TestApp::with_keys_and_limits(LimitSettings {
+        tenant_content_bytes: 10_000,
+        ..Default::default()
+    })
+    .await;
+    let eve = Tenant::new(&app, "eve").await;
+    eve.append("first", 5_000).await.expect("it fits");
+    assert_over_quota(eve.edit("large", 6_000).await);
+    eve.edit("small", 4_000).await.expect("it fits");
+    eve.edit("small", 4_000)
+        .await
+        .expect("a repeated request is answered, and adds nothing");
+    assert_over_quota(eve.edit("another", 2_000).await);
+    eve.edit("small", 4_000)
+        .await
+        .expect("a repeated request is answered although nothing fits");
+    eve.edit("tiny", 500).await.expect("it fits");
+    // Another server reads from the database what is stored.
+    let on_second = Tenant {
+        conversation: eve.conversation.clone(),
+        ..Tenant::new(&app.second_server().await, "eve").await
+    };
+    assert_over_quota(on_second.edit("another", 2_000).await);
+    on_second.edit("tinier", 100).await.expect("it fits");
 }
 
 #[tokio::test]
