@@ -1,5 +1,5 @@
 """MessageService: idempotent appends, a streamed large message, a read of a byte range, a list, separators, a watch,
-messages that are withdrawn and restored.
+messages that are withdrawn, restored and edited.
 
 Set up as first_session.py says, then: PYTHONPATH=target/python python3 examples/python/messages.py
 """
@@ -82,6 +82,17 @@ def main() -> None:
             conversation_id=conversation_id, request_id="redo",
             range=messages.IdRange(first_message_id=1, last_message_id=3)), timeout=5)
         assert redone.withdrawn_messages == 0
+
+        edited = stub.EditMessage(messages.EditMessageRequest(
+            conversation_id=conversation_id, request_id="edit", message_id=2, expected_version=1,
+            message=text_message(message.ROLE_ASSISTANT, "At 15:45 from berth 4.")), timeout=5)
+        assert edited.version == 2
+        versions = stub.ListMessageVersions(messages.ListMessageVersionsRequest(
+            conversation_id=conversation_id, message_id=2), timeout=5).versions
+        assert [v.version for v in versions] == [2, 1]
+        original = stub.GetMessage(messages.GetMessageRequest(
+            conversation_id=conversation_id, message_id=2, version=1), timeout=5).message
+        assert original.parts[0].text.text == "At 15:30 from berth 4."
         print(f"messages {ids} appended to {conversation_id}; the large one has {large.tokens.tokens} tokens, estimated")
 
 

@@ -110,7 +110,7 @@ pub(crate) enum Failure {
     /// The tenant exceeds its rate of calls or of bytes.
     #[error("the tenant is above limits.{limit}")]
     RateExceeded { limit: &'static str, wait: Duration },
-    /// The append would exceed a storage quota of its tenant.
+    /// The append or the edit would exceed a storage quota of its tenant.
     #[error("the tenant would store more than limits.{limit} allows: {most}")]
     StorageQuota { limit: &'static str, most: u64 },
     /// Too many unknown keys have come from this address, so this key was not looked up.

@@ -144,9 +144,10 @@ async fn an_edit_adds_its_content_and_the_earlier_version_stays_stored() {
         .expect("a repeated request is answered although nothing fits");
     eve.edit("tiny", 500).await.expect("it fits");
     // Another server reads from the database what is stored.
+    let second_server = app.second_server().await;
     let on_second = Tenant {
         conversation: eve.conversation.clone(),
-        ..Tenant::new(&app.second_server().await, "eve").await
+        ..Tenant::new(&second_server, "eve").await
     };
     assert_over_quota(on_second.edit("another", 2_000).await);
     on_second.edit("tinier", 100).await.expect("it fits");
