@@ -221,6 +221,7 @@ pub(super) async fn select_checkpoints(
 }
 
 /// The arguments of `sql/list_checkpoints.sql`.
+#[derive(Clone, Copy)]
 struct CheckpointList<'a> {
     selection: CheckpointSelection,
     start: Option<CheckpointPosition>,

@@ -66,7 +66,7 @@ impl TryFrom<HistoryRow> for StoredMessage {
 
     fn try_from(row: HistoryRow) -> Result<Self, StoreError> {
         let erased = row.erased;
-        let message = MessageRow {
+        let message = Self::try_from(MessageRow {
             message_id: row.message_id,
             role: row.role,
             turn: row.turn,
@@ -85,11 +85,8 @@ impl TryFrom<HistoryRow> for StoredMessage {
             edited_us: row.edited_us,
             withdrawn_us: row.withdrawn_us,
             bytes: row.bytes,
-        };
-        Ok(Self {
-            erased,
-            ..message.try_into()?
-        })
+        })?;
+        Ok(Self { erased, ..message })
     }
 }
 

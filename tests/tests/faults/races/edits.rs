@@ -15,8 +15,8 @@ use crate::races::{
     CALLER,
     changes::{one, range, run_in_order, run_jobs_and_verify, withdraw},
     checkpoints::{create_with_due_checkpoint, draft_checkpoint},
-    claim_job, count_messages, count_rows_left, count_uncounted_messages,
-    deletions::{claim_summary_job, delete_conversation},
+    claim_job, count_messages, count_uncounted_messages,
+    deletions::{assert_no_rows, claim_summary_job, delete_conversation},
 };
 
 /// An edit of message 1, a user's.
@@ -321,7 +321,7 @@ async fn an_edit_that_comes_before_a_deletion_leaves_nothing_behind() {
     )
     .await;
     change.expect("edits");
-    assert_eq!(count_rows_left(&conversation).await, 0);
+    assert_no_rows(&conversation).await;
     let usage = app.store.read_tenant_usage(CALLER).await.expect("reads");
     assert_eq!((usage.messages, usage.content_bytes), (0, 0));
 }
@@ -339,5 +339,5 @@ async fn an_edit_that_comes_after_a_deletion_finds_no_conversation() {
     )
     .await;
     assert!(matches!(change, Err(StoreError::NotFound(_))), "{change:?}");
-    assert_eq!(count_rows_left(&conversation).await, 0);
+    assert_no_rows(&conversation).await;
 }

@@ -54,7 +54,7 @@ pub(crate) fn edits(id: &str) -> Vec<Case> {
         ..user("edited")
     };
     let of_parts = |count: usize| pb::NewMessage {
-        parts: user("x").parts.repeat(count),
+        parts: user("x").parts.into_iter().cycle().take(count).collect(),
         ..user("x")
     };
     vec![

@@ -150,6 +150,41 @@ async fn first_page_tokens(app: &TestApp, conversation: &TestConversation<'_>) -
     [messages, conversations.next_page_token, jobs, checkpoints]
 }
 
+/// Cases of tokens of lists that show less, and of a token of messages for versions.
+fn tokens_without_more(id: &str, messages_token: &str, checkpoints_token: &str) -> Vec<Case> {
+    let with_withdrawn = ask_about!(
+        id,
+        ListMessagesRequest {
+            page_token: messages_token,
+            include_withdrawn: true
+        }
+    );
+    let with_void = ask_about!(
+        id,
+        ListCheckpointsRequest {
+            page_token: checkpoints_token,
+            include_void: true
+        }
+    );
+    let versions = ask_about!(
+        id,
+        ListMessageVersionsRequest {
+            message_id: 1,
+            page_token: messages_token
+        }
+    );
+    [
+        (
+            "a token of the list without withdrawn messages",
+            with_withdrawn,
+        ),
+        ("a token of the list without void checkpoints", with_void),
+        ("a token of messages for versions", versions),
+    ]
+    .map(|(name, request)| refused(name, request, INVALID, "page_token"))
+    .into()
+}
+
 /// Cases of tokens that another list issued, and of malformed ones.
 pub(crate) async fn foreign_tokens(app: &TestApp) -> Vec<Case> {
     let (id, tokens) = create_tokens(app).await;
@@ -198,45 +233,7 @@ pub(crate) async fn foreign_tokens(app: &TestApp) -> Vec<Case> {
         INVALID,
         "page_token",
     ));
-    let with_withdrawn = ask_about!(
-        id.as_str(),
-        ListMessagesRequest {
-            page_token: messages_token.as_str(),
-            include_withdrawn: true
-        }
-    );
-    cases.push(refused(
-        "a token of the list without withdrawn messages",
-        with_withdrawn,
-        INVALID,
-        "page_token",
-    ));
-    let with_void = ask_about!(
-        id.as_str(),
-        ListCheckpointsRequest {
-            page_token: checkpoints_token.as_str(),
-            include_void: true
-        }
-    );
-    cases.push(refused(
-        "a token of the list without void checkpoints",
-        with_void,
-        INVALID,
-        "page_token",
-    ));
-    let versions = ask_about!(
-        id.as_str(),
-        ListMessageVersionsRequest {
-            message_id: 1,
-            page_token: messages_token.as_str()
-        }
-    );
-    cases.push(refused(
-        "a token of messages for versions",
-        versions,
-        INVALID,
-        "page_token",
-    ));
+    cases.extend(tokens_without_more(&id, messages_token, checkpoints_token));
     let filtered = ask!(ListConversationsRequest {
         page_token: tokens[1].as_str(),
         user_id: "anna"

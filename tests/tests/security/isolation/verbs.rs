@@ -368,6 +368,39 @@ async fn resolve_and_rotate_session(
     vec![resolved, rotated]
 }
 
+/// Withdraws, restores and edits the first message with this channel. Returns what the caller
+/// receives.
+async fn change_messages(channel: AuthorizedChannel, id: &str) -> Vec<String> {
+    let mut changer = MessageServiceClient::new(channel);
+    let ask = pb::WithdrawMessagesRequest {
+        conversation_id: id.to_owned(),
+        message_ids: vec![1],
+        ..Default::default()
+    };
+    let withdrawn = changer.withdraw_messages(ask).await.expect("withdraws");
+    let ask = pb::RestoreMessagesRequest {
+        conversation_id: id.to_owned(),
+        message_ids: vec![1],
+        ..Default::default()
+    };
+    let restored = changer.restore_messages(ask).await.expect("restores");
+    let edit = |message: pb::NewMessage| pb::EditMessageRequest {
+        conversation_id: id.to_owned(),
+        message_id: 1,
+        message: Some(message),
+        ..Default::default()
+    };
+    let refused = changer.edit_message(edit(assistant("mine"))).await;
+    let refused = refused.expect_err("the message has another role");
+    let edited = changer.edit_message(edit(user("mine"))).await;
+    vec![
+        format!("{withdrawn:?}"),
+        format!("{restored:?}"),
+        format!("{refused:?}"),
+        format!("{:?}", edited.expect("edits")),
+    ]
+}
+
 #[tokio::test]
 async fn an_appender_receives_no_content_of_others() {
     let app = start_with_keys().await;
@@ -435,31 +468,7 @@ async fn an_appender_receives_no_content_of_others() {
     );
     received.push(format!("{reduced_answer:?}"));
     received.extend(resolve_and_rotate_session(&mut appender, &mut both).await);
-    let mut changer = MessageServiceClient::new(append_channel.clone());
-    let ask = pb::WithdrawMessagesRequest {
-        conversation_id: id.clone(),
-        message_ids: vec![1],
-        ..Default::default()
-    };
-    let withdrawn = changer.withdraw_messages(ask).await.expect("withdraws");
-    received.push(format!("{withdrawn:?}"));
-    let ask = pb::RestoreMessagesRequest {
-        conversation_id: id.clone(),
-        message_ids: vec![1],
-        ..Default::default()
-    };
-    let restored = changer.restore_messages(ask).await.expect("restores");
-    received.push(format!("{restored:?}"));
-    let edit = |message: pb::NewMessage| pb::EditMessageRequest {
-        conversation_id: id.clone(),
-        message_id: 1,
-        message: Some(message),
-        ..Default::default()
-    };
-    let refused = changer.edit_message(edit(assistant("mine"))).await;
-    received.push(format!("{:?}", refused.expect_err("it has another role")));
-    let edited = changer.edit_message(edit(user("mine"))).await;
-    received.push(format!("{:?}", edited.expect("edits")));
+    received.extend(change_messages(append_channel.clone(), &id).await);
     let mut compactor = ContextServiceClient::new(append_channel);
     let ask = pb::CompactRequest {
         conversation_id: id.clone(),
