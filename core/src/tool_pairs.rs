@@ -194,6 +194,29 @@ mod tests {
     }
 
     #[test]
+    fn the_last_message_has_its_calls_if_each_of_its_results_answers_one() {
+        let has_its_calls = |outlines| last_has_its_calls(&numbered(outlines));
+        let calls = || vec![call("a"), call("b")];
+        assert!(has_its_calls(vec![]));
+        assert!(has_its_calls(vec![calls()]));
+        assert!(has_its_calls(vec![
+            calls(),
+            vec![result("b")],
+            vec![result("a")]
+        ]));
+        assert!(has_its_calls(vec![calls(), vec![result("a"), result("b")]]));
+        assert!(!has_its_calls(vec![vec![result("a")]]));
+        assert!(!has_its_calls(vec![
+            calls(),
+            vec![result("a"), result("c")]
+        ]));
+        assert!(
+            !has_its_calls(vec![calls(), vec![result("a")], vec![result("a")]]),
+            "the call has its result already"
+        );
+    }
+
+    #[test]
     fn a_long_chain_is_followed_to_its_end() {
         let outline = |n: usize| vec![result(&format!("c{n}")), call(&format!("c{}", n + 1))];
         let marks = numbered((0..10_000).map(outline).collect());

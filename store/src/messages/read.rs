@@ -29,7 +29,8 @@ pub struct StoredMessage {
     pub id: MessageId,
     /// Role of the author.
     pub role: Role,
-    /// The content; empty if the content was not requested, or if the message is withdrawn.
+    /// The content; empty if it was not requested or was erased. That of a withdrawn message is only
+    /// read with its version, and in lists with withdrawn messages.
     pub parts: Vec<Part>,
     /// Labels of the caller.
     pub metadata: BTreeMap<String, String>,
