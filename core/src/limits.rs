@@ -15,6 +15,8 @@ pub const CHANGE_MESSAGES: usize = 10_000;
 /// Messages before and after those that are withdrawn or restored among which their tool calls and
 /// results are looked for.
 pub const TOOL_PAIR_WINDOW: i64 = 1_000;
+/// Messages that a fork takes over: it stores its copies in one transaction.
+pub const FORK_MESSAGES: usize = 200_000;
 /// Parts in one message.
 pub const PARTS_PER_MESSAGE: usize = 256;
 /// Media in one tool result.

@@ -25,8 +25,9 @@ const fn rpc(name: &'static str, path: &'static str, verbs: &'static [Verb]) -> 
 
 /// Every RPC.
 #[rustfmt::skip]
-pub(crate) static RPCS: [Rpc; 34] = [
+pub(crate) static RPCS: [Rpc; 35] = [
     rpc("create_conversation", "/anneal.v1.ConversationService/CreateConversation", &[Verb::Append]),
+    rpc("fork_conversation", "/anneal.v1.ConversationService/ForkConversation", &[Verb::Append]),
     rpc("get_conversation", "/anneal.v1.ConversationService/GetConversation", &[Verb::Read]),
     rpc("list_conversations", "/anneal.v1.ConversationService/ListConversations", &[Verb::Read]),
     rpc("update_conversation", "/anneal.v1.ConversationService/UpdateConversation", &[Verb::Append]),

@@ -47,6 +47,9 @@ from (
     union all
     select 'ai_message_change', tenant_id, conversation_id from ai_message_change
     tablesample system (least($2 / (pg_relation_size('ai_message_change') + 1), 100))
+    union all
+    select 'ai_fork', tenant_id, conversation_id from ai_fork
+    tablesample system (least($2 / (pg_relation_size('ai_fork') + 1), 100))
 ) as r
 left join lateral (
     -- limit 1: forces a lookup by key.

@@ -37,11 +37,13 @@ select conversation_id as "conversation_id!", agent_id as "agent_id!", user_id a
     policy::text as "policy!", encoding as "encoding!", revision as "revision!", session_key as "session_key!",
     last_message_id as "last_message_id!", counted_message_id as "counted_message_id!", token_total as "token_total!",
     turn as "turn!", coalesce(withdrawn_messages, 0) as "withdrawn_messages!",
+    forked_from_id as "forked_from_id?", forked_message_id as "forked_message_id?",
     (extract(epoch from created_ts) * 1000000)::bigint as "created_us!",
     (extract(epoch from last_activity_ts) * 1000000)::bigint as "last_activity_us!"
 from (
     select conversation_id, agent_id, user_id, title, status, pinned, metadata, policy, encoding, revision, session_key,
-        last_message_id, counted_message_id, token_total, turn, withdrawn_messages, created_ts, last_activity_ts
+        last_message_id, counted_message_id, token_total, turn, withdrawn_messages, forked_from_id, forked_message_id, created_ts,
+        last_activity_ts
     from ai_conversation
     where tenant_id = $1
       and listed_ts <= (select activity from page_start)

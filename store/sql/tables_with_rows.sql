@@ -61,5 +61,9 @@ from (
     select 'ai_message_change', exists (
         select from ai_message_change where conversation_id = $2 and (tenant_id = $1) is true
     )
+    union all
+    select 'ai_fork', exists (
+        select from ai_fork where conversation_id = $2 and (tenant_id = $1) is true
+    )
 ) as t
 where t.has_rows

@@ -6,6 +6,7 @@
 //! - `conversations`, `messages`, `checkpoints`, `sessions`: the rows of these kinds.
 //! - `tenants`: tenants, their API keys, and how much they have stored.
 //! - `changes`: withdraws, restores and edits messages, and lets follow what is derived from them.
+//! - `forks`: conversations that begin with copies of another one's messages.
 //! - `triggers`: what decides whether a conversation's jobs are due.
 //! - `summary_spec`: a summary, of one message or of a checkpoint, and how it was made.
 //! - `partial_summaries`: finished parts of summaries that need several model calls.
@@ -34,6 +35,7 @@ mod diagnosis;
 mod durability;
 mod error;
 pub mod failpoints;
+mod forks;
 mod idempotency;
 mod legacy;
 mod messages;
@@ -66,11 +68,12 @@ pub use context::{ContextRows, InputTurns};
 pub use conversations::{
     Change, ChangeKind, ChangesAsk, Conversation, ConversationChange, ConversationFilter,
     ConversationHead, ConversationPage, ConversationStatus, CountedConversation, DeadJob,
-    NewConversation, Separator,
+    ForkOrigin, NewConversation, Separator,
 };
 pub use diagnosis::{DatabaseSettings, TableStatistics, WorkerFigures};
 pub use durability::{NonDurableSetting, RowSecurityInactive};
 pub use error::{Entity, MigrationsError, StoreError};
+pub use forks::{ForkAsk, Forked};
 pub use legacy::{LegacyCounts, LegacyProgress};
 pub use messages::{
     Append, AppendSettings, Appended, AppendedMessage, ContentRead, CountedMessages, Grouping,

@@ -69,6 +69,13 @@ impl ConversationService for GrpcServices {
         run!(self, request, create_conversation)
     }
 
+    async fn fork_conversation(
+        &self,
+        request: Request<pb::ForkConversationRequest>,
+    ) -> Result<Response<pb::Conversation>, Status> {
+        run!(self, request, fork_conversation, audited)
+    }
+
     async fn get_conversation(
         &self,
         request: Request<pb::GetConversationRequest>,

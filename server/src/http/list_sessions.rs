@@ -68,6 +68,7 @@ pub(super) async fn list_sessions(
         title_prefix: String::new(),
         page_size: query.page_size.unwrap_or_default(),
         page_token: query.page_token.unwrap_or_default(),
+        forked_from_conversation_id: String::new(),
     };
     let found = http_caller
         .services

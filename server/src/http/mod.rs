@@ -2,7 +2,7 @@
 //! metrics are those of gRPC. Every refusal is a problem (RFC 9457) with the reason that gRPC would
 //! give.
 //!
-//! - `chat`, `delete_message`, `delete_session`, `events`, `get_session`, `list_sessions`,
+//! - `chat`, `delete_message`, `delete_session`, `events`, `fork`, `get_session`, `list_sessions`,
 //!   `openapi`, `patch_message`, `patch_session`, `restore`, `rewind`: the endpoints, one file each
 //! - `caller`: authentication, and the verbs that an endpoint needs
 //! - `guards`: middleware that refuses requests
@@ -31,6 +31,7 @@ mod delete_message;
 mod delete_session;
 mod events;
 mod extractors;
+mod fork;
 mod get_session;
 mod guards;
 mod json;
@@ -84,7 +85,7 @@ pub(crate) fn event_id(id: &[u8]) -> Option<String> {
 type Route = (&'static str, fn() -> MethodRouter<HttpState>);
 
 /// Every route of the API. `openapi.rs` describes each.
-const ROUTES: [Route; 8] = [
+const ROUTES: [Route; 9] = [
     ("/api/agents/{id}/chat", || routing::post(chat::chat)),
     ("/api/agents/{id}/sessions", || {
         routing::get(list_sessions::list_sessions)
@@ -96,6 +97,9 @@ const ROUTES: [Route; 8] = [
     }),
     ("/api/agents/{id}/sessions/{sid}/events", || {
         routing::get(events::events)
+    }),
+    ("/api/agents/{id}/sessions/{sid}/fork", || {
+        routing::post(fork::fork)
     }),
     ("/api/agents/{id}/sessions/{sid}/messages/{mid}", || {
         routing::delete(delete_message::delete_message).patch(patch_message::patch_message)

@@ -11,7 +11,7 @@ use utoipa::OpenApi;
 use super::{
     chat, delete_message, delete_session, events,
     extractors::{NoParams, QueryParams},
-    get_session, list_sessions, patch_message, patch_session,
+    fork, get_session, list_sessions, patch_message, patch_session,
     problem::Problem,
     restore, rewind,
 };
@@ -31,6 +31,7 @@ use super::{
         patch_session::patch_session,
         delete_session::delete_session,
         events::events,
+        fork::fork,
         delete_message::delete_message,
         patch_message::patch_message,
         rewind::rewind,

@@ -69,6 +69,10 @@ pub(super) struct Session {
     pinned: bool,
     /// The client's labels.
     metadata: BTreeMap<String, String>,
+    /// The session that this one was forked from, which may be deleted since; empty: it is no fork.
+    forked_from: String,
+    /// The newest message that it took over from there; 0: none.
+    forked_message_id: i64,
 }
 
 impl From<pb::Conversation> for Session {
@@ -93,6 +97,8 @@ impl From<pb::Conversation> for Session {
             status,
             pinned: conversation.pinned,
             metadata: conversation.metadata.into_iter().collect(),
+            forked_from: conversation.forked_from_conversation_id,
+            forked_message_id: conversation.forked_message_id,
         }
     }
 }

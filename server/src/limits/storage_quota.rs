@@ -10,7 +10,7 @@ use std::{
 };
 
 use anneal_core::caller::{Caller, TenantId};
-use anneal_store::{Append, Appended, Store, StoreError, TenantUsage};
+use anneal_store::{Append, Appended, ForkAsk, Store, StoreError, TenantUsage};
 use moka::future::Cache;
 
 use crate::{failure::Failure, settings::CurrentSettings};
@@ -75,6 +75,30 @@ impl StorageQuota {
             found.map(|earlier| earlier.is_some())
         };
         self.admit_bytes(store, caller, new, is_repeated).await
+    }
+
+    /// Refuses a fork that would exceed a quota of its tenant, unless it repeats one that was made.
+    pub(crate) async fn admit_fork(
+        &self,
+        store: &Store,
+        caller: Caller,
+        fork: &ForkAsk,
+    ) -> Result<(), Failure> {
+        if self.quota().is_none() {
+            return Ok(());
+        }
+        let TenantUsage {
+            messages,
+            content_bytes,
+        } = store
+            .measure_fork(caller, fork.source, fork.message)
+            .await?;
+        let is_repeated = async {
+            let found = store.find_fork(caller, fork).await;
+            found.map(|earlier| earlier.is_some())
+        };
+        self.admit_bytes(store, caller, (messages, content_bytes), is_repeated)
+            .await
     }
 
     /// Refuses so many new messages and bytes of content if they would exceed a quota of the

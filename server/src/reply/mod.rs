@@ -138,6 +138,11 @@ pub(crate) fn conversation(stored: Conversation) -> pb::Conversation {
         last_activity_time: Some(timestamp(stored.last_activity)),
         session_key: stored.session_key,
         withdrawn_messages: stored.withdrawn,
+        forked_from_conversation_id: stored
+            .forked_from
+            .map(|origin| origin.conversation.to_string())
+            .unwrap_or_default(),
+        forked_message_id: stored.forked_from.map_or(0, |origin| origin.message.0),
     }
 }
 

@@ -23,6 +23,8 @@ struct Head {
     token_total: i64,
     turn: i32,
     withdrawn: i64,
+    /// Whether the row and `ai_fork` name the same source.
+    source_agrees: bool,
 }
 
 /// The turns of messages that stand, counted while the messages are read in order.
@@ -90,7 +92,9 @@ pub(super) async fn check_conversation(
     let head = sqlx::query_as!(
         Head,
         r#"select last_message_id, counted_message_id, token_total, turn,
-               coalesce(withdrawn_messages, 0) as "withdrawn!"
+               coalesce(withdrawn_messages, 0) as "withdrawn!",
+               forked_from_id is not distinct from
+                   (select source_id from ai_fork where tenant_id = $1 and conversation_id = $2) as "source_agrees!"
            from ai_conversation where tenant_id = $1 and conversation_id = $2"#,
         caller.tenant().0,
         id.0,
@@ -204,6 +208,9 @@ fn check_figures(
     report: &mut VerifyReport,
 ) {
     let mut add = |description: String| report.add_violation(0, 0, description);
+    if !head.source_agrees {
+        add("the conversation and the list of forks name different sources".into());
+    }
     if let Some((total, withdrawn)) = sums {
         if total != head.token_total {
             add(format!(

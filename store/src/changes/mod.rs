@@ -18,7 +18,7 @@ mod fence;
 mod restore;
 mod selection;
 mod targets;
-mod title;
+pub(crate) mod title;
 mod transaction;
 mod turns;
 mod withdraw;

@@ -1,4 +1,5 @@
-//! The title that a conversation's messages give, after one of them was changed.
+//! The title that a conversation's messages give, after one of them was changed, or after only some
+//! of them were copied.
 
 use anneal_core::{
     caller::{Caller, ConversationId},
@@ -17,7 +18,7 @@ const TEXT_CHARACTERS: i32 = 8_192;
 
 /// The title that the conversation would have if only the messages that stand had been appended;
 /// empty if none of them gives one.
-pub(super) async fn of_standing_messages(
+pub(crate) async fn of_standing_messages(
     db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,

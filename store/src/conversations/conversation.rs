@@ -77,6 +77,8 @@ pub struct Conversation {
     pub last_message_id: MessageId,
     /// Number of messages that are withdrawn or erased.
     pub withdrawn: i64,
+    /// Where its first messages were copied from; None: it is no fork.
+    pub forked_from: Option<ForkOrigin>,
     /// Every message up to this one is counted.
     pub counted: MessageId,
     /// Tokens of all messages: counts, or estimates of messages that are not counted yet.
@@ -87,6 +89,15 @@ pub struct Conversation {
     pub created: Micros,
     /// Time at which the newest message was stored; the time of creation if there is none.
     pub last_activity: Micros,
+}
+
+/// The place at which a fork leaves its source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ForkOrigin {
+    /// The conversation that was forked. It may be deleted since.
+    pub conversation: ConversationId,
+    /// The newest message that the fork took over.
+    pub message: MessageId,
 }
 
 /// Changes to a conversation; None leaves a field as it is.
@@ -154,6 +165,8 @@ pub(crate) struct ConversationRow {
     pub(crate) session_key: String,
     pub(crate) last_message_id: i64,
     pub(crate) withdrawn_messages: i64,
+    pub(crate) forked_from_id: Option<Uuid>,
+    pub(crate) forked_message_id: Option<i64>,
     pub(crate) counted_message_id: i64,
     pub(crate) token_total: i64,
     pub(crate) turn: i32,
@@ -186,6 +199,10 @@ impl TryFrom<ConversationRow> for Conversation {
             session_key: row.session_key,
             last_message_id: MessageId(row.last_message_id),
             withdrawn: row.withdrawn_messages,
+            forked_from: row.forked_from_id.map(|conversation| ForkOrigin {
+                conversation: ConversationId(conversation),
+                message: MessageId(row.forked_message_id.unwrap_or(0)),
+            }),
             counted: MessageId(row.counted_message_id),
             token_total: tokens(row.token_total),
             turn: row.turn,
@@ -257,7 +274,8 @@ impl Store {
     }
 }
 
-pub(super) async fn select_conversation(
+/// Reads one conversation, as the current transaction sees it.
+pub(crate) async fn select_conversation(
     db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,

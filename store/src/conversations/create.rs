@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::{
     conversation::{Conversation, CountedConversation, select_conversation},
-    insert::{derived_id, insert_conversation},
+    insert::{derived_id, insert_conversation, read_create_digest},
 };
 use crate::{
     Store,
@@ -34,14 +34,8 @@ impl Store {
         match insert_conversation(&mut db, caller, id, "", digest, new).await {
             Ok(()) => {}
             Err(error) if violated(&error) == Some("ai_conversation_pkey") => {
-                let stored = sqlx::query_scalar!(
-                    "select create_digest from ai_conversation where tenant_id = $1 and conversation_id = $2",
-                    caller.tenant().0,
-                    id,
-                )
-                .fetch_optional(&mut *db)
-                .await?;
-                if stored.flatten().as_deref() != Some(request_digest.as_slice()) {
+                let stored = read_create_digest(&mut db, caller, id).await?;
+                if stored.as_deref() != Some(request_digest.as_slice()) {
                     db.release().await?;
                     return Err(StoreError::RequestIdReused);
                 }

@@ -1,4 +1,4 @@
-//! Derives the id of a new conversation, and inserts its row.
+//! Derives the id of a new conversation, inserts its row, and reads which request created it.
 
 use anneal_core::{caller::Caller, digest};
 use uuid::Uuid;
@@ -43,6 +43,23 @@ pub(crate) async fn insert_conversation(
         };
     }
     insert_row(db, caller, id, session_key, digest, counted).await
+}
+
+/// Reads the digest of the request that created a conversation. None: there is no such conversation,
+/// or its request had no id.
+pub(crate) async fn read_create_digest(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    id: Uuid,
+) -> Result<Option<Vec<u8>>, sqlx::Error> {
+    let stored = sqlx::query_scalar!(
+        "select create_digest from ai_conversation where tenant_id = $1 and conversation_id = $2",
+        caller.tenant().0,
+        id,
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(stored.flatten())
 }
 
 async fn insert_row(

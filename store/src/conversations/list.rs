@@ -36,13 +36,26 @@ pub struct ConversationFilter {
     pub limit: i64,
 }
 
-/// A page of conversations, newest activity first, without their system prompts.
+/// A page of conversations, newest first (by activity, forks by creation), without their system
+/// prompts.
 #[derive(Debug, Clone)]
 pub struct ConversationPage {
     /// The entries of the page.
     pub conversations: Vec<Conversation>,
     /// Whether more entries follow.
     pub more: bool,
+}
+
+impl ConversationPage {
+    /// The page of the first `limit` rows. More rows mean that more entries follow.
+    pub(crate) fn of(rows: Vec<ConversationRow>, limit: i64) -> Result<Self, StoreError> {
+        let more = rows.len() as i64 > limit;
+        let rows = rows.into_iter().take(limit.max(0) as usize);
+        Ok(Self {
+            conversations: rows.map(Conversation::try_from).collect::<Result<_, _>>()?,
+            more,
+        })
+    }
 }
 
 impl Store {
@@ -81,11 +94,6 @@ impl Store {
             }
         };
         db.release().await?;
-        let more = rows.len() as i64 > filter.limit;
-        let rows = rows.into_iter().take(filter.limit.max(0) as usize);
-        Ok(ConversationPage {
-            conversations: rows.map(Conversation::try_from).collect::<Result<_, _>>()?,
-            more,
-        })
+        ConversationPage::of(rows, filter.limit)
     }
 }

@@ -104,6 +104,24 @@ pub(crate) async fn lock_for_change(
     })
 }
 
+/// Keeps the conversation from being deleted until the end of the transaction, and returns the id of
+/// its newest message. Only a deletion waits for this lock, not appends and changes.
+pub(crate) async fn keep_conversation(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    id: ConversationId,
+) -> Result<MessageId, StoreError> {
+    let last = sqlx::query_scalar!(
+        "select last_message_id from ai_conversation where tenant_id = $1 and conversation_id = $2 for key share",
+        caller.tenant().0,
+        id.0,
+    )
+    .fetch_optional(db)
+    .await?;
+    last.map(MessageId)
+        .ok_or(StoreError::NotFound(Entity::Conversation))
+}
+
 /// Takes the lock under which a conversation can be deleted. It also blocks inserts of rows that
 /// refer to the conversation: their statements lock it at least `for key share`.
 pub(super) async fn lock_for_deletion(

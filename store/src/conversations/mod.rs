@@ -21,14 +21,15 @@ mod update;
 mod watch;
 
 pub use conversation::{
-    Conversation, ConversationChange, ConversationStatus, CountedConversation, NewConversation,
+    Conversation, ConversationChange, ConversationStatus, CountedConversation, ForkOrigin,
+    NewConversation,
 };
 pub use list::{ConversationFilter, ConversationPage};
 pub use separators::Separator;
 pub use watch::{Change, ChangeKind, ChangesAsk, ConversationHead, DeadJob};
 
-pub(crate) use conversation::ConversationRow;
+pub(crate) use conversation::{ConversationRow, select_conversation};
 pub(crate) use list::LISTING_STEP_SECONDS;
 pub(crate) use lock::{
-    AppendHead, ChangeHead, lock_conversation, lock_for_append, lock_for_change,
+    AppendHead, ChangeHead, keep_conversation, lock_conversation, lock_for_append, lock_for_change,
 };

@@ -53,6 +53,8 @@ macro_rules! session {
             session_key: row.session_key,
             last_message_id: row.last_message_id,
             withdrawn_messages: row.withdrawn_messages,
+            forked_from_id: row.forked_from_id,
+            forked_message_id: row.forked_message_id,
             counted_message_id: row.counted_message_id,
             token_total: row.token_total,
             turn: row.turn,

@@ -53,6 +53,8 @@ const CRATES: &[CrateLayers] = &[
         &[
             // the schema, and checks of all rows
             "migrate legacy audit",
+            // copies of conversations
+            "forks",
             // what lets everything follow a change of messages
             "changes",
             // the entities; each owns its tables

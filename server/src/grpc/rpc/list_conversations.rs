@@ -18,7 +18,8 @@ use crate::{
 /// not overflow the database's arithmetic.
 const VALID_TIMES: std::ops::Range<i64> = 0..253_402_300_800_000_000;
 
-/// Returns a page of conversations, newest activity first.
+/// Returns a page of conversations, newest activity first, or of the forks of one conversation, newest
+/// fork first.
 pub(crate) async fn list_conversations(
     state: &ServerState,
     caller: Caller,
@@ -26,16 +27,18 @@ pub(crate) async fn list_conversations(
 ) -> Result<pb::ListConversationsResponse, Failure> {
     let limit = paging::page_size(ask.page_size)?;
     let status = ask.status.to_string();
-    let scope = TokenScope::of(
-        caller,
-        &[
-            "conversations",
-            &ask.agent_id,
-            &ask.user_id,
-            &status,
-            &ask.title_prefix,
-        ],
-    );
+    let mut fields = vec![
+        "conversations",
+        ask.agent_id.as_str(),
+        ask.user_id.as_str(),
+        status.as_str(),
+        ask.title_prefix.as_str(),
+    ];
+    // Lists without this filter have the tokens that they had before there was one.
+    if !ask.forked_from_conversation_id.is_empty() {
+        fields.push(ask.forked_from_conversation_id.as_str());
+    }
+    let scope = TokenScope::of(caller, &fields);
     let after = scope.parse::<(i64, uuid::Uuid)>(&ask.page_token)?;
     if after.is_some_and(|(activity, _)| !VALID_TIMES.contains(&activity)) {
         return Err(paging::invalid_token());
@@ -44,6 +47,7 @@ pub(crate) async fn list_conversations(
         parse::bounded_text(field, &text, most)?;
         Ok((!text.is_empty()).then_some(text))
     };
+    let source = parse_source(&ask)?;
     let filter = ConversationFilter {
         agent_id: non_empty("agent_id", ask.agent_id, ID_BYTES)?,
         user_id: non_empty("user_id", ask.user_id, ID_BYTES)?,
@@ -52,10 +56,23 @@ pub(crate) async fn list_conversations(
         after: after.map(|(activity, id)| (Micros(activity), ConversationId(id))),
         limit,
     };
-    let found = state.store.list_conversations(caller, &filter).await?;
+    let store = &state.store;
+    let found = match source {
+        None => store.list_conversations(caller, &filter).await?,
+        Some(source) => {
+            let (after, limit) = (filter.after, filter.limit);
+            store.list_forks(caller, source, after, limit).await?
+        }
+    };
     let last = found.conversations.last().filter(|_| found.more);
     let next_page_token = last
-        .map(|last| scope.token(&(last.last_activity.0, last.id.0)))
+        .map(|last| {
+            let time = match source {
+                None => last.last_activity,
+                Some(_) => last.created,
+            };
+            scope.token(&(time.0, last.id.0))
+        })
         .unwrap_or_default();
     let conversations = found
         .conversations
@@ -66,6 +83,23 @@ pub(crate) async fn list_conversations(
         conversations,
         next_page_token,
     })
+}
+
+/// The conversation whose forks are asked for. None: all conversations are.
+fn parse_source(ask: &pb::ListConversationsRequest) -> Result<Option<ConversationId>, Failure> {
+    const FIELD: &str = "forked_from_conversation_id";
+    if ask.forked_from_conversation_id.is_empty() {
+        return Ok(None);
+    }
+    let source = parse::conversation_id_in(FIELD, &ask.forked_from_conversation_id)?;
+    let texts = [&ask.agent_id, &ask.user_id, &ask.title_prefix];
+    if ask.status != 0 || texts.into_iter().any(|text| !text.is_empty()) {
+        return Err(Failure::invalid(
+            FIELD,
+            "must not be given together with another filter",
+        ));
+    }
+    Ok(Some(source))
 }
 
 fn status_filter(number: i32) -> Result<Option<ConversationStatus>, Failure> {

@@ -1,7 +1,7 @@
 //! One file per RPC: parse, call the store or a use case, reply.
 //!
-//! - Conversations: `create_conversation`, `get_conversation`, `update_conversation`,
-//!   `delete_conversation`, `list_conversations`, `watch_conversation`.
+//! - Conversations: `create_conversation`, `fork_conversation`, `get_conversation`,
+//!   `update_conversation`, `delete_conversation`, `list_conversations`, `watch_conversation`.
 //! - Sessions: `resolve_session`, `rotate_session`.
 //! - Messages: `append_messages`, `append_large_message` (a stream of pieces), `get_message`,
 //!   `list_messages`, `list_message_versions`, `withdraw_messages`, `rewind`, `restore_messages`,
@@ -23,6 +23,7 @@ pub(crate) mod delete_conversation;
 pub(crate) mod delete_separator;
 pub(crate) mod discard_job;
 pub(crate) mod edit_message;
+pub(crate) mod fork_conversation;
 pub(crate) mod get_context_usage;
 pub(crate) mod get_conversation;
 pub(crate) mod get_message;
