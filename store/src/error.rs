@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use anneal_core::{checkpoint_import::InvalidCheckpoint, message::MessageId};
+use anneal_core::{
+    caller::ConversationId, checkpoint_import::InvalidCheckpoint, message::MessageId,
+};
 use sqlx::{migrate::MigrateError, postgres::PgDatabaseError};
 
 /// The kind of row that was not found.
@@ -41,6 +43,9 @@ pub enum StoreError {
     /// The `request_id` was used for a different request.
     #[error("request id was used for another request")]
     RequestIdReused,
+    /// The `request_id` was used for a different request, which has created this conversation.
+    #[error("request id was used for another request")]
+    RequestIdCreated(ConversationId),
     /// The conversation's newest message is not the one that the caller expected.
     #[error("the newest message is {actual}, not {expected}")]
     NotTheNewest {
@@ -144,6 +149,7 @@ impl StoreError {
             self,
             Self::NotFound(_)
                 | Self::RequestIdReused
+                | Self::RequestIdCreated(_)
                 | Self::NotTheNewest { .. }
                 | Self::UnknownMessage(_)
                 | Self::MessageWithdrawn(_)

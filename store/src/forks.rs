@@ -10,7 +10,6 @@ use anneal_core::{
     limits::FORK_MESSAGES,
     message::MessageId,
 };
-use uuid::Uuid;
 
 use crate::{
     Store,
@@ -18,10 +17,10 @@ use crate::{
     connection::BoundedConnection,
     conversations::{
         Conversation, ConversationPage, ConversationRow,
-        insert::{derived_id, read_create_digest},
+        insert::{id_of_request, read_create_digest},
         keep_conversation, select_conversation,
     },
-    error::{Entity, StoreError},
+    error::{Entity, StoreError, violated},
     failpoint,
     queue::enqueue_jobs,
     rows::{Micros, json},
@@ -64,12 +63,7 @@ impl ForkAsk {
 
     /// The id of the fork: with a request id always the same.
     fn fork_id(&self, caller: Caller) -> ConversationId {
-        let derived = |request_id: &str| derived_id(caller, [b"fork", request_id.as_bytes()]);
-        ConversationId(
-            self.request_id
-                .as_deref()
-                .map_or_else(Uuid::now_v7, derived),
-        )
+        ConversationId(id_of_request(caller, self.request_id.as_deref()))
     }
 }
 
@@ -98,8 +92,8 @@ impl Store {
         db.settle(forked).await
     }
 
-    /// Finds the fork that an earlier call with the same request id has made. Fails if that call
-    /// asked for something else.
+    /// Finds the fork that an earlier call with the same request id has made. Fails with
+    /// [`StoreError::RequestIdCreated`] if that call asked for something else.
     pub async fn find_fork(
         &self,
         caller: Caller,
@@ -202,7 +196,7 @@ async fn find_earlier(
         Some(stored) if stored == ask.digest() => {
             select_conversation(db, caller, id).await.map(Some)
         }
-        Some(_) => Err(StoreError::RequestIdReused),
+        Some(_) => Err(StoreError::RequestIdCreated(id)),
     }
 }
 
@@ -229,7 +223,7 @@ async fn make(
     }
     failpoint!("fork.claimed");
     let digest = ask.request_id.as_ref().map(|_| ask.digest());
-    let copied = sqlx::query_file!(
+    let copied = match sqlx::query_file!(
         "sql/fork_conversation.sql",
         caller.tenant().0,
         ask.source.0,
@@ -240,7 +234,13 @@ async fn make(
         digest.as_ref().map(<[u8; 32]>::as_slice),
     )
     .fetch_one(&mut *tx)
-    .await?;
+    .await
+    {
+        Ok(copied) => copied,
+        // A call that creates a conversation has used the request id meanwhile.
+        Err(error) if is_taken(&error) => return Err(StoreError::RequestIdCreated(id)),
+        Err(error) => return Err(error.into()),
+    };
     failpoint!("fork.copied");
     if !copied.title_given {
         correct_title(&mut tx, caller, id, &copied.title).await?;
@@ -292,6 +292,12 @@ async fn claim_id(
     Ok(inserted.rows_affected() == 1)
 }
 
+/// Whether a conversation with the fork's id exists. It may have messages already.
+fn is_taken(error: &sqlx::Error) -> bool {
+    let keys = ["ai_conversation_pkey", "ai_message_pkey"];
+    violated(error).is_some_and(|constraint| keys.contains(&constraint))
+}
+
 /// Makes the title from the copied messages: the source's may be from a later one.
 async fn correct_title(
     db: &mut BoundedConnection,
@@ -315,6 +321,8 @@ async fn correct_title(
 
 #[cfg(test)]
 mod tests {
+    use uuid::Uuid;
+
     use super::*;
 
     #[test]

@@ -33,6 +33,9 @@ impl Failure {
                 facts.insert("version".to_owned(), actual.to_string());
                 facts.insert("expected_version".to_owned(), expected.to_string());
             }
+            Self::Store(StoreError::RequestIdCreated(conversation)) => {
+                facts.insert("conversation_id".to_owned(), conversation.to_string());
+            }
             Self::NamedMessage { field, error } => {
                 facts.insert("field".to_owned(), field.clone());
                 facts.extend(message_fact(error));

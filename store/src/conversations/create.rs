@@ -4,11 +4,10 @@ use anneal_core::{
     caller::{Caller, ConversationId},
     digest::Digest,
 };
-use uuid::Uuid;
 
 use super::{
     conversation::{Conversation, CountedConversation, select_conversation},
-    insert::{derived_id, insert_conversation, read_create_digest},
+    insert::{id_of_request, insert_conversation, read_create_digest},
 };
 use crate::{
     Store,
@@ -27,8 +26,7 @@ impl Store {
         request_digest: Digest,
         new: &CountedConversation,
     ) -> Result<Conversation, StoreError> {
-        let derived = |request_id: &str| derived_id(caller, [b"create", request_id.as_bytes()]);
-        let id = request_id.map_or_else(Uuid::now_v7, derived);
+        let id = id_of_request(caller, request_id);
         let digest = request_id.map(|_| request_digest.as_slice());
         let mut db = self.writes.checkout(caller).await?;
         match insert_conversation(&mut db, caller, id, "", digest, new).await {
@@ -37,7 +35,7 @@ impl Store {
                 let stored = read_create_digest(&mut db, caller, id).await?;
                 if stored.as_deref() != Some(request_digest.as_slice()) {
                     db.release().await?;
-                    return Err(StoreError::RequestIdReused);
+                    return Err(StoreError::RequestIdCreated(ConversationId(id)));
                 }
             }
             Err(error) => return Err(error.into()),

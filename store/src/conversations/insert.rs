@@ -20,6 +20,13 @@ pub(crate) fn derived_id<const N: usize>(caller: Caller, names: [&[u8]; N]) -> U
     Uuid::new_v8(bytes)
 }
 
+/// The id of the conversation that a call with this request id creates, or of a new one. The calls
+/// that create a conversation, or fork one, have their request ids in common: each creates one.
+pub(crate) fn id_of_request(caller: Caller, request_id: Option<&str>) -> Uuid {
+    let derived = |request_id: &str| derived_id(caller, [b"create", request_id.as_bytes()]);
+    request_id.map_or_else(Uuid::now_v7, derived)
+}
+
 /// Inserts a conversation. If `session_key` is not empty, also inserts the session in which it is
 /// active. `digest` is that of the request, if the request has an id. If either row exists already,
 /// stores nothing and fails with an error that names the violated constraint.
