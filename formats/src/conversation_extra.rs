@@ -80,7 +80,7 @@ impl ConversationExtra {
             .find(|format| format.name() == self.format)
     }
 
-    /// The head of the conversation. `created_us` is not stored, so it is None.
+    /// The head of the conversation, with the values that are stored.
     pub(crate) fn head(self) -> Head {
         let Self {
             identity,
@@ -96,7 +96,7 @@ impl ConversationExtra {
             agent_id,
             system_prompt,
             metadata,
-            created_us: None,
+            ..Head::default()
         }
     }
 }

@@ -20,9 +20,11 @@ pub(crate) struct Emitter<'a> {
     sink: &'a mut dyn Sink,
     strict: Strictness,
     /// Conversations in the file so far.
-    conversations: u64,
+    conversations: usize,
     /// Messages emitted for the current conversation.
     messages: u64,
+    /// Messages, summaries and separators emitted for it.
+    items: u64,
     /// Whether remarks are about the file or the current conversation.
     scope: Scope,
     pending: Option<PendingMessage>,
@@ -51,6 +53,7 @@ impl<'a> Emitter<'a> {
             strict,
             conversations: 0,
             messages: 0,
+            items: 0,
             scope: Scope::File,
             pending: None,
             unread_fields,
@@ -66,7 +69,7 @@ impl<'a> Emitter<'a> {
         let mut notes = Notes::new();
         let head = storage_limits::fit_head(head, &mut notes);
         self.conversations += 1;
-        self.messages = 0;
+        (self.messages, self.items) = (0, 0);
         self.scope = Scope::Conversation;
         self.sink.take(FileEvent::Conversation(head))?;
         self.add_notes(location, notes)
@@ -156,6 +159,7 @@ impl<'a> Emitter<'a> {
             Ok(message) => {
                 self.add_notes(location, notes)?;
                 self.messages += 1;
+                self.items += 1;
                 Ok(self.sink.take(FileEvent::Message(message))?)
             }
             Err(Unreadable(what)) => self.refuse(location, what),
@@ -164,17 +168,29 @@ impl<'a> Emitter<'a> {
 
     pub(crate) fn emit_summary(&mut self, summary: Summary) -> Result<(), ReadError> {
         self.finish_message()?;
+        self.items += 1;
         Ok(self.sink.take(FileEvent::Summary(summary))?)
     }
 
     pub(crate) fn emit_separator(&mut self) -> Result<(), ReadError> {
         self.finish_message()?;
+        self.items += 1;
         Ok(self.sink.take(FileEvent::Separator)?)
+    }
+
+    /// Conversations in the file so far.
+    pub(crate) const fn conversation_count(&self) -> usize {
+        self.conversations
     }
 
     /// Messages emitted for the current conversation.
     pub(crate) const fn message_count(&self) -> u64 {
         self.messages
+    }
+
+    /// Messages, summaries and separators emitted for the current conversation.
+    pub(crate) const fn item_count(&self) -> u64 {
+        self.items
     }
 
     pub(crate) fn remark(

@@ -23,6 +23,22 @@ pub struct Head {
     /// Creation time in microseconds since 1970. Set only for writers, and only if it is known.
     /// Readers leave it out: they put a time that the file has into the metadata.
     pub created_us: Option<i64>,
+    /// What it has in common with an earlier conversation of the file, of which it is a branch. Set
+    /// only by readers. None: it is no branch, or the other conversation was not read.
+    pub shared: Option<SharedBeginning>,
+    /// Whether later conversations of the file may be branches of it. Set only by readers.
+    pub has_branches: bool,
+}
+
+/// The beginning that two conversations of a file have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedBeginning {
+    /// The other conversation: the number of conversations of the file before it.
+    pub conversation: usize,
+    /// Number of messages that both begin with.
+    pub messages: u64,
+    /// Number of messages, summaries and separators that both begin with.
+    pub items: u64,
 }
 
 /// A summary that the other system made.

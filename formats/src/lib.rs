@@ -50,7 +50,7 @@ mod zeroclaw;
 
 pub use added_parts::added_parts;
 pub use detect::detect;
-pub use event::{FileEvent, Head, Sink, Stopped, StoredMessage, Summary};
+pub use event::{FileEvent, Head, SharedBeginning, Sink, Stopped, StoredMessage, Summary};
 pub use format::Format;
 pub use format_writer::WriteError;
 pub use read::{read, read_from};

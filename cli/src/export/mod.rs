@@ -98,6 +98,7 @@ async fn export_conversation(client: &Client, id: &str, writer: &mut Writer) -> 
         agent_id: conversation.agent_id,
         system_prompt: conversation.system_prompt,
         metadata: conversation.metadata.into_iter().collect(),
+        ..Head::default()
     })?;
     let mut marks = PendingMarks::new(Checkpoints::list(client, id).await?);
     let mut pages = MessagePages::of(client, id);

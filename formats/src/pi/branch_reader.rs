@@ -96,45 +96,19 @@ impl<'t> BranchReader<'t> {
         Ok((Some(kept).filter(|kept| !kept.is_empty()), left_out))
     }
 
-    /// Emits the messages, summaries and separators of the branch.
+    /// Emits the messages, summaries and separators of the branch. Calls `note_branch_point` after
+    /// each entry after which a side branch begins.
     pub(super) fn emit_branch<R: Read + Seek>(
         mut self,
         cursor: &mut Cursor<R>,
         out: &mut Emitter,
+        mut note_branch_point: impl FnMut(u32, &Emitter),
     ) -> Result<(), ReadError> {
         for index in 0..self.branch.len() {
             let entry = self.branch[index];
-            let position = self.tree.position_of(entry);
-            self.note_first_kept(FirstKept::Entry(entry), out);
-            for _ in 0..self.tree.unreadable_before(entry) {
-                self.count_message_entry(out);
-            }
-            cursor.seek_to(position)?;
-            let location = Location::Line(position.line);
-            let Scanned::Bytes(bytes) = cursor.read_line(ELEMENT_BYTES)? else {
-                continue;
-            };
-            let mut notes = Notes::new();
-            let mut is_message_entry = false;
-            let found = json::parse_bytes(bytes, &mut notes, |text, notes| {
-                let found = parse_entry(text, notes);
-                is_message_entry = found
-                    .as_ref()
-                    .map_or_else(|_| is_message(text), Entry::is_message);
-                found
-            });
-            if is_message_entry {
-                self.count_message_entry(out);
-            }
-            match found {
-                Ok(Entry::Message(message, extra)) => {
-                    self.emit_message(location, *message, extra, notes, out)?;
-                }
-                Ok(found) => {
-                    out.add_notes(location, notes)?;
-                    self.emit_entry(entry, location, found, out)?;
-                }
-                Err(Unreadable(what)) => out.refuse(location, what)?,
+            self.read_entry(entry, cursor, out)?;
+            if self.tree.is_branch_point(entry) {
+                note_branch_point(entry, out);
             }
         }
         for (location, _) in self.pending_entries {
@@ -145,6 +119,47 @@ impl<'t> BranchReader<'t> {
             )?;
         }
         Ok(())
+    }
+
+    /// Reads one entry of the branch, and emits what it holds.
+    fn read_entry<R: Read + Seek>(
+        &mut self,
+        entry: u32,
+        cursor: &mut Cursor<R>,
+        out: &mut Emitter,
+    ) -> Result<(), ReadError> {
+        let position = self.tree.position_of(entry);
+        self.note_first_kept(FirstKept::Entry(entry), out);
+        for _ in 0..self.tree.unreadable_before(entry) {
+            self.count_message_entry(out);
+        }
+        cursor.seek_to(position)?;
+        let location = Location::Line(position.line);
+        let Scanned::Bytes(bytes) = cursor.read_line(ELEMENT_BYTES)? else {
+            return Ok(());
+        };
+        let mut notes = Notes::new();
+        let mut is_message_entry = false;
+        let found = json::parse_bytes(bytes, &mut notes, |text, notes| {
+            let found = parse_entry(text, notes);
+            is_message_entry = found
+                .as_ref()
+                .map_or_else(|_| is_message(text), Entry::is_message);
+            found
+        });
+        if is_message_entry {
+            self.count_message_entry(out);
+        }
+        match found {
+            Ok(Entry::Message(message, extra)) => {
+                self.emit_message(location, *message, extra, notes, out)
+            }
+            Ok(found) => {
+                out.add_notes(location, notes)?;
+                self.emit_entry(entry, location, found, out)
+            }
+            Err(Unreadable(what)) => out.refuse(location, what),
+        }
     }
 
     /// Records the number of messages before `candidate`, if it is the first entry or message that

@@ -1,6 +1,9 @@
 //! Reads a session in two passes: the first builds the tree, the second reads the branches.
 
-use std::io::{Read, Seek};
+use std::{
+    collections::HashMap,
+    io::{Read, Seek},
+};
 
 use super::{
     ENTRIES, LABEL,
@@ -8,7 +11,7 @@ use super::{
     tree::Tree,
 };
 use crate::{
-    Branches, Head, Location, ReadError, ReadOptions,
+    Branches, Head, Location, ReadError, ReadOptions, SharedBeginning,
     conversation_extra::ConversationExtra,
     cursor::{Cursor, ELEMENT_BYTES, Position, Scanned},
     emitter::Emitter,
@@ -39,15 +42,17 @@ pub(crate) fn read<R: Read + Seek>(
         },
         _ => head,
     };
-    let mut leaves = tree.leaves();
-    let Some(active) = leaves.pop() else {
+    let Some(active) = tree.active_leaf() else {
         out.emit_conversation(Location::Line(header.line), head)?;
         return out.finish();
     };
-    if options.branches == Branches::Active {
-        leaves.clear();
-    }
-    for leaf in leaves.into_iter().chain([active]) {
+    let leaves = match options.branches {
+        Branches::Active => vec![active],
+        Branches::All => tree.leaves(),
+    };
+    let has_branches = leaves.len() > 1;
+    let mut shared_beginnings: HashMap<u32, SharedBeginning> = HashMap::new();
+    for leaf in leaves {
         let branch = tree.branch(leaf);
         let mut head = head.clone();
         if let Some(first) = branch.forked_at {
@@ -57,13 +62,24 @@ pub(crate) fn read<R: Read + Seek>(
                 head.title = format!("{} ({id})", head.title);
             }
         }
+        let branch_point = tree.branch_point_of(&branch);
+        head.shared = branch_point.and_then(|entry| shared_beginnings.get(&entry).copied());
+        head.has_branches = has_branches;
         let mut reader = BranchReader::new(&tree, branch.entries);
         let (entries, remarks) = reader.take_trailing_entries(&head.metadata, &mut cursor)?;
         head.metadata
             .extend(entries.map(|entries| (ENTRIES.to_owned(), entries)));
+        let conversation = out.conversation_count();
         out.emit_conversation(Location::Line(header.line), head)?;
         remark_left_out(remarks, &mut out)?;
-        reader.emit_branch(&mut cursor, &mut out)?;
+        reader.emit_branch(&mut cursor, &mut out, |entry, out| {
+            // The first branch with this entry is the one from which the others lead off.
+            shared_beginnings.entry(entry).or_insert(SharedBeginning {
+                conversation,
+                messages: out.message_count(),
+                items: out.item_count(),
+            });
+        })?;
     }
     out.finish()
 }

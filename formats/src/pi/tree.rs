@@ -40,6 +40,8 @@ pub(super) struct Tree {
     /// The first entries of side branches: entries whose parent has an earlier child, and roots
     /// that are not the first entry.
     forks: HashSet<u32>,
+    /// The parents of `forks`: entries with several children.
+    branch_points: HashSet<u32>,
     /// For each unreadable line, in file order: the number of entries before it.
     unreadable_lines: Vec<u32>,
     /// The position of the header line.
@@ -210,6 +212,9 @@ impl Tree {
         };
         if begins_side_branch {
             self.forks.insert(index);
+            if parent != NO_PARENT {
+                self.branch_points.insert(parent);
+            }
         }
         self.has_child.push(false);
         self.entries.push(Entry {
@@ -261,12 +266,39 @@ impl Tree {
             as u64
     }
 
-    /// The leaves of all branches, in file order, so the active one is last. Empty if there are no
-    /// entries.
+    /// The leaf of the active branch: the last entry. None if there are no entries.
+    pub(super) fn active_leaf(&self) -> Option<u32> {
+        (self.entries.len() as u32).checked_sub(1)
+    }
+
+    /// The leaves of all branches, in the order in which the branches begin, so that a branch comes
+    /// after the one from which it leads off. Empty if there are no entries.
     pub(super) fn leaves(&self) -> Vec<u32> {
-        (0..self.entries.len() as u32)
+        // For each entry, the last one on its path that begins a side branch; 0: there is none.
+        let mut beginnings: Vec<u32> = Vec::with_capacity(self.entries.len());
+        for (index, entry) in (0..).zip(&self.entries) {
+            beginnings.push(if self.forks.contains(&index) {
+                index
+            } else {
+                beginnings.get(entry.parent as usize).copied().unwrap_or(0)
+            });
+        }
+        let mut leaves: Vec<u32> = (0..self.entries.len() as u32)
             .filter(|entry| !self.has_child[*entry as usize])
-            .collect()
+            .collect();
+        leaves.sort_by_key(|leaf| beginnings[*leaf as usize]);
+        leaves
+    }
+
+    /// Whether a side branch begins after this entry.
+    pub(super) fn is_branch_point(&self, entry: u32) -> bool {
+        self.branch_points.contains(&entry)
+    }
+
+    /// The entry after which a side branch begins. None: it begins with a root.
+    pub(super) fn branch_point_of(&self, branch: &Branch) -> Option<u32> {
+        let first = branch.forked_at?;
+        Some(self.entries[first as usize].parent).filter(|parent| *parent != NO_PARENT)
     }
 
     /// The path from the root to a leaf. It ends, because a parent always has a smaller index than

@@ -1,7 +1,9 @@
 //! pi sessions that grow, branch and break.
 
 use crate::shared::{self, file, heads, line, messages, options, read_text, remarks, try_read_all};
-use anneal_formats::{Branches, FileEvent, Format, Head, ImportOutcome, ReadOptions, Summary};
+use anneal_formats::{
+    Branches, FileEvent, Format, Head, ImportOutcome, ReadOptions, SharedBeginning, Summary,
+};
 
 const HEADER: &str =
     r#"{"type":"session","version":3,"id":"s","timestamp":"2026-01-01T00:00:00.000Z","cwd":"/"}"#;
@@ -79,7 +81,7 @@ fn a_branch_keeps_its_identity_when_it_grows_and_when_another_becomes_active() {
     lines.push(entry("G", Some("C")));
     assert_eq!(
         conversations(&lines, Branches::All),
-        [branch("s/D", "ABDEF"), branch("s", "ABCG")]
+        [branch("s", "ABCG"), branch("s/D", "ABDEF")]
     );
     // A branch of the side branch, a second root, and an id that exists already, on line 11.
     lines.extend([
@@ -88,13 +90,83 @@ fn a_branch_keeps_its_identity_when_it_grows_and_when_another_becomes_active() {
         entry("D", Some("A")),
     ]);
     let wanted = [
-        branch("s/D", "ABDEF"),
         branch("s", "ABCG"),
+        branch("s/D", "ABDEF"),
         branch("s/H", "ABDH"),
         branch("s/I", "I"),
         branch("s/D:11", "AD"),
     ];
     assert_eq!(conversations(&lines, Branches::All), wanted);
+}
+
+#[test]
+fn a_side_branch_says_how_much_it_shares_with_the_branch_that_it_leaves() {
+    let compaction = r#"{"type":"compaction","id":"S","parentId":"B","summary":"so far","firstKeptEntryId":"B","tokensBefore":5}"#;
+    let lines = [
+        HEADER.to_owned(),
+        entry("A", None),
+        entry("B", Some("A")),
+        compaction.to_owned(),
+        entry("C", Some("S")),
+        entry("D", Some("S")),
+        entry("E", Some("A")),
+        entry("F", Some("D")),
+        entry("G", Some("D")),
+        entry("I", None),
+    ];
+    let all = ReadOptions {
+        branches: Branches::All,
+        ..options()
+    };
+    let found = try_read_all(file(lines.join("\n")).path(), Format::Pi, &all).expect("reads");
+    let shared: Vec<(String, Option<SharedBeginning>)> = heads(&found)
+        .into_iter()
+        .map(|head| (head.identity, head.shared))
+        .collect();
+    let beginning = |conversation, messages, items| {
+        Some(SharedBeginning {
+            conversation,
+            messages,
+            items,
+        })
+    };
+    let wanted = [
+        ("s", None),
+        ("s/D", beginning(0, 2, 3)),
+        ("s/E", beginning(0, 1, 1)),
+        ("s/G", beginning(1, 3, 4)),
+        ("s/I", None),
+    ];
+    assert_eq!(
+        shared,
+        wanted.map(|(name, shared)| (name.to_owned(), shared))
+    );
+    assert!(heads(&found).iter().all(|head| head.has_branches));
+    // The items of each conversation.
+    let mut items: Vec<Vec<&FileEvent>> = Vec::new();
+    for event in &found {
+        match (event, items.last_mut()) {
+            (FileEvent::Conversation(_), _) => items.push(Vec::new()),
+            (event, Some(items)) => items.push(event),
+            _ => {}
+        }
+    }
+    for (index, (name, shared)) in shared.iter().enumerate() {
+        let Some(shared) = shared else { continue };
+        let count = shared.items as usize;
+        assert_eq!(
+            items[index][..count],
+            items[shared.conversation][..count],
+            "{name}"
+        );
+    }
+    // Alone, the active branch shares nothing.
+    let active = read_text(lines[..9].join("\n"), Format::Pi);
+    let head = &heads(&active)[0];
+    assert_eq!(
+        (head.identity.as_str(), head.shared, head.has_branches),
+        ("s/G", None, false)
+    );
 }
 
 #[test]

@@ -182,7 +182,7 @@ fn head() -> impl Strategy<Value = Head> {
             .into_iter()
             .filter(|(key, _)| !key.starts_with("pi."))
             .collect(),
-        created_us: None,
+        ..Head::default()
     })
 }
 
