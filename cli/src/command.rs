@@ -311,6 +311,9 @@ pub(crate) struct ListArguments {
     /// Only conversations with this status
     #[arg(long, value_enum)]
     pub(crate) status: Option<StatusArgument>,
+    /// Only forks of this conversation, the newest fork first; not with other filters
+    #[arg(long, value_name = "CONVERSATION", conflicts_with_all = ["agent", "user", "status", "title"])]
+    pub(crate) forks_of: Option<String>,
     /// Only titles that begin with this
     #[arg(
         long,
@@ -349,7 +352,8 @@ pub(crate) struct ImportArguments {
     /// The user that the conversations belong to
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) user: String,
-    /// Import every branch of a session as its own conversation [default: only the active branch]
+    /// Import every branch of a session as its own conversation, side branches as forks [default:
+    /// only the active branch]
     #[arg(long)]
     pub(crate) all_branches: bool,
     /// Import nothing of a file if an item in it would be refused, and read no further file

@@ -1,4 +1,4 @@
-//! `anneal list`: lists conversations, the newest activity first.
+//! `anneal list`: lists conversations, the newest activity first, or the forks of one conversation.
 
 use std::{process::ExitCode, time::SystemTime};
 
@@ -7,6 +7,7 @@ use anneal_proto::v1 as pb;
 use crate::{
     client::{Client, failed_call, retry},
     command::{ListArguments, StatusArgument},
+    conversation_ids,
     conversation_rows::{self, OwnerColumn},
     output, terminal_size,
 };
@@ -17,11 +18,16 @@ const PAGE: u32 = 500;
 /// Runs the command.
 pub(crate) async fn run(arguments: ListArguments) -> anyhow::Result<ExitCode> {
     let client = Client::connect(&arguments.server).await?;
+    let source = match &arguments.forks_of {
+        Some(source) => conversation_ids::resolve(&client, source).await?,
+        None => String::new(),
+    };
     let filter = pb::ListConversationsRequest {
         agent_id: arguments.agent,
         user_id: arguments.user,
         status: status(arguments.status).into(),
         title_prefix: arguments.title,
+        forked_from_conversation_id: source,
         ..Default::default()
     };
     let (conversations, has_more) = fetch_newest(&client, filter, arguments.limit).await?;
@@ -107,6 +113,8 @@ fn json(conversation: &pb::Conversation) -> serde_json::Value {
         "tokens": total.tokens,
         "estimated_messages": total.estimated_messages,
         "turn": conversation.turn,
+        "forked_from_conversation_id": conversation.forked_from_conversation_id,
+        "forked_message_id": conversation.forked_message_id,
         "created_time": time(conversation.created_time),
         "last_activity_time": time(conversation.last_activity_time),
     })

@@ -9,9 +9,11 @@ use tonic::Code;
 
 use super::{
     append::{self, AppendTarget, BATCH_BYTES},
+    branches::BranchSource,
     digest_prefix::hex_prefix,
     pause_triggers,
     report::{Report, ReportLocation},
+    stored_ids::StoredIds,
     stored_messages::{Comparison, StoredMessages},
     survey::ExpectedConversation,
     tool_retention::ToolRetention,
@@ -37,10 +39,12 @@ pub(super) struct ImportedConversation {
     initial_message_count: i64,
     /// Id of the newest stored message that corresponds to a message of the file.
     reached_message_id: i64,
-    /// Number of messages of the file so far.
-    position: u64,
-    /// How many messages of the file are not stored, by position.
-    missing_counts: Vec<MissingCount>,
+    /// Which messages of the file are stored.
+    stored_ids: StoredIds,
+    /// Number of messages, summaries and separators of the file so far.
+    items: u64,
+    /// How many of them the conversation has taken over as a fork.
+    shared_items: u64,
     /// Reads the messages that are stored already.
     stored_messages: StoredMessages,
     format: Format,
@@ -67,14 +71,6 @@ enum Piece {
     First,
     /// Parts that the file added to the message after its beginning was stored.
     Later,
-}
-
-/// The number of missing messages from a position in the file on, up to the next `MissingCount`.
-struct MissingCount {
-    /// Number of messages of the file up to this position.
-    position: u64,
-    /// Messages of the file up to this position minus stored messages.
-    missing: i64,
 }
 
 /// How the file is read.
@@ -120,11 +116,28 @@ impl ImportedConversation {
             key: hex_prefix(&expected.key),
             initial_message_count: conversation.message_count,
             reached_message_id: 0,
-            position: 0,
-            missing_counts: Vec::new(),
+            stored_ids: StoredIds::default(),
+            items: 0,
+            shared_items: 0,
             batch: Vec::new(),
             batch_bytes: 0,
             rest_is_refused: false,
+        }
+    }
+
+    /// The same import, in which the conversation has taken over the first `items` messages,
+    /// summaries and separators of the file as a fork.
+    #[must_use]
+    pub(super) const fn with_shared_items(mut self, items: u64) -> Self {
+        self.shared_items = items;
+        self
+    }
+
+    /// The imported conversation, from which branches may lead off.
+    pub(super) fn into_branch_source(self) -> BranchSource {
+        BranchSource {
+            conversation_id: self.id,
+            stored_ids: self.stored_ids,
         }
     }
 
@@ -135,6 +148,7 @@ impl ImportedConversation {
         message: Message,
         report: &mut Report,
     ) -> anyhow::Result<()> {
+        self.items += 1;
         if self.rest_is_refused {
             return Ok(());
         }
@@ -142,10 +156,10 @@ impl ImportedConversation {
             Ok(message) => message,
             Err(why) => {
                 self.flush(client, report).await?;
-                self.advance(0);
+                self.stored_ids.advance(0);
                 return self.remark(
                     report,
-                    ReportLocation::Message(self.position),
+                    ReportLocation::Message(self.stored_ids.position()),
                     ImportOutcome::Refused,
                     &why,
                 );
@@ -182,7 +196,7 @@ impl ImportedConversation {
             if matches!(comparison, Comparison::OnlyTools | Comparison::Other) {
                 self.stored_messages.put_back(stored_message);
                 if piece == Piece::First {
-                    self.advance(0);
+                    self.stored_ids.advance(0);
                 }
                 match comparison {
                     Comparison::OnlyTools => self.count_missing_tools(report)?,
@@ -213,7 +227,7 @@ impl ImportedConversation {
         );
         self.remark(
             report,
-            ReportLocation::Message(self.position),
+            ReportLocation::Message(self.stored_ids.position()),
             ImportOutcome::Refused,
             &what,
         )
@@ -223,8 +237,11 @@ impl ImportedConversation {
     /// conversation is known to store tool parts.
     fn count_missing_tools(&mut self, report: &mut Report) -> anyhow::Result<()> {
         self.tools_dropped += 1;
-        if self.tool_retention.note_not_stored(self.position) {
-            self.report_missing_tools(&[self.position], report)
+        if self
+            .tool_retention
+            .note_not_stored(self.stored_ids.position())
+        {
+            self.report_missing_tools(&[self.stored_ids.position()], report)
         } else {
             Ok(())
         }
@@ -256,15 +273,15 @@ impl ImportedConversation {
         Ok(())
     }
 
-    /// Inserts a separator after the messages added so far, unless an earlier run has done so or
-    /// the rest of the conversation is refused.
+    /// Inserts a separator after the messages added so far, unless an earlier run has done so, the
+    /// conversation has taken it over as a fork, or its rest is refused.
     pub(super) async fn add_separator(
         &mut self,
         client: &Client,
         report: &mut Report,
     ) -> anyhow::Result<()> {
         self.flush(client, report).await?;
-        if self.rest_is_refused || self.reached_message_id < self.initial_message_count {
+        if !self.is_next_item_new() {
             return Ok(());
         }
         let ask = pb::InsertSeparatorRequest {
@@ -277,8 +294,9 @@ impl ImportedConversation {
         Ok(())
     }
 
-    /// Imports a summary as a checkpoint, if it can be one and no earlier run has done so. After
-    /// the file's last summary, restores the triggers.
+    /// Imports a summary as a checkpoint, if it can be one, no earlier run has done so, and the
+    /// conversation has not taken it over as a fork. After the file's last summary, restores the
+    /// triggers.
     pub(super) async fn add_summary(
         &mut self,
         client: &Client,
@@ -287,7 +305,7 @@ impl ImportedConversation {
     ) -> anyhow::Result<()> {
         self.flush(client, report).await?;
         self.remaining_summaries = self.remaining_summaries.saturating_sub(1);
-        if !self.rest_is_refused && self.reached_message_id >= self.initial_message_count {
+        if self.is_next_item_new() {
             self.import_checkpoint(client, summary, report).await?;
         }
         if self.remaining_summaries == 0 {
@@ -297,18 +315,26 @@ impl ImportedConversation {
         }
     }
 
+    /// Counts the next separator or summary of the file. Returns whether it must be stored now.
+    const fn is_next_item_new(&mut self) -> bool {
+        self.items += 1;
+        !self.rest_is_refused
+            && self.items > self.shared_items
+            && self.reached_message_id >= self.initial_message_count
+    }
+
     async fn import_checkpoint(
         &self,
         client: &Client,
         summary: Summary,
         report: &mut Report,
     ) -> anyhow::Result<()> {
-        let last_message_id = self.last_stored_id(summary.covers);
+        let last_message_id = self.stored_ids.last_stored(summary.covers);
         if last_message_id == 0 {
             let what = "none of the messages that a summary covers is stored";
             return self.remark(
                 report,
-                ReportLocation::Message(self.position),
+                ReportLocation::Message(self.stored_ids.position()),
                 ImportOutcome::SetAside,
                 what,
             );
@@ -339,7 +365,7 @@ impl ImportedConversation {
                 );
                 self.remark(
                     report,
-                    ReportLocation::Message(self.position),
+                    ReportLocation::Message(self.stored_ids.position()),
                     ImportOutcome::SetAside,
                     &what,
                 )
@@ -431,40 +457,10 @@ impl ImportedConversation {
     /// Advances over a piece of a message, which is stored as `stored_count` messages (0 or 1).
     fn advance_piece(&mut self, piece: Piece, stored_count: i64) {
         match piece {
-            Piece::First => self.advance(stored_count),
+            Piece::First => self.stored_ids.advance(stored_count),
             // A stored message for which the file has no message of its own.
-            Piece::Later => self.add_missing(-stored_count),
+            Piece::Later => self.stored_ids.add_missing(-stored_count),
         }
-    }
-
-    /// Advances to the next message of the file, which is stored as `stored_count` messages (0 or
-    /// 1).
-    fn advance(&mut self, stored_count: i64) {
-        self.position += 1;
-        self.add_missing(1 - stored_count);
-    }
-
-    /// Adds to the number of messages that are in the file but not stored.
-    fn add_missing(&mut self, messages: i64) {
-        if messages != 0 {
-            let missing = self.missing_counts.last().map_or(0, |last| last.missing);
-            self.missing_counts.push(MissingCount {
-                position: self.position,
-                missing: missing + messages,
-            });
-        }
-    }
-
-    /// The id of the newest stored message among the first `messages` messages of the file; 0 if
-    /// none of them is stored. Ids are 1, 2, 3 …, so the id is the number of stored messages.
-    fn last_stored_id(&self, messages: u64) -> i64 {
-        let index = self
-            .missing_counts
-            .partition_point(|count| count.position <= messages);
-        let missing = index
-            .checked_sub(1)
-            .map_or(0, |last| self.missing_counts[last].missing);
-        messages as i64 - missing
     }
 
     /// Adds a remark to the report. In a strict import, a refusal is an error instead.
@@ -476,7 +472,7 @@ impl ImportedConversation {
         what: &str,
     ) -> anyhow::Result<()> {
         if self.strict == Strictness::Strict && outcome == ImportOutcome::Refused {
-            anyhow::bail!("message {}: {what}", self.position);
+            anyhow::bail!("message {}: {what}", self.stored_ids.position());
         }
         report.remark(&self.id, location, outcome, what);
         Ok(())

@@ -7,6 +7,8 @@
 //! - `file_reader`: reads a file on a blocking thread, in small batches.
 //! - `conversation`: imports one conversation; decides which of its messages are new.
 //! - `stored_messages`, `tool_retention`: the comparison with the messages that are stored.
+//! - `stored_ids`: which message of the file is which stored message.
+//! - `branches`: makes a branch of a session as a fork of the conversation that it leaves.
 //! - `append`: the calls that append messages.
 //! - `pause_triggers`: keeps the worker from making checkpoints while summaries are imported;
 //!   updates conversations.
@@ -15,6 +17,7 @@
 //! - `report`: the counts and remarks of a run.
 
 mod append;
+mod branches;
 mod conversation;
 mod digest_prefix;
 mod file_reader;
@@ -22,6 +25,7 @@ mod pause_triggers;
 mod report;
 mod send;
 mod source_label;
+mod stored_ids;
 mod stored_messages;
 mod survey;
 mod tool_retention;

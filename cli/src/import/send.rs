@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::{
     ImportOptions,
+    branches::BranchSources,
     conversation::{ImportedConversation, ReadSettings},
     digest_prefix::hex_prefix,
     file_reader::{FileReader, Source},
@@ -16,12 +17,7 @@ use super::{
     source_label,
     survey::FileSurvey,
 };
-use crate::{
-    client::{Client, failed_call, retry},
-    file_format,
-    sanitize::sanitize,
-    text_format::pluralize,
-};
+use crate::{client::Client, file_format, sanitize::sanitize, text_format::pluralize};
 
 /// Imports all conversations. Returns their ids, in the order of the file. After an error, restores
 /// the triggers of the current conversation.
@@ -41,6 +37,8 @@ pub(super) async fn send_all(
         report,
         progress,
         current: None,
+        current_has_branches: false,
+        sources: BranchSources::default(),
         ids: Vec::new(),
     };
     let sent = importer.run().await;
@@ -63,6 +61,11 @@ struct Importer<'a> {
     progress: &'a ProgressBar,
     /// The current conversation.
     current: Option<ImportedConversation>,
+    /// Whether later conversations of the file may be branches of the current one.
+    current_has_branches: bool,
+    /// The earlier conversations of which later ones may be branches.
+    sources: BranchSources,
+    /// The conversations of the file so far.
     ids: Vec<Uuid>,
 }
 
@@ -116,8 +119,8 @@ impl Importer<'_> {
         Ok(())
     }
 
-    /// Creates the conversation, or finds the one of an earlier run. Updates its policy, title,
-    /// system prompt and labels.
+    /// Creates the conversation, as a fork if it is a branch of an earlier one, or finds the one of
+    /// an earlier run. Updates its policy, title, system prompt and labels.
     async fn create_or_find_conversation(
         &mut self,
         head: Head,
@@ -133,14 +136,16 @@ impl Importer<'_> {
             user_id: self.options.user.clone(),
             ..Default::default()
         };
-        let existing = retry(async || {
-            self.client
-                .conversations()
-                .create_conversation(create.clone())
-                .await
-        })
-        .await;
-        let existing = existing.map_err(|status| failed_call(&status))?;
+        let existing = self
+            .sources
+            .create_or_find(self.client, &head, create)
+            .await?;
+        let is_fork = !existing.forked_from_conversation_id.is_empty();
+        let shared_items = head
+            .shared
+            .filter(|_| is_fork)
+            .map_or(0, |shared| shared.items);
+        self.current_has_branches = head.has_branches;
         let title = self.descriptive_title(&head.title).to_owned();
         let head = Head {
             title: title.clone(),
@@ -178,13 +183,9 @@ impl Importer<'_> {
             format: self.source.format,
             strict: self.options.strict,
         };
-        Ok(ImportedConversation::new(
-            self.client,
-            expected,
-            conversation,
-            title,
-            settings,
-        ))
+        let imported =
+            ImportedConversation::new(self.client, expected, conversation, title, settings);
+        Ok(imported.with_shared_items(shared_items))
     }
 
     /// The title in the file; empty if it is only the name of the session, alone or with a number.
@@ -200,22 +201,23 @@ impl Importer<'_> {
         }
     }
 
-    /// The conversation with the policy of the command line and, if no message is stored yet, with
-    /// title, system prompt and labels of the file. If the file has summaries, the triggers are
-    /// paused where no message is stored yet or an earlier run has left them paused.
+    /// The conversation with the policy of the command line and, if no message is stored yet but
+    /// those that it has taken over as a fork, with title, system prompt and labels of the file. If
+    /// the file has summaries, the triggers are paused where no message is stored yet or an earlier
+    /// run has left them paused.
     fn with_file_head(
         &self,
         existing: pb::Conversation,
         head: &Head,
         summaries: u64,
     ) -> pb::Conversation {
-        let pause = summaries > 0
-            && (existing.message_count == 0 || pause_triggers::are_triggers_paused(&existing));
+        let is_new = existing.message_count == existing.forked_message_id;
+        let pause = summaries > 0 && (is_new || pause_triggers::are_triggers_paused(&existing));
         let mut wanted = pause_triggers::with_restored_triggers(existing);
         if let Some(policy) = self.options.policy.policy() {
             wanted.policy = Some(policy);
         }
-        if wanted.message_count == 0 {
+        if is_new {
             let text_or_stored = |text: &str, stored: String| {
                 if text.is_empty() {
                     stored
@@ -225,7 +227,8 @@ impl Importer<'_> {
             };
             wanted.title = text_or_stored(&head.title, wanted.title);
             wanted.system_prompt = text_or_stored(&head.system_prompt, wanted.system_prompt);
-            if !head.metadata.is_empty() {
+            // The labels of a fork are those of the conversation that it leaves.
+            if !head.metadata.is_empty() || !wanted.forked_from_conversation_id.is_empty() {
                 wanted.metadata = head.metadata.clone().into_iter().collect();
             }
         }
@@ -259,6 +262,10 @@ impl Importer<'_> {
         };
         self.progress
             .suspend(|| print_best_effort(&format!("{}  {title}({messages})\n", current.id)));
+        if self.current_has_branches {
+            self.sources
+                .add(self.ids.len() - 1, current.into_branch_source());
+        }
         Ok(())
     }
 
