@@ -12,6 +12,7 @@ const PAGE: i32 = 100;
 pub(crate) struct MessagePages {
     client: Client,
     conversation_id: String,
+    include_withdrawn: bool,
     /// Id of the last message of the previous page; 0 before the first.
     after_message_id: i64,
     /// Whether the last page was returned.
@@ -24,8 +25,17 @@ impl MessagePages {
         Self {
             client: client.clone(),
             conversation_id: conversation_id.to_owned(),
+            include_withdrawn: false,
             after_message_id: 0,
             is_at_end: false,
+        }
+    }
+
+    /// The same pages with withdrawn messages, too.
+    pub(crate) fn with_withdrawn(self) -> Self {
+        Self {
+            include_withdrawn: true,
+            ..self
         }
     }
 
@@ -79,6 +89,7 @@ impl MessagePages {
             page_size,
             after_message_id: self.after_message_id,
             without_content: content == Content::WithoutParts,
+            include_withdrawn: self.include_withdrawn,
             ..Default::default()
         };
         retry(async || self.client.messages().list_messages(ask.clone()).await).await

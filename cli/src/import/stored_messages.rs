@@ -11,7 +11,7 @@ use crate::{
     message_pages::MessagePages,
 };
 
-/// The stored messages, oldest first. One page is in memory.
+/// The stored messages, oldest first, withdrawn ones included. One page is in memory.
 pub(super) struct StoredMessages {
     pages: MessagePages,
     /// The messages of the current page that are not compared yet.
@@ -22,7 +22,7 @@ impl StoredMessages {
     /// Starts at the first message of the conversation.
     pub(super) fn of(client: &Client, conversation: &str) -> Self {
         Self {
-            pages: MessagePages::of(client, conversation),
+            pages: MessagePages::of(client, conversation).with_withdrawn(),
             page: VecDeque::new(),
         }
     }
@@ -38,7 +38,7 @@ impl StoredMessages {
             {
                 Some(page) => self.page = page.messages.into(),
                 None => anyhow::bail!(
-                    "the conversation has fewer messages than expected: some are withdrawn, or it was deleted meanwhile"
+                    "the conversation has fewer messages than expected: it was deleted meanwhile"
                 ),
             }
         }
@@ -54,7 +54,7 @@ impl StoredMessages {
 /// How a stored message compares to a message of the file.
 #[derive(Debug)]
 pub(super) enum Comparison {
-    /// Both have the same content.
+    /// Both have the same content, or that of the stored one was erased.
     Same,
     /// The stored message is the beginning of the file's message. Holds the rest as a message of
     /// its own.
@@ -71,7 +71,8 @@ pub(super) enum Comparison {
 impl Comparison {
     /// Compares a stored message with a message of the file.
     pub(super) fn of(stored: &pb::Message, in_file: &pb::NewMessage, format: Format) -> Self {
-        if is_same(stored, in_file) {
+        let is_erased = stored.erased && stored.role == in_file.role;
+        if is_erased || is_same(stored, in_file) {
             return Self::Same;
         }
         let is_beginning = stored.role == in_file.role && in_file.parts.starts_with(&stored.parts);
