@@ -17,8 +17,7 @@
 //! Calls:
 //! - `test_conversation`, `conversation_queries`: appends, reads and contexts of one conversation.
 //!   `message_changes`: withdraws and restores messages. `message_edits`: edits messages, and lists
-//!   what no longer stands. `append_chats`: appends real
-//!   conversations.
+//!   what no longer stands. `forks`: forks conversations. `append_chats`: appends real conversations.
 //! - `chat_turns`, `watch`, `sessions`: chat turns, watches, sessions.
 //! - `credentials`: callers with API keys and tenants.
 //! - `http_client`: a client of the HTTP API. `plain_http`: a minimal client of servers that tests
@@ -50,6 +49,7 @@ mod chat_turns;
 mod conversation_queries;
 mod credentials;
 mod eventually;
+mod forks;
 mod http_client;
 mod import_folder;
 mod legacy_tables;

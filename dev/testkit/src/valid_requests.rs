@@ -29,6 +29,9 @@ pub fn valid_request(rpc: &str, conversation_id: &str, request_id: &str) -> Vec<
             ..Default::default()
         }
         .encode_to_vec(),
+        "ForkConversation" => ask!(ForkConversationRequest {
+            request_id: request_id()
+        }),
         "ListConversations" | "GetQueueStats" | "GetModelStats" => Vec::new(),
         "GetConversation" => pb::GetConversationRequest {
             conversation_id: conversation_id(),

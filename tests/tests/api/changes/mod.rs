@@ -8,9 +8,11 @@
 //! - `edit`: edited messages have new content under their ids
 //! - `versions`: earlier versions are listed and read
 //! - `history`: lists of messages and checkpoints with what no longer stands
+//! - `forks`: conversations that begin with copies of another one's messages
 //! - `repeats`: repeated changes, conditions, and repeats of appends and turns
 
 mod edit;
+mod forks;
 mod history;
 mod repeats;
 mod restore;
