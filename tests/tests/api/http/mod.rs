@@ -7,6 +7,7 @@
 //! - `resume`: a reader that lost its connection gets the rest of the turn
 //! - `changes`: messages are withdrawn and restored
 //! - `edits`: messages are edited, and histories show withdrawn ones
+//! - `forks`: sessions are forked
 //! - `sessions`: list, read, change and delete sessions; their compactions
 //! - `events`: a watch of a session as server-sent events
 //! - `problems`: refusals as problem documents, security headers, hosts and origins
@@ -21,6 +22,7 @@ mod event_ids;
 mod events;
 mod examples;
 mod first_turns;
+mod forks;
 mod openapi;
 mod problems;
 mod resume;

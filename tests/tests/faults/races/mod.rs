@@ -15,6 +15,7 @@
 //!   reports, versions of contexts and another deletion.
 //! - `edits.rs`: a message is edited beside another edit, a withdrawal, a checkpoint, a summary, a
 //!   count or a deletion.
+//! - `forks.rs`: a fork against an append, a withdrawal, a deletion, another fork and a creation.
 //! - `queue.rs`: enqueue, claim, finish and rescue of jobs.
 //! - `repeated_requests.rs`: one request id in two concurrent calls.
 //! - `stalled_workers.rs`: a worker that resumes after it has lost its job.
@@ -31,6 +32,7 @@ mod checkpoints;
 mod concurrent_changes;
 mod deletions;
 mod edits;
+mod forks;
 mod queue;
 mod repeated_requests;
 mod stalled_workers;

@@ -13,11 +13,11 @@ use crate::hostile::{
 /// The id of a conversation that does not exist.
 pub(crate) const UNKNOWN: &str = "0190aaaa-0000-7000-8000-000000000000";
 
-fn labels(key: &str, value: &str) -> HashMap<String, String> {
+pub(crate) fn labels(key: &str, value: &str) -> HashMap<String, String> {
     HashMap::from([(key.to_owned(), value.to_owned())])
 }
 
-fn many_labels(count: usize) -> HashMap<String, String> {
+pub(crate) fn many_labels(count: usize) -> HashMap<String, String> {
     (0..count).map(|n| (n.to_string(), String::new())).collect()
 }
 

@@ -386,7 +386,7 @@ pub(crate) fn paths() -> Vec<HttpCase> {
     ]
 }
 
-/// Changes of messages of a session that does not exist.
+/// Changes of messages, and forks, of a session that does not exist.
 pub(crate) fn changes() -> Vec<HttpCase> {
     const NO_SESSION: (u16, &str, &str) = (404, "CONVERSATION_NOT_FOUND", "");
     let delete = |name: &str, message: &str, expected| HttpCase {
@@ -462,6 +462,25 @@ pub(crate) fn changes() -> Vec<HttpCase> {
             invalid("range"),
         ),
         change("half a million ids", "restore", &many_ids, NO_SESSION),
+        change(
+            "a fork at a text",
+            "fork",
+            r#"{"messageId":"1"}"#,
+            invalid("messageId"),
+        ),
+        change(
+            "a fork with a number for a label",
+            "fork",
+            r#"{"metadata":{"k":1}}"#,
+            invalid("metadata.k"),
+        ),
+        change(
+            "a fork with an unknown field",
+            "fork",
+            r#"{"agentId":"b"}"#,
+            invalid("agentId"),
+        ),
+        change("an unknown session is forked", "fork", "", NO_SESSION),
     ]
 }
 

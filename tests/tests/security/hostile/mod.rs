@@ -8,6 +8,7 @@
 //! - `conversations`: cases of creation, names, updates, ids and lists.
 //! - `edits`: cases of edits, of versions, and of lists of what no longer stands.
 //! - `every_field`: hostile values for every field of every RPC, and truncated requests.
+//! - `forks`: cases of forks, and of lists of them.
 //! - `http`: cases over HTTP.
 //! - `messages`: cases of appends, parts and positions.
 //! - `pages`: cases of page sizes and page tokens.
@@ -26,6 +27,7 @@ mod contexts;
 mod conversations;
 mod edits;
 mod every_field;
+mod forks;
 mod http;
 mod messages;
 mod pages;

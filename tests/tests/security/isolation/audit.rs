@@ -135,6 +135,11 @@ async fn admin_operator_deleting_and_changing_calls_are_in_the_audit_log() {
         ..Default::default()
     };
     messages.delete_separator(ask).await.expect("deletes");
+    let ask = pb::ForkConversationRequest {
+        conversation_id: conversation_id.clone(),
+        ..Default::default()
+    };
+    conversations.fork_conversation(ask).await.expect("forks");
     let mut operators = OperatorServiceClient::new(channel);
     operators
         .get_queue_stats(pb::GetQueueStatsRequest {})
@@ -168,6 +173,7 @@ async fn admin_operator_deleting_and_changing_calls_are_in_the_audit_log() {
         ("edit_message", &conversation_id, "OK"),
         ("rewind", &conversation_id, "NOT_FOUND"),
         ("delete_separator", &conversation_id, "OK"),
+        ("fork_conversation", &conversation_id, "OK"),
         ("get_queue_stats", "", "OK"),
         ("discard_job", &conversation_id, "NOT_FOUND"),
         ("delete_conversation", &conversation_id, "OK"),

@@ -98,13 +98,16 @@ impl BertsValues {
         };
         let named = |name: &str| values(&format!("bert-{name}"), &format!("none-{name}"));
         match field.name() {
-            "conversation_id" => values(&self.conversation, &Uuid::now_v7().to_string()),
+            "conversation_id" | "forked_from_conversation_id" => {
+                values(&self.conversation, &Uuid::now_v7().to_string())
+            }
             "message_id"
             | "message_ids"
             | "after_message_id"
             | "first_message_id"
             | "last_message_id"
-            | "expected_last_message_id" => values(SEPARATED_MESSAGE, NO_MESSAGE),
+            | "expected_last_message_id"
+            | "forked_message_id" => values(SEPARATED_MESSAGE, NO_MESSAGE),
             "request_id" => named(&field.rpc),
             name @ ("agent_id" | "user_id" | "account_id" | "thread_id" | "group_id"
             | "sender_id" | "channel") => named(name),

@@ -468,6 +468,13 @@ async fn an_appender_receives_no_content_of_others() {
     );
     received.push(format!("{reduced_answer:?}"));
     received.extend(resolve_and_rotate_session(&mut appender, &mut both).await);
+    let fork = pb::ForkConversationRequest {
+        conversation_id: id.clone(),
+        ..Default::default()
+    };
+    let forked = appender.fork_conversation(fork).await.expect("forks");
+    assert_eq!(forked.get_ref().message_count, 12);
+    received.push(format!("{forked:?}"));
     received.extend(change_messages(append_channel.clone(), &id).await);
     let mut compactor = ContextServiceClient::new(append_channel);
     let ask = pb::CompactRequest {

@@ -125,6 +125,42 @@ async fn a_tenant_above_its_quota_of_messages_is_refused_and_others_are_not() {
 }
 
 #[tokio::test]
+async fn a_fork_is_refused_if_its_messages_would_exceed_the_quota() {
+    let app = TestApp::with_keys_and_limits(LimitSettings {
+        tenant_messages: 5,
+        ..Default::default()
+    })
+    .await;
+    let eve = Tenant::new(&app, "eve").await;
+    eve.append("first", 1).await.expect("five messages fit");
+    eve.append("second", 1).await.expect("five messages fit");
+    let fork = async |request_id: &str, message_id: i64| {
+        let ask = pb::ForkConversationRequest {
+            conversation_id: eve.conversation.clone(),
+            request_id: request_id.into(),
+            message_id,
+            ..Default::default()
+        };
+        ConversationServiceClient::new(eve.channel.clone())
+            .fork_conversation(ask)
+            .await
+            .map(drop)
+    };
+    fork("r", 0).await.expect("four messages are stored");
+    assert_over_quota(fork("s", 2).await);
+    fork("s", 1).await.expect("five messages are stored");
+    assert_over_quota(fork("t", 1).await);
+    fork("r", 0).await.expect("a repeated request is answered");
+    assert_refused(
+        fork("r", 1).await,
+        Code::AlreadyExists,
+        "REQUEST_ID_REUSED",
+        "",
+    );
+    assert_over_quota(eve.append("third", 1).await);
+}
+
+#[tokio::test]
 async fn an_edit_adds_its_content_and_the_earlier_version_stays_stored() {
     let app = TestApp::with_keys_and_limits(LimitSettings {
         tenant_content_bytes: 10_000,
