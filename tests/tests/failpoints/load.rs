@@ -123,6 +123,7 @@ impl<'a> Load<'a> {
         self.delete_separator(stack, &with_separator, separator)
             .await;
         self.change_messages(stack, &with_separator).await;
+        self.fork(stack, &with_separator).await;
         self.compact(stack, &conversation).await;
         self.run_turn(stack, &with_separator).await;
         self.acknowledged.messages.remove(&to_delete);
@@ -320,6 +321,23 @@ impl<'a> Load<'a> {
         let messages = self.acknowledged.messages.get_mut(id);
         let first = messages.and_then(|messages| messages.first_mut());
         *first.expect("was appended") = (1, "Edited.".into());
+    }
+
+    /// Forks the conversation. The fork has the same messages.
+    async fn fork(&mut self, stack: &mut Stack, id: &str) {
+        let ask = pb::ForkConversationRequest {
+            conversation_id: id.to_owned(),
+            request_id: self.next_request_id(),
+            ..Default::default()
+        };
+        let forked = call_until_answer(stack, async |channel| {
+            ConversationServiceClient::new(channel)
+                .fork_conversation(ask.clone())
+                .await
+        });
+        let fork = forked.await.expect("forks").conversation_id;
+        let messages = self.acknowledged.messages[id].clone();
+        self.acknowledged.messages.insert(fork, messages);
     }
 
     async fn compact(&mut self, stack: &mut Stack, id: &str) {

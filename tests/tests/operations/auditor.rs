@@ -68,7 +68,7 @@ async fn broken_promises(conversation: &TestConversation<'_>) -> Vec<i32> {
 
 /// The number of a promise in `Violation.promise` of the proto (0: inconsistent figures), and a
 /// statement that breaks it.
-const VIOLATIONS: [(i32, &str); 11] = [
+const VIOLATIONS: [(i32, &str); 12] = [
     (
         0,
         "update ai_conversation set token_total = token_total + 1 where conversation_id = $1",
@@ -100,6 +100,11 @@ const VIOLATIONS: [(i32, &str); 11] = [
     (
         0,
         "update ai_conversation set withdrawn_messages = 1 where conversation_id = $1",
+    ),
+    // The source of a fork that is in no list.
+    (
+        0,
+        "update ai_conversation set forked_from_id = conversation_id where conversation_id = $1",
     ),
     // A withdrawn message whose content is still there.
     (

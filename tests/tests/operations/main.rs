@@ -38,6 +38,7 @@
 //! - `plans_audit`: how many rows an audit reads.
 //! - `plans_changes`: how many rows are read to change messages.
 //! - `plans_context`: how many rows and pages are read for a context and for a page of messages.
+//! - `plans_forks`: how many rows are read to fork a conversation, and to list forks.
 //! - `plans_lists`: how many rows a list of conversations reads.
 //! - `plans_watch`: watches read by index.
 
@@ -60,6 +61,7 @@ mod plans;
 mod plans_audit;
 mod plans_changes;
 mod plans_context;
+mod plans_forks;
 mod plans_lists;
 mod plans_watch;
 mod pooler;

@@ -20,7 +20,7 @@ const ROWS_PER_MESSAGE: i64 = 3;
 const OTHER_ROWS: i64 = 30;
 
 /// A statement of a change: name, text, and arguments after tenant and conversation.
-type Statement = (&'static str, &'static str, String);
+pub(crate) type Statement = (&'static str, &'static str, String);
 
 /// Name and text of a statement, and its arguments.
 macro_rules! statement {
@@ -39,6 +39,7 @@ macro_rules! statement {
         )
     };
 }
+pub(crate) use statement;
 
 /// The statements that withdraw the newest messages of a conversation with so many, restore the
 /// withdrawn ones, edit the newest one, and read a withdrawn one.
@@ -141,7 +142,7 @@ async fn fill_in_withdrawn(db: &mut PgConnection) {
 }
 
 /// Runs a statement, and rolls it back. Returns the topmost node of its plan with actual numbers.
-async fn explain_analyze(
+pub(crate) async fn explain_analyze(
     db: &mut PgConnection,
     mode: &str,
     messages: i64,
@@ -173,7 +174,7 @@ async fn explain_analyze(
 
 /// Asserts that every table is read by an index. Returns the number of rows that were read, those
 /// included that a filter removed.
-fn count_rows_read(name: &str, plan: &Value) -> i64 {
+pub(crate) fn count_rows_read(name: &str, plan: &Value) -> i64 {
     let mut rows = 0.0;
     let read = scans(plan)
         .into_iter()

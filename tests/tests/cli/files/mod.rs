@@ -12,6 +12,7 @@
 //! - `export_pi.rs`: checkpoints and messages in an exported pi session.
 //! - `export_target.rs`: permissions of the output file, links and pipes, what an interrupted
 //!   export leaves, and the order of the checkpoints.
+//! - `forked_branches.rs`: side branches of a session become forks.
 //! - `withdrawn_export.rs`: exported files lack withdrawn messages.
 //! - `large.rs`: memory during the import and export of a conversation of 200 MB.
 
@@ -19,6 +20,7 @@ mod broken_files;
 mod export;
 mod export_pi;
 mod export_target;
+mod forked_branches;
 mod growing_log;
 mod import_conflicts;
 mod large;
