@@ -246,3 +246,27 @@ async fn forks_are_listed_with_their_source() {
     let both = list(&["--forks-of", &branches[1].id, "--agent", "a"]).await;
     assert_eq!(both.code, Some(2), "{both:?}");
 }
+
+#[tokio::test]
+async fn messages_that_were_withdrawn_do_not_end_a_later_import() {
+    let app = TestApp::start().await;
+    let imports = ImportFolder::new(BINARY, &app);
+    let mut entries = entries();
+    write(&imports, &entries);
+    let branches = imports.import_ok(&[FILE, "--all-branches"]).await;
+    branches[0].withdraw(&[1]).await;
+    entries.extend([after(2, "user", "And then?"), after(2, "user", "Or else?")]);
+    write(&imports, &entries);
+    for _ in 0..2 {
+        let grown = imports.import_ok(&[FILE, "--all-branches"]).await;
+        assert_eq!(origins(&grown).await[3], Some((0, 2)));
+        assert_eq!(texts(&grown[0]).await, ["Left.", "And then?"]);
+        assert_eq!(
+            texts(&grown[3]).await,
+            ["Left.", "Or else?"],
+            "the new fork has no content of the withdrawn message"
+        );
+        assert_eq!(texts(&grown[1]).await.len(), 4, "the older fork keeps it");
+        assert_eq!(imports.count_conversations().await, 4);
+    }
+}
