@@ -46,8 +46,8 @@ use clap::{Parser, ValueEnum, builder::PossibleValue};
 use figures::Figures;
 use pace::Pace;
 use scenarios::{
-    append, context, count, dead_model, footprint, isolation, jobs, lists, memory, overload, peers,
-    resolve, start, write_cost,
+    append, context, count, dead_model, footprint, fork, isolation, jobs, lists, memory, overload,
+    peers, resolve, start, write_cost,
 };
 use stack::BenchStack;
 
@@ -87,6 +87,8 @@ enum Scenario {
     Overload,
     /// BuildContext on histories of different lengths.
     Context,
+    /// ForkConversation: conversations of 1,000 and of 100,000 messages.
+    Fork,
     /// Tokenizers on ordinary and hostile texts.
     Count,
     /// Latency of other calls while a model does not answer.
@@ -134,6 +136,7 @@ impl Scenario {
             Self::Context => {
                 with_stack(async |stack| context::measure(stack, pace, figures).await).await
             }
+            Self::Fork => with_stack(async |stack| fork::measure(stack, pace, figures).await).await,
             Self::Count => {
                 count::measure(pace, figures);
                 Ok(())

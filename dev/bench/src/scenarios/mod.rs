@@ -5,7 +5,7 @@
 //!   libraries that store conversations in PostgreSQL.
 //! - `jobs`: how soon tokens are counted, and whether the worker keeps up with the appends.
 //! - `count`: how fast tokens are counted on one thread.
-//! - `context`: BuildContext on histories of different lengths.
+//! - `context`: BuildContext on histories of different lengths. `fork`: ForkConversation.
 //! - `lists`, `resolve`: ListConversations and ResolveSession.
 //! - `isolation`: how a model that does not answer affects other calls. `overload`: ten times the
 //!   possible load.
@@ -17,6 +17,7 @@ pub(crate) mod context;
 pub(crate) mod count;
 pub(crate) mod dead_model;
 pub(crate) mod footprint;
+pub(crate) mod fork;
 pub(crate) mod isolation;
 pub(crate) mod jobs;
 pub(crate) mod lists;
