@@ -1,5 +1,5 @@
-//! ForkConversation: histories of 1,000 and of 100,000 messages, and appends to the longer one while
-//! it is forked again and again.
+//! ForkConversation: histories of 1,000 and of 100,000 messages, and appends to the longer one
+//! while it is forked again and again.
 
 use std::time::{Duration, Instant};
 
