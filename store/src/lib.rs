@@ -7,6 +7,7 @@
 //! - `tenants`: tenants, their API keys, and how much they have stored.
 //! - `changes`: withdraws, restores and edits messages, and lets follow what is derived from them.
 //! - `forks`: conversations that begin with copies of another one's messages.
+//! - `watch`: what watchers of conversations read: heads, changes and dead jobs.
 //! - `triggers`: what decides whether a conversation's jobs are due.
 //! - `summary_spec`: a summary, of one message or of a checkpoint, and how it was made.
 //! - `partial_summaries`: finished parts of summaries that need several model calls.
@@ -49,6 +50,7 @@ mod sessions;
 mod summary_spec;
 mod tenants;
 mod triggers;
+mod watch;
 
 pub use audit::{AuditCandidates, OrphanedRows, VerifyReport, Violation};
 pub use changes::{
@@ -66,9 +68,8 @@ pub use connection::{
 };
 pub use context::{ContextRows, InputTurns};
 pub use conversations::{
-    Change, ChangeKind, ChangesAsk, Conversation, ConversationChange, ConversationFilter,
-    ConversationHead, ConversationPage, ConversationStatus, CountedConversation, DeadJob,
-    ForkOrigin, NewConversation, Separator,
+    Conversation, ConversationChange, ConversationFilter, ConversationPage, ConversationStatus,
+    CountedConversation, ForkOrigin, NewConversation, Separator,
 };
 pub use diagnosis::{DatabaseSettings, TableStatistics, WorkerFigures};
 pub use durability::{NonDurableSetting, RowSecurityInactive};
@@ -97,6 +98,7 @@ pub use sessions::{Rotation, RotationAttributes, StoredSession};
 pub use summary_spec::{ModelSpend, SummaryKind, SummarySpec};
 pub use tenants::{ActiveKey, ListedKey, ListedTenant, NewKey, OwnerConnection, TenantUsage};
 pub use triggers::ContextUsage;
+pub use watch::{Change, ChangeKind, ChangesAsk, ConversationHead, DeadJob};
 
 use anneal_core::policy::SessionSettings;
 use connection::{SessionSetup, pool::Pool, row_security::Scope};

@@ -15,6 +15,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{
     caller::{Authorized, EndpointRpcs},
+    change::IdRange,
     extractors::{PathParams, QueryParams},
     json,
     message::Message,
@@ -30,7 +31,7 @@ use crate::verbs::Rpc;
 #[into_params(parameter_in = Query)]
 pub(super) struct WatchQuery {
     /// Begin with the earlier events of all messages with a greater id than this; 0: of all
-    /// messages. Absent: only new events.
+    /// messages; and with all earlier changes of messages. Absent: only new events.
     after: Option<i64>,
     /// Leave out the content of messages.
     without_content: bool,
@@ -52,6 +53,14 @@ pub(super) enum SessionEvent {
     CheckpointCreated(CheckpointCreated),
     /// A job has failed for good.
     JobDead(JobDead),
+    /// Messages were withdrawn. The watch may have passed over some of them.
+    MessagesWithdrawn(MessagesChanged),
+    /// Withdrawn messages stand again.
+    MessagesRestored(MessagesChanged),
+    /// A message has a new version of its content.
+    MessageChanged(MessageEdited),
+    /// The content of messages was erased.
+    MessagesErased(MessagesChanged),
     /// The watch has ended with an error.
     Error(Failed),
 }
@@ -109,6 +118,36 @@ pub(super) struct JobDead {
     kind: String,
     attempts: i32,
     last_error: String,
+}
+
+/// Messages that one request has withdrawn, restored or erased.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct MessagesChanged {
+    /// The messages, in order.
+    messages: Vec<IdRange>,
+    /// Number of the change in the session.
+    change_id: i64,
+}
+
+impl From<pb::MessagesChanged> for MessagesChanged {
+    fn from(changed: pb::MessagesChanged) -> Self {
+        Self {
+            messages: changed.messages.into_iter().map(IdRange::from).collect(),
+            change_id: changed.change_id,
+        }
+    }
+}
+
+/// A new version of a message.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct MessageEdited {
+    message_id: i64,
+    /// Number of the version.
+    version: i32,
+    /// Number of the change in the session.
+    change_id: i64,
 }
 
 /// Why the watch has ended.
@@ -205,6 +244,14 @@ fn sse_event(event: pb::ConversationEvent) -> Option<Result<Event, axum::Error>>
             attempts: dead.attempts,
             last_error: dead.last_error,
         }),
+        WatchEvent::MessagesWithdrawn(changed) => SessionEvent::MessagesWithdrawn(changed.into()),
+        WatchEvent::MessagesRestored(changed) => SessionEvent::MessagesRestored(changed.into()),
+        WatchEvent::MessageChanged(edited) => SessionEvent::MessageChanged(MessageEdited {
+            message_id: edited.message_id,
+            version: edited.version,
+            change_id: edited.change_id,
+        }),
+        WatchEvent::MessagesErased(changed) => SessionEvent::MessagesErased(changed.into()),
     };
     Some(Event::default().id(event.position).json_data(session_event))
 }

@@ -103,7 +103,7 @@ pub(crate) fn message_change(id: ConversationId, change: MessageChange) -> pb::M
     }
 }
 
-const fn id_range(range: IdRange) -> pb::IdRange {
+pub(crate) const fn id_range(range: IdRange) -> pb::IdRange {
     pb::IdRange {
         first_message_id: range.first.0,
         last_message_id: range.last.0,

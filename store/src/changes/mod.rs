@@ -35,7 +35,9 @@ use uuid::Uuid;
 pub use edit::{Labels, MessageEdit, NewContent};
 pub use selection::{IdRange, Selection};
 
-use crate::idempotency::IdempotentRequest;
+pub(crate) use selection::from_columns;
+
+use crate::{error::StoreError, idempotency::IdempotentRequest};
 
 /// Whether the halves of a tool pair are changed together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,6 +113,17 @@ impl MessageChangeKind {
             Self::Restored => 2,
             Self::Edited => 3,
             Self::Erased => 4,
+        }
+    }
+
+    /// The kind stored as `code`.
+    pub(crate) const fn from_code(code: i16) -> Result<Self, StoreError> {
+        match code {
+            1 => Ok(Self::Withdrawn),
+            2 => Ok(Self::Restored),
+            3 => Ok(Self::Edited),
+            4 => Ok(Self::Erased),
+            _ => Err(StoreError::Unreadable("kind of a change")),
         }
     }
 }

@@ -96,7 +96,7 @@ pub(super) fn columns(runs: &[IdRange]) -> (Vec<i64>, Vec<i64>) {
 }
 
 /// The runs of which these are the columns.
-pub(super) fn from_columns(firsts: &[i64], lasts: &[i64]) -> Vec<IdRange> {
+pub(crate) fn from_columns(firsts: &[i64], lasts: &[i64]) -> Vec<IdRange> {
     let runs = firsts.iter().zip(lasts).map(|(first, last)| IdRange {
         first: MessageId(*first),
         last: MessageId(*last),

@@ -8,7 +8,6 @@
 //! - `lock`: the row locks, and the order in which they are taken.
 //! - `delete`: deletes a conversation and everything derived from it.
 //! - `separators`: the user's marks after which contexts start.
-//! - `watch`: heads and changes of watched conversations.
 
 mod conversation;
 mod create;
@@ -18,7 +17,6 @@ mod list;
 mod lock;
 pub(crate) mod separators;
 mod update;
-mod watch;
 
 pub use conversation::{
     Conversation, ConversationChange, ConversationStatus, CountedConversation, ForkOrigin,
@@ -26,7 +24,6 @@ pub use conversation::{
 };
 pub use list::{ConversationFilter, ConversationPage};
 pub use separators::Separator;
-pub use watch::{Change, ChangeKind, ChangesAsk, ConversationHead, DeadJob};
 
 pub(crate) use conversation::{ConversationRow, select_conversation};
 pub(crate) use list::LISTING_STEP_SECONDS;

@@ -55,6 +55,8 @@ const CRATES: &[CrateLayers] = &[
             "migrate legacy audit",
             // copies of conversations
             "forks",
+            // what watchers read
+            "watch",
             // what lets everything follow a change of messages
             "changes",
             // the entities; each owns its tables

@@ -50,7 +50,8 @@ pub(crate) struct Ask {
 pub(crate) enum Start {
     /// At the current head: only new events are sent.
     Now,
-    /// After this message. Events about later messages that came before the watch are sent first.
+    /// After this message. Events about later messages that came before the watch are sent first,
+    /// and all earlier changes of messages: the caller may have read older messages before them.
     After(MessageId),
     /// After the event with this position.
     Position(String),

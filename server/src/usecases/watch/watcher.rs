@@ -8,8 +8,8 @@ use anneal_core::{
 };
 use anneal_proto::v1 as pb;
 use anneal_store::{
-    Change, ChangeKind, ChangesAsk, ContentRead, ConversationHead, DeadJob, Entity, PageAsk,
-    ReadBudget, Store, StoreError, StoredMessage,
+    Change, ChangeKind, ChangesAsk, ContentRead, ConversationHead, DeadJob, Entity, IdRange,
+    PageAsk, ReadBudget, Store, StoreError, StoredMessage,
 };
 use pb::conversation_event::Event;
 
@@ -208,6 +208,15 @@ impl<'a> Watcher<'a> {
         head: &ConversationHead,
         cursor: &mut Cursor<'_>,
     ) -> Result<(), Failure> {
+        // A change of messages may name thousands of ranges. Their bytes are reserved as those of
+        // messages are.
+        cursor.wait_for_reader().await?;
+        let mut permit = self
+            .state
+            .watch_registry
+            .budget()
+            .reserve_page(self.caller.tenant(), false)
+            .await?;
         let ask = ChangesAsk {
             after: cursor.position.change,
             through: head.change,
@@ -219,9 +228,18 @@ impl<'a> Watcher<'a> {
             .read(|store| store.read_changes(self.caller, self.id, ask))
             .await?;
         let is_last = (changes.len() as i64) < PAGE_ENTRIES;
-        for change in changes {
-            cursor.position.change = change.id;
-            cursor.send(change_event(change)).await?;
+        let events = changes.into_iter().map(|change| {
+            let id = change.id;
+            let event = change_event(change);
+            let event_permit = permit.split(event.encoded_len());
+            (id, event, event_permit)
+        });
+        let events: Vec<_> = events.collect();
+        // Releases what the page did not need.
+        drop(permit);
+        for (id, event, event_permit) in events {
+            cursor.position.change = id;
+            cursor.send_with_permit(event, event_permit).await?;
         }
         // Skips the changes that this watch does not get.
         if is_last {
@@ -325,22 +343,44 @@ fn tokens_counted_event(head: &ConversationHead) -> pb::TokensCounted {
 }
 
 fn change_event(change: Change) -> Event {
-    let kind = reply::summary_kind(change.summary_kind).into();
+    let change_id = change.id;
+    let changed = |ranges: Vec<IdRange>| pb::MessagesChanged {
+        messages: ranges.into_iter().map(reply::id_range).collect(),
+        change_id,
+    };
     match change.kind {
-        ChangeKind::Summary(tokens) => Event::SummaryReady(pb::SummaryReady {
-            message_id: change.message.0,
-            summary_tokens: change.summary_tokens.get(),
+        ChangeKind::Summary {
+            message,
+            tokens,
+            summary_tokens,
+            summary_kind,
+        } => Event::SummaryReady(pb::SummaryReady {
+            message_id: message.0,
+            summary_tokens: summary_tokens.get(),
             tokens: tokens.get(),
-            kind,
+            kind: reply::summary_kind(summary_kind).into(),
         }),
-        ChangeKind::Checkpoint(trigger) => Event::CheckpointCreated(pb::CheckpointCreated {
-            last_message_id: change.message.0,
-            token_usage: change.summary_tokens.get(),
-            kind,
+        ChangeKind::Checkpoint {
+            last,
+            summary_tokens,
+            summary_kind,
+            trigger,
+        } => Event::CheckpointCreated(pb::CheckpointCreated {
+            last_message_id: last.0,
+            token_usage: summary_tokens.get(),
+            kind: reply::summary_kind(summary_kind).into(),
             trigger: trigger
                 .map_or(pb::CheckpointTrigger::Imported, Into::into)
                 .into(),
         }),
+        ChangeKind::Withdrawn(ranges) => Event::MessagesWithdrawn(changed(ranges)),
+        ChangeKind::Restored(ranges) => Event::MessagesRestored(changed(ranges)),
+        ChangeKind::Edited { message, version } => Event::MessageChanged(pb::MessageEdited {
+            message_id: message.0,
+            version,
+            change_id,
+        }),
+        ChangeKind::Erased(ranges) => Event::MessagesErased(changed(ranges)),
     }
 }
 

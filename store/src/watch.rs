@@ -1,7 +1,7 @@
 //! Reads for watchers of conversations: the heads of many conversations in one statement, and the
 //! changes and dead jobs of one conversation. A change is a summary or a checkpoint that was
-//! stored. It has a change id, which it takes from the conversation's row under the row lock. So a
-//! reader that sees one change id sees all smaller ones as well.
+//! stored, or a change of messages. It has a change id, which it takes from the conversation's row
+//! under the row lock. So a reader that sees one change id sees all smaller ones as well.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use crate::{
     Store,
+    changes::{IdRange, MessageChangeKind, from_columns},
     connection::row_security::Scope,
     error::StoreError,
     rows::{self, Micros, tokens},
@@ -35,7 +36,8 @@ pub struct ConversationHead {
     pub counted: MessageId,
     /// Tokens of all messages.
     pub token_total: Tokens,
-    /// The id of the newest change (a stored summary or checkpoint); 0: there is none.
+    /// The id of the newest change (a stored summary or checkpoint, or a change of messages); 0:
+    /// there is none.
     pub change: i64,
     /// When each dead job was given up, by the code of its kind.
     pub dead: BTreeMap<i16, Micros>,
@@ -48,8 +50,9 @@ pub struct ChangesAsk {
     pub after: i64,
     /// Only changes with this id or a smaller one.
     pub through: i64,
-    /// The newest change when the watch began. Of the changes up to this one, only those of
-    /// messages after `start_message` are read.
+    /// The newest change when the watch began. Of the summaries and checkpoints up to this one, only
+    /// those of messages after `start_message` are read. Changes of messages are read in any case:
+    /// the watcher may have read the messages before them.
     pub start_change: i64,
     /// The message after which the watch begins.
     pub start_message: MessageId,
@@ -57,28 +60,120 @@ pub struct ChangesAsk {
     pub limit: i64,
 }
 
-/// A summary or checkpoint that was stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A change of a conversation.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// Number of the change: 1, 2, 3 … within the conversation, in commit order.
     pub id: i64,
-    /// The summarized message, or the checkpoint's boundary.
-    pub message: MessageId,
-    /// Tokens of the summary.
-    pub summary_tokens: Tokens,
-    /// How the summary was made.
-    pub summary_kind: SummaryKind,
-    /// Whether a message's summary or a checkpoint was stored.
+    /// What was stored or changed.
     pub kind: ChangeKind,
 }
 
-/// The kind of a change: which of the two was stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What was stored or changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// The summary of a large message. The tokens are those of the message.
-    Summary(Tokens),
-    /// A checkpoint, with the trigger that caused it. None: it was imported.
-    Checkpoint(Option<Trigger>),
+    /// The summary of a large message was stored.
+    Summary {
+        /// The message.
+        message: MessageId,
+        /// Tokens of the message.
+        tokens: Tokens,
+        /// Tokens of the summary.
+        summary_tokens: Tokens,
+        /// How the summary was made.
+        summary_kind: SummaryKind,
+    },
+    /// A checkpoint was stored.
+    Checkpoint {
+        /// The last message that its summary replaces.
+        last: MessageId,
+        /// Tokens of the summary.
+        summary_tokens: Tokens,
+        /// How the summary was made.
+        summary_kind: SummaryKind,
+        /// The trigger that caused it. None: it was imported.
+        trigger: Option<Trigger>,
+    },
+    /// These messages were withdrawn.
+    Withdrawn(Vec<IdRange>),
+    /// These messages were restored.
+    Restored(Vec<IdRange>),
+    /// A message got a new version of its content.
+    Edited {
+        /// The message.
+        message: MessageId,
+        /// The number of the new version.
+        version: i32,
+    },
+    /// The content of these messages was erased.
+    Erased(Vec<IdRange>),
+}
+
+/// A row of `conversation_changes.sql`. A summary or a checkpoint has the first columns, a change
+/// of messages the last ones.
+struct ChangeRow {
+    change_id: i64,
+    message_id: Option<i64>,
+    summary_tokens: Option<i64>,
+    tokens: Option<i64>,
+    summary_kind: Option<i16>,
+    trigger_kind: Option<i16>,
+    message_change: Option<i16>,
+    first_ids: Option<Vec<i64>>,
+    last_ids: Option<Vec<i64>>,
+    version: Option<i32>,
+}
+
+impl TryFrom<ChangeRow> for Change {
+    type Error = StoreError;
+
+    fn try_from(row: ChangeRow) -> Result<Self, StoreError> {
+        Ok(Self {
+            id: row.change_id,
+            kind: match row.message_change {
+                Some(code) => message_change(MessageChangeKind::from_code(code)?, &row),
+                None => stored_summary(&row),
+            },
+        })
+    }
+}
+
+/// The change of messages in this row.
+fn message_change(kind: MessageChangeKind, row: &ChangeRow) -> ChangeKind {
+    let ranges = from_columns(
+        row.first_ids.as_deref().unwrap_or_default(),
+        row.last_ids.as_deref().unwrap_or_default(),
+    );
+    match kind {
+        MessageChangeKind::Withdrawn => ChangeKind::Withdrawn(ranges),
+        MessageChangeKind::Restored => ChangeKind::Restored(ranges),
+        MessageChangeKind::Edited => ChangeKind::Edited {
+            message: ranges.first().map_or(MessageId::NONE, |range| range.first),
+            version: row.version.unwrap_or(1),
+        },
+        MessageChangeKind::Erased => ChangeKind::Erased(ranges),
+    }
+}
+
+/// The summary or the checkpoint in this row.
+fn stored_summary(row: &ChangeRow) -> ChangeKind {
+    let message = row.message_id.map_or(MessageId::NONE, MessageId);
+    let summary_tokens = tokens(row.summary_tokens.unwrap_or(0));
+    let summary_kind = kind_from_code(row.summary_kind.unwrap_or(0));
+    match row.trigger_kind {
+        Some(code) => ChangeKind::Checkpoint {
+            last: message,
+            summary_tokens,
+            summary_kind,
+            trigger: rows::trigger(code),
+        },
+        None => ChangeKind::Summary {
+            message,
+            tokens: tokens(row.tokens.unwrap_or(0)),
+            summary_tokens,
+            summary_kind,
+        },
+    }
 }
 
 /// A job that was given up.
@@ -142,7 +237,8 @@ impl Store {
         ask: ChangesAsk,
     ) -> Result<Vec<Change>, StoreError> {
         let mut db = self.reads.checkout(caller).await?;
-        let rows = sqlx::query_file!(
+        let rows = sqlx::query_file_as!(
+            ChangeRow,
             "sql/conversation_changes.sql",
             caller.tenant().0,
             id.0,
@@ -155,20 +251,7 @@ impl Store {
         .fetch_all(&mut *db)
         .await?;
         db.release().await?;
-        let changes = rows.into_iter().map(|row| {
-            let kind = match row.trigger_kind {
-                Some(code) => ChangeKind::Checkpoint(rows::trigger(code)),
-                None => ChangeKind::Summary(tokens(row.tokens.unwrap_or(0))),
-            };
-            Change {
-                id: row.change_id,
-                message: MessageId(row.message_id),
-                summary_tokens: tokens(row.summary_tokens),
-                summary_kind: kind_from_code(row.kind),
-                kind,
-            }
-        });
-        Ok(changes.collect())
+        rows.into_iter().map(Change::try_from).collect()
     }
 
     /// Reads the dead jobs of a conversation, in the order in which they were given up.
