@@ -18,7 +18,7 @@ use tonic::{
 };
 use tonic_types::StatusExt as _;
 
-use crate::{command::ServerArguments, output};
+use crate::{output, server_arguments::ServerArguments};
 
 /// Most attempts of a call that can be retried: the server gives a retry delay, or the connection
 /// was lost. Other clients make 4 attempts (`proto/service_config.json`).

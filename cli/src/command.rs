@@ -1,11 +1,16 @@
 //! The commands and arguments.
 
-use std::{net::IpAddr, path::PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use tonic::transport::Uri;
 
-use crate::{file_format::FileFormat, policy::PolicyArguments, version};
+use crate::{
+    change_arguments::{ChangeArguments, RewindArguments},
+    file_format::FileFormat,
+    policy::PolicyArguments,
+    server_arguments::ServerArguments,
+    version,
+};
 
 /// Stores the conversations of LLM applications, and builds the context for the next model call.
 #[derive(Debug, Parser)]
@@ -67,6 +72,12 @@ pub(crate) enum Command {
     Usage(UsageArguments),
     /// Makes a checkpoint now, even if no threshold is reached
     Compact(CompactArguments),
+    /// Withdraws messages: they keep their ids, and nothing else shows them
+    Withdraw(ChangeArguments),
+    /// Withdraws every message after one
+    Rewind(RewindArguments),
+    /// Makes withdrawn messages stand again
+    Restore(ChangeArguments),
     /// Checks that stored conversations are intact: order, content, checkpoints, sums
     Verify(VerifyArguments),
     /// Lists background jobs; requeues or discards dead ones
@@ -77,49 +88,6 @@ pub(crate) enum Command {
     Completions(CompletionsArguments),
     /// Prints the man page of anneal, or of one of its commands
     Man(ManArguments),
-}
-
-/// Which server to talk to.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ServerArguments {
-    /// The server's gRPC address; https:// for TLS
-    #[arg(
-        long,
-        env = "ANNEAL_ADDRESS",
-        value_name = "URL",
-        default_value = "http://127.0.0.1:50051"
-    )]
-    pub(crate) address: String,
-    /// File with an API key or a token [default: the variable ANNEAL_TOKEN]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) token_file: Option<PathBuf>,
-    /// File with the authority that has signed the server's certificate [default: the system's
-    /// authorities]
-    #[arg(long, env = "ANNEAL_CA_FILE", value_name = "FILE")]
-    pub(crate) ca_file: Option<PathBuf>,
-}
-
-impl ServerArguments {
-    /// Whether calls are sent unencrypted to another machine.
-    pub(crate) fn is_remote_and_unencrypted(&self) -> bool {
-        let Ok(address) = self.address.parse::<Uri>() else {
-            return false;
-        };
-        let host = address.host().unwrap_or_default();
-        let ip = host.trim_start_matches('[').trim_end_matches(']');
-        let is_own_machine =
-            host == "localhost" || ip.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
-        address.scheme_str() == Some("http") && !is_own_machine
-    }
-
-    /// The server at this address, without credentials.
-    pub(crate) fn at(address: String) -> Self {
-        Self {
-            address,
-            token_file: None,
-            ca_file: None,
-        }
-    }
 }
 
 #[derive(Debug, Args)]
@@ -566,33 +534,4 @@ pub(crate) enum JobKind {
     CountTokens,
     Checkpoint,
     SummarizeMessages,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_http_to_another_machine_is_remote_and_unencrypted() {
-        let is_remote_and_unencrypted =
-            |address: &str| ServerArguments::at(address.to_owned()).is_remote_and_unencrypted();
-        for address in [
-            "http://localhost:50051",
-            "http://127.0.0.1:50051",
-            "http://127.1.2.3",
-            "http://[::1]:50051",
-            "https://anneal.example:50051",
-            "https://[2001:db8::1]:50051",
-        ] {
-            assert!(!is_remote_and_unencrypted(address), "{address}");
-        }
-        for address in [
-            "http://anneal.example:50051",
-            "http://10.0.0.1",
-            "http://127.example",
-            "http://[2001:db8::1]:50051",
-        ] {
-            assert!(is_remote_and_unencrypted(address), "{address}");
-        }
-    }
 }

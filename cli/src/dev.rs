@@ -23,11 +23,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     client::{Client, failed_call},
-    command::{DevArguments, ServerArguments},
+    command::DevArguments,
     config::Config,
     context,
     environment::log_service_links,
     import, output, processes,
+    server_arguments::ServerArguments,
     verify::{self, MissingConversation},
 };
 

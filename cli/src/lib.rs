@@ -3,7 +3,8 @@
 //! - `command`: the commands and arguments. Most commands have a module of the same name: `chat`,
 //!   `compact`, `completions`, `context`, `dev`, `doctor`, `export`, `health`, `import`, `jobs`,
 //!   `keys`, `list`, `migrate`, `models`, `tenants`, `usage`, `verify`. `processes` has the commands
-//!   `server` and `worker`, `completions` also `man`.
+//!   `server` and `worker`, `completions` also `man`, `change` has `withdraw`, `rewind` and `restore`.
+//!   `server_arguments`, `change_arguments`: arguments that several commands have.
 //! - `config`: the settings, and the command `config`. `environment`: the variables `ANNEAL_…`.
 //!   `toml_settings`: settings in TOML. `settings_error`: settings of arguments, and errors of
 //!   settings in the words of settings. `implicit_config`: limits an `anneal.toml` that is read only
@@ -24,6 +25,8 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod broken_pipe;
+mod change;
+mod change_arguments;
 mod chat;
 mod client;
 mod columns;
@@ -54,6 +57,7 @@ mod policy;
 mod processes;
 mod reload;
 mod sanitize;
+mod server_arguments;
 mod settings_error;
 mod tenants;
 mod terminal_size;
@@ -134,6 +138,9 @@ async fn run(anneal: Anneal) -> anyhow::Result<ExitCode> {
         Command::Context(arguments) => context::run(arguments).await,
         Command::Usage(arguments) => usage::run(arguments).await,
         Command::Compact(arguments) => compact::run(arguments).await,
+        Command::Withdraw(arguments) => change::withdraw(arguments).await,
+        Command::Rewind(arguments) => change::rewind(arguments).await,
+        Command::Restore(arguments) => change::restore(arguments).await,
         Command::Verify(arguments) => verify::run(arguments).await,
         Command::Jobs(arguments) => jobs::run(arguments).await,
         Command::Models(arguments) => models::run(arguments).await,

@@ -43,6 +43,7 @@ impl Chat {
         };
         self.target = Target::new(title);
         self.pending_turn = None;
+        self.undone.clear();
         Ok(self.screen.print_note(&format!(
             "a new conversation{quoted_title}: your first message creates it"
         ))?)
@@ -61,6 +62,7 @@ impl Chat {
     ) -> Result<(), ChatError> {
         self.target = Target::existing(conversation);
         self.pending_turn = None;
+        self.undone.clear();
         let (title, figures) =
             conversation_rows::title_and_figures(conversation, SystemTime::now());
         let Reader::Person = self.screen.reader else {

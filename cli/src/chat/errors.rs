@@ -112,6 +112,13 @@ fn advice(reason: &str) -> Option<&'static str> {
         "CONVERSATION_NOT_FOUND" => {
             "The conversation was deleted. /list shows the others, /new starts a new one."
         }
+        "MESSAGE_WITHDRAWN" => {
+            "`anneal restore` restores the message; to ask it again, send it as a new message."
+        }
+        "ETAG_MISMATCH" | "LAST_MESSAGE_MISMATCH" => {
+            "Somebody has changed the conversation in this moment. Nothing was withdrawn; look at it with /switch, then \
+             try again."
+        }
         "MESSAGE_NOT_FOUND" => "Messages are numbered from 1; /list says how many there are.",
         _ => return None,
     })

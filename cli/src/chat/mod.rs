@@ -3,7 +3,7 @@
 //!
 //! - `parse_line`: what a typed line means.
 //! - `turn`: sending a message and streaming the answer.
-//! - `commands`, `context_usage`, `show_message`: the commands.
+//! - `commands`, `changes`, `context_usage`, `show_message`: the commands.
 //! - `target`: which conversation is meant.
 //! - `line_source`, `editor`, `sanitized_editor`: input. `quiet_input`: keeps what is typed during
 //!   an answer for the next line.
@@ -12,6 +12,7 @@
 //! - `screen`, `answer`: output. `recent_messages`: fetches the last messages and formats them.
 
 mod answer;
+mod changes;
 mod commands;
 mod context_usage;
 mod editor;
@@ -55,6 +56,9 @@ struct Chat {
     titles: Titles,
     /// The message without an answer, which /retry sends again.
     pending_turn: Option<PendingTurn>,
+    /// The messages that each /undo has withdrawn since a message was stored, those of the last one
+    /// at the end. /redo restores them.
+    undone: Vec<Vec<anneal_proto::v1::IdRange>>,
     /// The model that answered last. Before the first answer: the model of `--model`. Empty:
     /// unknown.
     model: String,
@@ -79,7 +83,10 @@ pub(crate) async fn run(arguments: ChatArguments) -> anyhow::Result<ExitCode> {
             quiet_input.apply()?;
         }
         let line = parse_line::parse(&text);
-        let was_turn = matches!(line, Line::Message(_) | Line::Command(ChatCommand::Retry));
+        let was_turn = matches!(
+            line,
+            Line::Message(_) | Line::Command(ChatCommand::Edit(_) | ChatCommand::Retry)
+        );
         let mut interrupt_signals = chat.interrupt_signals()?;
         let outcome = tokio::select! {
             outcome = chat.run_line(line) => outcome,
@@ -121,6 +128,7 @@ impl Chat {
             quiet_input: None,
             titles,
             pending_turn: None,
+            undone: Vec::new(),
             model,
         };
         if let Some(note) = note {
@@ -188,6 +196,9 @@ impl Chat {
             ChatCommand::Separate => self.insert_separator().await?,
             ChatCommand::Show(message_id) => self.show_message(message_id).await?,
             ChatCommand::Rename(title) => self.rename_conversation(title).await?,
+            ChatCommand::Undo => self.undo().await?,
+            ChatCommand::Redo => self.redo().await?,
+            ChatCommand::Edit(text) => self.edit_question(text).await?,
             ChatCommand::Retry => self.retry_turn().await?,
             ChatCommand::Help => self.print_help()?,
             ChatCommand::Quit => return Ok(Next::Leave),

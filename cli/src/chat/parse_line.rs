@@ -35,7 +35,13 @@ pub(super) enum ChatCommand {
     Show(i64),
     /// Change the title.
     Rename(String),
-    /// Send the unanswered message again.
+    /// Withdraw the newest question and what followed it.
+    Undo,
+    /// Restore what was undone.
+    Redo,
+    /// Withdraw the newest question and what followed it, and send this text instead.
+    Edit(String),
+    /// Send the unanswered message again, or ask for another answer.
     Retry,
     /// List the commands.
     Help,
@@ -51,7 +57,7 @@ pub(super) struct CommandHelp {
 }
 
 /// All commands, in the order of /help.
-pub(super) const COMMANDS: [CommandHelp; 11] = [
+pub(super) const COMMANDS: [CommandHelp; 14] = [
     command_help(
         "/new",
         "[TITLE]",
@@ -85,9 +91,21 @@ pub(super) const COMMANDS: [CommandHelp; 11] = [
     ),
     command_help("/rename", "TITLE", "change the title of this conversation"),
     command_help(
+        "/undo",
+        "",
+        "withdraw your newest message and what followed it",
+    ),
+    command_help("/redo", "", "restore what /undo has withdrawn"),
+    command_help(
+        "/edit",
+        "TEXT",
+        "withdraw your newest message and what followed it, and send TEXT instead",
+    ),
+    command_help(
         "/retry",
         "",
-        "send the unanswered message again; nothing is stored twice",
+        "send the unanswered message again, without storing it twice; or withdraw the answer and ask \
+         again",
     ),
     command_help("/help", "", "list these commands"),
     command_help("/quit", "", "leave the chat, as Ctrl-D does"),
@@ -134,6 +152,12 @@ fn parse_command(text: &str) -> Result<ChatCommand, String> {
         "/sep" => ChatCommand::Separate,
         "/show" => ChatCommand::Show(message_id(rest)?),
         "/rename" => ChatCommand::Rename(title(&required(rest, "/rename TITLE: the new title")?)?),
+        "/undo" => ChatCommand::Undo,
+        "/redo" => ChatCommand::Redo,
+        "/edit" => ChatCommand::Edit(required(
+            rest,
+            "/edit TEXT: the message to send instead of your newest one",
+        )?),
         "/retry" => ChatCommand::Retry,
         "/help" | "/?" => ChatCommand::Help,
         "/quit" | "/exit" => ChatCommand::Quit,
@@ -249,6 +273,11 @@ mod tests {
             ("/show #12", ChatCommand::Show(12)),
             ("/rename 港口", ChatCommand::Rename("港口".into())),
             ("/sep", ChatCommand::Separate),
+            ("/undo", ChatCommand::Undo),
+            (
+                "/edit when\n  does it leave? ",
+                ChatCommand::Edit("when\n  does it leave?".into()),
+            ),
             ("/exit", ChatCommand::Quit),
         ];
         for (text, command) in commands {
@@ -316,6 +345,7 @@ mod tests {
     fn missing_and_invalid_arguments_are_errors() {
         assert!(invalid("/switch").starts_with("/switch PREFIX"));
         assert!(invalid("/rename ").starts_with("/rename TITLE"));
+        assert!(invalid("/edit").starts_with("/edit TEXT"));
         for id in ["/show", "/show it", "/show 0", "/show -1"] {
             assert!(invalid(id).starts_with("/show ID"), "{id}");
         }

@@ -53,28 +53,49 @@ pub(super) async fn recent_messages(
         );
     }
     for message in &listed {
-        let exceeds_excerpt = message.text_bytes > EXCERPT_BYTES;
-        let ask = pb::GetMessageRequest {
-            conversation_id: id.to_owned(),
-            message_id: message.message_id,
-            range: exceeds_excerpt.then_some(pb::ByteRange {
-                offset: 0,
-                length: EXCERPT_BYTES,
-            }),
-            ..Default::default()
-        };
-        let found = client.messages().get_message(ask).await?.into_inner();
-        let text = if exceeds_excerpt {
-            found.text
-        } else {
-            found
-                .message
-                .map(|message| message_text(&message))
-                .unwrap_or_default()
-        };
-        page.push_str(&message_lines(message, &sanitize(&text), columns));
+        let text = fetch_text(client, id, message).await?;
+        page.push_str(&message_lines(message, &text, columns));
     }
     Ok(page)
+}
+
+/// Fetches a question, and returns its first lines.
+pub(super) async fn question_excerpt(
+    client: &Client,
+    id: &str,
+    message: &pb::Message,
+    columns: usize,
+) -> Result<String, Status> {
+    let text = fetch_text(client, id, message).await?;
+    let (mut lines, is_cut) = first_lines(message, &text, columns);
+    if is_cut {
+        let _ = writeln!(lines, "{:<6}| …", "");
+    }
+    Ok(lines)
+}
+
+/// Fetches the text of a message, or the beginning of a long one. Returns it sanitized.
+async fn fetch_text(client: &Client, id: &str, message: &pb::Message) -> Result<String, Status> {
+    let exceeds_excerpt = message.text_bytes > EXCERPT_BYTES;
+    let ask = pb::GetMessageRequest {
+        conversation_id: id.to_owned(),
+        message_id: message.message_id,
+        range: exceeds_excerpt.then_some(pb::ByteRange {
+            offset: 0,
+            length: EXCERPT_BYTES,
+        }),
+        ..Default::default()
+    };
+    let found = client.messages().get_message(ask).await?.into_inner();
+    let text = if exceeds_excerpt {
+        found.text
+    } else {
+        found
+            .message
+            .map(|message| message_text(&message))
+            .unwrap_or_default()
+    };
+    Ok(sanitize(&text))
 }
 
 /// The text of a message, part by part, without reasoning.
@@ -92,8 +113,17 @@ fn message_text(message: &pb::Message) -> String {
     parts.collect::<Vec<_>>().join("\n\n")
 }
 
-/// The first lines of a message, with its role.
+/// The first lines of a message, with its role, and the command for the rest.
 fn message_lines(message: &pb::Message, text: &str, columns: usize) -> String {
+    let (mut lines, is_cut) = first_lines(message, text, columns);
+    if is_cut {
+        let _ = writeln!(lines, "{:<6}| … (/show {})", "", message.message_id);
+    }
+    lines
+}
+
+/// The first lines of a message, with its role, and whether the message has more.
+fn first_lines(message: &pb::Message, text: &str, columns: usize) -> (String, bool) {
     let author = match message.role() {
         Role::User => "you",
         Role::Assistant => "model",
@@ -110,15 +140,12 @@ fn message_lines(message: &pb::Message, text: &str, columns: usize) -> String {
     }
     // The text may lack much of the message: only an excerpt was fetched, reasoning was left out,
     // or the input of a tool call was cut. Trimming alone hardly ever halves it.
-    if shown.len() < text.len()
-        || i64::try_from(text.len()).is_ok_and(|bytes| bytes < message.text_bytes / 2)
-    {
-        let _ = writeln!(lines, "{:<6}| … (/show {})", "", message.message_id);
-    }
-    if lines.is_empty() {
+    let is_cut = shown.len() < text.len()
+        || i64::try_from(text.len()).is_ok_and(|bytes| bytes < message.text_bytes / 2);
+    if lines.is_empty() && !is_cut {
         let _ = writeln!(lines, "{author:<6}|");
     }
-    lines
+    (lines, is_cut)
 }
 
 #[cfg(test)]

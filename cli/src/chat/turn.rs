@@ -22,7 +22,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 /// A message that has no answer yet.
 #[derive(Debug, Clone)]
 pub(super) struct PendingTurn {
-    text: String,
+    message: pb::NewMessage,
     /// Every attempt sends this id, so that the message is stored once.
     request_id: String,
     /// Whether the server has confirmed that the message is stored.
@@ -30,22 +30,29 @@ pub(super) struct PendingTurn {
 }
 
 impl Chat {
-    /// Sends a message and prints the answer.
+    /// Sends a text and prints the answer.
     pub(super) async fn send_message(&mut self, text: String) -> Result<(), ChatError> {
+        self.send(text_message(pb::Role::User, text)).await
+    }
+
+    /// Sends a message and prints the answer.
+    pub(super) async fn send(&mut self, message: pb::NewMessage) -> Result<(), ChatError> {
         self.pending_turn = Some(PendingTurn {
-            text,
+            message,
             request_id: Uuid::new_v4().to_string(),
             message_is_stored: false,
         });
         self.run_turn().await
     }
 
-    /// Sends the unanswered message again.
+    /// Sends the unanswered message again. If there is none, asks for another answer to the newest
+    /// question.
     pub(super) async fn retry_turn(&mut self) -> Result<(), ChatError> {
-        if self.pending_turn.is_none() {
-            return Err("no message waits for an answer".to_owned().into());
+        if self.pending_turn.is_some() {
+            self.run_turn().await
+        } else {
+            self.ask_again().await
         }
-        self.run_turn().await
     }
 
     async fn run_turn(&mut self) -> Result<(), ChatError> {
@@ -96,6 +103,7 @@ impl Chat {
                     if let Some(pending_turn) = &mut self.pending_turn {
                         pending_turn.message_is_stored = true;
                     }
+                    self.undone.clear();
                 }
                 Some(Event::Done(done)) => return Ok(done),
                 Some(event) => phase.show(&mut self.screen, &event)?,
@@ -113,7 +121,7 @@ impl Chat {
         pb::ChatRequest {
             conversation_id: id.to_owned(),
             request_id: turn.request_id.clone(),
-            messages: vec![text_message(pb::Role::User, turn.text.clone())],
+            messages: vec![turn.message.clone()],
             model: self.owner.model.clone(),
             system_prompt: self.owner.system.clone(),
             ..Default::default()
@@ -128,19 +136,18 @@ impl Chat {
         for line in answer::closing_lines(done) {
             self.screen.print_note(&line)?;
         }
-        self.fetch_title().await;
+        if matches!(&self.target, Target::Existing(existing) if existing.title.is_empty()) {
+            self.refresh_title().await;
+        }
         Ok(())
     }
 
-    /// Fetches the title that the server made from the first message. Only the input line (the
+    /// Fetches the title, which the server makes from the first message. Only the input line (the
     /// editor's prompt) and Tab completion show it, so errors are ignored.
-    async fn fetch_title(&mut self) {
+    pub(super) async fn refresh_title(&mut self) {
         let Target::Existing(ConversationRef { id, title }) = &mut self.target else {
             return;
         };
-        if !title.is_empty() {
-            return;
-        }
         let ask = pb::GetConversationRequest {
             conversation_id: id.clone(),
         };
