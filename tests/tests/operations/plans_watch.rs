@@ -1,4 +1,4 @@
-//! Watches read messages, checkpoints and dead jobs by index.
+//! Watches read messages, checkpoints, changes of messages and dead jobs by index.
 
 use anneal_testkit::TestApp;
 use sqlx::{AssertSqlSafe, PgConnection};
@@ -45,8 +45,9 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
     ]
 }
 
-/// Stores 50,000 conversations, each with a dead job and a checkpoint. One of them has 100,000
-/// messages, of which 1,000 have summaries, and 5,000 more checkpoints.
+/// Stores 50,000 conversations, each with a dead job, a checkpoint and a change of messages. One of
+/// them has 100,000 messages, of which 1,000 have summaries, 5,000 more checkpoints and 5,000 more
+/// changes.
 async fn fill(db: &mut PgConnection) {
     let id = "('00000000-0000-7000-9000-' || lpad(n::text, 12, '0'))::uuid";
     let sql = format!(
@@ -71,6 +72,10 @@ async fn fill(db: &mut PgConnection) {
             case when n % 100 = 0 then 's' end, case when n % 100 = 0 then 1 end, case when n % 100 = 0 then 2 end,
             case when n % 100 = 0 then 1 + n / 100 end
          from generate_series(1, 100000) as n;
+         insert into ai_message_change (tenant_id, conversation_id, change_id, kind, first_ids, last_ids, void_checkpoints)
+         select {TENANT}, {id}, 2, 1, '{{1}}', '{{2}}', 0 from generate_series(1, 50000) as n;
+         insert into ai_message_change (tenant_id, conversation_id, change_id, kind, first_ids, last_ids, void_checkpoints)
+         select {TENANT}, {CONVERSATION}, 10000 + n, 1, '{{1}}', '{{2}}', 0 from generate_series(1, 5000) as n;
          analyze"
     );
     sqlx::raw_sql(AssertSqlSafe(sql))
@@ -89,31 +94,37 @@ async fn watches_read_by_index() {
         let scan = plan.lines().find(|line| line.contains("Seq Scan"));
         assert!(scan.is_none(), "{name} scans:\n{plan}");
         if name == "conversation_changes" {
-            assert!(plan.contains("ai_message_by_summary_change"), "{plan}");
+            for index in ["ai_message_by_summary_change", "ai_message_change_pkey"] {
+                assert!(plan.contains(index), "{index}: {plan}");
+            }
         }
     }
 }
 
 #[tokio::test]
-async fn a_watch_reads_only_the_new_ones_of_5_000_checkpoints() {
+async fn a_watch_reads_only_the_new_ones_of_5_000_checkpoints_and_5_000_changes_of_messages() {
     let app = TestApp::start().await;
     let mut db = app.db().await;
     fill(&mut db).await;
-    let (name, sql, mut arguments) = statements()
-        .into_iter()
-        .find(|(name, ..)| *name == "conversation_changes")
-        .expect("it is one of them");
-    // The changes after number 6990, up to 7000: ten of the checkpoints of `fill`.
-    (arguments[2], arguments[3]) = ("6990".into(), "7000".into());
-    let plan = explain(&mut db, Plan::Generic, MEASURED, (name, sql, &arguments)).await;
-    let lines = plan
-        .lines()
-        .skip_while(|line| !line.contains("on ai_conversation_checkpoint"));
-    let (mut read, mut lines) = (Vec::new(), lines.peekable());
-    let scan = lines.peek().expect("checkpoints are read");
-    read.extend(number_after(scan, "rows="));
-    read.extend(lines.filter_map(|line| number_after(line, "Rows Removed by Filter: ")));
-    assert_eq!(read, [10.0], "rows of checkpoints that are read:\n{plan}");
+    // Ten of the checkpoints of `fill`, and ten of its changes of messages.
+    for (table, after, through) in [
+        ("ai_conversation_checkpoint", "6990", "7000"),
+        ("ai_message_change", "14990", "15000"),
+    ] {
+        let (name, sql, mut arguments) = statements()
+            .into_iter()
+            .find(|(name, ..)| *name == "conversation_changes")
+            .expect("it is one of them");
+        (arguments[2], arguments[3]) = (after.into(), through.into());
+        let plan = explain(&mut db, Plan::Generic, MEASURED, (name, sql, &arguments)).await;
+        let on_table = format!("on {table}");
+        let lines = plan.lines().skip_while(|line| !line.contains(&on_table));
+        let (mut read, mut lines) = (Vec::new(), lines.peekable());
+        let scan = lines.peek().expect("the table is read");
+        read.extend(number_after(scan, "rows="));
+        read.extend(lines.filter_map(|line| number_after(line, "Rows Removed by Filter: ")));
+        assert_eq!(read, [10.0], "rows of {table} that are read:\n{plan}");
+    }
 }
 
 fn number_after(line: &str, word: &str) -> Option<f64> {

@@ -179,6 +179,49 @@ async fn summaries_and_dead_jobs_are_streamed_and_a_second_server_resumes_the_wa
 }
 
 #[tokio::test]
+async fn changes_of_messages_are_streamed_and_resumed_between() {
+    let app = TestApp::start().await;
+    let conversation = create_session(&app).await;
+    conversation.turns(2).await;
+    let mut events = open_watch(&conversation, "", "").await;
+    events.take(1).await;
+    let change = conversation.withdraw(&[1, 3, 4]).await;
+    let withdrawn = events.take(1).await.remove(0);
+    assert_eq!(
+        withdrawn.data,
+        json!({
+            "type": "messages_withdrawn",
+            "messages": [
+                {"firstMessageId": 1, "lastMessageId": 1},
+                {"firstMessageId": 3, "lastMessageId": 4}
+            ],
+            "changeId": change.change_id
+        })
+    );
+    drop(events);
+    let change = conversation.restore(&[4]).await;
+    let mut resumed = open_watch(&conversation, "", &withdrawn.id).await;
+    let received = read_until(&mut resumed, "messages_restored").await;
+    let restored = json!({
+        "type": "messages_restored",
+        "messages": [{"firstMessageId": 4, "lastMessageId": 4}],
+        "changeId": change.change_id
+    });
+    assert_eq!(
+        received.iter().map(|event| &event.data).collect::<Vec<_>>(),
+        [&json!({"type": "started", "lastMessageId": 4}), &restored]
+    );
+    let mut late = open_watch(&conversation, "?after=4", "").await;
+    let received = read_until(&mut late, "messages_restored").await;
+    let kinds: Vec<&str> = received.iter().map(SseEvent::kind).collect();
+    assert_eq!(
+        kinds,
+        ["started", "messages_withdrawn", "messages_restored"],
+        "changes of older messages come too"
+    );
+}
+
+#[tokio::test]
 async fn response_headers_stop_proxies_from_buffering_events() {
     let model = anneal_testkit::ScriptedModel::saying("Yes.").await;
     let app = TestApp::with_scripted_model(&model).await;

@@ -29,6 +29,10 @@ fn describe_other_events(events: &[Event]) -> Vec<String> {
             Some(format!("checkpoint at {}", created.last_message_id))
         }
         Event::JobDead(dead) => Some(format!("{:?} is dead", dead.kind())),
+        Event::MessagesWithdrawn(_)
+        | Event::MessagesRestored(_)
+        | Event::MessageChanged(_)
+        | Event::MessagesErased(_) => Some(format!("{event:?}")),
     });
     descriptions.collect()
 }
