@@ -153,9 +153,17 @@ async fn ctrl_c_stops_the_answer_and_retry_asks_the_stored_question_again() {
         ]
     );
     terminal.enter("/retry");
-    terminal
-        .wait_for_text("no message waits for an answer")
-        .await;
+    terminal.wait_for_text("withdrawn: messages 1-2").await;
+    model.wait_for_calls(3).await;
+    terminal.wait_for_prompt("stops>").await;
+    assert_eq!(
+        read_messages(&app).await,
+        [
+            from_user("Tell me everything"),
+            from_model("A whole answer.")
+        ],
+        "an answered question is asked again"
+    );
 }
 
 #[tokio::test]

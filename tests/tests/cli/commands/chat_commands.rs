@@ -331,6 +331,10 @@ async fn row_C5_help_lists_the_commands_and_a_mistyped_command_gets_a_suggestion
         "/compact [FOCUS]",
         "/sep",
         "/show ID",
+        "/undo",
+        "/redo",
+        "/edit TEXT",
+        "/retry",
     ] {
         assert!(screen.contains(command), "{command}: {screen}");
     }

@@ -175,13 +175,16 @@ async fn the_beginning_of_an_id_changes_nothing_if_older_conversations_were_not_
     .expect("inserts");
     assert_eq!(copied.rows_affected(), 10_000);
     let beginning = &newest.id[..newest.id.len() - 1];
-    let commands: [&[&str]; 3] = [
-        &["jobs", "requeue", "checkpoint"],
-        &["jobs", "discard", "checkpoint"],
-        &["compact", "--wait", "0"],
+    let commands: [&[&str]; 6] = [
+        &["jobs", "requeue", "checkpoint", beginning],
+        &["jobs", "discard", "checkpoint", beginning],
+        &["compact", "--wait", "0", beginning],
+        &["withdraw", beginning, "1"],
+        &["rewind", beginning, "0"],
+        &["restore", beginning, "1"],
     ];
     for command in commands {
-        let refused = run(&app, &[command, &[beginning]].concat()).await;
+        let refused = run(&app, command).await;
         assert!(
             refused.code == Some(1) && refused.err.contains("give the complete id"),
             "{command:?}: {refused:?}"

@@ -3,7 +3,9 @@
 //! - `command_line.rs`: settings, exit codes and error messages; `anneal migrate`, `anneal verify`
 //!   and `anneal jobs`.
 //! - `chat_commands.rs`: commands that begin with `/` in `anneal chat` at a terminal.
+//! - `change.rs`: `anneal withdraw`, `anneal rewind` and `anneal restore`.
 //! - `chat_answers.rs`: answers, interruptions and failures in `anneal chat` at a terminal.
+//! - `chat_changes.rs`: `/undo`, `/redo`, `/edit` and `/retry` in `anneal chat`.
 //! - `chat_piped.rs`: `anneal chat` without a terminal.
 //! - `chat_escaping.rs`: `anneal chat` replaces control sequences in pasted text and in its
 //!   history.
@@ -18,7 +20,9 @@
 //!   pages.
 //! - `type_ahead.rs`: what is typed while `anneal chat` prints an answer.
 
+mod change;
 mod chat_answers;
+mod chat_changes;
 mod chat_commands;
 mod chat_escaping;
 mod chat_piped;

@@ -1,0 +1,254 @@
+//! `anneal chat`: `/undo`, `/redo`, `/edit`, and `/retry` of an answered question.
+
+use anneal_testkit::{
+    AnnealBinary, CommandOutput, Folder, Say, Script, ScriptedModel, TestApp, TestConversation,
+    assistant, call, pb, result, user,
+};
+
+use crate::commands::{BINARY, chat_commands::start_chat};
+
+/// A model that answers `Answer 1.`, `Answer 2.`, …
+async fn numbering_model() -> ScriptedModel {
+    ScriptedModel::start(|request| {
+        Script::says(
+            request,
+            [Say::text(&format!("Answer {}.", request.nth + 1))],
+        )
+    })
+    .await
+}
+
+/// Runs `anneal chat` with these lines on a pipe. It continues the newest conversation of the user
+/// `piper`, or starts the first one.
+async fn run_chat(app: &TestApp, input: &str) -> CommandOutput {
+    let folder = Folder::new();
+    let address = format!("http://{}", app.addresses.grpc);
+    AnnealBinary::new(BINARY, &folder, "")
+        .run_with_input(&["chat", "--address", &address, "--user", "piper"], input)
+        .await
+}
+
+/// The app's only conversation.
+async fn only_conversation(app: &TestApp) -> TestConversation<'_> {
+    let listed = app
+        .conversations()
+        .list_conversations(pb::ListConversationsRequest::default())
+        .await
+        .expect("lists")
+        .into_inner();
+    let [only] = listed.conversations.try_into().expect("one conversation");
+    app.conversation_by_id(&only.conversation_id)
+}
+
+/// A conversation that `anneal chat` of [`run_chat`] continues.
+async fn create_conversation(app: &TestApp) -> TestConversation<'_> {
+    app.conversation_with(pb::CreateConversationRequest {
+        agent_id: "terminal".into(),
+        user_id: "piper".into(),
+        ..Default::default()
+    })
+    .await
+}
+
+/// Id and text of each message.
+async fn texts(conversation: &TestConversation<'_>) -> Vec<(i64, String)> {
+    let ids = conversation.messages().await;
+    let ids = ids.iter().map(|message| message.message_id);
+    let texts = conversation.texts_by_role().await;
+    ids.zip(texts.into_iter().map(|(_, text)| text)).collect()
+}
+
+fn numbered<const N: usize>(texts: [(i64, &str); N]) -> Vec<(i64, String)> {
+    texts.map(|(id, text)| (id, text.to_owned())).into()
+}
+
+#[tokio::test]
+async fn undo_withdraws_the_newest_question_with_its_answer_and_redo_restores_them() {
+    let model = numbering_model().await;
+    let (app, folder) = (TestApp::with_scripted_model(&model).await, Folder::new());
+    let terminal = start_chat(&app, &folder, &["--new", "ferry"]);
+    terminal.wait_for_prompt("ferry>").await;
+    for (question, answer) in [("When?", "Answer 1."), ("From where?", "Answer 2.")] {
+        terminal.enter(question);
+        terminal.wait_for_text(answer).await;
+        terminal.wait_for_prompt("ferry>").await;
+    }
+    let conversation = only_conversation(&app).await;
+    let all = texts(&conversation).await;
+    assert_eq!(all.len(), 4);
+
+    terminal.enter("/undo");
+    terminal.wait_for_text("withdrawn: messages 3-4").await;
+    terminal.wait_for_text("you   | From where?").await;
+    terminal.wait_for_prompt("ferry>").await;
+    assert_eq!(texts(&conversation).await, all[..2]);
+    terminal.enter("/undo");
+    terminal.wait_for_text("withdrawn: messages 1-2").await;
+    terminal.wait_for_prompt("ferry>").await;
+    assert_eq!(texts(&conversation).await, []);
+    terminal.enter("/undo");
+    terminal
+        .wait_for_text("this conversation has no question")
+        .await;
+    terminal.wait_for_prompt("ferry>").await;
+
+    terminal.enter("/redo");
+    terminal.wait_for_text("restored: messages 1-2").await;
+    terminal.wait_for_prompt("ferry>").await;
+    assert_eq!(texts(&conversation).await, all[..2]);
+    terminal.enter("/redo");
+    terminal.wait_for_text("restored: messages 3-4").await;
+    terminal.wait_for_prompt("ferry>").await;
+    assert_eq!(texts(&conversation).await, all);
+    terminal.enter("/redo");
+    terminal
+        .wait_for_text("nothing was undone since your last message")
+        .await;
+    conversation.verify().await;
+}
+
+#[tokio::test]
+async fn after_the_next_message_what_was_undone_stays_withdrawn() {
+    let model = numbering_model().await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let ran = run_chat(&app, "When?\n/undo\nFrom where?\n/redo\n").await;
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(
+        ran.err
+            .contains("nothing was undone since your last message"),
+        "{ran:?}"
+    );
+    assert_eq!(ran.out, "Answer 1.\nyou   | When?\nAnswer 2.\n");
+    let conversation = only_conversation(&app).await;
+    assert_eq!(
+        texts(&conversation).await,
+        numbered([(3, "From where?"), (4, "Answer 2.")])
+    );
+    assert!(
+        !model.requests()[1].texts().contains(&"When?".to_owned()),
+        "the model gets nothing that was undone"
+    );
+    assert_eq!(conversation.conversation().await.title, "From where?");
+}
+
+#[tokio::test]
+async fn undo_withdraws_tool_calls_and_results_after_the_question_too() {
+    let app = TestApp::start().await;
+    let conversation = create_conversation(&app).await;
+    conversation.turn("Hello?", "Hello.").await;
+    conversation.append("Look everywhere.").await;
+    // More messages than one page of the search.
+    for n in 0..30 {
+        let id = format!("c{n}");
+        conversation
+            .append_all(vec![call(&id, "{}"), result(&id, "nothing")])
+            .await;
+    }
+    conversation
+        .append_all(vec![assistant("Nothing anywhere.")])
+        .await;
+    let ran = run_chat(&app, "/undo\n").await;
+    assert_eq!(
+        (ran.code, ran.out.as_str()),
+        (Some(0), "you   | Look everywhere.\n"),
+        "{ran:?}"
+    );
+    assert!(ran.err.contains("withdrawn: messages 3-64"), "{ran:?}");
+    assert_eq!(
+        texts(&conversation).await,
+        numbered([(1, "Hello?"), (2, "Hello.")])
+    );
+}
+
+#[tokio::test]
+async fn edit_sends_another_text_instead_of_the_newest_question() {
+    let model = numbering_model().await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let ran = run_chat(&app, "When?\nFrom wear?\n/edit From where?\n").await;
+    assert_eq!(
+        (ran.code, ran.out.as_str()),
+        (Some(0), "Answer 1.\nAnswer 2.\nAnswer 3.\n"),
+        "{ran:?}"
+    );
+    let conversation = only_conversation(&app).await;
+    let expected = numbered([
+        (1, "When?"),
+        (2, "Answer 1."),
+        (5, "From where?"),
+        (6, "Answer 3."),
+    ]);
+    assert_eq!(texts(&conversation).await, expected);
+    let sent = model.requests()[2].texts();
+    assert!(
+        sent.contains(&"From where?".to_owned())
+            && !sent.contains(&"From wear?".to_owned())
+            && !sent.contains(&"Answer 2.".to_owned()),
+        "{sent:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_refused_edit_can_be_undone_by_redo() {
+    let app = TestApp::start().await;
+    let conversation = create_conversation(&app).await;
+    conversation.turn("When?", "At nine.").await;
+    let terminal = start_chat(&app, &Folder::new(), &["--user", "piper"]);
+    terminal.wait_for_prompt("When?>").await;
+    // Without a model, the server stores nothing of the new message.
+    terminal.enter("/edit From where?");
+    terminal.wait_for_text("no model is configured").await;
+    terminal.wait_for_prompt(">").await;
+    assert_eq!(texts(&conversation).await, []);
+    terminal.enter("/redo");
+    terminal.wait_for_text("restored: messages 1-2").await;
+    terminal.wait_for_prompt("When?>").await;
+    assert_eq!(
+        texts(&conversation).await,
+        numbered([(1, "When?"), (2, "At nine.")])
+    );
+}
+
+#[tokio::test]
+async fn retry_of_an_answered_question_sends_the_same_message_again() {
+    let model = numbering_model().await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let conversation = create_conversation(&app).await;
+    let mut question = user("Where is the harbor?");
+    question.parts.extend(user("And the ferry?").parts);
+    question.metadata.insert("from".into(), "a map".into());
+    conversation
+        .append_all(vec![question, assistant("I do not know.")])
+        .await;
+    let before = conversation.message(1).await;
+    let ran = run_chat(&app, "/retry\n/retry\n").await;
+    assert_eq!(
+        (ran.code, ran.out.as_str()),
+        (Some(0), "Answer 1.\nAnswer 2.\n"),
+        "{ran:?}"
+    );
+    let messages = conversation.messages().await;
+    let ids: Vec<i64> = messages.iter().map(|message| message.message_id).collect();
+    assert_eq!(ids, [5, 6]);
+    assert_eq!(
+        (&messages[0].parts, &messages[0].metadata, messages[0].turn),
+        (&before.parts, &before.metadata, 1)
+    );
+    let sent = model.requests()[1].texts();
+    assert!(
+        !sent.contains(&"I do not know.".to_owned()) && !sent.contains(&"Answer 1.".to_owned()),
+        "{sent:?}"
+    );
+    conversation.verify().await;
+}
+
+#[tokio::test]
+async fn retry_without_a_question_is_refused() {
+    let app = TestApp::start().await;
+    create_conversation(&app).await;
+    let ran = run_chat(&app, "/retry\n").await;
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(
+        ran.err.contains("this conversation has no question"),
+        "{ran:?}"
+    );
+}
