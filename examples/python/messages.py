@@ -70,7 +70,6 @@ def main() -> None:
                 ids.append(event.message_appended.message_id)
             if ids == [1, 2, 3]:
                 break
-        watch.cancel()
 
         undone = stub.WithdrawMessages(messages.WithdrawMessagesRequest(
             conversation_id=conversation_id, request_id="undo", message_ids=[2]), timeout=5)
@@ -82,6 +81,16 @@ def main() -> None:
             conversation_id=conversation_id, request_id="redo",
             range=messages.IdRange(first_message_id=1, last_message_id=3)), timeout=5)
         assert redone.withdrawn_messages == 0
+
+        changes = []
+        for event in watch:
+            kind = event.WhichOneof("event")
+            if kind in ("messages_withdrawn", "messages_restored"):
+                changes.append((kind, [r.first_message_id for r in getattr(event, kind).messages]))
+            if len(changes) == 2:
+                break
+        assert changes == [("messages_withdrawn", [2]), ("messages_restored", [2])]
+        watch.cancel()
 
         edited = stub.EditMessage(messages.EditMessageRequest(
             conversation_id=conversation_id, request_id="edit", message_id=2, expected_version=1,
