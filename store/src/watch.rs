@@ -50,9 +50,9 @@ pub struct ChangesAsk {
     pub after: i64,
     /// Only changes with this id or a smaller one.
     pub through: i64,
-    /// The newest change when the watch began. Of the summaries and checkpoints up to this one, only
-    /// those of messages after `start_message` are read. Changes of messages are read in any case:
-    /// the watcher may have read the messages before them.
+    /// The newest change when the watch began. Of the summaries and checkpoints up to this one,
+    /// only those of messages after `start_message` are read. Changes of messages are read in any
+    /// case: the watcher may have read the messages before them.
     pub start_change: i64,
     /// The message after which the watch begins.
     pub start_message: MessageId,

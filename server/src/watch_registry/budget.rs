@@ -1,6 +1,6 @@
-//! Limits the bytes of messages that all watchers of the process hold. A page is read only after
-//! the bytes of the largest possible page are reserved. Bytes that the page does not need are
-//! released at once; those of each event are released when the reader has taken the event.
+//! Limits the bytes of messages and changes that all watchers of the process hold. A page is read
+//! only after the bytes of the largest possible page are reserved. Bytes that the page does not
+//! need are released at once; those of each event are released when the reader has taken the event.
 
 use anneal_core::{
     caller::TenantId,
@@ -18,7 +18,7 @@ const MAX_HELD_BYTES: usize = 4 * MESSAGE_BYTES;
 /// Bytes of one permit.
 const UNIT_BYTES: usize = 1024;
 
-/// The budget for bytes of messages that were read and not yet taken by a reader.
+/// The budget for bytes of messages and changes that were read and not yet taken by a reader.
 pub(crate) struct WatchBudget(ConcurrencyLimit);
 
 /// Reserved bytes, released when dropped.

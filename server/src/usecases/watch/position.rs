@@ -59,8 +59,8 @@ pub(crate) struct Position {
     pub(super) counted: MessageId,
     /// The last change that was sent.
     pub(super) change: i64,
-    /// The newest change when the watch began. Summaries and checkpoints up to this one are sent only
-    /// for messages after `start_message`. 0: there are no earlier changes to send.
+    /// The newest change when the watch began. Summaries and checkpoints up to this one are sent
+    /// only for messages after `start_message`. 0: there are no earlier changes to send.
     pub(super) start_change: i64,
     /// The message after which the watch began. [`MessageId::NONE`] (0): it began before the first
     /// message, or `start_change` is 0.
