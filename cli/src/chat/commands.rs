@@ -22,6 +22,7 @@ use super::{
 use crate::{
     compact,
     conversation_rows::{self, OwnerColumn},
+    find_by_prefix::SHORT_ID_CHARACTERS,
     sanitize::sanitize,
     terminal_size,
 };
@@ -170,6 +171,35 @@ impl Chat {
         ))?)
     }
 
+    /// Forks the conversation at this message (0: the newest), and makes the fork the target.
+    pub(super) async fn fork_conversation(
+        &mut self,
+        message_id: i64,
+        title: String,
+    ) -> Result<(), ChatError> {
+        let source = self.target.id()?;
+        let ask = pb::ForkConversationRequest {
+            conversation_id: source.clone(),
+            request_id: Uuid::new_v4().to_string(),
+            message_id,
+            title: (!title.is_empty()).then_some(title),
+            ..Default::default()
+        };
+        let fork = self
+            .client
+            .conversations()
+            .fork_conversation(ask)
+            .await?
+            .into_inner();
+        let start: String = source.chars().take(SHORT_ID_CHARACTERS).collect();
+        self.screen.print_note(&format!(
+            "forked after message {}; /switch {start} leads back",
+            fork.message_count
+        ))?;
+        self.add_completion_titles(std::slice::from_ref(&fork.title));
+        self.open_conversation(&fork).await
+    }
+
     /// Changes the title.
     pub(super) async fn rename_conversation(&mut self, title: String) -> Result<(), ChatError> {
         match &mut self.target {
@@ -206,7 +236,7 @@ impl Chat {
         let mut page = String::new();
         for command in COMMANDS {
             let usage = format!("{} {}", command.name, command.arguments);
-            let _ = writeln!(page, "  {usage:<18}{}", command.description);
+            let _ = writeln!(page, "  {usage:<20}{}", command.description);
         }
         page.push_str(
             "\n  A line without a slash at its start is sent to the model. For a message that starts \

@@ -200,6 +200,9 @@ impl Chat {
             ChatCommand::Redo => self.redo().await?,
             ChatCommand::Edit(text) => self.edit_question(text).await?,
             ChatCommand::Retry => self.retry_turn().await?,
+            ChatCommand::Fork { message_id, title } => {
+                self.fork_conversation(message_id, title).await?;
+            }
             ChatCommand::Help => self.print_help()?,
             ChatCommand::Quit => return Ok(Next::Leave),
         }

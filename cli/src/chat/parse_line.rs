@@ -43,6 +43,13 @@ pub(super) enum ChatCommand {
     Edit(String),
     /// Send the unanswered message again, or ask for another answer.
     Retry,
+    /// Continue in a fork of the conversation.
+    Fork {
+        /// The last message that the fork takes over; 0: the newest.
+        message_id: i64,
+        /// The title of the fork; empty: that of this conversation.
+        title: String,
+    },
     /// List the commands.
     Help,
     /// Leave the chat.
@@ -57,7 +64,7 @@ pub(super) struct CommandHelp {
 }
 
 /// All commands, in the order of /help.
-pub(super) const COMMANDS: [CommandHelp; 14] = [
+pub(super) const COMMANDS: [CommandHelp; 15] = [
     command_help(
         "/new",
         "[TITLE]",
@@ -106,6 +113,11 @@ pub(super) const COMMANDS: [CommandHelp; 14] = [
         "",
         "send the unanswered message again, without storing it twice; or withdraw the answer and ask \
          again",
+    ),
+    command_help(
+        "/fork",
+        "[ID] [TITLE]",
+        "continue in a copy of this conversation that ends with message ID, or with the newest one",
     ),
     command_help("/help", "", "list these commands"),
     command_help("/quit", "", "leave the chat, as Ctrl-D does"),
@@ -159,6 +171,7 @@ fn parse_command(text: &str) -> Result<ChatCommand, String> {
             "/edit TEXT: the message to send instead of your newest one",
         )?),
         "/retry" => ChatCommand::Retry,
+        "/fork" => fork(rest)?,
         "/help" | "/?" => ChatCommand::Help,
         "/quit" | "/exit" => ChatCommand::Quit,
         _ => return Err(unknown_command(name)),
@@ -194,14 +207,30 @@ fn required(text: &str, usage: &str) -> Result<String, String> {
 }
 
 fn message_id(text: &str) -> Result<i64, String> {
-    let number = text
-        .trim_start_matches('#')
-        .parse()
-        .ok()
-        .filter(|id| *id > 0);
-    number.ok_or_else(|| {
+    number(text).ok_or_else(|| {
         "/show ID: the number of a message, from 1; /context names those that are sent as summaries"
             .to_owned()
+    })
+}
+
+/// The number of a message: `12` or `#12`.
+fn number(text: &str) -> Option<i64> {
+    text.trim_start_matches('#')
+        .parse()
+        .ok()
+        .filter(|id| *id > 0)
+}
+
+/// A number at the beginning is that of a message, the rest is the title.
+fn fork(text: &str) -> Result<ChatCommand, String> {
+    let (first, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    let (message_id, title_text) = match number(first) {
+        Some(message_id) => (message_id, rest),
+        None => (0, text),
+    };
+    Ok(ChatCommand::Fork {
+        message_id,
+        title: title(title_text)?,
     })
 }
 
@@ -288,6 +317,24 @@ mod tests {
                 !is_unknown_command(command.name),
                 "{} is in the list",
                 command.name
+            );
+        }
+    }
+
+    #[test]
+    fn a_fork_may_have_a_message_and_a_title() {
+        for (text, message_id, title) in [
+            ("/fork", 0, ""),
+            ("/fork #12", 12, ""),
+            ("/fork 12 the other  ferry", 12, "the other ferry"),
+            ("/fork the 12 ferries", 0, "the 12 ferries"),
+            ("/fork -1", 0, "-1"),
+        ] {
+            let title = title.to_owned();
+            assert_eq!(
+                parse(text),
+                Line::Command(ChatCommand::Fork { message_id, title }),
+                "{text}"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! `anneal chat`: `/undo`, `/redo`, `/edit`, and `/retry` of an answered question.
+//! `anneal chat`: `/undo`, `/redo`, `/edit`, `/fork`, and `/retry` of an answered question.
 
 use anneal_testkit::{
     AnnealBinary, CommandOutput, Folder, Say, Script, ScriptedModel, TestApp, TestConversation,
@@ -250,5 +250,50 @@ async fn retry_without_a_question_is_refused() {
     assert!(
         ran.err.contains("this conversation has no question"),
         "{ran:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_fork_is_continued_and_leaves_its_source_as_it_is() {
+    let model = numbering_model().await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let ran = run_chat(&app, "When?\nFrom where?\n/fork 2 Another try\nTo where?\n").await;
+    assert_eq!(
+        (ran.code, ran.out.as_str()),
+        (Some(0), "Answer 1.\nAnswer 2.\nAnswer 3.\n"),
+        "{ran:?}"
+    );
+    assert!(ran.err.contains("forked after message 2"), "{ran:?}");
+    let listed = app
+        .conversations()
+        .list_conversations(pb::ListConversationsRequest::default())
+        .await
+        .expect("lists")
+        .into_inner();
+    let [fork, source] = listed.conversations.try_into().expect("two conversations");
+    assert_eq!(
+        (fork.title.as_str(), source.title.as_str()),
+        ("Another try", "When?")
+    );
+    let expected = numbered([
+        (1, "When?"),
+        (2, "Answer 1."),
+        (3, "To where?"),
+        (4, "Answer 3."),
+    ]);
+    let fork = app.conversation_by_id(&fork.conversation_id);
+    assert_eq!(texts(&fork).await, expected);
+    let expected = numbered([
+        (1, "When?"),
+        (2, "Answer 1."),
+        (3, "From where?"),
+        (4, "Answer 2."),
+    ]);
+    let source = app.conversation_by_id(&source.conversation_id);
+    assert_eq!(texts(&source).await, expected);
+    assert!(
+        !model.requests()[2]
+            .texts()
+            .contains(&"From where?".to_owned())
     );
 }

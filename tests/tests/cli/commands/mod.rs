@@ -5,7 +5,7 @@
 //! - `chat_commands.rs`: commands that begin with `/` in `anneal chat` at a terminal.
 //! - `change.rs`: `anneal withdraw`, `anneal rewind` and `anneal restore`.
 //! - `chat_answers.rs`: answers, interruptions and failures in `anneal chat` at a terminal.
-//! - `chat_changes.rs`: `/undo`, `/redo`, `/edit` and `/retry` in `anneal chat`.
+//! - `chat_changes.rs`: `/undo`, `/redo`, `/edit`, `/retry` and `/fork` in `anneal chat`.
 //! - `chat_piped.rs`: `anneal chat` without a terminal.
 //! - `chat_escaping.rs`: `anneal chat` replaces control sequences in pasted text and in its
 //!   history.
