@@ -6,11 +6,12 @@ use std::{env, error::Error, fs, path::Path};
 use prost::Message as _;
 
 /// The files to compile. They import the others.
-const FILES: [&str; 6] = [
+const FILES: [&str; 7] = [
     "anneal/v1/chat_service.proto",
     "anneal/v1/conversation_service.proto",
     "anneal/v1/message_service.proto",
     "anneal/v1/context_service.proto",
+    "anneal/v1/erasure_service.proto",
     "anneal/v1/operator_service.proto",
     "anneal/v1/usage.proto",
 ];

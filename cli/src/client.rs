@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use pb::{
     chat_service_client::ChatServiceClient, context_service_client::ContextServiceClient,
     conversation_service_client::ConversationServiceClient,
+    erasure_service_client::ErasureServiceClient,
     message_service_client::MessageServiceClient, operator_service_client::OperatorServiceClient,
 };
 use tonic::{
@@ -122,6 +123,10 @@ impl Client {
 
     pub(crate) fn contexts(&self) -> ContextServiceClient<AuthenticatedChannel> {
         ContextServiceClient::new(self.channel.clone()).max_decoding_message_size(RESPONSE_BYTES)
+    }
+
+    pub(crate) fn erasures(&self) -> ErasureServiceClient<AuthenticatedChannel> {
+        ErasureServiceClient::new(self.channel.clone())
     }
 
     pub(crate) fn operators(&self) -> OperatorServiceClient<AuthenticatedChannel> {

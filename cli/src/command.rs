@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::{
     change_arguments::{ChangeArguments, RewindArguments},
+    erase_arguments::EraseArguments,
     file_format::FileFormat,
     policy::PolicyArguments,
     server_arguments::ServerArguments,
@@ -78,6 +79,8 @@ pub(crate) enum Command {
     Rewind(RewindArguments),
     /// Makes withdrawn messages stand again
     Restore(ChangeArguments),
+    /// Erases messages, conversations, users or the tenant for good; lists and shows receipts
+    Erase(EraseArguments),
     /// Checks that stored conversations are intact: order, content, checkpoints, sums
     Verify(VerifyArguments),
     /// Lists background jobs; requeues or discards dead ones

@@ -1,11 +1,11 @@
 //! The `anneal` binary as a library: [`main`] parses the arguments and runs the command.
 //!
 //! - `command`: the commands and arguments. Most commands have a module of the same name: `chat`,
-//!   `compact`, `completions`, `context`, `dev`, `doctor`, `export`, `health`, `import`, `jobs`,
-//!   `keys`, `list`, `migrate`, `models`, `tenants`, `usage`, `verify`. `processes` has the commands
-//!   `server` and `worker`, `completions` also `man`, `change` has `withdraw`, `rewind` and
-//!   `restore`.
-//!   `server_arguments`, `change_arguments`: arguments that several commands have.
+//!   `compact`, `completions`, `context`, `dev`, `doctor`, `erase`, `export`, `health`, `import`,
+//!   `jobs`, `keys`, `list`, `migrate`, `models`, `tenants`, `usage`, `verify`. `processes` has the
+//!   commands `server` and `worker`, `completions` also `man`, `change` has `withdraw`, `rewind` and
+//!   `restore`. `erase_arguments`: the arguments of `erase`. `server_arguments`, `change_arguments`:
+//!   arguments that several commands have.
 //! - `config`: the settings, and the command `config`. `environment`: the variables `ANNEAL_…`.
 //!   `toml_settings`: settings in TOML. `settings_error`: settings of arguments, and errors of
 //!   settings in the words of settings. `implicit_config`: limits an `anneal.toml` that is read only
@@ -41,6 +41,8 @@ mod conversation_rows;
 mod dev;
 mod doctor;
 mod environment;
+mod erase;
+mod erase_arguments;
 mod export;
 mod file_format;
 mod find_by_prefix;
@@ -142,6 +144,7 @@ async fn run(anneal: Anneal) -> anyhow::Result<ExitCode> {
         Command::Withdraw(arguments) => change::withdraw(arguments).await,
         Command::Rewind(arguments) => change::rewind(arguments).await,
         Command::Restore(arguments) => change::restore(arguments).await,
+        Command::Erase(arguments) => erase::run(arguments).await,
         Command::Verify(arguments) => verify::run(arguments).await,
         Command::Jobs(arguments) => jobs::run(arguments).await,
         Command::Models(arguments) => models::run(arguments).await,

@@ -1,5 +1,5 @@
-//! SHA-256 digests of a text, of an append request, of a list of fields, and of the messages that a
-//! summarizer read.
+//! SHA-256 digests of a text, of an append request, of a list of fields, of the messages that a
+//! summarizer read, and of a set of ids.
 
 use sha2::{Digest as _, Sha256};
 
@@ -66,8 +66,69 @@ impl SourceDigest {
     }
 }
 
+/// Digest of a set of ids, whatever their order: the sum of their SHA-256 digests modulo 2^256, both
+/// read as big-endian numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SetDigest(pub Digest);
+
+impl SetDigest {
+    /// Adds an id, which must not be in the set yet.
+    pub fn add(&mut self, id: &[u8]) {
+        let digest: Digest = Sha256::digest(id).into();
+        let mut carry = 0;
+        for (sum, byte) in self.0.iter_mut().zip(digest).rev() {
+            let total = u16::from(*sum) + u16::from(byte) + carry;
+            let [over, low] = total.to_be_bytes();
+            (*sum, carry) = (low, u16::from(over));
+        }
+    }
+}
+
 /// Writes the length before the bytes, so that two lists of fields never have the same encoding.
 fn feed(digest: &mut Sha256, bytes: &[u8]) {
     digest.update((bytes.len() as u64).to_be_bytes());
     digest.update(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(ids: &[&str]) -> SetDigest {
+        let mut digest = SetDigest::default();
+        for id in ids {
+            digest.add(id.as_bytes());
+        }
+        digest
+    }
+
+    #[test]
+    fn the_digest_of_a_set_depends_on_its_ids_and_not_on_their_order() {
+        assert_eq!(set(&["a"]).0, of_content("a"));
+        assert_eq!(set(&["a", "b", "c"]), set(&["c", "a", "b"]));
+        let others = [
+            set(&["a", "b"]),
+            set(&["a", "b", "d"]),
+            set(&["a", "b", "c", "c"]),
+        ];
+        for other in others {
+            assert_ne!(set(&["a", "b", "c"]), other);
+        }
+    }
+
+    #[test]
+    fn sums_of_digests_carry_and_wrap() {
+        let mut digest = SetDigest([0xff; 32]);
+        digest.add(b"a");
+        let mut expected = of_content("a");
+        // One less: 2^256 - 1 was there before.
+        for byte in expected.iter_mut().rev() {
+            let (less, borrows) = byte.overflowing_sub(1);
+            *byte = less;
+            if !borrows {
+                break;
+            }
+        }
+        assert_eq!(digest.0, expected);
+    }
 }

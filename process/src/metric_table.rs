@@ -198,7 +198,7 @@ pub const METRICS: &[Metric] = &[
     ),
     counter(
         "anneal_message_changes_total",
-        "Calls that withdrew, restored or edited messages.",
+        "Calls that withdrew, restored, edited or erased messages.",
     ),
     gauge(
         "anneal_watchers",
@@ -306,6 +306,14 @@ pub const METRICS: &[Metric] = &[
     counter(
         "anneal_audits_failed_total",
         "Conversations that could not be checked completely.",
+    ),
+    counter(
+        "anneal_erased_conversations_total",
+        "Conversations that this worker has deleted for erasures of users and tenants.",
+    ),
+    counter(
+        "anneal_erasures_ended_total",
+        "Erasures of users and tenants that this worker has ended.",
     ),
     counter(
         "anneal_invariant_violations_total",

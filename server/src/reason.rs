@@ -17,6 +17,7 @@ pub(crate) enum Reason {
     MessageNotFound,
     SeparatorNotFound,
     JobNotFound,
+    ErasureNotFound,
     RequestIdReused,
     LastMessageMismatch,
     EtagMismatch,
@@ -63,6 +64,7 @@ impl Reason {
             Self::MessageNotFound => "MESSAGE_NOT_FOUND",
             Self::SeparatorNotFound => "SEPARATOR_NOT_FOUND",
             Self::JobNotFound => "JOB_NOT_FOUND",
+            Self::ErasureNotFound => "ERASURE_NOT_FOUND",
             Self::RequestIdReused => "REQUEST_ID_REUSED",
             Self::LastMessageMismatch => "LAST_MESSAGE_MISMATCH",
             Self::EtagMismatch => "ETAG_MISMATCH",
@@ -107,7 +109,8 @@ impl Reason {
             | Self::MessageNotFound
             | Self::VersionNotFound
             | Self::SeparatorNotFound
-            | Self::JobNotFound => Code::NotFound,
+            | Self::JobNotFound
+            | Self::ErasureNotFound => Code::NotFound,
             Self::Unauthenticated => Code::Unauthenticated,
             Self::VerbMissing => Code::PermissionDenied,
             Self::RequestIdReused => Code::AlreadyExists,

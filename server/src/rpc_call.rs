@@ -247,6 +247,11 @@ impl RpcCall {
         }
     }
 
+    /// The caller's name in logs.
+    pub(crate) fn caller_name(&self) -> String {
+        self.identity.to_string()
+    }
+
     /// The span of the call's work and log lines.
     pub(crate) fn span(&self) -> Span {
         self.span.clone()

@@ -25,7 +25,7 @@ const fn rpc(name: &'static str, path: &'static str, verbs: &'static [Verb]) -> 
 
 /// Every RPC.
 #[rustfmt::skip]
-pub(crate) static RPCS: [Rpc; 35] = [
+pub(crate) static RPCS: [Rpc; 40] = [
     rpc("create_conversation", "/anneal.v1.ConversationService/CreateConversation", &[Verb::Append]),
     rpc("fork_conversation", "/anneal.v1.ConversationService/ForkConversation", &[Verb::Append]),
     rpc("get_conversation", "/anneal.v1.ConversationService/GetConversation", &[Verb::Read]),
@@ -45,6 +45,7 @@ pub(crate) static RPCS: [Rpc; 35] = [
     rpc("restore_messages", "/anneal.v1.MessageService/RestoreMessages", &[Verb::Append]),
     rpc("edit_message", "/anneal.v1.MessageService/EditMessage", &[Verb::Append]),
     rpc("list_message_versions", "/anneal.v1.MessageService/ListMessageVersions", &[Verb::Read]),
+    rpc("erase_messages", "/anneal.v1.MessageService/EraseMessages", &[Verb::Admin]),
     rpc("watch_conversation", "/anneal.v1.MessageService/WatchConversation", &[Verb::Read]),
     rpc("build_context", "/anneal.v1.ContextService/BuildContext", &[Verb::Read]),
     rpc("stream_context", "/anneal.v1.ContextService/StreamContext", &[Verb::Read]),
@@ -56,6 +57,10 @@ pub(crate) static RPCS: [Rpc; 35] = [
     rpc("classify_error", "/anneal.v1.ContextService/ClassifyError", &[Verb::Read]),
     // The model answers from the whole conversation, so the caller needs the verb read, too.
     rpc("chat", "/anneal.v1.ChatService/Chat", &[Verb::Append, Verb::Read]),
+    rpc("erase_user", "/anneal.v1.ErasureService/EraseUser", &[Verb::Admin]),
+    rpc("erase_tenant", "/anneal.v1.ErasureService/EraseTenant", &[Verb::Admin]),
+    rpc("get_erasure", "/anneal.v1.ErasureService/GetErasure", &[Verb::Admin]),
+    rpc("list_erasures", "/anneal.v1.ErasureService/ListErasures", &[Verb::Admin]),
     rpc("list_jobs", "/anneal.v1.OperatorService/ListJobs", &[Verb::Admin]),
     rpc("requeue_job", "/anneal.v1.OperatorService/RequeueJob", &[Verb::Admin]),
     rpc("discard_job", "/anneal.v1.OperatorService/DiscardJob", &[Verb::Admin]),

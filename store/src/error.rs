@@ -20,6 +20,8 @@ pub enum Entity {
     Separator,
     /// A job.
     Job,
+    /// An erasure.
+    Erasure,
 }
 
 impl std::fmt::Display for Entity {
@@ -30,6 +32,7 @@ impl std::fmt::Display for Entity {
             Self::Version => "version",
             Self::Separator => "separator",
             Self::Job => "job",
+            Self::Erasure => "erasure",
         })
     }
 }

@@ -29,6 +29,12 @@ pub(crate) enum EarlierRequest {
     Done(Option<i64>),
 }
 
+/// Whether a repeated request asks for the same as the one with the stored digest. The digest of a
+/// request that brought erased content is empty: any repetition counts as the same.
+pub(crate) fn is_same_request(stored: &[u8], digest: &Digest) -> bool {
+    stored.is_empty() || stored == digest
+}
+
 /// Looks for an earlier request with this id. The caller holds the conversation's row lock. Fails
 /// if the earlier request asked for something else.
 pub(crate) async fn find_request(
@@ -52,7 +58,9 @@ pub(crate) async fn find_request(
     .await?;
     match row {
         None => Ok(EarlierRequest::None),
-        Some(row) if row.request_digest == request.digest => Ok(EarlierRequest::Done(row.answer)),
+        Some(row) if is_same_request(&row.request_digest, &request.digest) => {
+            Ok(EarlierRequest::Done(row.answer))
+        }
         Some(_) => Err(StoreError::RequestIdReused),
     }
 }
@@ -79,4 +87,17 @@ pub(crate) async fn put_request(
     .execute(db)
     .await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_whose_digest_was_erased_is_the_same_as_any_repetition() {
+        let digest = [7; 32];
+        assert!(is_same_request(&digest, &digest));
+        assert!(is_same_request(&[], &digest));
+        assert!(!is_same_request(&[8; 32], &digest));
+    }
 }

@@ -5,7 +5,9 @@
 //! - `connection`: pools, deadlines, row-level security, repairs after the clock was set back.
 //! - `conversations`, `messages`, `checkpoints`, `sessions`: the rows of these kinds.
 //! - `tenants`: tenants, their API keys, and how much they have stored.
-//! - `changes`: withdraws, restores and edits messages, and lets follow what is derived from them.
+//! - `changes`: withdraws, restores, edits and erases messages, and lets follow what is derived from
+//!   them.
+//! - `erasures`: erases the conversations of a user or of a tenant, and keeps receipts.
 //! - `forks`: conversations that begin with copies of another one's messages.
 //! - `watch`: what watchers of conversations read: heads, changes and dead jobs.
 //! - `triggers`: what decides whether a conversation's jobs are due.
@@ -34,6 +36,7 @@ mod context;
 mod conversations;
 mod diagnosis;
 mod durability;
+mod erasures;
 mod error;
 pub mod failpoints;
 mod forks;
@@ -73,6 +76,10 @@ pub use conversations::{
 };
 pub use diagnosis::{DatabaseSettings, TableStatistics, WorkerFigures};
 pub use durability::{NonDurableSetting, RowSecurityInactive};
+pub use erasures::{
+    Erasure, ErasureAsk, ErasureKind, ErasurePage, ErasurePosition, ErasureState, ErasureStep,
+    ErasureSubject,
+};
 pub use error::{Entity, MigrationsError, StoreError};
 pub use forks::{ForkAsk, Forked};
 pub use legacy::{LegacyCounts, LegacyProgress};

@@ -18,12 +18,14 @@
 //!   length of the queues and the state of the models' breakers.
 //! - `clock_skew`: detects that the database's clock was set back, and repairs the stored times.
 //! - `auditor`: checks a random sample of conversations against the promises of docs/operations.md.
+//! - `erasures`: deletes the conversations of users and tenants that are to be erased.
 //! - `tenant_cursor`: the position from which claims and audits go through the tenants.
 //! - `settings`: the operator's settings for workers and summaries.
 
 mod auditor;
 mod clock_skew;
 mod deadline;
+mod erasures;
 mod job_span;
 mod jobs;
 mod leases;

@@ -18,12 +18,16 @@ pub fn conversation_id(text: &str) -> Result<ConversationId, FieldError> {
 
 /// Parses a conversation id in the field of this name.
 pub fn conversation_id_in(field: &str, text: &str) -> Result<ConversationId, FieldError> {
+    uuid(field, text).map(ConversationId)
+}
+
+/// A UUID of 36 characters.
+pub fn uuid(field: &str, text: &str) -> Result<Uuid, FieldError> {
     // `try_parse` also accepts other forms, such as a UUID without dashes.
     let uuid = (text.len() == 36)
         .then(|| Uuid::try_parse(text).ok())
         .flatten();
-    uuid.map(ConversationId)
-        .ok_or_else(|| FieldError::invalid(field, "must be a UUID of 36 characters"))
+    uuid.ok_or_else(|| FieldError::invalid(field, "must be a UUID of 36 characters"))
 }
 
 /// Parses the field `request_id`; None if it is empty.

@@ -14,6 +14,7 @@ use anneal_proto::v1::{
     chat_service_server::{self, ChatServiceServer},
     context_service_server::{self, ContextServiceServer},
     conversation_service_server::{self, ConversationServiceServer},
+    erasure_service_server::{self, ErasureServiceServer},
     message_service_server::{self, MessageServiceServer},
     operator_service_server::{self, OperatorServiceServer},
 };
@@ -51,6 +52,7 @@ pub(super) struct Services {
     pub(super) messages: MessageServiceServer<GrpcServices>,
     pub(super) contexts: ContextServiceServer<GrpcServices>,
     pub(super) chats: ChatServiceServer<GrpcServices>,
+    pub(super) erasures: ErasureServiceServer<GrpcServices>,
     pub(super) operators: OperatorServiceServer<GrpcServices>,
     /// Health and reflection. Refuses paths of other services.
     pub(super) others: Routes,
@@ -118,6 +120,7 @@ impl Services {
                 self.conversations.clone().call(request)
             }
             Some(chat_service_server::SERVICE_NAME) => self.chats.clone().call(request),
+            Some(erasure_service_server::SERVICE_NAME) => self.erasures.clone().call(request),
             Some(operator_service_server::SERVICE_NAME) => self.operators.clone().call(request),
             _ => self.others.clone().call(request).boxed(),
         }

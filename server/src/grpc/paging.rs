@@ -13,6 +13,10 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::failure::Failure;
 
+/// Valid times of a page token, in microseconds since 1970: until the year 9999. A forged time must
+/// not overflow the database's arithmetic.
+pub(crate) const VALID_TIMES: std::ops::Range<i64> = 0..253_402_300_800_000_000;
+
 /// The number of entries of a page. A request for 0 means the default; a request for more than the
 /// maximum means the maximum.
 pub(crate) fn page_size(requested: i32) -> Result<i64, Failure> {

@@ -7,6 +7,7 @@ use anneal_core::limits::{FRAMING_BYTES, REQUEST_BYTES, RESPONSE_BYTES, STREAMS_
 use anneal_proto::v1::{
     chat_service_server::ChatServiceServer, context_service_server::ContextServiceServer,
     conversation_service_server::ConversationServiceServer,
+    erasure_service_server::ErasureServiceServer,
     message_service_server::MessageServiceServer, operator_service_server::OperatorServiceServer,
 };
 use futures::{Stream, StreamExt as _};
@@ -187,6 +188,7 @@ pub(crate) fn build_services(
         messages: service!(MessageServiceServer),
         contexts: service!(ContextServiceServer),
         chats: service!(ChatServiceServer),
+        erasures: service!(ErasureServiceServer),
         operators: service!(OperatorServiceServer),
         others: others.prepare(),
         call_limit,

@@ -1,10 +1,10 @@
-//! The five services. Each RPC is admitted, run and answered in the same way. `rpc/` has one file
+//! The six services. Each RPC is admitted, run and answered in the same way. `rpc/` has one file
 //! per RPC, with its work.
 
 use anneal_proto::v1::{
     self as pb, chat_service_server::ChatService, context_service_server::ContextService,
-    conversation_service_server::ConversationService, message_service_server::MessageService,
-    operator_service_server::OperatorService,
+    conversation_service_server::ConversationService, erasure_service_server::ErasureService,
+    message_service_server::MessageService, operator_service_server::OperatorService,
 };
 use tonic::{Request, Response, Status, Streaming};
 
@@ -16,7 +16,7 @@ use crate::{
     verbs::Rpc,
 };
 
-/// Implements all five services. The HTTP edge calls it too.
+/// Implements all six services. The HTTP edge calls it too.
 #[derive(Clone)]
 pub(crate) struct GrpcServices {
     pub(crate) state: ServerState,
@@ -27,7 +27,7 @@ pub(crate) struct GrpcServices {
 
 /// Admits and runs an RPC. With `audited`, a line in the audit log names the call and its
 /// conversation. Calls that need the verb admin or operator get a line in any case
-/// (`RpcCall::begin`).
+/// (`RpcCall::begin`). With `named`, the work gets the caller's name in logs, for a receipt.
 macro_rules! run {
     ($self:ident, $request:ident, $rpc:ident) => {{
         const RPC: &Rpc = Rpc::named(stringify!($rpc));
@@ -40,6 +40,21 @@ macro_rules! run {
         let call = RpcCall::begin(&$self.state, RPC, &$request)?;
         let call = call.with_audit_log_line(&$request.get_ref().conversation_id);
         let work = rpc::$rpc::$rpc(&$self.state, call.caller, $request.into_inner());
+        call.run(Box::pin(work)).await
+    }};
+    ($self:ident, $request:ident, $rpc:ident, named) => {{
+        const RPC: &Rpc = Rpc::named(stringify!($rpc));
+        let call = RpcCall::begin(&$self.state, RPC, &$request)?;
+        let (caller, name) = (call.caller, call.caller_name());
+        let work = rpc::$rpc::$rpc(&$self.state, (caller, &name), $request.into_inner());
+        call.run(Box::pin(work)).await
+    }};
+    ($self:ident, $request:ident, $rpc:ident, audited, named) => {{
+        const RPC: &Rpc = Rpc::named(stringify!($rpc));
+        let call = RpcCall::begin(&$self.state, RPC, &$request)?;
+        let call = call.with_audit_log_line(&$request.get_ref().conversation_id);
+        let (caller, name) = (call.caller, call.caller_name());
+        let work = rpc::$rpc::$rpc(&$self.state, (caller, &name), $request.into_inner());
         call.run(Box::pin(work)).await
     }};
 }
@@ -100,8 +115,8 @@ impl ConversationService for GrpcServices {
     async fn delete_conversation(
         &self,
         request: Request<pb::DeleteConversationRequest>,
-    ) -> Result<Response<()>, Status> {
-        run!(self, request, delete_conversation, audited)
+    ) -> Result<Response<pb::DeleteConversationResponse>, Status> {
+        run!(self, request, delete_conversation, audited, named)
     }
 
     async fn resolve_session(
@@ -196,6 +211,13 @@ impl MessageService for GrpcServices {
         request: Request<pb::ListMessageVersionsRequest>,
     ) -> Result<Response<pb::ListMessageVersionsResponse>, Status> {
         run!(self, request, list_message_versions)
+    }
+
+    async fn erase_messages(
+        &self,
+        request: Request<pb::EraseMessagesRequest>,
+    ) -> Result<Response<pb::MessageChange>, Status> {
+        run!(self, request, erase_messages, audited, named)
     }
 
     type WatchConversationStream = watch::EventStream;
@@ -295,6 +317,37 @@ impl ChatService for GrpcServices {
     ) -> Result<Response<Self::ChatStream>, Status> {
         let call = RpcCall::begin_turn(&self.state, const { Rpc::named("chat") }, &request)?;
         rpc::chat::chat(&self.state, call, request.into_inner()).await
+    }
+}
+
+#[tonic::async_trait]
+impl ErasureService for GrpcServices {
+    async fn erase_user(
+        &self,
+        request: Request<pb::EraseUserRequest>,
+    ) -> Result<Response<pb::Erasure>, Status> {
+        run!(self, request, erase_user, named)
+    }
+
+    async fn erase_tenant(
+        &self,
+        request: Request<pb::EraseTenantRequest>,
+    ) -> Result<Response<pb::Erasure>, Status> {
+        run!(self, request, erase_tenant, named)
+    }
+
+    async fn get_erasure(
+        &self,
+        request: Request<pb::GetErasureRequest>,
+    ) -> Result<Response<pb::Erasure>, Status> {
+        run!(self, request, get_erasure)
+    }
+
+    async fn list_erasures(
+        &self,
+        request: Request<pb::ListErasuresRequest>,
+    ) -> Result<Response<pb::ListErasuresResponse>, Status> {
+        run!(self, request, list_erasures)
     }
 }
 

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use super::{json, problem::Problem, session};
 
-/// What has been withdrawn, restored or edited.
+/// What has been withdrawn, restored, edited or erased.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct MessageChange {
@@ -30,6 +30,9 @@ pub(super) struct MessageChange {
     /// After an edit: the message's new version, or the one that stands if nothing was changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<i32>,
+    /// The receipt of an erasure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    erasure_id: Option<String>,
 }
 
 /// Messages from one id to another, both included.
@@ -71,6 +74,7 @@ impl From<pb::MessageChange> for MessageChange {
             withdrawn_count: change.withdrawn_messages,
             replayed: change.replayed,
             version: (change.version > 0).then_some(change.version),
+            erasure_id: (!change.erasure_id.is_empty()).then_some(change.erasure_id),
         }
     }
 }

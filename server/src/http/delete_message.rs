@@ -22,9 +22,13 @@ pub(super) struct DeleteMessageQuery {
     /// Withdraw only this message. Otherwise a tool call goes together with its results, and a
     /// result with its call.
     keep_tool_pairs_apart: bool,
+    /// Erase the content of this message for good, instead of withdrawing it. Needs the verb admin,
+    /// too. A tool call is erased without its results.
+    erase: bool,
 }
 
-/// The RPCs of this endpoint, which looks up the session and withdraws one of its messages.
+/// The RPCs of this endpoint, which looks up the session and withdraws one of its messages. To erase
+/// it, the caller needs the verbs of EraseMessages as well.
 pub(super) struct DeleteMessage;
 
 impl EndpointRpcs for DeleteMessage {
@@ -37,7 +41,8 @@ impl EndpointRpcs for DeleteMessage {
 /// Withdraws a message.
 ///
 /// The message keeps its id, but histories, contexts and new summaries no longer contain it. Its
-/// content is kept, and `POST …/restore` brings it back.
+/// content is kept, and `POST …/restore` brings it back. With `erase=true`, the content and all that
+/// was made from it is gone for good.
 #[utoipa::path(
     delete,
     path = "/api/agents/{id}/sessions/{sid}/messages/{mid}",
@@ -59,18 +64,27 @@ pub(super) async fn delete_message(
     let message_id = change::parse_message_id(&message_id)?;
     let etag = session::if_match_etag(&headers)?;
     session::get_for_agent(&http_caller, &agent, &id).await?;
-    let ask = pb::WithdrawMessagesRequest {
-        conversation_id: id,
-        etag,
-        message_ids: vec![message_id],
-        keep_tool_pairs_apart: query.keep_tool_pairs_apart,
-        ..pb::WithdrawMessagesRequest::default()
+    let message_ids = vec![message_id];
+    let changed = if query.erase {
+        let ask = pb::EraseMessagesRequest {
+            conversation_id: id,
+            etag,
+            message_ids,
+            ..pb::EraseMessagesRequest::default()
+        };
+        let services = &http_caller.services;
+        services.erase_messages(http_caller.request(ask)).await
+    } else {
+        let ask = pb::WithdrawMessagesRequest {
+            conversation_id: id,
+            etag,
+            message_ids,
+            keep_tool_pairs_apart: query.keep_tool_pairs_apart,
+            ..pb::WithdrawMessagesRequest::default()
+        };
+        let services = &http_caller.services;
+        services.withdraw_messages(http_caller.request(ask)).await
     };
-    let withdrawn = http_caller
-        .services
-        .withdraw_messages(http_caller.request(ask))
-        .await
-        .map_err(|status| Problem::of_message(&status))?
-        .into_inner();
-    Ok(change::response(withdrawn))
+    let change = changed.map_err(|status| Problem::of_message(&status))?;
+    Ok(change::response(change.into_inner()))
 }

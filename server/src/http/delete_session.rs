@@ -36,7 +36,7 @@ pub(super) async fn delete_session(
     session::get_for_agent(&http_caller, &agent, &id).await?;
     let ask = pb::DeleteConversationRequest {
         conversation_id: id,
-        request_id: String::new(),
+        ..pb::DeleteConversationRequest::default()
     };
     http_caller
         .services

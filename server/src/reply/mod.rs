@@ -1,5 +1,5 @@
 //! Answers made of stored rows: conversations, messages, changes of messages, separators,
-//! checkpoints and jobs as protobuf. `economics.rs`: the cost of a conversation's calls.
+//! checkpoints, erasures and jobs as protobuf. `economics.rs`: the cost of a conversation's calls.
 
 mod economics;
 
@@ -13,8 +13,9 @@ use anneal_proto::{
     v1 as pb,
 };
 use anneal_store::{
-    Checkpoint, Conversation, ConversationStatus, IdRange, Job, JobState, MessageChange,
-    MessageVersion, Micros, Separator, StoredMessage, StoredSummary, SummaryKind,
+    Checkpoint, Conversation, ConversationStatus, Erasure, ErasureKind, ErasureState, IdRange, Job,
+    JobState, MessageChange, MessageVersion, Micros, Separator, StoredMessage, StoredSummary,
+    SummaryKind,
 };
 use prost_types::Timestamp;
 
@@ -100,6 +101,10 @@ pub(crate) fn message_change(id: ConversationId, change: MessageChange) -> pb::M
         etag: change.revision.to_string(),
         replayed: change.replayed,
         version: change.version.unwrap_or(0),
+        erasure_id: change
+            .erasure
+            .map(|erasure| erasure.to_string())
+            .unwrap_or_default(),
     }
 }
 
@@ -203,6 +208,38 @@ pub(crate) fn checkpoint(id: ConversationId, checkpoint: Checkpoint) -> pb::Chec
         output_tokens: checkpoint.spent.output.get(),
         duration_ms: checkpoint.duration_ms,
         void_time: checkpoint.void.map(|since| timestamp(since.time)),
+    }
+}
+
+pub(crate) fn erasure(erasure: Erasure) -> pb::Erasure {
+    let kind = match erasure.kind {
+        ErasureKind::Messages => pb::ErasureKind::Messages,
+        ErasureKind::Conversation => pb::ErasureKind::Conversation,
+        ErasureKind::User => pb::ErasureKind::User,
+        ErasureKind::Tenant => pb::ErasureKind::Tenant,
+    };
+    let state = match erasure.state {
+        ErasureState::Running => pb::ErasureState::Running,
+        ErasureState::Done => pb::ErasureState::Done,
+    };
+    pb::Erasure {
+        erasure_id: erasure.id.map(|id| id.to_string()).unwrap_or_default(),
+        kind: kind.into(),
+        state: state.into(),
+        conversation_id: erasure
+            .conversation
+            .map(|id| id.to_string())
+            .unwrap_or_default(),
+        subject_digest: erasure.subject_digest.unwrap_or_default(),
+        requested_by: erasure.requested_by,
+        requested_time: erasure.requested.map(timestamp),
+        ended_time: erasure.ended.map(timestamp),
+        expected_conversations: erasure.expected_conversations,
+        expected_messages: erasure.expected_messages,
+        erased_conversations: erasure.conversations,
+        erased_messages: erasure.messages,
+        rows: erasure.rows.into_iter().collect(),
+        ids_digest: erasure.ids_digest.0.to_vec(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Withdraws and restores messages. Parses which messages a request names, counts messages that
+//! Withdraws, restores and erases messages. Parses which messages a request names, counts messages that
 //! were withdrawn before a worker had counted them, and notifies workers and watchers.
 
 use anneal_core::{
@@ -100,6 +100,22 @@ pub(crate) async fn withdraw(
     ask: &ChangeAsk,
 ) -> Result<MessageChange, Failure> {
     match state.store.withdraw_messages(caller, id, ask).await {
+        Ok(change) => {
+            announce(state, caller, id, &change);
+            Ok(change)
+        }
+        Err(error) => Err(selection_failure(error, &ask.selection)),
+    }
+}
+
+/// Erases messages. `name` is the caller's in logs, for the receipt.
+pub(crate) async fn erase(
+    state: &ServerState,
+    (caller, name): (Caller, &str),
+    id: ConversationId,
+    ask: &ChangeAsk,
+) -> Result<MessageChange, Failure> {
+    match state.store.erase_messages(caller, id, ask, name).await {
         Ok(change) => {
             announce(state, caller, id, &change);
             Ok(change)

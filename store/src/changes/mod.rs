@@ -1,12 +1,13 @@
-//! Changes of stored messages: messages are withdrawn, withdrawn ones are restored, and messages are
-//! edited. A change is one transaction. What is derived from the messages follows in it, and what
-//! was made from them and comes later is refused. ARCHITECTURE.md has the steps.
+//! Changes of stored messages: messages are withdrawn, withdrawn ones are restored, messages are
+//! edited, and content is erased. A change is one transaction. What is derived from the messages
+//! follows in it, and what was made from them and comes later is refused. ARCHITECTURE.md has the
+//! steps.
 //!
 //! - `selection`: the messages that a call names, as runs of ids.
 //! - `targets`: the messages that a call changes: those of its selection, and the other halves of
 //!   their tool pairs.
 //! - `transaction`: what all changes share: conditions, repetitions, figures, the answer.
-//! - `withdraw`, `restore`, `edit`: the step in which they differ.
+//! - `withdraw`, `restore`, `edit`, `erase`: the step in which they differ.
 //! - `turns`: the turns of the messages that stand.
 //! - `title`: the title that the messages that stand give.
 //! - `derived`: checkpoints that no longer hold, and the mark that the next context differs.
@@ -14,6 +15,7 @@
 
 mod derived;
 mod edit;
+mod erase;
 mod fence;
 mod restore;
 mod selection;

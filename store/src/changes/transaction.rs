@@ -152,21 +152,35 @@ impl<'a> ChangeTransaction<'a> {
         moved: Moved,
         policy_defaults: &PolicyDefaults,
     ) -> Result<MessageChange, StoreError> {
+        let runs = runs_of(moved.changed.iter().copied());
+        let change = self.follow(&moved, &runs, policy_defaults).await?;
+        self.commit(&moved).await?;
+        Ok(change)
+    }
+
+    /// Everything that [`ChangeTransaction::finish`] does before the commit. `standing`: the changed
+    /// messages that stood before the change or stand after it. Nothing is derived from the others.
+    pub(super) async fn follow(
+        &mut self,
+        moved: &Moved,
+        standing: &[IdRange],
+        policy_defaults: &PolicyDefaults,
+    ) -> Result<MessageChange, StoreError> {
         let (caller, id, change_id) = (self.caller, self.id, self.next_change_id());
         let runs = runs_of(moved.changed.iter().copied());
         // An edited message has the role that it had, so no turn changes.
         if self.kind != MessageChangeKind::Edited
-            && let (Some(first), Some(last)) = (runs.first(), runs.last())
+            && let (Some(first), Some(last)) = (standing.first(), standing.last())
         {
             turns::renumber(&mut self.tx, caller, id, (first.first, last.last)).await?;
         }
         let void_checkpoints =
-            derived::void_checkpoints(&mut self.tx, caller, id, &runs, change_id).await?;
+            derived::void_checkpoints(&mut self.tx, caller, id, standing, change_id).await?;
         failpoint!("change.voided");
-        self.update_conversation(&moved).await?;
-        self.insert_change(&runs, moved.version, void_checkpoints.len())
+        self.update_conversation(moved).await?;
+        self.insert_change((self.kind, moved.version), &runs, void_checkpoints.len())
             .await?;
-        let (start, last, changed) = (self.start, self.head.last, (self.kind, runs.as_slice()));
+        let (start, last, changed) = (self.start, self.head.last, (self.kind, standing));
         let boundary =
             derived::mark_contexts(&mut self.tx, caller, id, (start, last), changed).await?;
         failpoint!("change.marked");
@@ -179,11 +193,22 @@ impl<'a> ChangeTransaction<'a> {
         failpoint!("change.enqueued");
         self.put_request(change_id).await?;
         let figures = read_figures(&mut self.tx, caller, id).await?;
+        Ok(MessageChange {
+            changed: runs,
+            void_checkpoints,
+            version: moved.version,
+            caused,
+            ..figures.change(self.kind, change_id, boundary)
+        })
+    }
+
+    /// Commits, after what the tenant has stored was updated.
+    pub(super) async fn commit(mut self, moved: &Moved) -> Result<(), StoreError> {
         // Last, because counts of other conversations of the tenant take the same row.
         if moved.usage_bytes_change != 0 {
             sqlx::query_file!(
                 "sql/subtract_tenant_usage.sql",
-                caller.tenant().0,
+                self.caller.tenant().0,
                 0_i64,
                 -moved.usage_bytes_change,
             )
@@ -192,13 +217,23 @@ impl<'a> ChangeTransaction<'a> {
         }
         self.tx.commit().await?;
         failpoint!("change.committed");
-        Ok(MessageChange {
-            changed: runs,
-            void_checkpoints,
-            version: moved.version,
-            caused,
-            ..figures.change(self.kind, change_id, boundary)
-        })
+        Ok(())
+    }
+
+    /// Records a withdrawal that precedes this change in the same transaction, as a change of its
+    /// own. So every message that no longer stands has a withdrawal, also if it was erased at once.
+    pub(super) async fn record_withdrawal(&mut self, runs: &[IdRange]) -> Result<(), StoreError> {
+        self.insert_change((MessageChangeKind::Withdrawn, None), runs, 0)
+            .await?;
+        sqlx::query!(
+            "update ai_conversation set change_id = change_id + 1 where tenant_id = $1 and conversation_id = $2",
+            self.caller.tenant().0,
+            self.id.0,
+        )
+        .execute(&mut *self.tx)
+        .await?;
+        self.head.change_id += 1;
+        Ok(())
     }
 
     /// Updates the conversation's figures and, if no caller has given one, its title.
@@ -221,10 +256,11 @@ impl<'a> ChangeTransaction<'a> {
         Ok(())
     }
 
+    /// Records a change of this kind; of an edit with the new version.
     async fn insert_change(
         &mut self,
+        (kind, version): (MessageChangeKind, Option<i32>),
         runs: &[IdRange],
-        version: Option<i32>,
         void: usize,
     ) -> Result<(), StoreError> {
         let (firsts, lasts) = selection::columns(runs);
@@ -234,7 +270,7 @@ impl<'a> ChangeTransaction<'a> {
             self.caller.tenant().0,
             self.id.0,
             self.next_change_id(),
-            self.kind.code(),
+            kind.code(),
             &firsts,
             &lasts,
             version,

@@ -1,10 +1,11 @@
-//! Deletes a conversation, with everything derived from it: its messages and jobs by statements,
+//! Deletes conversations, with everything derived from them: their messages and jobs by statements,
 //! all other rows by a trigger on `ai_conversation` (`migrations/0023_deletion_knows_its_rows.sql`).
 
 use anneal_core::{
     caller::{Caller, ConversationId},
     job::JobKind,
 };
+use uuid::Uuid;
 
 use super::lock::lock_for_deletion;
 use crate::{Store, connection::BoundedConnection, error::StoreError, failpoint};
@@ -42,64 +43,98 @@ async fn delete_with_derived_rows(
     let mut tx = db.begin().await?;
     lock_for_deletion(&mut tx, caller, id).await?;
     failpoint!("delete.locked");
-    let (tenant, conversation) = (caller.tenant().0, id.0);
-    let freed = sqlx::query_file!("sql/delete_messages.sql", tenant, conversation)
-        .fetch_one(&mut *tx)
-        .await?;
-    failpoint!("delete.messages");
-    delete_jobs(&mut tx, caller, id).await?;
-    failpoint!("delete.jobs");
-    sqlx::query!(
-        "delete from ai_conversation where tenant_id = $1 and conversation_id = $2",
-        tenant,
-        conversation
-    )
-    .execute(&mut *tx)
-    .await?;
-    // Last, because other transactions of the tenant (appends, counts, deletions) whose backend has
-    // the same part of the usage wait for this row's lock until the commit.
-    if freed.messages > 0 || freed.bytes > 0 {
-        sqlx::query_file!(
-            "sql/subtract_tenant_usage.sql",
-            tenant,
-            freed.messages,
-            freed.bytes
-        )
-        .execute(&mut *tx)
-        .await?;
-    }
+    let deleted = delete_locked(&mut tx, caller, &[id]).await?;
+    subtract_usage(&mut tx, caller, deleted).await?;
     failpoint!("delete.deleted");
     tx.commit().await?;
     failpoint!("delete.committed");
     Ok(())
 }
 
-/// Deletes the jobs of a locked conversation. The waiting and running jobs go first: if one of them
+/// What a tenant has stored less after a deletion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct DeletedRows {
+    /// Deleted messages that were counted.
+    counted_messages: i64,
+    /// Bytes of their content, and of all withdrawn content.
+    bytes: i64,
+}
+
+/// Deletes conversations and everything derived from them. The caller has locked them for deletion
+/// (`for update`), and ends its transaction with [`subtract_usage`].
+pub(crate) async fn delete_locked(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    ids: &[ConversationId],
+) -> Result<DeletedRows, StoreError> {
+    let (tenant, conversations) = (caller.tenant().0, uuids(ids));
+    let mut deleted = DeletedRows::default();
+    for id in ids {
+        let freed = sqlx::query_file!("sql/delete_messages.sql", tenant, id.0)
+            .fetch_one(&mut *db)
+            .await?;
+        deleted.counted_messages += freed.messages;
+        deleted.bytes += freed.bytes;
+    }
+    failpoint!("delete.messages");
+    delete_jobs(db, caller, ids).await?;
+    failpoint!("delete.jobs");
+    sqlx::query!(
+        "delete from ai_conversation where tenant_id = $1 and conversation_id = any ($2)",
+        tenant,
+        &conversations,
+    )
+    .execute(db)
+    .await?;
+    Ok(deleted)
+}
+
+/// Subtracts deleted rows from what the tenant has stored. The last statement of a transaction,
+/// because other transactions of the tenant (appends, counts, deletions) whose backend has the same
+/// part of the usage wait for this row's lock until the commit.
+pub(crate) async fn subtract_usage(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    deleted: DeletedRows,
+) -> Result<(), StoreError> {
+    if deleted != DeletedRows::default() {
+        sqlx::query_file!(
+            "sql/subtract_tenant_usage.sql",
+            caller.tenant().0,
+            deleted.counted_messages,
+            deleted.bytes,
+        )
+        .execute(db)
+        .await?;
+    }
+    Ok(())
+}
+
+/// Deletes the jobs of locked conversations. The waiting and running jobs go first: if one of them
 /// becomes a dead job meanwhile, the second statement deletes it.
 async fn delete_jobs(
     db: &mut BoundedConnection,
     caller: Caller,
-    id: ConversationId,
+    ids: &[ConversationId],
 ) -> Result<(), StoreError> {
-    let (tenant, conversation) = (caller.tenant().0, id.0);
+    let (tenant, conversations) = (caller.tenant().0, uuids(ids));
     let kinds: Vec<i16> = JobKind::ALL.iter().map(|kind| kind.code()).collect();
+    sqlx::query_file!("sql/delete_jobs.sql", tenant, &kinds, &conversations)
+        .execute(&mut *db)
+        .await?;
     sqlx::query!(
-        "delete from ai_job where tenant_id = $1 and kind = any ($2) and conversation_id = $3",
+        "delete from ai_job_dead where tenant_id = $1 and kind = any ($2) and conversation_id = any ($3)",
         tenant,
         &kinds,
-        conversation,
-    )
-    .execute(&mut *db)
-    .await?;
-    sqlx::query!(
-        "delete from ai_job_dead where tenant_id = $1 and kind = any ($2) and conversation_id = $3",
-        tenant,
-        &kinds,
-        conversation,
+        &conversations,
     )
     .execute(db)
     .await?;
     Ok(())
+}
+
+fn uuids(ids: &[ConversationId]) -> Vec<Uuid> {
+    ids.iter().map(|id| id.0).collect()
 }
 
 async fn delete_if_empty(
@@ -122,7 +157,7 @@ async fn delete_if_empty(
     .await?;
     let is_deleted = deleted.rows_affected() > 0;
     if is_deleted {
-        delete_jobs(&mut tx, caller, id).await?;
+        delete_jobs(&mut tx, caller, &[id]).await?;
     }
     tx.commit().await?;
     Ok(is_deleted)

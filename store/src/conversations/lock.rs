@@ -13,8 +13,8 @@ use crate::{
 
 /// Takes the conversation's row lock and returns its revision.
 ///
-/// Lock order: a transaction that locks rows of more than one of these kinds locks the conversation
-/// first, then messages, versions of messages, checkpoints, jobs, and the lease of a turn. So such
+/// Lock order: a transaction that locks rows of more than one of these kinds locks an erasure
+/// first, then the conversation, then messages, versions of messages, checkpoints, jobs, and the lease of a turn. So such
 /// transactions do not deadlock. The lock does not block inserts of rows that only refer to the
 /// conversation, which lock it `for key share`.
 pub(crate) async fn lock_conversation(
@@ -124,7 +124,7 @@ pub(crate) async fn keep_conversation(
 
 /// Takes the lock under which a conversation can be deleted. It also blocks inserts of rows that
 /// refer to the conversation: their statements lock it at least `for key share`.
-pub(super) async fn lock_for_deletion(
+pub(crate) async fn lock_for_deletion(
     db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,

@@ -6,7 +6,7 @@
 //! - `update`: changes a conversation, once per request id.
 //! - `list`: lists, each kind with its own statement and index.
 //! - `lock`: the row locks, and the order in which they are taken.
-//! - `delete`: deletes a conversation and everything derived from it.
+//! - `delete`: deletes conversations and everything derived from them.
 //! - `separators`: the user's marks after which contexts start.
 
 mod conversation;
@@ -26,7 +26,9 @@ pub use list::{ConversationFilter, ConversationPage};
 pub use separators::Separator;
 
 pub(crate) use conversation::{ConversationRow, select_conversation};
+pub(crate) use delete::{DeletedRows, delete_locked, subtract_usage};
 pub(crate) use list::LISTING_STEP_SECONDS;
 pub(crate) use lock::{
     AppendHead, ChangeHead, keep_conversation, lock_conversation, lock_for_append, lock_for_change,
+    lock_for_deletion,
 };

@@ -1,5 +1,5 @@
 //! Claims jobs and runs them. There is one claim loop per kind of job. Heartbeats, maintenance,
-//! audits and notifications run beside the loops, and end after them.
+//! audits, erasures and notifications run beside the loops, and end after them.
 //!
 //! - `count_loop`: the claim loop for counting, and what happens to jobs that a batch did not
 //!   count.
@@ -16,13 +16,13 @@ use anneal_core::{
     job::{JobKind, LEASE_SECONDS},
     tokens::Encoding,
 };
-use anneal_store::ClaimedJob;
+use anneal_store::{ClaimedJob, StoreError};
 use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, info, info_span, warn};
 
 use crate::{
-    auditor, job_span, jobs, leases::Lease, maintenance, retry_policy::JobError,
+    auditor, erasures, job_span, jobs, leases::Lease, maintenance, retry_policy::JobError,
     tenant_cursor::BEFORE_FIRST_TENANT, worker::Worker,
 };
 
@@ -48,6 +48,7 @@ impl Worker {
                     maintenance::run_database_metrics_loop(&worker.store),
                     maintenance::run_breaker_metrics_loop(&worker.store, &worker.summarizers),
                     auditor::run_audit_loop(&worker.store, &worker.settings),
+                    erasures::run_erasure_loop(&worker.store),
                     worker.notifier.run(worker.store.clone()),
                     worker.listen_for_jobs(),
                 )
@@ -106,6 +107,12 @@ impl Worker {
     /// Frees jobs whose lease has ended: one round of what [`Worker::run`] repeats.
     pub async fn rescue(&self) {
         maintenance::rescue_orphaned_jobs(&self.store).await;
+    }
+
+    /// Works on erasures until none is left or none can go on. Tests use this to let the worker work
+    /// at a chosen moment.
+    pub async fn run_erasures(&self) -> Result<(), StoreError> {
+        erasures::run_until_idle(&self.store).await
     }
 
     /// The claim loop of one kind: claims as many jobs as may start, and waits when none is due.

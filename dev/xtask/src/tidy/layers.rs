@@ -60,7 +60,7 @@ const CRATES: &[CrateLayers] = &[
             // what lets everything follow a change of messages
             "changes",
             // the entities; each owns its tables
-            "checkpoints context model_calls sessions tenants",
+            "checkpoints context erasures model_calls sessions tenants",
             "messages",
             "conversations",
             // what the transactions of the entities contain
@@ -145,7 +145,7 @@ const CRATES: &[CrateLayers] = &[
         &[
             "run",
             // the work: jobs, and what runs beside them
-            "jobs auditor maintenance",
+            "jobs auditor erasures maintenance",
             "worker",
             "summarize model_pauses clock_skew",
             "summary_calls retry_policy leases",
@@ -157,7 +157,7 @@ const CRATES: &[CrateLayers] = &[
         &[
             // one module per command
             "dev doctor",
-            "chat completions export health jobs keys list migrate models tenants usage verify",
+            "chat completions erase export health jobs keys list migrate models tenants usage verify",
             "context import",
             "change compact",
             // what the commands share
@@ -165,7 +165,7 @@ const CRATES: &[CrateLayers] = &[
             "reload",
             "client config",
             "command environment output implicit_config settings_error conversation_rows",
-            "change_arguments",
+            "change_arguments erase_arguments",
             "server_arguments file_format policy sanitize url_secrets terminal_style columns find_by_prefix broken_pipe version",
             "toml_settings",
             "text_format",

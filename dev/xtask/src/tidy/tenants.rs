@@ -24,8 +24,8 @@ const KEYS: [&str; 4] = [
 
 /// The beginnings of the texts of those statements of the job queue that serve all tenants: they
 /// claim and free jobs, count them, list the workers that hold them, repair their times, delete
-/// parts of summaries, and count open breakers.
-const QUEUE_STATEMENTS: [&str; 7] = [
+/// parts of summaries, count open breakers, and find erasures.
+const QUEUE_STATEMENTS: [&str; 8] = [
     "-- Claims up to $2 due jobs of a kind",
     "-- Frees up to $2 jobs of a kind",
     "-- For each kind of job: the number of jobs that wait",
@@ -33,6 +33,7 @@ const QUEUE_STATEMENTS: [&str; 7] = [
     "-- For each of these models ($1): the seconds until the cooldown of its breaker",
     "-- Repairs times that were stored before the clock was set back",
     "delete from ai_summary_part where (conversation_id, kind, part_digest) in (",
+    "select tenant_id, erasure_id from ai_erasure where state = 0",
 ];
 
 /// The beginnings of the paths of code that migrates the tables of older systems, for all tenants

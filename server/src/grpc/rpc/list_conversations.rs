@@ -14,10 +14,6 @@ use crate::{
     state::ServerState,
 };
 
-/// Valid times of a page token, in microseconds since 1970: until the year 9999. A forged time must
-/// not overflow the database's arithmetic.
-const VALID_TIMES: std::ops::Range<i64> = 0..253_402_300_800_000_000;
-
 /// Returns a page of conversations, newest activity first, or of the forks of one conversation, newest
 /// fork first.
 pub(crate) async fn list_conversations(
@@ -40,7 +36,7 @@ pub(crate) async fn list_conversations(
     }
     let scope = TokenScope::of(caller, &fields);
     let after = scope.parse::<(i64, uuid::Uuid)>(&ask.page_token)?;
-    if after.is_some_and(|(activity, _)| !VALID_TIMES.contains(&activity)) {
+    if after.is_some_and(|(activity, _)| !paging::VALID_TIMES.contains(&activity)) {
         return Err(paging::invalid_token());
     }
     let non_empty = |field: &str, text: String, most| -> Result<Option<String>, Failure> {

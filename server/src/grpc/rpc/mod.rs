@@ -5,10 +5,11 @@
 //! - Sessions: `resolve_session`, `rotate_session`.
 //! - Messages: `append_messages`, `append_large_message` (a stream of pieces), `get_message`,
 //!   `list_messages`, `list_message_versions`, `withdraw_messages`, `rewind`, `restore_messages`,
-//!   `edit_message`, `insert_separator`, `delete_separator`.
+//!   `edit_message`, `erase_messages`, `insert_separator`, `delete_separator`.
 //! - Contexts: `build_context`, `stream_context`, `get_context_usage`, `report_usage`,
 //!   `classify_error` (whether a provider's error means that a context is too long), `chat`.
 //! - Checkpoints: `compact`, `list_checkpoints`, `import_checkpoint`.
+//! - Erasures: `erase_user`, `erase_tenant`, `get_erasure`, `list_erasures`.
 //! - Operators: `list_jobs`, `requeue_job`, `discard_job`, `get_queue_stats`, `get_model_stats`,
 //!   `verify_conversation` (checks stored rows against the promises of docs/reliability.md).
 
@@ -23,9 +24,13 @@ pub(crate) mod delete_conversation;
 pub(crate) mod delete_separator;
 pub(crate) mod discard_job;
 pub(crate) mod edit_message;
+pub(crate) mod erase_messages;
+pub(crate) mod erase_tenant;
+pub(crate) mod erase_user;
 pub(crate) mod fork_conversation;
 pub(crate) mod get_context_usage;
 pub(crate) mod get_conversation;
+pub(crate) mod get_erasure;
 pub(crate) mod get_message;
 pub(crate) mod get_model_stats;
 pub(crate) mod get_queue_stats;
@@ -33,6 +38,7 @@ pub(crate) mod import_checkpoint;
 pub(crate) mod insert_separator;
 pub(crate) mod list_checkpoints;
 pub(crate) mod list_conversations;
+pub(crate) mod list_erasures;
 pub(crate) mod list_jobs;
 pub(crate) mod list_message_versions;
 pub(crate) mod list_messages;

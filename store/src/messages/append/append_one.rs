@@ -169,7 +169,8 @@ pub(super) async fn find_earlier_append(
             EarlierRequest::None => None,
         });
     };
-    if first.request_digest.as_deref() != Some(append.digest.as_slice()) {
+    let stored_digest = first.request_digest.as_deref();
+    if !stored_digest.is_some_and(|stored| idempotency::is_same_request(stored, &append.digest)) {
         return Err(StoreError::RequestIdReused);
     }
     let messages: Vec<_> = rows

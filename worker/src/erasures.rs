@@ -1,0 +1,57 @@
+//! Deletes the conversations of users and tenants that are to be erased, step by step, while the
+//! worker runs. All workers do so; each step is one transaction of one worker.
+
+use std::time::{Duration, Instant};
+
+use anneal_store::{ErasureStep, Store, StoreError};
+use tracing::{info, warn};
+
+/// Time between two looks for erasures while there is none.
+const IDLE_PAUSE: Duration = Duration::from_secs(5);
+/// Time before the next step while other workers make steps, or conversations are in use, or the
+/// database does not answer.
+const BUSY_PAUSE: Duration = Duration::from_secs(1);
+
+/// Works on erasures until the future is dropped. After each step it waits for as long as the step
+/// took, so that the database has time for other work.
+pub(crate) async fn run_erasure_loop(store: &Store) {
+    metrics::counter!("anneal_erased_conversations_total").increment(0);
+    metrics::counter!("anneal_erasures_ended_total").increment(0);
+    loop {
+        let started = Instant::now();
+        let pause = match make_step(store).await {
+            Ok(ErasureStep::Idle) => IDLE_PAUSE,
+            Ok(ErasureStep::Deleted(_) | ErasureStep::Ended(_)) => started.elapsed(),
+            Ok(ErasureStep::Busy) => BUSY_PAUSE,
+            Err(error) => {
+                store.log_failure(&error, || {
+                    warn!("could not make a step of an erasure: {error}");
+                });
+                BUSY_PAUSE
+            }
+        };
+        // Varied by a quarter, so that workers do not poll all at once.
+        tokio::time::sleep(pause.mul_f64(0.75 + 0.5 * fastrand::f64())).await;
+    }
+}
+
+/// Makes steps until there is no erasure left, or none that can go on.
+pub(crate) async fn run_until_idle(store: &Store) -> Result<(), StoreError> {
+    while let ErasureStep::Deleted(_) | ErasureStep::Ended(_) = make_step(store).await? {}
+    Ok(())
+}
+
+async fn make_step(store: &Store) -> Result<ErasureStep, StoreError> {
+    let step = store.run_erasure_step().await?;
+    match step {
+        ErasureStep::Idle | ErasureStep::Busy => {}
+        ErasureStep::Deleted(conversations) => {
+            metrics::counter!("anneal_erased_conversations_total").increment(conversations);
+        }
+        ErasureStep::Ended(id) => {
+            metrics::counter!("anneal_erasures_ended_total").increment(1);
+            info!(erasure = %id, "ended the erasure {id}: no conversation is left");
+        }
+    }
+    Ok(step)
+}
