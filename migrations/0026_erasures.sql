@@ -8,7 +8,7 @@ create table ai_erasure (
     tenant_id               uuid not null references tenant,    -- owner
     erasure_id              uuid primary key,                   -- version 8, derived from tenant and request_id, or from conversation and change; version 7 without these
     kind                    smallint not null,                  -- 1 messages, 2 conversation, 3 user, 4 tenant
-    state                   smallint not null,                  -- 0 waiting or running, 1 done
+    state                   smallint not null default 0,        -- 0 waiting or running, 1 done
     request_digest          bytea not null,                     -- SHA-256 of the request
     requested_by            text not null,                      -- the caller's name in logs: key:…, token:…, certificate:…, anyone
     requested_ts            timestamptz not null default now(), -- when it was asked for
@@ -46,7 +46,7 @@ begin
         allowed, '00000000-0000-0000-0000-000000000000', allowed);
     alter table ai_erasure enable row level security;
     if exists (select from pg_roles where rolname = 'anneal_app') then
-        grant select, insert, update on ai_erasure to anneal_app;
+        grant select, insert, update, delete on ai_erasure to anneal_app;
     end if;
 end
 $$;

@@ -6,28 +6,25 @@ use std::time::{Duration, Instant};
 use anneal_store::{ErasureStep, Store, StoreError};
 use tracing::{info, warn};
 
-/// Time between two looks for erasures while there is none.
-const IDLE_PAUSE: Duration = Duration::from_secs(5);
-/// Time before the next step while other workers make steps, or conversations are in use, or the
-/// database does not answer.
-const BUSY_PAUSE: Duration = Duration::from_secs(1);
+use crate::settings::WorkerSettings;
 
 /// Works on erasures until the future is dropped. After each step it waits for as long as the step
-/// took, so that the database has time for other work.
-pub(crate) async fn run_erasure_loop(store: &Store) {
+/// took, so that the database has time for other work; while there is nothing to do, it looks once
+/// per poll interval.
+pub(crate) async fn run_erasure_loop(store: &Store, settings: &WorkerSettings) {
+    let poll_interval = Duration::from_millis(u64::from(settings.poll_ms));
     metrics::counter!("anneal_erased_conversations_total").increment(0);
     metrics::counter!("anneal_erasures_ended_total").increment(0);
     loop {
         let started = Instant::now();
         let pause = match make_step(store).await {
-            Ok(ErasureStep::Idle) => IDLE_PAUSE,
             Ok(ErasureStep::Deleted(_) | ErasureStep::Ended(_)) => started.elapsed(),
-            Ok(ErasureStep::Busy) => BUSY_PAUSE,
+            Ok(ErasureStep::Idle | ErasureStep::Busy) => poll_interval,
             Err(error) => {
                 store.log_failure(&error, || {
                     warn!("could not make a step of an erasure: {error}");
                 });
-                BUSY_PAUSE
+                poll_interval
             }
         };
         // Varied by a quarter, so that workers do not poll all at once.

@@ -1,4 +1,4 @@
-//! Changes of stored messages in tests: withdraw, rewind, restore.
+//! Changes of stored messages in tests: withdraw, rewind, restore, erase.
 
 use std::{future::IntoFuture, pin::Pin};
 
@@ -18,6 +18,7 @@ enum Ask {
     Withdraw(pb::WithdrawMessagesRequest),
     Rewind(pb::RewindRequest),
     Restore(pb::RestoreMessagesRequest),
+    Erase(pb::EraseMessagesRequest),
 }
 
 /// Sets a field that the requests of all changes have.
@@ -27,6 +28,7 @@ macro_rules! set {
             Ask::Withdraw(ask) => ask.$field = $value,
             Ask::Rewind(ask) => ask.$field = $value,
             Ask::Restore(ask) => ask.$field = $value,
+            Ask::Erase(ask) => ask.$field = $value,
         }
     };
 }
@@ -77,6 +79,15 @@ impl<'a> TestConversation<'a> {
         }))
     }
 
+    /// Erases these messages.
+    pub fn erase(&self, message_ids: &[i64]) -> ChangeRequest<'a> {
+        self.change(Ask::Erase(pb::EraseMessagesRequest {
+            conversation_id: self.id.clone(),
+            message_ids: message_ids.to_vec(),
+            ..Default::default()
+        }))
+    }
+
     fn change(&self, ask: Ask) -> ChangeRequest<'a> {
         ChangeRequest { app: self.app, ask }
     }
@@ -115,7 +126,12 @@ impl ChangeRequest<'_> {
     /// Changes exactly the named messages. Otherwise calls and results go together.
     #[must_use]
     pub fn keep_tool_pairs_apart(mut self) -> Self {
-        set!(self, keep_tool_pairs_apart, true);
+        match &mut self.ask {
+            Ask::Withdraw(ask) => ask.keep_tool_pairs_apart = true,
+            Ask::Rewind(ask) => ask.keep_tool_pairs_apart = true,
+            Ask::Restore(ask) => ask.keep_tool_pairs_apart = true,
+            Ask::Erase(_) => panic!("messages are erased apart in any case"),
+        }
         self
     }
 
@@ -126,6 +142,7 @@ impl ChangeRequest<'_> {
             Ask::Withdraw(ask) => messages.withdraw_messages(ask).await?,
             Ask::Rewind(ask) => messages.rewind(ask).await?,
             Ask::Restore(ask) => messages.restore_messages(ask).await?,
+            Ask::Erase(ask) => messages.erase_messages(ask).await?,
         };
         Ok(answer.into_inner())
     }

@@ -15,7 +15,8 @@ use anneal_local_postgres::{Binaries, Durability, LocalPostgres, Settings};
 use anneal_proto::v1::{
     chat_service_client::ChatServiceClient, context_service_client::ContextServiceClient,
     conversation_service_client::ConversationServiceClient,
-    message_service_client::MessageServiceClient, operator_service_client::OperatorServiceClient,
+    erasure_service_client::ErasureServiceClient, message_service_client::MessageServiceClient,
+    operator_service_client::OperatorServiceClient,
 };
 use anneal_server::{
     Addresses, Agents, AuthSettings, ChatSettings, CurrentSettings, LimitSettings,
@@ -486,6 +487,12 @@ impl TestApp {
         self.worker.run_until_idle().await
     }
 
+    /// Lets the worker make steps of erasures until none is left or none can go on.
+    pub async fn run_erasures(&self) {
+        let stepped = self.worker.run_erasures().await;
+        stepped.expect("the database answers");
+    }
+
     /// The worker, for tests that let it run on its own.
     pub fn worker(&self) -> Worker {
         self.worker.clone()
@@ -514,6 +521,11 @@ impl TestApp {
     /// A client of ContextService.
     pub fn contexts(&self) -> ContextServiceClient<Channel> {
         ContextServiceClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
+    }
+
+    /// A client of ErasureService.
+    pub fn erasures(&self) -> ErasureServiceClient<Channel> {
+        ErasureServiceClient::new(self.channel.clone())
     }
 
     /// A client of OperatorService.

@@ -32,7 +32,7 @@ pub fn valid_request(rpc: &str, conversation_id: &str, request_id: &str) -> Vec<
         "ForkConversation" => ask!(ForkConversationRequest {
             request_id: request_id()
         }),
-        "ListConversations" | "GetQueueStats" | "GetModelStats" => Vec::new(),
+        "ListConversations" | "ListErasures" | "GetQueueStats" | "GetModelStats" => Vec::new(),
         "GetConversation" => pb::GetConversationRequest {
             conversation_id: conversation_id(),
         }
@@ -53,6 +53,7 @@ pub fn valid_request(rpc: &str, conversation_id: &str, request_id: &str) -> Vec<
         "DeleteConversation" => pb::DeleteConversationRequest {
             conversation_id: conversation_id(),
             request_id: request_id(),
+            ..Default::default()
         }
         .encode_to_vec(),
         "ResolveSession" => pb::ResolveSessionRequest {
@@ -107,6 +108,27 @@ pub fn valid_request(rpc: &str, conversation_id: &str, request_id: &str) -> Vec<
             request_id: request_id()
         }),
         "ListMessageVersions" => ask!(ListMessageVersionsRequest { message_id: 1 }),
+        "EraseMessages" => ask!(EraseMessagesRequest {
+            message_ids: vec![1],
+            request_id: request_id()
+        }),
+        "EraseUser" => pb::EraseUserRequest {
+            request_id: request_id(),
+            user_id: "nobody".into(),
+            dry_run: false,
+        }
+        .encode_to_vec(),
+        "EraseTenant" => pb::EraseTenantRequest {
+            request_id: request_id(),
+            confirm_tenant: "default".into(),
+            dry_run: true,
+        }
+        .encode_to_vec(),
+        // No erasure has this id.
+        "GetErasure" => pb::GetErasureRequest {
+            erasure_id: uuid::Uuid::nil().to_string(),
+        }
+        .encode_to_vec(),
         "WatchConversation" => ask!(WatchConversationRequest {}),
         "BuildContext" | "StreamContext" => ask!(BuildContextRequest {}),
         "GetContextUsage" => ask!(GetContextUsageRequest {}),

@@ -40,7 +40,7 @@ impl ErasureKind {
         }
     }
 
-    const fn from_code(code: i16) -> Option<Self> {
+    pub(super) const fn from_code(code: i16) -> Option<Self> {
         match code {
             1 => Some(Self::Messages),
             2 => Some(Self::Conversation),

@@ -9,6 +9,7 @@ use anneal_core::{
 use uuid::Uuid;
 
 use super::{
+    begin::ErasureSubject,
     receipt::{ErasureKind, set_digest},
     row_counts::{RowCounts, count_rows},
 };
@@ -80,8 +81,7 @@ impl Store {
 /// An erasure that this transaction has locked.
 struct LockedErasure {
     id: Uuid,
-    kind: i16,
-    user: Option<String>,
+    subject: ErasureSubject,
     rows: RowCounts,
     ids_digest: SetDigest,
 }
@@ -97,7 +97,7 @@ async fn make_step(
         return Ok(ErasureStep::Busy);
     };
     failpoint!("erasure.locked");
-    let candidates = find_candidates(&mut tx, caller, erasure.user.as_deref()).await?;
+    let candidates = find_candidates(&mut tx, caller, erasure.subject.user()).await?;
     if candidates.is_empty() {
         end_erasure(&mut tx, caller, erasure).await?;
         failpoint!("erasure.ended");
@@ -152,13 +152,14 @@ async fn lock_erasure(
     .fetch_optional(db)
     .await?;
     let Some(row) = row else { return Ok(None) };
-    if row.kind == ErasureKind::User.code() && row.user_id.is_none() {
-        return Err(StoreError::Unreadable("erasure"));
-    }
+    let subject = match (ErasureKind::from_code(row.kind), row.user_id) {
+        (Some(ErasureKind::User), Some(user)) => ErasureSubject::User(user),
+        (Some(ErasureKind::Tenant), None) => ErasureSubject::Tenant,
+        _ => return Err(StoreError::Unreadable("erasure")),
+    };
     Ok(Some(LockedErasure {
         id,
-        kind: row.kind,
-        user: row.user_id,
+        subject,
         rows: RowCounts::parse(&row.rows_erased)?,
         ids_digest: set_digest(&row.ids_digest)?,
     }))
@@ -241,7 +242,7 @@ async fn end_erasure(
     mut erasure: LockedErasure,
 ) -> Result<(), StoreError> {
     let tenant = caller.tenant().0;
-    if erasure.kind == ErasureKind::Tenant.code() {
+    if erasure.subject == ErasureSubject::Tenant {
         let models = sqlx::query!("delete from ai_model where tenant_id = $1", tenant)
             .execute(&mut *db)
             .await?;

@@ -235,6 +235,7 @@ impl<'a> Load<'a> {
         let ask = pb::DeleteConversationRequest {
             conversation_id: id.to_owned(),
             request_id: self.next_request_id(),
+            ..Default::default()
         };
         let deleted = call_until_answer(stack, async |channel| {
             ConversationServiceClient::new(channel)

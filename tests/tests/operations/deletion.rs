@@ -426,6 +426,7 @@ async fn delete_while_summarizing(worker_is_paused: bool) {
     let ask = pb::DeleteConversationRequest {
         conversation_id: id.clone(),
         request_id: with_canary("delete"),
+        ..Default::default()
     };
     ConversationServiceClient::new(deployment.channel.clone())
         .delete_conversation(ask)

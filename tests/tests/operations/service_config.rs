@@ -93,7 +93,7 @@ fn the_config_retries_only_reads_and_requests_with_a_request_id() {
         let reads = ["Get", "List", "Build", "Stream", "Classify", "Verify"];
         let reads = reads.iter().any(|verb| method.name().starts_with(verb));
         let has_id = has_request_id(message(method.input_type()));
-        // A retry of these gets another answer than the first attempt.
+        // A retry of these may get another answer than the first attempt.
         let answer_differs =
             ["DeleteConversation", "RequeueJob", "DiscardJob"].contains(&method.name());
         // A turn costs a model call, and a watch sends each event once. The caller decides where to

@@ -48,7 +48,7 @@ impl Worker {
                     maintenance::run_database_metrics_loop(&worker.store),
                     maintenance::run_breaker_metrics_loop(&worker.store, &worker.summarizers),
                     auditor::run_audit_loop(&worker.store, &worker.settings),
-                    erasures::run_erasure_loop(&worker.store),
+                    erasures::run_erasure_loop(&worker.store, &worker.settings),
                     worker.notifier.run(worker.store.clone()),
                     worker.listen_for_jobs(),
                 )

@@ -1,4 +1,4 @@
-//! Messages that are withdrawn, restored and edited: what is left, and what follows from it.
+//! Messages that are withdrawn, restored, edited and erased: what is left, and what follows from it.
 //! `contexts/withdrawn.rs` tests what contexts contain then.
 //!
 //! - `withdraw`: lists, totals, turns, titles, separators, checkpoints and watches without
@@ -9,9 +9,11 @@
 //! - `versions`: earlier versions are listed and read
 //! - `history`: lists of messages and checkpoints with what no longer stands
 //! - `forks`: conversations that begin with copies of another one's messages
+//! - `erasures`: erased messages, conversations, users and tenants, and their receipts
 //! - `repeats`: repeated changes, conditions, and repeats of appends and turns
 
 mod edit;
+mod erasures;
 mod forks;
 mod history;
 mod repeats;

@@ -11,8 +11,8 @@ use tonic::Code;
 
 use crate::hostile::{
     case::{self, Case},
-    changes, contexts, conversations, edits, forks, http, messages, pages, policies, sessions,
-    streams, wire,
+    changes, contexts, conversations, edits, erasures, forks, http, messages, pages, policies,
+    sessions, streams, wire,
 };
 
 /// Minimum number of cases, so that a list of cases that is left out is noticed.
@@ -56,6 +56,8 @@ async fn collect_grpc_cases(app: &TestApp, id: &str) -> Vec<Case> {
     cases.extend(edits::history(id));
     cases.extend(forks::forks(id));
     cases.extend(forks::lists_of_forks(id));
+    cases.extend(erasures::messages(id));
+    cases.extend(erasures::users_and_receipts());
     cases.extend(streams::streams(id));
     cases.extend(contexts::contexts(id));
     cases.extend(contexts::compactions(id));

@@ -17,9 +17,10 @@ use crate::hostile::{
 
 /// RPCs after which a conversation cannot be used again, or has no messages or other ones. Each of
 /// their requests gets a conversation of its own.
-const CONSUMING: [&str; 4] = [
+const CONSUMING: [&str; 5] = [
     "DeleteConversation",
     "EditMessage",
+    "EraseMessages",
     "Rewind",
     "WithdrawMessages",
 ];

@@ -7,6 +7,7 @@
 //! - `contexts`: cases of contexts, checkpoints, usage, turns and jobs.
 //! - `conversations`: cases of creation, names, updates, ids and lists.
 //! - `edits`: cases of edits, of versions, and of lists of what no longer stands.
+//! - `erasures`: cases of messages, users and tenants that are erased, and of receipts.
 //! - `every_field`: hostile values for every field of every RPC, and truncated requests.
 //! - `forks`: cases of forks, and of lists of them.
 //! - `http`: cases over HTTP.
@@ -26,6 +27,7 @@ mod changes;
 mod contexts;
 mod conversations;
 mod edits;
+mod erasures;
 mod every_field;
 mod forks;
 mod http;

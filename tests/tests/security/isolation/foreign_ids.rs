@@ -31,15 +31,25 @@ const WITHOUT_NAMES: [&str; 3] = ["ClassifyError", "GetQueueStats", "GetModelSta
 const SEPARATED_MESSAGE: &str = "16";
 /// A message id that nobody has.
 const NO_MESSAGE: &str = "77";
-/// Fields of answers that differ between conversations.
-const DIFFERING: [&str; 3] = ["conversation_id", "position", "next_page_token"];
-/// RPCs that Bert does not call: those that delete, withdraw or edit, and ImportCheckpoint, because
-/// a checkpoint exists.
-const NOT_CALLED: [&str; 7] = [
+/// Fields of answers that differ between conversations, between erasures or between tenants.
+const DIFFERING: [&str; 6] = [
+    "conversation_id",
+    "position",
+    "next_page_token",
+    "erasure_id",
+    "subject_digest",
+    "requested_by",
+];
+/// RPCs that Bert does not call: those that delete, withdraw, edit or erase, GetErasure, whose valid
+/// request names no erasure, and ImportCheckpoint, because a checkpoint exists.
+const NOT_CALLED: [&str; 10] = [
     "DeleteConversation",
     "DeleteSeparator",
     "DiscardJob",
     "EditMessage",
+    "EraseMessages",
+    "EraseTenant",
+    "GetErasure",
     "ImportCheckpoint",
     "Rewind",
     "WithdrawMessages",
@@ -60,6 +70,7 @@ struct BertsValues {
     etag: String,
     session_key: String,
     position: String,
+    erasure: String,
     /// A page token of each list, by RPC.
     page_tokens: BTreeMap<String, String>,
 }
@@ -108,6 +119,7 @@ impl BertsValues {
             | "last_message_id"
             | "expected_last_message_id"
             | "forked_message_id" => values(SEPARATED_MESSAGE, NO_MESSAGE),
+            "erasure_id" => values(&self.erasure, &Uuid::now_v7().to_string()),
             "request_id" => named(&field.rpc),
             name @ ("agent_id" | "user_id" | "account_id" | "thread_id" | "group_id"
             | "sender_id" | "channel") => named(name),
@@ -133,6 +145,7 @@ impl BertsValues {
             etag: String::new(),
             session_key: String::new(),
             position: String::new(),
+            erasure: String::new(),
             page_tokens: BTreeMap::new(),
         };
         for rpc in every_rpc()
@@ -163,6 +176,9 @@ impl BertsValues {
                 let _ = call(tenants, &field.rpc, ask).await;
             }
         }
+        // A second erasure, so that the list of erasures has a second page.
+        let again = valid_request("EraseUser", &berts.conversation, "bert-again");
+        berts.erasure = call_for_field(tenants, "EraseUser", again, "erasure_id").await;
         for field in every_field()
             .into_iter()
             .filter(|field| field.path() == "page_size")
@@ -419,12 +435,14 @@ async fn foreign_ids_are_answered_like_unknown_ids() {
 }
 
 /// Fields with which Bert finds his own data.
-const LOOKUP_FIELDS: [(&str, &str); 10] = [
+const LOOKUP_FIELDS: [(&str, &str); 12] = [
     ("GetConversation", "conversation_id"),
     ("ListMessages", "page_token"),
     ("ListConversations", "page_token"),
     ("ListCheckpoints", "page_token"),
     ("ListJobs", "page_token"),
+    ("ListErasures", "page_token"),
+    ("GetErasure", "erasure_id"),
     ("GetMessage", "message_id"),
     ("WatchConversation", "position"),
     ("CreateConversation", "request_id"),

@@ -26,6 +26,7 @@ const CHANGING: [&str; 11] = [
     "EditMessage",
     "WithdrawMessages",
     "RestoreMessages",
+    "EraseMessages",
     "Rewind",
     "DeleteConversation",
 ];
