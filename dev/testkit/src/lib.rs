@@ -16,8 +16,9 @@
 //!
 //! Calls:
 //! - `test_conversation`, `conversation_queries`: appends, reads and contexts of one conversation.
-//!   `message_changes`: withdraws and restores messages. `message_edits`: edits messages, and lists
-//!   what no longer stands. `forks`: forks conversations. `append_chats`: appends real conversations.
+//!   `message_changes`: withdraws, restores and erases messages. `message_edits`: edits messages,
+//!   and lists what no longer stands. `forks`: forks conversations. `append_chats`: appends real
+//!   conversations.
 //! - `chat_turns`, `watch`, `sessions`: chat turns, watches, sessions.
 //! - `credentials`: callers with API keys and tenants.
 //! - `http_client`: a client of the HTTP API. `plain_http`: a minimal client of servers that tests
@@ -32,6 +33,7 @@
 //! - `rendered`: rendered contexts, read as a provider reads them.
 //! - `eventually`: waits for another process or task. `locks`: holds database locks, and waits
 //!   until other sessions wait for them.
+//! - `canary`: looks for a word in all tables.
 //! - `table_rows`: which tables have rows of a conversation, and rows of any values.
 //! - `postponed_jobs`: retries of failed jobs that the test controls.
 //! - `watchdog`: checks that no call has blocked an async thread.
@@ -44,6 +46,7 @@
 mod anneal_process;
 mod answer_fields;
 mod append_chats;
+mod canary;
 pub mod chaos;
 mod chat_turns;
 mod conversation_queries;
@@ -90,6 +93,7 @@ mod watchdog;
 pub use anneal_process::{AnnealBinary, CommandOutput, Folder, OwnPostgres, Process};
 pub use answer_fields::answer_fields;
 pub use append_chats::AppendedChat;
+pub use canary::{Canary, content_digests, dump_database};
 pub use chat_turns::{TurnOutcome, TurnRequest};
 pub use credentials::{AuthorizedChannel, authorized_channel, make_key};
 pub use eventually::{eventually, eventually_within};

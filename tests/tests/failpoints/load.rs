@@ -10,7 +10,7 @@ use pb::{
     chat_response::Event, chat_service_client::ChatServiceClient,
     context_service_client::ContextServiceClient,
     conversation_service_client::ConversationServiceClient,
-    message_service_client::MessageServiceClient,
+    erasure_service_client::ErasureServiceClient, message_service_client::MessageServiceClient,
 };
 use tonic::{Code, Status};
 use uuid::Uuid;
@@ -26,6 +26,8 @@ pub(crate) struct Acknowledged {
     pub(crate) deleted: String,
 }
 
+/// The user whose conversations are erased.
+const FORGOTTEN_USER: &str = "forgotten";
 /// The prompt of the turn.
 const QUESTION: &str = "And then?";
 /// The answer of the scripted model.
@@ -124,6 +126,7 @@ impl<'a> Load<'a> {
             .await;
         self.change_messages(stack, &with_separator).await;
         self.fork(stack, &with_separator).await;
+        self.erase(stack).await;
         self.compact(stack, &conversation).await;
         self.run_turn(stack, &with_separator).await;
         self.acknowledged.messages.remove(&to_delete);
@@ -132,6 +135,10 @@ impl<'a> Load<'a> {
     }
 
     async fn create_conversation(&mut self, stack: &mut Stack) -> String {
+        self.create_conversation_of(stack, "").await
+    }
+
+    async fn create_conversation_of(&mut self, stack: &mut Stack, user_id: &str) -> String {
         // Low limits, so that the load causes checkpoints and the summary of a large message.
         let policy = pb::Policy {
             max_message_count: Some(6),
@@ -141,6 +148,7 @@ impl<'a> Load<'a> {
         };
         let ask = pb::CreateConversationRequest {
             request_id: self.next_request_id(),
+            user_id: user_id.to_owned(),
             policy: Some(policy),
             ..Default::default()
         };
@@ -339,6 +347,67 @@ impl<'a> Load<'a> {
         let fork = forked.await.expect("forks").conversation_id;
         let messages = self.acknowledged.messages[id].clone();
         self.acknowledged.messages.insert(fork, messages);
+    }
+
+    /// Erases a message, a conversation and a user, and waits until nothing of the user is left.
+    async fn erase(&mut self, stack: &mut Stack) {
+        let with_receipt = self.create_conversation(stack).await;
+        let erased = self.create_conversation_of(stack, FORGOTTEN_USER).await;
+        self.append(stack, &erased, vec![user("Me?"), assistant("You.")])
+            .await;
+        self.acknowledged.messages.remove(&erased);
+        let ask = pb::EraseMessagesRequest {
+            conversation_id: erased,
+            request_id: self.next_request_id(),
+            message_ids: vec![1],
+            ..Default::default()
+        };
+        let change = call_until_answer(stack, async |channel| {
+            MessageServiceClient::new(channel)
+                .erase_messages(ask.clone())
+                .await
+        });
+        assert_eq!(change.await.expect("erases").changed.len(), 1);
+        let ask = pb::DeleteConversationRequest {
+            conversation_id: with_receipt,
+            request_id: self.next_request_id(),
+            with_receipt: true,
+        };
+        let deleted = call_until_answer(stack, async |channel| {
+            ConversationServiceClient::new(channel)
+                .delete_conversation(ask.clone())
+                .await
+        });
+        deleted.await.expect("a repetition has the same receipt");
+        let ask = pb::EraseUserRequest {
+            request_id: self.next_request_id(),
+            user_id: FORGOTTEN_USER.into(),
+            dry_run: false,
+        };
+        let begun = call_until_answer(stack, async |channel| {
+            ErasureServiceClient::new(channel)
+                .erase_user(ask.clone())
+                .await
+        });
+        let ask = pb::GetErasureRequest {
+            erasure_id: begun.await.expect("begins").erasure_id,
+        };
+        let mut pace = tokio::time::interval(Duration::from_millis(50));
+        loop {
+            pace.tick().await;
+            // The worker may have died.
+            stack.restart_dead_processes().await;
+            let read = call_until_answer(stack, async |channel| {
+                ErasureServiceClient::new(channel)
+                    .get_erasure(ask.clone())
+                    .await
+            });
+            let erasure = read.await.expect("is there");
+            if erasure.state() == pb::ErasureState::Done {
+                assert_eq!(erasure.erased_conversations, 1, "it ends once");
+                return;
+            }
+        }
     }
 
     async fn compact(&mut self, stack: &mut Stack, id: &str) {

@@ -24,6 +24,8 @@
 //! Data:
 //! - `auditor`: the worker's auditor finds and reports broken promises.
 //! - `deletion`: a deleted conversation leaves nothing in tables, logs and metrics.
+//! - `erasure_canary`: nothing is left of what is erased, in tables, logs, metrics and receipts.
+//! - `erasures`: the erasure of a user ends once, whatever is killed meanwhile.
 //! - `rpc_operators`: lists of jobs and checkpoints, usage, compaction, verification.
 //!
 //! Migrations:
@@ -49,6 +51,8 @@ mod deadlines;
 mod deletion;
 mod deploy_files;
 mod durability;
+mod erasure_canary;
+mod erasures;
 mod graceful_shutdown;
 mod health;
 mod legacy;

@@ -9,10 +9,12 @@
 //! - `versions`: earlier versions are listed and read
 //! - `history`: lists of messages and checkpoints with what no longer stands
 //! - `forks`: conversations that begin with copies of another one's messages
-//! - `erasures`: erased messages, conversations, users and tenants, and their receipts
+//! - `erasures`, `erased_users`: erased messages, conversations, users and tenants, and their
+//!   receipts
 //! - `repeats`: repeated changes, conditions, and repeats of appends and turns
 
 mod edit;
+mod erased_users;
 mod erasures;
 mod forks;
 mod history;

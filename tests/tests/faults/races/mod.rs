@@ -15,6 +15,8 @@
 //!   reports, versions of contexts and another deletion.
 //! - `edits.rs`: a message is edited beside another edit, a withdrawal, a checkpoint, a summary, a
 //!   count or a deletion.
+//! - `erasures.rs`: messages are erased while a checkpoint, a summary or a part of one is stored,
+//!   or beside a restore.
 //! - `forks.rs`: a fork against an append, a withdrawal, a deletion, another fork and a creation.
 //! - `queue.rs`: enqueue, claim, finish and rescue of jobs.
 //! - `repeated_requests.rs`: one request id in two concurrent calls.
@@ -32,6 +34,7 @@ mod checkpoints;
 mod concurrent_changes;
 mod deletions;
 mod edits;
+mod erasures;
 mod forks;
 mod queue;
 mod repeated_requests;

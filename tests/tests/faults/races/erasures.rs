@@ -1,0 +1,150 @@
+//! Messages are erased while a checkpoint, a summary or a part of one is stored, and beside a
+//! restore. A result that comes after the erasure was made from what was erased, and is refused. One
+//! that comes before it is erased with its messages.
+
+use anneal_core::{caller::ConversationId, job::JobKind};
+use anneal_store::{MessageChange, ModelSpend, StoreError};
+use anneal_testkit::{LOCK_CONVERSATION, LOCK_JOBS, TestApp, TestConversation};
+
+use crate::races::{
+    CALLER,
+    changes::{one, range, restore, run_in_order, run_jobs_and_verify, withdraw},
+    checkpoints::{create_with_due_checkpoint, draft_checkpoint},
+    claim_job,
+    deletions::claim_summary_job,
+};
+
+/// Erases one message.
+async fn erase(
+    conversation: &TestConversation<'_>,
+    message: i64,
+) -> Result<MessageChange, StoreError> {
+    let id = ConversationId(conversation.uuid());
+    let store = &conversation.app.store;
+    store
+        .erase_messages(CALLER, id, &one(message), "anyone")
+        .await
+}
+
+async fn count(conversation: &TestConversation<'_>, statement: &'static str) -> i64 {
+    sqlx::query_scalar(statement)
+        .bind(conversation.uuid())
+        .fetch_one(&mut conversation.app.db().await)
+        .await
+        .expect("counts")
+}
+
+const COUNT_VERSIONS: &str = "select count(*) from ai_message_version where conversation_id = $1";
+/// Texts that were made of messages: summaries of messages, parts of summaries, and summaries of
+/// checkpoints, whether they hold or not.
+const COUNT_TEXTS: &str =
+    "select (select count(summary_cache) from ai_message where conversation_id = $1)
+    + (select count(*) from ai_summary_part where conversation_id = $1)
+    + (select count(*) from ai_conversation_checkpoint where conversation_id = $1)
+    + (select count(*) from ai_void_checkpoint where conversation_id = $1 and summary <> '')";
+
+#[tokio::test]
+async fn a_checkpoint_that_comes_before_an_erasure_loses_its_text() {
+    let app = TestApp::counted_by_workers().await;
+    let conversation = create_with_due_checkpoint(&app).await;
+    let job = claim_job(&app, JobKind::Checkpoint).await;
+    let draft = draft_checkpoint(&app, &job).await;
+    let held = app.hold_lock(LOCK_JOBS, conversation.uuid()).await;
+    let (committed, change) = run_in_order(
+        &app,
+        held,
+        app.store.commit_checkpoint(&job, &draft),
+        erase(&conversation, 4),
+    )
+    .await;
+    assert!(committed.expect("commits").results_kept);
+    let change = change.expect("erases");
+    assert_eq!(change.changed, [range(4, 4)]);
+    assert_eq!(change.void_checkpoints, [range(1, 8)]);
+    assert_eq!(count(&conversation, COUNT_TEXTS).await, 0);
+    run_jobs_and_verify(&conversation).await;
+}
+
+#[tokio::test]
+async fn a_checkpoint_that_comes_after_an_erasure_is_refused() {
+    let app = TestApp::counted_by_workers().await;
+    let conversation = create_with_due_checkpoint(&app).await;
+    let job = claim_job(&app, JobKind::Checkpoint).await;
+    let draft = draft_checkpoint(&app, &job).await;
+    let held = app.hold_lock(LOCK_JOBS, conversation.uuid()).await;
+    let (change, committed) = run_in_order(
+        &app,
+        held,
+        erase(&conversation, 4),
+        app.store.commit_checkpoint(&job, &draft),
+    )
+    .await;
+    change.expect("erases");
+    assert!(
+        matches!(committed, Err(StoreError::LeaseLost)),
+        "{committed:?}"
+    );
+    assert_eq!(count(&conversation, COUNT_TEXTS).await, 0);
+    run_jobs_and_verify(&conversation).await;
+}
+
+#[tokio::test]
+async fn a_summary_and_its_parts_that_come_after_an_erasure_are_refused() {
+    let app = TestApp::counted_by_workers().await;
+    let (conversation, job, summary) = claim_summary_job(&app).await;
+    erase(&conversation, 1).await.expect("erases");
+    let summaries = [summary];
+    let recorded = app.store.record_summaries(&job, &summaries, false).await;
+    assert!(
+        matches!(recorded, Err(StoreError::LeaseLost)),
+        "{recorded:?}"
+    );
+    app.store
+        .store_partial_summary(&job, &[1; 32], "Half of it.", ModelSpend::default())
+        .await
+        .expect("is answered");
+    assert_eq!(count(&conversation, COUNT_TEXTS).await, 0);
+    run_jobs_and_verify(&conversation).await;
+}
+
+#[tokio::test]
+async fn a_message_that_is_restored_before_an_erasure_is_erased() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    conversation.turns(2).await;
+    withdraw(&conversation, one(2)).await.expect("withdraws");
+    let held = app.hold_lock(LOCK_CONVERSATION, conversation.uuid()).await;
+    let (restored, erased) = run_in_order(
+        &app,
+        held,
+        restore(&conversation, one(2)),
+        erase(&conversation, 2),
+    )
+    .await;
+    assert_eq!(restored.expect("restores").changed, [range(2, 2)]);
+    assert_eq!(erased.expect("erases").changed, [range(2, 2)]);
+    assert_eq!(count(&conversation, COUNT_VERSIONS).await, 0);
+    run_jobs_and_verify(&conversation).await;
+}
+
+#[tokio::test]
+async fn a_restore_that_comes_after_an_erasure_is_refused() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    conversation.turns(2).await;
+    withdraw(&conversation, one(2)).await.expect("withdraws");
+    let held = app.hold_lock(LOCK_CONVERSATION, conversation.uuid()).await;
+    let (erased, restored) = run_in_order(
+        &app,
+        held,
+        erase(&conversation, 2),
+        restore(&conversation, one(2)),
+    )
+    .await;
+    erased.expect("erases");
+    assert!(
+        matches!(restored, Err(StoreError::MessageErased(_))),
+        "{restored:?}"
+    );
+    run_jobs_and_verify(&conversation).await;
+}
