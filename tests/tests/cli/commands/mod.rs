@@ -14,6 +14,7 @@
 //! - `dev.rs`: `anneal dev`.
 //! - `doctor.rs`: `anneal doctor`.
 //! - `discovered_settings.rs`: a discovered `anneal.toml` may not decide where secrets are sent.
+//! - `erase.rs`: `anneal erase`.
 //! - `inspect.rs`: `anneal context`, `anneal usage` and `anneal compact`.
 //! - `keys.rs`: `anneal keys` and `anneal tenants`.
 //! - `list.rs`: `anneal list` and `anneal health`, beginnings of ids, `--json`, completions and man
@@ -31,6 +32,7 @@ mod config_toml;
 mod dev;
 mod discovered_settings;
 mod doctor;
+mod erase;
 mod inspect;
 mod keys;
 mod list;

@@ -60,6 +60,8 @@ async fn every_command_escapes_the_servers_error_message() {
         &["jobs"],
         &["jobs", "requeue", "checkpoint", "c"],
         &["jobs", "discard", "checkpoint", "c"],
+        &["erase", "--user", "c"],
+        &["erase", "--list"],
         &["models"],
         &["list"],
         &["export", "c", "--format", "openai"],
