@@ -8,8 +8,8 @@ use anyhow::Context as _;
 use pb::{
     chat_service_client::ChatServiceClient, context_service_client::ContextServiceClient,
     conversation_service_client::ConversationServiceClient,
-    erasure_service_client::ErasureServiceClient,
-    message_service_client::MessageServiceClient, operator_service_client::OperatorServiceClient,
+    erasure_service_client::ErasureServiceClient, message_service_client::MessageServiceClient,
+    operator_service_client::OperatorServiceClient,
 };
 use tonic::{
     Code, Request, Response, Status,

@@ -66,8 +66,8 @@ impl SourceDigest {
     }
 }
 
-/// Digest of a set of ids, whatever their order: the sum of their SHA-256 digests modulo 2^256, both
-/// read as big-endian numbers.
+/// Digest of a set of ids, whatever their order: the sum of their SHA-256 digests modulo 2^256, as
+/// big-endian numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SetDigest(pub Digest);
 

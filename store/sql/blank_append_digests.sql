@@ -1,6 +1,7 @@
 -- Deletes the digests of appends that stored an erased message: a digest of a short text tells the
--- text. $3, $4: the erased messages, as runs of ids in order. $5: most messages of an append, $6: of
--- a run. An empty digest equals that of every repetition (store/src/messages/append/append_one.rs).
+-- text. $3, $4: the erased messages, as runs of ids in order. $5: most messages of an append, $6:
+-- of a run. An empty digest equals that of every repetition
+-- (store/src/messages/append/append_one.rs).
 update ai_message as m
 set request_digest = ''
 where m.tenant_id = $1

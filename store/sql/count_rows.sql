@@ -1,5 +1,5 @@
--- How many rows each table has of conversations ($2). `is true` keeps conditions on the tenant out of
--- index conditions, so that the rows are found by the conversations in every plan.
+-- How many rows each table has of conversations ($2). `is true` keeps conditions on the tenant out
+-- of index conditions, so that the rows are found by the conversations in every plan.
 select t.table_name as "table_name!", t.rows as "rows!"
 from (
     select 'ai_conversation' as table_name, (

@@ -3,9 +3,9 @@
 -- locked the conversation's row.
 --
 -- Returns the messages of which content was there, those that stood apart from those that were
--- withdrawn, and the number of deleted versions. "tokens": of those that stood. "bytes": the content
--- that no longer belongs to what the tenant has stored, which is that of counted messages and of all
--- versions. "has_user": whether one of those that stood is a user's.
+-- withdrawn, and the number of deleted versions. "tokens": of those that stood. "bytes": the
+-- content that no longer belongs to what the tenant has stored, which is that of counted messages
+-- and of all versions. "has_user": whether one of those that stood is a user's.
 with standing as materialized (
     select message_id, role, coalesce(token_count, token_estimate) as tokens,
         case when token_count is not null then coalesce(content_bytes, octet_length(content::text)) end as counted_bytes

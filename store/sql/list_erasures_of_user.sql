@@ -1,5 +1,5 @@
--- A page of the erasures of a tenant's user, the newest first. $2: the digest of the user's id. $3 to
--- $5: as $2 to $4 of list_erasures.sql.
+-- A page of the erasures of a tenant's user, the newest first. $2: the digest of the user's id. $3
+-- to $5: as $2 to $4 of list_erasures.sql.
 select erasure_id, kind, state, request_digest, requested_by,
     (extract(epoch from requested_ts) * 1000000)::bigint as "requested_us!",
     (extract(epoch from ended_ts) * 1000000)::bigint as "ended_us?",

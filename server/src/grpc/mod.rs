@@ -3,7 +3,7 @@
 //! - [`server`]: serves HTTP/2, with its limits; assembles the services and their layers
 //! - [`dispatch`]: passes each call to its service; refuses calls above the concurrency limit
 //!   before they are decoded
-//! - [`services`]: the five services; admits, runs and answers each RPC
+//! - [`services`]: the six services; admits, runs and answers each RPC
 //! - [`rpc`]: one file per RPC
 //! - [`paging`]: page sizes and page tokens
 //! - [`encoded_response`]: encodes long answers off the async threads

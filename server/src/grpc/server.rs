@@ -7,8 +7,8 @@ use anneal_core::limits::{FRAMING_BYTES, REQUEST_BYTES, RESPONSE_BYTES, STREAMS_
 use anneal_proto::v1::{
     chat_service_server::ChatServiceServer, context_service_server::ContextServiceServer,
     conversation_service_server::ConversationServiceServer,
-    erasure_service_server::ErasureServiceServer,
-    message_service_server::MessageServiceServer, operator_service_server::OperatorServiceServer,
+    erasure_service_server::ErasureServiceServer, message_service_server::MessageServiceServer,
+    operator_service_server::OperatorServiceServer,
 };
 use futures::{Stream, StreamExt as _};
 use http::{HeaderMap, Request, Response};

@@ -27,8 +27,8 @@ pub(super) struct DeleteMessageQuery {
     erase: bool,
 }
 
-/// The RPCs of this endpoint, which looks up the session and withdraws one of its messages. To erase
-/// it, the caller needs the verbs of EraseMessages as well.
+/// The RPCs of this endpoint, which looks up the session and withdraws one of its messages. To
+/// erase it, the caller needs the verbs of EraseMessages as well.
 pub(super) struct DeleteMessage;
 
 impl EndpointRpcs for DeleteMessage {
@@ -41,8 +41,8 @@ impl EndpointRpcs for DeleteMessage {
 /// Withdraws a message.
 ///
 /// The message keeps its id, but histories, contexts and new summaries no longer contain it. Its
-/// content is kept, and `POST …/restore` brings it back. With `erase=true`, the content and all that
-/// was made from it is gone for good.
+/// content is kept, and `POST …/restore` brings it back. With `erase=true`, the content and all
+/// that was made from it is gone for good.
 #[utoipa::path(
     delete,
     path = "/api/agents/{id}/sessions/{sid}/messages/{mid}",

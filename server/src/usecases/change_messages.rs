@@ -1,5 +1,5 @@
-//! Withdraws, restores and erases messages. Parses which messages a request names, counts messages that
-//! were withdrawn before a worker had counted them, and notifies workers and watchers.
+//! Withdraws, restores and erases messages. Parses which messages a request names, counts messages
+//! that were withdrawn before a worker had counted them, and notifies workers and watchers.
 
 use anneal_core::{
     caller::{Caller, ConversationId},

@@ -158,8 +158,9 @@ impl<'a> ChangeTransaction<'a> {
         Ok(change)
     }
 
-    /// Everything that [`ChangeTransaction::finish`] does before the commit. `standing`: the changed
-    /// messages that stood before the change or stand after it. Nothing is derived from the others.
+    /// Everything that [`ChangeTransaction::finish`] does before the commit. `standing`: the
+    /// changed messages that stood before the change or stand after it. Nothing is derived from the
+    /// others.
     pub(super) async fn follow(
         &mut self,
         moved: &Moved,

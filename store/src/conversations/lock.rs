@@ -14,9 +14,9 @@ use crate::{
 /// Takes the conversation's row lock and returns its revision.
 ///
 /// Lock order: a transaction that locks rows of more than one of these kinds locks an erasure
-/// first, then the conversation, then messages, versions of messages, checkpoints, jobs, and the lease of a turn. So such
-/// transactions do not deadlock. The lock does not block inserts of rows that only refer to the
-/// conversation, which lock it `for key share`.
+/// first, then the conversation, then messages, versions of messages, checkpoints, jobs, and the
+/// lease of a turn. So such transactions do not deadlock. The lock does not block inserts of rows
+/// that only refer to the conversation, which lock it `for key share`.
 pub(crate) async fn lock_conversation(
     db: &mut BoundedConnection,
     caller: Caller,

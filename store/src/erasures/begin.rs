@@ -109,7 +109,8 @@ impl Store {
         })
     }
 
-    /// Begins an erasure; with a request id only once. A repetition returns the erasure as it is now.
+    /// Begins an erasure; with a request id only once. A repetition returns the erasure as it is
+    /// now.
     pub async fn begin_erasure(
         &self,
         caller: Caller,

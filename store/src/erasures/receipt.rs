@@ -147,8 +147,8 @@ pub(super) fn set_digest(column: &[u8]) -> Result<SetDigest, StoreError> {
         .map_err(|_| StoreError::Unreadable("digest of ids"))
 }
 
-/// The id of the erasure that a request causes. A repetition has the same one. Without a request id,
-/// every call has another one.
+/// The id of the erasure that a request causes. A repetition has the same one. Without a request
+/// id, every call has another one.
 pub(super) fn erasure_id(caller: Caller, method: &str, request_id: Option<&str>) -> Uuid {
     let derived = |request_id: &str| {
         derived_id(

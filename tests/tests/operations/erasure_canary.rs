@@ -2,8 +2,8 @@
 //! content, tool inputs, reasoning, metadata, the title, summaries of a model, finished parts of
 //! summaries, versions of withdrawn messages, checkpoints that no longer hold, errors of jobs, and
 //! the answer of a turn. A summary and an answer that hold the word are under way. After each kind
-//! of erasure the word is in no table, and it stays away when these arrive. Neither do logs, metrics
-//! and receipts contain it.
+//! of erasure the word is in no table, and it stays away when these arrive. Neither do logs,
+//! metrics and receipts contain it.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -221,8 +221,8 @@ impl Deployment {
         eventually(sql, async || self.has_row(sql).await).await;
     }
 
-    /// Stores what no call stores reliably: a dead job whose error contains the word, and a finished
-    /// part of a summary.
+    /// Stores what no call stores reliably: a dead job whose error contains the word, and a
+    /// finished part of a summary.
     async fn insert_rows(&self, id: Uuid) {
         let mut db = self.app.db().await;
         for insert in [

@@ -109,8 +109,8 @@ impl Worker {
         maintenance::rescue_orphaned_jobs(&self.store).await;
     }
 
-    /// Works on erasures until none is left or none can go on. Tests use this to let the worker work
-    /// at a chosen moment.
+    /// Works on erasures until none is left or none can go on. Tests use this to let the worker
+    /// work at a chosen moment.
     pub async fn run_erasures(&self) -> Result<(), StoreError> {
         erasures::run_until_idle(&self.store).await
     }

@@ -355,7 +355,7 @@ impl Client {
             .call_with_retries("DeleteConversation", first_server, delete)
             .await
         {
-            Some(Ok(())) => {}
+            Some(Ok(_)) => {}
             // The answer to an earlier try was lost.
             Some(Err(status)) if status.code() == Code::NotFound => {}
             Some(Err(status)) => self

@@ -1,6 +1,6 @@
 //! Messages are erased while a checkpoint, a summary or a part of one is stored, and beside a
-//! restore. A result that comes after the erasure was made from what was erased, and is refused. One
-//! that comes before it is erased with its messages.
+//! restore. A result that comes after the erasure was made from what was erased, and is refused.
+//! One that comes before it is erased with its messages.
 
 use anneal_core::{caller::ConversationId, job::JobKind};
 use anneal_store::{MessageChange, ModelSpend, StoreError};
