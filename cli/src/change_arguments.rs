@@ -1,4 +1,5 @@
-//! The arguments of the commands that withdraw and restore messages.
+//! The arguments of the commands that withdraw and restore messages, and how commands name
+//! messages.
 
 use std::str::FromStr;
 

@@ -3,9 +3,9 @@
 //! - `command`: the commands and arguments. Most commands have a module of the same name: `chat`,
 //!   `compact`, `completions`, `context`, `dev`, `doctor`, `erase`, `export`, `health`, `import`,
 //!   `jobs`, `keys`, `list`, `migrate`, `models`, `tenants`, `usage`, `verify`. `processes` has the
-//!   commands `server` and `worker`, `completions` also `man`, `change` has `withdraw`, `rewind` and
-//!   `restore`. `erase_arguments`: the arguments of `erase`. `server_arguments`, `change_arguments`:
-//!   arguments that several commands have.
+//!   commands `server` and `worker`, `completions` also `man`, `change` has `withdraw`, `rewind`
+//!   and `restore`. `erase_arguments`: the arguments of `erase`. `server_arguments`,
+//!   `change_arguments`: arguments that several commands have.
 //! - `config`: the settings, and the command `config`. `environment`: the variables `ANNEAL_…`.
 //!   `toml_settings`: settings in TOML. `settings_error`: settings of arguments, and errors of
 //!   settings in the words of settings. `implicit_config`: limits an `anneal.toml` that is read only

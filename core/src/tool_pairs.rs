@@ -32,8 +32,8 @@ pub fn closure(
     connected
 }
 
-/// Whether each result of the last of these messages answers a call of an earlier one. `marks`: as in
-/// [`closure`].
+/// Whether each result of the last of these messages answers a call of an earlier one. `marks`: as
+/// in [`closure`].
 pub fn last_has_its_calls(marks: &[(MessageId, Vec<ToolMark>)]) -> bool {
     let Some((last, outline)) = marks.last() else {
         return true;

@@ -44,8 +44,8 @@ pub struct ForkAsk {
 
 impl ForkAsk {
     /// Digest of what is asked for. A request that a client repeats after an upgrade must have the
-    /// same digest, so the names and forms of fields here never change, and fields that are None are
-    /// no part of it.
+    /// same digest, so the names and forms of fields here never change, and fields that are None
+    /// are no part of it.
     fn digest(&self) -> Digest {
         let message = self.message.map(|message| message.0.to_be_bytes());
         let metadata = self.metadata.as_ref().map(json);
@@ -79,9 +79,9 @@ pub struct Forked {
 }
 
 impl Store {
-    /// Forks a conversation: creates one that begins with copies of its messages, up to the one that
-    /// is asked for. With a request id, a repetition of the call returns the same fork. Fails with
-    /// [`StoreError::TooManyMessages`] if it would have more than [`FORK_MESSAGES`] messages.
+    /// Forks a conversation: creates one that begins with copies of its messages, up to the one
+    /// that is asked for. With a request id, a repetition of the call returns the same fork. Fails
+    /// with [`StoreError::TooManyMessages`] if it would have more than [`FORK_MESSAGES`] messages.
     pub async fn fork_conversation(
         &self,
         caller: Caller,
@@ -129,8 +129,8 @@ impl Store {
     }
 
     /// Lists the forks of a conversation, newest first, without their system prompts. The page
-    /// starts after the fork with this time of creation and this id. The conversation may be deleted
-    /// since.
+    /// starts after the fork with this time of creation and this id. The conversation may be
+    /// deleted since.
     pub async fn list_forks(
         &self,
         caller: Caller,

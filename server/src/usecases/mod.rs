@@ -3,7 +3,7 @@
 //!
 //! - [`append`]: stores messages and notifies workers and watchers
 //! - [`build_context`]: reads, builds and records the context of a conversation
-//! - [`change_messages`]: withdraws and restores messages
+//! - [`change_messages`]: withdraws, restores and erases messages
 //! - [`chat_turn`]: one turn: store the prompt, build the context, call the model, store the answer
 //! - [`edit_message`]: gives a message a new version of its content
 //! - [`emergency_compaction`]: shortens a context that is too long for its model

@@ -52,8 +52,8 @@ pub(crate) async fn insert_conversation(
     insert_row(db, caller, id, session_key, digest, counted).await
 }
 
-/// Reads the digest of the request that created a conversation. None: there is no such conversation,
-/// or its request had no id.
+/// Reads the digest of the request that created a conversation. None: there is no such
+/// conversation, or its request had no id.
 pub(crate) async fn read_create_digest(
     db: &mut BoundedConnection,
     caller: Caller,

@@ -104,8 +104,8 @@ pub(crate) async fn lock_for_change(
     })
 }
 
-/// Keeps the conversation from being deleted until the end of the transaction, and returns the id of
-/// its newest message. Only a deletion waits for this lock, not appends and changes.
+/// Keeps the conversation from being deleted until the end of the transaction, and returns the id
+/// of its newest message. Only a deletion waits for this lock, not appends and changes.
 pub(crate) async fn keep_conversation(
     db: &mut BoundedConnection,
     caller: Caller,

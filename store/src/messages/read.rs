@@ -29,8 +29,8 @@ pub struct StoredMessage {
     pub id: MessageId,
     /// Role of the author.
     pub role: Role,
-    /// The content; empty if it was not requested or was erased. That of a withdrawn message is only
-    /// read with its version, and in lists with withdrawn messages.
+    /// The content; empty if it was not requested or was erased. That of a withdrawn message is
+    /// only read with its version, and in lists with withdrawn messages.
     pub parts: Vec<Part>,
     /// Labels of the caller.
     pub metadata: BTreeMap<String, String>,

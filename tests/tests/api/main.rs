@@ -1,6 +1,6 @@
 //! The API over the wire: every RPC and HTTP route, and the jobs that its calls queue.
 //!
-//! - `changes`: messages that are withdrawn and restored
+//! - `changes`: messages that are withdrawn, restored, edited and erased, and forks
 //! - `chat`: chat turns over gRPC
 //! - `contexts`: the part of a conversation that is sent to a model
 //! - `conversations`: messages, lists, titles, separators, sessions

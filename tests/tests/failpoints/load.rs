@@ -287,8 +287,8 @@ impl<'a> Load<'a> {
         deleted.await.expect("deletes");
     }
 
-    /// Withdraws the first two messages, which a checkpoint covers, restores them, and edits the first
-    /// one.
+    /// Withdraws the first two messages, which a checkpoint covers, restores them, and edits the
+    /// first one.
     async fn change_messages(&mut self, stack: &mut Stack, id: &str) {
         let ask = pb::WithdrawMessagesRequest {
             conversation_id: id.to_owned(),

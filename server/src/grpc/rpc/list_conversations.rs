@@ -14,8 +14,8 @@ use crate::{
     state::ServerState,
 };
 
-/// Returns a page of conversations, newest activity first, or of the forks of one conversation, newest
-/// fork first.
+/// Returns a page of conversations, newest activity first, or of the forks of one conversation,
+/// newest fork first.
 pub(crate) async fn list_conversations(
     state: &ServerState,
     caller: Caller,

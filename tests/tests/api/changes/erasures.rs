@@ -218,6 +218,36 @@ async fn a_repeated_append_of_erased_messages_is_answered_and_no_digest_of_it_is
 }
 
 #[tokio::test]
+async fn no_version_of_an_erased_message_is_left_and_no_digest_of_its_edits() {
+    let app = TestApp::start().await;
+    let conversation = conversation_of_turns(&app, 2).await;
+    let edit =
+        |text: &str, request_id: &str| conversation.edit(3, user(text)).request_id(request_id);
+    edit("My name is Anna.", "a").await;
+    edit("My name is Bert.", "b").await;
+    // This one changes nothing, so that no change says which message it is about.
+    edit("My name is Bert.", "c").await;
+    conversation.edit(1, user("And you?")).request_id("d").await;
+    conversation.erase(&[3]).await;
+    assert!(conversation.versions(3).await.is_empty());
+    assert_eq!(conversation.versions(1).await.len(), 2);
+    let history = conversation.messages_with_withdrawn().await;
+    assert!(
+        history[2].erased && history[2].parts.is_empty(),
+        "{history:?}"
+    );
+    let digests = "select octet_length(request_digest)::bigint from ai_request
+                   where conversation_id = $1 and method = 'edit_message' order by request_id";
+    assert_eq!(select(&app, digests, &conversation).await, [0, 0, 0, 32]);
+    assert_eq!(stored(&app).await, (4, content_bytes(&app).await));
+    for request_id in ["a", "b", "c"] {
+        let again = edit("Another text.", request_id).await;
+        assert!(again.replayed, "{request_id}: {again:?}");
+    }
+    conversation.verify().await;
+}
+
+#[tokio::test]
 async fn exactly_the_named_messages_are_erased_and_contexts_repair_the_pairs() {
     let app = TestApp::start().await;
     let conversation = conversation_with_tools(&app).await;

@@ -124,6 +124,25 @@ async fn a_fork_has_the_messages_up_to_one_under_the_same_ids() {
 }
 
 #[tokio::test]
+async fn an_edited_message_is_taken_over_as_it_stands_without_its_earlier_versions() {
+    let app = TestApp::start().await;
+    let source = conversation_of_turns(&app, 2).await;
+    source.edit(1, user("What else?")).await;
+    let fork = source.fork(0).await;
+    let (edited, copy) = (source.message(1).await, fork.message(1).await);
+    assert_eq!(copy.parts, edited.parts);
+    assert_eq!((edited.version, copy.version), (2, 1));
+    assert_eq!(copy.edited_time, None);
+    assert_eq!(fork.versions(1).await.len(), 1);
+    // What is erased in one conversation stays in the other.
+    source.erase(&[1]).await;
+    assert_eq!(fork.message(1).await, copy);
+    assert_eq!(fork.edit(1, user("And here?")).await.version, 2);
+    fork.verify().await;
+    source.verify().await;
+}
+
+#[tokio::test]
 async fn a_fork_at_the_newest_message_has_the_same_context() {
     let app = TestApp::start().await;
     let source = app

@@ -1,5 +1,5 @@
-//! Messages that are withdrawn, restored, edited and erased: what is left, and what follows from it.
-//! `contexts/withdrawn.rs` tests what contexts contain then.
+//! Messages that are withdrawn, restored, edited and erased: what is left, and what follows from
+//! it. `contexts/withdrawn.rs` tests what contexts contain then.
 //!
 //! - `withdraw`: lists, totals, turns, titles, separators, checkpoints and watches without
 //!   withdrawn messages; tool calls and their results

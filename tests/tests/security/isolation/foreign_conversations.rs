@@ -35,8 +35,8 @@ pub(crate) struct TwoTenants {
     pub(crate) anna: AuthorizedChannel,
     pub(crate) bert: AuthorizedChannel,
     pub(crate) annas_authorization: String,
-    /// Bert's conversation, with 16 messages, of which the first has two versions, checkpoints and a
-    /// separator after the last message.
+    /// Bert's conversation, with 16 messages, of which the first has two versions, checkpoints and
+    /// a separator after the last message.
     pub(crate) foreign: String,
 }
 

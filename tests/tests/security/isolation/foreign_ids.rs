@@ -40,8 +40,8 @@ const DIFFERING: [&str; 6] = [
     "subject_digest",
     "requested_by",
 ];
-/// RPCs that Bert does not call: those that delete, withdraw, edit or erase, GetErasure, whose valid
-/// request names no erasure, and ImportCheckpoint, because a checkpoint exists.
+/// RPCs that Bert does not call: those that delete, withdraw, edit or erase, GetErasure, whose
+/// valid request names no erasure, and ImportCheckpoint, because a checkpoint exists.
 const NOT_CALLED: [&str; 10] = [
     "DeleteConversation",
     "DeleteSeparator",

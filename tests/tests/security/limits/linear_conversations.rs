@@ -16,7 +16,7 @@ use crate::limits::{
 
 /// RPCs after which other calls on the conversation may cost more, or find it deleted. They come
 /// last, in this order.
-const CHANGING: [&str; 11] = [
+const CHANGING: [&str; 12] = [
     "UpdateConversation",
     "Compact",
     "ImportCheckpoint",

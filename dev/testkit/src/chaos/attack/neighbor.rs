@@ -364,15 +364,12 @@ impl Neighbor {
         else {
             return;
         };
-        let (offset, length) = (part.text.len() / 3, part.text.len() / 3);
-        let range = pb::ByteRange {
-            offset: offset as i64,
-            length: length as i64,
-        };
+        let third = part.text.len() / 3;
+        let (offset, length) = (third as i64, third as i64);
         let ask = pb::GetMessageRequest {
             conversation_id: conversation.recorded.id.clone(),
             message_id,
-            range: Some(range),
+            range: Some(pb::ByteRange { offset, length }),
             ..Default::default()
         };
         let mut messages = MessageServiceClient::new(self.channel());
@@ -381,7 +378,7 @@ impl Neighbor {
             .call("GetMessage", messages.get_message(with_deadline(ask)))
             .await
         {
-            let same = got.text == part.text[offset..offset + length];
+            let same = got.text == part.text[third..2 * third];
             self.state.findings.demand(same, "content", || {
                 "a range of bytes is not what was sent".to_owned()
             });
