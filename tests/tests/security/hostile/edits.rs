@@ -28,6 +28,7 @@ fn edit(id: &str, message_id: i64, message: pb::NewMessage) -> GrpcRequest {
 /// Cases of EditMessage. The first two messages of the conversation are a user's and an
 /// assistant's, and it has fewer than 9,000.
 // tidy: allow(long-function): a table of cases
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 pub(crate) fn edits(id: &str) -> Vec<Case> {
     let expecting = |version: i32| {
         ask_about!(
@@ -229,6 +230,7 @@ pub(crate) fn edits(id: &str) -> Vec<Case> {
 /// Cases of versions, and of lists of what no longer stands. The first message of the conversation
 /// was never edited, and it has fewer than 9,000.
 // tidy: allow(long-function): a table of cases
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 pub(crate) fn history(id: &str) -> Vec<Case> {
     let get = |message_id: i64, version: i32| {
         ask_about!(

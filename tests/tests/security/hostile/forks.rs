@@ -7,7 +7,6 @@ use crate::hostile::{
 };
 
 /// Cases of ForkConversation. The conversation has at least four messages, and fewer than 9,000.
-// tidy: allow(long-function): a table of cases
 pub(crate) fn forks(id: &str) -> Vec<Case> {
     macro_rules! fork {
         ($($field:ident: $value:expr),*) => {
