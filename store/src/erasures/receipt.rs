@@ -96,20 +96,20 @@ pub struct Erasure {
 /// A row of `ai_erasure`.
 pub(super) struct ErasureRow {
     pub(super) erasure_id: Uuid,
-    kind: i16,
-    state: i16,
+    pub(super) kind: i16,
+    pub(super) state: i16,
     pub(super) request_digest: Vec<u8>,
-    requested_by: String,
+    pub(super) requested_by: String,
     pub(super) requested_us: i64,
-    ended_us: Option<i64>,
-    subject_digest: Option<Vec<u8>>,
-    subject_id: Option<Uuid>,
-    expected_conversations: i64,
-    expected_messages: i64,
-    conversations: i64,
-    messages: i64,
-    rows_erased: String,
-    ids_digest: Vec<u8>,
+    pub(super) ended_us: Option<i64>,
+    pub(super) subject_digest: Option<Vec<u8>>,
+    pub(super) subject_id: Option<Uuid>,
+    pub(super) expected_conversations: i64,
+    pub(super) expected_messages: i64,
+    pub(super) conversations: i64,
+    pub(super) messages: i64,
+    pub(super) rows_erased: String,
+    pub(super) ids_digest: Vec<u8>,
 }
 
 impl TryFrom<ErasureRow> for Erasure {
