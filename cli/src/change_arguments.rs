@@ -111,7 +111,7 @@ fn merged(messages: &[MessageIds]) -> Vec<MessageIds> {
     for one in sorted {
         match runs.last_mut() {
             Some(run) if one.first <= run.last.saturating_add(1) => {
-                run.last = run.last.max(one.last)
+                run.last = run.last.max(one.last);
             }
             _ => runs.push(one),
         }

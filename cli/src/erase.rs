@@ -35,15 +35,14 @@ pub(crate) async fn run(arguments: EraseArguments) -> anyhow::Result<ExitCode> {
         } else if arguments.messages.is_empty() {
             delete_conversation(&client, id).await?
         } else {
-            match erase_messages(&client, id, &arguments.messages).await? {
-                Some(receipt) => receipt,
-                None => {
-                    output::print_note(
-                        "anneal: there is nothing to erase: the messages are erased already",
-                    );
-                    return Ok(ExitCode::SUCCESS);
-                }
-            }
+            let receipt = erase_messages(&client, id, &arguments.messages).await?;
+            let Some(receipt) = receipt else {
+                output::print_note(
+                    "anneal: there is nothing to erase: the messages are erased already",
+                );
+                return Ok(ExitCode::SUCCESS);
+            };
+            receipt
         }
     } else if let Some(user_id) = arguments.user {
         erase_user(&client, user_id, arguments.dry_run).await?

@@ -7,6 +7,7 @@ use crate::{change_arguments::MessageIds, server_arguments::ServerArguments};
 /// What to erase, or which receipts to show.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("what").required(true).multiple(true).args(["user", "conversation", "tenant", "list", "show"]))]
+#[expect(clippy::struct_excessive_bools, reason = "flags of the command line")]
 pub(crate) struct EraseArguments {
     #[command(flatten)]
     pub(crate) server: ServerArguments,

@@ -12,6 +12,7 @@ pub mod convert;
 #[expect(
     missing_docs,
     clippy::pedantic,
+    clippy::large_enum_variant,
     reason = "generated code; the .proto files have the documentation"
 )]
 pub mod v1 {

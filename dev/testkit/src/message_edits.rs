@@ -88,7 +88,7 @@ impl EditRequest<'_> {
     /// Sets the request id.
     #[must_use]
     pub fn request_id(mut self, id: &str) -> Self {
-        self.ask.request_id = id.to_owned();
+        id.clone_into(&mut self.ask.request_id);
         self
     }
 
@@ -102,7 +102,7 @@ impl EditRequest<'_> {
     /// Edits the message only if the conversation still has this etag.
     #[must_use]
     pub fn etag(mut self, etag: &str) -> Self {
-        self.ask.etag = etag.to_owned();
+        etag.clone_into(&mut self.ask.etag);
         self
     }
 

@@ -2,17 +2,17 @@
 
 use anneal_core::limits::{MEDIA_PER_RESULT, PARTS_PER_MESSAGE};
 use anneal_proto::v1::{self as pb, part::Part as Wire};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{bounded_collections::ListReader, problem::Problem};
 
 /// Blocks of a message, at most one more than [`PARTS_PER_MESSAGE`].
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 pub(super) struct NewBlocks(Vec<NewBlock>);
 
 /// A block of any type. The fields that belong to its type are read, and others are refused. It is
 /// no enum with a tag, because serde would keep a copy of the whole block to find the tag.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 struct NewBlock {
     #[serde(rename = "type")]
@@ -33,7 +33,7 @@ struct NewBlock {
 }
 
 /// The type of a block.
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum BlockType {
     Text,
@@ -44,11 +44,11 @@ enum BlockType {
 }
 
 /// Media of a tool result, at most one more than [`MEDIA_PER_RESULT`].
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 struct BoundedMedia(Vec<NewMedia>);
 
 /// A picture or file of a tool result.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 struct NewMedia {
     uri: String,

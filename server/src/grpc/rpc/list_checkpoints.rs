@@ -27,12 +27,12 @@ pub(crate) async fn list_checkpoints(
 ) -> Result<WithReservation<pb::ListCheckpointsResponse>, Failure> {
     let id = parse::conversation_id(&ask.conversation_id)?;
     let limit = paging::page_size(ask.page_size)?;
-    let (list, selection) = if ask.include_void {
+    let (purpose, selection) = if ask.include_void {
         ("checkpoints with void ones", CheckpointSelection::All)
     } else {
         ("checkpoints", CheckpointSelection::Holding)
     };
-    let scope = TokenScope::of(caller, &[list, &id.to_string()]);
+    let scope = TokenScope::of(caller, &[purpose, &id.to_string()]);
     let position = scope.parse::<(i64, i64, Option<i64>)>(&ask.page_token)?;
     let start = position.map(|(last, first, void_change)| CheckpointPosition {
         last: MessageId(last),
