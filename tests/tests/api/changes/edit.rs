@@ -35,7 +35,11 @@ async fn an_edited_message_keeps_its_id_and_everything_shows_its_new_content() {
     assert_eq!(edited.parts, user("Something else?").parts);
     assert_eq!((edited.version, edited.text_bytes), (2, 15));
     assert_eq!(edited.created_time, messages[2].created_time);
-    assert!(edited.edited_time > edited.created_time, "{edited:?}");
+    let moment = |time: Option<prost_types::Timestamp>| time.map(|time| (time.seconds, time.nanos));
+    assert!(
+        moment(edited.edited_time) > moment(edited.created_time),
+        "{edited:?}"
+    );
     assert_eq!(edited.withdrawn_time, None);
     let mut expected = messages.clone();
     expected[2] = edited;
@@ -344,8 +348,11 @@ async fn delete(conversation: &TestConversation<'_>) {
         conversation_id: conversation.id.clone(),
         ..Default::default()
     };
-    let deleted = conversation.app.conversations().delete_conversation(ask);
-    deleted.await.expect("deletes");
+    let mut conversations = conversation.app.conversations();
+    conversations
+        .delete_conversation(ask)
+        .await
+        .expect("deletes");
 }
 
 #[tokio::test]

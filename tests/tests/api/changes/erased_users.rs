@@ -83,14 +83,14 @@ async fn all_conversations_of_a_user_are_deleted_and_the_receipt_no_longer_names
         "nothing is stored"
     );
 
-    let begin = async |user_id: &str, request_id: &str| {
+    let erase_user = async |user_id: &str, request_id: &str| {
         let ask = erase_user(user_id, request_id);
         app.erasures()
             .erase_user(ask)
             .await
             .map(tonic::Response::into_inner)
     };
-    let begun = begin("anna", "e").await.expect("begins");
+    let begun = erase_user("anna", "e").await.expect("begins");
     assert_eq!(begun.state(), ErasureState::Running);
     assert!(exists(&first).await, "nothing is deleted yet");
     // Made after the erasure was asked for.
@@ -126,15 +126,15 @@ async fn all_conversations_of_a_user_are_deleted_and_the_receipt_no_longer_names
     );
     assert!(list_erasures(&app, "bert").await.is_empty());
 
-    let again = begin("anna", "e").await.expect("is answered");
+    let again = erase_user("anna", "e").await.expect("is answered");
     assert_eq!(again, receipt, "a repetition is answered with the receipt");
     assert_refused(
-        begin("bert", "e").await,
+        erase_user("bert", "e").await,
         Code::AlreadyExists,
         "REQUEST_ID_REUSED",
         "",
     );
-    let nothing = begin("anna", "").await.expect("begins");
+    let nothing = erase_user("anna", "").await.expect("begins");
     app.run_erasures().await;
     let nothing = get_erasure(&app, &nothing.erasure_id).await;
     assert_eq!(

@@ -212,12 +212,12 @@ async fn append_turns(conversation: &TestConversation<'_>) {
 
 /// Withdraws and restores random messages.
 async fn change_messages(conversation: &TestConversation<'_>) {
-    let mut chance = SeededRandom(22);
+    let mut random = SeededRandom(22);
     for _ in 0..CHANGES {
         let newest = conversation.conversation().await.message_count;
-        let first = 1 + chance.below(newest.unsigned_abs()).cast_signed();
-        let last = newest.min(first + chance.below(4).cast_signed());
-        match chance.below(5) {
+        let first = 1 + random.below(newest.unsigned_abs()).cast_signed();
+        let last = newest.min(first + random.below(4).cast_signed());
+        match random.below(5) {
             0 | 1 => conversation.withdraw_range(first, last).await,
             2 | 3 => conversation.restore_range(first, last).await,
             _ => conversation.rewind(newest - 1).await,
@@ -228,7 +228,7 @@ async fn change_messages(conversation: &TestConversation<'_>) {
 /// Follows the conversation until a job is dead, and reconnects after every few events to a random
 /// one of the two servers. Returns the messages that stand then, as far as the events say.
 async fn follow_with_reconnects(apps: [&TestApp; 2], id: &str, seed: u64) -> BTreeSet<i64> {
-    let mut chance = SeededRandom(seed);
+    let mut random = SeededRandom(seed);
     let mut conversation = TestConversation {
         app: apps[0],
         id: id.to_owned(),
@@ -241,7 +241,7 @@ async fn follow_with_reconnects(apps: [&TestApp; 2], id: &str, seed: u64) -> BTr
             .flat_map(|range| range.first_message_id..=range.last_message_id)
     };
     loop {
-        for _ in 0..=chance.below(7) {
+        for _ in 0..=random.below(7) {
             match watch.next().await {
                 Event::MessageAppended(message) => {
                     standing.insert(message.message_id);
@@ -257,7 +257,7 @@ async fn follow_with_reconnects(apps: [&TestApp; 2], id: &str, seed: u64) -> BTr
                 other => panic!("unexpected event: {other:?}"),
             }
         }
-        conversation.app = apps[chance.index(2)];
+        conversation.app = apps[random.index(2)];
         watch = conversation.watch_from(&watch.position).await;
     }
 }

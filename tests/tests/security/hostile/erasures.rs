@@ -1,7 +1,7 @@
 //! Cases of erasures: which messages, users and tenants, and which receipts. None erases anything,
 //! because other cases use the same conversation.
 
-use anneal_testkit::{id_range, pb};
+use anneal_testkit::id_range;
 use tonic::Code;
 use uuid::Uuid;
 
