@@ -86,25 +86,34 @@ struct WrittenMessages {
     /// The id of the message that was written last, or is about to be written.
     last_id: i64,
     /// The ids between written messages, in order.
-    gaps: Vec<Range<i64>>,
+    gaps: Vec<Gap>,
+}
+
+#[derive(Debug)]
+struct Gap {
+    ids: Range<i64>,
+    /// Number of written messages before it.
+    written_before: i64,
 }
 
 impl WrittenMessages {
     /// Notes that the next message to be written has this id.
     fn advance_to(&mut self, id: i64) {
         if self.last_id + 1 < id {
-            self.gaps.push(self.last_id + 1..id);
+            self.gaps.push(Gap {
+                ids: self.last_id + 1..id,
+                written_before: self.count_through(self.last_id),
+            });
         }
         self.last_id = id;
     }
 
     /// Number of written messages up to this id.
     fn count_through(&self, id: i64) -> i64 {
-        let in_gaps = self
-            .gaps
-            .iter()
-            .map(|gap| (gap.end.min(id + 1) - gap.start).max(0));
-        id - in_gaps.sum::<i64>()
+        let begun = self.gaps.partition_point(|gap| gap.ids.start <= id);
+        self.gaps[..begun]
+            .last()
+            .map_or(id, |gap| gap.written_before + (id - gap.ids.end + 1).max(0))
     }
 }
 

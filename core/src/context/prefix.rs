@@ -33,7 +33,7 @@ pub struct PrefixVersion {
 /// A change of stored messages since the last recorded version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PendingChange {
-    /// What was done; [`BreakReason::First`] if no version was recorded before it.
+    /// The kind of change; [`BreakReason::First`] if no version was recorded before it.
     pub reason: BreakReason,
     /// The first changed message; [`MessageId::NONE`] if the boundary moved, so that every message
     /// is sent differently.

@@ -11,10 +11,10 @@ use crate::limits::content_budget::FIRST_BYTES;
 
 /// Most bytes that the entries take: those of 50,000 conversations, if their policies are short.
 const MAX_BYTES: u64 = 15_000_000;
-/// What an entry takes besides its policy.
+/// Bytes of an entry besides its policy.
 const ENTRY_BYTES: usize = 300;
 
-/// What is expected of the next read of a context.
+/// The size and policy that the next read of a context will probably find.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct ExpectedContext {
     /// Its bytes; 0: unknown, or at most [`FIRST_BYTES`].
@@ -41,8 +41,7 @@ impl ContextMemory {
         )
     }
 
-    /// What the next read of the context will probably find: the policy of the last read, and an
-    /// eighth more bytes.
+    /// The policy of the last read of the context, and an eighth more bytes than it had.
     pub(crate) fn expected(&self, caller: Caller, id: ConversationId) -> ExpectedContext {
         self.0.get(&(caller.tenant(), id)).unwrap_or_default()
     }

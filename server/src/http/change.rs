@@ -1,4 +1,4 @@
-//! What a change of messages has done, as an answer.
+//! The answer to a change of messages.
 
 use anneal_proto::v1 as pb;
 use axum::{http::header, response::Response};
@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use super::{json, problem::Problem, session};
 
-/// What has been withdrawn, restored, edited or erased.
+/// The messages that were withdrawn, restored, edited or erased, and the session's figures now.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct MessageChange {

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::verbs::Rpc;
 
-/// What goes with the message.
+/// Options of the deletion.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

@@ -83,7 +83,7 @@ pub(crate) fn separator(id: ConversationId, separator: Separator) -> pb::Separat
     }
 }
 
-/// What a change of messages has done. It contains no content, so that a caller without the verb
+/// The answer to a change of messages. It contains no content, so that a caller without the verb
 /// read may see it.
 pub(crate) fn message_change(id: ConversationId, change: MessageChange) -> pb::MessageChange {
     pb::MessageChange {

@@ -83,7 +83,7 @@ pub(crate) fn parse_conditions(
     })
 }
 
-/// What the field `keep_tool_pairs_apart` asks for.
+/// Whether tool pairs are changed together, by the field `keep_tool_pairs_apart`.
 pub(crate) const fn tool_pairs(keep_apart: bool) -> ToolPairs {
     if keep_apart {
         ToolPairs::Apart

@@ -1,4 +1,4 @@
-//! What an audit or a verification reports.
+//! The report of an audit or a verification.
 
 use anneal_core::message::MessageId;
 

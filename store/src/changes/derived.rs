@@ -1,5 +1,5 @@
-//! What was made from changed messages: checkpoints that no longer hold, and the recorded beginning
-//! of the conversation's contexts.
+//! Updates what was made from changed messages: sets checkpoints aside that no longer hold, and
+//! marks the recorded beginning of the conversation's contexts.
 
 use anneal_core::{
     boundary::Boundary,

@@ -136,7 +136,7 @@ pub struct MessageChange {
     /// Number of the change among the summaries, checkpoints and changes of the conversation. 0:
     /// there was nothing to change.
     pub id: i64,
-    /// What was done, or was to be done.
+    /// Whether messages were, or were to be, withdrawn, restored, edited or erased.
     pub kind: MessageChangeKind,
     /// The changed messages, in order.
     pub changed: Vec<IdRange>,

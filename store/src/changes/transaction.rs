@@ -40,7 +40,7 @@ pub(crate) enum Begun<'a> {
     New(ChangeTransaction<'a>),
 }
 
-/// What a change did to messages.
+/// The effect of a change on messages.
 pub(crate) struct Moved {
     /// The messages whose content changed, in order; at least one.
     pub(crate) changed: Vec<MessageId>,
@@ -205,7 +205,8 @@ impl<'a> ChangeTransaction<'a> {
 
     /// Commits, after what the tenant has stored was updated.
     pub(super) async fn commit(mut self, moved: &Moved) -> Result<(), StoreError> {
-        // Last, because counts of other conversations of the tenant take the same row.
+        // Last, because other transactions of the tenant (appends, counts, deletions) whose backend
+        // has the same part of the usage wait for this row's lock until the commit.
         if moved.usage_bytes_change != 0 {
             sqlx::query_file!(
                 "sql/subtract_tenant_usage.sql",

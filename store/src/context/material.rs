@@ -116,7 +116,7 @@ impl Store {
     }
 }
 
-/// What a context is read for.
+/// The conversation whose context is read, and the settings of the call.
 struct MaterialAsk<'a> {
     caller: Caller,
     id: ConversationId,
