@@ -96,7 +96,7 @@ async fn erase_once(
         version: None,
     };
     let done = change.follow(&moved, &standing, policy_defaults).await?;
-    let mut rows = erase_derived(change.db(), caller, id, &done.changed).await?;
+    let mut rows = blank_derived_rows(change.db(), caller, id, &done.changed).await?;
     failpoint!("change.blanked");
     rows.add("ai_message", erased.standing.len() as i64);
     rows.add("ai_message_version", erased.versions);
@@ -160,7 +160,7 @@ async fn erase_content(
 /// Deletes what else tells something of erased messages: the texts of checkpoints that no longer
 /// hold, digests of the requests that brought the content, errors, and old versions of contexts'
 /// beginnings. Returns the number of changed rows, by table.
-async fn erase_derived(
+async fn blank_derived_rows(
     db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,

@@ -43,7 +43,7 @@ async fn delete_with_derived_rows(
     let mut tx = db.begin().await?;
     lock_for_deletion(&mut tx, caller, id).await?;
     failpoint!("delete.locked");
-    let deleted = delete_locked(&mut tx, caller, &[id]).await?;
+    let deleted = delete_rows_of(&mut tx, caller, &[id]).await?;
     subtract_usage(&mut tx, caller, deleted).await?;
     failpoint!("delete.deleted");
     tx.commit().await?;
@@ -62,7 +62,7 @@ pub(crate) struct DeletedRows {
 
 /// Deletes conversations and everything derived from them. The caller has locked them for deletion
 /// (`for update`), and ends its transaction with [`subtract_usage`].
-pub(crate) async fn delete_locked(
+pub(crate) async fn delete_rows_of(
     db: &mut BoundedConnection,
     caller: Caller,
     ids: &[ConversationId],

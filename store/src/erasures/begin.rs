@@ -89,7 +89,7 @@ impl Store {
         ask: &ErasureAsk,
     ) -> Result<Erasure, StoreError> {
         let mut db = self.reads.checkout(caller).await?;
-        let (conversations, messages) = count_expected(&mut db, caller, &ask.subject).await?;
+        let (conversations, messages) = measure_subject(&mut db, caller, &ask.subject).await?;
         db.release().await?;
         Ok(Erasure {
             id: None,
@@ -133,7 +133,7 @@ async fn begin_once(
         subject.method().as_bytes(),
         subject.user().unwrap_or_default().as_bytes(),
     ]);
-    let (conversations, messages) = count_expected(&mut *db, caller, subject).await?;
+    let (conversations, messages) = measure_subject(&mut *db, caller, subject).await?;
     let (subject_digest, ids_digest) = (subject.digest(caller), SetDigest::default());
     sqlx::query!(
         "insert into ai_erasure (tenant_id, erasure_id, kind, state, request_digest, requested_by, user_id, subject_digest,
@@ -164,7 +164,7 @@ async fn begin_once(
 }
 
 /// The conversations that an erasure would delete, and their messages.
-async fn count_expected(
+async fn measure_subject(
     db: &mut BoundedConnection,
     caller: Caller,
     subject: &ErasureSubject,

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     Store,
     connection::BoundedConnection,
-    conversations::{delete_locked, lock_for_deletion, subtract_usage},
+    conversations::{delete_rows_of, lock_for_deletion, subtract_usage},
     error::{Entity, StoreError},
     failpoint,
 };
@@ -57,7 +57,7 @@ async fn delete_once(
         Err(error) => return Err(error),
     }
     let rows = count_rows(&mut tx, caller, &[id]).await?;
-    let deleted = delete_locked(&mut tx, caller, &[id]).await?;
+    let deleted = delete_rows_of(&mut tx, caller, &[id]).await?;
     let mut ids_digest = SetDigest::default();
     ids_digest.add(id.0.as_bytes());
     let receipt = Receipt {

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     Store,
     connection::{BoundedConnection, row_security::Scope},
-    conversations::{delete_locked, subtract_usage},
+    conversations::{delete_rows_of, subtract_usage},
     error::StoreError,
     failpoint,
     rows::json,
@@ -110,7 +110,7 @@ async fn make_step(
         return Ok(ErasureStep::Busy);
     }
     let rows = count_rows(&mut tx, caller, &ids).await?;
-    let deleted = delete_locked(&mut tx, caller, &ids).await?;
+    let deleted = delete_rows_of(&mut tx, caller, &ids).await?;
     failpoint!("erasure.deleted");
     for id in &ids {
         erasure.ids_digest.add(id.0.as_bytes());

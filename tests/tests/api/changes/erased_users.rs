@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::{
     conversation_of_turns,
-    erasures::{content_bytes, get_erasure, list_erasures, select, stored},
+    erasures::{content_bytes, get_erasure, list_erasures, read_usage, select},
 };
 
 fn erase_user(user_id: &str, request_id: &str) -> pb::EraseUserRequest {
@@ -143,7 +143,7 @@ async fn all_conversations_of_a_user_are_deleted_and_the_receipt_no_longer_names
     );
     assert_eq!(list_erasures(&app, "anna").await.len(), 2);
     app.run_jobs_until_idle().await;
-    assert_eq!(stored(&app).await, (2, content_bytes(&app).await));
+    assert_eq!(read_usage(&app).await, (2, content_bytes(&app).await));
 }
 
 #[tokio::test]
@@ -216,7 +216,7 @@ async fn a_conversation_is_deleted_with_a_receipt_on_request_and_a_repetition_fi
     assert!(deleted.expect("deletes").into_inner().erasure_id.is_empty());
     assert_eq!(list_erasures(&app, "").await.len(), 1);
     app.run_jobs_until_idle().await;
-    assert_eq!(stored(&app).await, (0, 0));
+    assert_eq!(read_usage(&app).await, (0, 0));
 }
 
 #[tokio::test]

@@ -47,7 +47,7 @@ pub(super) async fn select(
 }
 
 /// Messages and bytes that the default tenant has stored.
-pub(super) async fn stored(app: &TestApp) -> (i64, i64) {
+pub(super) async fn read_usage(app: &TestApp) -> (i64, i64) {
     sqlx::query_as(
         "select coalesce(sum(messages), 0)::bigint, coalesce(sum(content_bytes), 0)::bigint from tenant_usage_part",
     )
@@ -89,7 +89,7 @@ async fn erased_messages_keep_their_ids_and_cannot_be_restored() {
     }
     let versions = "select message_id from ai_message_version where conversation_id = $1";
     assert!(select(&app, versions, &conversation).await.is_empty());
-    assert_eq!(stored(&app).await, (4, content_bytes(&app).await));
+    assert_eq!(read_usage(&app).await, (4, content_bytes(&app).await));
     let again = conversation.erase(&[3, 2]).await;
     assert!(
         again.changed.is_empty() && again.erasure_id.is_empty() && again.change_id == 0,
@@ -239,7 +239,7 @@ async fn no_version_of_an_erased_message_is_left_and_no_digest_of_its_edits() {
     let digests = "select octet_length(request_digest)::bigint from ai_request
                    where conversation_id = $1 and method = 'edit_message' order by request_id";
     assert_eq!(select(&app, digests, &conversation).await, [0, 0, 0, 32]);
-    assert_eq!(stored(&app).await, (4, content_bytes(&app).await));
+    assert_eq!(read_usage(&app).await, (4, content_bytes(&app).await));
     for request_id in ["a", "b", "c"] {
         let again = edit("Another text.", request_id).await;
         assert!(again.replayed, "{request_id}: {again:?}");

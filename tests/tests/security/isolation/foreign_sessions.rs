@@ -93,7 +93,9 @@ impl TwoTenants {
                 .iter()
                 .filter(|_| path.contains("{sid}"))
             {
-                let body = operation.get("requestBody").map(|_| valid_body(path));
+                let body = operation
+                    .get("requestBody")
+                    .map(|_| valid_body(method, path));
                 operations.push((method.to_uppercase(), path.clone(), body));
             }
         }
@@ -101,11 +103,13 @@ impl TwoTenants {
     }
 }
 
-/// A valid body of the operation with this path that has one.
-fn valid_body(path: &str) -> Value {
-    match path.rsplit('/').next() {
-        Some("restore") => json!({"messageIds": [1]}),
-        Some("rewind") => json!({"afterMessageId": 0}),
+/// A valid body of the operation with this method and path that has one.
+fn valid_body(method: &str, path: &str) -> Value {
+    match (method, path.rsplit('/').next()) {
+        ("post", Some("restore")) => json!({"messageIds": [1]}),
+        ("post", Some("rewind")) => json!({"afterMessageId": 0}),
+        ("post", Some("fork")) => json!({"messageId": 1}),
+        ("patch", Some("{mid}")) => json!({"content": [{"type": "text", "text": "taken"}]}),
         _ => json!({"title": "taken"}),
     }
 }
