@@ -3,7 +3,7 @@
 
 use std::{pin::Pin, sync::Arc};
 
-use anneal_proto::v1 as pb;
+use anneal_proto::{convert::message::text_message, v1 as pb};
 use tokio::task::JoinSet;
 use tonic::Status;
 use uuid::Uuid;
@@ -54,15 +54,11 @@ impl Conversations {
         conversations: u64,
         channels: Vec<Channel>,
     ) -> anyhow::Result<Self> {
-        let policy = pb::Policy {
-            max_message_count: Some(0),
-            ..Default::default()
-        };
         let mut conversation_ids = Vec::new();
         for channel in channels.iter().cycle().take(conversations as usize) {
             conversation_ids.push(
                 stack
-                    .create_conversation(channel, Some(policy.clone()))
+                    .create_conversation(channel, Some(never_compacted()))
                     .await?,
             );
         }
@@ -148,11 +144,28 @@ impl Conversations {
     }
 }
 
+/// The policy of a conversation that is never compacted.
+pub(crate) fn never_compacted() -> pb::Policy {
+    pb::Policy {
+        max_message_count: Some(0),
+        ..Default::default()
+    }
+}
+
 /// A text of 400 bytes.
 pub(crate) fn text() -> String {
     let mut text = "The quick brown fox jumps over the lazy dog. ".repeat(9);
     text.truncate(400);
     text
+}
+
+/// This many messages of 400 bytes, the first of a user, the next of an assistant, and so on.
+pub(crate) fn dialogue(messages: usize) -> Vec<pb::NewMessage> {
+    let roles = [pb::Role::User, pb::Role::Assistant].into_iter().cycle();
+    roles
+        .take(messages)
+        .map(|role| text_message(role, text()))
+        .collect()
 }
 
 /// Appends messages with a new request id.

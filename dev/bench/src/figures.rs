@@ -32,6 +32,8 @@ pub(crate) struct Figure {
     /// The median of the ratios to the baseline. Each run is compared with the baseline's run that
     /// was measured directly before or after it.
     pub(crate) ratio: Option<f64>,
+    /// These ratios, in the order of the rounds. Empty without a baseline.
+    pub(crate) ratios: Vec<f64>,
     /// The target as a text, such as `≤ 25`.
     pub(crate) target: Option<String>,
     /// Whether the figure reaches the target. `None` without a target, or without the baseline that
@@ -65,6 +67,7 @@ impl Figure {
             baseline: None,
             baseline_value: None,
             ratio: None,
+            ratios: Vec::new(),
             target: None,
             holds: None,
             runs: values.len(),
@@ -91,6 +94,7 @@ impl Figure {
             baseline: Some(name.into()),
             baseline_value: Some(median(baseline)),
             ratio: Some(median(&ratios)),
+            ratios,
             baseline_spread: Some([least(baseline), most(baseline)]),
             ..self
         }
@@ -261,6 +265,7 @@ mod tests {
             (figure.ratio, figure.baseline_value),
             (Some(2.0), Some(10.0))
         );
+        assert_eq!(figure.ratios, [2.0, 3.0, 1.0]);
         assert_eq!(
             figure.with_target(Target::RatioAtLeast(1.5)).verdict(),
             "holds"

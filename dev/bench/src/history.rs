@@ -5,7 +5,10 @@ use anneal_core::{digest, message::MessageId};
 use anneal_proto::v1::{self as pb, operator_service_client::OperatorServiceClient};
 
 use crate::{
-    connection::Channel, conversations::append_one_by_one, database::Database, stack::BenchStack,
+    connection::Channel,
+    conversations::{append_one_by_one, never_compacted},
+    database::Database,
+    stack::BenchStack,
 };
 
 /// Messages between two checkpoints.
@@ -38,11 +41,9 @@ pub(crate) async fn create(
 ) -> anyhow::Result<String> {
     let database = stack.database()?;
     let template = append_template(stack, channel, &database).await?;
-    let policy = pb::Policy {
-        max_message_count: Some(0),
-        ..Default::default()
-    };
-    let conversation = stack.create_conversation(channel, Some(policy)).await?;
+    let conversation = stack
+        .create_conversation(channel, Some(never_compacted()))
+        .await?;
     database
         .run(&messages_sql(&template, &conversation, shape.messages))
         .await?;

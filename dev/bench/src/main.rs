@@ -41,13 +41,16 @@ mod silent_model;
 mod stack;
 mod wal;
 
+use std::path::PathBuf;
+
+use anyhow::Context as _;
 use clap::{Parser, ValueEnum, builder::PossibleValue};
 
 use figures::Figures;
 use pace::Pace;
 use scenarios::{
-    append, context, count, dead_model, footprint, fork, isolation, jobs, lists, memory, overload,
-    peers, resolve, start, write_cost,
+    append, builds, changes, context, count, dead_model, erasure, footprint, fork, isolation, jobs,
+    lists, memory, overload, peers, resolve, retention, start, write_cost,
 };
 use stack::BenchStack;
 
@@ -56,7 +59,7 @@ use stack::BenchStack;
 #[derive(Debug, Parser)]
 #[command(name = "anneal-bench")]
 struct Arguments {
-    /// The scenario to measure [default: all except the replays]
+    /// The scenario to measure [default: all except `builds` and the replays]
     scenario: Option<Scenario>,
     /// With `replay`: the only family of transcripts to replay (pi, mini-swe, swe-agent, tau,
     /// LoCoMo, CrossWOZ or KdConv) [default: all]
@@ -64,6 +67,9 @@ struct Arguments {
     /// With `footprint`: minutes under the mixed load [default: 10 seconds]
     #[arg(long)]
     minutes: Option<u64>,
+    /// With `builds`: the binary `anneal` of the other build
+    #[arg(long, value_name = "FILE")]
+    baseline: Option<PathBuf>,
     /// Run one short round to check that everything works; its figures are not meaningful
     #[arg(long)]
     quick: bool,
@@ -72,7 +78,7 @@ struct Arguments {
     plots: bool,
 }
 
-/// The scenarios. `make bench` measures all except `replay` and `replay-simulated`.
+/// The scenarios. `make bench` measures all except `builds`, `replay` and `replay-simulated`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Scenario {
     /// Appends: messages per second and latency, compared with pgbench; also beside a worker.
@@ -89,6 +95,12 @@ enum Scenario {
     Context,
     /// ForkConversation: conversations of 1,000 and of 100,000 messages.
     Fork,
+    /// Contexts of tails with withdrawn messages, WithdrawMessages, RestoreMessages, EditMessage.
+    Changes,
+    /// EraseUser of a user with 10,000 messages, EraseMessages.
+    Erasure,
+    /// Appends while a worker deletes 100,000 idle conversations.
+    Retention,
     /// Tokenizers on ordinary and hostile texts.
     Count,
     /// Latency of other calls while a model does not answer.
@@ -109,6 +121,8 @@ enum Scenario {
     /// Other libraries that store conversations in PostgreSQL. Needs python3, and installs the
     /// libraries from PyPI.
     Peers,
+    /// Appends and contexts of this build beside those of another one (`--baseline`).
+    Builds,
     /// Replays transcripts through a service and meters the cost at a provider. Needs the feature
     /// `replay`.
     Replay,
@@ -119,13 +133,13 @@ enum Scenario {
 impl Scenario {
     /// Whether the scenario runs if the command line names no scenario.
     fn is_usual(self) -> bool {
-        !matches!(self, Self::Replay | Self::ReplaySimulated)
+        !matches!(self, Self::Builds | Self::Replay | Self::ReplaySimulated)
     }
 
     async fn measure(
         self,
         pace: Pace,
-        minutes: Option<u64>,
+        arguments: &Arguments,
         figures: &mut Figures,
     ) -> anyhow::Result<()> {
         match self {
@@ -137,6 +151,13 @@ impl Scenario {
                 with_stack(async |stack| context::measure(stack, pace, figures).await).await
             }
             Self::Fork => with_stack(async |stack| fork::measure(stack, pace, figures).await).await,
+            Self::Changes => {
+                with_stack(async |stack| changes::measure(stack, pace, figures).await).await
+            }
+            Self::Erasure => {
+                with_stack(async |stack| erasure::measure(stack, pace, figures).await).await
+            }
+            Self::Retention => retention::measure(pace, figures).await,
             Self::Count => {
                 count::measure(pace, figures);
                 Ok(())
@@ -149,8 +170,13 @@ impl Scenario {
             Self::WriteCost => write_cost::measure(pace, figures).await,
             Self::Memory => memory::measure(pace, figures).await,
             Self::Start => start::measure(pace, figures).await,
-            Self::Footprint => footprint::measure(pace, minutes, figures).await,
+            Self::Footprint => footprint::measure(pace, arguments.minutes, figures).await,
             Self::Peers => peers::measure(pace, figures).await,
+            Self::Builds => {
+                let baseline = arguments.baseline.as_deref();
+                let other = baseline.context("`builds` needs --baseline FILE")?;
+                builds::measure(pace, other, figures).await
+            }
             Self::Replay | Self::ReplaySimulated => Ok(()),
         }
     }
@@ -166,6 +192,10 @@ async fn main() -> anyhow::Result<()> {
         }
         _ => anyhow::ensure!(arguments.family.is_none(), "only `replay` takes a family"),
     }
+    anyhow::ensure!(
+        arguments.baseline.is_none() || arguments.scenario == Some(Scenario::Builds),
+        "only `builds` takes a baseline"
+    );
     // Dropping the future also ends the processes that it started.
     tokio::select! {
         done = measure(&arguments) => done,
@@ -188,10 +218,7 @@ async fn measure(arguments: &Arguments) -> anyhow::Result<()> {
             .map_or(scenario.is_usual(), |wanted| wanted == *scenario)
         {
             // If one scenario fails, the others still run.
-            if let Err(error) = scenario
-                .measure(pace, arguments.minutes, &mut figures)
-                .await
-            {
+            if let Err(error) = scenario.measure(pace, arguments, &mut figures).await {
                 eprintln!("{scenario:?} could not be measured: {error:#}");
                 failed += 1;
             }
@@ -237,6 +264,14 @@ async fn replay_through_the_service(_: Option<&str>) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_of_all_scenarios_needs_no_other_build() {
+        assert!(!Scenario::Builds.is_usual() && Scenario::Retention.is_usual());
+        let parsed =
+            Arguments::try_parse_from(["anneal-bench", "builds", "--baseline", "a/anneal"]);
+        assert!(parsed.is_ok_and(|arguments| arguments.scenario == Some(Scenario::Builds)));
+    }
 
     #[test]
     fn quick_runs_draw_no_plots() {

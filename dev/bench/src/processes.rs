@@ -1,14 +1,14 @@
 //! Additional servers and workers on a stack's database, each started for one figure.
 
-use std::process::Stdio;
+use std::{path::Path, process::Stdio};
 
 use anyhow::Context as _;
-use tokio::process::Child;
+use tokio::process::{Child, Command};
 
 use crate::{
     connection::{self, Channel, Credential},
     process_log::read_log_field,
-    stack::BenchStack,
+    stack::{self, BenchStack},
 };
 
 /// Settings by which a server listens on ports that no other process uses.
@@ -46,40 +46,78 @@ impl Process {
 
     /// Starts a server that refuses every call, as one does whose concurrency limit is reached.
     pub(crate) async fn start_refusing_server(stack: &BenchStack) -> anyhow::Result<Self> {
-        let no_calls = ["--set", "server.concurrent_calls=0"];
-        let settings = [&ANY_FREE_PORTS[..], &no_calls[..]].concat();
+        Self::start_server_with(stack, "server.concurrent_calls=0").await
+    }
+
+    /// Starts a server that counts no tokens: workers count all messages.
+    pub(crate) async fn start_server_without_counting(stack: &BenchStack) -> anyhow::Result<Self> {
+        Self::start_server_with(stack, "append.count_bytes=0").await
+    }
+
+    async fn start_server_with(stack: &BenchStack, setting: &str) -> anyhow::Result<Self> {
+        let settings = [&ANY_FREE_PORTS[..], &["--set", setting][..]].concat();
         Self::start(stack, &settings, "server", "grpc").await
+    }
+
+    /// Starts a server of another build on a new database of this name, in the same PostgreSQL.
+    /// That build migrates the database, so the schema may be older than this build's.
+    pub(crate) async fn start_server_of_build(
+        stack: &BenchStack,
+        binary: &Path,
+        database: &str,
+    ) -> anyhow::Result<Self> {
+        let anneal = || stack.anneal_of_build(binary, database);
+        let sql = format!("create database {database}");
+        stack.database()?.run(&sql).await?;
+        stack::run(anneal(), &["migrate"]).await?;
+        let credential = stack::create_key(anneal(), "default").await?;
+        let mut server = anneal();
+        server.args(ANY_FREE_PORTS).arg("server");
+        Self::spawn(server, "grpc", credential).await
     }
 
     /// Starts a worker; returns when it is ready.
     pub(crate) async fn start_worker(stack: &BenchStack) -> anyhow::Result<Self> {
-        Self::start(
-            stack,
-            &["--set", "worker.http_address=127.0.0.1:0"],
-            "worker",
-            "worker",
-        )
-        .await
+        Self::start_worker_with(stack, &[]).await
     }
 
-    /// Starts a command and waits until it logs this field.
+    /// Starts a worker with these settings (`section.key=value`); returns when it is ready.
+    pub(crate) async fn start_worker_with(
+        stack: &BenchStack,
+        settings: &[&str],
+    ) -> anyhow::Result<Self> {
+        let mut arguments = vec!["--set", "worker.http_address=127.0.0.1:0"];
+        for &setting in settings {
+            arguments.extend(["--set", setting]);
+        }
+        Self::start(stack, &arguments, "worker", "worker").await
+    }
+
+    /// Starts a command on the stack's database and waits until it logs this field.
     async fn start(
         stack: &BenchStack,
         settings: &[&str],
-        command: &str,
+        name: &str,
         field: &str,
     ) -> anyhow::Result<Self> {
-        let mut child = stack
-            .anneal()?
-            .args(settings)
-            .arg(command)
-            .stderr(Stdio::piped())
-            .spawn()?;
+        let mut command = stack.anneal()?;
+        command.args(settings).arg(name);
+        Self::spawn(command, field, stack.credential().clone()).await
+    }
+
+    /// Starts a command and waits until it logs this field. Calls of the process have this
+    /// credential.
+    async fn spawn(
+        mut command: Command,
+        field: &str,
+        credential: Credential,
+    ) -> anyhow::Result<Self> {
+        let mut child = command.stderr(Stdio::piped()).spawn()?;
         let identity = read_log_field(&mut child, field).await?;
         Ok(Self {
             child,
             identity,
-            credential: stack.credential().clone(),
+            credential,
         })
     }
 

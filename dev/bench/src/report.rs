@@ -210,7 +210,7 @@ mod tests {
             .map(String::as_str)
             .collect();
         names.sort_unstable();
-        let wanted = "baseline baseline_value figure holds max median min ratio runs scenario target unit value";
+        let wanted = "baseline baseline_value figure holds max median min ratio ratios runs scenario target unit value";
         assert_eq!(names.join(" "), wanted);
     }
 }

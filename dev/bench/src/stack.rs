@@ -175,6 +175,16 @@ impl BenchStack {
         anneal(&self.postgres.url("postgres"), &self.folder.join(CONFIG))
     }
 
+    /// A command that runs the binary of another build on another database of this PostgreSQL, with
+    /// the same settings.
+    pub(crate) fn anneal_of_build(&self, binary: &Path, database: &str) -> Command {
+        command(
+            binary,
+            &self.postgres.url(database),
+            &self.folder.join(CONFIG),
+        )
+    }
+
     /// Stops the worker, if there is one. Nothing is counted afterwards.
     pub(crate) async fn stop_worker(&mut self) -> anyhow::Result<()> {
         match self.worker.take() {
@@ -307,7 +317,7 @@ fn binaries() -> anyhow::Result<Binaries> {
 }
 
 /// Runs a command of the binary, and returns what it prints.
-async fn run(mut anneal: Command, arguments: &[&str]) -> anyhow::Result<String> {
+pub(crate) async fn run(mut anneal: Command, arguments: &[&str]) -> anyhow::Result<String> {
     let ran = anneal.args(arguments).output().await?;
     anyhow::ensure!(
         ran.status.success(),
@@ -319,7 +329,7 @@ async fn run(mut anneal: Command, arguments: &[&str]) -> anyhow::Result<String> 
 }
 
 /// Creates a key of a tenant that allows every call.
-async fn create_key(anneal: Command, tenant: &str) -> anyhow::Result<Credential> {
+pub(crate) async fn create_key(anneal: Command, tenant: &str) -> anyhow::Result<Credential> {
     let arguments = [
         "keys",
         "create",
@@ -339,13 +349,18 @@ fn anneal(url: &str, config: &Path) -> anyhow::Result<Command> {
         "there is no {}: build anneal-cli with the same profile",
         binary.display()
     );
+    Ok(command(&binary, url, config))
+}
+
+/// A command that runs a binary on a database, with the settings of all processes.
+fn command(binary: &Path, url: &str, config: &Path) -> Command {
     let mut command = Command::new(binary);
     command
         .env("ANNEAL_DATABASE_URL", url)
         .env("ANNEAL_CONFIG", config)
         .envs(SETTINGS)
         .kill_on_drop(true);
-    Ok(command)
+    command
 }
 
 /// A user's text message.

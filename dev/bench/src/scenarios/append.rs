@@ -1,6 +1,6 @@
 //! Durable appends of one 400-byte message each, with request ids, compared with pgbench making
-//! the bare append, in rounds that alternate. No worker runs, except in the comparison that says
-//! so.
+//! the bare append, in rounds that alternate. No worker runs, except in the comparisons that say
+//! so. The server counts the messages, except in the comparison in which a worker counts them.
 
 use std::time::Instant;
 
@@ -51,7 +51,13 @@ pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
         target: Some(Target::RatioAtLeast(1.65)),
     };
     let rates = all_callers.measure(pace, figures).await?;
-    measure_beside_worker(pace, &stack, &conversations, figures).await?;
+    let beside_worker = BesideWorker {
+        name: format!("{CALLERS} callers beside a worker"),
+        conversations: &conversations,
+        target: Some(Target::RatioAtLeast(0.95)),
+    };
+    beside_worker.measure(pace, &stack, figures).await?;
+    measure_worker_counting(pace, &stack, figures).await?;
     measure_one_caller(pace, &conversations, one_client.as_ref(), figures).await?;
     let shapes = [
         Shape {
@@ -206,34 +212,67 @@ impl Shape<'_> {
     }
 }
 
-/// All callers append beside a worker that counts every message, in rounds that alternate with
-/// rounds without a worker.
-async fn measure_beside_worker(
-    pace: Pace,
-    stack: &BenchStack,
-    conversations: &Conversations,
-    figures: &mut Figures,
-) -> anyhow::Result<()> {
-    let (mut alone, mut counted, mut seconds_to_empty) = (Vec::new(), Vec::new(), Vec::new());
-    for round in 0..pace.rounds(ROUNDS) {
-        for with_worker in alternate(round, [false, true]) {
-            if with_worker {
-                let (load, seconds) = run_beside_worker(pace, stack, conversations).await?;
-                counted.push(load.rate());
-                seconds_to_empty.push(seconds);
-            } else {
-                let load = run_closed_loop(pace, SECONDS, CALLERS, conversations).await?;
-                alone.push(load.rate());
+/// All callers append beside a worker, compared with appends without one.
+struct BesideWorker<'a> {
+    name: String,
+    conversations: &'a Conversations,
+    target: Option<Target>,
+}
+
+impl BesideWorker<'_> {
+    /// Measures rounds with a worker, which alternate with rounds without one.
+    async fn measure(
+        &self,
+        pace: Pace,
+        stack: &BenchStack,
+        figures: &mut Figures,
+    ) -> anyhow::Result<()> {
+        let (mut alone, mut beside, mut seconds_to_empty) = (Vec::new(), Vec::new(), Vec::new());
+        for round in 0..pace.rounds(ROUNDS) {
+            for with_worker in alternate(round, [false, true]) {
+                if with_worker {
+                    let (load, seconds) =
+                        run_beside_worker(pace, stack, self.conversations).await?;
+                    beside.push(load.rate());
+                    seconds_to_empty.push(seconds);
+                } else {
+                    let load = run_closed_loop(pace, SECONDS, CALLERS, self.conversations).await?;
+                    alone.push(load.rate());
+                }
             }
         }
+        let figure = Figure::new("append", self.name.as_str(), "messages/s", &beside);
+        let figure = figure.with_baseline("without a worker", &beside, &alone);
+        figures.put(match self.target {
+            Some(target) => figure.with_target(target),
+            None => figure,
+        });
+        let name = format!("{}, until nothing waits", self.name);
+        figures.add("append", name, "s", seconds_to_empty);
+        Ok(())
     }
-    let name = format!("{CALLERS} callers beside a worker that counts all");
-    let figure = Figure::new("append", name.as_str(), "messages/s", &counted);
-    let figure = figure.with_baseline("without a worker", &counted, &alone);
-    figures.put(figure.with_target(Target::RatioAtLeast(0.95)));
-    let name = format!("{name}, until nothing waits");
-    figures.add("append", name, "s", seconds_to_empty);
-    Ok(())
+}
+
+/// The same with a server that counts nothing: the worker counts every message. The conversations
+/// are others, because the server that counts leaves messages after uncounted ones to workers.
+async fn measure_worker_counting(
+    pace: Pace,
+    stack: &BenchStack,
+    figures: &mut Figures,
+) -> anyhow::Result<()> {
+    let server = Process::start_server_without_counting(stack).await?;
+    let mut channels = Vec::new();
+    for _ in 0..CONNECTIONS {
+        channels.push(server.channel().await?);
+    }
+    let conversations = Conversations::create_over(stack, CALLERS, channels).await?;
+    let beside_worker = BesideWorker {
+        name: format!("{CALLERS} callers beside a worker that counts all"),
+        conversations: &conversations,
+        target: None,
+    };
+    beside_worker.measure(pace, stack, figures).await?;
+    server.stop().await
 }
 
 /// All callers append beside a worker, which has counted what waited before. Also returns the

@@ -339,7 +339,7 @@ fn words(bytes: usize) -> String {
 }
 
 /// Latencies of BuildContext calls that are made one after the other.
-async fn time_contexts(
+pub(super) async fn time_contexts(
     channel: &Channel,
     conversation: &str,
     calls: u64,

@@ -22,7 +22,8 @@ const SECONDS: f64 = 3.0;
 const DUE_CONVERSATIONS: u64 = 100_000;
 /// Messages of a conversation that is due.
 const MESSAGES: usize = 5;
-const COPY_CONVERSATION: &str = include_str!("../../sql/copy_conversation.sql");
+/// SQL that copies a conversation with its messages.
+pub(super) const COPY_CONVERSATION: &str = include_str!("../../sql/copy_conversation.sql");
 
 pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result<()> {
     let stack = BenchStack::start_with(&settings()?).await?;

@@ -1,7 +1,10 @@
 //! ForkConversation: histories of 1,000 and of 100,000 messages, and appends to the longer one
 //! while it is forked again and again.
 
-use std::time::{Duration, Instant};
+use std::{
+    cell::Cell,
+    time::{Duration, Instant},
+};
 
 use anneal_proto::v1::{self as pb, conversation_service_client::ConversationServiceClient};
 use tonic::Request;
@@ -88,16 +91,16 @@ async fn measure_appends(
             match forks {
                 Forks::None => calm.push(load.await?),
                 Forks::OneAfterAnother => {
-                    let fork_again = async {
-                        loop {
-                            if let Err(error) = time_forks(channel, source, 1).await {
-                                return error;
-                            }
-                        }
+                    let ended = Cell::new(false);
+                    let load = async {
+                        let p99 = load.await;
+                        ended.set(true);
+                        p99
                     };
-                    tokio::select! {
-                        p99 = load => forked.push(p99?),
-                        error = fork_again => return Err(error),
+                    let (p99, forks) = tokio::join!(load, fork_until(channel, source, &ended));
+                    forked.push(p99?);
+                    for fork in forks? {
+                        delete(channel, fork).await?;
                     }
                 }
             }
@@ -111,6 +114,20 @@ async fn measure_appends(
     );
     figures.put(figure.with_baseline("while it is not forked", &forked, &calm));
     Ok(())
+}
+
+/// Forks the conversation again and again until `ended`. Returns the ids of the forks. They are
+/// deleted later, so that no deletion disturbs the appends.
+async fn fork_until(
+    channel: &Channel,
+    source: &str,
+    ended: &Cell<bool>,
+) -> anyhow::Result<Vec<String>> {
+    let mut forks = Vec::new();
+    while !ended.get() {
+        forks.push(fork(channel, source).await?);
+    }
+    Ok(forks)
 }
 
 /// The 99th percentile of appends of one message to the conversation, in milliseconds.
@@ -137,23 +154,37 @@ async fn append_p99(channel: &Channel, source: &str, pace: Pace) -> anyhow::Resu
 
 /// Latencies of forks that are made one after the other. Each is deleted again, which is not timed.
 async fn time_forks(channel: &Channel, source: &str, forks: u64) -> anyhow::Result<Latencies> {
-    let mut client = ConversationServiceClient::new(channel.clone());
     let mut latencies = Latencies::default();
     for _ in 0..forks {
-        let mut ask = Request::new(pb::ForkConversationRequest {
-            conversation_id: source.to_owned(),
-            ..Default::default()
-        });
-        ask.set_timeout(TIMEOUT);
         let before = Instant::now();
-        let fork = client.fork_conversation(ask).await?.into_inner();
+        let fork = fork(channel, source).await?;
         latencies.record(before.elapsed());
-        let mut ask = Request::new(pb::DeleteConversationRequest {
-            conversation_id: fork.conversation_id,
-            ..Default::default()
-        });
-        ask.set_timeout(TIMEOUT);
-        client.delete_conversation(ask).await?;
+        delete(channel, fork).await?;
     }
     Ok(latencies)
+}
+
+/// Forks the conversation at its newest message, and returns the fork's id.
+async fn fork(channel: &Channel, source: &str) -> anyhow::Result<String> {
+    let mut ask = Request::new(pb::ForkConversationRequest {
+        conversation_id: source.to_owned(),
+        ..Default::default()
+    });
+    ask.set_timeout(TIMEOUT);
+    let fork = ConversationServiceClient::new(channel.clone())
+        .fork_conversation(ask)
+        .await?;
+    Ok(fork.into_inner().conversation_id)
+}
+
+async fn delete(channel: &Channel, conversation_id: String) -> anyhow::Result<()> {
+    let mut ask = Request::new(pb::DeleteConversationRequest {
+        conversation_id,
+        ..Default::default()
+    });
+    ask.set_timeout(TIMEOUT);
+    ConversationServiceClient::new(channel.clone())
+        .delete_conversation(ask)
+        .await?;
+    Ok(())
 }

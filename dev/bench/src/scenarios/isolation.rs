@@ -170,14 +170,10 @@ struct Calls {
 
 impl Calls {
     async fn prepare(stack: &BenchStack, channel: &Channel) -> anyhow::Result<Self> {
-        let policy = pb::Policy {
-            max_message_count: Some(0),
-            ..Default::default()
-        };
         let mut read_ids = Vec::new();
         for _ in 0..READ_CONVERSATIONS {
             let conversation_id = stack
-                .create_conversation(channel, Some(policy.clone()))
+                .create_conversation(channel, Some(conversations::never_compacted()))
                 .await?;
             let messages = (0..50)
                 .map(|number| user(format!("{number}: {}", "a word of it ".repeat(30))))

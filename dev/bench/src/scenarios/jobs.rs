@@ -1,5 +1,6 @@
-//! Measures counting: how soon after an append's answer its tokens are counted, and whether the
-//! worker keeps up with the appends.
+//! Measures counting by a worker: how soon after an append's answer its tokens are counted, and
+//! whether the worker keeps up with the appends. The server counts nothing (`append.count_bytes =
+//! 0`): by default it counts such messages itself, before it stores them.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -34,9 +35,11 @@ const SECONDS: f64 = 3.0;
 const PROBES_PER_SECOND: f64 = 20.0;
 /// Polling interval for a message that is not counted yet: the resolution of the figure.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Settings by which workers count all messages.
+const WORKERS_COUNT: &str = "[append]\ncount_bytes = 0\n";
 
 pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result<()> {
-    let stack = BenchStack::start().await?;
+    let stack = BenchStack::start_with(WORKERS_COUNT).await?;
     let conversations = Conversations::create(&stack, CONVERSATIONS, CONNECTIONS).await?;
     // A warm-up, whose result is not used.
     run_closed_loop(pace, 1.0, CALLERS, &conversations).await?;

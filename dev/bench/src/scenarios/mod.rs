@@ -6,6 +6,9 @@
 //! - `jobs`: how soon tokens are counted, and whether the worker keeps up with the appends.
 //! - `count`: how fast tokens are counted on one thread.
 //! - `context`: BuildContext on histories of different lengths. `fork`: ForkConversation.
+//!   `changes`: withdrawn, restored and edited messages. `erasure`: EraseUser and EraseMessages.
+//!   `retention`: idle conversations that are deleted beside appends.
+//! - `builds`: appends and contexts of two builds.
 //! - `lists`, `resolve`: ListConversations and ResolveSession.
 //! - `isolation`: how a model that does not answer affects other calls. `overload`: ten times the
 //!   possible load.
@@ -13,9 +16,12 @@
 //!   and the size of the binary.
 
 pub(crate) mod append;
+pub(crate) mod builds;
+pub(crate) mod changes;
 pub(crate) mod context;
 pub(crate) mod count;
 pub(crate) mod dead_model;
+pub(crate) mod erasure;
 pub(crate) mod footprint;
 pub(crate) mod fork;
 pub(crate) mod isolation;
@@ -25,5 +31,6 @@ pub(crate) mod memory;
 pub(crate) mod overload;
 pub(crate) mod peers;
 pub(crate) mod resolve;
+pub(crate) mod retention;
 pub(crate) mod start;
 pub(crate) mod write_cost;
