@@ -265,7 +265,8 @@ mod tests {
             (figure.ratio, figure.baseline_value),
             (Some(2.0), Some(10.0))
         );
-        assert_eq!(figure.ratios, [2.0, 3.0, 1.0]);
+        let ratios: Vec<String> = figure.ratios.iter().copied().map(format_number).collect();
+        assert_eq!(ratios, ["2.00", "3.00", "1.00"]);
         assert_eq!(
             figure.with_target(Target::RatioAtLeast(1.5)).verdict(),
             "holds"
