@@ -159,7 +159,9 @@ fn the_deadlines_of_the_config_are_those_of_the_server() {
             "WatchConversation" => None,
             "Chat" => Some(CHAT_DEADLINE_SECONDS),
             "Compact" => Some(COMPACT_WAIT_SECONDS + DEADLINE_DEFAULT_SECONDS),
-            "AppendLargeMessage" | "VerifyConversation" => Some(DEADLINE_MAX_SECONDS),
+            "AppendLargeMessage" | "ForkConversation" | "VerifyConversation" => {
+                Some(DEADLINE_MAX_SECONDS)
+            }
             _ => Some(DEADLINE_DEFAULT_SECONDS),
         };
         assert_eq!(

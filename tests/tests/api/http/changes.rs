@@ -233,7 +233,7 @@ async fn refusals_name_the_field_of_the_request() {
         ("messages/5", 404, "MESSAGE_NOT_FOUND", "messageId"),
         ("messages/0", 400, "INVALID_FIELD", "messageId"),
         ("messages/x", 400, "INVALID_FIELD", "messageId"),
-        ("messages/1?erase=true", 400, "INVALID_FIELD", "erase"),
+        ("messages/1?erased=true", 400, "INVALID_FIELD", "erased"),
     ] {
         session
             .delete(path)

@@ -116,7 +116,7 @@ async fn every_route_refuses_unknown_fields_and_parameters_by_name() {
     let document = web.get("/openapi.json").await.json();
     let operations = operations(&document, &session);
     let bodies = operations.iter().filter(|one| one.body.is_some()).count();
-    assert_eq!((operations.len(), bodies), (11, 5));
+    assert_eq!((operations.len(), bodies), (12, 6));
     for operation in operations {
         let (method, path) = (&operation.method, &operation.path);
         let unknown = web.request(method, &format!("{path}?{UNKNOWN}=x"));

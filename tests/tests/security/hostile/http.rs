@@ -407,7 +407,7 @@ pub(crate) fn changes() -> Vec<HttpCase> {
         ),
         delete("a message that is a path", "..%2f1", invalid("messageId")),
         delete("a message that is not UTF-8", "%ff", MALFORMED),
-        delete("an unknown parameter", "1?erase=true", invalid("erase")),
+        delete("an unknown parameter", "1?erased=true", invalid("erased")),
         delete(
             "a parameter in words",
             "1?keepToolPairsApart=maybe",
