@@ -1,8 +1,12 @@
 -- A page of the forks of a conversation ($2), newest first, without system prompts. The page starts
 -- after the fork that was created at $3 (microseconds since 1970) with the id $4; null: with the
 -- newest one. It has at most $5 entries. A conversation that does not exist any more may have forks.
--- limit 1: forces a lookup by key. The comparison of created_ts alone bounds what the index reads: in
--- a generic plan, the comparison of rows is a filter.
+-- limit 1: forces a lookup by key. page_start: row-level security lets an index compare with the
+-- value of a subquery, but not with coalesce().
+with page_start as (
+    select coalesce(timestamptz 'epoch' + $3::bigint * interval '1 microsecond', timestamptz 'infinity') as created_ts,
+        coalesce($4, uuid 'ffffffff-ffff-ffff-ffff-ffffffffffff') as conversation_id
+)
 select c.conversation_id as "conversation_id!", c.agent_id as "agent_id!", c.user_id as "user_id!", c.title as "title!",
     c.status as "status!", c.pinned as "pinned!", c.metadata::text as "metadata!", '' as "system_prompt!",
     c.policy::text as "policy!", c.encoding as "encoding!", c.revision as "revision!", c.session_key as "session_key!",
@@ -14,11 +18,8 @@ from (
     select conversation_id, created_ts from ai_fork
     where source_id = $2
       and (tenant_id = $1) is true
-      and created_ts <= coalesce(timestamptz 'epoch' + $3::bigint * interval '1 microsecond', timestamptz 'infinity')
-      and (created_ts, conversation_id) < (
-          coalesce(timestamptz 'epoch' + $3::bigint * interval '1 microsecond', timestamptz 'infinity'),
-          coalesce($4, uuid 'ffffffff-ffff-ffff-ffff-ffffffffffff')
-      )
+      and created_ts <= (select created_ts from page_start)
+      and (created_ts, conversation_id) < (select created_ts, conversation_id from page_start)
     order by created_ts desc, conversation_id desc
     limit $5
 ) as f
