@@ -50,9 +50,9 @@ struct Figures {
     high_turns: i64,
     /// Messages that are withdrawn or erased.
     withdrawn: i64,
-    /// Of these, rows that have content or something that was made from it.
+    /// Of these, rows that have content.
     full_tombstones: i64,
-    /// Summaries of messages that are older than the message's last change.
+    /// Summaries of messages that do not stand, or that were changed since.
     late_summaries: i64,
     /// Number of checkpoints.
     checkpoints: i64,
@@ -240,7 +240,7 @@ fn check_changes(id: Uuid, figures: &Figures, findings: &Findings) {
     findings.demand(late == (0, 0), "derived", || {
         let (checkpoints, summaries) = late;
         format!(
-            "{id}: {checkpoints} checkpoints and {summaries} summaries are older than a change of their messages"
+            "{id}: {checkpoints} checkpoints and {summaries} summaries hold what no longer stands"
         )
     });
     let counted = figures.withdrawn_messages;

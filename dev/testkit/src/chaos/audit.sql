@@ -11,12 +11,12 @@ cross join lateral (
         count(*) filter (where sha256(convert_to(content::text, 'UTF8')) <> content_digest) as wrong_digests,
         count(*) filter (where withdrawn_ts is null and turn > c.turn) as high_turns,
         count(*) filter (where withdrawn_ts is not null) as withdrawn,
-        -- The row of a withdrawn message has no content, and nothing that was made from it.
+        -- The row of a withdrawn message has no content and no summary.
         count(*) filter (where withdrawn_ts is not null and (
             content::text <> '[]' or token_estimate <> 0 or token_count <> 0
-            or coalesce(tool_outline::text, metadata::text, summary_cache) is not null
+            or coalesce(tool_outline::text, metadata::text) is not null
         )) as full_tombstones,
-        count(*) filter (where exists (
+        count(*) filter (where withdrawn_ts is not null and summary_cache is not null or exists (
             select from ai_message_change as h
             cross join unnest(h.first_ids, h.last_ids) as run (first, last)
             where h.conversation_id = c.conversation_id

@@ -70,11 +70,6 @@ const IF_IDS_HAVE_GAPS: &[&str] = &["order", "coverage", "jobs"];
 /// Names of the promises that may be found broken if jobs are missing: messages are not counted, or
 /// a trigger is reached.
 const IF_JOBS_ARE_MISSING: &[&str] = &["jobs", "triggers"];
-/// Names of the promises that may be found broken if results of jobs are stored after a change of
-/// the messages that they were made from: a summary of a withdrawn message is stored with it, or one
-/// holds that was made from what no longer stands.
-const IF_RESULTS_ARE_LATE: &[&str] = &["withdrawn", "derived"];
-
 /// The SQL of `dev/testkit/sabotage/<name>.sql`.
 macro_rules! database {
     ($name:literal) => {
@@ -333,7 +328,7 @@ impl Sabotage {
         },
         Self {
             name: "unfenced_change",
-            promises: IF_RESULTS_ARE_LATE,
+            promises: &["derived"],
             means: UNFENCED_CHANGE,
         },
     ];
