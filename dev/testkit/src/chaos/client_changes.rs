@@ -362,6 +362,8 @@ impl Client {
         };
         let fork = Arc::new(RecordedConversation::new(forked.conversation_id));
         fork.close();
+        // Those of the source are copied.
+        fork.separators.lock().await.is_unknown = true;
         let last = ask.message_id;
         let listed = list_messages(&self.state, &fork, pb::ListMessagesRequest::default()).await;
         let Some(listed) = listed else {

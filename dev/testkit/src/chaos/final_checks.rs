@@ -196,9 +196,10 @@ pub(super) fn check_marks(
 ) {
     for message in &context.messages {
         let marks = marks_in(&text_of(&message.parts));
-        let promise = match message.segment() {
-            pb::Segment::CheckpointSummary => "derived",
-            _ => "withdrawn",
+        let promise = if message.segment() == pb::Segment::CheckpointSummary {
+            "derived"
+        } else {
+            "withdrawn"
         };
         if let Some(mark) = conversation.states.find_stale_mark(&marks, since) {
             state.findings.add(

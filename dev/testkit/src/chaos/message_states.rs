@@ -299,12 +299,15 @@ impl MessageStates {
             let sent = version.as_ref();
             sent.is_some_and(|sent| matches_sent(listed, sent))
         };
-        match log.versions.iter().position(equal) {
-            Some(version) if states.stands(id, version, since) => Comparison::Stands,
-            Some(_) => Comparison::StoodBefore,
-            None if log.versions[0].is_some() => Comparison::Differs,
-            None if states.stands(id, 0, since) => Comparison::Unknown,
-            None => Comparison::StoodBefore,
+        let version = log.versions.iter().position(equal);
+        if version.is_none() && log.versions[0].is_some() {
+            return Comparison::Differs;
+        }
+        let may_stand = states.stands(id, version.unwrap_or_default(), since);
+        match (may_stand, version) {
+            (true, Some(_)) => Comparison::Stands,
+            (true, None) => Comparison::Unknown,
+            (false, _) => Comparison::StoodBefore,
         }
     }
 

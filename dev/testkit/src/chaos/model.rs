@@ -265,11 +265,11 @@ fn messages_in(asked: &ModelRequest) -> NamedMessages {
     let mut named = NamedMessages::default();
     for line in lines.filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
         let range = line["messages"].as_array();
-        let end = |end: Option<&Value>| end.and_then(Value::as_i64);
+        let id = |value: Option<&Value>| value.and_then(Value::as_i64);
         if let Some(id) = line["message"].as_i64() {
             named.single.insert(id);
         } else if let Some(range) = range
-            && let (Some(first), Some(last)) = (end(range.first()), end(range.last()))
+            && let (Some(first), Some(last)) = (id(range.first()), id(range.last()))
         {
             named.ranges.push((first, last));
         }
