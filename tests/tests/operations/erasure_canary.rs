@@ -1,9 +1,10 @@
 //! What is erased is gone. A test plants a canary word in everything that is made of messages:
 //! content, tool inputs, reasoning, metadata, the title, summaries of a model, finished parts of
-//! summaries, versions of withdrawn messages, checkpoints that no longer hold, errors of jobs, and
-//! the answer of a turn. A summary and an answer that hold the word are under way. After each kind
-//! of erasure the word is in no table, and it stays away when these arrive. Neither do logs,
-//! metrics and receipts contain it.
+//! summaries, versions of withdrawn and of edited messages, checkpoints that no longer hold, errors
+//! of jobs and of breakers, and the answer of a turn. If a user or a tenant is erased, it is in a
+//! fork as well. A summary and an answer that hold the word are under way. After each kind of
+//! erasure the word is in no table, and it stays away when these arrive. Neither do logs, metrics
+//! and receipts contain it.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -37,9 +38,11 @@ const TURN: &str = "in a turn";
 const SUMMARY: &str = "must_keep";
 
 /// The tables that hold the word before an erasure.
-const TABLES: [&str; 7] = [
+const TABLES: [&str; 9] = [
     "ai_conversation",
+    "ai_conversation_breaker",
     "ai_conversation_checkpoint",
+    "ai_job",
     "ai_job_dead",
     "ai_message",
     "ai_message_version",
@@ -54,6 +57,21 @@ enum Erased {
     Conversation,
     User,
     Tenant,
+}
+
+impl Erased {
+    /// A request id. It contains the word, unless only messages are erased: their request ids stay.
+    fn request_id(self, id: &str) -> String {
+        match self {
+            Self::Messages => id.to_owned(),
+            Self::Conversation | Self::User | Self::Tenant => CANARY.in_text(id),
+        }
+    }
+
+    /// Whether forks are erased too.
+    fn reaches_forks(self) -> bool {
+        matches!(self, Self::User | Self::Tenant)
+    }
 }
 
 /// A server and a worker at log level trace, and a model whose late answers wait for a gate.
@@ -172,7 +190,7 @@ impl Deployment {
     }
 
     /// Appends turns whose texts, labels, tool inputs and reasoning contain the word.
-    async fn append_turns(&self, id: &str, numbers: std::ops::Range<usize>) {
+    async fn append_turns(&self, what: Erased, id: &str, numbers: std::ops::Range<usize>) {
         for number in numbers {
             let mut question = user(&CANARY.in_text(&prose(number, 6)));
             question.metadata = HashMap::from([("place".to_owned(), CANARY.in_text("label"))]);
@@ -190,7 +208,8 @@ impl Deployment {
                 result(&tool, &CANARY.in_text("found")),
                 message(pb::Role::Assistant, vec![thought, said]),
             ];
-            self.append(id, &format!("turn {number}"), messages).await;
+            let request_id = what.request_id(&format!("turn {number}"));
+            self.append(id, &request_id, messages).await;
         }
     }
 
@@ -209,6 +228,31 @@ impl Deployment {
         })
     }
 
+    /// Replaces an answer that contains the word by another one.
+    async fn edit(&self, id: &str, message_id: i64) {
+        let ask = pb::EditMessageRequest {
+            conversation_id: id.to_owned(),
+            message_id,
+            message: Some(assistant(&CANARY.in_text("edited"))),
+            ..Default::default()
+        };
+        let edited = self.messages().edit_message(ask).await.expect("edits");
+        assert_eq!(edited.into_inner().version, 2);
+    }
+
+    /// Forks the conversation at its newest message.
+    async fn fork(&self, id: &str) {
+        let ask = pb::ForkConversationRequest {
+            conversation_id: id.to_owned(),
+            ..Default::default()
+        };
+        let forked = ConversationServiceClient::new(self.channel.clone())
+            .fork_conversation(ask)
+            .await
+            .expect("forks");
+        assert_ne!(forked.into_inner().conversation_id, id);
+    }
+
     async fn has_row(&self, sql: &str) -> bool {
         let sql = AssertSqlSafe(format!("select exists ({sql})"));
         sqlx::query_scalar(sql)
@@ -221,8 +265,8 @@ impl Deployment {
         eventually(sql, async || self.has_row(sql).await).await;
     }
 
-    /// Stores what no call stores reliably: a dead job whose error contains the word, and a
-    /// finished part of a summary.
+    /// Stores what no call stores reliably: errors of jobs and of a breaker that contain the word,
+    /// and a finished part of a summary.
     async fn insert_rows(&self, id: Uuid) {
         let mut db = self.app.db().await;
         for insert in [
@@ -232,6 +276,9 @@ impl Deployment {
             "insert into ai_summary_part (tenant_id, conversation_id, kind, part_digest, summary, model_calls,
                  input_tokens, output_tokens)
              select tenant_id, conversation_id, 2, '\\x01', $2, 1, 1, 1 from ai_conversation where conversation_id = $1",
+            "insert into ai_conversation_breaker (tenant_id, conversation_id, model, failures, last_error)
+             select tenant_id, conversation_id, 'another model', 1, $2 from ai_conversation where conversation_id = $1",
+            "update ai_job set last_error = $2 where conversation_id = $1",
         ] {
             sqlx::query(insert)
                 .bind(id)
@@ -243,9 +290,9 @@ impl Deployment {
     }
 
     /// Plants the word, with a summary and a turn under way. Returns the conversation and the turn.
-    async fn plant(&self, user_id: &str) -> (String, JoinHandle<TurnOutcome>) {
+    async fn plant(&self, what: Erased, user_id: &str) -> (String, JoinHandle<TurnOutcome>) {
         let id = self.create_conversation(user_id).await;
-        self.append_turns(&id, 0..5).await;
+        self.append_turns(what, &id, 0..5).await;
         let large = vec![
             user(&CANARY.in_text(&prose(0, 60))),
             assistant(&CANARY.in_text("noted")),
@@ -261,8 +308,9 @@ impl Deployment {
             CANARY.0
         ))
         .await;
-        let turn = self.start_turn(&id, "chat").await.expect("ends");
-        turn.end.expect("is answered");
+        let turn = self.start_turn(&id, &what.request_id("chat")).await;
+        let answered = turn.expect("ends").end.expect("is answered");
+        self.edit(&id, answered.answer_message_id).await;
         let withdraw = pb::WithdrawMessagesRequest {
             conversation_id: id.clone(),
             message_ids: vec![1],
@@ -277,12 +325,15 @@ impl Deployment {
                 .is_empty()
         );
         self.wait_for_row(&in_checkpoint).await;
+        if what.reaches_forks() {
+            self.fork(&id).await;
+        }
         self.wait_for_row("select where not exists (select from ai_job)")
             .await;
         self.is_late.store(true, Ordering::SeqCst);
         let calls = self.model.requests().len();
-        self.append_turns(&id, 5..9).await;
-        let turn = self.start_turn(&id, "late chat");
+        self.append_turns(what, &id, 5..9).await;
+        let turn = self.start_turn(&id, &what.request_id("late chat"));
         eventually("a summary and a turn call the model", async || {
             let requests = self.model.requests();
             let is_summary = |request: &ModelRequest| request.raw.contains(SUMMARY);
@@ -392,7 +443,7 @@ async fn erase_and_search(what: Erased) {
         Erased::Messages => "anna".to_owned(),
         _ => CANARY.in_text("user"),
     };
-    let (id, turn) = deployment.plant(&user_id).await;
+    let (id, turn) = deployment.plant(what, &user_id).await;
     let before = CANARY.find_tables(&deployment.app.url).await;
     let missing: BTreeSet<&str> = TABLES
         .into_iter()
@@ -404,6 +455,10 @@ async fn erase_and_search(what: Erased) {
 
     let receipt = deployment.erase(what, &id, &user_id).await;
     assert!(receipt.erased_messages > 20, "{receipt:?}");
+    if what != Erased::Messages {
+        let conversations = if what.reaches_forks() { 2 } else { 1 };
+        assert_eq!(receipt.erased_conversations, conversations, "{receipt:?}");
+    }
     assert!(!format!("{receipt:?}").contains(CANARY.0), "{receipt:?}");
     deployment
         .assert_is_gone(&digests, "when the erasure has ended")

@@ -25,7 +25,7 @@
 //! - `auditor`: the worker's auditor finds and reports broken promises.
 //! - `deletion`: a deleted conversation leaves nothing in tables, logs and metrics.
 //! - `erasure_canary`: nothing is left of what is erased, in tables, logs, metrics and receipts.
-//! - `erasures`: the erasure of a user ends once, whatever is killed meanwhile.
+//! - `erasures`: the steps of erasures pass over conversations in use, and workers share them.
 //! - `rpc_operators`: lists of jobs and checkpoints, usage, compaction, verification.
 //!
 //! Migrations:

@@ -34,6 +34,8 @@ struct Figures {
     last_message_id: i64,
     /// `token_total` of the conversation's row.
     token_total: i64,
+    /// `withdrawn_messages` of the conversation's row.
+    withdrawn_messages: i64,
     /// Number of messages.
     messages: i64,
     /// The highest message id.
@@ -44,11 +46,19 @@ struct Figures {
     misplaced: i64,
     /// Messages whose content does not match its digest.
     wrong_digests: i64,
-    /// Messages with a higher turn than the conversation's.
+    /// Messages that stand and have a higher turn than the conversation's.
     high_turns: i64,
+    /// Messages that are withdrawn or erased.
+    withdrawn: i64,
+    /// Of these, rows that have content.
+    full_tombstones: i64,
+    /// Summaries of messages that do not stand, or that were changed since.
+    late_summaries: i64,
     /// Number of checkpoints.
     checkpoints: i64,
-    /// Checkpoints whose digest is not that of the messages they cover.
+    /// Checkpoints that are older than a change of a message in their range.
+    late_checkpoints: i64,
+    /// Other checkpoints whose digest is not that of the messages they cover.
     wrong_source_digests: i64,
     /// Checkpoints that do not begin where their predecessor ends, or that end after the newest
     /// message.
@@ -69,6 +79,8 @@ struct StoredSummary {
     summary: String,
     /// When it was stored, in milliseconds since 1970.
     stored_ms: i64,
+    /// Those of the summarized messages that stand.
+    standing: Vec<i64>,
 }
 
 /// Makes the checks until the campaign is over, through connections of its own. `url` returns the
@@ -100,9 +112,10 @@ pub(super) async fn run(
         let checks = async {
             check_jobs_exist(connected, &state.findings).await?;
             if let Some(conversation) = conversation {
+                // Summaries first: they tell why a checkpoint does not match its messages.
+                check_summaries(connected, conversation, model, &stalls, &state.findings).await?;
                 check_figures(connected, conversation, &state.findings).await?;
                 check_due_work(connected, conversation, &state.findings).await?;
-                check_summaries(connected, conversation, model, &stalls, &state.findings).await?;
             }
             if number % 16 == 0 {
                 check_deletions(connected, &all, &state.findings).await?;
@@ -160,6 +173,7 @@ pub(super) async fn check_figures(
         });
         return Ok(());
     };
+    check_changes(id, &figures, findings);
     let whole = figures.messages == figures.last && figures.last == figures.last_message_id;
     findings.demand(whole, "order", || {
         format!(
@@ -214,6 +228,30 @@ pub(super) async fn check_figures(
     Ok(())
 }
 
+/// Checks what is left of messages that no longer stand.
+fn check_changes(id: Uuid, figures: &Figures, findings: &Findings) {
+    findings.demand(figures.full_tombstones == 0, "withdrawn", || {
+        format!(
+            "{id}: {} of {} withdrawn messages still have content",
+            figures.full_tombstones, figures.withdrawn
+        )
+    });
+    let late = (figures.late_checkpoints, figures.late_summaries);
+    findings.demand(late == (0, 0), "derived", || {
+        let (checkpoints, summaries) = late;
+        format!(
+            "{id}: {checkpoints} checkpoints and {summaries} summaries hold what no longer stands"
+        )
+    });
+    let counted = figures.withdrawn_messages;
+    findings.demand(figures.withdrawn == counted, "counts", || {
+        format!(
+            "{id}: {} messages are withdrawn, but the conversation's row says {counted}",
+            figures.withdrawn
+        )
+    });
+}
+
 /// Checks that every conversation with uncounted messages has a counting job.
 pub(super) async fn check_jobs_exist(
     db: &mut PgConnection,
@@ -255,8 +293,9 @@ pub(super) async fn check_due_work(
     Ok(())
 }
 
-/// Checks each summary: a model call wrote it, this call was given exactly the messages that the
-/// summary replaces, and the process that stored it had not lost its lease before.
+/// Checks each summary: a model call wrote it, this call was given exactly those messages that the
+/// summary replaces and that stand, as they stand, and the process that stored it had not lost its
+/// lease before.
 pub(super) async fn check_summaries(
     db: &mut PgConnection,
     conversation: &RecordedConversation,
@@ -265,6 +304,7 @@ pub(super) async fn check_summaries(
     findings: &Findings,
 ) -> Result<(), sqlx::Error> {
     let id = uuid(conversation);
+    let now = conversation.states.now();
     let stored: Vec<StoredSummary> = sqlx::query_as(include_str!("summaries.sql"))
         .bind(id)
         .fetch_all(db)
@@ -275,6 +315,7 @@ pub(super) async fn check_summaries(
         last,
         summary,
         stored_ms,
+        standing,
     } in stored
     {
         let what = if checkpoint { "checkpoint" } else { "summary" };
@@ -285,9 +326,21 @@ pub(super) async fn check_summaries(
             );
             continue;
         };
-        findings.demand(call.messages == Some((first, last)), "checkpoints", || {
+        let fallen = call.messages.find_fallen((first, last), &standing);
+        let stale_mark = conversation.states.find_stale_mark(&call.marks, &now);
+        findings.demand(
+            fallen.is_none() && stale_mark.is_none(),
+            "derived",
+            || {
+                format!(
+                    "{id}: the {what} of messages {first} to {last} was made from what no longer stands: message {fallen:?}, mark {stale_mark:?}"
+                )
+            },
+        );
+        let covers = call.messages.cover((first, last), &standing);
+        findings.demand(covers, "checkpoints", || {
             format!(
-                "{id}: the {what} of messages {first} to {last} was made from {:?}",
+                "{id}: the {what} of messages {first} to {last}, of which {standing:?} stand, was made from {:?}",
                 call.messages
             )
         });
@@ -321,9 +374,7 @@ pub(super) async fn check_deletions(
     if dead.is_empty() {
         return Ok(());
     }
-    let tables = "select table_name::text from information_schema.columns
-        where column_name = 'conversation_id' and table_schema = current_schema() order by table_name";
-    let tables: Vec<String> = sqlx::query_scalar(tables).fetch_all(&mut *db).await?;
+    let tables = tables_of_conversations(&mut *db).await?;
     for table in tables {
         let rows = format!(
             "select distinct conversation_id from {table} where conversation_id = any ($1)"
@@ -336,6 +387,46 @@ pub(super) async fn check_deletions(
             findings.add(
                 "deletion",
                 format!("{table} has rows of {id}, which was deleted"),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The tables with rows of conversations.
+async fn tables_of_conversations(db: &mut PgConnection) -> Result<Vec<String>, sqlx::Error> {
+    let tables = "select table_name::text from information_schema.columns
+        where column_name = 'conversation_id' and table_schema = current_schema() order by table_name";
+    sqlx::query_scalar(tables).fetch_all(db).await
+}
+
+/// Checks that no row of a conversation contains a mark of an erased message.
+pub(super) async fn check_erased_marks(
+    db: &mut PgConnection,
+    conversation: &RecordedConversation,
+    findings: &Findings,
+) -> Result<(), sqlx::Error> {
+    let marks = conversation.states.erased_marks();
+    if marks.is_empty() {
+        return Ok(());
+    }
+    for table in tables_of_conversations(&mut *db).await? {
+        let found = format!(
+            "select distinct mark from {table} as stored cross join unnest($2::text[]) as mark
+             where stored.conversation_id = $1 and position(mark in stored::text) > 0"
+        );
+        let found: Vec<String> = sqlx::query_scalar(AssertSqlSafe(found))
+            .bind(uuid(conversation))
+            .bind(&marks)
+            .fetch_all(&mut *db)
+            .await?;
+        for mark in found {
+            findings.add(
+                "withdrawn",
+                format!(
+                    "{}: {table} contains {mark}, which was erased",
+                    conversation.id
+                ),
             );
         }
     }

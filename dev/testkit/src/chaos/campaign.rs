@@ -57,6 +57,8 @@ pub struct Campaign {
     pub clocks: Option<Arc<Clocks>>,
     /// Whether PgBouncer runs in front of the proxy.
     pub is_pooled: bool,
+    /// Whether clients withdraw, rewind, restore, edit, erase and fork.
+    pub has_changes: bool,
     /// How a promise is broken on purpose, if at all.
     pub sabotage: Option<&'static Sabotage>,
 }
@@ -105,6 +107,7 @@ impl Campaign {
             snapshot_duration: Duration::ZERO,
             clocks: None,
             is_pooled: false,
+            has_changes: true,
             sabotage: None,
         }
     }
@@ -202,6 +205,9 @@ impl<'a> RunningCampaign<'a> {
             foreign,
             PACE,
         ));
+        if !campaign.has_changes {
+            state.forbid_changes();
+        }
         let (stalls, url) = (
             Arc::new(Mutex::default()),
             Arc::new(Mutex::new(database.direct_url())),

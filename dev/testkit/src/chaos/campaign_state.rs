@@ -30,6 +30,8 @@ pub(super) struct CampaignState {
     pub(super) pace: Duration,
     /// Whether the database's clock jumps. Then the age of a transaction cannot be computed.
     pub(super) clock_jumps: AtomicBool,
+    /// Whether clients change stored messages.
+    changes: AtomicBool,
     stopped: AtomicBool,
 }
 
@@ -53,8 +55,19 @@ impl CampaignState {
             foreign,
             pace,
             clock_jumps: AtomicBool::new(false),
+            changes: AtomicBool::new(true),
             stopped: AtomicBool::new(false),
         }
+    }
+
+    /// Tells the clients not to change stored messages.
+    pub(super) fn forbid_changes(&self) {
+        self.changes.store(false, Ordering::SeqCst);
+    }
+
+    /// Whether clients change stored messages.
+    pub(super) fn has_changes(&self) -> bool {
+        self.changes.load(Ordering::SeqCst)
     }
 
     /// Tells the clients to complete what they have begun and to stop.

@@ -7,19 +7,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use pb::{
-    message_service_client::MessageServiceClient, operator_service_client::OperatorServiceClient,
-};
+use pb::operator_service_client::OperatorServiceClient;
 use sqlx::PgConnection;
 use tokio::time::interval;
 use tonic::transport::Channel;
 
 use super::{
-    audit::{check_deletions, check_due_work, check_figures, check_jobs_exist, check_summaries},
+    audit::{
+        check_deletions, check_due_work, check_erased_marks, check_figures, check_jobs_exist,
+        check_summaries,
+    },
     campaign_state::CampaignState,
     cluster::try_connect,
     final_checks,
-    history::{RecordedConversation, matches_sent},
+    history::RecordedConversation,
+    message_lists::list_messages,
+    message_states::{Comparison, MessageState, Moment},
     model::RecordingModel,
     processes::Stall,
     recount::check_count,
@@ -84,8 +87,9 @@ pub(super) async fn check(
     let all = state.history.all();
     for conversation in &all {
         let checks = async {
-            check_figures(&mut db, conversation, &state.findings).await?;
             check_summaries(&mut db, conversation, model, stalls, &state.findings).await?;
+            check_figures(&mut db, conversation, &state.findings).await?;
+            check_erased_marks(&mut db, conversation, &state.findings).await?;
             final_checks::check_separators(&mut db, conversation, state).await?;
             final_checks::check_tool_pairs(&mut db, conversation, state).await?;
             check_due_work(&mut db, conversation, &state.findings).await
@@ -169,15 +173,20 @@ async fn check_leftovers(db: &mut PgConnection, state: &CampaignState) -> Result
     Ok(())
 }
 
-/// Compares the stored messages with the history: every acknowledged message is stored once and
-/// unchanged, with its exact count, and no other is stored, except messages of appends without an
-/// acknowledgement.
+/// Compares the stored messages with the history: every acknowledged message is stored once, stands
+/// or not, as the last change says, and has its exact count. No other is stored, except messages of
+/// appends without an acknowledgement.
 async fn compare(state: &CampaignState, conversation: &RecordedConversation) {
-    let Some(stored) = read_messages(state, conversation).await else {
+    let since = conversation.states.now();
+    let ask = pb::ListMessagesRequest {
+        include_withdrawn: true,
+        ..Default::default()
+    };
+    let Some(stored) = list_messages(state, conversation, ask).await else {
         return;
     };
     let appends = conversation.appends();
-    let mut expected: HashMap<i64, (&str, &pb::NewMessage)> = HashMap::new();
+    let mut expected: HashMap<i64, &str> = HashMap::new();
     // Number of messages of appends that were never acknowledged.
     let mut unacknowledged = 0;
     for append in &appends {
@@ -186,8 +195,8 @@ async fn compare(state: &CampaignState, conversation: &RecordedConversation) {
         } else {
             0
         };
-        for (id, message) in append.ids.iter().zip(&append.messages) {
-            if let Some((other, _)) = expected.insert(*id, (&append.request_id, message)) {
+        for id in &append.ids {
+            if let Some(other) = expected.insert(*id, &append.request_id) {
                 let request = &append.request_id;
                 state.findings.add(
                     "order",
@@ -200,28 +209,24 @@ async fn compare(state: &CampaignState, conversation: &RecordedConversation) {
         }
     }
     for message in &stored {
-        match expected.remove(&message.message_id) {
-            Some((request, sent)) => {
-                let name = || format!("{}: message {}", conversation.id, message.message_id);
-                state
-                    .findings
-                    .demand(matches_sent(message, sent), "content", || {
-                        format!("{} is not what {request} sent", name())
-                    });
-                check_count(state, message.tokens, &sent.parts, name);
-            }
+        let id = message.message_id;
+        match expected.remove(&id) {
+            Some(request) => compare_message(state, conversation, (message, request), &since),
+            // A message of a fork, whose content was not taken over.
+            None if message.erased
+                && conversation.states.confirmed(id) == Some(MessageState::Erased) => {}
             // An append without an acknowledgement may be stored completely or not at all.
             None if unacknowledged > 0 => unacknowledged -= 1,
             None => state.findings.add(
                 "one effect",
                 format!(
-                    "{}: message {} was acknowledged to no client: it is stored twice, or no client sent it",
-                    conversation.id, message.message_id
+                    "{}: message {id} was acknowledged to no client: it is stored twice, or no client sent it",
+                    conversation.id
                 ),
             ),
         }
     }
-    for (id, (request, _)) in expected {
+    for (id, request) in expected {
         state.findings.add(
             "durability",
             format!(
@@ -233,39 +238,44 @@ async fn compare(state: &CampaignState, conversation: &RecordedConversation) {
     state.tally.add("messages compared", stored.len() as u64);
 }
 
-async fn read_messages(
+/// Compares a stored message of this request with what clients know of it.
+fn compare_message(
     state: &CampaignState,
     conversation: &RecordedConversation,
-) -> Option<Vec<pb::Message>> {
-    let mut stored: Vec<pb::Message> = Vec::new();
-    loop {
-        let ask = pb::ListMessagesRequest {
-            conversation_id: conversation.id.clone(),
-            page_size: 500,
-            after_message_id: stored.last().map_or(0, |message| message.message_id),
-            ..Default::default()
-        };
-        let list = |channel: Channel| {
-            let ask = ask.clone();
-            async move {
-                MessageServiceClient::new(channel)
-                    .list_messages(ask)
-                    .await
-                    .map(tonic::Response::into_inner)
+    (message, request): (&pb::Message, &str),
+    since: &Moment,
+) {
+    let (states, id) = (&conversation.states, message.message_id);
+    let name = || format!("{}: message {id} of {request}", conversation.id);
+    if message.withdrawn_time.is_none() {
+        match states.compare(message, since) {
+            Comparison::Stands => {
+                check_count(state, message.tokens, &message.parts, name);
             }
-        };
-        match state.call_with_retries("ListMessages", 0, list).await? {
-            Ok(page) if page.messages.is_empty() => return Some(stored),
-            Ok(page) => stored.extend(page.messages),
-            Err(status) => {
-                state.findings.add(
-                    "durability",
-                    format!("{} cannot be read: {status:?}", conversation.id),
-                );
-                return None;
-            }
+            Comparison::StoodBefore => state.findings.add(
+                "withdrawn",
+                format!("{} stands as it was before the last change", name()),
+            ),
+            Comparison::Differs | Comparison::Unknown => state
+                .findings
+                .add("content", format!("{} is not what was sent", name())),
         }
+        return;
     }
+    let expected = if message.erased {
+        MessageState::Erased
+    } else {
+        MessageState::Withdrawn
+    };
+    state
+        .findings
+        .demand(states.may_be(id, expected, since), "durability", || {
+            format!("{} is {expected:?}, but no client has asked for it", name())
+        });
+    let is_kept = message.erased || states.is_newest_version(message);
+    state.findings.demand(is_kept, "content", || {
+        format!("{} was withdrawn, and is not what it was before", name())
+    });
 }
 
 /// Runs VerifyConversation and reports its violations.

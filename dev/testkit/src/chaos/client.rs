@@ -1,6 +1,6 @@
 //! Clients that write. They retry each append until it is acknowledged, use request ids repeatedly,
-//! concurrently and wrongly, insert and delete separators, request compactions, and delete
-//! conversations.
+//! concurrently and wrongly, change messages, insert and delete separators, request compactions,
+//! and delete conversations.
 
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use tonic::{Code, Status, transport::Channel};
 
 use super::{
     campaign_state::CampaignState,
+    client_changes::ChangeKind,
     history::{RecordedAppend, RecordedConversation},
 };
 use crate::{assistant, call, pb, result, user};
@@ -25,6 +26,8 @@ const CHECKPOINT_MESSAGES: u32 = 25;
 /// Number of appends after which the clients stop using a conversation. A third of these
 /// conversations are deleted then.
 const APPENDS: usize = 120;
+/// The number of a client's operations before its first change of messages.
+const FIRST_CHANGE: usize = 8;
 /// A tool input that a JSON parser would not reproduce byte for byte.
 const ODD_INPUT: &str =
     r#"{"z": 1e2, "a":123456789012345678901234567890, "n":1.0,  "b": {"y":0.10,"x":[]}}"#;
@@ -53,6 +56,9 @@ impl Client {
     pub(super) async fn run(mut self) {
         let mut pace = interval(self.state.pace);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // Each client first makes a change of another kind, so that also a short campaign has all.
+        let mut first_change = Some(ChangeKind::ALL[self.number % ChangeKind::ALL.len()]);
+        let mut operations = 0;
         while !self.state.is_over() {
             pace.tick().await;
             let conversation = match self.state.history.random_alive(&mut self.random) {
@@ -68,6 +74,19 @@ impl Client {
                 self.close_or_delete(&conversation).await;
                 continue;
             }
+            operations += 1;
+            if let Some(kind) = first_change.filter(|_| operations > FIRST_CHANGE)
+                && self.state.has_changes()
+            {
+                if self.change(&conversation, kind).await {
+                    first_change = None;
+                } else {
+                    // There may be nothing yet to restore.
+                    self.change(&conversation, ChangeKind::Withdraw).await;
+                    self.append(&conversation).await;
+                }
+                continue;
+            }
             match self.random.u32(0..100) {
                 0..4 => self.append_twice_at_once(&conversation).await,
                 4..9 => self.repeat_append(&conversation).await,
@@ -77,7 +96,12 @@ impl Client {
                 16..19 => self.compact(&conversation).await,
                 19..21 => self.create_and_delete().await,
                 21..23 => self.append_in_pieces(&conversation).await,
-                _ => self.append(&conversation).await,
+                number => match change_of(number).filter(|_| self.state.has_changes()) {
+                    Some(kind) => {
+                        self.change(&conversation, kind).await;
+                    }
+                    None => self.append(&conversation).await,
+                },
             }
         }
     }
@@ -367,4 +391,17 @@ impl Client {
         self.state.tally.increment("deleted");
         conversation.confirm_deletion();
     }
+}
+
+/// The change that a client makes for this random number below 100. None: it appends.
+const fn change_of(number: u32) -> Option<ChangeKind> {
+    Some(match number {
+        23..26 => ChangeKind::Withdraw,
+        26..28 => ChangeKind::Rewind,
+        28 => ChangeKind::Restore,
+        29..31 => ChangeKind::Edit,
+        31 => ChangeKind::Erase,
+        32 => ChangeKind::Fork,
+        _ => return None,
+    })
 }

@@ -136,8 +136,8 @@ impl Client {
                 recorded.messages.len()
             )
         });
-        self.check_counts(recorded, done);
         let after = conversation.record_acknowledged(place, &ids);
+        self.check_counts(conversation, recorded, done);
         self.state.findings.demand(
             ids.first().is_none_or(|first| *first > after),
             "order",
@@ -165,7 +165,7 @@ impl Client {
         };
         self.state.tally.increment("repeated");
         self.check_same_ids("a repeated append", &recorded, &recorded.ids, &ids(&answer));
-        self.check_counts(&recorded, &answer);
+        self.check_counts(conversation, &recorded, &answer);
         self.state
             .findings
             .demand(answer.replayed, "one effect", || {
@@ -176,9 +176,18 @@ impl Client {
             });
     }
 
-    /// Checks the counts of an answer to this append.
-    fn check_counts(&self, recorded: &RecordedAppend, answer: &pb::AppendMessagesResponse) {
-        for (stored, sent) in answer.messages.iter().zip(&recorded.messages) {
+    /// Checks the counts of an answer to this append. Messages that were changed since have other
+    /// counts, or none.
+    fn check_counts(
+        &self,
+        conversation: &RecordedConversation,
+        recorded: &RecordedAppend,
+        answer: &pb::AppendMessagesResponse,
+    ) {
+        let messages = answer.messages.iter().zip(&recorded.messages);
+        for (stored, sent) in
+            messages.filter(|(stored, _)| conversation.states.is_unchanged(stored.message_id))
+        {
             check_count(&self.state, stored.tokens, &sent.parts, || {
                 format!(
                     "{}: in an answer, message {}",
@@ -207,7 +216,8 @@ impl Client {
             Some(Err(status)) => {
                 status_details(&status).reason == "REQUEST_ID_REUSED" || !conversation.exists()
             }
-            Some(Ok(_)) => false,
+            // Nothing is kept of erased messages with which others could be compared.
+            Some(Ok(_)) => conversation.states.may_be_erased(&recorded.ids),
             // No answer in time: that is a finding of its own.
             None => true,
         };

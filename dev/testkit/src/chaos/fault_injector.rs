@@ -270,8 +270,8 @@ impl FaultInjector<'_> {
         };
         let (stalls, findings) = (lock(&self.stalls).clone(), &self.state.findings);
         // If the database does not answer, the final checks cover the conversation.
-        let _ = audit::check_figures(&mut db, conversation, findings).await;
         let _ = audit::check_summaries(&mut db, conversation, &self.model, &stalls, findings).await;
+        let _ = audit::check_figures(&mut db, conversation, findings).await;
     }
 
     fn stalls_so_far(&self) -> u32 {

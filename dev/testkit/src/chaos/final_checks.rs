@@ -8,7 +8,12 @@ use sqlx::PgConnection;
 use tonic::transport::Channel;
 use uuid::Uuid;
 
-use super::{audit::uuid, campaign_state::CampaignState, history::RecordedConversation};
+use super::{
+    audit::uuid,
+    campaign_state::CampaignState,
+    history::RecordedConversation,
+    message_states::{Moment, marks_in, text_of},
+};
 use crate::pb;
 
 /// Checks that every stored conversation of the tenant was returned to a client. A creation that
@@ -110,6 +115,7 @@ pub(super) async fn check_context(
     conversation: &RecordedConversation,
     state: &CampaignState,
 ) -> Result<(), sqlx::Error> {
+    let before = conversation.states.now();
     let boundary: i64 = sqlx::query_scalar(include_str!("boundary.sql"))
         .bind(uuid(conversation))
         .fetch_one(&mut *db)
@@ -146,7 +152,12 @@ pub(super) async fn check_context(
                 conversation.id, context.boundary_message_id
             )
         });
-    let left_out = [Representation::Dropped, Representation::Repaired];
+    check_marks(conversation, &before, &context, state);
+    let left_out = [
+        Representation::Dropped,
+        Representation::Repaired,
+        Representation::Withdrawn,
+    ];
     let tail = context
         .manifest
         .iter()
@@ -173,4 +184,31 @@ pub(super) async fn check_context(
         },
     );
     Ok(())
+}
+
+/// Checks that a context that began at this moment contains nothing of messages that no longer
+/// stood then.
+pub(super) fn check_marks(
+    conversation: &RecordedConversation,
+    since: &Moment,
+    context: &pb::BuildContextResponse,
+    state: &CampaignState,
+) {
+    for message in &context.messages {
+        let marks = marks_in(&text_of(&message.parts));
+        let promise = if message.segment() == pb::Segment::CheckpointSummary {
+            "derived"
+        } else {
+            "withdrawn"
+        };
+        if let Some(mark) = conversation.states.find_stale_mark(&marks, since) {
+            state.findings.add(
+                promise,
+                format!(
+                    "a context of {} contains {mark}, which no longer stood when it was asked for",
+                    conversation.id
+                ),
+            );
+        }
+    }
 }

@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use super::findings::lock;
+use super::{findings::lock, message_states::MessageStates};
 use crate::pb;
 
 /// One append, however often it was sent.
@@ -45,6 +45,13 @@ pub(super) struct Separators {
     pub(super) is_unknown: bool,
 }
 
+/// The changes of a conversation's messages, as far as clients know.
+#[derive(Default)]
+pub(super) struct Changes {
+    /// A change was never acknowledged, so it may have been made or not. There are no further ones.
+    pub(super) is_unknown: bool,
+}
+
 /// A conversation that clients share.
 pub(super) struct RecordedConversation {
     pub(super) id: String,
@@ -55,6 +62,10 @@ pub(super) struct RecordedConversation {
     life: AtomicU8,
     /// A client holds this lock while it inserts or deletes a separator.
     pub(super) separators: tokio::sync::Mutex<Separators>,
+    /// A client holds this lock while it changes messages.
+    pub(super) changes: tokio::sync::Mutex<Changes>,
+    /// The states of the messages.
+    pub(super) states: MessageStates,
 }
 
 /// Clients use the conversation.
@@ -66,11 +77,6 @@ const DYING: u8 = 2;
 /// The deletion was acknowledged.
 const DEAD: u8 = 3;
 
-/// Whether a stored message equals the sent one.
-pub(super) fn matches_sent(stored: &pb::Message, sent: &pb::NewMessage) -> bool {
-    sent.role == stored.role && sent.parts == stored.parts && sent.metadata == stored.metadata
-}
-
 impl RecordedConversation {
     pub(super) fn new(id: String) -> Self {
         Self {
@@ -79,6 +85,8 @@ impl RecordedConversation {
             newest: AtomicI64::new(0),
             life: AtomicU8::new(ALIVE),
             separators: tokio::sync::Mutex::default(),
+            changes: tokio::sync::Mutex::default(),
+            states: MessageStates::default(),
         }
     }
 
@@ -98,12 +106,24 @@ impl RecordedConversation {
         let newest_before = {
             let append = &mut lock(&self.appends)[place];
             append.ids = ids.to_vec();
+            self.states.add(ids, &append.messages);
             append.newest_before
         };
         if let Some(last) = ids.last() {
             self.newest.fetch_max(*last, Ordering::SeqCst);
         }
         newest_before
+    }
+
+    /// Adds messages that were stored under these ids without an append, as those of a fork are.
+    pub(super) fn add_stored(&self, ids: Vec<i64>, messages: Vec<pb::NewMessage>) {
+        self.states.add(&ids, &messages);
+        let newest = ids.last().copied().unwrap_or_default();
+        self.newest.fetch_max(newest, Ordering::SeqCst);
+        lock(&self.appends).push(RecordedAppend {
+            ids,
+            ..RecordedAppend::new(String::from("the fork"), messages)
+        });
     }
 
     /// The sent message that was acknowledged under this id; None if there is none yet.

@@ -3,7 +3,7 @@
 //! in the summary's text. It can fail on demand, and hold back the answers to a worker.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU8, Ordering},
@@ -11,19 +11,52 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::{chat_client::answer_to, findings::lock};
+use super::{chat_client::answer_to, findings::lock, message_states::marks_in};
 use crate::{Gate, ModelRequest, Say, Script, ScriptedModel};
 use serde_json::Value;
 
 /// A call that a worker has made to the model.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct RecordedCall {
     /// The number of the worker that made the call.
     pub(super) worker_number: u32,
     pub(super) when: SystemTime,
-    /// The first and the last message in the prompt, including those that earlier parts of the same
-    /// summary cover. None if a message between them is missing, or the prompt names no message.
-    pub(super) messages: Option<(i64, i64)>,
+    /// The messages in the prompt.
+    pub(super) messages: NamedMessages,
+    /// The marks in the prompt (`Client::mark`).
+    pub(super) marks: BTreeSet<String>,
+}
+
+/// The messages that a prompt names.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct NamedMessages {
+    /// Those whose content is in the prompt.
+    single: BTreeSet<i64>,
+    /// First and last message of those that an earlier part of the same summary covers. Some
+    /// between them may be withdrawn.
+    ranges: Vec<(i64, i64)>,
+}
+
+impl NamedMessages {
+    /// Whether a summary of the messages from `first` to `last` may be made from these: they are
+    /// within this range, and none of `standing` is missing.
+    pub(super) fn cover(&self, (first, last): (i64, i64), standing: &[i64]) -> bool {
+        let is_inside = |from: i64, to: i64| first <= from && to <= last;
+        let is_named = |id: &i64| {
+            let covers = |(from, to): &(i64, i64)| (*from..=*to).contains(id);
+            self.single.contains(id) || self.ranges.iter().any(covers)
+        };
+        self.single.iter().all(|id| is_inside(*id, *id))
+            && self.ranges.iter().all(|(from, to)| is_inside(*from, *to))
+            && standing.iter().all(is_named)
+    }
+
+    /// A message from `first` to `last` whose content is in the prompt, and that is not in
+    /// `standing`.
+    pub(super) fn find_fallen(&self, (first, last): (i64, i64), standing: &[i64]) -> Option<i64> {
+        let mut inside = self.single.range(first..=last).copied();
+        inside.find(|id| !standing.contains(id))
+    }
 }
 
 /// How the model behaves.
@@ -58,7 +91,7 @@ pub struct RecordingModel {
 
 #[derive(Default)]
 struct Shared {
-    calls: Mutex<Vec<RecordedCall>>,
+    calls: Mutex<Vec<Arc<RecordedCall>>>,
     /// Gates that the answers to a worker wait for, by the worker's number.
     held_answers: Mutex<HashMap<u32, Gate>>,
     behavior: AtomicU8,
@@ -154,9 +187,9 @@ impl RecordingModel {
     }
 
     /// The call that wrote this summary. None if no call did.
-    pub(super) fn find_call(&self, summary: &str) -> Option<RecordedCall> {
+    pub(super) fn find_call(&self, summary: &str) -> Option<Arc<RecordedCall>> {
         let number = number_in(summary)?;
-        lock(&self.shared.calls).get(number).cloned()
+        lock(&self.shared.calls).get(number).map(Arc::clone)
     }
 }
 
@@ -200,12 +233,14 @@ impl Shared {
 
     /// Records a worker's call. Returns the number of the call.
     fn record_call(&self, worker_number: u32, asked: &ModelRequest) -> usize {
-        let mut calls = lock(&self.calls);
-        calls.push(RecordedCall {
+        let call = Arc::new(RecordedCall {
             worker_number,
             when: SystemTime::now(),
             messages: messages_in(asked),
+            marks: marks_in(&asked.raw),
         });
+        let mut calls = lock(&self.calls);
+        calls.push(call);
         calls.len() - 1
     }
 }
@@ -223,31 +258,23 @@ fn delayed_gate() -> Gate {
     gate
 }
 
-/// The first and the last message that the lines of the prompt name. None if a message between them
-/// is missing, or no line names one.
-fn messages_in(asked: &ModelRequest) -> Option<(i64, i64)> {
+/// The messages that the lines of the prompt name.
+fn messages_in(asked: &ModelRequest) -> NamedMessages {
     let texts = asked.texts();
-    let lines = texts
-        .iter()
-        .flat_map(|text| text.lines())
-        .filter_map(|line| serde_json::from_str(line).ok());
-    let named = lines.filter_map(|line: Value| {
-        match (line["message"].as_i64(), line["messages"].as_array()) {
-            (Some(id), _) => Some((id, id)),
-            (None, Some(range)) => Some((range.first()?.as_i64()?, range.last()?.as_i64()?)),
-            (None, None) => None,
+    let lines = texts.iter().flat_map(|text| text.lines());
+    let mut named = NamedMessages::default();
+    for line in lines.filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+        let range = line["messages"].as_array();
+        let id = |value: Option<&Value>| value.and_then(Value::as_i64);
+        if let Some(id) = line["message"].as_i64() {
+            named.single.insert(id);
+        } else if let Some(range) = range
+            && let (Some(first), Some(last)) = (id(range.first()), id(range.last()))
+        {
+            named.ranges.push((first, last));
         }
-    });
-    let mut named: Vec<(i64, i64)> = named.collect();
-    named.sort_unstable();
-    let (first, mut last) = named.first().copied()?;
-    for (next, until) in named {
-        if next > last + 1 {
-            return None;
-        }
-        last = last.max(until);
     }
-    Some((first, last))
+    named
 }
 
 /// First letters of the four words that encode a number. There is one word of three letters per
@@ -313,5 +340,20 @@ mod tests {
             assert_eq!(number_in(&summary), Some(number), "{summary}");
         }
         assert_eq!(number_in("They asked for things and got nothing."), None);
+    }
+
+    #[test]
+    fn a_summary_is_of_all_messages_that_stand_and_of_no_others() {
+        let named = NamedMessages {
+            single: BTreeSet::from([5, 7]),
+            ranges: vec![(1, 4)],
+        };
+        assert!(named.cover((1, 7), &[1, 2, 4, 5, 7]));
+        assert!(!named.cover((1, 7), &[5, 6, 7]), "6 is missing");
+        assert!(!named.cover((2, 7), &[5, 7]), "1 is no message of it");
+        assert!(!named.cover((1, 6), &[5]), "7 is no message of it");
+        assert_eq!(named.find_fallen((1, 7), &[5, 7]), None);
+        assert_eq!(named.find_fallen((1, 7), &[1, 7]), Some(5));
+        assert_eq!(named.find_fallen((6, 7), &[7]), None);
     }
 }

@@ -1,9 +1,10 @@
 //! Clients that read. Each continues after the last message that it saw, and sometimes reads all
 //! messages again. No new message may appear before a message that the reader has seen, no
-//! acknowledged message may be missing, and no other tenant's data may be visible.
+//! acknowledged message may be missing, nothing may be visible whose withdrawal, edit or erasure was
+//! acknowledged before, and no other tenant's data may be visible.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -17,7 +18,9 @@ use tonic::{Code, Status, transport::Channel};
 
 use super::{
     campaign_state::CampaignState,
-    history::{RecordedConversation, matches_sent},
+    final_checks::check_marks,
+    history::RecordedConversation,
+    message_states::{Comparison, Moment},
     recount::check_count,
 };
 use crate::{pb, user};
@@ -26,10 +29,10 @@ use crate::{pb, user};
 pub(super) struct Reader {
     state: Arc<CampaignState>,
     random: fastrand::Rng,
-    /// By conversation: the content of each message when it was first seen.
-    seen: HashMap<String, Vec<String>>,
-    /// Conversation and id of each message whose count was checked.
-    recounted: HashSet<(String, i64)>,
+    /// By conversation: the content of each message when it was last seen.
+    seen: HashMap<String, BTreeMap<i64, String>>,
+    /// Conversation, id and version of each message whose count was checked.
+    recounted: HashSet<(String, i64, i32)>,
 }
 
 impl Reader {
@@ -70,9 +73,11 @@ impl Reader {
     /// Reads all messages (`from_start`) or those that this reader has not seen, and checks them.
     async fn read(&mut self, conversation: &RecordedConversation, from_start: bool) {
         let first_server = self.first_server();
+        let since = conversation.states.now();
         let newest = conversation.newest();
-        let seen_count = self.seen.get(&conversation.id).map_or(0, Vec::len);
-        let mut after = if from_start { 0 } else { seen_count as i64 };
+        let seen = self.seen.get(&conversation.id);
+        let last_seen = seen.and_then(|seen| seen.keys().next_back().copied());
+        let mut after = last_seen.filter(|_| !from_start).unwrap_or_default();
         loop {
             let ask = pb::ListMessagesRequest {
                 conversation_id: conversation.id.clone(),
@@ -105,75 +110,90 @@ impl Reader {
                 break;
             }
             for message in &page {
-                after += 1;
-                self.check_message(conversation, message, after);
+                let id = message.message_id;
+                let is_missing = |id: &i64| !conversation.states.may_be_absent(*id, &since);
+                let missing = (after + 1..id).find(is_missing);
+                self.state
+                    .findings
+                    .demand(id > after && missing.is_none(), "order", || {
+                        format!(
+                            "{}: message {id} was returned after {after}, without {missing:?}",
+                            conversation.id
+                        )
+                    });
+                self.check_message(conversation, message, &since);
+                after = after.max(id);
             }
-            after = page.last().map_or(after, |last| last.message_id);
         }
+        let is_missing = |id: &i64| !conversation.states.may_be_absent(*id, &since);
+        let missing = (after + 1..=newest).find(is_missing);
         self.state.findings.demand(
-            after >= newest || !conversation.exists(),
+            missing.is_none() || !conversation.exists(),
             "durability",
             || {
                 format!(
-                    "{} ends at {after}, but {newest} was acknowledged",
+                    "{} ends at {after} without {missing:?}, but {newest} was acknowledged",
                     conversation.id
                 )
             },
         );
     }
 
-    /// Checks that a message has the expected id, the content that was sent, an exact count if it
-    /// is counted, and the content that this reader saw before.
+    /// Checks that a message of a list that began at this moment has content that stood since, an
+    /// exact count if it is counted, and, if its append was not acknowledged yet, the content that
+    /// this reader saw before.
     fn check_message(
         &mut self,
         conversation: &RecordedConversation,
         message: &pb::Message,
-        expected: i64,
+        since: &Moment,
     ) {
         let id = message.message_id;
-        self.state.findings.demand(id == expected, "order", || {
+        let comparison = conversation.states.compare(message, since);
+        let findings = &self.state.findings;
+        findings.demand(comparison != Comparison::Differs, "content", || {
+            format!("{}: message {id} is not what was sent", conversation.id)
+        });
+        findings.demand(comparison != Comparison::StoodBefore, "withdrawn", || {
             format!(
-                "{}: message {id} was returned instead of {expected}",
+                "{}: message {id} was returned as it no longer stood when it was asked for",
                 conversation.id
             )
         });
-        let content = format!("{} {:?} {:?}", message.role, message.parts, message.turn);
-        let is_as_sent = conversation
-            .find_message(id)
-            .map(|sent| matches_sent(message, &sent));
-        self.state
-            .findings
-            .demand(is_as_sent != Some(false), "content", || {
-                format!("{}: message {id} is not what was sent", conversation.id)
-            });
         let is_counted = message.tokens.is_some_and(|count| !count.estimated);
         // Of a message whose content may be wrong, the count says nothing.
-        if is_as_sent == Some(true)
+        if comparison == Comparison::Stands
             && is_counted
-            && self.recounted.insert((conversation.id.clone(), id))
+            && self
+                .recounted
+                .insert((conversation.id.clone(), id, message.version))
         {
             check_count(&self.state, message.tokens, &message.parts, || {
                 format!("{}: message {id}", conversation.id)
             });
         }
+        let content = format!("{} {:?}", message.role, message.parts);
         let seen = self.seen.entry(conversation.id.clone()).or_default();
-        match seen.get((id - 1).max(0) as usize) {
-            Some(before) => self
-                .state
-                .findings
-                .demand(*before == content, "prefix", || {
-                    format!(
-                        "{}: message {id} differs from what was read before",
-                        conversation.id
-                    )
-                }),
-            None => seen.push(content),
-        }
+        let before = seen.insert(id, content.clone());
+        // A message that clients know may have been edited since.
+        let is_as_seen = before.is_none_or(|before| before == content);
+        findings.demand(
+            is_as_seen || comparison != Comparison::Unknown,
+            "prefix",
+            || {
+                format!(
+                    "{}: message {id} differs from what was read before",
+                    conversation.id
+                )
+            },
+        );
     }
 
-    /// Builds a context and checks that its manifest covers every message once.
+    /// Builds a context and checks that its manifest covers every message once, and that it
+    /// contains nothing that no longer stood when it was asked for.
     async fn check_context(&mut self, conversation: &RecordedConversation) {
         let first_server = self.first_server();
+        let since = conversation.states.now();
         let newest = conversation.newest();
         let ask = pb::BuildContextRequest {
             conversation_id: conversation.id.clone(),
@@ -195,6 +215,7 @@ impl Reader {
         {
             Some(Ok(context)) => {
                 self.state.tally.increment("contexts");
+                check_marks(conversation, &since, &context, &self.state);
                 let mut next = 1;
                 let mut is_complete = true;
                 for entry in &context.manifest {

@@ -52,6 +52,8 @@ const GET_CONVERSATION: &str = include_str!("../../../../store/sql/get_conversat
 const HEARTBEAT_JOBS: &str = include_str!("../../../../store/sql/heartbeat_jobs.sql");
 const LIST_MESSAGES: &str = include_str!("../../../../store/sql/list_messages.sql");
 const MESSAGE_EXTENT: &str = include_str!("../../../../store/sql/message_extent.sql");
+const REVOKE_JOB_LEASES: &str = include_str!("../../../../store/sql/revoke_job_leases.sql");
+const VOID_CHECKPOINTS: &str = include_str!("../../../../store/sql/void_checkpoints.sql");
 /// The start of the statement that locks a claimed job (`store/src/queue/heartbeat.rs`).
 const LOCK_CLAIMED_JOB: &str =
     "select generation from ai_job where kind = $1 and conversation_id = $2 and lease = $3";
@@ -68,7 +70,6 @@ const IF_IDS_HAVE_GAPS: &[&str] = &["order", "coverage", "jobs"];
 /// Names of the promises that may be found broken if jobs are missing: messages are not counted, or
 /// a trigger is reached.
 const IF_JOBS_ARE_MISSING: &[&str] = &["jobs", "triggers"];
-
 /// The SQL of `dev/testkit/sabotage/<name>.sql`.
 macro_rules! database {
     ($name:literal) => {
@@ -204,6 +205,21 @@ const NO_TENANT: &[Means] = &[
     },
 ];
 
+/// A change of messages does not end the leases of jobs that are under way: their results, which
+/// were made from what was there before, are stored after it.
+const UNFENCED_CHANGE: &[Means] = &[Change {
+    statement: REVOKE_JOB_LEASES,
+    from: "from held where is_running",
+    to: "from held where false",
+}];
+
+/// A checkpoint holds for ever, whatever becomes of the messages in its range.
+const STANDING_CHECKPOINT: &[Means] = &[Change {
+    statement: VOID_CHECKPOINTS,
+    from: "where k.tenant_id = $1",
+    to: "where false and k.tenant_id = $1",
+}];
+
 impl Sabotage {
     /// The sabotages that campaigns of crashes must notice.
     pub const ALL: &[Self] = &[
@@ -300,6 +316,21 @@ impl Sabotage {
             promises: &["content"],
             means: &[database!("rewritten_content")],
         },
+        Self {
+            name: "kept_content",
+            promises: &["withdrawn"],
+            means: &[database!("kept_content")],
+        },
+        Self {
+            name: "standing_checkpoint",
+            promises: &["derived"],
+            means: STANDING_CHECKPOINT,
+        },
+        Self {
+            name: "unfenced_change",
+            promises: &["derived"],
+            means: UNFENCED_CHANGE,
+        },
     ];
 
     /// The failures of one tenant's calls open the model's breaker for all tenants. The campaign of
@@ -309,6 +340,12 @@ impl Sabotage {
         promises: &["calls"],
         means: &[database!("anybodys_breaker")],
     };
+
+    /// Whether it shows only if clients change stored messages.
+    pub fn needs_changes(&self) -> bool {
+        let changed = ["withdrawn", "derived"];
+        self.promises.iter().all(|name| changed.contains(name))
+    }
 
     /// Executes the sabotage's SQL in the migrated database of this URL. The URL's user owns the
     /// tables.

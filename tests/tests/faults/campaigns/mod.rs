@@ -3,6 +3,7 @@
 //!
 //! - `clocks.rs`: clocks that jump by an hour or are set back.
 //! - `crashes.rs`: PostgreSQL is stopped at once, and servers and workers are killed.
+//! - `erasures.rs`: everything is killed while a user is erased.
 //! - `neighbors.rs`: one tenant attacks another.
 //! - `orphans.rs`: jobs whose worker was killed or lost its connections.
 //! - `rare.rs`: stalls, lost connections, full disks, operators' actions, and crashes behind a
@@ -13,6 +14,7 @@
 
 mod clocks;
 mod crashes;
+mod erasures;
 mod neighbors;
 mod orphans;
 mod rare;
@@ -51,7 +53,7 @@ fn runs_here() -> bool {
 /// campaign without one of them has not tested what it claims. "commits cut before" and "commits
 /// cut after": the proxy cuts a connection before a commit arrives at PostgreSQL, or after the
 /// commit was executed.
-const CLIENT_EVENTS: [&str; 18] = [
+const CLIENT_EVENTS: [&str; 24] = [
     "acknowledged",
     "appends in pieces",
     "audits",
@@ -62,14 +64,20 @@ const CLIENT_EVENTS: [&str; 18] = [
     "contexts",
     "counts checked",
     "deleted",
+    "edits",
+    "erasures",
+    "forks",
     "messages compared",
     "messages counted",
     "messages read",
     "repeated",
+    "restores",
+    "rewinds",
     "separators",
     "sessions found",
     "summaries by the model",
     "turns",
+    "withdrawals",
 ];
 
 /// Prints the reports, and asserts that every event in `required` has happened and that every

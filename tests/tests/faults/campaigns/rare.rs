@@ -53,11 +53,12 @@ async fn a_promoted_standby_has_every_acknowledged_append_while_the_old_primary_
     if !runs_here() {
         return;
     }
-    // No readers and no chat turns, because they would read from the old primary, which lacks newer
-    // messages. The proxy cuts no commit.
+    // No readers, no chat turns and no changes, whose clients would read from the old primary, which
+    // lacks newer messages. The proxy cuts no commit.
     let campaign = Campaign {
         chat_clients: 0,
         readers: 0,
+        has_changes: false,
         cut_commits_per_thousand: 0,
         ..Campaign::new(BINARY, Plan::of(seed(), &[]))
     };

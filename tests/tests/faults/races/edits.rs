@@ -20,7 +20,7 @@ use crate::races::{
 };
 
 /// An edit of message 1, a user's.
-fn edit_of_first(text: &str) -> MessageEdit {
+pub(super) fn edit_of_first(text: &str) -> MessageEdit {
     let new = Message {
         role: Role::User,
         parts: vec![Part::Text { text: text.into() }],
@@ -43,7 +43,7 @@ fn expecting(version: i32, edit: MessageEdit) -> MessageEdit {
     }
 }
 
-async fn edit(
+pub(super) async fn edit(
     conversation: &TestConversation<'_>,
     edit: MessageEdit,
 ) -> Result<MessageChange, StoreError> {

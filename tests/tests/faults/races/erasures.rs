@@ -1,17 +1,19 @@
 //! Messages are erased while a checkpoint, a summary or a part of one is stored, and beside a
-//! restore. A result that comes after the erasure was made from what was erased, and is refused.
-//! One that comes before it is erased with its messages.
+//! withdrawal, a restore and an edit. A result that comes after the erasure was made from what was
+//! erased, and is refused. One that comes before it is erased with its messages. A user is erased
+//! while messages are withdrawn.
 
 use anneal_core::{caller::ConversationId, job::JobKind};
 use anneal_store::{MessageChange, ModelSpend, StoreError};
-use anneal_testkit::{LOCK_CONVERSATION, LOCK_JOBS, TestApp, TestConversation};
+use anneal_testkit::{LOCK_CONVERSATION, LOCK_JOBS, TestApp, TestConversation, pb};
 
 use crate::races::{
     CALLER,
     changes::{one, range, restore, run_in_order, run_jobs_and_verify, withdraw},
     checkpoints::{create_with_due_checkpoint, draft_checkpoint},
     claim_job,
-    deletions::claim_summary_job,
+    deletions::{assert_no_rows, claim_summary_job},
+    edits::{edit, edit_of_first},
 };
 
 /// Erases one message.
@@ -89,6 +91,30 @@ async fn a_checkpoint_that_comes_after_an_erasure_is_refused() {
 }
 
 #[tokio::test]
+async fn a_summary_and_its_parts_that_come_before_an_erasure_are_erased() {
+    let app = TestApp::counted_by_workers().await;
+    let (conversation, job, summary) = claim_summary_job(&app).await;
+    app.store
+        .store_partial_summary(&job, &[1; 32], "Half of it.", ModelSpend::default())
+        .await
+        .expect("stores");
+    assert_eq!(count(&conversation, COUNT_TEXTS).await, 1);
+    let held = app.hold_lock(LOCK_JOBS, conversation.uuid()).await;
+    let summaries = [summary];
+    let (recorded, erased) = run_in_order(
+        &app,
+        held,
+        app.store.record_summaries(&job, &summaries, false),
+        erase(&conversation, 1),
+    )
+    .await;
+    recorded.expect("precedes the erasure");
+    erased.expect("erases");
+    assert_eq!(count(&conversation, COUNT_TEXTS).await, 0);
+    run_jobs_and_verify(&conversation).await;
+}
+
+#[tokio::test]
 async fn a_summary_and_its_parts_that_come_after_an_erasure_are_refused() {
     let app = TestApp::counted_by_workers().await;
     let (conversation, job, summary) = claim_summary_job(&app).await;
@@ -147,4 +173,150 @@ async fn a_restore_that_comes_after_an_erasure_is_refused() {
         "{restored:?}"
     );
     run_jobs_and_verify(&conversation).await;
+}
+
+#[tokio::test]
+async fn a_message_that_is_withdrawn_before_an_erasure_is_erased() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    conversation.turns(2).await;
+    let held = app.hold_lock(LOCK_CONVERSATION, conversation.uuid()).await;
+    let (withdrawn, erased) = run_in_order(
+        &app,
+        held,
+        withdraw(&conversation, one(2)),
+        erase(&conversation, 2),
+    )
+    .await;
+    assert_eq!(withdrawn.expect("withdraws").changed, [range(2, 2)]);
+    assert_eq!(erased.expect("erases").changed, [range(2, 2)]);
+    assert_eq!(count(&conversation, COUNT_VERSIONS).await, 0);
+    let restored = restore(&conversation, one(2)).await;
+    assert!(
+        matches!(restored, Err(StoreError::MessageErased(_))),
+        "{restored:?}"
+    );
+    run_jobs_and_verify(&conversation).await;
+}
+
+#[tokio::test]
+async fn a_withdrawal_that_comes_after_an_erasure_has_nothing_to_do() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    conversation.turns(2).await;
+    let held = app.hold_lock(LOCK_CONVERSATION, conversation.uuid()).await;
+    let (erased, withdrawn) = run_in_order(
+        &app,
+        held,
+        erase(&conversation, 2),
+        withdraw(&conversation, one(2)),
+    )
+    .await;
+    assert_eq!(erased.expect("erases").changed, [range(2, 2)]);
+    let withdrawn = withdrawn.expect("is answered");
+    assert_eq!(
+        (withdrawn.id, withdrawn.changed.len(), withdrawn.withdrawn),
+        (0, 0, 1)
+    );
+    assert_eq!(count(&conversation, COUNT_VERSIONS).await, 0);
+    run_jobs_and_verify(&conversation).await;
+}
+
+#[tokio::test]
+async fn both_versions_of_a_message_that_is_edited_before_an_erasure_are_erased() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    conversation.turns(1).await;
+    let held = app.hold_lock(LOCK_CONVERSATION, conversation.uuid()).await;
+    let (edited, erased) = run_in_order(
+        &app,
+        held,
+        edit(&conversation, edit_of_first("edited")),
+        erase(&conversation, 1),
+    )
+    .await;
+    assert_eq!(edited.expect("edits").version, Some(2));
+    assert_eq!(erased.expect("erases").changed, [range(1, 1)]);
+    assert_eq!(count(&conversation, COUNT_VERSIONS).await, 0);
+    let history = conversation.messages_with_withdrawn().await;
+    assert!(
+        history[0].erased && history[0].parts.is_empty(),
+        "{history:?}"
+    );
+    run_jobs_and_verify(&conversation).await;
+}
+
+#[tokio::test]
+async fn an_edit_that_comes_after_an_erasure_is_refused() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    conversation.turns(1).await;
+    let held = app.hold_lock(LOCK_CONVERSATION, conversation.uuid()).await;
+    let (erased, edited) = run_in_order(
+        &app,
+        held,
+        erase(&conversation, 1),
+        edit(&conversation, edit_of_first("edited")),
+    )
+    .await;
+    erased.expect("erases");
+    assert!(
+        matches!(edited, Err(StoreError::MessageWithdrawn(_))),
+        "{edited:?}"
+    );
+    assert_eq!(count(&conversation, COUNT_VERSIONS).await, 0);
+    run_jobs_and_verify(&conversation).await;
+}
+
+/// Creates a conversation of a user with one turn and a counting job, and begins the user's
+/// erasure.
+async fn create_and_erase_user(app: &TestApp) -> TestConversation<'_> {
+    let user_id = "anna";
+    let ask = pb::CreateConversationRequest {
+        user_id: user_id.into(),
+        ..Default::default()
+    };
+    let conversation = app.conversation_with(ask).await;
+    conversation.turns(1).await;
+    let ask = pb::EraseUserRequest {
+        user_id: user_id.into(),
+        ..Default::default()
+    };
+    app.erasures().erase_user(ask).await.expect("begins");
+    conversation
+}
+
+#[tokio::test]
+async fn a_withdrawal_that_comes_before_the_erasure_of_a_user_leaves_nothing_behind() {
+    let app = TestApp::counted_by_workers().await;
+    let conversation = create_and_erase_user(&app).await;
+    let held = app.hold_lock(LOCK_JOBS, conversation.uuid()).await;
+    let (withdrawn, ()) = tokio::join!(withdraw(&conversation, one(2)), async {
+        app.wait_for_lock_waiters(1).await;
+        // Passes over the conversation, which is in use.
+        app.run_erasures().await;
+        held.rollback().await;
+    });
+    assert_eq!(withdrawn.expect("withdraws").changed, [range(2, 2)]);
+    app.run_erasures().await;
+    assert_no_rows(&conversation).await;
+}
+
+#[tokio::test]
+async fn a_withdrawal_that_comes_after_the_erasure_of_a_user_finds_no_conversation() {
+    let app = TestApp::counted_by_workers().await;
+    let conversation = create_and_erase_user(&app).await;
+    let held = app.hold_lock(LOCK_JOBS, conversation.uuid()).await;
+    let ((), withdrawn) = run_in_order(
+        &app,
+        held,
+        app.run_erasures(),
+        withdraw(&conversation, one(2)),
+    )
+    .await;
+    assert!(
+        matches!(withdrawn, Err(StoreError::NotFound(_))),
+        "{withdrawn:?}"
+    );
+    assert_no_rows(&conversation).await;
 }

@@ -16,7 +16,7 @@
 //! - `edits.rs`: a message is edited beside another edit, a withdrawal, a checkpoint, a summary, a
 //!   count or a deletion.
 //! - `erasures.rs`: messages are erased while a checkpoint, a summary or a part of one is stored,
-//!   or beside a restore.
+//!   or beside a withdrawal, a restore or an edit; a user is erased beside a withdrawal.
 //! - `forks.rs`: a fork against an append, a withdrawal, a deletion, another fork and a creation.
 //! - `queue.rs`: enqueue, claim, finish and rescue of jobs.
 //! - `repeated_requests.rs`: one request id in two concurrent calls.

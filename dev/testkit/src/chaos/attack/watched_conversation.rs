@@ -15,7 +15,8 @@ use tokio_util::sync::CancellationToken;
 use super::{
     super::{
         findings::{Findings, lock},
-        history::{RecordedAppend, RecordedConversation, matches_sent},
+        history::{RecordedAppend, RecordedConversation},
+        message_states::matches_sent,
     },
     latencies::{Kind, Latencies},
 };
