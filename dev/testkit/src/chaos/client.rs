@@ -14,8 +14,8 @@ use tonic::{Code, Status, transport::Channel};
 
 use super::{
     campaign_state::CampaignState,
-    client_changes::ChangeKind,
     history::{RecordedAppend, RecordedConversation},
+    message_states::ChangeKind,
 };
 use crate::{assistant, call, pb, result, user};
 

@@ -14,44 +14,9 @@ use super::{
     client::Client,
     history::{RecordedAppend, RecordedConversation},
     message_lists::list_messages,
-    message_states::{Change, Comparison, MessageState},
+    message_states::{Change, ChangeKind, Comparison, MessageState},
 };
 use crate::{pb, status_details, text};
-
-/// What a client does with messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ChangeKind {
-    Withdraw,
-    Rewind,
-    Restore,
-    Edit,
-    Erase,
-    Fork,
-}
-
-impl ChangeKind {
-    /// All kinds. The clients of a campaign begin with one of them each.
-    pub(super) const ALL: [Self; 6] = [
-        Self::Withdraw,
-        Self::Rewind,
-        Self::Restore,
-        Self::Edit,
-        Self::Erase,
-        Self::Fork,
-    ];
-
-    /// The name under which the change is counted.
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Withdraw => "withdrawals",
-            Self::Rewind => "rewinds",
-            Self::Restore => "restores",
-            Self::Edit => "edits",
-            Self::Erase => "erasures",
-            Self::Fork => "forks",
-        }
-    }
-}
 
 /// A rewind withdraws at most so many of the newest acknowledged appends.
 const REWOUND_APPENDS: usize = 4;

@@ -226,8 +226,8 @@ async fn begin_erasure(state: &CampaignState) -> Option<pb::Erasure> {
             .await
             .map(Response::into_inner)
     };
-    let begun = state.call_with_retries("EraseUser", 0, begin).await?;
-    Some(begun.expect("the erasure begins"))
+    let answer = state.call_with_retries("EraseUser", 0, begin).await?;
+    Some(answer.expect("the erasure begins"))
 }
 
 /// Waits until the erasure has ended. None if it does not end in time, which is a finding.

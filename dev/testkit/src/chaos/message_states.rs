@@ -24,6 +24,41 @@ pub(super) enum MessageState {
     Erased,
 }
 
+/// A kind of change that a client makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ChangeKind {
+    Withdraw,
+    Rewind,
+    Restore,
+    Edit,
+    Erase,
+    Fork,
+}
+
+impl ChangeKind {
+    /// All kinds. The clients of a campaign begin with one of them each.
+    pub(super) const ALL: [Self; 6] = [
+        Self::Withdraw,
+        Self::Rewind,
+        Self::Restore,
+        Self::Edit,
+        Self::Erase,
+        Self::Fork,
+    ];
+
+    /// The name under which the change is counted.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Withdraw => "withdrawals",
+            Self::Rewind => "rewinds",
+            Self::Restore => "restores",
+            Self::Edit => "edits",
+            Self::Erase => "erasures",
+            Self::Fork => "forks",
+        }
+    }
+}
+
 /// A change of messages that a client asks for.
 #[derive(Debug)]
 pub(super) enum Change {
