@@ -11,8 +11,8 @@ use tonic::Code;
 
 use crate::hostile::{
     case::{self, Case},
-    changes, contexts, conversations, edits, erasures, forks, http, messages, pages, policies,
-    sessions, streams, wire,
+    changed_messages, changes, contexts, conversations, edits, erasures, forks, http, messages,
+    pages, policies, sessions, streams, wire,
 };
 
 /// Minimum number of cases, so that a list of cases that is left out is noticed.
@@ -54,6 +54,7 @@ async fn collect_grpc_cases(app: &TestApp, id: &str) -> Vec<Case> {
     cases.extend(changes::rewinds_and_restores(id));
     cases.extend(edits::edits(id));
     cases.extend(edits::history(id));
+    cases.extend(changed_messages::changed_messages(app).await);
     cases.extend(forks::forks(id));
     cases.extend(forks::lists_of_forks(id));
     cases.extend(erasures::messages(id));

@@ -15,7 +15,7 @@ use crate::hostile::{
 };
 
 /// An edit of a message by this new one.
-fn edit(id: &str, message_id: i64, message: pb::NewMessage) -> GrpcRequest {
+pub(crate) fn edit(id: &str, message_id: i64, message: pb::NewMessage) -> GrpcRequest {
     ask_about!(
         id,
         EditMessageRequest {

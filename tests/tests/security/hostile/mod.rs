@@ -3,6 +3,7 @@
 //!
 //! - `case`: a case over gRPC, its request and its expected answer.
 //! - `catalogue`: runs all cases against one app.
+//! - `changed_messages`: cases of messages that are withdrawn or erased already.
 //! - `changes`: cases of messages that are withdrawn and restored.
 //! - `contexts`: cases of contexts, checkpoints, usage, turns and jobs.
 //! - `conversations`: cases of creation, names, updates, ids and lists.
@@ -23,6 +24,7 @@
 
 mod case;
 mod catalogue;
+mod changed_messages;
 mod changes;
 mod contexts;
 mod conversations;
