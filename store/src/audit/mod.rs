@@ -1,11 +1,13 @@
 //! Checks stored rows against the promises that docs/operations.md numbers.
 //!
 //! - `verify`: checks all messages and checkpoints of one conversation, on request.
+//! - `changes`: the part of it about changes of messages: what they have left.
 //! - `sample`: checks recent messages of recently active conversations, at a bounded cost, and that
 //!   work that is due has a job.
 //! - `orphans`: finds rows of conversations that do not exist.
 //! - `report`: what these report.
 
+mod changes;
 mod orphans;
 mod report;
 mod sample;

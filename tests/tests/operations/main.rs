@@ -22,6 +22,7 @@
 //! - `roles`: servers and workers work as a login that owns nothing.
 //!
 //! Data:
+//! - `audited_changes`: audits and verifications find what a change of messages has left behind.
 //! - `auditor`: the worker's auditor finds and reports broken promises.
 //! - `deletion`: a deleted conversation leaves nothing in tables, logs and metrics.
 //! - `erasure_canary`: nothing is left of what is erased, in tables, logs, metrics and receipts.
@@ -45,6 +46,7 @@
 //! - `plans_watch`: watches read by index.
 
 mod alerts;
+mod audited_changes;
 mod auditor;
 mod database_tls;
 mod deadlines;
