@@ -8,6 +8,7 @@
 //! - `graceful_shutdown`: stopped servers and workers finish or give back their work.
 //! - `health`: liveness, readiness, gRPC health, reflection and metrics.
 //! - `metrics`: the metrics that are recorded, described, documented and exported are the same.
+//! - `mixed_versions`: statements of an earlier version see nothing of what no longer stands.
 //! - `outage_log`: an outage of the database is logged once, not with every failure.
 //! - `reload`: settings that change while a process runs.
 //! - `rolling`: rolling restarts under load fail no call.
@@ -62,6 +63,7 @@ mod legacy_crashes;
 mod legacy_unexpected;
 mod metrics;
 mod migration_crashes;
+mod mixed_versions;
 mod outage_log;
 mod plans;
 mod plans_audit;

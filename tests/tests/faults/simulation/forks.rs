@@ -35,6 +35,7 @@ impl SimulatedConversation<'_> {
                 "the fork at {newest} with {withdrawn} withdrawn messages is {forked:?}"
             ));
         }
+        self.check_marks("a forked conversation", &forked)?;
         let fork = self.app.conversation_by_id(&forked.conversation_id);
         self.check_forked_messages(&fork, newest).await?;
         invariants::verify(self.app, ConversationId(fork.uuid())).await?;
