@@ -4,8 +4,8 @@
 use anneal_core::caller::{Caller, ConversationId};
 
 use super::{
+    checked_rows::{CheckedMessage, Extent, MESSAGES_PER_STEP, Made, StandingCheckpoint},
     report::VerifyReport,
-    verify::{CheckedMessage, Extent, MESSAGES_PER_STEP},
 };
 use crate::{changes::MessageChangeKind, connection::BoundedConnection, error::StoreError};
 
@@ -17,36 +17,6 @@ const MOST_VOID: i64 = 100_000;
 
 /// Most of them that an audit reads: those set aside last.
 const MOST_VOID_OF_AUDIT: i64 = 100;
-
-/// When a summary was stored.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Made {
-    /// Its number among the summaries, checkpoints and changes of its conversation. 0: it has none,
-    /// because a fork has copied it, or an older version has stored it.
-    pub(super) change_id: i64,
-    /// Microseconds since 1970.
-    pub(super) created_us: i64,
-}
-
-impl Made {
-    /// Whether it was stored before this change.
-    const fn is_before(self, change: &Change) -> bool {
-        if self.change_id > 0 {
-            self.change_id < change.id
-        } else {
-            self.created_us < change.created_us
-        }
-    }
-}
-
-/// A checkpoint that stands.
-pub(super) struct StandingCheckpoint {
-    /// The first message of its range.
-    pub(super) first: i64,
-    /// The last message of its range.
-    pub(super) last: i64,
-    pub(super) made: Made,
-}
 
 /// A checkpoint that no longer holds, and that still has content.
 struct VoidContent {
@@ -67,6 +37,15 @@ struct Change {
 }
 
 impl Change {
+    /// Whether a summary was stored before the change. If it has no number, the times decide.
+    const fn is_after(&self, made: Made) -> bool {
+        if made.change_id > 0 {
+            made.change_id < self.id
+        } else {
+            made.created_us < self.created_us
+        }
+    }
+
     /// Whether it changed a message from `first` to `last`.
     fn meets(&self, first: i64, last: i64) -> bool {
         let next = self.last_ids.partition_point(|end| *end < first);
@@ -170,7 +149,7 @@ impl Comparison<'_> {
                     _ => {}
                 }
                 let summary = message.summary.filter(|_| stands);
-                if summary.is_some_and(|made| made.is_before(change)) {
+                if summary.is_some_and(|made| change.is_after(made)) {
                     let description = format!("its summary is older than change {}", change.id);
                     report.add_violation(17, message.id, description);
                 }
@@ -199,7 +178,7 @@ impl Comparison<'_> {
             return;
         }
         self.checkpoints.retain(|checkpoint| {
-            let is_stale = checkpoint.made.is_before(change)
+            let is_stale = change.is_after(checkpoint.made)
                 && change.meets(checkpoint.first, checkpoint.last);
             if is_stale {
                 let description = format!(

@@ -8,10 +8,7 @@ use anneal_core::{
     trigger,
 };
 
-use super::{
-    report::VerifyReport,
-    verify::{Extent, check_conversation},
-};
+use super::{checked_rows::Extent, report::VerifyReport, verify::check_conversation};
 use crate::{
     Store,
     connection::{BoundedConnection, row_security::Scope},

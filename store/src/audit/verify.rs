@@ -9,7 +9,8 @@ use anneal_core::{
 };
 
 use super::{
-    changes::{Made, StandingCheckpoint, check_changes},
+    changes::check_changes,
+    checked_rows::{CheckedMessage, Extent, MESSAGES_PER_STEP, Made, StandingCheckpoint},
     orphans::check_deletion,
     report::VerifyReport,
 };
@@ -57,40 +58,6 @@ impl Turns {
         turn
     }
 }
-
-/// What later checks need of a message.
-pub(super) struct CheckedMessage {
-    pub(super) id: i64,
-    /// Digest of its content.
-    digest: Vec<u8>,
-    pub(super) is_withdrawn: bool,
-    /// When its summary was stored. None: it has none.
-    pub(super) summary: Option<Made>,
-}
-
-/// How much of a conversation is checked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Extent {
-    /// Everything.
-    Whole,
-    /// The messages after this one (0: all of them), the newest changes, and of the versions that
-    /// no longer stand no content.
-    Newest(i64),
-}
-
-impl Extent {
-    /// The message after which messages are checked.
-    pub(super) const fn after(self) -> i64 {
-        match self {
-            Self::Whole => 0,
-            Self::Newest(after) => after,
-        }
-    }
-}
-
-/// Most messages or versions that one statement reads, and most messages whose digests are added
-/// before the task yields.
-pub(super) const MESSAGES_PER_STEP: i64 = 2_000;
 
 impl Store {
     /// Checks one conversation in one snapshot. The promises, by number: 3 order, 6 checkpoints,
