@@ -3,7 +3,8 @@
 -- 100,000.
 select k.first_message_id, k.last_message_id, k.previous_message_id, k.source_first_message_id, k.source_digest,
     k.generation, p.generation as "previous_generation?",
-    count(*) over (partition by k.first_message_id, k.previous_message_id) as "siblings!"
+    count(*) over (partition by k.first_message_id, k.previous_message_id) as "siblings!",
+    k.change_id, (extract(epoch from k.created_ts) * 1000000)::bigint as "created_us!"
 from ai_conversation_checkpoint as k
 left join ai_conversation_checkpoint as p
   on p.conversation_id = k.conversation_id

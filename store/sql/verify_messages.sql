@@ -6,7 +6,9 @@ select message_id, role, turn, content_digest, coalesce(token_count, token_estim
     sha256(convert_to(content::text, 'UTF8')) = content_digest as "digest_matches!",
     withdrawn_ts is not null as "withdrawn!",
     content::text = '[]' and content_bytes = 0 and text_bytes = 0 and token_estimate = 0 and tool_outline is null
-        and metadata is null and summary_cache is null and summary_change_id is null as "is_empty!"
+        and metadata is null and summary_cache is null and summary_change_id is null as "is_empty!",
+    summary_cache is not null as "has_summary!", coalesce(summary_change_id, 0) as "summary_change_id!",
+    coalesce((extract(epoch from summary_ts) * 1000000)::bigint, 0) as "summary_us!"
 from ai_message
 where tenant_id = $1
   and conversation_id = $2

@@ -12,7 +12,7 @@ use crate::{settings::WorkerSettings, tenant_cursor::BEFORE_FIRST_TENANT};
 
 /// The promises that an audit checks, by their numbers in docs/operations.md. 0 stands for figures
 /// of a conversation that must agree with its messages.
-const PROMISES: [i32; 8] = [0, 3, 4, 6, 7, 12, 15, 16];
+const PROMISES: [i32; 9] = [0, 3, 4, 6, 7, 12, 15, 16, 17];
 
 /// Audits a sample every `audit_interval_seconds`, until the future is dropped.
 pub(crate) async fn run_audit_loop(store: &Store, settings: &WorkerSettings) {

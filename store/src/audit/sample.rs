@@ -8,7 +8,7 @@ use anneal_core::{
     trigger,
 };
 
-use super::{report::VerifyReport, verify::check_conversation};
+use super::{checked_rows::Extent, report::VerifyReport, verify::check_conversation};
 use crate::{
     Store,
     connection::{BoundedConnection, row_security::Scope},
@@ -83,9 +83,10 @@ impl Store {
 
     /// Checks the newest messages of a conversation (up to 2,000, or 16 MiB) in one snapshot, as
     /// [`Store::verify`] does. The sum of tokens is checked only if these are all messages, and a
-    /// checkpoint's source digest only if they include its sources. Then checks promise 4: work
-    /// that is due has a job. If this second check fails with an error, the error is returned
-    /// beside what the first one found.
+    /// checkpoint's source digest only if they include its sources. Of the changes of messages it
+    /// checks the newest 100, and of earlier versions no content. Then checks promise 4: work that
+    /// is due has a job. If this second check fails with an error, the error is returned beside
+    /// what the first one found.
     pub async fn audit(
         &self,
         caller: Caller,
@@ -101,7 +102,7 @@ impl Store {
         )
         .fetch_one(&mut *db)
         .await?;
-        let mut report = check_conversation(&mut db, caller, id, after).await?;
+        let mut report = check_conversation(&mut db, caller, id, Extent::Newest(after)).await?;
         let work_checked = check_work(
             &mut db,
             caller,

@@ -8,7 +8,12 @@ use anneal_core::{
     turn,
 };
 
-use super::{orphans::check_deletion, report::VerifyReport};
+use super::{
+    changes::check_changes,
+    checked_rows::{CheckedMessage, Extent, MESSAGES_PER_STEP, Made, StandingCheckpoint},
+    orphans::check_deletion,
+    report::VerifyReport,
+};
 use crate::{
     Store,
     connection::BoundedConnection,
@@ -54,26 +59,18 @@ impl Turns {
     }
 }
 
-/// The id of a message and the digest of its content.
-struct MessageDigest {
-    id: i64,
-    digest: Vec<u8>,
-}
-
-/// Most messages that one statement reads, and whose digests are added before the task yields.
-const MESSAGES_PER_STEP: i64 = 2_000;
-
 impl Store {
     /// Checks one conversation in one snapshot. The promises, by number: 3 order, 6 checkpoints,
-    /// 7 coverage, 12 content, 15 deletion, 16 nothing of withdrawn messages, 0 figures. Fails if the
-    /// conversation does not exist and no table has rows of it.
+    /// 7 coverage, 12 content, 15 deletion, 16 nothing of withdrawn and erased messages, 17 nothing
+    /// older than a change of what it was made from, 0 figures. Fails if the conversation does not
+    /// exist and no table has rows of it.
     pub async fn verify(
         &self,
         caller: Caller,
         id: ConversationId,
     ) -> Result<VerifyReport, StoreError> {
         let mut db = self.reads.checkout_snapshot(caller).await?;
-        let report = match check_conversation(&mut db, caller, id, 0).await {
+        let report = match check_conversation(&mut db, caller, id, Extent::Whole).await {
             Err(StoreError::NotFound(_)) => check_deletion(&mut db, caller, id).await,
             report => report,
         };
@@ -81,13 +78,13 @@ impl Store {
     }
 }
 
-/// Checks the messages after `after` (0: all of them) and the checkpoints. Leaves out the checks
-/// that need earlier messages.
+/// Checks the messages of this extent, the checkpoints, and what changes of messages have left.
+/// Leaves out the checks that need earlier messages.
 pub(super) async fn check_conversation(
     db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
-    after: i64,
+    extent: Extent,
 ) -> Result<VerifyReport, StoreError> {
     let head = sqlx::query_as!(
         Head,
@@ -103,23 +100,32 @@ pub(super) async fn check_conversation(
     .await?
     .ok_or(StoreError::NotFound(Entity::Conversation))?;
     let mut report = VerifyReport::default();
+    let after = extent.after();
     let messages = check_messages(db, caller, id, (&head, after), &mut report).await?;
-    check_checkpoints(db, caller, id, (&messages, after), &mut report).await?;
+    let checkpoints = check_checkpoints(db, caller, id, (&messages, after), &mut report).await?;
+    check_changes(
+        db,
+        (caller, id),
+        extent,
+        (&messages, checkpoints),
+        &mut report,
+    )
+    .await?;
     Ok(report)
 }
 
 /// Checks the messages after `first_after` against each other and against the conversation's row.
-/// Returns their digests, which the check of checkpoints needs.
+/// Returns what the checks of checkpoints and of changes need of them.
 async fn check_messages(
     db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
     (head, first_after): (&Head, i64),
     report: &mut VerifyReport,
-) -> Result<Vec<MessageDigest>, StoreError> {
-    let mut read: Vec<MessageDigest> = Vec::new();
+) -> Result<Vec<CheckedMessage>, StoreError> {
+    let mut read: Vec<CheckedMessage> = Vec::new();
     let (mut turns, mut total, mut withdrawn) = (Turns::starting_after(first_after), 0_i64, 0_i64);
-    let newest_of = |read: &[MessageDigest]| read.last().map_or(first_after, |newest| newest.id);
+    let newest_of = |read: &[CheckedMessage]| read.last().map_or(first_after, |newest| newest.id);
     loop {
         let after = newest_of(&read);
         let rows = sqlx::query_file!(
@@ -167,9 +173,15 @@ async fn check_messages(
                 );
             }
             total += row.tokens;
-            read.push(MessageDigest {
+            let summary = Made {
+                change_id: row.summary_change_id,
+                created_us: row.summary_us,
+            };
+            read.push(CheckedMessage {
                 id: row.message_id,
                 digest: row.content_digest,
+                is_withdrawn: row.withdrawn,
+                summary: row.has_summary.then_some(summary),
             });
         }
         if last_step {
@@ -236,25 +248,35 @@ fn check_figures(
 /// Checks of each checkpoint that its source digest is that of its source messages, that these
 /// begin directly after the previous checkpoint, that its generation is the next one, and that it
 /// does not end after the newest message. Checks also that no two checkpoints follow the same one.
+/// Returns the checkpoints.
 async fn check_checkpoints(
     db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
-    (messages, after): (&[MessageDigest], i64),
+    (messages, after): (&[CheckedMessage], i64),
     report: &mut VerifyReport,
-) -> Result<(), StoreError> {
+) -> Result<Vec<StandingCheckpoint>, StoreError> {
     let rows = sqlx::query_file!("sql/verify_checkpoints.sql", caller.tenant().0, id.0)
         .fetch_all(db)
         .await?;
     report.checkpoints = rows.len() as i64;
+    let mut checkpoints = Vec::with_capacity(rows.len());
     for row in rows {
         let last = row.last_message_id;
+        checkpoints.push(StandingCheckpoint {
+            first: row.first_message_id,
+            last,
+            made: Made {
+                change_id: row.change_id,
+                created_us: row.created_us,
+            },
+        });
         // Messages are sorted by id: a binary search instead of a scan per checkpoint.
         let from = messages.partition_point(|message| message.id < row.source_first_message_id);
         let sources = messages[from..]
             .iter()
             .take_while(|message| message.id <= last);
-        let sources: Vec<&MessageDigest> = sources.collect();
+        let sources: Vec<&CheckedMessage> = sources.collect();
         let mut digest = SourceDigest::default();
         // Each checkpoint may cover all messages: yield to other tasks in between.
         for chunk in sources.chunks(MESSAGES_PER_STEP as usize) {
@@ -317,5 +339,5 @@ async fn check_checkpoints(
             );
         }
     }
-    Ok(())
+    Ok(checkpoints)
 }

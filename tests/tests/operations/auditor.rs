@@ -16,10 +16,10 @@ use crate::BINARY;
 const SECRET: &str = "text that must not be logged";
 
 /// No broken promise.
-const NONE: [i32; 0] = [];
+pub(crate) const NONE: [i32; 0] = [];
 
 /// Creates a counted conversation with a checkpoint.
-async fn create_healthy_conversation(app: &TestApp) -> TestConversation<'_> {
+pub(crate) async fn create_healthy_conversation(app: &TestApp) -> TestConversation<'_> {
     let policy = pb::Policy {
         max_message_count: Some(10),
         keep_recent_turns: Some(1),
@@ -38,7 +38,7 @@ async fn create_healthy_conversation(app: &TestApp) -> TestConversation<'_> {
 }
 
 /// Executes a statement with the conversation's id as `$1`.
-async fn execute(conversation: &TestConversation<'_>, statement: &'static str) {
+pub(crate) async fn execute(conversation: &TestConversation<'_>, statement: &'static str) {
     let ran = sqlx::query(statement)
         .bind(conversation.uuid())
         .execute(&mut conversation.app.db().await)
@@ -46,7 +46,8 @@ async fn execute(conversation: &TestConversation<'_>, statement: &'static str) {
     assert!(ran.expect("runs").rows_affected() > 0, "{statement}");
 }
 
-async fn audit(conversation: &TestConversation<'_>) -> VerifyReport {
+/// Audits the conversation completely.
+pub(crate) async fn audit(conversation: &TestConversation<'_>) -> VerifyReport {
     let audit = conversation.app.store.audit(
         Caller::of(TenantId::DEFAULT),
         ConversationId(conversation.uuid()),
@@ -57,7 +58,7 @@ async fn audit(conversation: &TestConversation<'_>) -> VerifyReport {
 }
 
 /// Audits the conversation. Returns the numbers of the promises that are broken.
-async fn broken_promises(conversation: &TestConversation<'_>) -> Vec<i32> {
+pub(crate) async fn broken_promises(conversation: &TestConversation<'_>) -> Vec<i32> {
     audit(conversation)
         .await
         .violations

@@ -8,6 +8,7 @@
 //! - `graceful_shutdown`: stopped servers and workers finish or give back their work.
 //! - `health`: liveness, readiness, gRPC health, reflection and metrics.
 //! - `metrics`: the metrics that are recorded, described, documented and exported are the same.
+//! - `mixed_versions`: statements of an earlier version see nothing of what no longer stands.
 //! - `outage_log`: an outage of the database is logged once, not with every failure.
 //! - `reload`: settings that change while a process runs.
 //! - `rolling`: rolling restarts under load fail no call.
@@ -22,6 +23,7 @@
 //! - `roles`: servers and workers work as a login that owns nothing.
 //!
 //! Data:
+//! - `audited_changes`: audits and verifications find what a change of messages has left behind.
 //! - `auditor`: the worker's auditor finds and reports broken promises.
 //! - `deletion`: a deleted conversation leaves nothing in tables, logs and metrics.
 //! - `erasure_canary`: nothing is left of what is erased, in tables, logs, metrics and receipts.
@@ -45,6 +47,7 @@
 //! - `plans_watch`: watches read by index.
 
 mod alerts;
+mod audited_changes;
 mod auditor;
 mod database_tls;
 mod deadlines;
@@ -60,6 +63,7 @@ mod legacy_crashes;
 mod legacy_unexpected;
 mod metrics;
 mod migration_crashes;
+mod mixed_versions;
 mod outage_log;
 mod plans;
 mod plans_audit;

@@ -9,9 +9,17 @@ use super::tree::{Tree, finding};
 /// the database.
 const CALLERS: [&str; 3] = ["store", "tests", "dev/testkit"];
 
-/// Folders that may have .sql files. Those in dev/testkit are checks and sabotage of a running
-/// database, those in dev/bench scripts for pgbench and psql; those in docker create roles.
-const FOLDERS: [&str; 5] = ["store", "migrations", "dev/testkit", "dev/bench", "docker"];
+/// Folders that may have .sql files. Those in tests are statements of earlier versions, those in
+/// dev/testkit checks and sabotage of a running database, those in dev/bench scripts for pgbench
+/// and psql; those in docker create roles.
+const FOLDERS: [&str; 6] = [
+    "store",
+    "migrations",
+    "tests",
+    "dev/testkit",
+    "dev/bench",
+    "docker",
+];
 
 /// Keywords that must be in lower case. Others are not checked.
 const KEYWORDS: [&str; 36] = [

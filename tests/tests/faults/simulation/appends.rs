@@ -1,23 +1,21 @@
 //! The append operation and its expected result.
 
-use std::collections::BTreeMap;
-
 use anneal_core::message;
 use anneal_testkit::{parsed, pb, status_details};
 use pb::part::Part;
 
 use crate::simulation::{
     conversation::{SimulatedConversation, Violation},
-    policies_and_messages::{CALL, RESULT, keeps_tools, new_message},
+    messages::{ExpectedMessage, State},
+    policies_and_messages::{CALL, MarkedMessage, RESULT, keeps_tools, new_message},
 };
 
 impl SimulatedConversation<'_> {
-    /// Id of the oldest tool call without a result.
+    /// Id of the oldest tool call that stands and has no result that stands.
     fn unanswered_call(&self) -> Option<String> {
         let parts = || {
-            self.messages
-                .iter()
-                .flat_map(|message| &message.parts)
+            self.standing()
+                .flat_map(|(_, version)| &version.message.parts)
                 .filter_map(|part| part.part.as_ref())
         };
         let answered = |id: &str| {
@@ -30,37 +28,16 @@ impl SimulatedConversation<'_> {
         calls.find(|id| !answered(id)).map(str::to_owned)
     }
 
-    /// The message ids of tool calls and of their first results.
-    pub(crate) fn tool_pairs(&self) -> Vec<(i64, i64)> {
-        let mut unanswered_calls: BTreeMap<&str, i64> = BTreeMap::new();
-        let mut pairs = Vec::new();
-        for (id, message) in (1..).zip(&self.messages) {
-            for part in message.parts.iter().filter_map(|part| part.part.as_ref()) {
-                match part {
-                    Part::ToolUse(part) => drop(unanswered_calls.entry(&part.id).or_insert(id)),
-                    Part::ToolResult(part) => {
-                        pairs.extend(
-                            unanswered_calls
-                                .remove(part.tool_use_id.as_str())
-                                .map(|call| (call, id)),
-                        );
-                    }
-                    _ => {}
-                }
-            }
-        }
-        pairs
-    }
-
-    /// Performs `Operation::Append` and compares the answer with the expected one.
-    pub(crate) async fn append(
+    /// The messages of an append. With a request id, the same parameters always make the same
+    /// messages.
+    fn messages_to_append(
         &mut self,
         request: Option<u8>,
         body: u8,
         messages: u8,
-    ) -> Result<(), Violation> {
-        // With a request id, the same parameters always make the same message. Without one, the
-        // number is at least 10, so the message differs from those with a request id.
+    ) -> Vec<MarkedMessage> {
+        // Without a request id, the number is at least 10, so the message differs from those with
+        // one.
         let number = request.map_or(self.messages.len() + 10, usize::from);
         let unanswered = request.is_none().then(|| self.unanswered_call()).flatten();
         // While a call has no result, an append without a request id adds that call's result
@@ -70,15 +47,34 @@ impl SimulatedConversation<'_> {
         } else {
             body
         };
-        let first = std::iter::once(new_message(body, number, unanswered.as_deref()));
-        // `body % 3` is the kind of a text.
-        let new: Vec<pb::NewMessage> = first
-            .chain((1..usize::from(messages)).map(|n| new_message(body % 3, number + n, None)))
-            .collect();
+        let mut new = Vec::new();
+        for n in 0..usize::from(messages) {
+            let mark = match request {
+                Some(request) => format!("zr{request}p{n}z"),
+                None => self.next_mark(),
+            };
+            // `body % 3` is the kind of a text.
+            new.push(if n == 0 {
+                new_message(body, number, unanswered.as_deref(), mark)
+            } else {
+                new_message(body % 3, number + n, None, mark)
+            });
+        }
+        new
+    }
+
+    /// Performs `Operation::Append` and compares the answer with the expected one.
+    pub(crate) async fn append(
+        &mut self,
+        request: Option<u8>,
+        body: u8,
+        messages: u8,
+    ) -> Result<(), Violation> {
+        let new = self.messages_to_append(request, body, messages);
         let ask = pb::AppendMessagesRequest {
             conversation_id: self.id.to_string(),
             request_id: request.map(|id| format!("r{id}")).unwrap_or_default(),
-            messages: new.clone(),
+            messages: new.iter().map(|new| new.message.clone()).collect(),
             ..Default::default()
         };
         let answer = self
@@ -88,9 +84,16 @@ impl SimulatedConversation<'_> {
             .await
             .map(tonic::Response::into_inner);
         let earlier = request.and_then(|id| self.requests.get(&id).cloned());
+        // Once a message of an append is erased, nothing tells its messages from others.
+        let is_forgotten = earlier.as_ref().is_some_and(|(_, acknowledged)| {
+            let mut acknowledged = acknowledged.iter();
+            acknowledged.any(|id| self.message(*id).state == State::Erased)
+        });
         match (earlier, answer) {
             (Some((earlier, acknowledged)), Ok(answer))
-                if earlier == new && answer.replayed && acknowledged == ids(&answer) =>
+                if (earlier == new || is_forgotten)
+                    && answer.replayed
+                    && acknowledged == ids(&answer) =>
             {
                 self.record_event("appends repeated");
             }
@@ -102,7 +105,9 @@ impl SimulatedConversation<'_> {
                 self.record_event("appends of nothing repeated");
             }
             (Some((earlier, _)), Err(status))
-                if earlier != new && status_details(&status).reason == "REQUEST_ID_REUSED" =>
+                if earlier != new
+                    && !is_forgotten
+                    && status_details(&status).reason == "REQUEST_ID_REUSED" =>
             {
                 self.record_event("request ids reused");
             }
@@ -119,7 +124,7 @@ impl SimulatedConversation<'_> {
     fn record_append(
         &mut self,
         request: Option<u8>,
-        new: Vec<pb::NewMessage>,
+        new: Vec<MarkedMessage>,
         answer: &pb::AppendMessagesResponse,
     ) -> Result<(), Violation> {
         let expected_messages = if keeps_tools(self.policy) {
@@ -140,11 +145,12 @@ impl SimulatedConversation<'_> {
                 answer.skipped
             ));
         }
-        let mut parts = expected_messages.iter().flat_map(|message| &message.parts);
+        let mut parts = expected_messages.iter().flat_map(|new| &new.message.parts);
         if parts.any(|part| matches!(part.part, Some(Part::ToolResult(_)))) {
             self.record_event("results of tools");
         }
-        self.messages.extend(expected_messages);
+        self.messages
+            .extend(expected_messages.into_iter().map(ExpectedMessage::new));
         if let Some(id) = request {
             self.requests.insert(id, (new, acknowledged));
         }
@@ -163,8 +169,12 @@ fn ids(answer: &pb::AppendMessagesResponse) -> Vec<i64> {
 
 /// The messages without tool calls and results. Which messages stay is decided by the core, which
 /// has its own tests.
-fn without_tools(new: &[pb::NewMessage]) -> Vec<pb::NewMessage> {
-    let all: Vec<message::Message> = new.iter().map(parsed).collect();
+fn without_tools(new: &[MarkedMessage]) -> Vec<MarkedMessage> {
+    let all: Vec<message::Message> = new.iter().map(|new| parsed(&new.message)).collect();
     let kept = message::without_tools(&all).into_iter();
-    kept.map(|(_, message)| message.into()).collect()
+    kept.map(|(index, message)| MarkedMessage {
+        message: message.into(),
+        mark: new[index].mark.clone(),
+    })
+    .collect()
 }

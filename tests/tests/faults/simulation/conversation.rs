@@ -19,8 +19,12 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use crate::simulation::{
-    invariants, operations::Operation, other_conversations::OtherConversations,
-    policies_and_messages::policy, stored_rows::ExpectedRow,
+    changes::MadeChange,
+    invariants,
+    messages::ExpectedMessage,
+    operations::Operation,
+    other_conversations::OtherConversations,
+    policies_and_messages::{MarkedMessage, policy},
 };
 
 /// The caller of the store functions.
@@ -35,6 +39,8 @@ pub(crate) type Tally = BTreeMap<&'static str, u64>;
 /// A worker that has claimed a counting job.
 struct CountingWorker {
     job: ClaimedJob,
+    /// How often messages had been changed when it claimed the job.
+    changes: u64,
     /// The last message that was counted before, and the new counts. None: nothing is read yet, or
     /// the conversation had been deleted when the worker read.
     read: Option<(MessageId, Vec<(MessageId, Tokens)>)>,
@@ -45,6 +51,8 @@ struct SummarizingWorker {
     summarizer: GatedSummarizer,
     /// Runs the worker's jobs, and returns their number.
     running: JoinHandle<usize>,
+    /// How often messages had been changed when it began.
+    changes: u64,
 }
 
 /// One conversation and its expected state.
@@ -58,16 +66,22 @@ pub(crate) struct SimulatedConversation<'a> {
     /// conversation id.
     create_request_id: String,
     /// The messages that must be stored, in order.
-    pub(crate) messages: Vec<pb::NewMessage>,
-    /// The expected rows of `messages`, as far as they were computed.
-    pub(crate) expected_rows: Vec<ExpectedRow>,
+    pub(crate) messages: Vec<ExpectedMessage>,
+    /// How many marks of messages were made.
+    pub(crate) marks: u64,
     /// The messages and the acknowledged message ids of each append with a request id.
-    pub(crate) requests: BTreeMap<u8, (Vec<pb::NewMessage>, Vec<i64>)>,
+    pub(crate) requests: BTreeMap<u8, (Vec<MarkedMessage>, Vec<i64>)>,
+    /// The change that was made with a request id, by its event.
+    pub(crate) made_changes: BTreeMap<&'static str, MadeChange>,
+    /// How often messages were changed.
+    pub(crate) changes: u64,
     /// The position of each separator that was inserted with a request id.
     separator_requests: BTreeMap<u8, MessageId>,
     pub(crate) separators: BTreeSet<MessageId>,
     /// Last messages of the checkpoints at the last check.
     pub(crate) checkpoints: Vec<i64>,
+    /// Whether the next check verifies the conversation.
+    pub(crate) must_verify: bool,
     pub(crate) others: OtherConversations,
     counting_workers: Vec<CountingWorker>,
     summarizing_workers: Vec<SummarizingWorker>,
@@ -94,11 +108,14 @@ impl<'a> SimulatedConversation<'a> {
             policy,
             create_request_id,
             messages: Vec::new(),
-            expected_rows: Vec::new(),
+            marks: 0,
             requests: BTreeMap::new(),
+            made_changes: BTreeMap::new(),
+            changes: 0,
             separator_requests: BTreeMap::new(),
             separators: BTreeSet::new(),
             checkpoints: Vec::new(),
+            must_verify: false,
             others: OtherConversations::default(),
             counting_workers: Vec::new(),
             summarizing_workers: Vec::new(),
@@ -127,16 +144,14 @@ impl<'a> SimulatedConversation<'a> {
         *self.tally.entry(event).or_default() += 1;
     }
 
-    /// Id of the newest message, 0 if there is none.
-    pub(crate) fn last_message_id(&self) -> MessageId {
-        MessageId(self.messages.len() as i64)
-    }
-
     /// Whether the operation would do nothing, because nothing exists that it applies to.
     pub(crate) fn is_no_op(&self, operation: Operation) -> bool {
         match operation {
             Operation::FinishSummary(_) => self.summarizing_workers.is_empty(),
             Operation::DeleteSeparator => self.separators.is_empty(),
+            Operation::Change { .. } | Operation::EditTwice { .. } | Operation::Fork(_) => {
+                self.messages.is_empty()
+            }
             Operation::DeleteActiveSession | Operation::DeleteImported => {
                 self.others.is_no_op(operation)
             }
@@ -192,6 +207,12 @@ impl<'a> SimulatedConversation<'a> {
             Operation::DeleteActiveSession => self.delete_active_session().await,
             Operation::ImportFile(turns) => self.import_file(turns).await,
             Operation::DeleteImported => self.delete_imported_conversation().await,
+            Operation::Change {
+                operation,
+                has_request,
+            } => self.change(operation, has_request).await,
+            Operation::EditTwice { which, size } => self.edit_twice(which, size).await,
+            Operation::Fork(at) => self.fork_and_check(at).await,
         }
     }
 
@@ -296,8 +317,11 @@ impl<'a> SimulatedConversation<'a> {
                     job.conversation
                 ));
             }
-            self.counting_workers
-                .push(CountingWorker { job, read: None });
+            self.counting_workers.push(CountingWorker {
+                job,
+                changes: self.changes,
+                read: None,
+            });
         }
         Ok(())
     }
@@ -341,10 +365,11 @@ impl<'a> SimulatedConversation<'a> {
             return Ok(());
         }
         let index = usize::from(index) % self.counting_workers.len();
-        let CountingWorker { job, read } = self.counting_workers.remove(index);
+        let CountingWorker { job, changes, read } = self.counting_workers.remove(index);
         let Some((counted, counts)) = read else {
             return Ok(());
         };
+        let is_late = job.conversation == self.id && changes < self.changes;
         let one = CountedMessages {
             job: &job,
             counted,
@@ -360,7 +385,13 @@ impl<'a> SimulatedConversation<'a> {
                 .map(|mut recorded| recorded.pop().flatten())
         };
         match recorded {
+            Ok(Some(_)) if is_late => {
+                return Err("counts of before a change of messages were recorded".into());
+            }
             Ok(Some(_)) => self.record_event("counts recorded"),
+            Err(error) if is_late && is_lost_job(&error) => {
+                self.record_event("counts refused after a change");
+            }
             Err(error) if is_lost_job(&error) => self.record_event("counts of lost leases"),
             Ok(None) => {
                 return Err("the conversation is not locked, and its counts were skipped".into());
@@ -406,7 +437,8 @@ impl<'a> SimulatedConversation<'a> {
         tokio::select! {
             () = summarizer.wait_until_begun() => {
                 self.record_event("summaries begun");
-                self.summarizing_workers.push(SummarizingWorker { summarizer, running });
+                let changes = self.changes;
+                self.summarizing_workers.push(SummarizingWorker { summarizer, running, changes });
                 Ok(())
             }
             ended = &mut running => ended.map(|_| ()).map_err(|error| format!("a worker panicked: {error}")),
@@ -421,7 +453,12 @@ impl<'a> SimulatedConversation<'a> {
         let SummarizingWorker {
             summarizer,
             running,
+            changes,
         } = self.summarizing_workers.remove(index);
+        if changes < self.changes {
+            self.record_event("summaries finished after a change");
+            self.must_verify = true;
+        }
         // Releases this summary and all later ones of the worker.
         for _ in 0..1_000 {
             summarizer.release_one();
@@ -468,7 +505,7 @@ impl<'a> SimulatedConversation<'a> {
             .await
             .map_err(|error| format!("not deleted: {error}"))?;
         self.messages.clear();
-        self.expected_rows.clear();
+        self.made_changes.clear();
         self.checkpoints.clear();
         self.requests.clear();
         self.separator_requests.clear();

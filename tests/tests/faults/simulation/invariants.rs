@@ -4,8 +4,8 @@
 //! - [`check_closely`] runs after one operation of each list and takes several times as long.
 //! - [`check_all`] runs after the last operation of a list. It takes longest.
 
-use anneal_core::{job::JobKind, policy::PolicyOverrides, trigger};
-use anneal_testkit::{Built, Rendered, pb};
+use anneal_core::{caller::ConversationId, job::JobKind, policy::PolicyOverrides, trigger};
+use anneal_testkit::{Built, Rendered, TestApp, pb};
 use pb::Format;
 use sqlx::{AssertSqlSafe, PgConnection};
 
@@ -19,21 +19,24 @@ const BUDGET: u64 = 900;
 
 /// Number of context variants: each provider format, whole and within the budget.
 pub(crate) const BUILD_VARIANTS: u8 = 2 * FORMATS.len() as u8;
-const FORMATS: [Format; 3] = [
+/// The providers' formats.
+pub(crate) const FORMATS: [Format; 3] = [
     Format::OpenaiChat,
     Format::AnthropicMessages,
     Format::GeminiContents,
 ];
 
-/// Checks rows and due jobs. If there is a new checkpoint, the conversation is verified as well.
+/// Checks rows and due jobs. If there is a new checkpoint, or if messages were changed, the
+/// conversation is verified as well.
 pub(crate) async fn check(
     simulated: &mut SimulatedConversation<'_>,
 ) -> Result<StoredRows, Violation> {
     let rows = stored_rows::read_and_check(simulated).await?;
     check_due_jobs(simulated, &rows).await?;
-    if rows.checkpoints != simulated.checkpoints {
+    let must_verify = std::mem::take(&mut simulated.must_verify);
+    if must_verify || rows.checkpoints != simulated.checkpoints {
         simulated.checkpoints.clone_from(&rows.checkpoints);
-        verify(simulated).await?;
+        verify(simulated.app, simulated.id).await?;
     }
     Ok(rows)
 }
@@ -45,64 +48,132 @@ pub(crate) async fn check_closely(
 ) -> Result<(), Violation> {
     let rows = check(simulated).await?;
     check_messages(simulated).await?;
-    verify(simulated).await?;
+    verify(simulated.app, simulated.id).await?;
     check_context(simulated, &rows, rows.newest as u8 % BUILD_VARIANTS).await
 }
 
 /// As [`check_closely`], but with three contexts: neutral, in one provider format, and in this
-/// format within the budget.
+/// format within the budget. Also looks for what is left of erased messages, and compares what the
+/// tenant has stored with the rows.
 pub(crate) async fn check_all(
     simulated: &mut SimulatedConversation<'_>,
 ) -> Result<StoredRows, Violation> {
     let rows = check(simulated).await?;
     check_messages(simulated).await?;
-    verify(simulated).await?;
+    verify(simulated.app, simulated.id).await?;
     check_neutral_context(simulated, &rows).await?;
     let variant = rows.newest as u8 % FORMATS.len() as u8;
     check_context(simulated, &rows, variant).await?;
     check_context(simulated, &rows, variant + FORMATS.len() as u8).await?;
+    check_erased(simulated).await?;
+    check_usage(simulated.db).await?;
     Ok(rows)
 }
 
-/// Checks that callers read the appended messages without gaps, in order and unchanged, and that
-/// the token counts of counted messages are exact.
-async fn check_messages(simulated: &mut SimulatedConversation<'_>) -> Result<(), Violation> {
+/// Checks that callers read the messages that stand, in order and unchanged, that the token counts
+/// of counted messages are exact, and that nothing that does not stand is in lists or in the title.
+async fn check_messages(simulated: &SimulatedConversation<'_>) -> Result<(), Violation> {
     let conversation = simulated.app.conversation_by_id(&simulated.id.to_string());
     let stored = conversation.messages().await;
+    simulated.check_marks("the list of messages", &stored)?;
+    simulated.check_marks("the list of checkpoints", &conversation.checkpoints().await)?;
+    simulated.check_marks("the conversation", &conversation.conversation().await)?;
+    let mut standing = simulated.standing();
     for message in &stored {
         let new = pb::NewMessage::from(message.clone());
         let id = message.message_id;
-        let expected = simulated.messages.get(id as usize - 1);
-        if expected != Some(&new) {
+        let expected = standing.next();
+        let Some((_, version)) =
+            expected.filter(|(expected_id, version)| *expected_id == id && version.message == new)
+        else {
+            let expected = expected.map(|(id, version)| (id, &version.message));
             return Err(format!("message {id} is {new:?}, expected {expected:?}"));
-        }
-        let tokens = simulated.update_expected_rows()[id as usize - 1]
-            .tokens
-            .cast_unsigned();
+        };
         let counted = message.tokens.unwrap_or_default();
-        if !counted.estimated && counted.tokens != tokens {
+        if !counted.estimated && counted.tokens != version.tokens.cast_unsigned() {
             return Err(format!(
-                "message {id} is counted as {counted:?}, and has {tokens} tokens"
+                "message {id} is counted as {counted:?}, and has {} tokens",
+                version.tokens
+            ));
+        }
+        let number = simulated.message(id).versions.len() as i32;
+        if message.version != number {
+            return Err(format!(
+                "message {id} is read as version {}, expected {number}",
+                message.version
             ));
         }
     }
-    let ids: Vec<i64> = stored.iter().map(|message| message.message_id).collect();
-    if ids.iter().copied().eq(1..=simulated.last_message_id().0) {
+    standing.next().map_or(Ok(()), |(id, _)| {
+        Err(format!("message {id} stands, but is not listed"))
+    })
+}
+
+/// Where a text like one of these ($2) is left of the conversation $1.
+const FIND_TEXTS: &str = "
+    select distinct place from (
+        select 'ai_message' as place, concat_ws(' ', content, metadata, summary_cache) as text
+        from ai_message where conversation_id = $1
+        union all
+        select 'ai_message_version', concat_ws(' ', content, metadata) from ai_message_version where conversation_id = $1
+        union all
+        select 'ai_conversation_checkpoint', concat_ws(' ', summary, focus)
+        from ai_conversation_checkpoint where conversation_id = $1
+        union all
+        select 'ai_void_checkpoint', concat_ws(' ', summary, focus) from ai_void_checkpoint where conversation_id = $1
+        union all
+        select 'ai_summary_part', summary from ai_summary_part where conversation_id = $1
+        union all
+        select 'ai_conversation', title from ai_conversation where conversation_id = $1
+    ) as stored
+    where text like any ($2)";
+
+/// Checks that no table has a word of an erased message.
+async fn check_erased(simulated: &mut SimulatedConversation<'_>) -> Result<(), Violation> {
+    let erased = simulated.erased_marks();
+    let patterns: Vec<String> = erased.map(|mark| format!("%{mark}%")).collect();
+    let places: Vec<String> = sqlx::query_scalar(FIND_TEXTS)
+        .bind(simulated.id.0)
+        .bind(&patterns)
+        .fetch_all(&mut *simulated.db)
+        .await
+        .expect("runs the query");
+    if places.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("{places:?} have something of an erased message"))
+    }
+}
+
+/// What all tenants have stored: messages and bytes, by the figures and by the rows.
+const USAGE: &str = "
+    select (select coalesce(sum(messages), 0) from tenant_usage_part)::bigint,
+        (select coalesce(sum(content_bytes), 0) from tenant_usage_part)::bigint,
+        (select count(*) from ai_message where token_count is not null),
+        (select coalesce(sum(content_bytes), 0) from ai_message where token_count is not null)::bigint
+            + (select coalesce(sum(content_bytes), 0) from ai_message_version)::bigint";
+
+/// Checks that what the tenant has stored is the sum of the counted messages and of all content
+/// that does not stand.
+async fn check_usage(db: &mut PgConnection) -> Result<(), Violation> {
+    let (messages, bytes, counted, content_bytes): (i64, i64, i64, i64) = sqlx::query_as(USAGE)
+        .fetch_one(db)
+        .await
+        .expect("runs the query");
+    if (messages, bytes) == (counted, content_bytes) {
         return Ok(());
     }
     Err(format!(
-        "{ids:?} are stored, {} messages are expected",
-        simulated.messages.len()
+        "the tenant is said to store {messages} messages with {bytes} bytes, and stores {counted} with {content_bytes}"
     ))
 }
 
 /// Checks that `Store::verify` finds no broken promise and no wrong total. The numbers of the
 /// promises are those of `Violation.promise` in the proto.
-async fn verify(simulated: &SimulatedConversation<'_>) -> Result<(), Violation> {
-    let verified = simulated
-        .app
+pub(crate) async fn verify(app: &TestApp, id: ConversationId) -> Result<(), Violation> {
+    let verified = app
         .store
-        .verify(CALLER, simulated.id)
+        .verify(CALLER, id)
         .await
         .map_err(|error| format!("not verified: {error}"))?;
     let found: Vec<String> = verified
@@ -179,13 +250,14 @@ async fn check_neutral_context(
 }
 
 /// Checks the context of this variant: its manifest, its boundary, and that the provider accepts
-/// it. An empty context is checked in the neutral format, because no provider accepts an empty one.
+/// it. A context without messages that stand is checked in the neutral format, because no provider
+/// accepts an empty one.
 async fn check_context(
     simulated: &SimulatedConversation<'_>,
     rows: &StoredRows,
     variant: u8,
 ) -> Result<(), Violation> {
-    if rows.newest == rows.boundary {
+    if !simulated.has_standing_after(rows.boundary) {
         return check_neutral_context(simulated, rows).await;
     }
     let built = check_provider_request(
@@ -219,7 +291,7 @@ pub(crate) async fn build_and_check_context(
         .build_context(pb::BuildContextRequest::default())
         .await?;
     check_manifest(simulated, &built)?;
-    if built.messages.is_empty() {
+    if !simulated.has_standing_after(built.boundary_message_id) {
         return Ok(());
     }
     check_provider_request(simulated, build_request(variant))
@@ -227,10 +299,13 @@ pub(crate) async fn build_and_check_context(
         .map(|_| ())
 }
 
+/// Checks that a context's manifest lists every message once, and that the context has nothing that
+/// does not stand.
 fn check_manifest(
     simulated: &SimulatedConversation<'_>,
     built: &pb::BuildContextResponse,
 ) -> Result<(), Violation> {
+    simulated.check_marks("a context", built)?;
     let mut next = 1;
     for entry in &built.manifest {
         if entry.first_message_id != next || entry.last_message_id < entry.first_message_id {
@@ -266,11 +341,10 @@ async fn check_provider_request(
             built.0.total_tokens
         ));
     }
-    let newest_index = simulated
-        .messages
-        .iter()
-        .rposition(|message| message.role() == pb::Role::User);
-    let newest_by_user = newest_index.map_or(0, |index| index as i64 + 1);
+    let by_user = simulated
+        .standing()
+        .filter(|(_, version)| version.message.role() == pb::Role::User);
+    let newest_by_user = by_user.last().map_or(0, |(id, _)| id);
     if newest_by_user > built.0.boundary_message_id
         && built.representation(newest_by_user).0 == pb::Representation::Dropped
     {
@@ -290,13 +364,19 @@ async fn check_provider_request(
 }
 
 /// Checks that the newest checkpoint does not separate a tool call from its result. This holds only
-/// for a checkpoint that was made from the present messages.
+/// for a checkpoint that was made from the present messages, and for pairs that no separator and no
+/// earlier checkpoint separated when it was made: a restored result may follow one.
 pub(crate) async fn check_tool_pairs(
     simulated: &mut SimulatedConversation<'_>,
 ) -> Result<(), Violation> {
     let last = simulated.read_last_checkpoint().await;
+    let separators = simulated.separators.iter().map(|after| after.0);
+    let earlier: Vec<i64> = separators
+        .chain(simulated.checkpoints.iter().copied())
+        .collect();
     for (call, result) in simulated.tool_pairs() {
-        if last.is_some_and(|last| (call..result).contains(&last)) {
+        let separates = |end: &i64| (call..result).contains(end);
+        if last.is_some_and(|last| separates(&last)) && !earlier.iter().any(separates) {
             return Err(format!(
                 "a checkpoint up to {last:?} separates the call {call} from its result {result}"
             ));
@@ -305,8 +385,8 @@ pub(crate) async fn check_tool_pairs(
     Ok(())
 }
 
-/// Checks all invariants, and that every message is counted and no job is left. Call it after all
-/// jobs have run.
+/// Checks all invariants, that every message is counted and no job is left, and that contexts are
+/// those of a conversation that was only told what is left. Call it after all jobs have run.
 pub(crate) async fn check_after_all_jobs(
     simulated: &mut SimulatedConversation<'_>,
 ) -> Result<(), Violation> {
@@ -327,12 +407,16 @@ pub(crate) async fn check_after_all_jobs(
     }
     *simulated.tally.entry("checkpoints").or_default() += rows.checkpoints.len() as u64;
     *simulated.tally.entry("summaries of messages").or_default() += rows.summaries.unsigned_abs();
-    Ok(())
+    simulated.compare_with_retold(&rows).await
 }
 
 /// The tables with rows of conversations.
-const TABLES: [&str; 10] = [
+const TABLES: [&str; 14] = [
     "ai_message",
+    "ai_message_version",
+    "ai_message_change",
+    "ai_void_checkpoint",
+    "ai_fork",
     "ai_job",
     "ai_job_dead",
     "ai_summary_part",
@@ -360,9 +444,10 @@ pub(crate) async fn check_no_rows_left(db: &mut PgConnection) -> Result<(), Viol
     }
 }
 
-/// Deletes all rows of [`TABLES`] after a list that has violated an invariant.
+/// Deletes all rows of [`TABLES`] after a list that has violated an invariant, and the figures of
+/// what the tenant has stored.
 pub(crate) async fn delete_all_rows(db: &mut PgConnection) {
-    for table in TABLES {
+    for table in TABLES.into_iter().chain(["tenant_usage_part"]) {
         let all = AssertSqlSafe(format!("delete from {table}"));
         sqlx::query(all).execute(&mut *db).await.expect("deletes");
     }

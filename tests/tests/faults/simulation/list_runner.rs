@@ -19,7 +19,7 @@ use crate::simulation::{
 };
 
 /// Operations in the longest list.
-const LONGEST: usize = 20;
+const LONGEST: usize = 24;
 /// Lists in one batch. Each batch has its own random seed.
 const LISTS: u32 = 16;
 

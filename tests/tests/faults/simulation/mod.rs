@@ -8,12 +8,16 @@
 //!
 //! - `operations.rs`: the operations, and how often each is generated.
 //! - `policies_and_messages.rs`: the policies and messages that the operations use.
+//! - `messages.rs`: the messages that the conversation must have: their versions and states.
 //! - `conversation.rs`: the simulated conversation and its workers, and how each operation is
 //!   performed.
 //! - `appends.rs`: the append operation and its expected result.
+//! - `changes.rs`: the operations that change messages, and their expected results.
+//! - `forks.rs`: the operation that forks the conversation.
 //! - `other_conversations.rs`: the operations on a session and on an imported file.
 //! - `invariants.rs`: what must hold after every operation, after a list, and after the deletion.
-//! - `stored_rows.rs`: the conversation's rows, read by one statement, against the expected rows.
+//! - `stored_rows.rs`: the conversation's rows, read by one statement, against the expected ones.
+//! - `retold.rs`: contexts against those of a conversation that was only told what is left.
 //! - `list_runner.rs`: generates, performs and shortens lists in one thread.
 //!
 //! `ANNEAL_SIMULATION_SECONDS` sets the duration for each seed (10, at night 60) and
@@ -22,12 +26,16 @@
 //! simulation continues with the next seed.
 
 mod appends;
+mod changes;
 mod conversation;
+mod forks;
 mod invariants;
 mod list_runner;
+mod messages;
 mod operations;
 mod other_conversations;
 mod policies_and_messages;
+mod retold;
 mod stored_rows;
 
 use std::{
@@ -100,7 +108,7 @@ fn run_seed(seed: u64, duration: Duration, events: &mut BTreeMap<&'static str, u
 }
 
 /// Events that must happen at least once. Otherwise the run would prove nothing about them.
-const REQUIRED_EVENTS: [&str; 13] = [
+const REQUIRED_EVENTS: [&str; 27] = [
     "appends repeated",
     "results of tools",
     "calls with their results in checkpoints",
@@ -114,6 +122,20 @@ const REQUIRED_EVENTS: [&str; 13] = [
     "conversations recreated",
     "checkpoints",
     "summaries of messages",
+    "messages withdrawn",
+    "rewinds",
+    "messages restored",
+    "messages edited",
+    "messages erased",
+    "edits at once",
+    "forks",
+    "checkpoints void",
+    "changes repeated",
+    "request ids of changes reused",
+    "MESSAGE_ERASED",
+    "counts refused after a change",
+    "summaries finished after a change",
+    "conversations retold",
 ];
 
 fn missing_events(events: &BTreeMap<&'static str, u64>) -> Vec<&'static str> {

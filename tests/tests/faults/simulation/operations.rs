@@ -3,6 +3,7 @@
 use proptest::{prelude::*, strategy::Union};
 
 use crate::simulation::{
+    changes::Pairs,
     invariants::BUILD_VARIANTS,
     policies_and_messages::{BODIES, POLICIES},
 };
@@ -74,6 +75,38 @@ pub(crate) enum Operation {
     ImportFile(u8),
     /// Deletes the imported conversation.
     DeleteImported,
+    /// Changes messages. With a request id that the method was called with before, the change is
+    /// a repetition, or, if it is another one, one that must be refused.
+    Change {
+        operation: ChangeOperation,
+        has_request: bool,
+    },
+    /// Edits a message twice at once, both times expecting the version that is stored.
+    EditTwice {
+        /// The message.
+        which: u8,
+        /// The size of both texts.
+        size: u8,
+    },
+    /// Forks the conversation at a message, checks the fork, and deletes it. The number chooses the
+    /// message.
+    Fork(u8),
+}
+
+/// A change of messages. The first number chooses a message, but for a rewind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ChangeOperation {
+    /// Withdraws up to this number of messages, from the first one on.
+    Withdraw(u8, u8, Pairs),
+    /// Withdraws the newest messages, this number of them.
+    Rewind(u8, Pairs),
+    /// Restores the withdrawn ones of up to this number of messages.
+    Restore(u8, u8, Pairs),
+    /// Gives a message another text, of this size (0 to 2). The last number chooses which version
+    /// the edit expects.
+    Edit(u8, u8, u8),
+    /// Erases up to this number of messages.
+    Erase(u8, u8),
 }
 
 /// A policy and a list of 1 to `longest` operations.
@@ -83,10 +116,11 @@ pub(crate) fn lists(longest: usize) -> impl Strategy<Value = (u8, Vec<Operation>
 
 fn operation() -> impl Strategy<Value = Operation> {
     use Operation::{
-        Append, BeginSummary, BuildContext, ChangePolicy, ClaimCounting, DeleteActiveSession,
-        DeleteImported, DeleteSeparator, EndLeasesAndWaits, FailJob, FinishSummary, Heartbeat,
-        ImportFile, InsertSeparator, ReadUncounted, RecordCounts, Recreate, RequestCompaction,
-        RescueJobs, ResolveSession, RotateSession, RunJobs,
+        Append, BeginSummary, BuildContext, Change, ChangePolicy, ClaimCounting,
+        DeleteActiveSession, DeleteImported, DeleteSeparator, EditTwice, EndLeasesAndWaits,
+        FailJob, FinishSummary, Fork, Heartbeat, ImportFile, InsertSeparator, ReadUncounted,
+        RecordCounts, Recreate, RequestCompaction, RescueJobs, ResolveSession, RotateSession,
+        RunJobs,
     };
     let append = (0..BODIES, 1_u8..4).prop_map(|(body, messages)| Append {
         request: None,
@@ -143,5 +177,59 @@ fn operation() -> impl Strategy<Value = Operation> {
         // Rare, because each import starts a process.
         (1, (0_u8..3).prop_map(ImportFile).boxed()),
         (2, Just(DeleteImported).boxed()),
+        (
+            26,
+            (change(), prop::bool::weighted(0.4))
+                .prop_map(|(operation, has_request)| Change {
+                    operation,
+                    has_request,
+                })
+                .boxed(),
+        ),
+        (
+            2,
+            (any::<u8>(), 0_u8..3)
+                .prop_map(|(which, size)| EditTwice { which, size })
+                .boxed(),
+        ),
+        (2, any::<u8>().prop_map(Fork).boxed()),
+    ])
+}
+
+fn change() -> impl Strategy<Value = ChangeOperation> {
+    use ChangeOperation::{Edit, Erase, Restore, Rewind, Withdraw};
+    let count = || 1_u8..5;
+    let pairs = || prop::sample::select(vec![Pairs::Together, Pairs::Apart]);
+    Union::new_weighted(vec![
+        (
+            8,
+            (any::<u8>(), count(), pairs())
+                .prop_map(|(first, count, pairs)| Withdraw(first, count, pairs))
+                .boxed(),
+        ),
+        (
+            4,
+            (0_u8..5, pairs())
+                .prop_map(|(back, pairs)| Rewind(back, pairs))
+                .boxed(),
+        ),
+        (
+            5,
+            (any::<u8>(), count(), pairs())
+                .prop_map(|(first, count, pairs)| Restore(first, count, pairs))
+                .boxed(),
+        ),
+        (
+            6,
+            (any::<u8>(), 0_u8..3, 0_u8..4)
+                .prop_map(|(which, size, version)| Edit(which, size, version))
+                .boxed(),
+        ),
+        (
+            3,
+            (any::<u8>(), 1_u8..3)
+                .prop_map(|(first, count)| Erase(first, count))
+                .boxed(),
+        ),
     ])
 }

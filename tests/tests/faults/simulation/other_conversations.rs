@@ -167,7 +167,7 @@ impl SimulatedConversation<'_> {
         Ok(())
     }
 
-    async fn delete_conversation(&mut self, id: String) -> Result<(), Violation> {
+    pub(crate) async fn delete_conversation(&mut self, id: String) -> Result<(), Violation> {
         let ask = pb::DeleteConversationRequest {
             conversation_id: id.clone(),
             ..Default::default()

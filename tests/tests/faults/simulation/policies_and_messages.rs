@@ -54,27 +54,73 @@ pub(crate) const CALL: u8 = 3;
 /// The message kind of a small tool result.
 pub(crate) const RESULT: u8 = 4;
 
-/// A small, medium or large text (size 0, 1 or 2), different for each number.
-fn text(size: u8, number: usize) -> String {
-    prose(
+/// A message with a word by which its content is recognized.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct MarkedMessage {
+    pub(crate) message: pb::NewMessage,
+    /// The word. It is in the message's texts and in the inputs of its tool calls.
+    pub(crate) mark: String,
+}
+
+/// A small, medium or large text (size 0, 1 or 2), different for each number. It begins with the
+/// mark.
+fn text(size: u8, number: usize, mark: &str) -> String {
+    let prose = prose(
         17 * usize::from(size) + number,
         [1, 3, 12][usize::from(size)],
-    )
+    );
+    format!("{mark} {prose}")
 }
 
 /// A message of the kind `body`, different for each number: a text of one of three sizes from the
 /// user or the model (kinds 0 to 2), a tool call, a small or large tool result, reasoning with text
 /// and two tool calls, or a picture with text. `unanswered` is the id of a call without a result,
 /// if there is one.
-pub(crate) fn new_message(body: u8, number: usize, unanswered: Option<&str>) -> pb::NewMessage {
+pub(crate) fn new_message(
+    body: u8,
+    number: usize,
+    unanswered: Option<&str>,
+    mark: String,
+) -> MarkedMessage {
+    let message = message_of_kind(body, number, unanswered, &mark);
+    MarkedMessage { message, mark }
+}
+
+/// New content for a stored message, of this size. Its role and the ids of its tool calls and
+/// results are those that it has.
+pub(crate) fn edited_message(
+    stored: &pb::NewMessage,
+    size: u8,
+    number: usize,
+    mark: String,
+) -> MarkedMessage {
+    let mut message = stored.clone();
+    let parts = message.parts.iter_mut();
+    for part in parts.filter_map(|part| part.part.as_mut()) {
+        match part {
+            Part::Text(part) => part.text = text(size, number, &mark),
+            Part::ToolResult(part) => part.text = text(size, number, &mark),
+            Part::ToolUse(part) => part.input = format!("{{\"word\": \"{mark}\"}}"),
+            Part::Reasoning(_) | Part::Media(_) => {}
+        }
+    }
+    MarkedMessage { message, mark }
+}
+
+fn message_of_kind(
+    body: u8,
+    number: usize,
+    unanswered: Option<&str>,
+    mark: &str,
+) -> pb::NewMessage {
     // Kinds 6 and 7 have such a part: kind 6 a small text, kind 7 a medium one.
     let text_part = || {
         Part::Text(pb::TextPart {
-            text: text(body % 2, number),
+            text: text(body % 2, number, mark),
         })
     };
     let tool_use = |name: &str| {
-        let input = format!("{{\"n\": {number}, \"why\": \"{name}\"}}");
+        let input = format!("{{\"n\": {number}, \"why\": \"{name}\", \"word\": \"{mark}\"}}");
         Part::ToolUse(pb::ToolUsePart {
             id: format!("{name}{number}"),
             name: "look".into(),
@@ -83,11 +129,11 @@ pub(crate) fn new_message(body: u8, number: usize, unanswered: Option<&str>) -> 
     };
     let call_id = unanswered.map_or_else(|| format!("nobody{number}"), str::to_owned);
     match body {
-        0..3 if number.is_multiple_of(2) => user(&text(body, number)),
-        0..3 => assistant(&text(body, number)),
-        CALL => call(&format!("c{number}"), "{}"),
-        RESULT => result(&call_id, &text(1, number)),
-        5 => result(&call_id, &text(2, number)),
+        0..3 if number.is_multiple_of(2) => user(&text(body, number, mark)),
+        0..3 => assistant(&text(body, number, mark)),
+        CALL => call(&format!("c{number}"), &format!("{{\"word\": \"{mark}\"}}")),
+        RESULT => result(&call_id, &text(1, number, mark)),
+        5 => result(&call_id, &text(2, number, mark)),
         6 => {
             let reasoning = pb::ReasoningPart {
                 text: "Hm.".into(),

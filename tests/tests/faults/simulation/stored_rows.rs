@@ -1,16 +1,13 @@
 //! The conversation's rows, read by one statement and compared with the expected ones. This is fast
 //! enough to run after every operation.
 
-use anneal_core::{
-    digest,
-    message::Role,
-    tokens::{Encoding, count_message},
-    turn,
-};
-use anneal_testkit::parsed;
+use anneal_core::{digest, message::Role, turn};
 use sqlx::{FromRow, postgres::PgRow};
 
-use crate::simulation::conversation::{SimulatedConversation, Violation};
+use crate::simulation::{
+    conversation::{SimulatedConversation, Violation},
+    messages::ExpectedMessage,
+};
 
 /// The values that the checks need: of the conversation's own row, and of its messages, jobs,
 /// separators and checkpoints.
@@ -20,7 +17,9 @@ pub(crate) struct StoredRows {
     pub(crate) newest: i64,
     /// Id of the last message whose tokens are counted.
     pub(crate) counted: i64,
-    token_total: i64,
+    pub(crate) token_total: i64,
+    /// Number of messages that do not stand, according to the conversation's row.
+    pub(crate) withdrawn: i64,
     turn: i32,
     /// Kinds of the waiting, running and dead jobs.
     pub(crate) jobs: Vec<i16>,
@@ -37,23 +36,25 @@ pub(crate) struct StoredRows {
     token_counts: Vec<Option<i64>>,
     token_estimates: Vec<i64>,
     digests: Vec<Vec<u8>>,
-    /// Whether the content of every message matches its digest.
+    /// Whether each message stands.
+    stands: Vec<bool>,
+    /// The number of each message's version.
+    versions: Vec<i32>,
+    /// Whether the content of every message and of every version matches its digest.
     digests_match: bool,
-}
-
-/// The expected row of a message.
-pub(crate) struct ExpectedRow {
-    role: Role,
-    digest: digest::Digest,
-    /// The message's exact token count.
-    pub(crate) tokens: i64,
+    /// The versions that do not stand: message, number and digest of each.
+    kept_ids: Vec<i64>,
+    kept_versions: Vec<i32>,
+    kept_digests: Vec<Vec<u8>>,
 }
 
 /// Reads [`StoredRows`] in one statement. A checkpoint is valid if it begins with the first message
 /// after the newest separator (message 1 if there is none).
 const READ_ROWS: &str = "
-    select last_message_id as newest, counted_message_id as counted, token_total, turn, summaries, ids, roles, turns,
-        token_counts, token_estimates, digests, digests_match, s.separators, c.checkpoints,
+    select last_message_id as newest, counted_message_id as counted, token_total, coalesce(withdrawn_messages, 0) as withdrawn,
+        turn, summaries, ids, roles, turns, token_counts, token_estimates, digests, stands, versions,
+        messages.digests_match and kept.digests_match as digests_match, kept_ids, kept_versions, kept_digests,
+        s.separators, c.checkpoints,
         greatest(s.separator, (
             select max(last_message_id) from ai_conversation_checkpoint
             where conversation_id = $1 and first_message_id = s.separator + 1
@@ -77,14 +78,21 @@ const READ_ROWS: &str = "
             coalesce(array_agg(m.turn), '{}') as turns, coalesce(array_agg(token_count), '{}') as token_counts,
             coalesce(array_agg(token_estimate), '{}') as token_estimates,
             coalesce(array_agg(content_digest), '{}') as digests, count(summary_cache) as summaries,
+            coalesce(array_agg(withdrawn_ts is null), '{}') as stands, coalesce(array_agg(coalesce(version, 1)), '{}') as versions,
             coalesce(bool_and(sha256(convert_to(content::text, 'UTF8')) = content_digest), true) as digests_match
         from (select * from ai_message where conversation_id = $1 order by message_id) as m
     ) as messages
+    cross join lateral (
+        select coalesce(array_agg(message_id), '{}') as kept_ids, coalesce(array_agg(version), '{}') as kept_versions,
+            coalesce(array_agg(content_digest), '{}') as kept_digests,
+            coalesce(bool_and(sha256(convert_to(content::text, 'UTF8')) = content_digest), true) as digests_match
+        from (select * from ai_message_version where conversation_id = $1 order by message_id, version) as v
+    ) as kept
     where conversation_id = $1";
 
-/// Reads the rows and checks them: all messages are stored without gaps and in order, counts are
-/// exact, the conversation's totals match its messages, and the separators are where they were
-/// inserted.
+/// Reads the rows and checks them: all messages are stored without gaps and in order, those that do
+/// not stand without content, counts are exact, the conversation's totals match its messages, the
+/// versions that do not stand are kept, and the separators are where they were inserted.
 pub(crate) async fn read_and_check(
     simulated: &mut SimulatedConversation<'_>,
 ) -> Result<StoredRows, Violation> {
@@ -95,7 +103,8 @@ pub(crate) async fn read_and_check(
         .expect("runs the query");
     let row = row.ok_or_else(|| format!("the conversation {} does not exist", simulated.id))?;
     let rows = StoredRows::from_row(&row).expect("the statement's columns");
-    check_rows(simulated, &rows)?;
+    check_rows(&simulated.messages, &rows)?;
+    check_versions(&simulated.messages, &rows)?;
     let inserted: Vec<i64> = simulated.separators.iter().map(|after| after.0).collect();
     if rows.separators == inserted {
         return Ok(rows);
@@ -106,11 +115,7 @@ pub(crate) async fn read_and_check(
     ))
 }
 
-fn check_rows(
-    simulated: &mut SimulatedConversation<'_>,
-    rows: &StoredRows,
-) -> Result<(), Violation> {
-    let expected = simulated.update_expected_rows();
+fn check_rows(expected: &[ExpectedMessage], rows: &StoredRows) -> Result<(), Violation> {
     let ids: Vec<i64> = (1..=expected.len() as i64).collect();
     if rows.ids != ids || rows.newest != expected.len() as i64 {
         return Err(format!(
@@ -121,40 +126,96 @@ fn check_rows(
         ));
     }
     if !rows.digests_match {
-        return Err("a message's content does not match its digest".into());
+        return Err("a content does not match its digest".into());
     }
-    let (mut turn, mut previous_role, mut total) = (0, None, 0);
+    let (mut turn, mut previous_role, mut total, mut withdrawn) = (0, None, 0, 0);
     for (index, message) in expected.iter().enumerate() {
-        let id = rows.ids[index];
+        check_content(message, rows, index)?;
+        total += rows.token_counts[index].unwrap_or(rows.token_estimates[index]);
+        if !message.stands() {
+            withdrawn += 1;
+            continue;
+        }
+        // Turns are those of a conversation with only the messages that stand.
         turn += i32::from(turn::starts(message.role, previous_role));
         previous_role = Some(message.role);
-        if (rows.roles[index], rows.turns[index]) != (code(message.role), turn) {
-            let (role, found) = (rows.roles[index], rows.turns[index]);
+        if rows.turns[index] != turn {
+            let (id, found) = (rows.ids[index], rows.turns[index]);
             return Err(format!(
-                "message {id} has the role {role} in turn {found}, expected {:?} in {turn}",
-                message.role
+                "message {id} is in turn {found}, expected in {turn}"
             ));
         }
-        if rows.digests[index] != message.digest {
-            return Err(format!("message {id} has another digest than expected"));
-        }
-        let token_count = rows.token_counts[index];
-        if token_count.is_some_and(|count| count != message.tokens)
-            || token_count.is_some() != (id <= rows.counted)
-        {
-            let (tokens, up_to) = (message.tokens, rows.counted);
-            return Err(format!(
-                "message {id} is counted as {token_count:?}, and has {tokens} tokens; counted up to {up_to}"
-            ));
-        }
-        total += token_count.unwrap_or(rows.token_estimates[index]);
     }
-    if (rows.turn, rows.token_total) == (turn, total) {
+    if (rows.turn, rows.token_total, rows.withdrawn) == (turn, total, withdrawn) {
         return Ok(());
     }
-    let (stored_turn, stored_total) = (rows.turn, rows.token_total);
     Err(format!(
-        "the conversation has turn {stored_turn} and {stored_total} tokens, its messages have turn {turn} and {total} tokens"
+        "the conversation has turn {}, {} tokens and {} withdrawn messages, its messages have {turn}, {total} and {withdrawn}",
+        rows.turn, rows.token_total, rows.withdrawn
+    ))
+}
+
+/// Checks role, content and count of the message at this index.
+fn check_content(
+    message: &ExpectedMessage,
+    rows: &StoredRows,
+    index: usize,
+) -> Result<(), Violation> {
+    let id = rows.ids[index];
+    let version = message.versions.len() as i32;
+    let found = (rows.roles[index], rows.stands[index], rows.versions[index]);
+    if found != (code(message.role), message.stands(), version) {
+        return Err(format!(
+            "message {id} has role, state and version {found:?}, expected {:?}, {:?} and {version}",
+            message.role, message.state
+        ));
+    }
+    let (digest, tokens) = if message.stands() {
+        (message.newest().digest, message.newest().tokens)
+    } else {
+        (digest::of_content("[]"), 0)
+    };
+    if rows.digests[index] != digest {
+        return Err(format!("message {id} has another digest than expected"));
+    }
+    let token_count = rows.token_counts[index];
+    if token_count.is_some_and(|count| count != tokens)
+        || token_count.is_some() != (id <= rows.counted)
+    {
+        return Err(format!(
+            "message {id} is counted as {token_count:?}, and has {tokens} tokens; counted up to {}",
+            rows.counted
+        ));
+    }
+    Ok(())
+}
+
+/// Checks that the versions that do not stand are kept, but for those of erased messages.
+fn check_versions(expected: &[ExpectedMessage], rows: &StoredRows) -> Result<(), Violation> {
+    let mut kept = Vec::new();
+    for (id, message) in (1_i64..).zip(expected) {
+        for (number, version) in (1_i32..).zip(message.kept()) {
+            kept.push((id, number, version.digest.to_vec()));
+        }
+    }
+    let stored: Vec<(i64, i32, Vec<u8>)> = rows
+        .kept_ids
+        .iter()
+        .zip(&rows.kept_versions)
+        .zip(&rows.kept_digests)
+        .map(|((id, version), digest)| (*id, *version, digest.clone()))
+        .collect();
+    if stored == kept {
+        return Ok(());
+    }
+    let names = |versions: &[(i64, i32, Vec<u8>)]| {
+        let names = versions.iter().map(|(id, version, _)| (*id, *version));
+        names.collect::<Vec<_>>()
+    };
+    Err(format!(
+        "the versions {:?} are kept, expected {:?}, or one has another digest",
+        names(&stored),
+        names(&kept)
     ))
 }
 
@@ -165,24 +226,5 @@ const fn code(role: Role) -> i16 {
         Role::Assistant => 2,
         Role::Tool => 3,
         Role::System => 4,
-    }
-}
-
-impl SimulatedConversation<'_> {
-    /// Computes the expected rows of new messages, and returns all expected rows.
-    pub(crate) fn update_expected_rows(&mut self) -> &[ExpectedRow] {
-        for new in &self.messages[self.expected_rows.len()..] {
-            let message = parsed(new);
-            let content = serde_json::to_string(&message.parts).expect("parts are JSON");
-            let tokens = count_message(Encoding::default(), &message)
-                .get()
-                .cast_signed();
-            self.expected_rows.push(ExpectedRow {
-                role: message.role,
-                digest: digest::of_content(&content),
-                tokens,
-            });
-        }
-        &self.expected_rows
     }
 }
