@@ -1,6 +1,6 @@
--- Copies the content and the labels of a message ($3) that stands to ai_message_version, as a part of
--- the change $4, which replaces them. The caller has locked the conversation's row, and has seen that
--- the message stands.
+-- Copies the content and the labels of a message ($3) that stands to ai_message_version, as a part
+-- of the change $4, which replaces them. The caller has locked the conversation's row, and has seen
+-- that the message stands.
 insert into ai_message_version (
     tenant_id, conversation_id, message_id, version, change_id, token_estimate, token_count, text_bytes, content_bytes,
     content, content_digest, tool_outline, metadata, created_ts
