@@ -111,7 +111,7 @@ fn may_smaller_answer_succeed(status: &Status) -> bool {
 
 /// Whether the answer was larger than the server sends (`ANSWER_TOO_LARGE`), or than this client
 /// decodes. No other refusal has the code `OUT_OF_RANGE`.
-fn is_too_large(status: &Status) -> bool {
+pub(crate) fn is_too_large(status: &Status) -> bool {
     status.code() == Code::OutOfRange
 }
 

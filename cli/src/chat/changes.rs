@@ -18,8 +18,15 @@ struct Question {
 }
 
 impl Chat {
-    /// Withdraws the newest question and everything after it, and prints the question.
+    /// Withdraws the newest question and everything after it, and prints the question. If the last
+    /// message was not stored, only forgets that one.
     pub(super) async fn undo(&mut self) -> Result<(), ChatError> {
+        if self.forget_unstored_message().await? {
+            return Ok(self.screen.print_note(
+                "your last message was not stored, so nothing was withdrawn; /undo again withdraws \
+                 the one before it",
+            )?);
+        }
         let question = self.find_newest_question().await?;
         let excerpt = question_excerpt(
             &self.client,
@@ -60,10 +67,13 @@ impl Chat {
             .print_note(&format!("restored: {}", messages_text(&ranges)))?)
     }
 
-    /// Withdraws the newest question and everything after it, and sends this text instead.
+    /// Withdraws the newest question and everything after it, and sends this text instead. If the
+    /// last message was not stored, nothing is to be withdrawn.
     pub(super) async fn edit_question(&mut self, text: String) -> Result<(), ChatError> {
-        let question = self.find_newest_question().await?;
-        self.withdraw_question(&question).await?;
+        if !self.forget_unstored_message().await? {
+            let question = self.find_newest_question().await?;
+            self.withdraw_question(&question).await?;
+        }
         self.send_message(text).await
     }
 

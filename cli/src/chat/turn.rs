@@ -18,6 +18,8 @@ use super::{
 /// earlier turn has died, that turn ends with its lease, within 15 s.
 const MAX_WAIT_FOR_TURN: Duration = Duration::from_secs(20);
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
+/// An append that expects this newest message stores nothing: no conversation has it.
+const NO_NEWEST_MESSAGE: i64 = i64::MAX;
 
 /// A message that has no answer yet.
 #[derive(Debug, Clone)]
@@ -52,6 +54,44 @@ impl Chat {
             self.run_turn().await
         } else {
             self.ask_again().await
+        }
+    }
+
+    /// Forgets the unanswered message if the server has not stored it. Returns whether it has
+    /// forgotten one. Fails if the server cannot be asked: then it may have stored the message and
+    /// its answer got lost.
+    pub(super) async fn forget_unstored_message(&mut self) -> Result<bool, ChatError> {
+        let Some(turn) = &self.pending_turn else {
+            return Ok(false);
+        };
+        if turn.message_is_stored || self.is_stored(&turn.request_id).await? {
+            return Ok(false);
+        }
+        self.pending_turn = None;
+        Ok(true)
+    }
+
+    /// Whether the message of the turn with this request id is stored. Turns and appends have their
+    /// request ids in common: an append with the id of a stored message is refused as another use
+    /// of the id. This append is refused in any case.
+    async fn is_stored(&self, request_id: &str) -> Result<bool, ChatError> {
+        let Target::Existing(existing) = &self.target else {
+            return Ok(false);
+        };
+        let ask = pb::AppendMessagesRequest {
+            conversation_id: existing.id.clone(),
+            request_id: request_id.to_owned(),
+            messages: vec![text_message(pb::Role::User, "stored?")],
+            expected_last_message_id: Some(NO_NEWEST_MESSAGE),
+        };
+        match self.client.messages().append_messages(ask).await {
+            // Its content was erased since. Then the body of the request is not compared.
+            Ok(_) => Ok(true),
+            Err(status) => match reason(&status).as_str() {
+                "REQUEST_ID_REUSED" => Ok(true),
+                "LAST_MESSAGE_MISMATCH" | "STORAGE_QUOTA_EXCEEDED" => Ok(false),
+                _ => Err(status.into()),
+            },
         }
     }
 

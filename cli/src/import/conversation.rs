@@ -14,7 +14,7 @@ use super::{
     pause_triggers,
     report::{Report, ReportLocation},
     stored_ids::StoredIds,
-    stored_messages::{Comparison, StoredMessages},
+    stored_messages::{Comparison, StoredMessages, first_version},
     survey::ExpectedConversation,
     tool_retention::ToolRetention,
 };
@@ -165,7 +165,7 @@ impl ImportedConversation {
                 );
             }
         };
-        let Some((message, piece)) = self.skip_stored_part(message, report).await? else {
+        let Some((message, piece)) = self.skip_stored_part(client, message, report).await? else {
             return Ok(());
         };
         let bytes = message.encoded_len();
@@ -183,6 +183,7 @@ impl ImportedConversation {
     /// of their own after the stored one, and contexts join the two.
     async fn skip_stored_part(
         &mut self,
+        client: &Client,
         mut message: pb::NewMessage,
         report: &mut Report,
     ) -> anyhow::Result<Option<(pb::NewMessage, Piece)>> {
@@ -192,7 +193,7 @@ impl ImportedConversation {
             if append::has_tools(&stored_message.parts) {
                 self.note_tools_stored(report)?;
             }
-            let comparison = Comparison::of(&stored_message, &message, self.format);
+            let comparison = self.compare(client, &stored_message, &message).await?;
             if matches!(comparison, Comparison::OnlyTools | Comparison::Other) {
                 self.stored_messages.put_back(stored_message);
                 if piece == Piece::First {
@@ -210,18 +211,85 @@ impl ImportedConversation {
             match comparison {
                 Comparison::Beginning(rest) => (message, piece) = (rest, Piece::Later),
                 Comparison::WithoutTools => return self.count_missing_tools(report).map(|()| None),
+                _ if stored_message.erased => {
+                    match self.find_rest_of_erased(client, &message, report).await? {
+                        Some(rest) => (message, piece) = (rest, Piece::Later),
+                        None => return Ok(None),
+                    }
+                }
                 _ => return Ok(None),
             }
         }
         Ok(Some((message, piece)))
     }
 
+    /// Compares a stored message with a message of the file. An edited one is compared as it was
+    /// stored at first.
+    async fn compare(
+        &self,
+        client: &Client,
+        stored: &pb::Message,
+        in_file: &pb::NewMessage,
+    ) -> anyhow::Result<Comparison> {
+        let compare = |stored: &pb::Message| {
+            Comparison::of(stored, in_file, self.format, &self.tool_retention)
+        };
+        let comparison = compare(stored);
+        if stored.erased || stored.version <= 1 || matches!(comparison, Comparison::Same) {
+            return Ok(comparison);
+        }
+        let first = first_version(client, &self.id, stored.message_id).await?;
+        Ok(compare(&first))
+    }
+
+    /// Finds the parts of a message that are stored as the next message, if the stored message
+    /// before it was erased: that one may have been only the beginning. If no message is stored
+    /// after the erased one, nothing says which parts the file has added since. They are then left
+    /// out, and reported: they may be erased ones.
+    async fn find_rest_of_erased(
+        &mut self,
+        client: &Client,
+        message: &pb::NewMessage,
+        report: &mut Report,
+    ) -> anyhow::Result<Option<pb::NewMessage>> {
+        let all_but_last = message.parts.len().saturating_sub(1);
+        if append::added_parts(message, all_but_last, self.format).is_none() {
+            return Ok(None);
+        }
+        if self.reached_message_id == self.initial_message_count {
+            let what = "its content was erased: calls and results that the file may have added to it since are not \
+                imported";
+            let location = ReportLocation::Message(self.stored_ids.position());
+            self.remark(report, location, ImportOutcome::SetAside, what)?;
+            return Ok(None);
+        }
+        let next = self.stored_messages.next().await?;
+        let mut found = None;
+        for stored_parts in 1..message.parts.len() {
+            let Some(rest) = append::added_parts(message, stored_parts, self.format) else {
+                continue;
+            };
+            let comparison = self.compare(client, &next, &rest).await?;
+            if matches!(comparison, Comparison::Same | Comparison::Beginning(_)) {
+                found = Some(rest);
+                break;
+            }
+        }
+        self.stored_messages.put_back(next);
+        Ok(found)
+    }
+
     /// Refuses the rest of the conversation, because its stored messages differ from the file.
     fn refuse_rest(&mut self, report: &mut Report) -> anyhow::Result<()> {
         self.rest_is_refused = true;
+        // A fork has an edited message as it stood, as its first version.
+        let why = if self.items <= self.shared_items {
+            "the file was rewritten, or the message was edited before the conversation was forked"
+        } else {
+            "the file was rewritten, or others have appended to the conversation"
+        };
         let what = format!(
-            "message {} of conversation {} differs from the file: the file was rewritten, or others have appended to the \
-             conversation; nothing was added",
+            "message {} of conversation {} differs from the file: {why}; nothing was added",
             self.reached_message_id + 1,
             self.id
         );

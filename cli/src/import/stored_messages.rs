@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use anneal_formats::Format;
 use anneal_proto::v1 as pb;
 
-use super::append;
+use super::{append, tool_retention::ToolRetention};
 use crate::{
-    client::{Client, failed_call},
-    message_pages::MessagePages,
+    client::{Client, failed_call, retry},
+    message_pages::{MessagePages, is_too_large},
 };
 
 /// The stored messages, oldest first, withdrawn ones included. One page is in memory.
@@ -51,10 +51,41 @@ impl StoredMessages {
     }
 }
 
+/// Reads an edited message as it was stored at first: that is the message of the file. If it is too
+/// large for an answer, it comes without its parts.
+pub(super) async fn first_version(
+    client: &Client,
+    conversation: &str,
+    message_id: i64,
+) -> anyhow::Result<pb::Message> {
+    let get = async |range: Option<pb::ByteRange>| {
+        let ask = pb::GetMessageRequest {
+            conversation_id: conversation.to_owned(),
+            message_id,
+            range,
+            version: 1,
+        };
+        retry(async || client.messages().get_message(ask.clone()).await).await
+    };
+    let found = match get(None).await {
+        Err(status) if is_too_large(&status) => {
+            let shortest = pb::ByteRange {
+                offset: 0,
+                length: 1,
+            };
+            get(Some(shortest)).await
+        }
+        found => found,
+    };
+    let found = found.map_err(|status| failed_call(&status))?;
+    Ok(found.message.unwrap_or_default())
+}
+
 /// How a stored message compares to a message of the file.
 #[derive(Debug)]
 pub(super) enum Comparison {
-    /// Both have the same content, or that of the stored one was erased.
+    /// Both have the same content, or that of the stored one was erased: it may then have been the
+    /// beginning of the file's message.
     Same,
     /// The stored message is the beginning of the file's message. Holds the rest as a message of
     /// its own.
@@ -70,9 +101,16 @@ pub(super) enum Comparison {
 
 impl Comparison {
     /// Compares a stored message with a message of the file.
-    pub(super) fn of(stored: &pb::Message, in_file: &pb::NewMessage, format: Format) -> Self {
-        let is_erased = stored.erased && stored.role == in_file.role;
-        if is_erased || is_same(stored, in_file) {
+    pub(super) fn of(
+        stored: &pb::Message,
+        in_file: &pb::NewMessage,
+        format: Format,
+        tool_retention: &ToolRetention,
+    ) -> Self {
+        if stored.erased {
+            return Self::of_erased(stored, in_file, tool_retention);
+        }
+        if is_same(stored, in_file) {
             return Self::Same;
         }
         let is_beginning = stored.role == in_file.role && in_file.parts.starts_with(&stored.parts);
@@ -87,6 +125,28 @@ impl Comparison {
             None => Self::OnlyTools,
             Some(kept) if is_same(stored, &kept) => Self::WithoutTools,
             Some(_) => Self::Other,
+        }
+    }
+
+    /// Compares a stored message of which only the role is left.
+    fn of_erased(
+        stored: &pb::Message,
+        in_file: &pb::NewMessage,
+        tool_retention: &ToolRetention,
+    ) -> Self {
+        let has_role = stored.role == in_file.role;
+        let has_tools = append::has_tools(&in_file.parts);
+        let drops_tools = matches!(tool_retention, ToolRetention::Dropped);
+        if has_role && !(has_tools && drops_tools) {
+            return Self::Same;
+        }
+        if has_tools && append::without_tools(in_file).is_none() {
+            return Self::OnlyTools;
+        }
+        if has_role {
+            Self::WithoutTools
+        } else {
+            Self::Other
         }
     }
 }

@@ -1,8 +1,9 @@
 //! A TCP proxy between two processes. Its own port stays the same when the target's port changes.
-//! The test can close connections, or stall them: they stay open, but no byte passes.
+//! The test can close connections, or stall them: they stay open, but no byte passes, or no byte of
+//! the answers.
 
 use tokio::{
-    io::copy_bidirectional,
+    io::{copy, copy_bidirectional},
     net::{TcpListener, TcpStream},
     sync::watch,
 };
@@ -20,6 +21,8 @@ pub struct TcpProxy {
 enum Fault {
     Closed,
     Stalled,
+    /// Only what the client sends passes.
+    Muted,
 }
 
 impl TcpProxy {
@@ -76,6 +79,12 @@ impl TcpProxy {
         self.faults.send_replace(Fault::Stalled);
     }
 
+    /// Stalls the answers of the open connections: the server gets what its clients send, and they
+    /// get nothing any more. New connections work.
+    pub fn mute_answers(&self) {
+        self.faults.send_replace(Fault::Muted);
+    }
+
     /// Closes the open connections. New connections work.
     pub fn close_connections(&self) {
         self.faults.send_replace(Fault::Closed);
@@ -98,8 +107,21 @@ async fn forward(
             };
             tokio::select! {
                 _ = copy_bidirectional(&mut client, &mut server) => {}
-                // Both sockets of a stalled connection stay open until it is closed.
-                _ = faults.changed() => { let _ = faults.wait_for(|fault| *fault == Fault::Closed).await; }
+                _ = faults.changed() => {
+                    let fault = *faults.borrow();
+                    // Both sockets of a stalled connection stay open until it is closed.
+                    let closed = async {
+                        let _ = faults.wait_for(|fault| *fault == Fault::Closed).await;
+                    };
+                    if fault == Fault::Muted {
+                        tokio::select! {
+                            _ = copy(&mut client, &mut server) => {}
+                            () = closed => {}
+                        }
+                    } else {
+                        closed.await;
+                    }
+                }
             }
         });
     }

@@ -107,7 +107,8 @@ impl MessageEdit {
 
 impl Store {
     /// Gives a message that stands new content; with a request id only once. Changes nothing if the
-    /// message has this content already.
+    /// message has this content and these labels already. If only the labels differ, nothing else
+    /// follows from it, and what is under way goes on.
     ///
     /// Fails if the message has another role ([`StoreError::OtherRole`]), calls or results with
     /// other ids ([`StoreError::OtherToolCalls`]), or a result whose call does not stand
@@ -162,8 +163,9 @@ async fn edit_once(
     };
     let stored = read_target(change.db(), caller, id, edit).await?;
     let new = &edit.new;
+    let has_content = stored.content_digest == new.columns.content_digest;
     let has_labels = new.labels == Labels::Keep || stored.metadata == new.metadata;
-    if stored.content_digest == new.columns.content_digest && has_labels {
+    if has_content && has_labels {
         return Ok(MessageChange {
             version: Some(stored.version),
             ..change.finish_without_change().await?
@@ -172,14 +174,81 @@ async fn edit_once(
     if new.role == Role::Tool {
         check_calls_stand(change.db(), caller, id, edit.message).await?;
     }
+    let kept = store_version(&mut change, caller, id, edit.message).await?;
+    if has_content {
+        replace_labels(change.db(), caller, id, edit).await?;
+    } else {
+        replace_content(change.db(), caller, id, edit).await?;
+    }
+    failpoint!("change.edited");
+    let relabelled = Moved {
+        changed: vec![edit.message],
+        token_change: 0,
+        withdrawn_change: 0,
+        usage_bytes_change: kept.content_bytes,
+        touches_title: false,
+        renumbers: false,
+        version: Some(stored.version + 1),
+    };
+    if has_content {
+        return change.finish_labels(&relabelled).await;
+    }
+    let moved = Moved {
+        token_change: column(new.tokens) - kept.tokens,
+        // Counting adds the new content of a message that is not counted yet, so only its old
+        // content is added here.
+        usage_bytes_change: if kept.is_counted {
+            new.content_bytes() as i64
+        } else {
+            kept.content_bytes
+        },
+        touches_title: new.role == Role::User,
+        ..relabelled
+    };
+    change.finish(moved, policy_defaults).await
+}
+
+/// Figures of the version that an edit replaces.
+struct KeptVersion {
+    tokens: i64,
+    is_counted: bool,
+    content_bytes: i64,
+}
+
+/// Stores what the message holds as a version that no longer stands.
+async fn store_version(
+    change: &mut ChangeTransaction<'_>,
+    caller: Caller,
+    id: ConversationId,
+    message: MessageId,
+) -> Result<KeptVersion, StoreError> {
     let change_id = change.next_change_id();
-    let columns = &new.columns;
-    let row = sqlx::query_file!(
+    let kept = sqlx::query_file_as!(
+        KeptVersion,
+        "sql/store_version.sql",
+        caller.tenant().0,
+        id.0,
+        message.0,
+        change_id,
+    )
+    .fetch_one(change.db())
+    .await?;
+    Ok(kept)
+}
+
+/// Gives the message its new content, and its new labels unless the edit keeps those that it has.
+async fn replace_content(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    id: ConversationId,
+    edit: &MessageEdit,
+) -> Result<(), StoreError> {
+    let (new, columns) = (&edit.new, &edit.new.columns);
+    sqlx::query_file!(
         "sql/edit_message.sql",
         caller.tenant().0,
         id.0,
         edit.message.0,
-        change_id,
         columns.content.as_str(),
         columns.content_digest.as_slice(),
         columns.text_bytes,
@@ -188,18 +257,29 @@ async fn edit_once(
         columns.metadata.as_deref(),
         new.labels == Labels::Keep,
     )
-    .fetch_one(change.db())
+    .execute(db)
     .await?;
-    failpoint!("change.edited");
-    let moved = Moved {
-        changed: vec![edit.message],
-        token_change: row.token_change,
-        withdrawn_change: 0,
-        usage_bytes_change: row.added_bytes,
-        touches_title: new.role == Role::User,
-        version: Some(row.version),
-    };
-    change.finish(moved, policy_defaults).await
+    Ok(())
+}
+
+/// Gives the message its new labels. Its content, counts and summary stay.
+async fn replace_labels(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    id: ConversationId,
+    edit: &MessageEdit,
+) -> Result<(), StoreError> {
+    sqlx::query!(
+        "update ai_message set metadata = $4::text::jsonb, version = coalesce(version, 1) + 1, edited_ts = now()
+         where tenant_id = $1 and conversation_id = $2 and message_id = $3 and withdrawn_ts is null",
+        caller.tenant().0,
+        id.0,
+        edit.message.0,
+        edit.new.columns.metadata.as_deref(),
+    )
+    .execute(db)
+    .await?;
+    Ok(())
 }
 
 /// The stored message, as far as an edit depends on it.

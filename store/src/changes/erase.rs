@@ -93,6 +93,7 @@ async fn erase_once(
         withdrawn_change: erased.standing.len() as i64,
         usage_bytes_change: -erased.bytes,
         touches_title: erased.has_user,
+        renumbers: true,
         version: None,
     };
     let done = change.follow(&moved, &standing, policy_defaults).await?;

@@ -128,6 +128,7 @@ async fn restore_once(
         withdrawn_change: -(ids.len() as i64),
         usage_bytes_change: -row.uncounted_bytes,
         touches_title: row.has_user,
+        renumbers: true,
         version: None,
     };
     change.finish(moved, policy_defaults).await

@@ -53,6 +53,8 @@ pub(crate) struct Moved {
     pub(crate) usage_bytes_change: i64,
     /// Whether a user's message changed, from which the title may have been made.
     pub(crate) touches_title: bool,
+    /// Whether other messages stand than before, so that turns may differ.
+    pub(crate) renumbers: bool,
     /// The new version of an edited message.
     pub(crate) version: Option<i32>,
 }
@@ -158,6 +160,35 @@ impl<'a> ChangeTransaction<'a> {
         Ok(change)
     }
 
+    /// Ends a change of labels, and commits. Contexts, summaries, totals and titles have no labels:
+    /// only watchers and caches of clients are concerned, by the number of the change and the
+    /// conversation's revision. What is under way goes on.
+    pub(super) async fn finish_labels(
+        mut self,
+        moved: &Moved,
+    ) -> Result<MessageChange, StoreError> {
+        let (caller, id, change_id) = (self.caller, self.id, self.next_change_id());
+        let (kind, boundary) = (self.kind, self.start.boundary);
+        let runs = runs_of(moved.changed.iter().copied());
+        sqlx::query!(
+            "update ai_conversation set change_id = change_id + 1, revision = revision + 1
+             where tenant_id = $1 and conversation_id = $2",
+            caller.tenant().0,
+            id.0,
+        )
+        .execute(&mut *self.tx)
+        .await?;
+        self.insert_change((kind, moved.version), &runs, 0).await?;
+        self.put_request(change_id).await?;
+        let figures = read_figures(&mut self.tx, caller, id).await?;
+        self.commit(moved).await?;
+        Ok(MessageChange {
+            changed: runs,
+            version: moved.version,
+            ..figures.change(kind, change_id, boundary)
+        })
+    }
+
     /// Everything that [`ChangeTransaction::finish`] does before the commit. `standing`: the
     /// changed messages that stood before the change or stand after it. Nothing is derived from the
     /// others.
@@ -169,8 +200,7 @@ impl<'a> ChangeTransaction<'a> {
     ) -> Result<MessageChange, StoreError> {
         let (caller, id, change_id) = (self.caller, self.id, self.next_change_id());
         let runs = runs_of(moved.changed.iter().copied());
-        // An edited message has the role that it had, so no turn changes.
-        if self.kind != MessageChangeKind::Edited
+        if moved.renumbers
             && let (Some(first), Some(last)) = (standing.first(), standing.last())
         {
             turns::renumber(&mut self.tx, caller, id, (first.first, last.last)).await?;

@@ -72,6 +72,7 @@ async fn withdraw_once(
         withdrawn_change: ids.len() as i64,
         usage_bytes_change: row.uncounted_bytes,
         touches_title: row.has_user,
+        renumbers: true,
         version: None,
     };
     change.finish(moved, policy_defaults).await

@@ -84,9 +84,10 @@ fn statements(messages: i64) -> Vec<Statement> {
         statement!("revoke_job_leases", ", '{{1,2,3}}'"),
         statement!("standing_title_sources", ", 0, 1, 8192"),
         statement!("message_extent"),
+        statement!("store_version", ", {last}, 7"),
         statement!(
             "edit_message",
-            ", {last}, 7, '[]', '', 2, 1, null, null, false"
+            ", {last}, '[]', '', 2, 1, null, null, false"
         ),
         statement!("get_message_version", ", {first_withdrawn}, 1, 1048576"),
         statement!("get_message_version", ", {last}, 1, 1048576"),

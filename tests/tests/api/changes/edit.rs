@@ -2,9 +2,10 @@
 
 use anneal_core::caller::{Caller, TenantId};
 use anneal_testkit::{
-    TestApp, TestConversation, assert_refused, assistant, call, message, pb, prose, result, user,
+    Gate, Say, Script, ScriptedModel, TestApp, TestConversation, TurnOutcome, assert_refused,
+    assistant, call, message, pb, prose, result, user,
 };
-use pb::{BoundaryKind, BreakReason, part::Part};
+use pb::{BoundaryKind, BreakReason, conversation_event::Event, part::Part};
 use tonic::Code;
 
 use super::{
@@ -110,6 +111,122 @@ async fn an_edit_replaces_the_labels_unless_they_are_kept() {
     conversation.edit(1, user("Kept.")).await;
     assert!(conversation.message(1).await.metadata.is_empty());
     conversation.verify().await;
+}
+
+/// The same message with this label.
+fn relabelled(message: pb::Message, value: &str) -> pb::NewMessage {
+    pb::NewMessage {
+        metadata: [("reaction".to_owned(), value.to_owned())].into(),
+        ..message.into()
+    }
+}
+
+#[tokio::test]
+async fn an_edit_of_labels_alone_leaves_checkpoints_and_contexts_as_they_are() {
+    let app = TestApp::start().await;
+    let (conversation, [older, newer]) = conversation_with_checkpoints(&app).await;
+    let (before, checkpoints, context) = (
+        conversation.conversation().await,
+        conversation.checkpoints().await,
+        conversation.context().await,
+    );
+    let mut watch = conversation.watch().await;
+    // Messages in both checkpoints, in one, and in none.
+    for id in [1, older + 1, before.message_count] {
+        let new = relabelled(conversation.message(id).await, "up");
+        let labels = new.metadata.clone();
+        let edit = conversation.edit(id, new).request_id(&format!("up {id}"));
+        let change = edit.await;
+        assert_eq!((ids(&change.changed), change.version), (vec![(id, id)], 2));
+        assert!(change.void_checkpoints.is_empty(), "{change:?}");
+        assert_eq!(
+            (change.boundary_message_id, change.token_total),
+            (newer, before.token_total)
+        );
+        let edited = conversation.message(id).await;
+        assert_eq!((edited.version, edited.metadata), (2, labels));
+        let versions = conversation.versions(id).await;
+        assert_eq!(versions.len(), 2, "the labels before are kept");
+        let event = pb::MessageEdited {
+            message_id: id,
+            version: 2,
+            change_id: change.change_id,
+        };
+        assert_eq!(watch.next().await, Event::MessageChanged(event));
+        let after = conversation.conversation().await;
+        assert!(after.etag != before.etag && after.etag == change.etag);
+    }
+    assert_eq!(conversation.checkpoints().await, checkpoints);
+    assert_eq!(conversation.checkpoints_with_void().await, checkpoints);
+    let built = conversation.context().await;
+    assert_eq!(built.0.cache_break, None);
+    assert_eq!(built.0.prefix_hash, context.0.prefix_hash);
+    conversation.verify().await;
+}
+
+#[tokio::test]
+async fn an_edit_of_labels_alone_keeps_the_summary_and_the_count() {
+    let app = TestApp::counted_by_workers().await;
+    let conversation = app
+        .conversation_with_policy(pb::Policy {
+            large_message_threshold: Some(200),
+            large_summaries: pb::LargeSummaries::Eager.into(),
+            ..Default::default()
+        })
+        .await;
+    conversation.turn(&prose(1, 40), "I have read it.").await;
+    app.run_jobs_until_idle().await;
+    conversation.turn("Uncounted?", "Yes.").await;
+    let before = conversation.messages().await;
+    assert!(before[0].summary.is_some());
+    assert!(before[2].tokens.expect("tokens").estimated);
+    for old in [&before[0], &before[2]] {
+        let id = old.message_id;
+        conversation.edit(id, relabelled(old.clone(), "up")).await;
+        let edited = conversation.message(id).await;
+        assert_eq!((&edited.summary, edited.tokens), (&old.summary, old.tokens));
+    }
+    assert_usage_is_exact(&app, "after the edits").await;
+    app.run_jobs_until_idle().await;
+    assert!(
+        !conversation
+            .message(3)
+            .await
+            .tokens
+            .expect("tokens")
+            .estimated
+    );
+    assert_usage_is_exact(&app, "after the jobs").await;
+    conversation.verify().await;
+}
+
+#[tokio::test]
+async fn a_running_turn_survives_an_edit_of_labels_and_no_edit_of_content() {
+    for keeps_content in [true, false] {
+        let gate = Gate::default();
+        let model = ScriptedModel::start({
+            let gate = gate.clone();
+            move |request| Script::says(request, [Say::text("Yes.")]).after(&gate)
+        })
+        .await;
+        let app = TestApp::with_scripted_model_without_timeouts(&model).await;
+        let conversation = conversation_of_turns(&app, 1).await;
+        let stream = conversation.chat("Is it so?").open().await.expect("begins");
+        model.wait_for_calls(1).await;
+        let mut new = relabelled(conversation.message(1).await, "up");
+        if !keeps_content {
+            new.parts = user("Something else?").parts;
+        }
+        conversation.edit(1, new).await;
+        gate.open_for_ever();
+        let answered = TurnOutcome::read(stream).await;
+        if keeps_content {
+            assert_eq!(answered.done().message_ids, [3, 4]);
+        } else {
+            assert_refused(answered.end, Code::Unavailable, "MODEL_UNAVAILABLE", "");
+        }
+        conversation.verify().await;
+    }
 }
 
 #[tokio::test]

@@ -1,8 +1,8 @@
 //! `anneal chat`: `/undo`, `/redo`, `/edit`, `/fork`, and `/retry` of an answered question.
 
 use anneal_testkit::{
-    AnnealBinary, CommandOutput, Folder, Say, Script, ScriptedModel, TestApp, TestConversation,
-    assistant, call, pb, result, user,
+    AnnealBinary, CommandOutput, Folder, Say, Script, ScriptedModel, TcpProxy, Terminal, TestApp,
+    TestConversation, assistant, call, pb, result, user,
 };
 
 use crate::commands::{BINARY, chat_commands::start_chat};
@@ -206,6 +206,74 @@ async fn a_refused_edit_can_be_undone_by_redo() {
         texts(&conversation).await,
         numbered([(1, "When?"), (2, "At nine.")])
     );
+}
+
+#[tokio::test]
+async fn undo_and_edit_of_a_message_that_was_not_stored_withdraw_nothing() {
+    let app = TestApp::start().await;
+    let conversation = create_conversation(&app).await;
+    conversation.turn("When?", "At nine.").await;
+    let both = texts(&conversation).await;
+    let terminal = start_chat(&app, &Folder::new(), &["--user", "piper"]);
+    terminal.wait_for_prompt("When?>").await;
+    // Without a model, the server stores nothing of a message.
+    for line in ["From wear?", "/edit From where?"] {
+        terminal.enter(line);
+        terminal
+            .wait_for_text(&format!("{line}\nno model is configured"))
+            .await;
+        terminal.wait_for_prompt("When?>").await;
+        assert_eq!(texts(&conversation).await, both, "{line}");
+    }
+    terminal.enter("/undo");
+    terminal
+        .wait_for_text("your last message was not stored")
+        .await;
+    terminal.wait_for_prompt("When?>").await;
+    assert_eq!(texts(&conversation).await, both);
+    terminal.enter("/undo");
+    terminal.wait_for_text("withdrawn: messages 1-2").await;
+    terminal.wait_for_prompt(">").await;
+    assert_eq!(texts(&conversation).await, []);
+    conversation.verify().await;
+}
+
+#[tokio::test]
+async fn edit_withdraws_a_message_that_is_stored_although_the_connection_was_lost() {
+    let model = ScriptedModel::start(|request| match request.nth {
+        0 => Script::says(request, [Say::text("Never read.")]).hanging_after(0),
+        _ => Script::says(request, [Say::text("From the harbor.")]),
+    })
+    .await;
+    let app = TestApp::with_scripted_model_without_timeouts(&model).await;
+    let conversation = create_conversation(&app).await;
+    conversation.turn("When?", "At nine.").await;
+    let proxy = TcpProxy::to_port(app.addresses.grpc.port()).await;
+    let address = format!("http://127.0.0.1:{}", proxy.port());
+    let arguments = ["chat", "--address", &address, "--user", "piper"];
+    let terminal = Terminal::start(BINARY, &Folder::new(), &arguments, &[]);
+    terminal.wait_for_prompt("When?>").await;
+    proxy.mute_answers();
+    terminal.enter("From wear?");
+    model.wait_for_calls(1).await;
+    proxy.close_connections();
+    terminal.wait_for_text("the server cannot be reached").await;
+    terminal.wait_for_prompt("When?>").await;
+    model.wait_for_closed_calls(1).await;
+    assert_eq!(conversation.messages().await.len(), 3);
+
+    terminal.enter("/edit From where?");
+    terminal.wait_for_text("withdrawn: message 3").await;
+    terminal.wait_for_text("From the harbor.").await;
+    terminal.wait_for_prompt("When?>").await;
+    let expected = numbered([
+        (1, "When?"),
+        (2, "At nine."),
+        (4, "From where?"),
+        (5, "From the harbor."),
+    ]);
+    assert_eq!(texts(&conversation).await, expected);
+    conversation.verify().await;
 }
 
 #[tokio::test]

@@ -229,6 +229,91 @@ async fn a_summary_covers_the_same_records_after_a_message_has_grown() {
 }
 
 #[tokio::test]
+async fn a_log_grows_behind_a_message_of_which_the_beginning_or_all_was_erased() {
+    let app = TestApp::start().await;
+    let imports = ImportFolder::new(BINARY, &app);
+    let log = log();
+    for (user, erased) in [("beginning", vec![2]), ("all", vec![2, 3])] {
+        // The text is stored as message 2, its calls as message 3.
+        imports.folder.file("log.jsonl", &log[..2].concat());
+        imports.import_ok(&["log.jsonl", "--user", user]).await;
+        imports.folder.file("log.jsonl", &log[..4].concat());
+        let conversation = imports
+            .import_ok(&["log.jsonl", "--user", user])
+            .await
+            .pop()
+            .expect("one conversation");
+        let stored = list_parts(&conversation).await;
+        conversation.erase(&erased).await;
+        imports.folder.file("log.jsonl", &log.concat());
+        let grown = imports.import(&["log.jsonl", "--user", user]).await;
+        assert!(
+            grown.code == Some(0) && grown.out.contains("6 messages stored, 3 there already"),
+            "{user}: {grown:?}"
+        );
+        let left = list_parts(&conversation).await;
+        let calls_left = &stored[if erased.contains(&3) { 4 } else { 2 }..];
+        assert_eq!(left[0], stored[0], "{user}");
+        assert_eq!(left[1..=calls_left.len()], *calls_left, "{user}");
+        assert_eq!(left.len(), 1 + calls_left.len() + log.len() - 4, "{user}");
+        let again = imports.import(&["log.jsonl", "--user", user]).await;
+        assert!(
+            again.code == Some(0) && again.out.contains("0 messages stored, 9 there already"),
+            "{user}: {again:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn parts_that_a_log_adds_to_an_erased_message_are_reported_and_not_stored() {
+    let app = TestApp::start().await;
+    let imports = ImportFolder::new(BINARY, &app);
+    let log = log();
+    imports.folder.file("log.jsonl", &log[..2].concat());
+    let conversation = imports
+        .import_ok(&["log.jsonl"])
+        .await
+        .pop()
+        .expect("one conversation");
+    conversation.erase(&[2]).await;
+    imports.folder.file("log.jsonl", &log[..4].concat());
+    let grown = imports.import(&["log.jsonl"]).await;
+    assert!(
+        grown.code == Some(0)
+            && grown.out.contains("0 messages stored")
+            && grown
+                .out
+                .contains("message 2 set aside: its content was erased"),
+        "{grown:?}"
+    );
+    assert_eq!(conversation.messages().await.len(), 1);
+}
+
+#[tokio::test]
+async fn an_erased_message_is_not_taken_for_calls_that_its_conversation_does_not_store() {
+    let app = TestApp::start().await;
+    let imports = ImportFolder::new(BINARY, &app);
+    imports.folder.file("log.jsonl", &log().concat());
+    let import = ["log.jsonl", "--profile", "zeroclaw"];
+    let conversation = imports
+        .import_ok(&import)
+        .await
+        .pop()
+        .expect("one conversation");
+    let texts = conversation.texts_by_role().await;
+    assert_eq!(texts.last().expect("a text").1, "A cat.");
+    conversation.erase(&[texts.len() as i64]).await;
+    // The file has two calls without a text before the erased answer.
+    let again = imports.import(&import).await;
+    assert!(
+        again.code == Some(0) && again.out.contains("0 messages stored, 5 there already"),
+        "{again:?}"
+    );
+    let left = conversation.texts_by_role().await;
+    assert_eq!(left, texts[..texts.len() - 1], "nothing erased comes back");
+}
+
+#[tokio::test]
 async fn a_tool_record_that_was_repaired_later_is_reported() {
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);

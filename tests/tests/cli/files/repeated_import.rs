@@ -2,8 +2,8 @@
 //! same file. It also continues after a lost connection. Every message is stored once.
 
 use anneal_testkit::{
-    AnnealBinary, ImportFolder, TcpProxy, TestApp, claw0_session, eventually, gate_or_nightly,
-    json_lines, pb, pi_message, pi_session, user,
+    AnnealBinary, ImportFolder, TcpProxy, TestApp, assistant, claw0_session, eventually,
+    gate_or_nightly, json_lines, pb, pi_message, pi_session, user,
 };
 
 use crate::files::BINARY;
@@ -119,6 +119,42 @@ async fn an_import_of_a_grown_session_adds_only_the_new_messages() {
         );
         grown.verify().await;
     }
+}
+
+#[tokio::test]
+async fn a_session_grows_after_its_messages_were_edited_and_is_still_compared() {
+    let app = TestApp::start().await;
+    let imports = ImportFolder::new(BINARY, &app);
+    imports.folder.file("session.jsonl", &claw0_session(2));
+    let conversation = imports
+        .import_ok(&["session.jsonl"])
+        .await
+        .pop()
+        .expect("one conversation");
+    for text in ["What is in any file?", "What is in no file?"] {
+        conversation.edit(1, user(text)).await;
+    }
+    conversation.edit(4, assistant("Line nought.")).await;
+    conversation.withdraw(&[4]).await;
+    imports.folder.file("session.jsonl", &claw0_session(3));
+    let grown = imports.import(&["session.jsonl"]).await;
+    assert!(
+        grown.code == Some(0) && grown.out.contains("4 messages stored, 8 there already"),
+        "{grown:?}"
+    );
+    let texts = conversation.texts_by_role().await;
+    assert_eq!(texts[0].1, "What is in no file?", "the edit stays");
+    assert_eq!(texts.len(), 11);
+
+    let rewritten = claw0_session(4).replace("Line 0.", "Line 00.");
+    imports.folder.file("session.jsonl", &rewritten);
+    let refused = imports.import(&["session.jsonl"]).await;
+    assert!(
+        refused.code == Some(1) && refused.out.contains("message 4 of conversation"),
+        "{refused:?}"
+    );
+    assert_eq!(conversation.conversation().await.message_count, 12);
+    conversation.verify().await;
 }
 
 #[tokio::test]
