@@ -64,7 +64,7 @@ impl Chat {
         let Some(turn) = &self.pending_turn else {
             return Ok(false);
         };
-        if turn.message_is_stored || self.is_stored(&turn.request_id).await? {
+        if turn.message_is_stored || self.look_up_message(&turn.request_id).await? {
             return Ok(false);
         }
         self.pending_turn = None;
@@ -74,7 +74,7 @@ impl Chat {
     /// Whether the message of the turn with this request id is stored. Turns and appends have their
     /// request ids in common: an append with the id of a stored message is refused as another use
     /// of the id. This append is refused in any case.
-    async fn is_stored(&self, request_id: &str) -> Result<bool, ChatError> {
+    async fn look_up_message(&self, request_id: &str) -> Result<bool, ChatError> {
         let Target::Existing(existing) = &self.target else {
             return Ok(false);
         };

@@ -212,7 +212,7 @@ impl ImportedConversation {
                 Comparison::Beginning(rest) => (message, piece) = (rest, Piece::Later),
                 Comparison::WithoutTools => return self.count_missing_tools(report).map(|()| None),
                 _ if stored_message.erased => {
-                    match self.find_rest_of_erased(client, &message, report).await? {
+                    match self.find_erased_rest(client, &message, report).await? {
                         Some(rest) => (message, piece) = (rest, Piece::Later),
                         None => return Ok(None),
                     }
@@ -246,7 +246,7 @@ impl ImportedConversation {
     /// before it was erased: that one may have been only the beginning. If no message is stored
     /// after the erased one, nothing says which parts the file has added since. They are then left
     /// out, and reported: they may be erased ones.
-    async fn find_rest_of_erased(
+    async fn find_erased_rest(
         &mut self,
         client: &Client,
         message: &pb::NewMessage,

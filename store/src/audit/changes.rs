@@ -98,6 +98,10 @@ pub(super) async fn check_changes(
                 );
                 report.add_violation(0, 0, description);
             }
+            if !row.changes_content {
+                // Checkpoints and summaries hold no labels.
+                continue;
+            }
             let change = Change {
                 id: row.change_id,
                 kind: MessageChangeKind::from_code(row.kind)?,

@@ -65,7 +65,7 @@ pub(crate) async fn check_all(
     let variant = rows.newest as u8 % FORMATS.len() as u8;
     check_context(simulated, &rows, variant).await?;
     check_context(simulated, &rows, variant + FORMATS.len() as u8).await?;
-    check_erased(simulated).await?;
+    search_erased_words(simulated).await?;
     check_usage(simulated.db).await?;
     Ok(rows)
 }
@@ -129,7 +129,7 @@ const FIND_TEXTS: &str = "
     where text like any ($2)";
 
 /// Checks that no table has a word of an erased message.
-async fn check_erased(simulated: &mut SimulatedConversation<'_>) -> Result<(), Violation> {
+async fn search_erased_words(simulated: &mut SimulatedConversation<'_>) -> Result<(), Violation> {
     let erased = simulated.erased_marks();
     let patterns: Vec<String> = erased.map(|mark| format!("%{mark}%")).collect();
     let places: Vec<String> = sqlx::query_scalar(FIND_TEXTS)

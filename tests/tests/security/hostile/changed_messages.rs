@@ -1,7 +1,7 @@
 //! Cases of calls about messages that are withdrawn or erased, and about a tool result without its
 //! call. Those that are answered change nothing.
 
-use anneal_testkit::{TestApp, assistant, call, id_range, pb, result, user};
+use anneal_testkit::{TestApp, assistant, call, id_range, result, user};
 use tonic::Code;
 
 use crate::hostile::{
