@@ -80,8 +80,8 @@ async fn plan_conversation(client: &Client, id: String) -> anyhow::Result<pb::Er
         kind: pb::ErasureKind::Conversation.into(),
         state: pb::ErasureState::Running.into(),
         conversation_id: id,
-        expected_conversations: 1,
-        expected_messages: conversation.message_count,
+        expected_conversations: Some(1),
+        expected_messages: Some(conversation.message_count),
         ..Default::default()
     })
 }
@@ -159,10 +159,14 @@ async fn erase_tenant(
 
 /// Waits until the erasure has ended.
 async fn wait_for_end(client: &Client, mut erasure: pb::Erasure) -> anyhow::Result<pb::Erasure> {
-    let progress = ProgressBar::new(erasure.expected_conversations.unsigned_abs());
+    let progress = ProgressBar::new(0);
     while erasure.state() == pb::ErasureState::Running {
         tokio::time::sleep(WAIT_STEP).await;
         erasure = get_erasure(client, erasure.erasure_id).await?;
+        // The first step counts what is there.
+        if let Some(expected) = erasure.expected_conversations {
+            progress.set_length(expected.unsigned_abs());
+        }
         progress.set_position(erasure.erased_conversations.unsigned_abs());
     }
     progress.finish_and_clear();
@@ -255,7 +259,11 @@ fn details(erasure: &pb::Erasure) -> String {
             let _ = writeln!(text, "{name:<14} {value}");
         }
     };
-    let expected = amounts(erasure.expected_conversations, erasure.expected_messages);
+    let expected = erasure
+        .expected_conversations
+        .zip(erasure.expected_messages)
+        .map(|(conversations, messages)| amounts(conversations, messages))
+        .unwrap_or_default();
     add("erases", kind_name(erasure.kind()));
     if erasure.erasure_id.is_empty() {
         add("dry run", "nothing was changed");
@@ -320,14 +328,23 @@ mod tests {
         let planned = pb::Erasure {
             kind: pb::ErasureKind::User.into(),
             state: pb::ErasureState::Running.into(),
-            expected_conversations: 1,
-            expected_messages: 12_000,
+            expected_conversations: Some(1),
+            expected_messages: Some(12_000),
             ..Default::default()
         };
         assert_eq!(
             details(&planned),
             "erases         user\ndry run        nothing was changed\nwould delete   1 conversation, 12,000 messages\n"
         );
+        let begun = pb::Erasure {
+            erasure_id: "e".into(),
+            expected_conversations: None,
+            expected_messages: None,
+            ..planned.clone()
+        };
+        let text = details(&begun);
+        assert!(!text.contains("expected"), "{text}");
+        assert!(json(&begun)["expected_messages"].is_null());
         let done = pb::Erasure {
             erasure_id: "e".into(),
             state: pb::ErasureState::Done.into(),

@@ -316,6 +316,10 @@ pub const METRICS: &[Metric] = &[
         "Erasures of users and tenants that this worker has ended.",
     ),
     counter(
+        "anneal_erasure_steps_failed_total",
+        "Steps of erasures of users and tenants that have failed.",
+    ),
+    counter(
         "anneal_invariant_violations_total",
         "Violations of promises that the auditor found.",
     ),

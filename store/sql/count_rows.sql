@@ -1,14 +1,11 @@
--- How many rows each table has of conversations ($2). `is true` keeps conditions on the tenant out
--- of index conditions, so that the rows are found by the conversations in every plan.
+-- How many rows each table has of conversations ($2), except messages and their versions, which
+-- delete_messages.sql counts. `is true` keeps conditions on the tenant out of index conditions, so
+-- that the rows are found by the conversations in every plan.
 select t.table_name as "table_name!", t.rows as "rows!"
 from (
     select 'ai_conversation' as table_name, (
         select count(*) from ai_conversation where conversation_id = any ($2::uuid[]) and (tenant_id = $1::uuid) is true
     ) as rows
-    union all
-    select 'ai_message', (
-        select count(*) from ai_message where conversation_id = any ($2) and (tenant_id = $1) is true
-    )
     union all
     select 'ai_separator', (
         select count(*) from ai_separator where conversation_id = any ($2) and (tenant_id = $1) is true
@@ -52,10 +49,6 @@ from (
     union all
     select 'ai_job_dead', (
         select count(*) from ai_job_dead where conversation_id = any ($2) and (tenant_id = $1) is true
-    )
-    union all
-    select 'ai_message_version', (
-        select count(*) from ai_message_version where conversation_id = any ($2) and (tenant_id = $1) is true
     )
     union all
     select 'ai_void_checkpoint', (

@@ -77,8 +77,8 @@ pub use conversations::{
 pub use diagnosis::{DatabaseSettings, TableStatistics, WorkerFigures};
 pub use durability::{NonDurableSetting, RowSecurityInactive};
 pub use erasures::{
-    Erasure, ErasureAsk, ErasureKind, ErasurePage, ErasurePosition, ErasureState, ErasureStep,
-    ErasureSubject,
+    Erasure, ErasureAsk, ErasureKind, ErasurePage, ErasurePosition, ErasureRound, ErasureState,
+    ErasureStep, ErasureSubject,
 };
 pub use error::{Entity, MigrationsError, StoreError};
 pub use forks::{ForkAsk, Forked};

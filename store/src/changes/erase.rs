@@ -4,21 +4,21 @@
 use anneal_core::{
     caller::{Caller, ConversationId},
     digest::SetDigest,
-    job::JobKind,
-    limits::{CHANGE_MESSAGES, MESSAGES_PER_APPEND},
+    limits::CHANGE_MESSAGES,
     message::MessageId,
 };
 
 use super::{
-    ChangeAsk, IdRange, MessageChange, MessageChangeKind,
-    selection::{columns, runs_of},
+    ChangeAsk, MessageChange, MessageChangeKind,
+    blank::{blank_derived_texts, blank_request_digests},
+    selection::runs_of,
     targets::Targets,
     transaction::{Begun, ChangeTransaction, Moved},
 };
 use crate::{
     Store,
     connection::BoundedConnection,
-    erasures::{ErasureKind, Receipt, RowCounts, insert_receipt, message_receipt_id},
+    erasures::{ErasureKind, Receipt, insert_receipt, message_receipt_id},
     error::StoreError,
     failpoint,
     policy_defaults::PolicyDefaults,
@@ -67,14 +67,7 @@ async fn erase_once(
     let begun =
         ChangeTransaction::begin(db, (caller, id), (kind, &request), ask.conditions).await?;
     let mut change = match begun {
-        Begun::Replayed(earlier) => {
-            let erased_something = earlier.id > 0;
-            let receipt = message_receipt_id(caller, id, earlier.id);
-            return Ok(MessageChange {
-                erasure: erased_something.then_some(receipt),
-                ..earlier
-            });
-        }
+        Begun::Replayed(earlier) => return Ok(earlier),
         Begun::New(change) => change,
     };
     let ids = select_messages(&mut change, ask).await?;
@@ -83,6 +76,9 @@ async fn erase_once(
     if erased.all.is_empty() {
         return change.finish_without_change().await;
     }
+    let runs = runs_of(erased.all.iter().copied());
+    // Before jobs are locked: it may update messages beside the erased ones.
+    let mut rows = blank_request_digests(change.db(), caller, id, &runs).await?;
     let standing = runs_of(erased.standing.iter().copied());
     if !standing.is_empty() {
         change.record_withdrawal(&standing).await?;
@@ -97,12 +93,12 @@ async fn erase_once(
         version: None,
     };
     let done = change.follow(&moved, &standing, policy_defaults).await?;
-    let mut rows = blank_derived_rows(change.db(), caller, id, &done.changed).await?;
+    rows.add_all(&blank_derived_texts(change.db(), caller, id, &runs).await?);
     failpoint!("change.blanked");
     rows.add("ai_message", erased.standing.len() as i64);
     rows.add("ai_message_version", erased.versions);
     let receipt = Receipt {
-        id: message_receipt_id(caller, id, done.id),
+        id: message_receipt_id(caller, (id, change.head().created), done.id),
         kind: ErasureKind::Messages,
         request_digest: request.digest,
         requested_by,
@@ -156,117 +152,6 @@ async fn erase_content(
         bytes: row.bytes,
         has_user: row.has_user,
     })
-}
-
-/// Deletes what else tells something of erased messages: the texts of checkpoints that no longer
-/// hold, digests of the requests that brought the content, errors, and old versions of contexts'
-/// beginnings. Returns the number of changed rows, by table.
-async fn blank_derived_rows(
-    db: &mut BoundedConnection,
-    caller: Caller,
-    id: ConversationId,
-    runs: &[IdRange],
-) -> Result<RowCounts, StoreError> {
-    let (tenant, conversation, (firsts, lasts)) = (caller.tenant().0, id.0, columns(runs));
-    let (most_appended, most_erased) = (MESSAGES_PER_APPEND as i64, CHANGE_MESSAGES as i64);
-    let kinds: Vec<i16> = JobKind::ALL.iter().map(|kind| kind.code()).collect();
-    let checkpoints = sqlx::query_file!(
-        "sql/blank_void_checkpoints.sql",
-        tenant,
-        conversation,
-        &firsts,
-        &lasts
-    )
-    .execute(&mut *db)
-    .await?;
-    sqlx::query_file!(
-        "sql/blank_append_digests.sql",
-        tenant,
-        conversation,
-        &firsts,
-        &lasts,
-        most_appended,
-        most_erased
-    )
-    .execute(&mut *db)
-    .await?;
-    let requests = sqlx::query_file!(
-        "sql/blank_request_digests.sql",
-        tenant,
-        conversation,
-        &firsts,
-        &lasts
-    )
-    .execute(&mut *db)
-    .await?;
-    // Errors hold no content. If one did all the same, it would be gone with the messages.
-    let jobs = sqlx::query!(
-        "update ai_job set last_error = null
-         where tenant_id = $1 and conversation_id = $2 and kind = any ($3) and last_error is not null",
-        tenant,
-        conversation,
-        &kinds,
-    )
-    .execute(&mut *db)
-    .await?;
-    let dead_jobs = sqlx::query!(
-        "update ai_job_dead set last_error = null
-         where tenant_id = $1 and conversation_id = $2 and kind = any ($3) and last_error is not null",
-        tenant,
-        conversation,
-        &kinds,
-    )
-    .execute(&mut *db)
-    .await?;
-    let breakers = sqlx::query!(
-        "update ai_conversation_breaker set last_error = ''
-         where tenant_id = $1 and conversation_id = $2 and last_error <> ''",
-        tenant,
-        conversation,
-    )
-    .execute(&mut *db)
-    .await?;
-    let prefixes = erase_prefixes(db, caller, id).await?;
-    let mut rows = RowCounts::default();
-    for (table, changed) in [
-        ("ai_void_checkpoint", checkpoints.rows_affected()),
-        ("ai_request", requests.rows_affected()),
-        ("ai_job", jobs.rows_affected()),
-        ("ai_job_dead", dead_jobs.rows_affected()),
-        ("ai_conversation_breaker", breakers.rows_affected()),
-        ("ai_context_prefix", prefixes),
-    ] {
-        rows.add(table, i64::try_from(changed).unwrap_or(i64::MAX));
-    }
-    Ok(rows)
-}
-
-/// Deletes all versions of the beginning of the conversation's contexts but the newest one. If that
-/// is a mark, it loses the hash of the version before it. Returns the number of deleted rows.
-async fn erase_prefixes(
-    db: &mut BoundedConnection,
-    caller: Caller,
-    id: ConversationId,
-) -> Result<u64, StoreError> {
-    let (tenant, conversation) = (caller.tenant().0, id.0);
-    let deleted = sqlx::query!(
-        "delete from ai_context_prefix
-         where tenant_id = $1 and conversation_id = $2 and epoch < (
-             select max(epoch) from ai_context_prefix where tenant_id = $1 and conversation_id = $2)",
-        tenant,
-        conversation,
-    )
-    .execute(&mut *db)
-    .await?;
-    sqlx::query!(
-        "update ai_context_prefix set prefix_hash = decode(repeat('00', 32), 'hex')
-         where tenant_id = $1 and conversation_id = $2 and change_epoch = epoch",
-        tenant,
-        conversation,
-    )
-    .execute(db)
-    .await?;
-    Ok(deleted.rows_affected())
 }
 
 /// Digest of erased messages: of each the bytes of the conversation's id, and of its own.

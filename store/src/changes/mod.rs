@@ -8,11 +8,13 @@
 //!   their tool pairs.
 //! - `transaction`: what all changes share: conditions, repetitions, figures, the answer.
 //! - `withdraw`, `restore`, `edit`, `erase`: the step in which they differ.
+//! - `blank`: what else an erasure deletes in rows that stay.
 //! - `turns`: the turns of the messages that stand.
 //! - `title`: the title that the messages that stand give.
 //! - `derived`: checkpoints that no longer hold, and the mark that the next context differs.
 //! - `fence`: ends the jobs and the turn that are under way.
 
+mod blank;
 mod derived;
 mod edit;
 mod erase;

@@ -23,6 +23,7 @@ use super::{
 use crate::{
     connection::{BoundedConnection, Transaction},
     conversations::{ChangeHead, lock_for_change},
+    erasures::message_receipt_id,
     error::StoreError,
     failpoint,
     idempotency::{self, EarlierRequest, IdempotentRequest},
@@ -87,7 +88,12 @@ impl<'a> ChangeTransaction<'a> {
             let change_id = change_id.unwrap_or(0);
             let change = read_earlier(&mut tx, caller, id, (kind, change_id)).await?;
             tx.commit().await?;
-            return Ok(Begun::Replayed(change));
+            let has_receipt = kind == MessageChangeKind::Erased && change_id > 0;
+            let receipt = message_receipt_id(caller, (id, head.created), change_id);
+            return Ok(Begun::Replayed(MessageChange {
+                erasure: has_receipt.then_some(receipt),
+                ..change
+            }));
         }
         check(conditions, &head)?;
         let start = ContextStart::read(&mut tx, caller, id).await?;

@@ -60,6 +60,27 @@ pub(crate) struct DeletedRows {
     bytes: i64,
 }
 
+impl DeletedRows {
+    /// Adds other deleted rows.
+    pub(crate) const fn add(&mut self, more: Self) {
+        self.counted_messages += more.counted_messages;
+        self.bytes += more.bytes;
+    }
+}
+
+/// The deleted messages of a conversation.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DeletedMessages {
+    /// What the tenant has stored less.
+    pub(crate) freed: DeletedRows,
+    /// All messages.
+    pub(crate) messages: i64,
+    /// Versions of messages that no longer stood.
+    pub(crate) versions: i64,
+    /// Bytes of all their content.
+    pub(crate) bytes: i64,
+}
+
 /// Deletes conversations and everything derived from them. The caller has locked them for deletion
 /// (`for update`), and ends its transaction with [`subtract_usage`].
 pub(crate) async fn delete_rows_of(
@@ -67,26 +88,53 @@ pub(crate) async fn delete_rows_of(
     caller: Caller,
     ids: &[ConversationId],
 ) -> Result<DeletedRows, StoreError> {
-    let (tenant, conversations) = (caller.tenant().0, uuids(ids));
     let mut deleted = DeletedRows::default();
     for id in ids {
-        let freed = sqlx::query_file!("sql/delete_messages.sql", tenant, id.0)
-            .fetch_one(&mut *db)
-            .await?;
-        deleted.counted_messages += freed.messages;
-        deleted.bytes += freed.bytes;
+        deleted.add(delete_messages_of(db, caller, *id).await?.freed);
     }
+    delete_emptied(db, caller, ids).await?;
+    Ok(deleted)
+}
+
+/// Deletes the messages of a conversation, which the caller has locked for deletion. The rest of
+/// the conversation goes with [`delete_emptied`], in the same transaction.
+pub(crate) async fn delete_messages_of(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    id: ConversationId,
+) -> Result<DeletedMessages, StoreError> {
+    let deleted = sqlx::query_file!("sql/delete_messages.sql", caller.tenant().0, id.0)
+        .fetch_one(db)
+        .await?;
+    Ok(DeletedMessages {
+        freed: DeletedRows {
+            counted_messages: deleted.counted,
+            bytes: deleted.counted_bytes,
+        },
+        messages: deleted.messages,
+        versions: deleted.versions,
+        bytes: deleted.bytes,
+    })
+}
+
+/// Deletes conversations whose messages are deleted, and everything else that is derived from them.
+pub(crate) async fn delete_emptied(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    ids: &[ConversationId],
+) -> Result<(), StoreError> {
     failpoint!("delete.messages");
     delete_jobs(db, caller, ids).await?;
     failpoint!("delete.jobs");
+    let conversations = uuids(ids);
     sqlx::query!(
         "delete from ai_conversation where tenant_id = $1 and conversation_id = any ($2)",
-        tenant,
+        caller.tenant().0,
         &conversations,
     )
     .execute(db)
     .await?;
-    Ok(deleted)
+    Ok(())
 }
 
 /// Subtracts deleted rows from what the tenant has stored. The last statement of a transaction,

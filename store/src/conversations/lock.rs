@@ -9,14 +9,17 @@ use crate::{
     connection::BoundedConnection,
     error::{Entity, StoreError},
     policy_defaults::PolicyDefaults,
+    rows::Micros,
 };
 
 /// Takes the conversation's row lock and returns its revision.
 ///
 /// Lock order: a transaction that locks rows of more than one of these kinds locks an erasure
 /// first, then the conversation, then messages, versions of messages, checkpoints, jobs, and the
-/// lease of a turn. So such transactions do not deadlock. The lock does not block inserts of rows
-/// that only refer to the conversation, which lock it `for key share`.
+/// lease of a turn. So such transactions do not deadlock. Two kinds may be written at any time:
+/// checkpoints that no longer hold, which are locked under this lock only, and the receipt of an
+/// erasure, which is a new row. The lock does not block inserts of rows that only refer to the
+/// conversation, which lock it `for key share`.
 pub(crate) async fn lock_conversation(
     db: &mut BoundedConnection,
     caller: Caller,
@@ -77,6 +80,8 @@ pub(crate) struct ChangeHead {
     pub(crate) change_id: i64,
     /// Whether a caller has given the title. Otherwise it is made from messages.
     pub(crate) title_given: bool,
+    /// When the conversation was created. It tells it from an earlier one with the same id.
+    pub(crate) created: Micros,
 }
 
 /// Takes the conversation's row lock and returns the columns on which a change of its messages
@@ -87,8 +92,9 @@ pub(crate) async fn lock_for_change(
     id: ConversationId,
 ) -> Result<ChangeHead, StoreError> {
     let row = sqlx::query!(
-        "select revision, last_message_id, counted_message_id, change_id, title_given from ai_conversation
-         where tenant_id = $1 and conversation_id = $2 for no key update",
+        r#"select revision, last_message_id, counted_message_id, change_id, title_given,
+               (extract(epoch from created_ts) * 1000000)::bigint as "created_us!"
+           from ai_conversation where tenant_id = $1 and conversation_id = $2 for no key update"#,
         caller.tenant().0,
         id.0,
     )
@@ -101,6 +107,7 @@ pub(crate) async fn lock_for_change(
         counted: MessageId(row.counted_message_id),
         change_id: row.change_id,
         title_given: row.title_given,
+        created: Micros(row.created_us),
     })
 }
 

@@ -6,10 +6,12 @@ use anneal_core::{
     caller::Caller,
     digest::{self, Digest, SetDigest},
 };
+use uuid::Uuid;
 
 use super::{
     list::select_erasure,
-    receipt::{Erasure, ErasureKind, ErasureState, erasure_id, user_digest},
+    measure::measure_conversations,
+    receipt::{Erasure, ErasureKind, ErasureRow, ErasureState, erasure_id, user_digest},
 };
 use crate::{
     Store,
@@ -89,7 +91,8 @@ impl Store {
         ask: &ErasureAsk,
     ) -> Result<Erasure, StoreError> {
         let mut db = self.reads.checkout(caller).await?;
-        let (conversations, messages) = measure_subject(&mut db, caller, &ask.subject).await?;
+        let (conversations, messages) =
+            measure_conversations(&mut db, caller, ask.subject.user()).await?;
         db.release().await?;
         Ok(Erasure {
             id: None,
@@ -100,8 +103,8 @@ impl Store {
             ended: None,
             conversation: None,
             subject_digest: ask.subject.digest(caller).map(|digest| digest.to_vec()),
-            expected_conversations: conversations,
-            expected_messages: messages,
+            expected_conversations: Some(conversations),
+            expected_messages: Some(messages),
             conversations: 0,
             messages: 0,
             rows: BTreeMap::new(),
@@ -110,7 +113,7 @@ impl Store {
     }
 
     /// Begins an erasure; with a request id only once. A repetition returns the erasure as it is
-    /// now.
+    /// now. Counts nothing: the first step does.
     pub async fn begin_erasure(
         &self,
         caller: Caller,
@@ -127,71 +130,52 @@ async fn begin_once(
     caller: Caller,
     ask: &ErasureAsk,
 ) -> Result<Erasure, StoreError> {
-    let (tenant, subject) = (caller.tenant().0, &ask.subject);
+    let subject = &ask.subject;
     let id = erasure_id(caller, subject.method(), ask.request_id.as_deref());
     let request_digest = digest::of_fields([
         subject.method().as_bytes(),
         subject.user().unwrap_or_default().as_bytes(),
     ]);
-    let (conversations, messages) = measure_subject(&mut *db, caller, subject).await?;
-    let (subject_digest, ids_digest) = (subject.digest(caller), SetDigest::default());
-    sqlx::query!(
-        "insert into ai_erasure (tenant_id, erasure_id, kind, state, request_digest, requested_by, user_id, subject_digest,
-             expected_conversations, expected_messages, ids_digest)
-         values ($1, $2, $3, 0, $4, $5, $6, $7, $8, $9, $10)
-         on conflict (erasure_id) do nothing",
-        tenant,
-        id,
-        subject.kind().code(),
-        request_digest.as_slice(),
-        ask.requested_by,
-        subject.user(),
-        subject_digest.as_ref().map(Digest::as_slice),
-        conversations,
-        messages,
-        ids_digest.0.as_slice(),
-    )
-    .execute(&mut *db)
-    .await?;
-    failpoint!("erasure.begun");
-    let stored = select_erasure(db, caller, id)
-        .await?
-        .ok_or(StoreError::NotFound(Entity::Erasure))?;
+    // First, because an insert would wait for the end of a step that has changed the row.
+    let earlier = match ask.request_id {
+        Some(_) => select_erasure(db, caller, id).await?,
+        None => None,
+    };
+    let stored = match earlier {
+        Some(earlier) => earlier,
+        None => insert_erasure(db, caller, ask, (id, &request_digest)).await?,
+    };
     if stored.request_digest != request_digest {
         return Err(StoreError::RequestIdReused);
     }
     stored.try_into()
 }
 
-/// The conversations that an erasure would delete, and their messages.
-async fn measure_subject(
+/// Inserts the row of an erasure, unless another call with the same request id has inserted it
+/// meanwhile. Returns the row.
+async fn insert_erasure(
     db: &mut BoundedConnection,
     caller: Caller,
-    subject: &ErasureSubject,
-) -> Result<(i64, i64), StoreError> {
-    let tenant = caller.tenant().0;
-    let expected = match subject {
-        ErasureSubject::User(user) => {
-            let row = sqlx::query!(
-                r#"select count(*) as "conversations!", coalesce(sum(last_message_id), 0)::bigint as "messages!"
-                   from ai_conversation where tenant_id = $1 and user_id = $2"#,
-                tenant,
-                user,
-            )
-            .fetch_one(db)
-            .await?;
-            (row.conversations, row.messages)
-        }
-        ErasureSubject::Tenant => {
-            let row = sqlx::query!(
-                r#"select count(*) as "conversations!", coalesce(sum(last_message_id), 0)::bigint as "messages!"
-                   from ai_conversation where tenant_id = $1"#,
-                tenant,
-            )
-            .fetch_one(db)
-            .await?;
-            (row.conversations, row.messages)
-        }
-    };
-    Ok(expected)
+    ask: &ErasureAsk,
+    (id, request_digest): (Uuid, &Digest),
+) -> Result<ErasureRow, StoreError> {
+    let (subject, ids_digest) = (&ask.subject, SetDigest::default());
+    let subject_digest = subject.digest(caller);
+    sqlx::query_file!(
+        "sql/insert_erasure.sql",
+        caller.tenant().0,
+        id,
+        subject.kind().code(),
+        request_digest.as_slice(),
+        ask.requested_by,
+        subject.user(),
+        subject_digest.as_ref().map(Digest::as_slice),
+        ids_digest.0.as_slice(),
+    )
+    .execute(&mut *db)
+    .await?;
+    failpoint!("erasure.begun");
+    select_erasure(db, caller, id)
+        .await?
+        .ok_or(StoreError::NotFound(Entity::Erasure))
 }

@@ -6,14 +6,18 @@
 //!
 //! - `receipt`: the types, and the receipt of what one transaction has erased.
 //! - `row_counts`: how many rows of conversations each table has.
-//! - `begin`: counts what an erasure of a user or of a tenant would delete, and begins it.
+//! - `measure`: how many conversations a user or a tenant has.
+//! - `begin`: counts what an erasure of a user or of a tenant would delete, or begins it.
+//! - `deletion`: deletes conversations, and counts what is deleted.
 //! - `step`: the steps.
 //! - `conversation`: deletes one conversation, with a receipt.
 //! - `list`: reads erasures.
 
 mod begin;
 mod conversation;
+mod deletion;
 mod list;
+mod measure;
 mod receipt;
 mod row_counts;
 mod step;
@@ -21,7 +25,7 @@ mod step;
 pub use begin::{ErasureAsk, ErasureSubject};
 pub use list::{ErasurePage, ErasurePosition};
 pub use receipt::{Erasure, ErasureKind, ErasureState};
-pub use step::ErasureStep;
+pub use step::{ErasureRound, ErasureStep};
 
 pub(crate) use receipt::{Receipt, insert_receipt, message_receipt_id};
 pub(crate) use row_counts::RowCounts;

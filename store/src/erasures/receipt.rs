@@ -79,10 +79,11 @@ pub struct Erasure {
     pub conversation: Option<ConversationId>,
     /// SHA-256 of the tenant and the user's id; None if it is not about a user.
     pub subject_digest: Option<Vec<u8>>,
-    /// Conversations that were there when it was asked for.
-    pub expected_conversations: i64,
-    /// Messages that were there when it was asked for.
-    pub expected_messages: i64,
+    /// Conversations that were there at its first step; of a plan, that are there now. None: they
+    /// are not counted.
+    pub expected_conversations: Option<i64>,
+    /// Messages that were there then.
+    pub expected_messages: Option<i64>,
     /// Conversations that are deleted.
     pub conversations: i64,
     /// Messages that are erased.
@@ -104,8 +105,8 @@ pub(super) struct ErasureRow {
     pub(super) ended_us: Option<i64>,
     pub(super) subject_digest: Option<Vec<u8>>,
     pub(super) subject_id: Option<Uuid>,
-    pub(super) expected_conversations: i64,
-    pub(super) expected_messages: i64,
+    pub(super) expected_conversations: Option<i64>,
+    pub(super) expected_messages: Option<i64>,
     pub(super) conversations: i64,
     pub(super) messages: i64,
     pub(super) rows_erased: String,
@@ -164,13 +165,20 @@ pub(super) fn user_digest(caller: Caller, user_id: &str) -> Digest {
     digest::of_fields([caller.tenant().0.as_bytes().as_slice(), user_id.as_bytes()])
 }
 
-/// The id of the receipt of erased messages: that of the change that has erased them.
-pub(crate) fn message_receipt_id(caller: Caller, id: ConversationId, change_id: i64) -> Uuid {
+/// The id of the receipt of erased messages: that of the change that has erased them. `created`:
+/// when the conversation was created. A conversation that is deleted and created again with the
+/// same request id has the same id, and begins again with change 1.
+pub(crate) fn message_receipt_id(
+    caller: Caller,
+    (id, created): (ConversationId, Micros),
+    change_id: i64,
+) -> Uuid {
     derived_id(
         caller,
         [
             b"erased messages",
             id.0.as_bytes(),
+            &created.0.to_be_bytes(),
             &change_id.to_be_bytes(),
         ],
     )
@@ -188,18 +196,16 @@ pub(crate) struct Receipt<'a> {
     pub(crate) ids_digest: SetDigest,
 }
 
-/// Stores a receipt. Returns false if there is one with this id already.
+/// Stores a receipt. Fails with [`StoreError::RequestIdReused`] if there is one with this id:
+/// another request with the same request id has erased something else.
 pub(crate) async fn insert_receipt(
     db: &mut BoundedConnection,
     caller: Caller,
     receipt: &Receipt<'_>,
-) -> Result<bool, StoreError> {
+) -> Result<(), StoreError> {
     let conversations = i64::from(receipt.kind == ErasureKind::Conversation);
-    let inserted = sqlx::query!(
-        "insert into ai_erasure (tenant_id, erasure_id, kind, state, request_digest, requested_by, ended_ts, subject_id,
-             expected_conversations, expected_messages, conversations, messages, rows_erased, ids_digest)
-         values ($1, $2, $3, 1, $4, $5, now(), $6, $7, $8, $7, $8, $9::text::jsonb, $10)
-         on conflict (erasure_id) do nothing",
+    let inserted = sqlx::query_file!(
+        "sql/insert_receipt.sql",
         caller.tenant().0,
         receipt.id,
         receipt.kind.code(),
@@ -213,5 +219,27 @@ pub(crate) async fn insert_receipt(
     )
     .execute(db)
     .await?;
-    Ok(inserted.rows_affected() == 1)
+    if inserted.rows_affected() == 0 {
+        return Err(StoreError::RequestIdReused);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use anneal_core::caller::TenantId;
+
+    use super::*;
+
+    #[test]
+    fn receipts_of_a_conversation_that_was_created_again_have_other_ids() {
+        let caller = Caller::of(TenantId(Uuid::from_u128(1)));
+        let id = |created: i64, change_id: i64| {
+            let conversation = ConversationId(Uuid::from_u128(2));
+            message_receipt_id(caller, (conversation, Micros(created)), change_id)
+        };
+        assert_eq!(id(5, 2), id(5, 2));
+        assert_ne!(id(5, 2), id(6, 2));
+        assert_ne!(id(5, 2), id(5, 3));
+    }
 }

@@ -2,6 +2,8 @@
 //! transaction. An erasure ends when none is left: so it also reaches conversations that were made
 //! meanwhile, such as forks.
 
+use std::time::Duration;
+
 use anneal_core::{
     caller::{Caller, ConversationId, TenantId},
     digest::SetDigest,
@@ -10,23 +12,34 @@ use uuid::Uuid;
 
 use super::{
     begin::ErasureSubject,
+    deletion::Deletion,
+    measure::measure_conversations,
     receipt::{ErasureKind, set_digest},
-    row_counts::{RowCounts, count_rows},
+    row_counts::RowCounts,
 };
 use crate::{
     Store,
     connection::{BoundedConnection, row_security::Scope},
-    conversations::{delete_rows_of, subtract_usage},
+    conversations::subtract_usage,
     error::StoreError,
     failpoint,
     rows::json,
 };
 
 /// Most conversations that one step deletes.
-const STEP_CONVERSATIONS: i64 = 50;
+const STEP_CONVERSATIONS: usize = 50;
 /// Most messages that one step deletes, unless its first conversation alone has more.
 const STEP_MESSAGES: i64 = 5_000;
-/// Most erasures that one step looks at. Others are taken once these have made their steps.
+/// Bytes of content after which a step deletes no further conversation. PostgreSQL deletes some
+/// 300 MB of large messages in a second.
+const STEP_BYTES: i64 = 256 << 20;
+/// The time that one step may take. A conversation is deleted in one transaction, so this bounds its
+/// size: at the rate above, 180 GB.
+const STEP_DEADLINE: Duration = Duration::from_mins(10);
+/// The time after which the first step no longer counts what is there, and goes on without.
+const MEASURE_DEADLINE: Duration = Duration::from_mins(1);
+/// Most erasures that one round looks at. Those that have made a step, or could not, come last in
+/// the next round.
 const OPEN_ERASURES: i64 = 16;
 
 /// What a step has done.
@@ -34,7 +47,8 @@ const OPEN_ERASURES: i64 = 16;
 pub enum ErasureStep {
     /// There is no erasure to work on.
     Idle,
-    /// Other workers work on all erasures, or other transactions use the conversations.
+    /// No erasure can go on now: other workers work on them, other transactions use the
+    /// conversations, or their steps have failed.
     Busy,
     /// So many conversations were deleted.
     Deleted(u64),
@@ -42,39 +56,68 @@ pub enum ErasureStep {
     Ended(Uuid),
 }
 
+/// A round through the open erasures, up to the first of which a step was made.
+#[derive(Debug)]
+pub struct ErasureRound {
+    /// The step.
+    pub step: ErasureStep,
+    /// The erasures whose steps have failed before, and why. They are tried again after all others.
+    pub failures: Vec<(Uuid, StoreError)>,
+}
+
 impl Store {
-    /// Makes one step of the erasure whose last step was made longest ago.
-    pub async fn run_erasure_step(&self) -> Result<ErasureStep, StoreError> {
+    /// Makes one step of the erasure whose last step was made or tried longest ago. Goes on with the
+    /// next one if that is not possible. Fails if the database does not answer.
+    pub async fn run_erasure_step(&self) -> Result<ErasureRound, StoreError> {
         let open = self.find_open_erasures().await?;
-        if open.is_empty() {
-            return Ok(ErasureStep::Idle);
-        }
+        let mut round = ErasureRound {
+            step: if open.is_empty() {
+                ErasureStep::Idle
+            } else {
+                ErasureStep::Busy
+            },
+            failures: Vec::new(),
+        };
         for (tenant, id) in open {
-            let mut db = self.jobs.checkout(tenant).await?;
-            let step = make_step(&mut db, Caller::of(tenant), id).await;
-            match db.settle(step).await? {
-                // Another worker has it, or its conversations are in use.
-                ErasureStep::Busy => {}
-                done => return Ok(done),
+            match self.step_erasure(tenant, id).await {
+                Ok(ErasureStep::Busy) => {}
+                Ok(step) => return Ok(ErasureRound { step, ..round }),
+                Err(error) => round.failures.push((id, error)),
             }
+            // The failed step was rolled back, so that this erasure would be the first again.
+            self.put_back_erasure(tenant, id).await?;
         }
-        Ok(ErasureStep::Busy)
+        Ok(round)
     }
 
     /// Erasures that have not ended, of all tenants.
     async fn find_open_erasures(&self) -> Result<Vec<(TenantId, Uuid)>, StoreError> {
         let mut db = self.jobs.checkout(Scope::Queue).await?;
-        let rows = sqlx::query!(
-            "select tenant_id, erasure_id from ai_erasure where state = 0 order by stepped_ts limit $1",
-            OPEN_ERASURES,
-        )
-        .fetch_all(&mut *db)
-        .await?;
+        let rows = sqlx::query_file!("sql/find_open_erasures.sql", OPEN_ERASURES)
+            .fetch_all(&mut *db)
+            .await?;
         db.release().await?;
         let open = rows
             .into_iter()
             .map(|row| (TenantId(row.tenant_id), row.erasure_id));
         Ok(open.collect())
+    }
+
+    /// Makes a step of this erasure.
+    async fn step_erasure(&self, tenant: TenantId, id: Uuid) -> Result<ErasureStep, StoreError> {
+        let jobs = self.jobs.clone().with_deadline(STEP_DEADLINE);
+        let mut db = jobs.checkout(tenant).await?;
+        let step = make_step(&mut db, Caller::of(tenant), id).await;
+        db.settle(step).await
+    }
+
+    /// Lets other erasures have their turn before this one.
+    async fn put_back_erasure(&self, tenant: TenantId, id: Uuid) -> Result<(), StoreError> {
+        let mut db = self.jobs.checkout(tenant).await?;
+        sqlx::query_file!("sql/put_back_erasure.sql", tenant.0, id)
+            .execute(&mut *db)
+            .await?;
+        db.release().await
     }
 }
 
@@ -82,6 +125,8 @@ impl Store {
 struct LockedErasure {
     id: Uuid,
     subject: ErasureSubject,
+    /// Whether nothing was deleted or counted before.
+    is_first_step: bool,
     rows: RowCounts,
     ids_digest: SetDigest,
 }
@@ -97,44 +142,47 @@ async fn make_step(
         return Ok(ErasureStep::Busy);
     };
     failpoint!("erasure.locked");
-    let candidates = find_candidates(&mut tx, caller, erasure.subject.user()).await?;
-    if candidates.is_empty() {
+    set_statement_timeout(&mut tx, STEP_DEADLINE).await?;
+    let deletion = delete_messages(&mut tx, caller, erasure.subject.user()).await?;
+    if deletion.ids().is_empty() {
+        if has_conversations(&mut tx, caller, erasure.subject.user()).await? {
+            tx.commit().await?;
+            return Ok(ErasureStep::Busy);
+        }
         end_erasure(&mut tx, caller, erasure).await?;
         failpoint!("erasure.ended");
         tx.commit().await?;
         return Ok(ErasureStep::Ended(id));
     }
-    let ids = lock_candidates(&mut tx, caller, &candidates).await?;
-    if ids.is_empty() {
-        tx.commit().await?;
-        return Ok(ErasureStep::Busy);
-    }
-    let rows = count_rows(&mut tx, caller, &ids).await?;
-    let deleted = delete_rows_of(&mut tx, caller, &ids).await?;
+    let expected = if erasure.is_first_step {
+        measure_in_time(&mut tx, caller, erasure.subject.user()).await?
+    } else {
+        None
+    };
+    let deleted = deletion.finish(&mut tx, caller).await?;
     failpoint!("erasure.deleted");
-    for id in &ids {
+    for id in &deleted.ids {
         erasure.ids_digest.add(id.0.as_bytes());
     }
-    erasure.rows.add_all(&rows);
-    sqlx::query!(
-        "update ai_erasure
-         set conversations = conversations + $3, messages = messages + $4, rows_erased = $5::text::jsonb, ids_digest = $6,
-             stepped_ts = now()
-         where tenant_id = $1 and erasure_id = $2",
+    erasure.rows.add_all(&deleted.rows);
+    sqlx::query_file!(
+        "sql/record_erasure_step.sql",
         caller.tenant().0,
         erasure.id,
-        ids.len() as i64,
-        rows.of("ai_message"),
+        deleted.ids.len() as i64,
+        deleted.messages,
         json(&erasure.rows.0),
         erasure.ids_digest.0.as_slice(),
+        expected.map(|(conversations, _)| conversations),
+        expected.map(|(_, messages)| messages),
     )
     .execute(&mut *tx)
     .await?;
     failpoint!("erasure.recorded");
-    subtract_usage(&mut tx, caller, deleted).await?;
+    subtract_usage(&mut tx, caller, deleted.freed).await?;
     tx.commit().await?;
     failpoint!("erasure.committed");
-    Ok(ErasureStep::Deleted(ids.len() as u64))
+    Ok(ErasureStep::Deleted(deleted.ids.len() as u64))
 }
 
 /// Locks an erasure. None: it has ended, or another worker makes a step of it.
@@ -143,14 +191,9 @@ async fn lock_erasure(
     caller: Caller,
     id: Uuid,
 ) -> Result<Option<LockedErasure>, StoreError> {
-    let row = sqlx::query!(
-        r#"select kind, user_id, rows_erased::text as "rows_erased!", ids_digest from ai_erasure
-           where tenant_id = $1 and erasure_id = $2 and state = 0 for update skip locked"#,
-        caller.tenant().0,
-        id,
-    )
-    .fetch_optional(db)
-    .await?;
+    let row = sqlx::query_file!("sql/lock_erasure.sql", caller.tenant().0, id)
+        .fetch_optional(db)
+        .await?;
     let Some(row) = row else { return Ok(None) };
     let subject = match (ErasureKind::from_code(row.kind), row.user_id) {
         (Some(ErasureKind::User), Some(user)) => ErasureSubject::User(user),
@@ -160,82 +203,128 @@ async fn lock_erasure(
     Ok(Some(LockedErasure {
         id,
         subject,
+        is_first_step: row.is_first_step,
         rows: RowCounts::parse(&row.rows_erased)?,
         ids_digest: set_digest(&row.ids_digest)?,
     }))
 }
 
-/// The next conversations of a user, or of the tenant: up to [`STEP_CONVERSATIONS`] and
-/// [`STEP_MESSAGES`], at least one if there is one.
-async fn find_candidates(
+/// Sets how long each of the transaction's next statements may take.
+async fn set_statement_timeout(
+    db: &mut BoundedConnection,
+    limit: Duration,
+) -> Result<(), StoreError> {
+    sqlx::query!(
+        "select set_config('statement_timeout', $1, true) as value",
+        format!("{}ms", limit.as_millis()),
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(())
+}
+
+/// Deletes the messages of the next conversations of a user, or of the tenant: of at least one, if
+/// there is one that no other transaction uses. One conversation is locked after the other, so that
+/// no call waits for a conversation that another step deletes.
+async fn delete_messages(
     db: &mut BoundedConnection,
     caller: Caller,
     user: Option<&str>,
-) -> Result<Vec<Uuid>, StoreError> {
-    let tenant = caller.tenant().0;
-    let found: Vec<(Uuid, i64)> = match user {
-        Some(user) => sqlx::query!(
-            "select conversation_id, last_message_id from ai_conversation
-             where tenant_id = $1 and user_id = $2 order by listed_ts desc limit $3",
-            tenant,
-            user,
-            STEP_CONVERSATIONS,
-        )
-        .fetch_all(db)
-        .await?
-        .into_iter()
-        .map(|row| (row.conversation_id, row.last_message_id))
-        .collect(),
-        None => sqlx::query!(
-            "select conversation_id, last_message_id from ai_conversation
-             where tenant_id = $1 order by listed_ts desc limit $2",
-            tenant,
-            STEP_CONVERSATIONS,
-        )
-        .fetch_all(db)
-        .await?
-        .into_iter()
-        .map(|row| (row.conversation_id, row.last_message_id))
-        .collect(),
-    };
-    Ok(within_limit(found))
-}
-
-/// The first conversations whose messages are within the limit together; at least one.
-fn within_limit(found: Vec<(Uuid, i64)>) -> Vec<Uuid> {
-    let mut total = 0;
-    let mut taken = Vec::with_capacity(found.len());
-    for (id, messages) in found {
-        total += messages;
-        if total > STEP_MESSAGES && !taken.is_empty() {
+) -> Result<Deletion, StoreError> {
+    let mut deletion = Deletion::default();
+    loop {
+        let next = lock_next_conversation(db, caller, user, deletion.ids()).await?;
+        let Some((id, messages)) = next else { break };
+        let sum = deletion.messages() + messages;
+        if !deletion.ids().is_empty() && sum > STEP_MESSAGES {
             break;
         }
-        taken.push(id);
+        deletion.add(db, caller, id).await?;
+        if is_full(deletion.ids().len(), deletion.bytes()) {
+            break;
+        }
     }
-    taken
+    Ok(deletion)
 }
 
-/// Locks those of the candidates that no other transaction uses, for deletion. Returns them in
-/// order.
-async fn lock_candidates(
+/// Whether a step with so many conversations, whose content had so many bytes, deletes no further
+/// one.
+const fn is_full(conversations: usize, bytes: i64) -> bool {
+    conversations >= STEP_CONVERSATIONS || bytes >= STEP_BYTES
+}
+
+/// Locks a conversation for deletion that no other transaction uses and that is none of `taken`.
+/// Returns it and the number of its messages. None: there is none.
+async fn lock_next_conversation(
     db: &mut BoundedConnection,
     caller: Caller,
-    candidates: &[Uuid],
-) -> Result<Vec<ConversationId>, StoreError> {
-    let ids = sqlx::query_scalar!(
-        "select conversation_id from ai_conversation
-         where tenant_id = $1 and conversation_id = any ($2)
-         order by conversation_id for update skip locked",
-        caller.tenant().0,
-        candidates,
-    )
-    .fetch_all(db)
-    .await?;
-    Ok(ids.into_iter().map(ConversationId).collect())
+    user: Option<&str>,
+    taken: &[ConversationId],
+) -> Result<Option<(ConversationId, i64)>, StoreError> {
+    let tenant = caller.tenant().0;
+    let taken: Vec<Uuid> = taken.iter().map(|id| id.0).collect();
+    let next = match user {
+        Some(user) => sqlx::query_file!(
+            "sql/lock_conversation_to_erase_of_user.sql",
+            tenant,
+            user,
+            &taken,
+        )
+        .fetch_optional(db)
+        .await?
+        .map(|row| (row.conversation_id, row.last_message_id)),
+        None => sqlx::query_file!("sql/lock_conversation_to_erase.sql", tenant, &taken)
+            .fetch_optional(db)
+            .await?
+            .map(|row| (row.conversation_id, row.last_message_id)),
+    };
+    Ok(next.map(|(id, messages)| (ConversationId(id), messages)))
 }
 
-/// Ends an erasure of which nothing is left. That of a tenant also deletes what is stored of the
-/// tenant's model calls.
+/// Whether the user, or the tenant, has a conversation.
+async fn has_conversations(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    user: Option<&str>,
+) -> Result<bool, StoreError> {
+    let tenant = caller.tenant().0;
+    let exists = match user {
+        Some(user) => {
+            sqlx::query_file_scalar!("sql/has_conversations_of_user.sql", tenant, user)
+                .fetch_one(db)
+                .await?
+        }
+        None => {
+            sqlx::query_file_scalar!("sql/has_conversations.sql", tenant)
+                .fetch_one(db)
+                .await?
+        }
+    };
+    Ok(exists)
+}
+
+/// Counts the conversations that are there, and their messages. None: that takes longer than
+/// [`MEASURE_DEADLINE`].
+async fn measure_in_time(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    user: Option<&str>,
+) -> Result<Option<(i64, i64)>, StoreError> {
+    // A savepoint, whose rollback sets the timeout back. Nothing is written in it.
+    let mut savepoint = db.begin().await?;
+    set_statement_timeout(&mut savepoint, MEASURE_DEADLINE).await?;
+    let measured = match measure_conversations(&mut savepoint, caller, user).await {
+        Ok(measured) => Some(measured),
+        Err(StoreError::StatementTimeout(_)) => None,
+        Err(error) => return Err(error),
+    };
+    savepoint.rollback().await?;
+    Ok(measured)
+}
+
+/// Ends an erasure of which nothing is left. That of a tenant also deletes what was learnt of the
+/// models that the tenant's callers have named. What its calls have cost and which of them have
+/// failed stays: these are figures without content, and the operator's limits go by them.
 async fn end_erasure(
     db: &mut BoundedConnection,
     caller: Caller,
@@ -246,25 +335,11 @@ async fn end_erasure(
         let models = sqlx::query!("delete from ai_model where tenant_id = $1", tenant)
             .execute(&mut *db)
             .await?;
-        let spend = sqlx::query!("delete from ai_model_spend where tenant_id = $1", tenant)
-            .execute(&mut *db)
-            .await?;
-        let breakers = sqlx::query!("delete from ai_tenant_breaker where tenant_id = $1", tenant)
-            .execute(&mut *db)
-            .await?;
-        for (table, deleted) in [
-            ("ai_model", models),
-            ("ai_model_spend", spend),
-            ("ai_tenant_breaker", breakers),
-        ] {
-            let rows = i64::try_from(deleted.rows_affected()).unwrap_or(i64::MAX);
-            erasure.rows.add(table, rows);
-        }
+        let rows = i64::try_from(models.rows_affected()).unwrap_or(i64::MAX);
+        erasure.rows.add("ai_model", rows);
     }
-    sqlx::query!(
-        "update ai_erasure
-         set state = 1, ended_ts = now(), stepped_ts = now(), user_id = null, rows_erased = $3::text::jsonb
-         where tenant_id = $1 and erasure_id = $2",
+    sqlx::query_file!(
+        "sql/end_erasure.sql",
         tenant,
         erasure.id,
         json(&erasure.rows.0),
@@ -279,18 +354,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_takes_conversations_up_to_its_limit_of_messages_and_at_least_one() {
-        let taken = |messages: &[i64]| {
-            let found = messages
-                .iter()
-                .enumerate()
-                .map(|(index, messages)| (Uuid::from_u128(index as u128), *messages));
-            within_limit(found.collect()).len()
-        };
-        assert_eq!(taken(&[]), 0);
-        assert_eq!(taken(&[1_000_000, 1]), 1);
-        assert_eq!(taken(&[2_000, 3_000, 1]), 2);
-        assert_eq!(taken(&[2_000, 3_001, 1]), 1);
-        assert_eq!(taken(&[0; 50]), 50);
+    fn a_step_ends_with_its_fiftieth_conversation_or_with_256_mib() {
+        assert!(!is_full(49, STEP_BYTES - 1));
+        assert!(is_full(50, 0));
+        assert!(is_full(1, 256 * 1_024 * 1_024));
     }
 }

@@ -33,7 +33,7 @@ const QUEUE_STATEMENTS: [&str; 8] = [
     "-- For each of these models ($1): the seconds until the cooldown of its breaker",
     "-- Repairs times that were stored before the clock was set back",
     "delete from ai_summary_part where (conversation_id, kind, part_digest) in (",
-    "select tenant_id, erasure_id from ai_erasure where state = 0",
+    "-- Up to $1 erasures that have not ended",
 ];
 
 /// The beginnings of the paths of code that migrates the tables of older systems, for all tenants
