@@ -28,6 +28,7 @@
 //! - `deletion`: a deleted conversation leaves nothing in tables, logs and metrics.
 //! - `erasure_canary`: nothing is left of what is erased, in tables, logs, metrics and receipts.
 //! - `erasures`: the steps of erasures pass over conversations in use, and workers share them.
+//! - `erasure_steps`: how much a step deletes, and that an erasure that cannot go on stops no other.
 //! - `rpc_operators`: lists of jobs and checkpoints, usage, compaction, verification.
 //!
 //! Migrations:
@@ -42,6 +43,7 @@
 //! - `plans_audit`: how many rows an audit reads.
 //! - `plans_changes`: how many rows are read to change messages.
 //! - `plans_context`: how many rows and pages are read for a context and for a page of messages.
+//! - `plans_erasures`: how many rows are read to erase messages, conversations, users and tenants.
 //! - `plans_forks`: how many rows are read to fork a conversation, and to list forks.
 //! - `plans_lists`: how many rows a list of conversations reads.
 //! - `plans_watch`: watches read by index.
@@ -55,6 +57,7 @@ mod deletion;
 mod deploy_files;
 mod durability;
 mod erasure_canary;
+mod erasure_steps;
 mod erasures;
 mod graceful_shutdown;
 mod health;
@@ -69,6 +72,7 @@ mod plans;
 mod plans_audit;
 mod plans_changes;
 mod plans_context;
+mod plans_erasures;
 mod plans_forks;
 mod plans_lists;
 mod plans_watch;

@@ -149,6 +149,23 @@ pub(crate) async fn explain_analyze(
     messages: i64,
     (name, sql, arguments): &Statement,
 ) -> Value {
+    let id = conversation(messages);
+    explain_with(
+        db,
+        mode,
+        (*name, *sql),
+        &format!("{TENANT}, {id}{arguments}"),
+    )
+    .await
+}
+
+/// [`explain_analyze`] of a statement with all its arguments.
+pub(crate) async fn explain_with(
+    db: &mut PgConnection,
+    mode: &str,
+    (name, sql): (&str, &str),
+    arguments: &str,
+) -> Value {
     let prepare = format!(
         "{AS_SERVERS}; deallocate all; set plan_cache_mode = {mode}; begin; prepare asked as {sql}"
     );
@@ -156,10 +173,7 @@ pub(crate) async fn explain_analyze(
         .execute(&mut *db)
         .await
         .unwrap_or_else(|error| panic!("{name} is not prepared: {error}"));
-    let id = conversation(messages);
-    let explain = format!(
-        "explain (analyze, timing off, format json) execute asked ({TENANT}, {id}{arguments})"
-    );
+    let explain = format!("explain (analyze, timing off, format json) execute asked ({arguments})");
     let row = sqlx::raw_sql(AssertSqlSafe(explain))
         .fetch_one(&mut *db)
         .await

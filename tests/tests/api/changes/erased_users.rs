@@ -75,7 +75,7 @@ async fn all_conversations_of_a_user_are_deleted_and_the_receipt_no_longer_names
         .into_inner();
     assert_eq!(
         (planned.expected_conversations, planned.expected_messages),
-        (2, 6)
+        (Some(2), Some(6))
     );
     assert!(planned.erasure_id.is_empty() && planned.requested_time.is_none());
     assert!(
@@ -92,6 +92,11 @@ async fn all_conversations_of_a_user_are_deleted_and_the_receipt_no_longer_names
     };
     let begun = erase_user("anna", "e").await.expect("begins");
     assert_eq!(begun.state(), ErasureState::Running);
+    assert_eq!(
+        (begun.expected_conversations, begun.expected_messages),
+        (None, None),
+        "the first step counts"
+    );
     assert!(exists(&first).await, "nothing is deleted yet");
     // Made after the erasure was asked for.
     let late = conversation_of_user(&app, "anna", 1).await;
@@ -111,9 +116,12 @@ async fn all_conversations_of_a_user_are_deleted_and_the_receipt_no_longer_names
     );
     assert_eq!(
         (receipt.expected_conversations, receipt.erased_conversations),
-        (2, 3)
+        (Some(3), 3)
     );
-    assert_eq!((receipt.expected_messages, receipt.erased_messages), (6, 8));
+    assert_eq!(
+        (receipt.expected_messages, receipt.erased_messages),
+        (Some(8), 8)
+    );
     assert_eq!(receipt.rows.get("ai_conversation"), Some(&3));
     assert_eq!(receipt.rows.get("ai_message"), Some(&8));
     assert_eq!(receipt.ids_digest, digest_of(&[&late, &first, &second]));
@@ -141,6 +149,7 @@ async fn all_conversations_of_a_user_are_deleted_and_the_receipt_no_longer_names
         (nothing.state(), nothing.erased_conversations),
         (ErasureState::Done, 0)
     );
+    assert_eq!(nothing.expected_conversations, Some(0));
     assert_eq!(list_erasures(&app, "anna").await.len(), 2);
     app.run_jobs_until_idle().await;
     assert_eq!(read_usage(&app).await, (2, content_bytes(&app).await));
@@ -217,6 +226,65 @@ async fn a_conversation_is_deleted_with_a_receipt_on_request_and_a_repetition_fi
     assert_eq!(list_erasures(&app, "").await.len(), 1);
     app.run_jobs_until_idle().await;
     assert_eq!(read_usage(&app).await, (0, 0));
+}
+
+#[tokio::test]
+async fn a_repeated_deletion_has_its_receipt_and_spares_a_conversation_that_was_created_again() {
+    let app = TestApp::start().await;
+    let create = || {
+        let ask = pb::CreateConversationRequest {
+            request_id: "c".into(),
+            ..Default::default()
+        };
+        app.conversation_with(ask)
+    };
+    let delete = async |id: &str| {
+        let ask = pb::DeleteConversationRequest {
+            conversation_id: id.to_owned(),
+            request_id: "d".into(),
+            with_receipt: true,
+        };
+        let deleted = app.conversations().delete_conversation(ask).await;
+        deleted.expect("is answered").into_inner().erasure_id
+    };
+    let first = create().await;
+    first.turns(1).await;
+    let receipt = delete(&first.id).await;
+    let second = create().await;
+    assert_eq!(second.id, first.id);
+    assert_eq!(delete(&second.id).await, receipt);
+    assert!(exists(&second).await);
+    assert_eq!(list_erasures(&app, "").await, [receipt]);
+}
+
+#[tokio::test]
+async fn the_erasure_of_a_tenant_keeps_the_figures_by_which_the_operator_limits_it() {
+    let app = TestApp::start().await;
+    let conversation = conversation_of_turns(&app, 1).await;
+    let fill = "insert into ai_model_spend (tenant_id, day, model, calls, failed_calls, input_tokens, output_tokens)
+            select tenant_id, now()::date, 'm', 1, 0, 5000000, 1 from tenant;
+        insert into ai_tenant_breaker (tenant_id, model, failures, open_until_ts)
+            select tenant_id, 'm', 7, now() + interval '1 minute' from tenant;
+        insert into ai_model (tenant_id, model) select tenant_id, 'the model of Anna' from tenant";
+    sqlx::raw_sql(fill)
+        .execute(&mut app.db().await)
+        .await
+        .expect("fills");
+    let ask = pb::EraseTenantRequest {
+        confirm_tenant: "default".into(),
+        ..Default::default()
+    };
+    let begun = app.erasures().erase_tenant(ask).await.expect("begins");
+    app.run_erasures().await;
+    let receipt = get_erasure(&app, &begun.into_inner().erasure_id).await;
+    assert_eq!(receipt.state(), ErasureState::Done);
+    assert_eq!(receipt.rows.get("ai_model"), Some(&1), "{receipt:?}");
+    let left = "select n from (
+            select 1 as at, (select sum(input_tokens) from ai_model_spend)::bigint as n
+            union all select 2, (select sum(failures) from ai_tenant_breaker)::bigint
+            union all select 3, (select count(*) from ai_model)) as counted
+        where $1::uuid is not null order by at";
+    assert_eq!(select(&app, left, &conversation).await, [5_000_000, 7, 0]);
 }
 
 #[tokio::test]

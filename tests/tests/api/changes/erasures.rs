@@ -188,6 +188,75 @@ async fn a_repeated_erasure_has_the_receipt_of_the_first() {
 }
 
 #[tokio::test]
+async fn a_conversation_that_was_created_again_has_receipts_of_its_own() {
+    let app = TestApp::start().await;
+    let create = || {
+        let ask = pb::CreateConversationRequest {
+            request_id: "c".into(),
+            ..Default::default()
+        };
+        app.conversation_with(ask)
+    };
+    let (mut ids, mut changes) = (Vec::new(), Vec::new());
+    for erased in [2_i64, 1] {
+        let conversation = create().await;
+        conversation.turns(1).await;
+        let change = conversation.erase(&[erased]).request_id("e").await;
+        let receipt = get_erasure(&app, &change.erasure_id).await;
+        let mut digest = SetDigest::default();
+        let id = conversation.uuid();
+        digest.add(&[id.as_bytes().as_slice(), &erased.to_be_bytes()].concat());
+        assert_eq!(receipt.ids_digest, digest.0);
+        let again = conversation.erase(&[erased]).request_id("e").await;
+        assert_eq!(again.erasure_id, change.erasure_id);
+        ids.push(conversation.id.clone());
+        changes.push(change);
+        let ask = pb::DeleteConversationRequest {
+            conversation_id: conversation.id.clone(),
+            ..Default::default()
+        };
+        let deleted = app.conversations().delete_conversation(ask).await;
+        deleted.expect("deletes");
+    }
+    assert_eq!(ids[0], ids[1]);
+    assert_eq!(changes[0].change_id, changes[1].change_id);
+    assert_ne!(changes[0].erasure_id, changes[1].erasure_id);
+    assert_eq!(list_erasures(&app, "").await.len(), 2);
+}
+
+#[tokio::test]
+async fn a_job_that_was_put_off_still_waits_after_an_erasure_but_its_error_is_gone() {
+    let app = TestApp::counted_by_workers().await;
+    let conversation = conversation_of_turns(&app, 1).await;
+    let waits = "select (due_ts > now() + interval '30 minutes')::int::bigint from ai_job
+                 where conversation_id = $1 and last_error = 'erased'";
+    let put_off = async |error: &str| {
+        let sql =
+            "update ai_job set attempts = 0, last_error = $2, due_ts = now() + interval '1 hour'
+                   where conversation_id = $1";
+        let changed = sqlx::query(sql)
+            .bind(conversation.uuid())
+            .bind(error)
+            .execute(&mut app.db().await)
+            .await
+            .expect("puts off");
+        assert_eq!(changed.rows_affected(), 1, "the counting job");
+    };
+    put_off("the model is paused").await;
+    let change = conversation.erase(&[1]).await;
+    conversation.append("And now?").await;
+    assert_eq!(select(&app, waits, &conversation).await, [1]);
+    let receipt = get_erasure(&app, &change.erasure_id).await;
+    assert_eq!(receipt.rows.get("ai_job"), Some(&1), "{receipt:?}");
+    // This one was due at once, and says nothing of messages.
+    put_off("lease expired").await;
+    conversation.erase(&[2]).await;
+    let expired =
+        "select count(*) from ai_job where conversation_id = $1 and last_error = 'lease expired'";
+    assert_eq!(select(&app, expired, &conversation).await, [1]);
+}
+
+#[tokio::test]
 async fn a_repeated_append_of_erased_messages_is_answered_and_no_digest_of_it_is_left() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
