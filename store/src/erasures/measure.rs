@@ -4,7 +4,8 @@ use anneal_core::caller::Caller;
 
 use crate::{connection::BoundedConnection, error::StoreError};
 
-/// The number of conversations of a user, or of the tenant if `user` is None, and of their messages.
+/// The number of conversations of a user, or of the tenant if `user` is None, and of their
+/// messages.
 pub(super) async fn measure_conversations(
     db: &mut BoundedConnection,
     caller: Caller,

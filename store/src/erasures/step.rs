@@ -33,8 +33,8 @@ const STEP_MESSAGES: i64 = 5_000;
 /// Bytes of content after which a step deletes no further conversation. PostgreSQL deletes some
 /// 300 MB of large messages in a second.
 const STEP_BYTES: i64 = 256 << 20;
-/// The time that one step may take. A conversation is deleted in one transaction, so this bounds its
-/// size: at the rate above, 180 GB.
+/// The time that one step may take. A conversation is deleted in one transaction, so this bounds
+/// its size: at the rate above, 180 GB.
 const STEP_DEADLINE: Duration = Duration::from_mins(10);
 /// The time after which the first step no longer counts what is there, and goes on without.
 const MEASURE_DEADLINE: Duration = Duration::from_mins(1);
@@ -66,8 +66,8 @@ pub struct ErasureRound {
 }
 
 impl Store {
-    /// Makes one step of the erasure whose last step was made or tried longest ago. Goes on with the
-    /// next one if that is not possible. Fails if the database does not answer.
+    /// Makes one step of the erasure whose last step was made or tried longest ago. Goes on with
+    /// the next one if that is not possible. Fails if the database does not answer.
     pub async fn run_erasure_step(&self) -> Result<ErasureRound, StoreError> {
         let open = self.find_open_erasures().await?;
         let mut round = ErasureRound {

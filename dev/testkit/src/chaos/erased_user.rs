@@ -271,7 +271,7 @@ fn check_receipt(
     }
     let (count, messages) = (conversations.len() as i64, 2 * conversations.len() as i64);
     let rows = receipt.rows.get("ai_message").copied().unwrap_or_default();
-    let is_right = receipt.expected_conversations == count
+    let is_right = receipt.expected_conversations == Some(count)
         && receipt.erased_conversations == count
         && receipt.erased_messages == messages
         && rows == messages
