@@ -161,7 +161,7 @@ async fn erase_content(
 /// Deletes what else tells something of erased messages: the texts of checkpoints that no longer
 /// hold, digests of the requests that brought the content, errors, and old versions of contexts'
 /// beginnings. Returns the number of changed rows, by table.
-async fn blank_derived_rows(
+pub(crate) async fn blank_derived_rows(
     db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,

@@ -37,7 +37,8 @@ use uuid::Uuid;
 pub use edit::{Labels, MessageEdit, NewContent};
 pub use selection::{IdRange, Selection};
 
-pub(crate) use selection::from_columns;
+pub(crate) use erase::blank_derived_rows;
+pub(crate) use selection::{from_columns, runs_of};
 
 use crate::{error::StoreError, idempotency::IdempotentRequest};
 

@@ -60,6 +60,16 @@ pub(crate) struct DeletedRows {
     bytes: i64,
 }
 
+impl DeletedRows {
+    /// Content that no longer stood, of so many bytes.
+    pub(crate) const fn of_versions(bytes: i64) -> Self {
+        Self {
+            counted_messages: 0,
+            bytes,
+        }
+    }
+}
+
 /// Deletes conversations and everything derived from them. The caller has locked them for deletion
 /// (`for update`), and ends its transaction with [`subtract_usage`].
 pub(crate) async fn delete_rows_of(
