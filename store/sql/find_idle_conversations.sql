@@ -4,6 +4,10 @@
 -- their days, $2 are the days of all others, and 0 means never.
 -- $6, $7: the position, listed_ts (microseconds since 1970) and id; null: before the first one.
 -- listed_ts, which the index is ordered by, is never after the last activity.
+with walked as (
+    select coalesce(timestamptz 'epoch' + $6::bigint * interval '1 microsecond', timestamptz '-infinity') as listed_ts,
+        coalesce($7, uuid '00000000-0000-0000-0000-000000000000') as conversation_id
+)
 select conversation_id as "conversation_id!", agent_id as "agent_id!", last_message_id as "last_message_id!",
     (extract(epoch from listed_ts) * 1000000)::bigint as "listed_us!",
     (days > 0 and last_activity_ts < now() - days * interval '1 day') is true as "is_idle!"
@@ -16,11 +20,8 @@ from (
     from ai_conversation as c
     where tenant_id = $1
       and listed_ts < now() - $5::integer * interval '1 day'
-      and listed_ts >= coalesce(timestamptz 'epoch' + $6::bigint * interval '1 microsecond', timestamptz '-infinity')
-      and (listed_ts, conversation_id) > (
-          coalesce(timestamptz 'epoch' + $6 * interval '1 microsecond', timestamptz '-infinity'),
-          coalesce($7, uuid '00000000-0000-0000-0000-000000000000')
-      )
+      and listed_ts >= (select listed_ts from walked)
+      and (listed_ts, conversation_id) > (select listed_ts, conversation_id from walked)
     order by listed_ts, conversation_id
     limit $8
 ) as page

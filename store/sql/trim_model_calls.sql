@@ -8,7 +8,6 @@ with old as materialized (
         where conversation_id = walked.conversation_id
           and (tenant_id = $1) is true
           and created_ts < now() - $3::integer * interval '1 day'
-        order by request_id
         limit $4
         for update skip locked
     ) as m

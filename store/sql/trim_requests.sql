@@ -9,7 +9,6 @@ with old as materialized (
           and (tenant_id = $1) is true
           and method <> 'append_messages'
           and created_ts < now() - $3::integer * interval '1 day'
-        order by method, request_id
         limit $4
         for update skip locked
     ) as r

@@ -104,7 +104,7 @@ pub use queue::{
 };
 pub use retention::{
     ConversationPosition, KeptDays, MAX_KEPT_DAYS, PlannedDeletion, RetentionLimit, TenantLimits,
-    TrimLimits, TrimStep, VersionPosition, Walk, WalkStep,
+    TrimLimits, TrimStep, Walk, WalkStep,
 };
 pub use rows::Micros;
 pub use sessions::{Rotation, RotationAttributes, StoredSession};

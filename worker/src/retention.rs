@@ -11,10 +11,7 @@ use std::{
 };
 
 use anneal_core::caller::TenantId;
-use anneal_store::{
-    ConversationPosition, RetentionLimit, Store, StoreError, TenantLimits, VersionPosition, Walk,
-    WalkStep,
-};
+use anneal_store::{ConversationPosition, RetentionLimit, Store, StoreError, TenantLimits, Walk};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -25,9 +22,9 @@ use crate::{retention_settings::RetentionSettings, tenant_cursor::BEFORE_FIRST_T
 const STEP_DEADLINE: Duration = Duration::from_mins(5);
 /// Time between two walks through all conversations of a tenant.
 const LONG_INTERVAL: Duration = Duration::from_hours(1);
-/// A tenant of which a round has looked at more rows than this that are kept on is looked at again
-/// after [`LONG_INTERVAL`] only: an agent may keep what others do not.
-const MANY_KEPT_ROWS: u64 = 10_000;
+/// A tenant of which a round has looked at more conversations than this that are kept, although they
+/// would be idle for another agent, is looked at again after [`LONG_INTERVAL`] only.
+const MANY_KEPT: u64 = 10_000;
 
 /// Makes rounds until the future is dropped. Begins anew when the settings are replaced.
 pub(crate) async fn run_retention_loop(
@@ -154,8 +151,9 @@ async fn run_round(
     schedule: &mut Schedule,
     deleted: &mut BTreeMap<RetentionLimit, u64>,
 ) -> Result<(), StoreError> {
-    let walks_all = schedule.begin_walk() && !settings.trim_limits().keeps_all();
-    if !walks_all && !settings.has_days() {
+    let walks_all = schedule.begin_walk();
+    let deletes_rows = walks_all && !settings.trim_limits().keeps_all();
+    if !deletes_rows && !settings.has_days() {
         return Ok(());
     }
     let mut last = BEFORE_FIRST_TENANT;
@@ -189,7 +187,7 @@ async fn run_round(
             }
             if !round.has_ended() {
                 waiting.push_back(round);
-            } else if round.kept_rows > MANY_KEPT_ROWS {
+            } else if round.kept > MANY_KEPT {
                 let until = Instant::now() + LONG_INTERVAL;
                 schedule.resting.insert(round.tenant, until);
             }
@@ -202,22 +200,21 @@ struct TenantRound {
     tenant: TenantId,
     limits: TenantLimits,
     idle: Walk<ConversationPosition>,
-    versions: Walk<VersionPosition>,
+    versions: Walk<ConversationPosition>,
     rows: Walk<ConversationPosition>,
-    /// Conversations and versions that were looked at and stay.
-    kept_rows: u64,
+    /// Conversations that may be idle, and stay.
+    kept: u64,
 }
 
 impl TenantRound {
     fn new(tenant: TenantId, limits: TenantLimits, is_resting: bool, walks_all: bool) -> Self {
-        let has_days = |shortest: Option<u32>| !is_resting && shortest.is_some();
         Self {
             tenant,
-            idle: first_walk(has_days(limits.idle.shortest())),
-            versions: first_walk(has_days(limits.withdrawn.shortest())),
-            rows: first_walk(walks_all),
+            idle: first_walk(!is_resting && limits.idle.shortest().is_some()),
+            versions: first_walk(walks_all && limits.withdrawn.shortest().is_some()),
+            rows: first_walk(walks_all && !limits.trim.keeps_all()),
             limits,
-            kept_rows: 0,
+            kept: 0,
         }
     }
 
@@ -233,18 +230,17 @@ impl TenantRound {
                 .delete_idle_conversations(self.tenant, &self.limits.idle, self.idle)
                 .await?;
             self.idle = step.walk;
-            return Ok(vec![self.record(store, RetentionLimit::IdleDays, &step)]);
+            self.kept += step.read.saturating_sub(step.deleted);
+            self.log_failure(store, RetentionLimit::IdleDays, step.failure.as_ref());
+            return Ok(vec![(RetentionLimit::IdleDays, step.deleted)]);
         }
         if self.versions != Walk::Ended {
             let step = store
                 .erase_old_versions(self.tenant, &self.limits.withdrawn, self.versions)
                 .await?;
             self.versions = step.walk;
-            return Ok(vec![self.record(
-                store,
-                RetentionLimit::WithdrawnDays,
-                &step,
-            )]);
+            self.log_failure(store, RetentionLimit::WithdrawnDays, step.failure.as_ref());
+            return Ok(vec![(RetentionLimit::WithdrawnDays, step.deleted)]);
         }
         let step = store
             .trim_rows(self.tenant, self.limits.trim, self.rows)
@@ -253,15 +249,9 @@ impl TenantRound {
         Ok(step.deleted)
     }
 
-    /// Counts the rows that stay, and logs why rows could not be deleted.
-    fn record<Position>(
-        &mut self,
-        store: &Store,
-        limit: RetentionLimit,
-        step: &WalkStep<Position>,
-    ) -> (RetentionLimit, u64) {
-        self.kept_rows += step.read.saturating_sub(step.deleted);
-        if let Some(error) = &step.failure {
+    /// Logs why not all rows could be deleted, if there is a reason.
+    fn log_failure(&self, store: &Store, limit: RetentionLimit, failure: Option<&StoreError>) {
+        if let Some(error) = failure {
             store.log_failure(error, || {
                 warn!(
                     tenant = %self.tenant,
@@ -270,7 +260,6 @@ impl TenantRound {
                 );
             });
         }
-        (limit, step.deleted)
     }
 }
 
@@ -326,17 +315,19 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_without_limits_has_no_walk_and_a_resting_one_only_that_of_all_rows() {
+    fn a_round_has_the_walks_that_limits_need_and_a_resting_tenant_lacks_that_of_idle_ones() {
         let round = |days, is_resting, walks_all| {
             let mut limits = TenantLimits::default();
             (limits.idle.general, limits.withdrawn.general) = (days, days);
+            limits.trim.prefix_versions = 100;
             let tenant = BEFORE_FIRST_TENANT;
             let round = TenantRound::new(tenant, limits, is_resting, walks_all);
             let (idle, versions) = (round.idle == Walk::Start, round.versions == Walk::Start);
             (idle, versions, round.rows == Walk::Start)
         };
-        assert_eq!(round(0, false, false), (false, false, false));
-        assert_eq!(round(7, false, false), (true, true, false));
-        assert_eq!(round(7, true, true), (false, false, true));
+        assert_eq!(round(0, false, true), (false, false, true));
+        assert_eq!(round(7, false, false), (true, false, false));
+        assert_eq!(round(7, false, true), (true, true, true));
+        assert_eq!(round(7, true, true), (false, true, true));
     }
 }

@@ -20,7 +20,6 @@ mod walk;
 pub use preview::PlannedDeletion;
 pub use rules::{KeptDays, MAX_KEPT_DAYS, RetentionLimit, TenantLimits, TrimLimits};
 pub use trim::TrimStep;
-pub use versions::VersionPosition;
 pub use walk::{ConversationPosition, Walk, WalkStep};
 
 use anneal_core::caller::TenantId;

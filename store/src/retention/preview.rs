@@ -30,11 +30,11 @@ pub struct PlannedDeletion {
 struct Counts(BTreeMap<Option<String>, (u64, u64)>);
 
 impl Counts {
-    /// Adds a row of an agent, to those of all others if the agent has no limit of its own.
-    fn add(&mut self, kept: &KeptDays, agent: String, messages: i64) {
+    /// Adds rows of an agent, to those of all others if the agent has no limit of its own.
+    fn add(&mut self, kept: &KeptDays, agent: String, (rows, messages): (i64, i64)) {
         let agent = kept.agents.contains_key(&agent).then_some(agent);
-        let (rows, all_messages) = self.0.entry(agent).or_default();
-        *rows += 1;
+        let (all_rows, all_messages) = self.0.entry(agent).or_default();
+        *all_rows += rows.unsigned_abs();
         *all_messages += messages.unsigned_abs();
     }
 
@@ -90,7 +90,7 @@ impl Store {
             let page = db.settle(page).await?;
             walk = idle::walk_after(&page);
             for row in page.into_iter().filter(|row| row.is_idle) {
-                counts.add(kept, row.agent_id, row.messages);
+                counts.add(kept, row.agent_id, (1, row.messages));
             }
         }
         Ok(counts)
@@ -111,8 +111,8 @@ impl Store {
             let page = versions::read_page(&mut db, caller, &days, walk).await;
             let page = db.settle(page).await?;
             walk = versions::walk_after(&page);
-            for row in page.into_iter().filter(|row| row.is_old) {
-                counts.add(kept, row.agent_id, 0);
+            for row in page {
+                counts.add(kept, row.agent_id, (row.old_versions, 0));
             }
         }
         Ok(counts)

@@ -13,7 +13,7 @@ use sqlx::Executor as _;
 
 use super::{
     rules::{DayColumns, KeptDays},
-    walk::{Walk, WalkStep},
+    walk::{ConversationPosition, Walk, WalkStep},
 };
 use crate::{
     Store,
@@ -25,40 +25,33 @@ use crate::{
     rows::Micros,
 };
 
-/// Versions that one step looks at.
-const PAGE: i64 = 1_000;
+/// Conversations whose versions one step looks at.
+const PAGE: i64 = 200;
 /// Most versions that one transaction erases, all of one conversation.
 const ERASED_VERSIONS: i64 = 1_000;
 /// The time for which a transaction waits for a lock. Shorter than PostgreSQL's
 /// `deadlock_timeout` (1 s), so that in a deadlock this transaction ends, and not the other.
 const SET_LOCK_TIMEOUT: &str = "set local lock_timeout = '100ms'";
 
-/// A version's place in the order of the times at which versions were replaced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct VersionPosition {
-    replaced: Micros,
-    conversation: ConversationId,
-    message: MessageId,
-    version: i32,
-}
-
-/// A version that the walk has come to.
-pub(super) struct WalkedVersion {
-    position: VersionPosition,
+/// A conversation that the walk has come to.
+pub(super) struct WalkedConversation {
+    position: ConversationPosition,
     pub(super) agent_id: String,
+    /// For how many days it keeps content that no longer stands.
     days: i32,
-    pub(super) is_old: bool,
+    /// Versions that it keeps no longer.
+    pub(super) old_versions: i64,
 }
 
 impl Store {
-    /// Erases content of some of the tenant's conversations that no longer stands for longer than
-    /// it is kept. What other transactions use stays for the next walk.
+    /// Erases content of the tenant's next conversations that no longer stands for longer than it
+    /// is kept. What other transactions use stays for the next walk.
     pub async fn erase_old_versions(
         &self,
         tenant: TenantId,
         kept: &KeptDays,
-        walk: Walk<VersionPosition>,
-    ) -> Result<WalkStep<VersionPosition>, StoreError> {
+        walk: Walk<ConversationPosition>,
+    ) -> Result<WalkStep<ConversationPosition>, StoreError> {
         let Some(days) = kept.columns() else {
             return Ok(WalkStep::nothing());
         };
@@ -72,8 +65,9 @@ impl Store {
             failure: None,
             walk: walk_after(&page),
         };
-        for (conversation, days) in conversations_of(&page) {
-            match self.erase_versions_of(caller, conversation, days).await {
+        for row in page.iter().filter(|row| row.old_versions > 0) {
+            let erased = self.erase_versions_of(caller, row.position.id, row.days);
+            match erased.await {
                 Ok(erased) => step.deleted += erased,
                 Err(error) => {
                     let is_outage = error.is_transient();
@@ -114,60 +108,42 @@ impl Store {
     }
 }
 
-/// Reads the next page of versions that may be old.
+/// Reads the next page of conversations, each with the number of its old versions.
 pub(super) async fn read_page(
     db: &mut BoundedConnection,
     caller: Caller,
     days: &DayColumns,
-    walk: Walk<VersionPosition>,
-) -> Result<Vec<WalkedVersion>, StoreError> {
-    let position = walk.position();
+    walk: Walk<ConversationPosition>,
+) -> Result<Vec<WalkedConversation>, StoreError> {
+    let (listed, id) = walk.columns();
     let rows = sqlx::query_file!(
         "sql/find_old_versions.sql",
         caller.tenant().0,
         days.general,
         &days.agents,
         &days.days,
-        days.shortest,
-        position.map(|position| position.replaced.0),
-        position.map(|position| position.conversation.0),
-        position.map(|position| position.message.0),
-        position.map(|position| position.version),
+        listed,
+        id,
         PAGE,
     )
     .fetch_all(db)
     .await?;
-    let page = rows.into_iter().map(|row| WalkedVersion {
-        position: VersionPosition {
-            replaced: Micros(row.replaced_us),
-            conversation: ConversationId(row.conversation_id),
-            message: MessageId(row.message_id),
-            version: row.version,
+    let page = rows.into_iter().map(|row| WalkedConversation {
+        position: ConversationPosition {
+            listed: Micros(row.listed_us),
+            id: ConversationId(row.conversation_id),
         },
         agent_id: row.agent_id,
         days: row.days,
-        is_old: row.is_old,
+        old_versions: row.old_versions,
     });
     Ok(page.collect())
 }
 
 /// Where the walk goes on after this page.
-pub(super) fn walk_after(page: &[WalkedVersion]) -> Walk<VersionPosition> {
+pub(super) fn walk_after(page: &[WalkedConversation]) -> Walk<ConversationPosition> {
     let last = page.last().map(|row| row.position);
     Walk::after_page(last, page.len() as i64 >= PAGE)
-}
-
-/// The conversations of the old versions of a page, each once, with the days for which they keep
-/// such content.
-fn conversations_of(page: &[WalkedVersion]) -> Vec<(ConversationId, i32)> {
-    let mut conversations: Vec<_> = page
-        .iter()
-        .filter(|row| row.is_old)
-        .map(|row| (row.position.conversation, row.days))
-        .collect();
-    conversations.sort_unstable_by_key(|(conversation, _)| conversation.0);
-    conversations.dedup();
-    conversations
 }
 
 /// Erases up to [`ERASED_VERSIONS`] old versions of a conversation's messages, and what was made
@@ -200,37 +176,4 @@ async fn erase_once(
     tx.commit().await?;
     failpoint!("retention.erased");
     Ok(erased.rows)
-}
-
-#[cfg(test)]
-mod tests {
-    use uuid::Uuid;
-
-    use super::*;
-
-    #[test]
-    fn each_conversation_with_an_old_version_is_visited_once() {
-        let version = |conversation, days, is_old| WalkedVersion {
-            position: VersionPosition {
-                replaced: Micros(0),
-                conversation: ConversationId(Uuid::from_u128(conversation)),
-                message: MessageId(1),
-                version: 1,
-            },
-            agent_id: String::new(),
-            days,
-            is_old,
-        };
-        let page = [
-            version(2, 7, true),
-            version(1, 7, true),
-            version(3, 0, false),
-            version(2, 7, true),
-        ];
-        let visited: Vec<u128> = conversations_of(&page)
-            .iter()
-            .map(|(conversation, _)| conversation.0.as_u128())
-            .collect();
-        assert_eq!(visited, [1, 2]);
-    }
 }
