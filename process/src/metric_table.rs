@@ -316,6 +316,15 @@ pub const METRICS: &[Metric] = &[
         "Erasures of users and tenants that this worker has ended.",
     ),
     counter(
+        "anneal_retention_deleted_rows_total",
+        "Rows that this worker has deleted because a setting of retention keeps them no longer.",
+    ),
+    gauge(
+        "anneal_retention_round_seconds",
+        Unit::Seconds,
+        "How long this worker's last round of retention took.",
+    ),
+    counter(
         "anneal_invariant_violations_total",
         "Violations of promises that the auditor found.",
     ),

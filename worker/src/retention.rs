@@ -123,23 +123,18 @@ impl Pace {
 /// What does not happen in every round.
 #[derive(Debug, Default)]
 struct Schedule {
-    /// When the rows of all conversations were walked through last.
+    /// When a walk through the rows of all conversations ended last. None: it is due.
     walked: Option<Instant>,
     /// Tenants that keep many rows, and when they are looked at again.
     resting: HashMap<TenantId, Instant>,
 }
 
 impl Schedule {
-    /// Whether the rows of all conversations are walked through in the round that begins.
-    fn begin_walk(&mut self) -> bool {
-        let is_due = self
-            .walked
-            .is_none_or(|walked| walked.elapsed() >= LONG_INTERVAL);
-        if is_due {
-            self.walked = Some(Instant::now());
-        }
+    /// Begins a round. Returns whether it walks through the rows of all conversations.
+    fn begin_round(&mut self) -> bool {
         self.resting.retain(|_, until| Instant::now() < *until);
-        is_due
+        self.walked
+            .is_none_or(|walked| walked.elapsed() >= LONG_INTERVAL)
     }
 }
 
@@ -151,15 +146,19 @@ async fn run_round(
     schedule: &mut Schedule,
     deleted: &mut BTreeMap<RetentionLimit, u64>,
 ) -> Result<(), StoreError> {
-    let walks_all = schedule.begin_walk();
+    let walks_all = schedule.begin_round();
     let deletes_rows = walks_all && !settings.trim_limits().keeps_all();
     if !deletes_rows && !settings.has_days() {
         return Ok(());
     }
-    let mut last = BEFORE_FIRST_TENANT;
+    let (mut last, mut is_interrupted) = (BEFORE_FIRST_TENANT, false);
     loop {
         let tenants = store.list_tenants_after(last).await?;
         let Some((last_of_page, _)) = tenants.last() else {
+            // A walk that was interrupted is repeated in the next round.
+            if walks_all && !is_interrupted {
+                schedule.walked = Some(Instant::now());
+            }
             return Ok(());
         };
         last = *last_of_page;
@@ -187,7 +186,10 @@ async fn run_round(
             }
             if !round.has_ended() {
                 waiting.push_back(round);
-            } else if round.kept > MANY_KEPT {
+                continue;
+            }
+            is_interrupted |= round.is_interrupted;
+            if round.kept > MANY_KEPT {
                 let until = Instant::now() + LONG_INTERVAL;
                 schedule.resting.insert(round.tenant, until);
             }
@@ -204,6 +206,9 @@ struct TenantRound {
     rows: Walk<ConversationPosition>,
     /// Conversations that may be idle, and stay.
     kept: u64,
+    /// Whether a step was interrupted, because the database was away, or because other
+    /// transactions used the rows.
+    is_interrupted: bool,
 }
 
 impl TenantRound {
@@ -215,6 +220,7 @@ impl TenantRound {
             rows: first_walk(walks_all && !limits.trim.keeps_all()),
             limits,
             kept: 0,
+            is_interrupted: false,
         }
     }
 
@@ -239,6 +245,7 @@ impl TenantRound {
                 .erase_old_versions(self.tenant, &self.limits.withdrawn, self.versions)
                 .await?;
             self.versions = step.walk;
+            self.is_interrupted |= step.is_busy;
             self.log_failure(store, RetentionLimit::WithdrawnDays, step.failure.as_ref());
             return Ok(vec![(RetentionLimit::WithdrawnDays, step.deleted)]);
         }
@@ -250,8 +257,9 @@ impl TenantRound {
     }
 
     /// Logs why not all rows could be deleted, if there is a reason.
-    fn log_failure(&self, store: &Store, limit: RetentionLimit, failure: Option<&StoreError>) {
+    fn log_failure(&mut self, store: &Store, limit: RetentionLimit, failure: Option<&StoreError>) {
         if let Some(error) = failure {
+            self.is_interrupted |= error.is_transient();
             store.log_failure(error, || {
                 warn!(
                     tenant = %self.tenant,
@@ -306,12 +314,14 @@ mod tests {
     }
 
     #[test]
-    fn all_conversations_are_walked_through_in_the_first_round_and_then_once_per_hour() {
+    fn all_conversations_are_walked_through_until_that_has_ended_and_then_once_per_hour() {
         let mut schedule = Schedule::default();
-        assert!(schedule.begin_walk());
-        assert!(!schedule.begin_walk());
+        assert!(schedule.begin_round());
+        assert!(schedule.begin_round(), "the walk was interrupted");
+        schedule.walked = Some(Instant::now());
+        assert!(!schedule.begin_round());
         schedule.walked = Instant::now().checked_sub(LONG_INTERVAL);
-        assert!(schedule.begin_walk());
+        assert!(schedule.begin_round());
     }
 
     #[test]

@@ -60,6 +60,7 @@ impl Store {
             read: page.len() as u64,
             deleted,
             failure,
+            is_busy: deleted < batch.len() as u64,
             walk,
         })
     }

@@ -63,46 +63,46 @@ impl Store {
             read: page.len() as u64,
             deleted: 0,
             failure: None,
+            is_busy: false,
             walk: walk_after(&page),
         };
         for row in page.iter().filter(|row| row.old_versions > 0) {
-            let erased = self.erase_versions_of(caller, row.position.id, row.days);
-            match erased.await {
-                Ok(erased) => step.deleted += erased,
-                Err(error) => {
-                    let is_outage = error.is_transient();
-                    step.failure = Some(error);
-                    if is_outage {
-                        break;
-                    }
+            if let Err(error) = self.erase_versions_of(caller, row, &mut step).await {
+                let is_outage = error.is_transient();
+                step.failure = Some(error);
+                if is_outage {
+                    break;
                 }
             }
         }
         Ok(step)
     }
 
-    /// Erases all old versions of a conversation's messages, in bounded transactions. Returns their
-    /// number.
+    /// Erases all old versions of a conversation's messages, in bounded transactions.
     async fn erase_versions_of(
         &self,
         caller: Caller,
-        id: ConversationId,
-        days: i32,
-    ) -> Result<u64, StoreError> {
-        let mut total = 0;
+        row: &WalkedConversation,
+        step: &mut WalkStep<ConversationPosition>,
+    ) -> Result<(), StoreError> {
         loop {
             let mut db = self.jobs.checkout(caller).await?;
-            let erased = match erase_once(&mut db, caller, id, days).await {
-                // Another transaction uses the rows, or deletes the conversation.
-                Err(StoreError::Conflict(_) | StoreError::NotFound(Entity::Conversation)) => {
+            let erased = match erase_once(&mut db, caller, row.position.id, row.days).await {
+                Err(StoreError::Conflict(_)) => {
+                    step.is_busy = true;
+                    db.roll_back().await?;
+                    0
+                }
+                // It was deleted meanwhile.
+                Err(StoreError::NotFound(Entity::Conversation)) => {
                     db.roll_back().await?;
                     0
                 }
                 erased => db.settle(erased).await?,
             };
-            total += erased.unsigned_abs();
+            step.deleted += erased.unsigned_abs();
             if erased < ERASED_VERSIONS {
-                return Ok(total);
+                return Ok(());
             }
         }
     }

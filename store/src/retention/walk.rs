@@ -64,6 +64,8 @@ pub struct WalkStep<Position> {
     /// Why it has deleted fewer rows than it should have. The walk goes on after these rows, so
     /// that rows that cannot be deleted do not keep the others.
     pub failure: Option<StoreError>,
+    /// Whether it has passed over rows, because other transactions use them.
+    pub is_busy: bool,
     /// Where the walk goes on.
     pub walk: Walk<Position>,
 }
@@ -75,6 +77,7 @@ impl<Position> WalkStep<Position> {
             read: 0,
             deleted: 0,
             failure: None,
+            is_busy: false,
             walk: Walk::Ended,
         }
     }

@@ -28,6 +28,8 @@
 //! - `deletion`: a deleted conversation leaves nothing in tables, logs and metrics.
 //! - `erasure_canary`: nothing is left of what is erased, in tables, logs, metrics and receipts.
 //! - `erasures`: the steps of erasures pass over conversations in use, and workers share them.
+//! - `retention`: workers delete what the settings keep no longer, and nothing else.
+//! - `retention_content`: content that no longer stands is erased, with what was made from it.
 //! - `rpc_operators`: lists of jobs and checkpoints, usage, compaction, verification.
 //!
 //! Migrations:
@@ -44,6 +46,7 @@
 //! - `plans_context`: how many rows and pages are read for a context and for a page of messages.
 //! - `plans_forks`: how many rows are read to fork a conversation, and to list forks.
 //! - `plans_lists`: how many rows a list of conversations reads.
+//! - `plans_retention`: how many rows a step of retention reads.
 //! - `plans_watch`: watches read by index.
 
 mod alerts;
@@ -71,10 +74,13 @@ mod plans_changes;
 mod plans_context;
 mod plans_forks;
 mod plans_lists;
+mod plans_retention;
 mod plans_watch;
 mod pooler;
 mod reload;
 mod restore_drill;
+mod retention;
+mod retention_content;
 mod roles;
 mod rolling;
 mod rpc_operators;
