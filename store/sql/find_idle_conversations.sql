@@ -1,7 +1,7 @@
 -- The next $8 conversations of a tenant after a position, those first that were used longest ago.
--- Only those are walked through that may have been idle for $5 days, the least of all days. "is_idle":
--- whether a conversation has no message newer than the days of its agent: $3 and $4 are agents and
--- their days, $2 are the days of all others, and 0 means never.
+-- Only those are walked through that may have been idle for $5 days, the least of all days.
+-- "is_idle": whether a conversation has no message newer than the days of its agent: $3 and $4 are
+-- agents and their days, $2 are the days of all others, and 0 means never.
 -- $6, $7: the position, listed_ts (microseconds since 1970) and id; null: before the first one.
 -- listed_ts, which the index is ordered by, is never after the last activity.
 with walked as (

@@ -1,7 +1,7 @@
 -- Locks those of the conversations ($2) for deletion that are idle still, and that no other
 -- transaction uses, in order. $3: days of conversations of other agents than $4, $5: days of these;
 -- 0: never.
-select conversation_id
+select conversation_id as "conversation_id!"
 from ai_conversation as c
 where tenant_id = $1
   and conversation_id = any ($2)

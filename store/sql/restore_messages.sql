@@ -5,8 +5,8 @@
 --
 -- Returns the tokens of the restored messages, and the bytes of those that are not counted: they no
 -- longer belong to what the tenant has stored. "lacks_count": whether a message up to $4 has no
--- count; then the caller rolls back. "has_user": whether one of the messages is a user's. "restored":
--- the messages, without those whose content retention has erased meanwhile.
+-- count; then the caller rolls back. "has_user": whether one of the messages is a user's.
+-- "restored": the messages, without those whose content retention has erased meanwhile.
 with back as (
     delete from ai_message_version as v
     using ai_message as m

@@ -1,5 +1,5 @@
--- Deletes up to $4 recorded beginnings of contexts of these conversations ($2), and keeps the newest
--- $3 of each. Their numbers are consecutive. Rows that another transaction has locked stay.
+-- Deletes up to $4 recorded beginnings of contexts of these conversations ($2), and keeps the
+-- newest $3 of each. Their numbers are consecutive. Rows that another transaction has locked stay.
 with old as materialized (
     select p.row_id
     from unnest((select $2::uuid[])) as walked (conversation_id)

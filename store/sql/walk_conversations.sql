@@ -4,7 +4,7 @@ with walked as (
     select coalesce(timestamptz 'epoch' + $2::bigint * interval '1 microsecond', timestamptz '-infinity') as listed_ts,
         coalesce($3, uuid '00000000-0000-0000-0000-000000000000') as conversation_id
 )
-select conversation_id, (extract(epoch from listed_ts) * 1000000)::bigint as "listed_us!"
+select conversation_id as "conversation_id!", (extract(epoch from listed_ts) * 1000000)::bigint as "listed_us!"
 from ai_conversation
 where tenant_id = $1
   and listed_ts >= (select listed_ts from walked)

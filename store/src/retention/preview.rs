@@ -8,7 +8,7 @@ use super::{
     idle,
     rules::{KeptDays, RetentionLimit, TenantLimits, TrimLimits, days_column},
     trim, versions,
-    walk::Walk,
+    walk::{ConversationPosition, Walk},
 };
 use crate::{Store, error::StoreError};
 
@@ -51,8 +51,8 @@ impl Counts {
 }
 
 impl Store {
-    /// Counts what retention would delete of a tenant now, by limit and agent. Leaves out what would
-    /// delete nothing.
+    /// Counts what retention would delete of a tenant now, by limit and agent. Leaves out limits
+    /// that would delete nothing.
     pub async fn plan_retention(
         &self,
         tenant: TenantId,
@@ -83,7 +83,7 @@ impl Store {
         let Some(days) = kept.columns() else {
             return Ok(counts);
         };
-        let mut walk = Walk::Start;
+        let mut walk = Walk::<ConversationPosition>::Start;
         while walk != Walk::Ended {
             let mut db = self.reads.checkout(caller).await?;
             let page = idle::read_page(&mut db, caller, &days, walk).await;
@@ -105,7 +105,7 @@ impl Store {
         let Some(days) = kept.columns() else {
             return Ok(counts);
         };
-        let mut walk = Walk::Start;
+        let mut walk = Walk::<ConversationPosition>::Start;
         while walk != Walk::Ended {
             let mut db = self.reads.checkout(caller).await?;
             let page = versions::read_page(&mut db, caller, &days, walk).await;
@@ -124,7 +124,7 @@ impl Store {
         limits: TrimLimits,
     ) -> Result<BTreeMap<RetentionLimit, u64>, StoreError> {
         let mut counts = BTreeMap::new();
-        let mut walk = Walk::Start;
+        let mut walk = Walk::<ConversationPosition>::Start;
         while walk != Walk::Ended && !limits.keeps_all() {
             let mut db = self.reads.checkout(caller).await?;
             let (ids, after) = trim::read_page(&mut db, caller, walk).await?;

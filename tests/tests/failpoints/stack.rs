@@ -108,7 +108,7 @@ pub(crate) async fn inject(point: &Point, fault: Fault) {
     // The worker reads the settings again, also one that is started again.
     let settings = format!("{}{RETENTION}", model.server_settings());
     folder.file("anneal.toml", &settings);
-    wait_until_expired(&app, &mut stack, &acknowledged.expiring).await;
+    let_expire(&app, &mut stack, &acknowledged.expiring).await;
     stack.wait_for_failpoint(&point.name, fault).await;
     wait_until_jobs_end(&app, &mut stack, fault).await;
     // A process that dies during a model call neither releases the call's lease nor records the
@@ -143,7 +143,7 @@ async fn create_orphan_job(app: &TestApp) {
 
 /// Makes the withdrawn content of this conversation old, and waits until it is erased. Then does the
 /// same with the conversation. A worker that has died is started again.
-async fn wait_until_expired(app: &TestApp, stack: &mut Stack, id: &str) {
+async fn let_expire(app: &TestApp, stack: &mut Stack, id: &str) {
     let id: uuid::Uuid = id.parse().expect("an id");
     let mut db = app.db().await;
     for (age, left) in [
