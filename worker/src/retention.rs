@@ -22,8 +22,8 @@ use crate::{retention_settings::RetentionSettings, tenant_cursor::BEFORE_FIRST_T
 const STEP_DEADLINE: Duration = Duration::from_mins(5);
 /// Time between two walks through all conversations of a tenant.
 const LONG_INTERVAL: Duration = Duration::from_hours(1);
-/// A tenant of which a round has looked at more conversations than this that are kept, although they
-/// would be idle for another agent, is looked at again after [`LONG_INTERVAL`] only.
+/// A tenant of which a round has looked at more conversations than this that are kept, although
+/// they would be idle for another agent, is looked at again after [`LONG_INTERVAL`] only.
 const MANY_KEPT: u64 = 10_000;
 
 /// Makes rounds until the future is dropped. Begins anew when the settings are replaced.

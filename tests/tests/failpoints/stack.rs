@@ -141,8 +141,8 @@ async fn create_orphan_job(app: &TestApp) {
         .expect("updates the job");
 }
 
-/// Makes the withdrawn content of this conversation old, and waits until it is erased. Then does the
-/// same with the conversation. A worker that has died is started again.
+/// Makes the withdrawn content of this conversation old, and waits until it is erased. Then does
+/// the same with the conversation. A worker that has died is started again.
 async fn let_expire(app: &TestApp, stack: &mut Stack, id: &str) {
     let id: uuid::Uuid = id.parse().expect("an id");
     let mut db = app.db().await;
