@@ -58,6 +58,8 @@ pub(crate) enum Command {
     Health(HealthArguments),
     /// Examines the database, the models and the jobs; says what is wrong and what to do
     Doctor(DoctorArguments),
+    /// Shows what retention would delete now; needs the database, not the server
+    Retention(RetentionArguments),
     /// Opens a conversation at the terminal; the server's model answers
     Chat(ChatArguments),
     /// Lists conversations, the newest activity first
@@ -229,6 +231,16 @@ pub(crate) struct DoctorArguments {
     #[arg(long, value_enum)]
     pub(crate) process: Option<Process>,
     /// Print a line of JSON for each check
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RetentionArguments {
+    /// Change nothing; show what a worker with these settings would delete now
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Print a line of JSON for each limit, tenant and agent
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -23,7 +23,7 @@ use anneal_server::{
     ServerSettings, Setup,
 };
 use anneal_store::{AppendSettings, Store, StoreSettings};
-use anneal_worker::{SummarizerSettings, WorkerSettings};
+use anneal_worker::{RetentionSettings, SummarizerSettings, WorkerSettings};
 use anyhow::Context as _;
 use figment::{Figment, providers::Serialized};
 use serde::{Deserialize, Serialize};
@@ -51,6 +51,8 @@ pub(crate) struct Config {
     /// Authentication.
     pub(crate) auth: AuthSettings,
     pub(crate) worker: WorkerSettings,
+    /// What is deleted after a while.
+    pub(crate) retention: RetentionSettings,
     /// The default policy of conversations, which they may override.
     pub(crate) session: PolicyOverrides,
     /// Models that the built-in table lacks or describes differently, by name.
@@ -147,6 +149,7 @@ pub(crate) fn load(arguments: &SettingsArguments) -> anyhow::Result<Config> {
     }
     config.models.check().context("models")?;
     config.check_ranges()?;
+    config.retention.check()?;
     let session_settings = config.session_settings();
     session_settings
         .policy(&PolicyOverrides::default(), None)
@@ -242,6 +245,7 @@ impl Config {
             providers: new.providers.clone(),
             agents: new.agents.clone(),
             summarizer: new.summarizer.clone(),
+            retention: new.retention.clone(),
             chat: new.chat.clone(),
             breaker: new.breaker,
             budget: new.budget,

@@ -17,13 +17,14 @@ const CONFIG_TOML: &str = "ANNEAL_CONFIG_TOML";
 
 /// The sections that variables of one setting can set. Models, providers and agents have free names,
 /// so only [`CONFIG_TOML`] can set them.
-const SECTIONS: [&str; 14] = [
+const SECTIONS: [&str; 15] = [
     "database",
     "append",
     "server",
     "limits",
     "auth",
     "worker",
+    "retention",
     "session",
     "summarizer",
     "chat",

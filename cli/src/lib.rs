@@ -2,10 +2,10 @@
 //!
 //! - `command`: the commands and arguments. Most commands have a module of the same name: `chat`,
 //!   `compact`, `completions`, `context`, `dev`, `doctor`, `erase`, `export`, `health`, `import`,
-//!   `jobs`, `keys`, `list`, `migrate`, `models`, `tenants`, `usage`, `verify`. `processes` has the
-//!   commands `server` and `worker`, `completions` also `man`, `change` has `withdraw`, `rewind`
-//!   and `restore`. `erase_arguments`: the arguments of `erase`. `server_arguments`,
-//!   `change_arguments`: arguments that several commands have.
+//!   `jobs`, `keys`, `list`, `migrate`, `models`, `retention`, `tenants`, `usage`, `verify`.
+//!   `processes` has the commands `server` and `worker`, `completions` also `man`, `change` has
+//!   `withdraw`, `rewind` and `restore`. `erase_arguments`: the arguments of `erase`.
+//!   `server_arguments`, `change_arguments`: arguments that several commands have.
 //! - `config`: the settings, and the command `config`. `environment`: the variables `ANNEAL_…`.
 //!   `toml_settings`: settings in TOML. `settings_error`: settings of arguments, and errors of
 //!   settings in the words of settings. `implicit_config`: limits an `anneal.toml` that is read only
@@ -59,6 +59,7 @@ mod output;
 mod policy;
 mod processes;
 mod reload;
+mod retention;
 mod sanitize;
 mod server_arguments;
 mod settings_error;
@@ -134,6 +135,7 @@ async fn run(anneal: Anneal) -> anyhow::Result<ExitCode> {
         Command::Config(arguments) => config::show(&config()?, &arguments),
         Command::Health(arguments) => health::run(&config()?, arguments).await,
         Command::Doctor(arguments) => doctor::run(&config()?, &arguments).await,
+        Command::Retention(arguments) => retention::run(&config()?, &arguments).await,
         Command::Chat(arguments) => chat::run(arguments).await,
         Command::List(arguments) => list::run(arguments).await,
         Command::Import(arguments) => import::run(arguments).await,

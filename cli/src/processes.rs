@@ -162,6 +162,7 @@ pub(crate) async fn run_worker(
         let worker = worker.clone();
         move |config: &Config, models, model| {
             worker.replace_summarizer(config.summarizer.clone(), models, model);
+            worker.replace_retention(&config.retention);
             store.replace_session(config.session_settings());
         }
     };
@@ -204,6 +205,7 @@ pub(crate) fn build_worker(
         );
     }
     worker.replace_summarizer(config.summarizer.clone(), access, model);
+    worker.replace_retention(&config.retention);
     worker
 }
 

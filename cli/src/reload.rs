@@ -187,7 +187,7 @@ impl Reloaded {
 /// The sections that matter only to other processes.
 const fn sections_without_use(process: Process) -> &'static [&'static str] {
     match process {
-        Process::Server => &["worker", "summarizer"],
+        Process::Server => &["worker", "summarizer", "retention"],
         Process::Worker => &["server", "limits", "auth", "chat", "agents"],
     }
 }
@@ -343,6 +343,7 @@ mod tests {
             config.server.grpc_address.set_port(7);
             config.database.read_connections = 7;
             config.worker.poll_ms = 7;
+            config.retention.idle_days = 7;
             config.log.filter = "debug".into();
             config.log.format = anneal_process::telemetry::LogFormat::Text;
             config

@@ -320,6 +320,15 @@ pub const METRICS: &[Metric] = &[
         "Steps of erasures of users and tenants that have failed.",
     ),
     counter(
+        "anneal_retention_deleted_rows_total",
+        "Rows that this worker has deleted because a setting of retention keeps them no longer.",
+    ),
+    gauge(
+        "anneal_retention_round_seconds",
+        Unit::Seconds,
+        "How long this worker's last round of retention took.",
+    ),
+    counter(
         "anneal_invariant_violations_total",
         "Violations of promises that the auditor found.",
     ),

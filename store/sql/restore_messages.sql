@@ -6,6 +6,7 @@
 -- Returns the tokens of the restored messages, and the bytes of those that are not counted: they no
 -- longer belong to what the tenant has stored. "lacks_count": whether a message up to $4 has no
 -- count; then the caller rolls back. "has_user": whether one of the messages is a user's.
+-- "restored": the messages, without those whose content retention has erased meanwhile.
 with back as (
     delete from ai_message_version as v
     using ai_message as m
@@ -31,10 +32,11 @@ with back as (
       and m.conversation_id = $2
       and m.message_id = b.message_id
       and m.message_id = any ($3)
-    returning m.role, coalesce(m.token_count, m.token_estimate) as tokens,
+    returning m.message_id, m.role, coalesce(m.token_count, m.token_estimate) as tokens,
         m.token_count is null and m.message_id <= $4 as lacks_count,
         case when m.message_id > $4 then m.content_bytes end as uncounted_bytes
 )
 select coalesce(sum(tokens), 0)::bigint as "tokens!", coalesce(sum(uncounted_bytes), 0)::bigint as "uncounted_bytes!",
-    coalesce(bool_or(lacks_count), false) as "lacks_count!", coalesce(bool_or(role = 1), false) as "has_user!"
+    coalesce(bool_or(lacks_count), false) as "lacks_count!", coalesce(bool_or(role = 1), false) as "has_user!",
+    coalesce(array_agg(message_id order by message_id), '{}') as "restored!"
 from stored

@@ -8,6 +8,7 @@
 //! - `changes`: withdraws, restores, edits and erases messages, and lets follow what is derived
 //!   from them.
 //! - `erasures`: erases the conversations of a user or of a tenant, and keeps receipts.
+//! - `retention`: deletes what the operator's limits keep no longer.
 //! - `forks`: conversations that begin with copies of another one's messages.
 //! - `watch`: what watchers of conversations read: heads, changes and dead jobs.
 //! - `triggers`: what decides whether a conversation's jobs are due.
@@ -48,6 +49,7 @@ mod model_calls;
 mod partial_summaries;
 mod policy_defaults;
 mod queue;
+mod retention;
 mod rows;
 mod sessions;
 mod summary_spec;
@@ -99,6 +101,10 @@ pub use policy_defaults::StoredPolicy;
 pub use queue::{
     Claim, ClaimedJob, FailOutcome, FinishOutcome, Job, JobCommit, JobFilter, JobNotifications,
     JobNotifier, JobPage, JobState, ManualCompaction, QueueFigures, RescueOutcome,
+};
+pub use retention::{
+    ConversationPosition, KeptDays, MAX_KEPT_DAYS, PlannedDeletion, RetentionLimit, TenantLimits,
+    TrimLimits, TrimStep, Walk, WalkStep,
 };
 pub use rows::Micros;
 pub use sessions::{Rotation, RotationAttributes, StoredSession};

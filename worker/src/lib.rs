@@ -19,6 +19,8 @@
 //! - `clock_skew`: detects that the database's clock was set back, and repairs the stored times.
 //! - `auditor`: checks a random sample of conversations against the promises of docs/operations.md.
 //! - `erasures`: deletes the conversations of users and tenants that are to be erased.
+//! - `retention`: deletes what is kept no longer. `retention_settings`: the operator's settings for
+//!   it, and which of them apply to a tenant and an agent.
 //! - `tenant_cursor`: the position from which claims and audits go through the tenants.
 //! - `settings`: the operator's settings for workers and summaries.
 
@@ -31,6 +33,8 @@ mod jobs;
 mod leases;
 mod maintenance;
 mod model_pauses;
+mod retention;
+mod retention_settings;
 mod retry_policy;
 mod run;
 mod settings;
@@ -39,5 +43,6 @@ mod summary_calls;
 mod tenant_cursor;
 mod worker;
 
+pub use retention_settings::{RetentionRule, RetentionSettings, RetentionSettingsError};
 pub use settings::{Fallback, SummarizerSettings, WorkerSettings};
 pub use worker::Worker;

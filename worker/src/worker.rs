@@ -5,13 +5,14 @@ use std::{sync::Arc, time::Duration};
 use anneal_core::job::{JobKind, backoff};
 use anneal_llm::{ModelAccess, Summarizer, SummaryFailure, provider::Model};
 use anneal_store::{ClaimedJob, FailOutcome, JobNotifier, Store};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, watch};
 use tracing::{debug, info, warn};
 
 use crate::{
     deadline::DB_DEADLINE,
     leases::Leases,
     model_pauses::ModelPauses,
+    retention_settings::RetentionSettings,
     retry_policy::{JobError, Outcome, RetryDecision},
     settings::{SummarizerSettings, WorkerSettings},
     summarize::{Summarizers, SummaryModel, SummarySetup},
@@ -26,6 +27,8 @@ pub struct Worker {
     /// of counting need none.
     pub(crate) threads: Arc<Semaphore>,
     pub(crate) settings: WorkerSettings,
+    /// The settings for retention in force. A reload replaces them.
+    pub(crate) retention: Arc<watch::Sender<Arc<RetentionSettings>>>,
     pub(crate) leases: Arc<Leases>,
     pub(crate) pauses: Arc<ModelPauses>,
     pub(crate) notifier: JobNotifier,
@@ -60,6 +63,7 @@ impl Worker {
             store,
             threads,
             settings,
+            retention: Arc::new(watch::Sender::new(Arc::default())),
             leases: Arc::default(),
             pauses: Arc::default(),
             notifier: JobNotifier::default(),
@@ -81,6 +85,18 @@ impl Worker {
             settings,
             reported_models: access.models.names().map(str::to_owned).collect(),
             model: model.map(|model| SummaryModel::new(access, model)),
+        });
+    }
+
+    /// Replaces the settings for retention, for this worker and all its clones. A worker has the
+    /// default settings at first.
+    pub fn replace_retention(&self, settings: &RetentionSettings) {
+        self.retention.send_if_modified(|in_force| {
+            let is_changed = **in_force != *settings;
+            if is_changed {
+                *in_force = Arc::new(settings.clone());
+            }
+            is_changed
         });
     }
 

@@ -25,7 +25,7 @@ use anneal_server::{
 use anneal_store::{
     AppendSettings, Grouping, Migrations, Pooling, Store, StoreSettings, create_database,
 };
-use anneal_worker::{SummarizerSettings, Worker, WorkerSettings};
+use anneal_worker::{RetentionSettings, SummarizerSettings, Worker, WorkerSettings};
 use sqlx::{Connection as _, PgConnection};
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -491,6 +491,13 @@ impl TestApp {
     pub async fn run_erasures(&self) {
         let stepped = self.worker.run_erasures().await;
         stepped.expect("the database answers");
+    }
+
+    /// Lets the worker make a round of retention with these settings.
+    pub async fn run_retention(&self, settings: &RetentionSettings) {
+        self.worker.replace_retention(settings);
+        let ran = self.worker.run_retention().await;
+        ran.expect("the database answers");
     }
 
     /// The worker, for tests that let it run on its own.

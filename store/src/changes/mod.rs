@@ -39,7 +39,8 @@ use uuid::Uuid;
 pub use edit::{Labels, MessageEdit, NewContent};
 pub use selection::{IdRange, Selection};
 
-pub(crate) use selection::from_columns;
+pub(crate) use blank::{blank_derived_texts, blank_request_digests};
+pub(crate) use selection::{from_columns, runs_of};
 
 use crate::{error::StoreError, idempotency::IdempotentRequest};
 

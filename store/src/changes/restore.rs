@@ -119,6 +119,13 @@ async fn restore_once(
     .fetch_one(change.db())
     .await?;
     failpoint!("change.restored");
+    // Retention erases content without the conversation's lock.
+    if let Some(erased) = messages
+        .iter()
+        .find(|message| row.restored.binary_search(&message.0).is_err())
+    {
+        return Err(StoreError::MessageErased(*erased));
+    }
     if row.lacks_count {
         return Err(StoreError::CountMissing);
     }

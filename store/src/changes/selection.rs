@@ -76,7 +76,7 @@ fn sorted(ids: &[MessageId]) -> Vec<MessageId> {
 }
 
 /// The runs of consecutive ids among `ids`, which are in order.
-pub(super) fn runs_of(ids: impl IntoIterator<Item = MessageId>) -> Vec<IdRange> {
+pub(crate) fn runs_of(ids: impl IntoIterator<Item = MessageId>) -> Vec<IdRange> {
     let mut runs: Vec<IdRange> = Vec::new();
     for id in ids {
         match runs.last_mut() {

@@ -61,6 +61,14 @@ pub(crate) struct DeletedRows {
 }
 
 impl DeletedRows {
+    /// Content that no longer stood, of so many bytes.
+    pub(crate) const fn of_versions(bytes: i64) -> Self {
+        Self {
+            counted_messages: 0,
+            bytes,
+        }
+    }
+
     /// Adds other deleted rows.
     pub(crate) const fn add(&mut self, more: Self) {
         self.counted_messages += more.counted_messages;

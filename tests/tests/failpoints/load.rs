@@ -24,6 +24,8 @@ pub(crate) struct Acknowledged {
     pub(crate) messages: BTreeMap<String, Vec<(i64, String)>>,
     /// Id of the deleted conversation.
     pub(crate) deleted: String,
+    /// Id of the conversation that retention is to delete. It has a withdrawn message.
+    pub(crate) expiring: String,
 }
 
 /// The user whose conversations are erased.
@@ -127,6 +129,7 @@ impl<'a> Load<'a> {
         self.change_messages(stack, &with_separator).await;
         self.fork(stack, &with_separator).await;
         self.erase(stack).await;
+        self.acknowledged.expiring = self.create_expiring(stack).await;
         self.compact(stack, &conversation).await;
         self.run_turn(stack, &with_separator).await;
         self.acknowledged.messages.remove(&to_delete);
@@ -408,6 +411,27 @@ impl<'a> Load<'a> {
                 return;
             }
         }
+    }
+
+    /// Creates a conversation with a withdrawn message. Returns its id.
+    async fn create_expiring(&mut self, stack: &mut Stack) -> String {
+        let id = self.create_conversation(stack).await;
+        self.append(stack, &id, vec![user("Still?"), assistant("No.")])
+            .await;
+        self.acknowledged.messages.remove(&id);
+        let ask = pb::WithdrawMessagesRequest {
+            conversation_id: id.clone(),
+            request_id: self.next_request_id(),
+            message_ids: vec![1],
+            ..Default::default()
+        };
+        let withdrawn = call_until_answer(stack, async |channel| {
+            MessageServiceClient::new(channel)
+                .withdraw_messages(ask.clone())
+                .await
+        });
+        withdrawn.await.expect("withdraws");
+        id
     }
 
     async fn compact(&mut self, stack: &mut Stack, id: &str) {

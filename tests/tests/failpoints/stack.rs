@@ -13,6 +13,9 @@ use crate::{
     points::{Fault, Point},
 };
 
+/// Settings by which the worker deletes what is older than 30 days.
+const RETENTION: &str = "[retention]\ninterval_seconds = 1\nidle_days = 30\nwithdrawn_days = 30\n";
+
 /// A server and a worker on one database. A process that dies is started again without faults.
 pub(crate) struct Stack {
     anneal: AnnealBinary,
@@ -102,6 +105,10 @@ pub(crate) async fn inject(point: &Point, fault: Fault) {
     let acknowledged = Load::new(&app, point.needs_contention())
         .run(&mut stack)
         .await;
+    // The worker reads the settings again, also one that is started again.
+    let settings = format!("{}{RETENTION}", model.server_settings());
+    folder.file("anneal.toml", &settings);
+    let_expire(&app, &mut stack, &acknowledged.expiring).await;
     stack.wait_for_failpoint(&point.name, fault).await;
     wait_until_jobs_end(&app, &mut stack, fault).await;
     // A process that dies during a model call neither releases the call's lease nor records the
@@ -132,6 +139,38 @@ async fn create_orphan_job(app: &TestApp) {
         .execute(&mut app.db().await)
         .await
         .expect("updates the job");
+}
+
+/// Makes the withdrawn content of this conversation old, and waits until it is erased. Then does
+/// the same with the conversation. A worker that has died is started again.
+async fn let_expire(app: &TestApp, stack: &mut Stack, id: &str) {
+    let id: uuid::Uuid = id.parse().expect("an id");
+    let mut db = app.db().await;
+    for (age, left) in [
+        (
+            "update ai_message_version set replaced_ts = now() - interval '31 days' where conversation_id = $1",
+            "select count(*) from ai_message_version where conversation_id = $1",
+        ),
+        (
+            "update ai_conversation set last_activity_ts = now() - interval '31 days',
+                 listed_ts = now() - interval '31 days'
+             where conversation_id = $1",
+            "select count(*) from ai_conversation where conversation_id = $1",
+        ),
+    ] {
+        let aged = sqlx::query(age).bind(id).execute(&mut db).await;
+        assert_eq!(aged.expect("makes it old").rows_affected(), 1);
+        eventually("what is old is deleted", async || {
+            stack.restart_dead_processes().await;
+            let rows: i64 = sqlx::query_scalar(left)
+                .bind(id)
+                .fetch_one(&mut db)
+                .await
+                .expect("counts");
+            rows == 0
+        })
+        .await;
+    }
 }
 
 /// Waits until every job has ended. No job may be dead. Processes that have died are started again,

@@ -29,6 +29,8 @@
 //! - `erasure_canary`: nothing is left of what is erased, in tables, logs, metrics and receipts.
 //! - `erasures`: the steps of erasures pass over conversations in use, and workers share them.
 //! - `erasure_steps`: how much a step deletes, and that an erasure that cannot go on stops no other.
+//! - `retention`: workers delete what the settings keep no longer, and nothing else.
+//! - `retention_content`: content that no longer stands is erased, with what was made from it.
 //! - `rpc_operators`: lists of jobs and checkpoints, usage, compaction, verification.
 //!
 //! Migrations:
@@ -46,6 +48,7 @@
 //! - `plans_erasures`: how many rows are read to erase messages, conversations, users and tenants.
 //! - `plans_forks`: how many rows are read to fork a conversation, and to list forks.
 //! - `plans_lists`: how many rows a list of conversations reads.
+//! - `plans_retention`: how many rows a step of retention reads.
 //! - `plans_watch`: watches read by index.
 
 mod alerts;
@@ -75,10 +78,13 @@ mod plans_context;
 mod plans_erasures;
 mod plans_forks;
 mod plans_lists;
+mod plans_retention;
 mod plans_watch;
 mod pooler;
 mod reload;
 mod restore_drill;
+mod retention;
+mod retention_content;
 mod roles;
 mod rolling;
 mod rpc_operators;

@@ -1,5 +1,5 @@
 //! Claims jobs and runs them. There is one claim loop per kind of job. Heartbeats, maintenance,
-//! audits, erasures and notifications run beside the loops, and end after them.
+//! audits, erasures, retention and notifications run beside the loops, and end after them.
 //!
 //! - `count_loop`: the claim loop for counting, and what happens to jobs that a batch did not
 //!   count.
@@ -22,8 +22,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, info, info_span, warn};
 
 use crate::{
-    auditor, erasures, job_span, jobs, leases::Lease, maintenance, retry_policy::JobError,
-    tenant_cursor::BEFORE_FIRST_TENANT, worker::Worker,
+    auditor, erasures, job_span, jobs, leases::Lease, maintenance, retention,
+    retry_policy::JobError, tenant_cursor::BEFORE_FIRST_TENANT, worker::Worker,
 };
 
 /// Time limit of a claim. It is the length of a lease, because an answer that comes later would
@@ -49,6 +49,7 @@ impl Worker {
                     maintenance::run_breaker_metrics_loop(&worker.store, &worker.summarizers),
                     auditor::run_audit_loop(&worker.store, &worker.settings),
                     erasures::run_erasure_loop(&worker.store, &worker.settings),
+                    retention::run_retention_loop(&worker.store, &worker.retention),
                     worker.notifier.run(worker.store.clone()),
                     worker.listen_for_jobs(),
                 )
@@ -113,6 +114,13 @@ impl Worker {
     /// work at a chosen moment.
     pub async fn run_erasures(&self) -> Result<(), StoreError> {
         erasures::run_until_idle(&self.store).await
+    }
+
+    /// Makes one round of retention, with all its steps. Tests use this to let the worker work at a
+    /// chosen moment.
+    pub async fn run_retention(&self) -> Result<(), StoreError> {
+        let settings = Arc::clone(&self.retention.borrow());
+        retention::run_round_at_once(&self.store, &settings).await
     }
 
     /// The claim loop of one kind: claims as many jobs as may start, and waits when none is due.

@@ -53,6 +53,8 @@ const CRATES: &[CrateLayers] = &[
         &[
             // the schema, and checks of all rows
             "migrate legacy audit",
+            // what is kept no longer
+            "retention",
             // copies of conversations
             "forks",
             // what watchers read
@@ -145,11 +147,11 @@ const CRATES: &[CrateLayers] = &[
         &[
             "run",
             // the work: jobs, and what runs beside them
-            "jobs auditor erasures maintenance",
+            "jobs auditor erasures maintenance retention",
             "worker",
             "summarize model_pauses clock_skew",
             "summary_calls retry_policy leases",
-            "deadline settings tenant_cursor job_span",
+            "deadline settings retention_settings tenant_cursor job_span",
         ],
     ),
     (
@@ -157,7 +159,7 @@ const CRATES: &[CrateLayers] = &[
         &[
             // one module per command
             "dev doctor",
-            "chat completions erase export health jobs keys list migrate models tenants usage verify",
+            "chat completions erase export health jobs keys list migrate models retention tenants usage verify",
             "context import",
             "change compact",
             // what the commands share
