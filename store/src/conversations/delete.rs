@@ -100,12 +100,12 @@ pub(crate) async fn delete_rows_of(
     for id in ids {
         deleted.add(delete_messages_of(db, caller, *id).await?.freed);
     }
-    delete_emptied(db, caller, ids).await?;
+    delete_rest_of(db, caller, ids).await?;
     Ok(deleted)
 }
 
 /// Deletes the messages of a conversation, which the caller has locked for deletion. The rest of
-/// the conversation goes with [`delete_emptied`], in the same transaction.
+/// the conversation goes with [`delete_rest_of`], in the same transaction.
 pub(crate) async fn delete_messages_of(
     db: &mut BoundedConnection,
     caller: Caller,
@@ -126,7 +126,7 @@ pub(crate) async fn delete_messages_of(
 }
 
 /// Deletes conversations whose messages are deleted, and everything else that is derived from them.
-pub(crate) async fn delete_emptied(
+pub(crate) async fn delete_rest_of(
     db: &mut BoundedConnection,
     caller: Caller,
     ids: &[ConversationId],

@@ -27,7 +27,7 @@ pub use separators::Separator;
 
 pub(crate) use conversation::{ConversationRow, select_conversation};
 pub(crate) use delete::{
-    DeletedRows, delete_emptied, delete_messages_of, delete_rows_of, subtract_usage,
+    DeletedRows, delete_messages_of, delete_rest_of, delete_rows_of, subtract_usage,
 };
 pub(crate) use list::LISTING_STEP_SECONDS;
 pub(crate) use lock::{

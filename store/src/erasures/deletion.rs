@@ -5,7 +5,7 @@ use anneal_core::caller::{Caller, ConversationId};
 use super::row_counts::{RowCounts, count_rows};
 use crate::{
     connection::BoundedConnection,
-    conversations::{DeletedRows, delete_emptied, delete_messages_of},
+    conversations::{DeletedRows, delete_messages_of, delete_rest_of},
     error::StoreError,
 };
 
@@ -72,7 +72,7 @@ impl Deletion {
         let mut rows = count_rows(db, caller, &self.ids).await?;
         rows.add("ai_message", self.messages);
         rows.add("ai_message_version", self.versions);
-        delete_emptied(db, caller, &self.ids).await?;
+        delete_rest_of(db, caller, &self.ids).await?;
         Ok(Deleted {
             ids: self.ids,
             messages: self.messages,

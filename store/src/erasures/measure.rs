@@ -12,19 +12,15 @@ pub(super) async fn measure_conversations(
     user: Option<&str>,
 ) -> Result<(i64, i64), StoreError> {
     let tenant = caller.tenant().0;
-    let measured = match user {
-        Some(user) => {
-            let row = sqlx::query_file!("sql/measure_conversations_of_user.sql", tenant, user)
-                .fetch_one(db)
-                .await?;
-            (row.conversations, row.messages)
-        }
-        None => {
-            let row = sqlx::query_file!("sql/measure_conversations.sql", tenant)
-                .fetch_one(db)
-                .await?;
-            (row.conversations, row.messages)
-        }
-    };
-    Ok(measured)
+    if let Some(user) = user {
+        let row = sqlx::query_file!("sql/measure_conversations_of_user.sql", tenant, user)
+            .fetch_one(db)
+            .await?;
+        Ok((row.conversations, row.messages))
+    } else {
+        let row = sqlx::query_file!("sql/measure_conversations.sql", tenant)
+            .fetch_one(db)
+            .await?;
+        Ok((row.conversations, row.messages))
+    }
 }

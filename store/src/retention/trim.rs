@@ -2,10 +2,7 @@
 //! tables is by age, because each call that inserts a row would pay for it. The walk goes through
 //! the conversations of a tenant, and finds the rows of each by key.
 
-use anneal_core::{
-    caller::{Caller, ConversationId, TenantId},
-    job::JobKind,
-};
+use anneal_core::caller::{Caller, ConversationId, TenantId};
 use uuid::Uuid;
 
 use super::{

@@ -187,7 +187,8 @@ async fn appends_to_other_conversations_do_not_wait_for_a_deletion() {
     let idle = conversation_of(&app, "", 100).await;
     let other = app.conversation().await;
     let held = app.hold_lock(LOCK_JOBS, idle.uuid()).await;
-    tokio::join!(app.run_retention(&idle_days(90)), async {
+    let settings = idle_days(90);
+    tokio::join!(app.run_retention(&settings), async {
         // The deletion waits in the middle of its transaction.
         app.wait_for_lock_waiters(1).await;
         other.turns(1).await;
