@@ -147,7 +147,7 @@ fn statements_of_conversation(messages: i64) -> Vec<Statement> {
 async fn fill_in(db: &mut PgConnection) {
     let last_of_other = format!("'00000000-0000-7000-9000-{:012}'", 20_000 - CONVERSATIONS);
     let last_of_nobody = format!("'00000000-0000-7000-9000-{:012}'", 20_000 - OF_USER);
-    let mut sql = format!(
+    let sql = format!(
         "insert into tenant (tenant_id, name) values ({OTHER_TENANT}, 'other');
          update ai_conversation set tenant_id = {OTHER_TENANT}
          where conversation_id between '00000000-0000-7000-9000-000000000000' and {last_of_other};
@@ -168,16 +168,17 @@ async fn fill_in(db: &mut PgConnection) {
          insert into ai_job (tenant_id, kind, conversation_id, last_error)
          select tenant_id, 1, conversation_id, 'failed' from ai_conversation;"
     );
-    for messages in [SHORT, LONG] {
+    let edits = [SHORT, LONG].map(|messages| {
         let id = conversation(messages);
-        sql += &format!(
+        format!(
             "insert into ai_message_change (tenant_id, conversation_id, change_id, kind, first_ids, last_ids, version,
                 void_checkpoints)
              select {TENANT}, {id}, n, 3, array[n], array[n], 2, 0 from generate_series(1, {EDITS}) as n;
              insert into ai_request (tenant_id, conversation_id, method, request_id, request_digest, answer)
              select {TENANT}, {id}, 'edit_message', n::text, '\\x01', n from generate_series(1, {EDITS}) as n;"
-        );
-    }
+        )
+    });
+    let sql = sql + &edits.concat();
     sqlx::raw_sql(AssertSqlSafe(sql))
         .execute(&mut *db)
         .await
