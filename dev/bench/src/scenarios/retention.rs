@@ -24,7 +24,7 @@ const ROUNDS: usize = 7;
 const SECONDS: f64 = 10.0;
 /// Appends per second: a small part of what two cores can do.
 const APPENDS_PER_SECOND: f64 = 200.0;
-/// Conversations without activity for longer than [`IDLE_DAYS`].
+/// Conversations without activity for longer than the setting `retention.idle_days` of the benchmark.
 const IDLE_CONVERSATIONS: u64 = 100_000;
 /// Messages of each of them.
 const MESSAGES: usize = 4;
