@@ -62,5 +62,13 @@ from (
     select 'ai_fork', (
         select count(*) from ai_fork where conversation_id = any ($2) and (tenant_id = $1) is true
     )
+    union all
+    select 'ai_alternative', (
+        select count(*) from ai_alternative where conversation_id = any ($2) and (tenant_id = $1) is true
+    )
+    union all
+    select 'ai_prepared_checkpoint', (
+        select count(*) from ai_prepared_checkpoint where conversation_id = any ($2) and (tenant_id = $1) is true
+    )
 ) as t
 where t.rows > 0

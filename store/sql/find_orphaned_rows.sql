@@ -50,6 +50,12 @@ from (
     union all
     select 'ai_fork', tenant_id, conversation_id from ai_fork
     tablesample system (least($2 / (pg_relation_size('ai_fork') + 1), 100))
+    union all
+    select 'ai_alternative', tenant_id, conversation_id from ai_alternative
+    tablesample system (least($2 / (pg_relation_size('ai_alternative') + 1), 100))
+    union all
+    select 'ai_prepared_checkpoint', tenant_id, conversation_id from ai_prepared_checkpoint
+    tablesample system (least($2 / (pg_relation_size('ai_prepared_checkpoint') + 1), 100))
 ) as r
 left join lateral (
     -- limit 1: forces a lookup by key.

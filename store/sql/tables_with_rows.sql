@@ -65,5 +65,13 @@ from (
     select 'ai_fork', exists (
         select from ai_fork where conversation_id = $2 and (tenant_id = $1) is true
     )
+    union all
+    select 'ai_alternative', exists (
+        select from ai_alternative where conversation_id = $2 and (tenant_id = $1) is true
+    )
+    union all
+    select 'ai_prepared_checkpoint', exists (
+        select from ai_prepared_checkpoint where conversation_id = $2 and (tenant_id = $1) is true
+    )
 ) as t
 where t.has_rows

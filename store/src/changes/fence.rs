@@ -4,16 +4,19 @@ use anneal_core::{
     caller::{Caller, ConversationId},
     job::JobKind,
 };
+use uuid::Uuid;
 
 use crate::{connection::BoundedConnection, error::StoreError};
 
 /// Ends the leases of the conversation's running jobs and of its turn, if one is under way, and
-/// deletes the finished parts of summaries. Returns the kinds of the jobs that ran: they wait
-/// again. Until the transaction ends, no job of the conversation can be claimed.
+/// deletes the finished parts of summaries and the prepared checkpoint. Returns the kinds of the
+/// jobs that ran: they wait again. Until the transaction ends, no job of the conversation can be
+/// claimed. `spared` is the lease of a turn that makes the change itself and has read nothing yet.
 pub(super) async fn end_work_under_way(
     db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
+    spared: Option<Uuid>,
 ) -> Result<Vec<JobKind>, StoreError> {
     let kinds: Vec<i16> = JobKind::ALL.iter().map(|kind| kind.code()).collect();
     let ended =
@@ -21,9 +24,11 @@ pub(super) async fn end_work_under_way(
             .fetch_all(&mut *db)
             .await?;
     sqlx::query!(
-        "delete from ai_model_lease where tenant_id = $1 and conversation_id = $2 and turn",
+        "delete from ai_model_lease
+         where tenant_id = $1 and conversation_id = $2 and turn and lease is distinct from $3::uuid",
         caller.tenant().0,
         id.0,
+        spared,
     )
     .execute(&mut *db)
     .await?;
@@ -31,6 +36,13 @@ pub(super) async fn end_work_under_way(
     // came first.
     sqlx::query!(
         "delete from ai_summary_part where tenant_id = $1 and conversation_id = $2",
+        caller.tenant().0,
+        id.0,
+    )
+    .execute(&mut *db)
+    .await?;
+    sqlx::query!(
+        "delete from ai_prepared_checkpoint where tenant_id = $1 and conversation_id = $2",
         caller.tenant().0,
         id.0,
     )

@@ -221,7 +221,7 @@ impl<'a> ChangeTransaction<'a> {
         let boundary =
             derived::mark_contexts(&mut self.tx, caller, id, (start, last), changed).await?;
         failpoint!("change.marked");
-        let mut caused = fence::end_work_under_way(&mut self.tx, caller, id).await?;
+        let mut caused = fence::end_work_under_way(&mut self.tx, caller, id, None).await?;
         failpoint!("change.fenced");
         let due = self.enqueue_due_jobs(policy_defaults).await?;
         caused.extend(due);

@@ -122,6 +122,9 @@ const FIND_TEXTS: &str = "
         union all
         select 'ai_void_checkpoint', concat_ws(' ', summary, focus) from ai_void_checkpoint where conversation_id = $1
         union all
+        select 'ai_prepared_checkpoint', concat_ws(' ', summary, focus)
+        from ai_prepared_checkpoint where conversation_id = $1
+        union all
         select 'ai_summary_part', summary from ai_summary_part where conversation_id = $1
         union all
         select 'ai_conversation', title from ai_conversation where conversation_id = $1
@@ -411,11 +414,13 @@ pub(crate) async fn check_after_all_jobs(
 }
 
 /// The tables with rows of conversations.
-const TABLES: [&str; 14] = [
+const TABLES: [&str; 16] = [
     "ai_message",
     "ai_message_version",
     "ai_message_change",
     "ai_void_checkpoint",
+    "ai_alternative",
+    "ai_prepared_checkpoint",
     "ai_fork",
     "ai_job",
     "ai_job_dead",
