@@ -9,6 +9,7 @@
 //! - `policy`: the settings in force for a conversation. `model`: windows and prices of models.
 //!   `policy_error`: why a setting is refused.
 //! - `tokens`: counts and estimates. `usage`: calibration by providers' usage reports.
+//! - `cache`: how providers cache prompts. `chat_options`: how a model answers, and its tools.
 //! - `economics`: what model calls cost under each variant of cooling.
 //! - `admission`: whether a model may be called now. `breaker`: when failed calls stop further
 //!   calls.
@@ -21,7 +22,9 @@
 pub mod admission;
 pub mod boundary;
 pub mod breaker;
+pub mod cache;
 pub mod caller;
+pub mod chat_options;
 pub mod checkpoint_import;
 pub mod context;
 pub mod cooling;

@@ -89,5 +89,11 @@ pub const WATCH_DEADLINE_SECONDS: u64 = 365 * 24 * 3_600;
 pub const TOOLS: usize = 128;
 /// Bytes of all names, descriptions and schemas of a turn's tools.
 pub const TOOLS_BYTES: usize = 256 * 1024;
+/// Bytes of the JSON Schema of an answer.
+pub const RESPONSE_SCHEMA_BYTES: usize = 64 * 1024;
+/// Texts before which a model stops.
+pub const STOP_TEXTS: usize = 16;
+/// Models that one turn may try after its first one.
+pub const FALLBACK_MODELS: usize = 7;
 /// Concurrent streams of one connection.
 pub const STREAMS_PER_CONNECTION: u32 = 128;

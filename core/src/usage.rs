@@ -1,7 +1,7 @@
 //! A provider's usage report of one model call. It shows whether the provider's cache held what was
 //! expected, and how its token counts compare with ours.
 
-use crate::tokens::Tokens;
+use crate::{cache::BreakReason, tokens::Tokens};
 
 /// A usage report of one model call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -12,12 +12,17 @@ pub struct Usage {
     pub cached: Tokens,
     /// Input tokens written to the provider's cache.
     pub written: Tokens,
+    /// Of `written`: written to a cache of an hour.
+    pub long_written: Tokens,
     /// Output tokens.
     pub output: Tokens,
     /// Tokens that BuildContext counted for the same input; zero if not given.
     pub context: Tokens,
     /// Tokens that BuildContext expected in the cache; zero for none.
     pub expected_cached: Tokens,
+    /// Why less than the last call's context was expected in the cache; None: nothing broke, or the
+    /// reason was not given.
+    pub break_reason: Option<BreakReason>,
 }
 
 /// Whether the provider's cache held what was expected.
@@ -28,8 +33,12 @@ pub enum CacheState {
     NothingExpected,
     /// At least half of the expected tokens came from the cache.
     Warm,
-    /// Less than half of the expected tokens came from the cache.
+    /// Less than half of the expected tokens came from the cache, although no change of the context
+    /// had broken it.
     Cold,
+    /// A change of the context broke the cache: nothing, or less than half of the last call's
+    /// context, was expected.
+    ColdByUs,
 }
 
 /// Shortest prefix that providers cache, in tokens.

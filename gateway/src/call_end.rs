@@ -17,6 +17,8 @@ pub enum CallEnd<'a> {
     /// The call was ended before its answer, or its answer was lost, for a reason outside of the
     /// model. Breakers do not count it.
     Abandoned,
+    /// A caller has stopped the turn. Breakers do not count it.
+    Stopped,
 }
 
 impl<'a> CallEnd<'a> {
@@ -33,7 +35,7 @@ impl<'a> CallEnd<'a> {
         match self {
             Self::Answered => "answered",
             Self::Failed(failure) => failure.name(),
-            Self::GivenUp | Self::Abandoned => "cancelled",
+            Self::GivenUp | Self::Abandoned | Self::Stopped => "cancelled",
         }
     }
 
@@ -42,7 +44,7 @@ impl<'a> CallEnd<'a> {
         let failure = match self {
             Self::Answered => return Verdict::Answers,
             Self::Failed(failure) => failure,
-            Self::GivenUp | Self::Abandoned => return Verdict::Nothing,
+            Self::GivenUp | Self::Abandoned | Self::Stopped => return Verdict::Nothing,
         };
         match failure {
             _ if failure.is_model_wide() => Verdict::Fails(fault(failure)),
@@ -66,6 +68,8 @@ fn fault(failure: &CallFailure) -> ModelFault {
 
 #[cfg(test)]
 mod tests {
+    use anneal_llm::provider_error::Confidence;
+
     use super::*;
 
     const PURPOSES: [CallPurpose; 2] = [CallPurpose::Turn, CallPurpose::Summary];
@@ -128,11 +132,13 @@ mod tests {
             prompt: None,
             read: None,
             rule: "a rule",
+            confidence: Confidence::Certain,
         };
         let ends = [
             CallEnd::Failed(&overflow),
             CallEnd::GivenUp,
             CallEnd::Abandoned,
+            CallEnd::Stopped,
         ];
         for end in ends {
             assert_eq!(verdicts(end), [Verdict::Nothing, Verdict::Nothing]);

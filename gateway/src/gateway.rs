@@ -44,13 +44,15 @@ impl<'a> ModelGateway<'a> {
 
     /// Admits a call for a conversation, or returns the reason for refusing it. `tokens` is the
     /// most that the call may use: its input and the reserve for its output. Does not wait: if too
-    /// many calls are under way, this one is refused.
+    /// many calls are under way, this one is refused. `turn`: the turn that the call is for; None:
+    /// the call is for a summary.
     pub async fn admit(
         &self,
         caller: Caller,
         conversation: ConversationId,
         model: &'a Model,
         tokens: Tokens,
+        turn: Option<TurnLease<'_>>,
     ) -> Result<Result<AdmittedCall<'a>, AdmissionRefusal>, StoreError> {
         let ask = CallAsk {
             model: model.name(),
@@ -58,6 +60,8 @@ impl<'a> ModelGateway<'a> {
             purpose: self.purpose,
             tokens,
             limits: self.access.limits(model),
+            request_id: turn.map(|turn| turn.request_id),
+            replaces: turn.and_then(|turn| turn.replaces),
         };
         let admitted = self.store.admit_call(caller, &ask).await?;
         Ok(admitted.map(|lease| AdmittedCall {
@@ -67,6 +71,16 @@ impl<'a> ModelGateway<'a> {
             is_settled: false,
         }))
     }
+}
+
+/// The turn that a call is for.
+#[derive(Debug, Clone, Copy)]
+pub struct TurnLease<'a> {
+    /// The turn's request id.
+    pub request_id: &'a str,
+    /// The lease of an earlier call of the same turn, which ends when this call is admitted; None:
+    /// this is the turn's first call. The earlier call is still to be settled.
+    pub replaces: Option<&'a ModelLease>,
 }
 
 /// An admitted call. It may consist of several calls of the provider, or of none. If it is dropped
@@ -87,6 +101,11 @@ impl<'a> AdmittedCall<'a> {
             lease: &self.lease,
         };
         (lease, &mut self.provider_calls)
+    }
+
+    /// The lease as the store knows it.
+    pub const fn lease(&self) -> &ModelLease {
+        &self.lease
     }
 
     /// Calls the model once, under the lease, and returns its whole answer.

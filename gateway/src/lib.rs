@@ -19,5 +19,5 @@ mod gateway;
 mod provider_calls;
 
 pub use call_end::CallEnd;
-pub use gateway::{AdmittedCall, CallLease, LeaseLost, ModelGateway};
+pub use gateway::{AdmittedCall, CallLease, LeaseLost, ModelGateway, TurnLease};
 pub use provider_calls::{CallStream, ProviderCalls};

@@ -99,7 +99,7 @@ pub enum StoreError {
     /// Other calls rotated or deleted the session again and again; a retry can succeed.
     #[error("the session was rotated or deleted by others again and again")]
     SessionMoved,
-    /// The job's lease ended; its results may not be written any more.
+    /// The lease of a job or of a turn ended; its results may not be written any more.
     #[error("lease is no longer ours")]
     LeaseLost,
     /// Two transactions were in conflict; a retry can succeed.

@@ -214,9 +214,10 @@ impl<'a> JobCalls<'a> {
                 permit = self.permits.acquire() => permit.map_err(|_| Self::abandoned())?,
                 () = self.lost.cancelled() => return Err(Self::abandoned()),
             };
-            let admit =
-                self.gateway
-                    .admit(self.job.caller(), self.job.conversation, self.model, tokens);
+            let (caller, conversation) = (self.job.caller(), self.job.conversation);
+            let admit = self
+                .gateway
+                .admit(caller, conversation, self.model, tokens, None);
             let refusal = match admit.await {
                 Ok(Ok(admitted)) => return Ok((permit, admitted)),
                 Ok(Err(refusal)) => refusal,

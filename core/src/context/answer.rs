@@ -4,6 +4,7 @@
 use super::Prefix;
 use crate::{
     boundary::Boundary,
+    cache::CacheMark,
     message::{MessageId, Part, Role},
     tokens::Tokens,
 };
@@ -184,6 +185,8 @@ pub struct Context {
     pub current_turn: i32,
     /// How the beginning compares with that of the previous context.
     pub prefix: Prefix,
+    /// The places up to which the provider is asked to cache, in order.
+    pub marks: Vec<CacheMark>,
 }
 
 /// The budget is smaller than what must be sent.

@@ -2,6 +2,7 @@
 
 use super::PrefixVersion;
 use crate::{
+    cache::CacheAsk,
     media_access::MediaAccess,
     message::{Message, MessageId, Part, Role, ToolMark},
     policy::Policy,
@@ -150,6 +151,8 @@ pub struct Ask {
     pub media: MediaAccess,
     /// The measures to take after a model refused the context as too long.
     pub pressure: Pressure,
+    /// The provider's cache. None: nothing is marked, and an ideal cache is expected.
+    pub cache: Option<CacheAsk>,
 }
 
 /// Measures after a model has refused a context as too long. They apply with and without a budget.

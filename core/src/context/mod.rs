@@ -33,6 +33,7 @@ mod swapped_message;
 mod tests;
 mod withdrawn;
 
+pub use crate::cache::BreakReason;
 use crate::{
     boundary::Boundary,
     digest,
@@ -51,7 +52,7 @@ pub use material::{
     Ask, Body, CheckpointSummary, Material, OmittedMessage, Pressure, ReadySummary, SummaryOrigin,
     TailMessage,
 };
-pub use prefix::{BreakReason, CacheBreak, NewVersion, PendingChange, Prefix, PrefixVersion};
+pub use prefix::{CacheBreak, NewVersion, PendingChange, Prefix, PrefixVersion};
 pub use swapped_message::{SwappedMessage, checkpoint_overhead_tokens};
 
 /// Builds the context: system prompt, checkpoint summary, tail with cool large messages as their
@@ -236,6 +237,7 @@ impl Draft {
             boundary,
             current_turn,
             prefix,
+            marks: Vec::new(),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! useless: the context differs there from the previous one, or the cache has expired.
 //! `prefix_comparison` finds it.
 
-use crate::{digest::Digest, message::MessageId, tokens::Tokens};
+use crate::{cache::BreakReason, digest::Digest, message::MessageId, tokens::Tokens};
 
 /// One version of the beginning of a conversation's contexts, as first built. The newest version
 /// says which messages are swapped.
@@ -56,35 +56,6 @@ pub struct NewVersion {
     pub rewritten: Tokens,
     /// Tokens that this call and each later one saves.
     pub saved: Tokens,
-}
-
-/// Why the beginning of a context differs from the previous one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum BreakReason {
-    /// There was no previous version.
-    First,
-    /// A checkpoint moved the boundary.
-    Checkpoint,
-    /// A separator was inserted or deleted.
-    Separator,
-    /// The system prompt differs.
-    SystemPrompt,
-    /// Cool large messages were swapped for their summaries.
-    Swap,
-    /// The budget, pressure or the content limit clipped or dropped other messages than before.
-    Budget,
-    /// A late tool result replaced the synthetic result that was sent before, or no other reason
-    /// explains the difference (as after a change of the format).
-    Repair,
-    /// The last call is older than the lifetime of the provider's cache. Boundary and system prompt
-    /// are the same; the tail may have changed too.
-    Idle,
-    /// Messages were withdrawn or restored.
-    Withdrawal,
-    /// The content of a message was replaced.
-    Edit,
-    /// The content of messages was erased.
-    Erasure,
 }
 
 /// Cost and saving of a break.

@@ -24,7 +24,7 @@ pub use crate::policy_error::PolicyError;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{model::Prices, tokens::Tokens};
+use crate::{cache::CacheRetention, model::Prices, tokens::Tokens};
 
 /// When cool large messages are swapped for their summaries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -49,8 +49,25 @@ pub enum LargeSummaries {
     Lazy,
 }
 
+/// Whether a context makes a checkpoint when the provider's cache is cold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IdleCheckpoints {
+    /// No.
+    #[default]
+    Off,
+    /// If its summary costs nothing: prepared already, or extracted by rules.
+    Free,
+    /// As [`Self::Free`], and summaries are prepared ahead.
+    Prepared,
+}
+
 /// The settings in force for one conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "settings that are independent of each other"
+)]
 pub struct Policy {
     /// A checkpoint is due at this many tokens in the tail (`>=`).
     pub token_threshold: TokenThreshold,
@@ -79,6 +96,14 @@ pub struct Policy {
     pub window_known: bool,
     /// The provider's prices for cached input.
     pub prices: Prices,
+    /// Whether turns mark what the provider should cache.
+    pub cache_marks: bool,
+    /// How long the provider should keep what is marked.
+    pub cache_retention: CacheRetention,
+    /// Whether a context makes a checkpoint when the provider's cache is cold.
+    pub idle_checkpoints: IdleCheckpoints,
+    /// Whether a turn that is stopped keeps what has come of its answer.
+    pub keep_partial: bool,
 }
 
 impl Default for Policy {

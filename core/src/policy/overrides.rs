@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cooling, KeepRecent, LargeSummaries, Profile, TokenThreshold};
-use crate::tokens::Tokens;
+use super::{Cooling, IdleCheckpoints, KeepRecent, LargeSummaries, Profile, TokenThreshold};
+use crate::{cache::CacheRetention, tokens::Tokens};
 
 macro_rules! overrides {
     ($($(#[$doc:meta])* $key:ident: $kind:ty,)*) => {
@@ -75,4 +75,12 @@ overrides! {
     cache_read_price: u32,
     /// Price of input written to the cache, in thousandths of plain input's price.
     cache_write_price: u32,
+    /// See [`super::Policy::cache_marks`].
+    cache_marks: bool,
+    /// See [`super::Policy::cache_retention`].
+    cache_retention: CacheRetention,
+    /// See [`super::Policy::idle_checkpoints`].
+    idle_checkpoints: IdleCheckpoints,
+    /// See [`super::Policy::keep_partial`].
+    keep_partial: bool,
 }

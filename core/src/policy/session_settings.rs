@@ -59,6 +59,10 @@ impl SessionSettings {
             window: window.unwrap_or(ASSUMED_WINDOW),
             window_known: window.is_some(),
             prices: prices.with(set.cache_read_price, set.cache_write_price),
+            cache_marks: set.cache_marks.unwrap_or(true),
+            cache_retention: set.cache_retention.unwrap_or_default(),
+            idle_checkpoints: set.idle_checkpoints.unwrap_or_default(),
+            keep_partial: set.keep_partial.unwrap_or(true),
         }
     }
 

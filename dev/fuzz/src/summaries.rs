@@ -84,7 +84,7 @@ fn assert_prompt(call: &Call<'_>) {
         .filter_map(|message| message["role"].as_str())
         .collect();
     assert!(
-        roles == ["system", "user"] && call.tools.is_empty(),
+        roles == ["system", "user"] && call.options.tools().is_empty(),
         "{request:#}"
     );
     let user = messages[1]["content"].as_str().expect("a text");

@@ -16,6 +16,7 @@ use anneal_core::{
 use crate::{
     extractive::token_counter::TokenCounter,
     provider::{CallFailure, Model},
+    provider_error::Confidence,
     summarizer::{Purpose, SummaryAsk, SummaryCalls, SummaryFailure},
 };
 
@@ -108,6 +109,7 @@ impl<'a> SummaryRun<'a> {
                     prompt,
                     read,
                     rule,
+                    confidence,
                 })) => {
                     self.shrink_budget(
                         CallFailure::Overflow {
@@ -115,6 +117,7 @@ impl<'a> SummaryRun<'a> {
                             prompt,
                             read,
                             rule,
+                            confidence,
                         },
                         window,
                         all.tokens,
@@ -171,6 +174,7 @@ impl<'a> SummaryRun<'a> {
                     prompt,
                     read,
                     rule,
+                    confidence,
                 })) => {
                     self.shrink_budget(
                         CallFailure::Overflow {
@@ -178,6 +182,7 @@ impl<'a> SummaryRun<'a> {
                             prompt,
                             read,
                             rule,
+                            confidence,
                         },
                         window,
                         chunk.tokens,
@@ -249,6 +254,7 @@ impl<'a> SummaryRun<'a> {
                 prompt: None,
                 read: None,
                 rule,
+                confidence: Confidence::Certain,
             }
             .into()
         })

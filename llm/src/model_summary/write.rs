@@ -1,7 +1,7 @@
 //! Writes one text: calls the model, checks the answer, and calls once more with feedback if the
 //! answer is refused for something that the model can do better.
 
-use anneal_core::tokens::Tokens;
+use anneal_core::{chat_options::ChatOptions, tokens::Tokens};
 
 use crate::{
     extractive::token_counter::TokenCounter,
@@ -108,12 +108,15 @@ impl SummaryRun<'_> {
         let counter = TokenCounter(self.ask.measure);
         let sent = counter.count(&prompt.system) + counter.count(&prompt.user);
         let context = request(self.model.format(), &prompt.system, &prompt.user);
+        // Without a temperature, because reasoning models refuse any value but their default.
+        let options = ChatOptions::default();
         let call = Call {
             context: &context,
-            tools: &[],
+            options: &options,
             output: Tokens::new(task.output),
-            // The provider's default: reasoning models refuse any other value.
-            temperature: None,
+            mark_tools: None,
+            cache_key: None,
+            long_retention: false,
             input: Tokens::new(sent),
             least_sent_tokens: Some(Tokens::new(token_budget::least_provider_count(sent))),
         };

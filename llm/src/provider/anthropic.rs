@@ -100,6 +100,7 @@ impl Usage {
             cached,
             written,
             output: tokens(self.output),
+            ..CallUsage::default()
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anneal_core::tokens::Tokens;
 use reqwest::StatusCode;
 
-use crate::provider_error::{Classification, OverflowKind, StreamError};
+use crate::provider_error::{Classification, Confidence, OverflowKind, StreamError};
 
 /// A failed call. Its texts are anneal's own: a provider's message may quote users' content, so it
 /// is neither logged nor stored.
@@ -25,6 +25,8 @@ pub enum CallFailure {
         read: Option<Tokens>,
         /// The rule of `provider_error`, or the check of anneal's own, that decided this.
         rule: &'static str,
+        /// How certain it is that the context is too long.
+        confidence: Confidence,
     },
     /// Too many calls, or an overloaded provider (429, 503, 529). The caller should retry later.
     #[error("the provider limits its calls (status {status})")]
@@ -173,6 +175,7 @@ pub(super) fn overflow(verdict: &Classification) -> Option<CallFailure> {
         prompt: verdict.prompt_tokens.map(Tokens::new),
         read: None,
         rule: verdict.rule,
+        confidence: verdict.confidence,
     })
 }
 

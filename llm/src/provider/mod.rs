@@ -2,7 +2,7 @@
 //! is untrusted input: limited in bytes and time, and checked.
 //!
 //! - `settings`, `callable`, `key`: the configuration, its checks, and the keys.
-//! - `model`: a model and its calls; `tool`: a tool that it may call.
+//! - `model`: a model and its calls; `capability`: the options that it accepts.
 //! - `request`: the body of a call; `http`: sends it, and reads `Retry-After` of an error;
 //!   `call_limits`: its limits of time and bytes.
 //! - `reach`: asks a provider whether it answers, without calling a model.
@@ -19,6 +19,7 @@ mod body;
 mod call_cost;
 mod call_limits;
 mod callable;
+mod capability;
 mod failure;
 mod gemini;
 mod http;
@@ -30,21 +31,23 @@ mod partial_answer;
 mod reach;
 mod request;
 mod settings;
-mod tool;
 
-use anneal_core::tokens::Tokens;
+use anneal_core::{cache::CacheTtl, tokens::Tokens};
 
-pub use anneal_core::admission::AdmissionRefusal;
+pub use anneal_core::{
+    admission::AdmissionRefusal,
+    chat_options::{ChatOptions, Tool, ToolError},
+};
 pub use answer_stream::{AnswerStream, BilledAnswerStream};
 pub use call_cost::CallCost;
 pub use callable::CallableModels;
+pub use capability::OptionRefusal;
 pub use failure::CallFailure;
 pub use model::Model;
 pub use reach::{Reached, reach};
 pub use settings::{
     Api, MediaRule, MediaSettings, OutputField, ProviderSettings, Providers, SettingsError,
 };
-pub use tool::{Tool, ToolError};
 
 /// One call of a model.
 #[derive(Debug, Clone, Copy)]
@@ -52,12 +55,16 @@ pub struct Call<'a> {
     /// The context in the model's [`Model::format`]: one JSON object with the messages and the
     /// system prompt.
     pub context: &'a str,
-    /// Tools that the model may call.
-    pub tools: &'a [Tool],
+    /// How the model answers. Its limit of output is not read: see `output`.
+    pub options: &'a ChatOptions,
     /// Output limit.
     pub output: Tokens,
-    /// Randomness, 0 to 2; None: the provider's default.
-    pub temperature: Option<f32>,
+    /// How long the provider keeps the declared tools, if they are marked; None: they are not.
+    pub mark_tools: Option<CacheTtl>,
+    /// Requests with the same key share a cache, where a provider asks for one; None: none is sent.
+    pub cache_key: Option<&'a str>,
+    /// Whether the provider should keep what it caches for its longest time, where it offers one.
+    pub long_retention: bool,
     /// Estimated tokens of the request: its cost if the provider reports no count.
     pub input: Tokens,
     /// Fewest tokens that the context may have by the model's tokenizer. A provider that counts far
@@ -121,6 +128,8 @@ pub struct CallUsage {
     pub cached: Tokens,
     /// The part of the input that was written to the cache.
     pub written: Tokens,
+    /// Of `written`: written to a cache of an hour.
+    pub long_written: Tokens,
     /// All output, thoughts included.
     pub output: Tokens,
 }

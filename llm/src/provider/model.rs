@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use anneal_core::{media_access::MediaAccess, render::Format, tokens::Tokens};
+use anneal_core::{cache::CacheRules, media_access::MediaAccess, render::Format, tokens::Tokens};
 
 use super::{
     AnswerStream, Api, BilledAnswerStream, Call, CallCost, CallFailure, anthropic::Anthropic,
@@ -77,6 +77,11 @@ impl Model {
     /// Its name at the provider.
     pub fn served_as(&self) -> &str {
         &self.served_as
+    }
+
+    /// The rules of its provider's cache.
+    pub fn cache_rules(&self) -> CacheRules {
+        CacheRules::of(self.format(), &self.served_as)
     }
 
     /// Calls the model and returns the answer as a stream. The output limit is that of the call,

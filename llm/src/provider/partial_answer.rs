@@ -6,7 +6,7 @@ use anneal_core::{message::Part, tokens::Tokens};
 use serde::de::IgnoredAny;
 
 use super::{CallFailure, CallUsage, End, Piece, StopReason, failure::PROMPT_TRUNCATED};
-use crate::provider_error::is_prompt_truncated;
+use crate::provider_error::{Confidence, is_prompt_truncated};
 
 /// Most tool calls in one answer: as many as a message may have parts.
 pub(super) const MAX_TOOL_CALLS: usize = 256;
@@ -151,13 +151,16 @@ impl PartialAnswer {
                 prompt: None,
                 read: Some(usage.input),
                 rule: PROMPT_TRUNCATED,
+                confidence: Confidence::Certain,
             });
         }
         // Cached and written tokens are part of the input.
         let cached = usage.cached.min(usage.input);
+        let written = usage.written.min(usage.input.less(cached));
         self.usage = CallUsage {
             cached,
-            written: usage.written.min(usage.input.less(cached)),
+            written,
+            long_written: usage.long_written.min(written),
             ..usage
         };
         Ok(())

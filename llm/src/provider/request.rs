@@ -16,8 +16,8 @@ pub(super) fn request(provider: &Provider, served_as: &str, call: &Call<'_>) -> 
             body.add("stream", &true);
             body.add_json("stream_options", "{\"include_usage\":true}");
             body.add(provider.output_field.name(), &call.output);
-            body.add_if_some("temperature", call.temperature);
-            body.add_tools(list(call.tools, |tool| {
+            body.add_if_some("temperature", call.options.temperature);
+            body.add_tools(list(call.options.tools(), |tool| {
                 format!(
                     "{{\"type\":\"function\",\"function\":{}}}",
                     tool_json(tool, "parameters")
@@ -30,16 +30,21 @@ pub(super) fn request(provider: &Provider, served_as: &str, call: &Call<'_>) -> 
             body.add("stream", &true);
             body.add("max_tokens", &call.output);
             // Anthropic accepts temperatures up to 1.
-            body.add_if_some("temperature", call.temperature.map(|value| value.min(1.0)));
-            body.add_tools(list(call.tools, |tool| tool_json(tool, "input_schema")));
+            let temperature = call.options.temperature.map(|value| value.min(1.0));
+            body.add_if_some("temperature", temperature);
+            body.add_tools(list(call.options.tools(), |tool| {
+                tool_json(tool, "input_schema")
+            }));
             "/messages".to_owned()
         }
         Api::Gemini => {
             body.add_json(
                 "generationConfig",
-                &generation_config(call.output, call.temperature),
+                &generation_config(call.output, call.options.temperature),
             );
-            let declared = list(call.tools, |tool| tool_json(tool, "parametersJsonSchema"));
+            let declared = list(call.options.tools(), |tool| {
+                tool_json(tool, "parametersJsonSchema")
+            });
             body.add_tools(declared.map(|list| format!("[{{\"functionDeclarations\":{list}}}]")));
             format!(
                 "/models/{}:streamGenerateContent?alt=sse",
@@ -65,10 +70,10 @@ fn list(tools: &[Tool], to_json: impl Fn(&Tool) -> String) -> Option<String> {
 
 /// A tool as a JSON object: its name, its description, and under `schema_key` its unchanged schema.
 fn tool_json(tool: &Tool, schema_key: &str) -> String {
-    let mut object = Object::begin(tool.input_schema.len());
-    object.add("name", &tool.name);
-    object.add("description", &tool.description);
-    object.add_json(schema_key, &tool.input_schema);
+    let mut object = Object::begin(tool.input_schema().len());
+    object.add("name", tool.name());
+    object.add("description", tool.description());
+    object.add_json(schema_key, tool.input_schema());
     object.end_with("{}")
 }
 

@@ -90,6 +90,15 @@ impl OverflowKind {
     }
 }
 
+/// How certain a verdict is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Confidence {
+    /// A code, a known wording or a status has decided.
+    Certain,
+    /// The sense of a wording that is not known has decided.
+    Likely,
+}
+
 /// The verdict on an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Classification {
@@ -104,6 +113,8 @@ pub struct Classification {
     /// The rule that decided: a code, the name of a wording, or the name of another check such as
     /// `status-413`. Stable, and never content of a user.
     pub rule: &'static str,
+    /// How certain the verdict is.
+    pub confidence: Confidence,
 }
 
 impl Classification {
@@ -113,6 +124,7 @@ impl Classification {
             limit_tokens: None,
             prompt_tokens: None,
             rule,
+            confidence: Confidence::Certain,
         }
     }
 
@@ -348,6 +360,7 @@ fn classify_error(fields: &ErrorFields, status: u16) -> Classification {
         limit_tokens: matched.limit,
         prompt_tokens: matched.prompt,
         rule: matched.rule,
+        confidence: Confidence::Certain,
     });
     let by_code = meanings.iter().find_map(|meaning| match meaning {
         CodeMeaning::Overflow(kind, rule) => Some(Classification::new(*kind, rule)),

@@ -13,6 +13,7 @@ use anneal_core::{digest::Digest, tokens::Tokens};
 use anneal_llm::{
     BoxFuture, ModelSummarizer, Summary, SummaryAsk, SummaryCalls, SummaryFailure,
     provider::{Answer, Call, CallFailure, CallUsage, CallableModels, End, Model, StopReason},
+    provider_error::Confidence,
 };
 use serde_json::{Value, json};
 
@@ -41,7 +42,7 @@ pub(crate) struct RecordedPrompt {
 
 impl RecordedPrompt {
     fn of(call: &Call<'_>) -> Self {
-        assert!(call.tools.is_empty(), "a summarizer has no tools");
+        assert!(call.options.tools().is_empty(), "a summarizer has no tools");
         let context: Value = serde_json::from_str(call.context).unwrap();
         let [system, user] =
             ["/messages/0/content", "/messages/1/content"].map(|at| context.pointer(at).unwrap());
@@ -201,6 +202,7 @@ pub(crate) fn overflow(window: Option<u64>) -> SummaryFailure {
         prompt: None,
         read: None,
         rule: "test",
+        confidence: Confidence::Certain,
     }
     .into()
 }

@@ -138,5 +138,8 @@ const fn reason_code(reason: BreakReason) -> i16 {
         BreakReason::Withdrawal => 9,
         BreakReason::Edit => 10,
         BreakReason::Erasure => 11,
+        BreakReason::Model => 12,
+        BreakReason::Tools => 13,
+        BreakReason::Options => 14,
     }
 }

@@ -37,6 +37,11 @@ pub struct CallAsk<'a> {
     pub tokens: Tokens,
     /// The operator's limits.
     pub limits: CallLimits,
+    /// The request id of the turn; None: the call is for a summary.
+    pub request_id: Option<&'a str>,
+    /// The lease of an earlier call of the same turn, which ends when this one is admitted; None:
+    /// there is none. Fails with [`StoreError::LeaseLost`] if it is lost.
+    pub replaces: Option<&'a ModelLease>,
 }
 
 impl Store {
@@ -89,6 +94,9 @@ async fn try_admit(
         .fetch_optional(&mut *tx)
         .await?;
     }
+    if let Some(replaced) = ask.replaces {
+        end_replaced_lease(&mut tx, caller, replaced).await?;
+    }
     let (state, tenant_cause) = read_state(&mut tx, caller, ask).await?;
     let state = AdmissionState {
         model: model.breaker,
@@ -137,6 +145,7 @@ async fn try_admit(
         column(ask.tokens),
         f64::from(LEASE_SECONDS),
         lease.is_model_or_tenant_trial,
+        ask.request_id,
     )
     .execute(&mut *tx)
     .await?;
@@ -148,6 +157,27 @@ async fn try_admit(
     settle_on_drop.arm(Settlement::for_unused_lease(&lease));
     tx.commit().await?;
     Ok(Ok(lease))
+}
+
+/// Deletes the lease of an earlier call of the same turn. Its row comes back if the new call is not
+/// admitted, because the transaction is then rolled back.
+async fn end_replaced_lease(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    replaced: &ModelLease,
+) -> Result<(), StoreError> {
+    let ended = sqlx::query!(
+        "delete from ai_model_lease where tenant_id = $1 and conversation_id = $2 and lease = $3",
+        caller.tenant().0,
+        replaced.conversation.0,
+        replaced.lease,
+    )
+    .execute(db)
+    .await?;
+    if ended.rows_affected() == 0 {
+        return Err(StoreError::LeaseLost);
+    }
+    Ok(())
 }
 
 /// Reads the admission state, without the model's breaker, and the cause of the tenant's breaker.

@@ -1,6 +1,6 @@
 //! Appends the answer of a turn, only if the turn still has its lease.
 
-use anneal_core::caller::Caller;
+use anneal_core::caller::{Caller, ConversationId};
 
 use super::lease::{ModelLease, renew_lease};
 use crate::{
@@ -16,12 +16,14 @@ use crate::{
 impl Store {
     /// Renews the lease of a turn and appends its answer, in one transaction; once per
     /// `request_id`. None, and nothing is stored, if the lease is lost: another turn may have
-    /// begun, or messages that the answer was made from were changed.
+    /// begun, or messages that the answer was made from were changed. `stopped`: the answer was
+    /// stopped before its end.
     pub async fn append_answer(
         &self,
         caller: Caller,
         append: &Append,
         lease: &ModelLease,
+        stopped: bool,
     ) -> Result<Option<Appended>, StoreError> {
         let in_trace = append.in_current_trace();
         let append: &Append = &in_trace;
@@ -33,7 +35,7 @@ impl Store {
             &mut db,
             caller,
             (append, &without_tools),
-            lease,
+            (lease, stopped),
             &policy_defaults,
         )
         .await;
@@ -45,7 +47,7 @@ async fn append_under_lease(
     db: &mut BoundedConnection,
     caller: Caller,
     (append, without_tools): (&Append, &Append),
-    lease: &ModelLease,
+    (lease, stopped): (&ModelLease, bool),
     policy_defaults: &PolicyDefaults,
 ) -> Result<Option<Appended>, StoreError> {
     let mut tx = db.begin().await?;
@@ -60,8 +62,32 @@ async fn append_under_lease(
     }
     let appends = (append, without_tools);
     let appended = store_with_lock_held(&mut tx, caller, appends, &head, policy_defaults).await?;
+    if stopped && !appended.replayed {
+        mark_stopped(&mut tx, caller, conversation, &appended).await?;
+    }
     failpoint!("answer.written");
     tx.commit().await?;
     failpoint!("answer.committed");
     Ok(Some(appended))
+}
+
+/// Marks the stored answer as stopped before its end.
+async fn mark_stopped(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    conversation: ConversationId,
+    appended: &Appended,
+) -> Result<(), StoreError> {
+    for message in &appended.messages {
+        sqlx::query!(
+            "update ai_message set stopped = true
+             where tenant_id = $1 and conversation_id = $2 and message_id = $3",
+            caller.tenant().0,
+            conversation.0,
+            message.id.0,
+        )
+        .execute(&mut *db)
+        .await?;
+    }
+    Ok(())
 }

@@ -32,6 +32,13 @@ pub struct ModelLease {
     pub(super) is_conversation_trial: bool,
 }
 
+impl ModelLease {
+    /// The id of the lease, which no other call has.
+    pub const fn id(&self) -> Uuid {
+        self.lease
+    }
+}
+
 impl Store {
     /// Renews a call's lease. False if it is lost: the call must end, because others may be
     /// admitted in its place.

@@ -2,6 +2,7 @@
 //!
 //! - `admit`: which calls may start.
 //! - `lease`: the lease of an admitted call, renewed while the call runs.
+//! - `stops`: what a turn that is stopped does with its answer.
 //! - `append_answer`: appends the answer of a turn under its lease.
 //! - `settle`: ends a call: books its cost, updates the breakers, deletes the lease.
 //! - `breaker_change`: the log lines of breakers that open and close.
@@ -22,6 +23,7 @@ mod model_figures;
 pub(crate) mod model_row;
 mod recorded;
 pub(crate) mod settle;
+mod stops;
 mod usage_reports;
 
 pub use admit::CallAsk;
@@ -31,4 +33,5 @@ pub use lease::ModelLease;
 pub use model_figures::{BreakerFigures, ConversationBreaker, ModelFigures};
 pub use recorded::{RecordedCall, StoredAnswer};
 pub use settle::{CallOutcome, Verdict};
+pub use stops::StopMode;
 pub use usage_reports::{Calibration, UsageReport};

@@ -194,5 +194,6 @@ const fn cache_state_code(state: CacheState) -> i16 {
         CacheState::NothingExpected => 1,
         CacheState::Warm => 2,
         CacheState::Cold => 3,
+        CacheState::ColdByUs => 4,
     }
 }

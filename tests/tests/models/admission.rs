@@ -21,6 +21,8 @@ fn ask(conversation: ConversationId, limits: CallLimits) -> CallAsk<'static> {
         purpose: CallPurpose::Summary,
         tokens: Tokens::new(100),
         limits,
+        request_id: None,
+        replaces: None,
     }
 }
 

@@ -210,15 +210,19 @@ async fn a_call_whose_owner_is_dropped_costs_its_input() {
             ConversationId(conversation),
             access.models.find(MODEL).expect("is configured"),
             Tokens::new(1_000),
+            None,
         )
         .await
         .expect("the store answers")
         .expect("is admitted");
+    let options = ChatOptions::default();
     let ask = Call {
         context: CONTEXT,
-        tools: &[],
+        options: &options,
         output: Tokens::new(100),
-        temperature: None,
+        mark_tools: None,
+        cache_key: None,
+        long_retention: false,
         input: Tokens::new(MIN_INPUT),
         least_sent_tokens: None,
     };

@@ -113,6 +113,7 @@ async fn an_overflow_comes_with_its_kind_numbers_and_rule() {
         limit_tokens: Some(1_000_000),
         prompt_tokens: Some(1_000_251),
         rule: "prompt-is-too-long".into(),
+        confidence: pb::Confidence::Certain.into(),
     };
     assert_eq!(classified, expected);
     let stream = "event: error\ndata: {\"type\":\"error\",\"error\":{\"code\":\"context_length_exceeded\"}}\n\n";

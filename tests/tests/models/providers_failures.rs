@@ -4,7 +4,10 @@
 use std::sync::Arc;
 
 use anneal_core::{model::Models, tokens::Tokens};
-use anneal_llm::provider::{Api, Call, CallFailure, CallableModels, Model, Providers, StopReason};
+use anneal_llm::{
+    provider::{Api, Call, CallFailure, CallableModels, Model, Providers, StopReason},
+    provider_error::Confidence,
+};
 use anneal_testkit::{ReportedUsage, Say, Script, ScriptedModel, plain_call, read_answer};
 
 use crate::{APIS, CONTEXT};
@@ -93,7 +96,8 @@ async fn a_context_that_does_not_fit_is_an_overflow_with_its_numbers() {
                 window,
                 prompt,
                 read: None,
-                rule: "context_length_exceeded"
+                rule: "context_length_exceeded",
+                confidence: Confidence::Certain,
             },
             "{status}"
         );
@@ -117,7 +121,8 @@ async fn a_request_too_large_in_bytes_or_for_the_quota_is_an_overflow_without_a_
                 window: None,
                 prompt: None,
                 read: None,
-                rule
+                rule,
+                confidence: Confidence::Certain,
             }
         );
     }
@@ -451,7 +456,8 @@ async fn a_prompt_silently_truncated_by_the_provider_is_an_overflow() {
                 window: None,
                 prompt: None,
                 read: Some(Tokens::new(2_000)),
-                rule
+                rule,
+                confidence: Confidence::Certain,
             },
             "{api:?}"
         );

@@ -2,7 +2,9 @@
 //! is read unchanged.
 
 use anneal_core::{message::Part, render::Format, tokens::Tokens};
-use anneal_llm::provider::{Api, Call, CallCost, CallUsage, End, Model, Piece, StopReason, Tool};
+use anneal_llm::provider::{
+    Api, Call, CallCost, CallUsage, ChatOptions, End, Model, Piece, StopReason, Tool,
+};
 use anneal_testkit::{
     Gate, ModelAnswer, ReportedUsage, Say, Script, ScriptedModel, plain_call, read_answer,
     read_rest,
@@ -66,6 +68,7 @@ async fn every_protocol_yields_the_answer_and_its_usage() {
             cached: Tokens::new(40),
             written: Tokens::ZERO,
             output: Tokens::new(7),
+            long_written: Tokens::ZERO,
         };
         assert_eq!(
             answer.end,
@@ -137,10 +140,13 @@ fn tools() -> Vec<Tool> {
 async fn send_request(api: Api) -> (Value, String, String) {
     let server = ScriptedModel::saying("Hi.").await;
     let model = model(&server, api);
-    let tools = tools();
-    let call = Call {
-        tools: &tools,
+    let options = ChatOptions {
+        tools: Some(tools()),
         temperature: Some(0.7),
+        ..ChatOptions::default()
+    };
+    let call = Call {
+        options: &options,
         ..plain_call(exact_context(api))
     };
     read_answer(&model, &call).await.expect("it is an answer");

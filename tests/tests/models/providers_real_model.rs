@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use anneal_core::tokens::Tokens;
-use anneal_llm::provider::{Api, Call, CallFailure, CallableModels, Model, StopReason};
+use anneal_llm::provider::{
+    Api, Call, CallFailure, CallableModels, ChatOptions, Model, StopReason,
+};
 use anneal_testkit::{plain_call, read_answer, start_llm};
 use serde_json::json;
 
@@ -33,9 +35,13 @@ async fn a_real_model_streams_its_answer_and_stops_when_the_call_is_dropped() {
     let context = request_with("Say hello and count from one to one hundred.");
     for api in APIS {
         let model = model(&llm.url, api);
+        let options = ChatOptions {
+            temperature: Some(0.0),
+            ..ChatOptions::default()
+        };
         let call = Call {
             output: Tokens::new(24),
-            temperature: Some(0.0),
+            options: &options,
             ..plain_call(&context)
         };
         let answer = read_answer(&model, &call).await.expect("it answers");

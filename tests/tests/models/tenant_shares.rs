@@ -65,6 +65,8 @@ impl<'a> Tenant<'a> {
             purpose,
             tokens: Tokens::new(100),
             limits,
+            request_id: None,
+            replaces: None,
         };
         self.app
             .store
@@ -428,6 +430,8 @@ async fn a_summary_above_its_tenants_share_waits_without_a_worker_slot() {
         purpose,
         tokens,
         limits,
+        request_id: None,
+        replaces: None,
     };
     let caller = Caller::of(TenantId::DEFAULT);
     let turn = app

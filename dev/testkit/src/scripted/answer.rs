@@ -1,7 +1,12 @@
 //! Calls a model and reads its answer to the end.
 
+use std::sync::LazyLock;
+
 use anneal_core::{message::Part, tokens::Tokens};
-use anneal_llm::provider::{AnswerStream, Call, CallFailure, End, Model, Piece};
+use anneal_llm::provider::{AnswerStream, Call, CallFailure, ChatOptions, End, Model, Piece};
+
+/// The options of [`plain_call`].
+static NO_OPTIONS: LazyLock<ChatOptions> = LazyLock::new(ChatOptions::default);
 
 /// The content of one answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,9 +25,11 @@ pub struct ModelAnswer {
 pub fn plain_call(context: &str) -> Call<'_> {
     Call {
         context,
-        tools: &[],
+        options: &NO_OPTIONS,
         output: Tokens::new(64),
-        temperature: None,
+        mark_tools: None,
+        cache_key: None,
+        long_retention: false,
         input: Tokens::ZERO,
         least_sent_tokens: None,
     }

@@ -289,6 +289,8 @@ fn call(conversation: ConversationId) -> CallAsk<'static> {
         purpose: CallPurpose::Summary,
         tokens: Tokens::new(100),
         limits: CallLimits::default(),
+        request_id: None,
+        replaces: None,
     }
 }
 

@@ -1,0 +1,290 @@
+//! How a model answers in a turn: the tools that it may call, the shape of its answer, sampling.
+//! What a model's provider accepts of it is decided in `llm/`.
+
+use std::collections::BTreeMap;
+
+use serde::de::IgnoredAny;
+
+use crate::{
+    cache::RequestIdentity,
+    digest,
+    provider_format::Format,
+    tokens::{Encoding, FRAMING_PER_MESSAGE, Tokens},
+};
+
+/// The options of a turn. None: not set, so the next level or the provider decides.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ChatOptions {
+    /// Tools that the model may call.
+    pub tools: Option<Vec<Tool>>,
+    /// Whether it calls one, and which.
+    pub tool_choice: Option<ToolChoice>,
+    /// Whether one answer may call several tools.
+    pub parallel_tool_calls: Option<bool>,
+    /// The shape of the answer's text.
+    pub response_format: Option<ResponseFormat>,
+    /// Sampling temperature, 0 to 2.
+    pub temperature: Option<f32>,
+    /// Nucleus sampling, 0 to 1.
+    pub top_p: Option<f32>,
+    /// Texts before which the model stops.
+    pub stop: Option<Vec<String>>,
+    /// How much the model thinks before it answers.
+    pub reasoning_effort: Option<ReasoningEffort>,
+    /// Labels for the provider.
+    pub metadata: Option<BTreeMap<String, String>>,
+    /// Most tokens of the answer.
+    pub output_tokens: Option<Tokens>,
+}
+
+impl ChatOptions {
+    /// These options, with those of `other` where one is not set here.
+    #[must_use]
+    pub fn over(self, other: Self) -> Self {
+        Self {
+            tools: self.tools.or(other.tools),
+            tool_choice: self.tool_choice.or(other.tool_choice),
+            parallel_tool_calls: self.parallel_tool_calls.or(other.parallel_tool_calls),
+            response_format: self.response_format.or(other.response_format),
+            temperature: self.temperature.or(other.temperature),
+            top_p: self.top_p.or(other.top_p),
+            stop: self.stop.or(other.stop),
+            reasoning_effort: self.reasoning_effort.or(other.reasoning_effort),
+            metadata: self.metadata.or(other.metadata),
+            output_tokens: self.output_tokens.or(other.output_tokens),
+        }
+    }
+
+    /// The declared tools.
+    pub fn tools(&self) -> &[Tool] {
+        self.tools.as_deref().unwrap_or_default()
+    }
+
+    /// What a provider's cache depends on, beside the context, in a call of this model with these
+    /// options. Tokens are estimated in the encoding.
+    pub fn identity(&self, model: &str, encoding: Encoding) -> RequestIdentity {
+        let tool_texts = self.tools().iter().flat_map(Tool::texts);
+        let choice = format!("{:?}", self.tool_choice);
+        let effort = format!("{:?}", self.reasoning_effort);
+        RequestIdentity {
+            model: Some(model.to_owned()),
+            tools: Some(digest::of_fields(tool_texts.map(str::as_bytes))),
+            options: Some(digest::of_fields([choice.as_bytes(), effort.as_bytes()])),
+            tools_tokens: self
+                .tools()
+                .iter()
+                .map(|tool| tool.estimate_tokens(encoding))
+                .sum(),
+        }
+    }
+}
+
+/// Whether a model calls a tool, and which.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToolChoice {
+    /// The model decides.
+    Auto,
+    /// It calls none.
+    None,
+    /// It calls at least one.
+    Required,
+    /// It calls the tool of this name.
+    Named(String),
+}
+
+/// The shape of an answer's text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ResponseFormat {
+    /// Any JSON object.
+    JsonObject,
+    /// JSON that follows a schema.
+    JsonSchema {
+        /// The schema's name.
+        name: String,
+        /// The schema, as JSON text.
+        schema: String,
+        /// Whether the provider should hold the model to it.
+        strict: bool,
+    },
+}
+
+/// How much a model thinks before it answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReasoningEffort {
+    /// Not at all.
+    None,
+    /// As little as it can.
+    Minimal,
+    /// Little.
+    Low,
+    /// As usual.
+    Medium,
+    /// Much.
+    High,
+    /// More than [`Self::High`].
+    XHigh,
+    /// As much as it can.
+    Max,
+}
+
+/// A tool that the model may call.
+///
+/// [`Tool::new`] accepts the names that OpenAI and Anthropic accept, and
+/// [`Tool::is_accepted_by`] says what Gemini refuses beyond that. The names in stored tool calls
+/// follow a rule of their own, which replaces names that the provider refuses:
+/// `context/repair/tool_identifiers.rs`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tool {
+    name: String,
+    description: String,
+    input_schema: String,
+}
+
+/// Why a tool is invalid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ToolError {
+    /// The name is not 1 to 64 letters, digits, `_` and `-`.
+    #[error("a tool's name must be 1 to 64 letters, digits, underscores or dashes")]
+    Name,
+    /// The schema is not a JSON object.
+    #[error("a tool's input schema must be a JSON object")]
+    Schema,
+}
+
+impl Tool {
+    /// Longest name that OpenAI, Anthropic and Gemini accept. The names in stored calls may be
+    /// longer: `context/repair/tool_identifiers.rs` replaces them when a context is built.
+    const MAX_NAME_BYTES: usize = 64;
+
+    /// A tool with a name, a description, and the JSON Schema of its input as JSON text, which is
+    /// sent unchanged.
+    pub fn new(name: String, description: String, input_schema: String) -> Result<Self, ToolError> {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+        if name.is_empty() || name.len() > Self::MAX_NAME_BYTES || !name.bytes().all(is_plain) {
+            return Err(ToolError::Name);
+        }
+        let is_json = serde_json::from_str::<IgnoredAny>(&input_schema).is_ok();
+        if !is_json || !input_schema.trim_start().starts_with('{') {
+            return Err(ToolError::Schema);
+        }
+        Ok(Self {
+            name,
+            description,
+            input_schema,
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its description for the model.
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// The JSON Schema of its input, as JSON text.
+    pub fn input_schema(&self) -> &str {
+        &self.input_schema
+    }
+
+    /// Name, description and schema.
+    fn texts(&self) -> [&str; 3] {
+        [&self.name, &self.description, &self.input_schema]
+    }
+
+    /// Estimated tokens of its declaration, with the framing of a message.
+    pub fn estimate_tokens(&self, encoding: Encoding) -> Tokens {
+        let texts = self.texts().into_iter();
+        texts.map(|text| encoding.estimate(text)).sum::<Tokens>() + FRAMING_PER_MESSAGE
+    }
+
+    /// Whether providers of this format accept the name. Gemini refuses a call with a tool whose
+    /// name begins with a digit or a dash.
+    pub fn is_accepted_by(&self, format: Format) -> bool {
+        let begins_with_digit_or_dash = self
+            .name
+            .starts_with(|c: char| c.is_ascii_digit() || c == '-');
+        format != Format::GeminiContents || !begins_with_digit_or_dash
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_that_is_set_stays_and_one_that_is_not_comes_from_the_next_level() {
+        let own = ChatOptions {
+            temperature: Some(0.5),
+            tool_choice: Some(ToolChoice::None),
+            ..ChatOptions::default()
+        };
+        let next = ChatOptions {
+            temperature: Some(1.0),
+            top_p: Some(0.25),
+            ..ChatOptions::default()
+        };
+        let expected = ChatOptions {
+            temperature: Some(0.5),
+            top_p: Some(0.25),
+            tool_choice: Some(ToolChoice::None),
+            ..ChatOptions::default()
+        };
+        assert_eq!(own.over(next), expected);
+    }
+
+    #[test]
+    fn an_identity_differs_with_the_tools_and_with_the_options_of_a_caches_key() {
+        let tool =
+            |name: &str| Tool::new(name.into(), String::new(), "{}".into()).expect("a valid tool");
+        let with_tools = |names: &[&str]| ChatOptions {
+            tools: Some(names.iter().map(|name| tool(name)).collect()),
+            ..ChatOptions::default()
+        };
+        let identity = |options: &ChatOptions| options.identity("m", Encoding::default());
+        let (one, two) = (with_tools(&["a"]), with_tools(&["a", "b"]));
+        assert_ne!(identity(&one).tools, identity(&two).tools);
+        assert!(identity(&one).tools_tokens < identity(&two).tools_tokens);
+        assert_eq!(identity(&one).options, identity(&two).options);
+        let forced = ChatOptions {
+            tool_choice: Some(ToolChoice::Required),
+            ..one.clone()
+        };
+        assert_ne!(identity(&one).options, identity(&forced).options);
+        let warmer = ChatOptions {
+            temperature: Some(1.5),
+            ..one.clone()
+        };
+        assert_eq!(identity(&one), identity(&warmer));
+    }
+
+    #[test]
+    fn only_gemini_refuses_names_that_begin_with_a_digit_or_a_dash() {
+        for (name, is_accepted) in [("_9", true), ("look", true), ("9a", false), ("-a", false)] {
+            let tool = Tool::new(name.into(), String::new(), "{}".into()).expect("is valid");
+            assert_eq!(
+                tool.is_accepted_by(Format::GeminiContents),
+                is_accepted,
+                "{name}"
+            );
+            assert!(tool.is_accepted_by(Format::OpenAiChat), "{name}");
+            assert!(tool.is_accepted_by(Format::AnthropicMessages), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_tool_with_a_malformed_name_or_schema_is_invalid() {
+        let tool = |name: &str, schema: &str| {
+            Tool::new(name.into(), String::new(), schema.into()).map(drop)
+        };
+        assert_eq!(tool("look_up-2", " {\"type\": \"object\"}"), Ok(()));
+        for name in ["", "two words", "größe", "a.b", &"x".repeat(65)] {
+            assert_eq!(tool(name, "{}"), Err(ToolError::Name), "{name}");
+        }
+        for schema in ["", "{", "[]", "\"{}\"", "{} {}", "{\"a\":1,}"] {
+            assert_eq!(tool("look", schema), Err(ToolError::Schema), "{schema}");
+        }
+    }
+}
