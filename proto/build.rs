@@ -6,7 +6,8 @@ use std::{env, error::Error, fs, path::Path};
 use prost::Message as _;
 
 /// The files to compile. They import the others.
-const FILES: [&str; 7] = [
+const FILES: [&str; 8] = [
+    "anneal/v1/chat_options.proto",
     "anneal/v1/chat_service.proto",
     "anneal/v1/conversation_service.proto",
     "anneal/v1/message_service.proto",

@@ -114,6 +114,7 @@ const fn trigger_name(trigger: CheckpointTrigger) -> &'static str {
         CheckpointTrigger::Messages => "messages",
         CheckpointTrigger::Manual => "manual",
         CheckpointTrigger::Imported => "imported",
+        CheckpointTrigger::Idle => "idle",
         CheckpointTrigger::Unspecified => "unspecified",
     }
 }
@@ -138,6 +139,7 @@ pub(crate) fn preview_text(preview: &pb::CompactPreview) -> String {
         CheckpointTrigger::Tokens => ", for the number of tokens",
         CheckpointTrigger::Messages => ", for the number of messages",
         CheckpointTrigger::Imported => ", from another system",
+        CheckpointTrigger::Idle => ", because the provider's cache was cold",
         CheckpointTrigger::Manual | CheckpointTrigger::Unspecified => "",
     };
     let quoted = match preview.quoted_message_ids.as_slice() {

@@ -10,7 +10,8 @@
 //! - `auth/`: authenticates callers; `identity.rs`: the name of a caller in logs
 //! - `verbs.rs`: what a credential must allow for each RPC
 //! - `listen/`: TCP and TLS connections; `traffic/`: rates, bytes that wait, slow readers
-//! - `state.rs`: what every RPC uses; `watch_registry/`: the watched conversations
+//! - `state.rs`: what every RPC uses; `watch_registry/`: the watched conversations;
+//!   `turn_stops.rs`: the turns that can be told to stop
 //! - `settings/`: the server's settings; `cors_origins.rs`: the allowed origins, parsed;
 //!   `reloaded_files.rs`: values from files that may change
 //! - `run.rs`: start and stop; `listeners.rs`: binds the addresses; `server_error.rs`: why the
@@ -44,6 +45,7 @@ mod settings;
 mod state;
 mod traffic;
 mod truncated_text;
+mod turn_stops;
 mod usecases;
 mod verbs;
 mod watch_registry;

@@ -12,6 +12,7 @@ use crate::{
         storage_quota::StorageQuota,
     },
     settings::{CurrentSettings, ServerSettings},
+    turn_stops::TurnStops,
     watch_registry::WatchRegistry,
 };
 
@@ -28,6 +29,8 @@ pub struct ServerState {
     pub(crate) turns: TaskTracker,
     /// Ends turns early. Cancelled when the server stops and `stop_seconds` are over.
     pub(crate) cancel_turns: CancellationToken,
+    /// Turns of this process that can be told to stop.
+    pub(crate) turn_stops: TurnStops,
     /// Watched conversations and their watchers.
     pub(crate) watch_registry: WatchRegistry,
     /// Limits the messages and bytes that each tenant may store.
@@ -74,6 +77,7 @@ impl ServerState {
             job_notifier: JobNotifier::default(),
             turns: TaskTracker::new(),
             cancel_turns: CancellationToken::new(),
+            turn_stops: TurnStops::default(),
             watch_registry: WatchRegistry::new(server, tenant_share),
             storage_quota: StorageQuota::new(settings.clone()),
             cpu: CpuPool::new(tenant_share),

@@ -25,7 +25,7 @@ const fn rpc(name: &'static str, path: &'static str, verbs: &'static [Verb]) -> 
 
 /// Every RPC.
 #[rustfmt::skip]
-pub(crate) static RPCS: [Rpc; 40] = [
+pub(crate) static RPCS: [Rpc; 42] = [
     rpc("create_conversation", "/anneal.v1.ConversationService/CreateConversation", &[Verb::Append]),
     rpc("fork_conversation", "/anneal.v1.ConversationService/ForkConversation", &[Verb::Append]),
     rpc("get_conversation", "/anneal.v1.ConversationService/GetConversation", &[Verb::Read]),
@@ -57,6 +57,8 @@ pub(crate) static RPCS: [Rpc; 40] = [
     rpc("classify_error", "/anneal.v1.ContextService/ClassifyError", &[Verb::Read]),
     // The model answers from the whole conversation, so the caller needs the verb read, too.
     rpc("chat", "/anneal.v1.ChatService/Chat", &[Verb::Append, Verb::Read]),
+    rpc("cancel_turn", "/anneal.v1.ChatService/CancelTurn", &[Verb::Append]),
+    rpc("choose_alternative", "/anneal.v1.ChatService/ChooseAlternative", &[Verb::Append]),
     rpc("erase_user", "/anneal.v1.ErasureService/EraseUser", &[Verb::Admin]),
     rpc("erase_tenant", "/anneal.v1.ErasureService/EraseTenant", &[Verb::Admin]),
     rpc("get_erasure", "/anneal.v1.ErasureService/GetErasure", &[Verb::Admin]),

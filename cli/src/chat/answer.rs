@@ -93,6 +93,7 @@ pub(super) fn closing_lines(done: &Done) -> Vec<String> {
     let stopped = match done.stop_reason() {
         StopReason::OutputLimit => Some("cut off: the model reached its output limit"),
         StopReason::Filtered => Some("the provider's filter stopped the model"),
+        StopReason::Stopped => Some("stopped"),
         StopReason::ToolUse => {
             Some("the model waits for a tool, and this terminal runs none: reply in words")
         }

@@ -271,6 +271,9 @@ const fn break_cause(reason: BreakReason) -> &'static str {
         BreakReason::Edit => "a message was edited",
         BreakReason::Withdrawal => "messages were withdrawn or restored",
         BreakReason::Erasure => "messages were erased",
+        BreakReason::Model => "the context is for another model",
+        BreakReason::Tools => "other tools are declared",
+        BreakReason::Options => "the options of the request have changed",
         BreakReason::Unspecified => "?",
     }
 }

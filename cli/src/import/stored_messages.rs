@@ -64,6 +64,7 @@ pub(super) async fn first_version(
             message_id,
             range,
             version: 1,
+            ..Default::default()
         };
         retry(async || client.messages().get_message(ask.clone()).await).await
     };

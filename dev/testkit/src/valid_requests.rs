@@ -153,6 +153,12 @@ pub fn valid_request(rpc: &str, conversation_id: &str, request_id: &str) -> Vec<
             messages: vec![user("hello")],
             request_id: request_id()
         }),
+        "CancelTurn" => ask!(CancelTurnRequest {}),
+        "ChooseAlternative" => ask!(ChooseAlternativeRequest {
+            question_message_id: 1,
+            number: 1,
+            request_id: request_id()
+        }),
         "RequeueJob" => ask!(RequeueJobRequest {
             kind: pb::JobKind::Checkpoint.into()
         }),

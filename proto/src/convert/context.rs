@@ -132,6 +132,9 @@ const fn break_reason(reason: context::BreakReason) -> pb::BreakReason {
         context::BreakReason::Edit => pb::BreakReason::Edit,
         context::BreakReason::Withdrawal => pb::BreakReason::Withdrawal,
         context::BreakReason::Erasure => pb::BreakReason::Erasure,
+        context::BreakReason::Model => pb::BreakReason::Model,
+        context::BreakReason::Tools => pb::BreakReason::Tools,
+        context::BreakReason::Options => pb::BreakReason::Options,
     }
 }
 

@@ -8,12 +8,13 @@
 //! - `field_error`: why a field is refused
 //! - `parse`: ids, etags, texts and metadata: fields of many requests
 //! - `message`: messages and their parts
-//! - `policy`: policies
+//! - `policy`: policies; `chat_options`: options of turns
 //! - `session`: the scope of a chat
 //! - `context`: formats, pressure, boundaries, and the answer with a built context
 //! - `job`: kinds of jobs; `checkpoint`: triggers of checkpoints
 //! - `time`: points in time
 
+pub mod chat_options;
 mod checkpoint;
 pub mod context;
 mod field_error;

@@ -1,9 +1,10 @@
 //! Converts policies to and from protobuf.
 
 use anneal_core::{
+    cache::CacheRetention,
     policy::{
-        Cooling, KeepRecent, LargeSummaries, PolicyError, PolicyOverrides, Profile,
-        SessionSettings, TokenThreshold,
+        Cooling, IdleCheckpoints, KeepRecent, LargeSummaries, PolicyError, PolicyOverrides,
+        Profile, SessionSettings, TokenThreshold,
     },
     tokens::Tokens,
 };
@@ -59,6 +60,22 @@ pub fn parse_with_base(
         window_tokens: policy.window_tokens.map(Tokens::new),
         cache_read_price: policy.cache_read_price,
         cache_write_price: policy.cache_write_price,
+        cache_marks: policy.cache_marks,
+        cache_retention: match pb::CacheRetention::try_from(policy.cache_retention) {
+            Ok(pb::CacheRetention::Unspecified) => None,
+            Ok(pb::CacheRetention::Short) => Some(CacheRetention::Short),
+            Ok(pb::CacheRetention::LongHead) => Some(CacheRetention::LongHead),
+            Ok(pb::CacheRetention::Long) => Some(CacheRetention::Long),
+            Err(_) => return Err(unknown("policy.cache_retention", policy.cache_retention)),
+        },
+        idle_checkpoints: match pb::IdleCheckpoints::try_from(policy.idle_checkpoints) {
+            Ok(pb::IdleCheckpoints::Unspecified) => None,
+            Ok(pb::IdleCheckpoints::Off) => Some(IdleCheckpoints::Off),
+            Ok(pb::IdleCheckpoints::Free) => Some(IdleCheckpoints::Free),
+            Ok(pb::IdleCheckpoints::Prepared) => Some(IdleCheckpoints::Prepared),
+            Err(_) => return Err(unknown("policy.idle_checkpoints", policy.idle_checkpoints)),
+        },
+        keep_partial: policy.keep_partial,
     };
     let combined = overrides.clone().over(base.clone());
     session
@@ -178,6 +195,22 @@ impl From<PolicyOverrides> for pb::Policy {
             window_tokens: overrides.window_tokens.map(Tokens::get),
             cache_read_price: overrides.cache_read_price,
             cache_write_price: overrides.cache_write_price,
+            cache_marks: overrides.cache_marks,
+            cache_retention: match overrides.cache_retention {
+                None => pb::CacheRetention::Unspecified,
+                Some(CacheRetention::Short) => pb::CacheRetention::Short,
+                Some(CacheRetention::LongHead) => pb::CacheRetention::LongHead,
+                Some(CacheRetention::Long) => pb::CacheRetention::Long,
+            }
+            .into(),
+            idle_checkpoints: match overrides.idle_checkpoints {
+                None => pb::IdleCheckpoints::Unspecified,
+                Some(IdleCheckpoints::Off) => pb::IdleCheckpoints::Off,
+                Some(IdleCheckpoints::Free) => pb::IdleCheckpoints::Free,
+                Some(IdleCheckpoints::Prepared) => pb::IdleCheckpoints::Prepared,
+            }
+            .into(),
+            keep_partial: overrides.keep_partial,
             ..Self::default()
         };
         match overrides.token_threshold {

@@ -318,6 +318,20 @@ impl ChatService for GrpcServices {
         let call = RpcCall::begin_turn(&self.state, const { Rpc::named("chat") }, &request)?;
         rpc::chat::chat(&self.state, call, request.into_inner()).await
     }
+
+    async fn cancel_turn(
+        &self,
+        request: Request<pb::CancelTurnRequest>,
+    ) -> Result<Response<pb::CancelTurnResponse>, Status> {
+        run!(self, request, cancel_turn, audited)
+    }
+
+    async fn choose_alternative(
+        &self,
+        request: Request<pb::ChooseAlternativeRequest>,
+    ) -> Result<Response<pb::MessageChange>, Status> {
+        run!(self, request, choose_alternative, audited)
+    }
 }
 
 #[tonic::async_trait]

@@ -59,6 +59,7 @@ pub(crate) fn message(message: StoredMessage) -> pb::Message {
         edited_time: message.edited.map(timestamp),
         withdrawn_time: message.withdrawn.map(timestamp),
         erased: message.erased,
+        stopped: false,
     }
 }
 
@@ -148,6 +149,7 @@ pub(crate) fn conversation(stored: Conversation) -> pb::Conversation {
             .map(|origin| origin.conversation.to_string())
             .unwrap_or_default(),
         forked_message_id: stored.forked_from.map_or(0, |origin| origin.message.0),
+        chat_options: None,
     }
 }
 

@@ -120,19 +120,26 @@ pub(crate) async fn store_and_notify(
 }
 
 /// Stores the answer of a turn as [`store_and_notify`] stores an append, if the turn still has its
-/// lease. None: it has lost the lease, and nothing is stored.
+/// lease. None: it has lost the lease, and nothing is stored. `stopped`: the answer was stopped
+/// before its end.
 pub(crate) async fn store_answer_and_notify(
     state: &ServerState,
     caller: Caller,
     append: &Append,
     lease: &ModelLease,
+    stopped: bool,
 ) -> Result<Option<Appended>, Failure> {
     let appended = if (append.content_bytes() as u64) < LONG_QUERY_BYTES {
-        state.store.append_answer(caller, append, lease).await?
+        state
+            .store
+            .append_answer(caller, append, lease, stopped)
+            .await?
     } else {
         let (store, append, lease) = (state.store.clone(), append.clone(), lease.clone());
-        run_on_blocking_thread(async move { store.append_answer(caller, &append, &lease).await })
-            .await?
+        run_on_blocking_thread(async move {
+            store.append_answer(caller, &append, &lease, stopped).await
+        })
+        .await?
     };
     if let Some(appended) = &appended {
         record_and_notify(state, caller, append, appended).await;

@@ -30,6 +30,9 @@ pub(crate) async fn plan(
     caller: Caller,
     ask: pb::CreateConversationRequest,
 ) -> Result<PlannedConversation, Failure> {
+    if ask.chat_options.is_some() {
+        return Err(Failure::not_served("chat_options"));
+    }
     let no_settings = AgentSettings::default();
     let settings = state.settings.get();
     let agent = settings.agents.get(&ask.agent_id).unwrap_or(&no_settings);

@@ -43,7 +43,7 @@ const CRATES: &[CrateLayers] = &[
             "context cut economics",
             "cooling",
             "policy",
-            "model usage admission breaker",
+            "model usage admission breaker cache chat_options",
             "boundary turn tokens digest title tool_pairs session_key provider_format",
             "message job caller limits media_access policy_error",
         ],
@@ -135,7 +135,7 @@ const CRATES: &[CrateLayers] = &[
             "rpc_call",
             // what an RPC uses
             "state auth",
-            "watch_registry traffic",
+            "watch_registry traffic turn_stops",
             "caches limits listen server_error call_metrics",
             "verbs audit poll_watchdog",
             // values

@@ -85,6 +85,9 @@ fn parse(state: &ServerState, ask: pb::BuildContextRequest) -> Result<ContextReq
     if ask.budget_tokens == Some(0) {
         return Err(Failure::invalid("budget_tokens", "must be at least 1"));
     }
+    if ask.cache_marks {
+        return Err(Failure::not_served("cache_marks"));
+    }
     if ask.policy.is_some() && !ask.dry_run {
         return Err(Failure::invalid(
             "policy",
@@ -104,6 +107,7 @@ fn parse(state: &ServerState, ask: pb::BuildContextRequest) -> Result<ContextReq
         budget: ask.budget_tokens.map(Tokens::new),
         format: context::parse_format(ask.format)?,
         pressure: context::parse_pressure(ask.pressure)?,
+        cache: None,
     };
     Ok(ContextRequest {
         id,

@@ -1,18 +1,15 @@
 //! Chat.
 
-use std::{
-    collections::HashSet,
-    panic::{AssertUnwindSafe, catch_unwind},
-};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use anneal_core::{
-    limits::{TOOLS, TOOLS_BYTES},
+    chat_options::ChatOptions,
+    limits::FALLBACK_MODELS,
     message::{Message, Role},
-    tokens::{Encoding, FRAMING_PER_MESSAGE, Tokens},
+    tokens::Tokens,
 };
-use anneal_llm::provider::{Tool, ToolError};
 use anneal_proto::{
-    convert::{message, parse},
+    convert::{chat_options, message, parse},
     v1 as pb,
 };
 use prost::Message as _;
@@ -24,7 +21,7 @@ use crate::{
     limits::cpu_pool,
     rpc_call::RpcCall,
     state::ServerState,
-    usecases::chat_turn::{self, Events, TurnRequest},
+    usecases::chat_turn::{self, Events, OnDisconnect, TurnPrompt, TurnRequest},
 };
 
 /// Runs one turn: stores the prompt, calls a model, streams and stores its answer.
@@ -62,20 +59,61 @@ fn parse(ask: pb::ChatRequest) -> Result<TurnRequest, Failure> {
     if ask.max_output_tokens == Some(0) {
         return Err(Failure::invalid("max_output_tokens", "must be at least 1"));
     }
-    check_tool_limits(&ask.tools)?;
+    let tools = chat_options::parse_tools("tools", ask.tools)?;
+    let own_options = ChatOptions {
+        tools: (!tools.is_empty()).then_some(tools),
+        temperature: chat_options::parse_temperature("temperature", ask.temperature)?,
+        output_tokens: ask.max_output_tokens.map(Tokens::new),
+        ..ChatOptions::default()
+    };
     Ok(TurnRequest {
         id,
         is_repeatable: request_id.is_some(),
         request_id: request_id.unwrap_or_else(|| uuid::Uuid::new_v4().to_string()),
-        messages: parse_messages(ask.messages)?.into(),
+        prompt: parse_prompt(ask.messages, ask.regenerate, ask.edit_message_id)?,
         expected: parse::expected_last(ask.expected_last_message_id)?,
         model: parse::model("model", &ask.model)?,
+        fallback_models: parse_fallback_models(ask.fallback_models)?,
         system_prompt: ask.system_prompt,
-        tools_tokens: tools_tokens(&ask.tools),
-        tools: parse_tools(ask.tools)?,
-        temperature: parse_temperature(ask.temperature)?,
-        output: ask.max_output_tokens.map(Tokens::new),
+        options: parse_options(own_options, ask.options)?,
+        on_disconnect: parse_on_disconnect(ask.on_disconnect)?,
+        cache_ping: ask.cache_ping,
     })
+}
+
+/// Parses what the turn answers: new messages, the newest question, or an edited one.
+fn parse_prompt(
+    messages: Vec<pb::NewMessage>,
+    regenerate: bool,
+    edit_message_id: Option<i64>,
+) -> Result<TurnPrompt, Failure> {
+    let Some(number) = edit_message_id else {
+        if !regenerate {
+            return Ok(TurnPrompt::Messages(parse_messages(messages)?.into()));
+        }
+        return if messages.is_empty() {
+            Ok(TurnPrompt::Regenerate)
+        } else {
+            Err(Failure::invalid(
+                "regenerate",
+                "must not be given together with messages",
+            ))
+        };
+    };
+    if regenerate {
+        return Err(Failure::invalid(
+            "edit_message_id",
+            "must not be given together with regenerate",
+        ));
+    }
+    let id = parse::message_id("edit_message_id", number)?;
+    match <[Message; 1]>::try_from(parse_messages(messages)?) {
+        Ok([message]) if message.role == Role::User => Ok(TurnPrompt::Edit { id, message }),
+        _ => Err(Failure::invalid(
+            "messages",
+            "must be one message of the user with edit_message_id",
+        )),
+    }
 }
 
 /// Parses the prompt. It may hold no message of the assistant, and must end with a message of the
@@ -101,76 +139,53 @@ fn parse_messages(messages: Vec<pb::NewMessage>) -> Result<Vec<Message>, Failure
     }
 }
 
-fn check_tool_limits(tools: &[pb::Tool]) -> Result<(), Failure> {
-    if tools.len() > TOOLS {
-        return Err(Failure::limit("tools", TOOLS, "tools"));
+fn parse_fallback_models(names: Vec<String>) -> Result<Vec<String>, Failure> {
+    if names.len() > FALLBACK_MODELS {
+        return Err(Failure::limit("fallback_models", FALLBACK_MODELS, "models"));
     }
-    if tools.iter().map(tool_bytes).sum::<usize>() > TOOLS_BYTES {
-        return Err(Failure::limit("tools", TOOLS_BYTES, "bytes in all"));
+    for (index, name) in names.iter().enumerate() {
+        parse::id(&format!("fallback_models[{index}]"), name)?;
     }
-    Ok(())
+    Ok(names)
 }
 
-fn parse_tools(tools: Vec<pb::Tool>) -> Result<Vec<Tool>, Failure> {
-    let mut names = HashSet::new();
-    if let Some(index) = tools
-        .iter()
-        .position(|tool| !names.insert(tool.name.as_str()))
-    {
-        return Err(Failure::invalid(
-            format!("tools[{index}].name"),
-            "must not be another tool's",
-        ));
-    }
-    tools
-        .into_iter()
-        .enumerate()
-        .map(|(index, tool)| parse_tool(index, tool))
-        .collect()
-}
-
-fn parse_tool(index: usize, tool: pb::Tool) -> Result<Tool, Failure> {
-    let schema = if tool.input_schema.is_empty() {
-        ANY_OBJECT_SCHEMA.to_owned()
-    } else {
-        tool.input_schema
+/// Parses the field `options`, beside the options that have fields of their own in the request.
+fn parse_options(
+    own: ChatOptions,
+    options: Option<pb::ChatOptions>,
+) -> Result<ChatOptions, Failure> {
+    let Some(options) = options else {
+        return Ok(own);
     };
-    Tool::new(tool.name, tool.description, schema).map_err(|error| {
-        let field = match error {
-            ToolError::Name => "name",
-            ToolError::Schema => "input_schema",
-        };
-        Failure::invalid(format!("tools[{index}].{field}"), error.to_string())
-    })
+    let options = chat_options::parse("options", options)?;
+    let given_twice = [
+        ("tools", own.tools.is_some() && options.tools.is_some()),
+        (
+            "temperature",
+            own.temperature.is_some() && options.temperature.is_some(),
+        ),
+        (
+            "max_output_tokens",
+            own.output_tokens.is_some() && options.output_tokens.is_some(),
+        ),
+    ];
+    match given_twice.into_iter().find(|(_, is_twice)| *is_twice) {
+        None => Ok(own.over(options)),
+        Some((field, _)) => Err(Failure::invalid(
+            format!("options.{field}"),
+            format!("must not be given together with {field}"),
+        )),
+    }
 }
 
-/// The input schema of a tool that gives none.
-const ANY_OBJECT_SCHEMA: &str = r#"{"type":"object"}"#;
-
-/// Estimated tokens of the tools' names, descriptions and schemas, each tool with the framing of a
-/// message, in the default encoding: the model is not chosen yet.
-fn tools_tokens(tools: &[pb::Tool]) -> Tokens {
-    let encoding = Encoding::default();
-    let tokens_of_tool = |tool: &pb::Tool| {
-        let texts = [&tool.name, &tool.description, &tool.input_schema];
-        texts
-            .into_iter()
-            .map(|text| encoding.estimate(text))
-            .sum::<Tokens>()
-            + FRAMING_PER_MESSAGE
-    };
-    tools.iter().map(tokens_of_tool).sum()
-}
-
-const fn tool_bytes(tool: &pb::Tool) -> usize {
-    tool.name.len() + tool.description.len() + tool.input_schema.len()
-}
-
-fn parse_temperature(requested: Option<f32>) -> Result<Option<f32>, Failure> {
-    match requested {
-        Some(value) if !(0.0..=2.0).contains(&value) => {
-            Err(Failure::invalid("temperature", "must be 0 to 2"))
-        }
-        valid => Ok(valid),
+fn parse_on_disconnect(number: i32) -> Result<OnDisconnect, Failure> {
+    match pb::OnDisconnect::try_from(number) {
+        Ok(pb::OnDisconnect::Unspecified | pb::OnDisconnect::Stop) => Ok(OnDisconnect::Stop),
+        Ok(pb::OnDisconnect::StopAndKeep) => Ok(OnDisconnect::StopAndKeep),
+        Ok(pb::OnDisconnect::Finish) => Ok(OnDisconnect::Finish),
+        Err(_) => Err(Failure::invalid(
+            "on_disconnect",
+            format!("{number} is not one of its values"),
+        )),
     }
 }

@@ -8,7 +8,7 @@ use anneal_core::{
     tokens::Tokens,
 };
 use anneal_llm::provider_error::{
-    Classification, Delivery, OverflowKind, ProviderAnswer, classify,
+    Classification, Confidence, Delivery, OverflowKind, ProviderAnswer, classify,
 };
 use anneal_proto::{convert::parse, v1 as pb};
 
@@ -90,11 +90,16 @@ fn reply(verdict: &Classification) -> pb::ClassifyErrorResponse {
         OverflowKind::Silent => pb::OverflowKind::Silent,
         OverflowKind::OutputTruncated => pb::OverflowKind::OutputTruncated,
     };
+    let confidence = match verdict.confidence {
+        Confidence::Certain => pb::Confidence::Certain,
+        Confidence::Likely => pb::Confidence::Likely,
+    };
     pb::ClassifyErrorResponse {
         kind: kind.into(),
         is_overflow: verdict.is_overflow(),
         limit_tokens: verdict.limit_tokens,
         prompt_tokens: verdict.prompt_tokens,
         rule: verdict.rule.to_owned(),
+        confidence: confidence.into(),
     }
 }

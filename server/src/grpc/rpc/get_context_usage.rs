@@ -108,5 +108,6 @@ pub(crate) async fn get_context_usage(
         pending_saved_tokens: usage.sent_tail.less(figures.tail).get(),
         model_window_tokens,
         economics,
+        summaries: None,
     })
 }

@@ -17,6 +17,9 @@ pub(crate) async fn get_message(
         0 => None,
         version => Some(parse::version("version", version)?),
     };
+    if ask.alternatives {
+        return Err(Failure::not_served("alternatives"));
+    }
     let Some(range) = ask.range.map(parse_range).transpose()? else {
         let read = |read_budget| {
             let store = state.store.clone();
@@ -41,6 +44,7 @@ pub(crate) async fn get_message(
             message: Some(reply::message(message)),
             text: String::new(),
             range: None,
+            alternatives: Vec::new(),
         }));
     };
     let read = |read_budget| {
@@ -69,6 +73,7 @@ pub(crate) async fn get_message(
             length: found.text.len() as i64,
         }),
         text: found.text,
+        alternatives: Vec::new(),
     }))
 }
 

@@ -14,6 +14,9 @@ pub(crate) async fn insert_separator(
     let id = parse::conversation_id(&ask.conversation_id)?;
     let request_id = parse::request_id(&ask.request_id)?;
     let expected = parse::expected_last(ask.expected_last_message_id)?;
+    if ask.part_tool_pairs {
+        return Err(Failure::not_served("part_tool_pairs"));
+    }
     let separator = state
         .store
         .insert_separator(caller, id, request_id, expected)

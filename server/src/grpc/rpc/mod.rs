@@ -7,7 +7,8 @@
 //!   `list_messages`, `list_message_versions`, `withdraw_messages`, `rewind`, `restore_messages`,
 //!   `edit_message`, `erase_messages`, `insert_separator`, `delete_separator`.
 //! - Contexts: `build_context`, `stream_context`, `get_context_usage`, `report_usage`,
-//!   `classify_error` (whether a provider's error means that a context is too long), `chat`.
+//!   `classify_error` (whether a provider's error means that a context is too long).
+//! - Turns: `chat`, `cancel_turn`, `choose_alternative`.
 //! - Checkpoints: `compact`, `list_checkpoints`, `import_checkpoint`.
 //! - Erasures: `erase_user`, `erase_tenant`, `get_erasure`, `list_erasures`.
 //! - Operators: `list_jobs`, `requeue_job`, `discard_job`, `get_queue_stats`, `get_model_stats`,
@@ -16,7 +17,9 @@
 pub(crate) mod append_large_message;
 pub(crate) mod append_messages;
 pub(crate) mod build_context;
+pub(crate) mod cancel_turn;
 pub(crate) mod chat;
+pub(crate) mod choose_alternative;
 pub(crate) mod classify_error;
 pub(crate) mod compact;
 pub(crate) mod create_conversation;

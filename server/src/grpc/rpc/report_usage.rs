@@ -37,6 +37,7 @@ pub(crate) async fn report_usage(
             metrics::counter!("anneal_model_calls_cold_total").increment(1);
             pb::CacheState::Cold
         }
+        CacheState::ColdByUs => pb::CacheState::ColdByUs,
     };
     Ok(pb::ReportUsageResponse {
         cache_state: cache_state.into(),
@@ -46,6 +47,12 @@ pub(crate) async fn report_usage(
 }
 
 fn usage(ask: &pb::ReportUsageRequest) -> Result<Usage, Failure> {
+    if ask.long_written_tokens != 0 {
+        return Err(Failure::not_served("long_written_tokens"));
+    }
+    if ask.break_reason != 0 {
+        return Err(Failure::not_served("break_reason"));
+    }
     let figures = [
         ("input_tokens", ask.input_tokens),
         ("cached_tokens", ask.cached_tokens),
@@ -73,6 +80,7 @@ fn usage(ask: &pb::ReportUsageRequest) -> Result<Usage, Failure> {
         output: Tokens::new(ask.output_tokens),
         context: Tokens::new(ask.context_tokens),
         expected_cached: Tokens::new(ask.expected_cached_tokens),
+        ..Usage::default()
     })
 }
 

@@ -218,6 +218,7 @@ mod tests {
                 message_ids: vec![1],
                 turn: 1,
                 replayed,
+                ..Started::default()
             }));
             log.record(Event::TextDelta("more".into()));
             let state = log.state();

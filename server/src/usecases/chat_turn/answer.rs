@@ -40,14 +40,16 @@ impl Answer {
     }
 }
 
-/// Receives the whole answer of a model. Sends its events to the caller.
+/// Receives the whole answer of a model. Sends its events to the caller. `draft` holds what has
+/// come if the future is dropped before.
 pub(super) async fn receive(
     stream: &mut CallStream<'_>,
     model: &str,
     events: &EventSender,
+    draft: &mut Draft,
 ) -> Result<Answer, TurnError> {
     let failed = |failure| model_failure(model, failure);
-    let mut draft = Draft::default();
+    draft.clear();
     let mut stalled = Duration::ZERO;
     while let Some(piece) = stream.next().await {
         let piece = match piece {
@@ -80,7 +82,7 @@ pub(super) async fn receive(
 
 /// The parts received so far.
 #[derive(Debug, Default)]
-struct Draft {
+pub(super) struct Draft {
     parts: Vec<Part>,
     /// Bytes of the parts' texts and tool inputs, for [`MESSAGE_BYTES`].
     bytes: usize,
@@ -97,6 +99,11 @@ enum DraftStep {
 }
 
 impl Draft {
+    /// Forgets what has come.
+    fn clear(&mut self) {
+        *self = Self::default();
+    }
+
     /// Adds a piece. Fails if an append would refuse the message, or if the answer is empty, except
     /// because of the output limit or a filter.
     fn take(&mut self, piece: Piece) -> Result<DraftStep, CallFailure> {

@@ -2,6 +2,7 @@
 //! `overflow.rs` decides what the next attempt changes.
 
 use anneal_core::{
+    chat_options::ChatOptions,
     context::{Ask, Context, Pressure},
     message::{Media, Part},
     policy::PolicyOverrides,
@@ -18,8 +19,9 @@ use tracing::warn;
 
 use super::{
     TurnError, TurnRun,
-    answer::{self, Answer},
+    answer::{self, Answer, Draft},
     call_end, model_failure,
+    options::tools_tokens,
     overflow::OverflowGuard,
 };
 use crate::{
@@ -52,12 +54,12 @@ pub(super) enum AttemptOutcome {
 
 impl TurnRun {
     /// The overflow guard before the first attempt.
-    pub(super) fn overflow_guard(&self, model: &Model) -> OverflowGuard {
+    pub(super) fn overflow_guard(model: &Model, options: &ChatOptions) -> OverflowGuard {
         OverflowGuard::new(
             model.window(),
             model.output(),
-            self.turn.output,
-            self.turn.tools_tokens,
+            options.output_tokens,
+            tools_tokens(options),
         )
     }
 
@@ -91,12 +93,15 @@ impl TurnRun {
     }
 
     /// Calls the model with this context. If the context is too long, stores the window and the
-    /// token count that the provider's refusal names.
+    /// token count that the provider's refusal names. `draft` holds what has come of the answer if
+    /// the future is dropped before.
     pub(super) async fn call_model(
         &self,
         calls: &mut ProviderCalls<'_>,
         built: &BuiltContext,
+        options: &ChatOptions,
         guard: &mut OverflowGuard,
+        draft: &mut Draft,
     ) -> Result<AttemptOutcome, TurnError> {
         let sent = guard.context();
         if guard.will_be_refused(sent) {
@@ -107,13 +112,15 @@ impl TurnRun {
         let own_tokens = guard.own_tokens(built.context.total);
         let call = Call {
             context: built.rendered.as_deref().unwrap_or_default(),
-            tools: &self.turn.tools,
+            options,
             output: guard.answer_tokens_beside(sent),
-            temperature: self.turn.temperature,
+            mark_tools: None,
+            cache_key: None,
+            long_retention: false,
             input: sent,
             least_sent_tokens: Some(least_sent_tokens(built)),
         };
-        match self.stream_answer(calls, &call).await {
+        match self.stream_answer(calls, &call, draft).await {
             Ok(answer) => Ok(AttemptOutcome::Answered(ModelAnswer {
                 own_tokens: if answer.has_reported_usage {
                     own_tokens
@@ -165,13 +172,14 @@ impl TurnRun {
         &self,
         calls: &mut ProviderCalls<'_>,
         call: &Call<'_>,
+        draft: &mut Draft,
     ) -> Result<Answer, TurnError> {
         let model = calls.model().name();
         let mut stream = calls
             .stream(call)
             .await
             .map_err(|failure| model_failure(model, failure))?;
-        let received = answer::receive(&mut stream, model, &self.events).await;
+        let received = answer::receive(&mut stream, model, &self.events, draft).await;
         stream.end(call_end(&received));
         received
     }
@@ -199,6 +207,7 @@ impl TurnRun {
                 format: model.format(),
                 media: model.media().clone(),
                 pressure: guard.pressure(),
+                cache: None,
             },
             overrides: PolicyOverrides {
                 model: Some(model.name().to_owned()),

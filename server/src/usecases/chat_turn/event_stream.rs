@@ -1,7 +1,10 @@
 //! The channel of a turn's events to its caller. It holds few events: the turn waits for a slow
 //! reader.
 
-use std::pin::Pin;
+use std::{
+    pin::Pin,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use anneal_core::limits::CONTEXT_PIECE_BYTES;
 use anneal_proto::v1 as pb;
@@ -19,7 +22,11 @@ pub(crate) type Events = Pin<Box<dyn Stream<Item = Result<pb::ChatResponse, Stat
 const MAX_WAITING_EVENTS: usize = 16;
 
 /// The turn's half of the channel.
-pub(super) struct EventSender(mpsc::Sender<pb::ChatResponse>);
+pub(super) struct EventSender {
+    sender: mpsc::Sender<pb::ChatResponse>,
+    /// Whether a piece of an answer was sent.
+    has_shown: AtomicBool,
+}
 
 /// The caller has disconnected.
 #[derive(Debug)]
@@ -47,13 +54,23 @@ pub(super) fn channel(kept_alive: impl Send + 'static) -> (EventSender, FinalEve
             Some((end, (events, None, kept_alive)))
         },
     );
-    (EventSender(sender), final_event_sender, Box::pin(events))
+    let sender = EventSender {
+        sender,
+        has_shown: AtomicBool::new(false),
+    };
+    (sender, final_event_sender, Box::pin(events))
 }
 
 impl EventSender {
     /// Sends an event and waits for a slow reader. Texts are sent in pieces that fit every client's
     /// message limit.
     pub(super) async fn send(&self, event: Event) -> Result<(), CallerGone> {
+        if matches!(
+            event,
+            Event::TextDelta(_) | Event::ReasoningDelta(_) | Event::ToolCall(_)
+        ) {
+            self.has_shown.store(true, Ordering::Relaxed);
+        }
         match event {
             Event::TextDelta(text) => self.send_pieces(&text, Event::TextDelta).await,
             Event::ReasoningDelta(text) => self.send_pieces(&text, Event::ReasoningDelta).await,
@@ -69,7 +86,7 @@ impl EventSender {
     }
 
     async fn send_whole(&self, event: Event) -> Result<(), CallerGone> {
-        self.0
+        self.sender
             .send(pb::ChatResponse { event: Some(event) })
             .await
             .map_err(|_| CallerGone)
@@ -77,7 +94,12 @@ impl EventSender {
 
     /// Returns when the caller has disconnected.
     pub(super) async fn wait_for_disconnect(&self) {
-        self.0.closed().await;
+        self.sender.closed().await;
+    }
+
+    /// Whether the caller was sent a piece of an answer.
+    pub(super) fn has_shown(&self) -> bool {
+        self.has_shown.load(Ordering::Relaxed)
     }
 }
 

@@ -2,7 +2,9 @@
 //! The steps are in this file. Each turn runs in a task of its own. If its caller disconnects, the
 //! turn stops. Once the model has answered, the turn still stores the answer.
 //!
-//! - `model.rs`: chooses the model, and has the call admitted
+//! - `options.rs`: the options of the request, the conversation and the agent together
+//! - `unserved.rs`: refuses what a request can ask for and turns do not serve yet
+//! - `model.rs`: chooses the models, and has their calls admitted
 //! - `attempts.rs`: builds one context and calls the model once
 //! - `overflow.rs`: decides what is tried next if a context is too long
 //! - `answer.rs`: sends the answer's stream to the caller, and collects it as one message
@@ -14,22 +16,24 @@ mod answer;
 mod attempts;
 mod event_stream;
 mod model;
+mod options;
 mod overflow;
 mod replay;
 mod store_answer;
+mod unserved;
 
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use anneal_core::{
     caller::{Caller, ConversationId},
+    chat_options::ChatOptions,
     limits::ID_BYTES,
     message::{Message, MessageId, Role},
-    tokens::Tokens,
 };
 use anneal_gateway::{AdmittedCall, CallEnd, LeaseLost};
-use anneal_llm::provider::{CallFailure, Tool};
+use anneal_llm::provider::{CallFailure, Model};
 use anneal_proto::v1 as pb;
-use anneal_store::{Append, Appended, StoreError};
+use anneal_store::{Append, Appended, StopMode, StoreError};
 use futures::FutureExt as _;
 use pb::chat_response::{Done, Event, Started};
 use tonic::{Code, Status};
@@ -38,6 +42,7 @@ use tracing::{Instrument as _, debug, info};
 pub(crate) use event_stream::Events;
 
 use self::{
+    answer::Draft,
     attempts::{AttemptOutcome, ModelAnswer},
     event_stream::{CallerGone, EventSender},
     replay::Replay,
@@ -49,6 +54,7 @@ use crate::{
     rpc_call::RpcCall,
     settings::ReloadableSettings,
     state::ServerState,
+    turn_stops::StopWatch,
     usecases::{
         append::{self, AppendRequest},
         build_context::BuiltContext,
@@ -62,19 +68,59 @@ pub(crate) struct TurnRequest {
     pub(crate) request_id: String,
     /// Whether the caller gave the request id, so that it can repeat the turn.
     pub(crate) is_repeatable: bool,
-    /// The prompt.
-    pub(crate) messages: Arc<[Message]>,
+    pub(crate) prompt: TurnPrompt,
     /// The turn is refused unless this is the newest message. None: not checked.
     pub(crate) expected: Option<MessageId>,
     /// The model that the caller names.
     pub(crate) model: Option<String>,
+    /// The models that the caller names to be tried after it, in order.
+    pub(crate) fallback_models: Vec<String>,
     pub(crate) system_prompt: Option<String>,
-    pub(crate) tools: Vec<Tool>,
-    /// Estimated tokens of the tools' names, descriptions and schemas.
-    pub(crate) tools_tokens: Tokens,
-    pub(crate) temperature: Option<f32>,
-    /// Most tokens of the answer.
-    pub(crate) output: Option<Tokens>,
+    /// The options that the caller sets.
+    pub(crate) options: ChatOptions,
+    pub(crate) on_disconnect: OnDisconnect,
+    /// Whether the provider's cache is kept warm once after the turn.
+    pub(crate) cache_ping: bool,
+}
+
+/// What a turn answers.
+pub(crate) enum TurnPrompt {
+    /// New messages.
+    Messages(Arc<[Message]>),
+    /// The newest question, anew.
+    Regenerate,
+    /// An earlier question, after this message has replaced it.
+    Edit { id: MessageId, message: Message },
+}
+
+/// What becomes of a turn whose caller goes away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnDisconnect {
+    /// It stops, and nothing of its answer is kept.
+    Stop,
+    /// It stops, and what has come of its answer is kept.
+    StopAndKeep,
+    /// It goes on until its answer is stored.
+    Finish,
+}
+
+impl TurnPrompt {
+    /// The messages that the caller sends.
+    fn messages(&self) -> &[Message] {
+        match self {
+            Self::Messages(messages) => messages,
+            Self::Regenerate => &[],
+            Self::Edit { message, .. } => std::slice::from_ref(message),
+        }
+    }
+
+    /// A shared copy of the messages that the caller sends.
+    fn shared_messages(&self) -> Arc<[Message]> {
+        match self {
+            Self::Messages(messages) => Arc::clone(messages),
+            Self::Regenerate | Self::Edit { .. } => self.messages().into(),
+        }
+    }
 }
 
 impl TurnRequest {
@@ -85,7 +131,7 @@ impl TurnRequest {
             id: self.id,
             request_id: Some(self.request_id.clone()),
             expected: self.expected,
-            messages: Arc::clone(&self.messages),
+            messages: self.prompt.shared_messages(),
             reservation: None,
         };
         Ok(append::prepare(state, caller, prompt)
@@ -145,6 +191,8 @@ enum TurnError {
     Failed(Failure),
     /// The caller has disconnected.
     CallerGone,
+    /// The turn was told to stop.
+    Stopped(StopMode),
 }
 
 impl<E: Into<Failure>> From<E> for TurnError {
@@ -181,10 +229,14 @@ pub(crate) fn begin(state: &ServerState, call: RpcCall, turn: TurnRequest) -> Ev
             run.call.record_failure(failure);
             log_failure(run.turn.id, failure);
         }
+        if let Err(TurnError::Stopped(mode)) = &ended {
+            debug!(conversation = %run.turn.id, "a turn of {} was stopped ({mode:?})", run.turn.id);
+        }
         let outcome = match &ended {
             Ok(done) if done.replayed => "replayed",
             Ok(_) => "answered",
             Err(TurnError::CallerGone) => "cancelled",
+            Err(TurnError::Stopped(_)) => "stopped",
             Err(TurnError::Failed(failure)) => failure.reason().name(),
         };
         metrics::counter!("anneal_chat_turns_total", "outcome" => outcome).increment(1);
@@ -194,6 +246,7 @@ pub(crate) fn begin(state: &ServerState, call: RpcCall, turn: TurnRequest) -> Ev
             }),
             Err(TurnError::Failed(failure)) => Err(Status::from(failure)),
             Err(TurnError::CallerGone) => Err(Status::cancelled("the caller has gone")),
+            Err(TurnError::Stopped(_)) => Err(Status::cancelled("the turn was stopped")),
         };
         call.record_end(final_event.as_ref().map_or_else(Status::code, |_| Code::Ok));
         // Fails if the caller has disconnected.
@@ -214,6 +267,14 @@ enum TurnOutcome {
     Answered(CompletedTurn),
 }
 
+/// A call that has failed before anything of its answer was sent. It holds its lease until the call
+/// of the next model takes it over.
+struct FailedCall<'a> {
+    model: &'a Model,
+    call: AdmittedCall<'a>,
+    outcome: Result<TurnOutcome, TurnError>,
+}
+
 /// How far an admitted turn has come before its answer is stored.
 enum PromptOutcome {
     /// An earlier call with this request id had been answered.
@@ -223,9 +284,12 @@ enum PromptOutcome {
 }
 
 impl TurnRun {
-    /// Runs the turn. If its model call is not admitted (`model.rs`), it stores nothing. Otherwise
-    /// it stores its prompt before the model is called.
+    /// Runs the turn. If no model's call is admitted (`model.rs`), it stores nothing. Otherwise it
+    /// stores its prompt before a model is called. As long as nothing of an answer was sent, the
+    /// next model is tried if one fails (`may_fall_back`); its call takes over the lease of the
+    /// failed one.
     async fn run_to_end(&self) -> Result<Done, TurnError> {
+        self.refuse_unserved()?;
         let prompt = self
             .unless_interrupted(self.turn.prompt_append(&self.state, self.caller))
             .await?;
@@ -234,25 +298,67 @@ impl TurnRun {
         {
             return self.unless_interrupted(self.replay(replay)).await;
         }
-        let model = self.unless_interrupted(self.choose_model()).await?;
-        self.check_media(&model)?;
-        self.check_tools(&model)?;
-        let mut call = self.unless_interrupted(self.admit(&model)).await?;
-        let outcome = Box::pin(self.run_steps(&prompt, &mut call)).await;
-        let calls = call.spent().calls;
-        let end = match &outcome {
-            Ok(TurnOutcome::Replayed(_)) => CallEnd::Abandoned,
-            outcome => call_end(outcome),
-        };
+        // Neither conversations nor agents have options yet.
+        let options = options::resolve(self.turn.options.clone(), None, None);
+        let models = self.unless_interrupted(self.choose_models()).await?;
+        let mut draft = Draft::default();
+        let mut failed: Option<FailedCall<'_>> = None;
+        for (place, model) in models.iter().enumerate() {
+            let model: &Model = model;
+            let is_last = place + 1 == models.len();
+            self.check_media(model)?;
+            Self::check_options(model, &options)?;
+            let replaces = failed.as_ref().map(|failed| failed.call.lease());
+            let admitted = self
+                .unless_interrupted(self.admit(model, &options, replaces))
+                .await;
+            if let Err(TurnError::Failed(failure)) = &admitted
+                && !is_last
+                && self.may_fall_back(failure)
+            {
+                continue;
+            }
+            if let Some(failed) = failed.take() {
+                self.settle(failed.model, failed.call, turn_end(&failed.outcome))
+                    .await;
+            }
+            let mut call = admitted?;
+            let stop = self.state.turn_stops.watch(call.lease());
+            let steps = self.run_steps(&prompt, &options, &mut call, &stop, &mut draft);
+            let outcome = Box::pin(steps).await;
+            if let Err(TurnError::Failed(failure)) = &outcome
+                && !is_last
+                && self.may_fall_back(failure)
+            {
+                failed = Some(FailedCall {
+                    model,
+                    call,
+                    outcome,
+                });
+                continue;
+            }
+            let calls = call.spent().calls;
+            self.settle(model, call, turn_end(&outcome)).await;
+            return match outcome? {
+                TurnOutcome::Replayed(replay) => {
+                    self.unless_interrupted(self.replay(*replay)).await
+                }
+                TurnOutcome::Answered(completed) => {
+                    Ok(self.build_done_event(completed, calls).await)
+                }
+            };
+        }
+        // There was no model to try.
+        Err(Failure::model_not_configured("").into())
+    }
+
+    /// Ends the lease of a call, and books its cost.
+    async fn settle(&self, model: &Model, call: AdmittedCall<'_>, end: CallEnd<'_>) {
         if let Some(failure) = call.hang_failure(end) {
             // The turn itself fails because its caller has gone, or because of its deadline.
             log_failure(self.turn.id, &model_failure(model.name(), failure));
         }
         call.settle(end).await;
-        match outcome? {
-            TurnOutcome::Replayed(replay) => self.unless_interrupted(self.replay(*replay)).await,
-            TurnOutcome::Answered(completed) => Ok(self.build_done_event(completed, calls).await),
-        }
     }
 
     /// The four steps of an admitted turn: stores the prompt, builds a context, calls the model,
@@ -261,7 +367,10 @@ impl TurnRun {
     async fn run_steps(
         &self,
         prompt: &Append,
+        options: &ChatOptions,
         call: &mut AdmittedCall<'_>,
+        stop: &StopWatch,
+        draft: &mut Draft,
     ) -> Result<TurnOutcome, TurnError> {
         let (lease, calls) = call.split();
         let model = calls.model();
@@ -282,13 +391,14 @@ impl TurnRun {
             self.events
                 .send(Event::Started(started(&stored, false)))
                 .await?;
-            let mut guard = self.overflow_guard(model);
+            let mut guard = Self::overflow_guard(model, options);
             loop {
                 let context = self.build_context(calls, &mut guard).await?;
                 if guard.attempt() == 0 {
                     self.check_results_have_calls(&stored, &context)?;
                 }
-                match self.call_model(calls, &context, &mut guard).await? {
+                let called = self.call_model(calls, &context, options, &mut guard, draft);
+                match called.await? {
                     AttemptOutcome::Answered(answer) => {
                         let ids = stored.messages.iter().map(|message| message.id.0).collect();
                         return Ok::<_, TurnError>(PromptOutcome::Answered(ids, answer));
@@ -301,7 +411,7 @@ impl TurnRun {
             }
         };
         let answered = lease
-            .unless_lost(self.unless_interrupted(answer_prompt))
+            .unless_lost(self.unless_interrupted(run_until_stop(stop, answer_prompt)))
             .await
             .map_err(|LeaseLost| Failure::TurnLost)??;
         match answered {
@@ -357,7 +467,7 @@ impl TurnRun {
         built: &BuiltContext,
     ) -> Result<(), Failure> {
         let has_only_results = || {
-            let mut messages = self.turn.messages.iter();
+            let mut messages = self.turn.prompt.messages().iter();
             messages.all(|message| message.role == Role::Tool)
         };
         let is_sent = |id: MessageId| {
@@ -384,6 +494,18 @@ impl TurnRun {
             return Err(Failure::TurnOvertaken);
         }
         Ok(())
+    }
+}
+
+/// Awaits the work, unless the turn is told to stop first.
+async fn run_until_stop<T>(
+    stop: &StopWatch,
+    work: impl Future<Output = Result<T, TurnError>>,
+) -> Result<T, TurnError> {
+    tokio::select! {
+        biased;
+        ended = work => ended,
+        mode = stop.wait_for_stop() => Err(TurnError::Stopped(mode)),
     }
 }
 
@@ -427,12 +549,21 @@ fn model_failure(model: &str, failure: CallFailure) -> Failure {
     }
 }
 
+/// The end of a turn's call. A replay has called no model.
+const fn turn_end(outcome: &Result<TurnOutcome, TurnError>) -> CallEnd<'_> {
+    match outcome {
+        Ok(TurnOutcome::Replayed(_)) => CallEnd::Abandoned,
+        outcome => call_end(outcome),
+    }
+}
+
 /// Decides from the outcome of a call, or of a turn, what its model's breakers record.
 const fn call_end<T>(outcome: &Result<T, TurnError>) -> CallEnd<'_> {
     match outcome {
         Ok(_) => CallEnd::Answered,
         Err(TurnError::Failed(Failure::Model { failure, .. })) => CallEnd::Failed(failure),
         Err(TurnError::CallerGone | TurnError::Failed(Failure::Deadline)) => CallEnd::GivenUp,
+        Err(TurnError::Stopped(_)) => CallEnd::Stopped,
         Err(_) => CallEnd::Abandoned,
     }
 }
@@ -444,5 +575,6 @@ fn started(stored: &Appended, replayed: bool) -> Started {
         replayed,
         message_ids: stored.messages.iter().map(|message| message.id.0).collect(),
         turn: stored.messages.last().map_or(0, |message| message.turn),
+        alternatives: 0,
     }
 }

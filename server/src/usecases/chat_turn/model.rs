@@ -3,18 +3,28 @@
 use std::sync::Arc;
 
 use anneal_core::{
-    admission::CallPurpose, policy::PolicyOverrides, render::find_blocked_media, tokens::Tokens,
+    admission::{AdmissionRefusal, CallPurpose},
+    chat_options::{ChatOptions, Tool},
+    policy::PolicyOverrides,
+    render::find_blocked_media,
+    tokens::Tokens,
 };
-use anneal_gateway::{AdmittedCall, ModelGateway};
-use anneal_llm::provider::{Model, Tool};
+use anneal_gateway::{AdmittedCall, ModelGateway, TurnLease};
+use anneal_llm::provider::{CallFailure, Model};
+use anneal_store::ModelLease;
 
-use super::{TurnRun, store_answer::DB_DEADLINE};
+use super::{TurnRun, options::tools_tokens, store_answer::DB_DEADLINE};
 use crate::{failure::Failure, truncated_text::TruncatedText};
 
 impl TurnRun {
+    /// The models to try, in order, at least one. Turns have no fallback models yet.
+    pub(super) async fn choose_models(&self) -> Result<Vec<Arc<Model>>, Failure> {
+        Ok(vec![self.choose_model().await?])
+    }
+
     /// The model that the caller names. Without one, the model of the conversation's policy, if it
     /// is configured, else the server's default.
-    pub(super) async fn choose_model(&self) -> Result<Arc<Model>, Failure> {
+    async fn choose_model(&self) -> Result<Arc<Model>, Failure> {
         let find = |name: &str| self.settings.models.models.find(name).cloned();
         let conversation = self
             .state
@@ -46,7 +56,7 @@ impl TurnRun {
     /// Refuses a prompt with a media address that the model's provider would fetch and that may not
     /// be sent to it. In stored messages such media are replaced by a description.
     pub(super) fn check_media(&self, model: &Model) -> Result<(), Failure> {
-        let messages = self.turn.messages.iter().enumerate();
+        let messages = self.turn.prompt.messages().iter().enumerate();
         let mut blocked_media = messages.filter_map(|(index, message)| {
             find_blocked_media(message, model.format(), model.media())
                 .map(|blocked| (index, blocked))
@@ -66,10 +76,14 @@ impl TurnRun {
         })
     }
 
-    /// Refuses a tool whose name the model's provider refuses.
-    pub(super) fn check_tools(&self, model: &Model) -> Result<(), Failure> {
+    /// Refuses an option that the model does not accept, and a tool whose name its provider
+    /// refuses.
+    pub(super) fn check_options(model: &Model, options: &ChatOptions) -> Result<(), Failure> {
+        model.check_options(options).map_err(|refusal| {
+            Failure::invalid(format!("options.{}", refusal.field), refusal.sentence)
+        })?;
         let refused = |tool: &Tool| !tool.is_accepted_by(model.format());
-        match self.turn.tools.iter().position(refused) {
+        match options.tools().iter().position(refused) {
             None => Ok(()),
             Some(index) => Err(Failure::invalid(
                 format!("tools[{index}].name"),
@@ -81,10 +95,37 @@ impl TurnRun {
         }
     }
 
+    /// Whether the next model may be tried after this failure: nothing of an answer was sent, and
+    /// the failure is of the model or of its provider, not of the request.
+    pub(super) fn may_fall_back(&self, failure: &Failure) -> bool {
+        let is_of_model = match failure {
+            Failure::NotAdmitted { refusal, .. } => matches!(
+                refusal,
+                AdmissionRefusal::Breaker { .. } | AdmissionRefusal::Busy | AdmissionRefusal::Share
+            ),
+            Failure::Model { failure, .. } => matches!(
+                failure,
+                CallFailure::Limited { .. } | CallFailure::Unavailable { .. }
+            ),
+            _ => false,
+        };
+        is_of_model && !self.events.has_shown()
+    }
+
     /// Has the call admitted. The call then holds the lease on the conversation's turn, and has
-    /// reserved the tokens that it may take.
-    pub(super) async fn admit<'a>(&'a self, model: &'a Model) -> Result<AdmittedCall<'a>, Failure> {
-        let tokens = self.estimate_reservation(model).await?;
+    /// reserved the tokens that it may take. `replaces` is the lease of an earlier model's call,
+    /// which this call takes over.
+    pub(super) async fn admit<'a>(
+        &'a self,
+        model: &'a Model,
+        options: &ChatOptions,
+        replaces: Option<&ModelLease>,
+    ) -> Result<AdmittedCall<'a>, Failure> {
+        let tokens = self.estimate_reservation(model, options).await?;
+        let turn = TurnLease {
+            request_id: &self.turn.request_id,
+            replaces,
+        };
         let gateway = ModelGateway::new(
             &self.state.store,
             &self.settings.models,
@@ -92,7 +133,7 @@ impl TurnRun {
             DB_DEADLINE,
         );
         let admitted = gateway
-            .admit(self.caller, self.turn.id, model, tokens)
+            .admit(self.caller, self.turn.id, model, tokens, Some(turn))
             .await?;
         admitted.map_err(|refusal| Failure::NotAdmitted {
             model: model.name().to_owned(),
@@ -101,7 +142,11 @@ impl TurnRun {
     }
 
     /// Estimates the tokens of the context and of the answer.
-    async fn estimate_reservation(&self, model: &Model) -> Result<Tokens, Failure> {
+    async fn estimate_reservation(
+        &self,
+        model: &Model,
+        options: &ChatOptions,
+    ) -> Result<Tokens, Failure> {
         let overrides = PolicyOverrides {
             model: Some(model.name().to_owned()),
             ..PolicyOverrides::default()
@@ -113,12 +158,13 @@ impl TurnRun {
             .await?;
         let prompt: Tokens = self
             .turn
-            .messages
+            .prompt
+            .messages()
             .iter()
             .map(|message| usage.encoding.estimate_message(message))
             .sum();
-        let tools = self.turn.tools_tokens;
+        let tools = tools_tokens(options);
         let context = usage.system_prompt + usage.summary + usage.sent_tail + prompt + tools;
-        Ok(context.min(model.window()) + self.overflow_guard(model).answer_tokens())
+        Ok(context.min(model.window()) + Self::overflow_guard(model, options).answer_tokens())
     }
 }

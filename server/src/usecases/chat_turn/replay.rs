@@ -100,8 +100,8 @@ impl TurnRun {
             usage,
             stop_reason: stop,
             model: answer.call.map(|call| call.model).unwrap_or_default(),
-            attempts: 0,
             replayed: true,
+            ..Done::default()
         })
     }
 }

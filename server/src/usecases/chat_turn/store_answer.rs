@@ -132,8 +132,9 @@ impl TurnRun {
             };
         }
         let (state, lease) = (&self.state, lease.model_lease());
-        let stored = match append::store_answer_and_notify(state, self.caller, append, lease).await
-        {
+        let stopped = false;
+        let stored = append::store_answer_and_notify(state, self.caller, append, lease, stopped);
+        let stored = match stored.await {
             // Another turn has stored an answer to the same request.
             Err(Failure::Store(StoreError::RequestIdReused)) => return Err(Failure::TurnLost),
             stored => stored?.ok_or(Failure::TurnLost)?,
@@ -163,7 +164,7 @@ impl TurnRun {
             stop_reason: stop_reason(completed.stop).into(),
             model: completed.model,
             attempts: calls,
-            replayed: false,
+            ..Done::default()
         }
     }
 
@@ -186,9 +187,11 @@ impl TurnRun {
                 input: usage.input,
                 cached: usage.cached,
                 written: usage.written,
+                long_written: usage.long_written,
                 output: usage.output,
                 context: completed.own_tokens,
                 expected_cached: completed.expected_cached,
+                ..Usage::default()
             },
             stop_reason: Some(stop_reason(completed.stop) as i16),
         };

@@ -1,0 +1,33 @@
+//! Refuses, by the name of the field, what a request can ask for and turns do not serve yet.
+
+use super::{OnDisconnect, TurnPrompt, TurnRun};
+use crate::failure::Failure;
+
+impl TurnRun {
+    /// Refuses the first field that is not served.
+    pub(super) fn refuse_unserved(&self) -> Result<(), Failure> {
+        match &self.turn.prompt {
+            TurnPrompt::Messages(_) => {}
+            TurnPrompt::Regenerate => return Err(Failure::not_served("regenerate")),
+            TurnPrompt::Edit { id, .. } => {
+                return Err(Failure::invalid(
+                    "edit_message_id",
+                    format!("message {id} cannot be edited by a turn of this version"),
+                ));
+            }
+        }
+        match self.turn.on_disconnect {
+            OnDisconnect::Stop => {}
+            OnDisconnect::StopAndKeep | OnDisconnect::Finish => {
+                return Err(Failure::not_served("on_disconnect"));
+            }
+        }
+        if !self.turn.fallback_models.is_empty() {
+            return Err(Failure::not_served("fallback_models"));
+        }
+        if self.turn.cache_ping {
+            return Err(Failure::not_served("cache_ping"));
+        }
+        Ok(())
+    }
+}
