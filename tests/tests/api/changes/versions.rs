@@ -169,6 +169,7 @@ async fn a_large_version_is_read_as_a_whole_and_in_ranges() {
             message_id: 1,
             range: Some(pb::ByteRange { offset, length: 10 }),
             version,
+            ..Default::default()
         };
         let read = app.messages().get_message(ask).await.expect("reads");
         let read = read.into_inner();
@@ -197,6 +198,7 @@ async fn every_kind_of_content_comes_back_from_a_version_byte_for_byte() {
         message_id: 1,
         range: Some(pb::ByteRange::default()),
         version: 1,
+        ..Default::default()
     };
     let read = app.messages().get_message(ask).await.expect("reads");
     assert_eq!(read.into_inner().text, odd);

@@ -3,6 +3,7 @@
 //! - `turns`: prompts, answers, tool calls, reasoning, images, parameters, and which model is
 //!   called
 //! - `refusals`: invalid requests, which store nothing
+//! - `unserved`: fields and RPCs that this version knows and does not serve
 //! - `idempotency`: repeated, abandoned and concurrent turns have one effect
 //! - `interruptions`: stopping servers, database outages, deadlines, callers that do not read
 //! - `failures`: model calls that fail or are not admitted, and the reasons that callers get
@@ -20,6 +21,7 @@ mod python_client;
 mod real_model;
 mod refusals;
 mod turns;
+mod unserved;
 
 /// The binary `anneal`.
 const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");

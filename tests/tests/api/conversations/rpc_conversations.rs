@@ -22,6 +22,7 @@ fn full_create_request() -> pb::CreateConversationRequest {
         }),
         encoding: "cl100k_base".into(),
         model: String::new(),
+        chat_options: None,
     }
 }
 

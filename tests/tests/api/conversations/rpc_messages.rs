@@ -218,6 +218,7 @@ async fn separators_are_inserted_listed_and_deleted() {
             conversation_id: conversation.id.clone(),
             request_id: request_id.into(),
             expected_last_message_id: expected,
+            ..Default::default()
         };
         app.messages()
             .insert_separator(ask)

@@ -48,6 +48,7 @@ async fn insert_separator(
         conversation_id: conversation.id.clone(),
         request_id: request_id.into(),
         expected_last_message_id: expected,
+        ..Default::default()
     };
     Ok(conversation
         .app

@@ -41,8 +41,11 @@ const DIFFERING: [&str; 6] = [
     "requested_by",
 ];
 /// RPCs that Bert does not call: those that delete, withdraw, edit or erase, GetErasure, whose
-/// valid request names no erasure, and ImportCheckpoint, because a checkpoint exists.
-const NOT_CALLED: [&str; 10] = [
+/// valid request names no erasure, ImportCheckpoint, because a checkpoint exists, and those that
+/// are not served yet.
+const NOT_CALLED: [&str; 12] = [
+    "CancelTurn",
+    "ChooseAlternative",
     "DeleteConversation",
     "DeleteSeparator",
     "DiscardJob",
@@ -118,9 +121,11 @@ impl BertsValues {
             | "first_message_id"
             | "last_message_id"
             | "expected_last_message_id"
+            | "edit_message_id"
+            | "question_message_id"
             | "forked_message_id" => values(SEPARATED_MESSAGE, NO_MESSAGE),
             "erasure_id" => values(&self.erasure, &Uuid::now_v7().to_string()),
-            "request_id" => named(&field.rpc),
+            "request_id" | "turn_request_id" => named(&field.rpc),
             name @ ("agent_id" | "user_id" | "account_id" | "thread_id" | "group_id"
             | "sender_id" | "channel") => named(name),
             "id" | "tool_use_id" => named("call"),
