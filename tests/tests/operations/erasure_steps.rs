@@ -72,7 +72,7 @@ async fn erasures_whose_steps_fail_stop_none_of_another_tenant() {
 #[tokio::test]
 async fn an_erasure_that_cannot_be_put_behind_the_others_hides_no_failure() {
     let app = TestApp::start().await;
-    // An erasure that does not say whose conversations are erased, and that no statement can change.
+    // It does not say whose conversations are erased, and no statement can change it.
     let unreadable = "insert into ai_erasure (tenant_id, erasure_id, kind, state, request_digest, requested_by, ids_digest)
             values ('00000000-0000-7000-8000-000000000001', gen_random_uuid(), 3, 0, '', 'anyone',
                 decode(repeat('00', 32), 'hex'));

@@ -42,8 +42,8 @@ macro_rules! statement {
 }
 
 /// The statements that begin, make and end the erasures of a tenant and of a user. Each may read
-/// two more rows: the erasure itself, and the row that shows that there are no more. A step that has
-/// taken all conversations of the user but one goes on at the last that it has taken.
+/// two more rows: the erasure itself, and the row that shows that there are no more. One step has
+/// taken all conversations of the user but one, and goes on at the last that it has taken.
 fn statements_of_steps() -> Vec<Statement> {
     let all = CONVERSATIONS + 2;
     let erasure = "'00000000-0000-7000-a000-000000000001'";

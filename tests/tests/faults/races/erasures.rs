@@ -1,7 +1,7 @@
-//! Messages are erased while a checkpoint, a summary, a part of one or a count is stored, and beside
-//! an append, a withdrawal, a restore and an edit. A result that comes after the erasure was made from
-//! what was erased, and is refused. One that comes before it is erased with its messages. A user is
-//! erased while messages are withdrawn, and twice at once.
+//! Messages are erased while a checkpoint, a summary, a part of one or a count is stored, and
+//! beside an append, a withdrawal, a restore and an edit. A result that comes after the erasure was
+//! made from what was erased, and is refused. One that comes before it is erased with its messages.
+//! A user is erased while messages are withdrawn, and twice at once.
 
 use anneal_core::{caller::ConversationId, job::JobKind};
 use anneal_store::{ErasureStep, MessageChange, ModelSpend, StoreError};

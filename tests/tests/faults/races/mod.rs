@@ -18,8 +18,8 @@
 //! - `erasures.rs`: messages are erased while a checkpoint, a summary, a part of one or a count is
 //!   stored, or beside an append, a withdrawal, a restore or an edit; a user is erased beside a
 //!   withdrawal or another erasure.
-//! - `forks.rs`: a fork against an append, a withdrawal, a deletion, the erasure of its user, another
-//!   fork and a creation.
+//! - `forks.rs`: a fork against an append, a withdrawal, a deletion, the erasure of its user,
+//!   another fork and a creation.
 //! - `queue.rs`: enqueue, claim, finish and rescue of jobs.
 //! - `repeated_requests.rs`: one request id in two concurrent calls.
 //! - `stalled_workers.rs`: a worker that resumes after it has lost its job.
