@@ -372,7 +372,7 @@ pub(super) async fn erase_anna(app: &TestApp, request_id: &str) -> Result<pb::Er
 }
 
 /// Asserts that an erasure has ended. Returns how many conversations it has deleted.
-pub(super) async fn count_erased(app: &TestApp, erasure: &pb::Erasure) -> i64 {
+pub(super) async fn read_erased_count(app: &TestApp, erasure: &pb::Erasure) -> i64 {
     let ask = pb::GetErasureRequest {
         erasure_id: erasure.erasure_id.clone(),
     };
@@ -447,8 +447,8 @@ async fn of_two_erasures_of_a_user_one_deletes_and_the_other_does_not_wait() {
     });
     assert_no_rows(&conversation).await;
     app.run_erasures().await;
-    assert_eq!(count_erased(&app, &first).await, 1);
-    assert_eq!(count_erased(&app, &second).await, 0);
+    assert_eq!(read_erased_count(&app, &first).await, 1);
+    assert_eq!(read_erased_count(&app, &second).await, 0);
 }
 
 /// Keeps the row of an erasure in another table, and deletes it.
@@ -492,5 +492,5 @@ async fn an_erasure_that_is_repeated_after_the_first_was_rolled_back_is_begun() 
     let again = again.expect("begins");
     assert_eq!(again.erasure_id, begun.erasure_id);
     app.run_erasures().await;
-    assert_eq!(count_erased(&app, &again).await, 0);
+    assert_eq!(read_erased_count(&app, &again).await, 0);
 }
