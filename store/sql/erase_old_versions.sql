@@ -3,7 +3,7 @@
 -- or erased at this moment. Returns the messages and their versions, in order, the number of rows,
 -- their bytes, and whether one of the limits may have kept others.
 with locked as materialized (
-    select message_id, version, content_bytes
+    select ctid as row_id, message_id, version, content_bytes
     from ai_message_version
     where tenant_id = $1
       and conversation_id = $2
@@ -12,21 +12,18 @@ with locked as materialized (
     limit $4
     for update skip locked
 ), old as materialized (
-    select message_id, version
+    select row_id
     from (
-        select message_id, version,
+        select row_id,
             sum(content_bytes) over (order by message_id, version) - content_bytes as bytes_before
         from locked
     ) as measured
     where bytes_before < $5::bigint
 ), erased as (
-    delete from ai_message_version as v
-    using old
-    where v.tenant_id = $1
-      and v.conversation_id = $2
-      and v.message_id = old.message_id
-      and v.version = old.version
-    returning v.message_id, v.version, v.content_bytes
+    delete from ai_message_version
+    where ctid = any (array(select row_id from old))
+      and (tenant_id = $1) is true
+    returning message_id, version, content_bytes
 )
 select coalesce(array_agg(message_id order by message_id, version), '{}') as "messages!",
     coalesce(array_agg(version order by message_id, version), '{}') as "versions!",
