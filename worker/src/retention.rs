@@ -411,7 +411,7 @@ fn log_failures(store: &Store, tenant: TenantId, walk: WalkKind, step: &WalkStep
     if let Some(error) = &step.interruption {
         let walk = walk.label();
         store.log_failure(error, || {
-            warn!(%tenant, walk, "retention was interrupted, it goes on in the next round: {error}");
+            warn!(%tenant, walk, "retention was interrupted, it goes on later: {error}");
         });
     }
     if !step.failures.is_empty() || step.interruption.is_some() {
