@@ -193,6 +193,15 @@ impl StoreError {
         code.is_some_and(|code| code == "25006" || code.starts_with("53"))
     }
 
+    /// Whether the call could not work at all: the database does not answer, or no connection was
+    /// free. The rows that it was about are not the cause.
+    pub(crate) const fn is_outage(&self) -> bool {
+        matches!(
+            self,
+            Self::Busy | Self::ShareInUse | Self::Unresponsive | Self::Unavailable(_)
+        )
+    }
+
     /// Whether the database or a pool of connections caused the error, so that it may be gone at the
     /// next try.
     pub const fn is_transient(&self) -> bool {

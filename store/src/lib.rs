@@ -104,7 +104,7 @@ pub use queue::{
 };
 pub use retention::{
     ConversationPosition, KeptDays, MAX_KEPT_DAYS, PlannedDeletion, RetentionLimit, TenantLimits,
-    TrimLimits, TrimStep, Walk, WalkStep,
+    TrimLimits, Walk, WalkStep,
 };
 pub use rows::Micros;
 pub use sessions::{Rotation, RotationAttributes, StoredSession};

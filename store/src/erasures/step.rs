@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     Store,
-    connection::{BoundedConnection, row_security::Scope},
+    connection::{BoundedConnection, row_security::Scope, set_statement_timeout},
     conversations::subtract_usage,
     error::StoreError,
     failpoint,
@@ -211,20 +211,6 @@ async fn lock_erasure(
         rows: RowCounts::parse(&row.rows_erased)?,
         ids_digest: set_digest(&row.ids_digest)?,
     }))
-}
-
-/// Sets how long each of the transaction's next statements may take.
-async fn set_statement_timeout(
-    db: &mut BoundedConnection,
-    limit: Duration,
-) -> Result<(), StoreError> {
-    sqlx::query!(
-        "select set_config('statement_timeout', $1, true) as value",
-        format!("{}ms", limit.as_millis()),
-    )
-    .fetch_one(db)
-    .await?;
-    Ok(())
 }
 
 /// Deletes the messages of the next conversations of a user, or of the tenant: of at least one, if

@@ -121,7 +121,7 @@ fn statements_of_conversation(messages: i64) -> Vec<Statement> {
             "blank_request_digests",
             // All requests and changes of the conversation.
             2 * EDITS + OTHER_ROWS,
-            "{TENANT}, {id}, '{{{ids}}}'"
+            "{TENANT}, {id}, '{{{ids}}}', '{{}}'"
         ),
         statement!(
             "erase_job_errors",
