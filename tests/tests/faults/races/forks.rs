@@ -14,7 +14,7 @@ use crate::races::{
     CALLER,
     changes::{one, run_in_order, run_jobs_and_verify, withdraw},
     deletions::delete_conversation,
-    erasures::{count_erased, erase_anna},
+    erasures::{erase_anna, read_erased_count},
 };
 
 /// Inserts the job of a conversation that does not exist yet: its fork, which enqueues the job
@@ -189,7 +189,7 @@ async fn the_erasure_of_a_user_passes_over_what_is_being_forked_and_then_deletes
     for id in [source.uuid(), id] {
         assert_eq!(app.list_tables_with_rows(id).await, [""; 0]);
     }
-    assert_eq!(count_erased(&app, &erasure).await, 2);
+    assert_eq!(read_erased_count(&app, &erasure).await, 2);
 }
 
 #[tokio::test]
@@ -203,7 +203,7 @@ async fn a_fork_that_comes_after_a_step_of_the_erasure_of_its_user_finds_no_conv
     for id in [source.uuid(), id] {
         assert_eq!(app.list_tables_with_rows(id).await, [""; 0]);
     }
-    assert_eq!(count_erased(&app, &erasure).await, 1);
+    assert_eq!(read_erased_count(&app, &erasure).await, 1);
 }
 
 #[tokio::test]
