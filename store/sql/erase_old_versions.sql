@@ -1,7 +1,9 @@
 -- Deletes up to $4 rows of content of a conversation that no longer stands since $3 days, and no
 -- further one after $5 bytes. Rows that another transaction has locked stay: a message is restored
 -- or erased at this moment. Returns the messages and their versions, in order, the number of rows,
--- their bytes, and whether one of the limits may have kept others.
+-- their bytes, and whether one of the limits may have kept others. `is true` keeps the condition on
+-- the tenant ($1) out of index conditions, so that the rows are deleted by their row ids in every
+-- plan.
 with locked as materialized (
     select ctid as row_id, message_id, version, content_bytes
     from ai_message_version

@@ -3,6 +3,7 @@
 -- and $4 are agents and their days, $2 are the days of all others, and 0 means that it is kept.
 -- "old_versions": how many rows of such content are older, up to $8; null: all are counted.
 -- $5, $6: the position, listed_ts (microseconds since 1970) and id; null: before the first one.
+-- `is true`: see trim_context_prefixes.sql.
 with walked as (
     select coalesce(timestamptz 'epoch' + $5::bigint * interval '1 microsecond', timestamptz '-infinity') as listed_ts,
         coalesce($6, uuid '00000000-0000-0000-0000-000000000000') as conversation_id

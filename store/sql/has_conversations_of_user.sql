@@ -1,5 +1,5 @@
 -- Whether the user ($2) has a conversation.
--- `listed_ts <= 'infinity'` holds for all: see has_conversations.sql. A range of users: see
+-- `listed_ts <= 'infinity'`: see has_conversations.sql. A range of users: see
 -- lock_conversation_to_erase_of_user.sql.
 select exists (
     select from ai_conversation

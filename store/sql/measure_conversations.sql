@@ -1,5 +1,5 @@
 -- The number of conversations of the tenant, and of their messages.
--- `listed_ts <= 'infinity'` holds for all: see has_conversations.sql.
+-- `listed_ts <= 'infinity'`: see has_conversations.sql.
 select count(*) as "conversations!", coalesce(sum(last_message_id), 0)::bigint as "messages!"
 from ai_conversation
 where tenant_id = $1

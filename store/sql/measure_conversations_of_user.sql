@@ -1,5 +1,5 @@
 -- The number of conversations of the user ($2), and of their messages.
--- `listed_ts <= 'infinity'` holds for all: see has_conversations.sql. A range of users: see
+-- `listed_ts <= 'infinity'`: see has_conversations.sql. A range of users: see
 -- lock_conversation_to_erase_of_user.sql.
 select count(*) as "conversations!", coalesce(sum(last_message_id), 0)::bigint as "messages!"
 from ai_conversation
