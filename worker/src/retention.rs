@@ -3,9 +3,9 @@
 //! each other: one for idle conversations, and one for everything else, which takes longer. In a
 //! round each tenant has its turn again and again, so that a tenant of which much is to be deleted
 //! does not keep the others waiting. After each step the worker waits at least for as long as the
-//! step took, so that the database has time for other work. A step that fails ends no round: the
-//! walk goes on after the rows that cannot be deleted, or waits until the next round if the
-//! database does not answer.
+//! step took, so that the database has time for other work. If rows cannot be deleted, the walk
+//! goes on after them. If the database does not answer, the walk goes on in the next round; after
+//! [`INTERRUPTIONS`] such steps in a row, all walks do.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -25,8 +25,9 @@ use crate::{retention_settings::RetentionSettings, tenant_cursor::BEFORE_FIRST_T
 const STEP_DEADLINE: Duration = Duration::from_mins(10);
 /// Time between two rounds that walk through all conversations.
 const LONG_INTERVAL: Duration = Duration::from_hours(1);
-/// A tenant of which a round has looked at more conversations than this that are kept, although
-/// they would be idle for another agent, is looked at again after [`LONG_INTERVAL`] only.
+/// If a round has passed over more conversations of a tenant than this, because they are kept
+/// although they would be idle for another agent, the rounds leave out the tenant for
+/// [`LONG_INTERVAL`].
 const MANY_KEPT: u64 = 10_000;
 /// Steps in a row that the database or a pool of connections has interrupted, after which a round
 /// ends: the next ones would be interrupted too.
@@ -184,7 +185,7 @@ impl WalkKind {
         }
     }
 
-    /// Whether the limits may keep something no longer for which it looks.
+    /// Whether the limits let it delete or erase anything.
     fn is_needed(self, limits: &TenantLimits) -> bool {
         match self {
             Self::Idle => limits.idle.shortest().is_some(),
@@ -353,7 +354,8 @@ struct TenantWalks {
     limits: TenantLimits,
     /// Walks that have not ended, one after the other, and how far each has come.
     left: VecDeque<(WalkKind, Walk)>,
-    /// Conversations that may be idle, and stay.
+    /// Conversations that the steps have passed over because they are kept, although they would be
+    /// idle for another agent.
     kept: u64,
 }
 

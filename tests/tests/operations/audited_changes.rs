@@ -1,5 +1,5 @@
-//! An audit and a verification find what a change of messages should have taken along, or left
-//! alone.
+//! An audit and a verification find rows that a change of messages should have changed as well, or
+//! should have left alone.
 
 use std::{future::poll_fn, pin::pin};
 
@@ -113,7 +113,7 @@ const VIOLATIONS: [(i32, &str); 10] = [
 ];
 
 #[tokio::test]
-async fn audits_and_verifications_find_what_a_change_should_have_taken_along() {
+async fn audits_and_verifications_find_rows_that_do_not_fit_a_change() {
     let app = TestApp::start().await;
     for (promise, statement) in VIOLATIONS {
         let conversation = create_changed_conversation(&app).await;
@@ -149,7 +149,7 @@ async fn a_verification_reads_the_content_of_earlier_versions_and_an_audit_does_
 }
 
 #[tokio::test]
-async fn what_a_fork_has_copied_is_older_than_its_changes_only_if_these_come_later() {
+async fn a_checkpoint_that_a_fork_has_copied_is_older_than_every_change_in_its_range() {
     let app = TestApp::start().await;
     let source = create_changed_conversation(&app).await;
     let fork = source.fork(0).await;
@@ -162,7 +162,7 @@ async fn what_a_fork_has_copied_is_older_than_its_changes_only_if_these_come_lat
     assert_eq!(
         promises_found_by_verification(&fork).await,
         NONE,
-        "the message is behind the checkpoint"
+        "the message is after the range of the checkpoint"
     );
     execute(
         &fork,
