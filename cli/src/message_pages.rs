@@ -5,7 +5,8 @@ use tonic::{Code, Status};
 
 use crate::client::{Client, retry};
 
-/// Messages per page. The server ends a page at 4 MiB of text.
+/// Messages per page. The server ends a page at 4 MiB of content and summaries, unless its first
+/// message alone has more.
 const PAGE: i32 = 100;
 
 /// The messages of a conversation, oldest first. One page is in memory.
@@ -45,8 +46,8 @@ impl MessagePages {
             return Ok(None);
         }
         let page = match self.fetch_page(PAGE, Content::Full).await {
-            // Media are not counted as text and may make an answer too large. Then the page has one
-            // message.
+            // The server may lack the memory for a page, but not for one message. Then the page has
+            // one message.
             Err(status) if may_smaller_answer_succeed(&status) => {
                 self.fetch_page(1, Content::Full).await
             }

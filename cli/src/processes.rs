@@ -41,6 +41,8 @@ pub(crate) async fn run_server(
     let stop = shutdown::cancel_on_signals()?;
     let hangups = reload::listen_for_hangups()?;
     let models = config.model_access()?;
+    // The reloader compares new settings with the configured ones, which have the value of
+    // `server.connections` before it is reduced.
     let configured = Arc::new(config.clone());
     fit_connections_to_files(&mut config.server);
     let store = open_store(&config).await?;
@@ -209,12 +211,13 @@ pub(crate) fn build_worker(
     worker
 }
 
-/// Checks the settings as the start of this process does; without one, as the starts of a server
-/// and of a worker do.
+/// Checks the settings as the start of the named process does. Without a name it checks them for
+/// both processes.
 pub(crate) fn check_settings(
     config: &Config,
     arguments: &ConfigArguments,
 ) -> anyhow::Result<ExitCode> {
+    // The checks of a server include all those of a worker.
     config.check_for(arguments.process.unwrap_or(Process::Server))?;
     output::print_line("the configuration is valid");
     Ok(ExitCode::SUCCESS)

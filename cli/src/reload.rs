@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_replaced_or_named_as_needing_a_restart_and_other_processes_do_not_matter() {
+    fn a_changed_setting_is_replaced_or_needs_a_restart_and_those_of_other_processes_are_ignored() {
         let (replaced, need_restart) = outcome_of(|config| {
             config.limits.calls_per_second = 7;
             config.limits.content_bytes = 7;

@@ -329,6 +329,10 @@ pub const METRICS: &[Metric] = &[
         "How long this worker's last round of retention took.",
     ),
     counter(
+        "anneal_retention_steps_failed_total",
+        "Steps of retention that have not deleted all that they should have.",
+    ),
+    counter(
         "anneal_invariant_violations_total",
         "Violations of promises that the auditor found.",
     ),

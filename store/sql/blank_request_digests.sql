@@ -1,6 +1,7 @@
 -- Deletes the digests of requests that brought erased content: edits of an erased message, and
--- imports of a checkpoint that may cover one. $3: the erased messages. An empty digest equals that
--- of every repetition (store/src/idempotency.rs).
+-- imports of a checkpoint that may cover one. $3: the erased messages. $4: which version of each was
+-- erased, so that only edits that brought one of these lose their digests; empty: all versions. An
+-- empty digest equals that of every repetition (store/src/idempotency.rs).
 update ai_request as r
 set request_digest = ''
 where r.tenant_id = $1
@@ -18,5 +19,12 @@ where r.tenant_id = $1
             -- An edit changes one message. `is true` forces a lookup by hash: a join would compare
             -- each edit with each erased message.
             and (c.first_ids[1] in (select unnest($3::bigint[]))) is true
+            and (
+                cardinality($4::integer[]) = 0
+                or ((c.first_ids[1], c.version) in (
+                    select old.message_id, old.version
+                    from unnest($3::bigint[], $4::integer[]) as old (message_id, version)
+                )) is true
+            )
       ))
   )

@@ -1,6 +1,7 @@
 -- How many rows of these conversations ($2) trim_context_prefixes.sql, trim_model_calls.sql,
 -- trim_requests.sql and trim_dead_jobs.sql would delete, with these limits: $3 prefixes that are
--- kept of each conversation, $4, $5, $6: days. 0: none is deleted.
+-- kept of each conversation, $4, $5, $6: days. 0: none is deleted. `is true`: see
+-- trim_context_prefixes.sql.
 select coalesce(sum(prefixes), 0)::bigint as "prefixes!", coalesce(sum(calls), 0)::bigint as "calls!",
     coalesce(sum(requests), 0)::bigint as "requests!", coalesce(sum(dead_jobs), 0)::bigint as "dead_jobs!"
 from unnest((select $2::uuid[])) as walked (conversation_id)

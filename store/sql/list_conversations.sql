@@ -8,8 +8,8 @@
 -- listed_ts is never after the activity. So no entry of the page, which is in the order of
 -- activity, was last active before `page_end`. Each entry's listed_ts is at most $7 seconds before
 -- its activity: not before `oldest_listed`. The limit 501 (the largest page and one more row) is a
--- constant, so that every plan walks the index. The subquery sorts the rows as they are stored:
--- those that are not in the page are not converted.
+-- constant, so that every plan walks the index. The subquery finds the rows of the page. Only these
+-- are converted for the answer.
 with page_start as (
     select coalesce(timestamptz 'epoch' + $4::bigint * interval '1 microsecond', timestamptz 'infinity') as activity,
         coalesce($5, uuid 'ffffffff-ffff-ffff-ffff-ffffffffffff') as conversation_id

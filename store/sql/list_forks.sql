@@ -1,8 +1,9 @@
 -- A page of the forks of a conversation ($2), newest first, without system prompts. The page starts
 -- after the fork that was created at $3 (microseconds since 1970) with the id $4; null: with the
 -- newest one. It has at most $5 entries. A conversation that does not exist any more may have forks.
--- limit 1: forces a lookup by key. page_start: row-level security lets an index compare with the
--- value of a subquery, but not with coalesce().
+-- limit 1: forces a lookup by key. `is true` keeps the condition on the tenant ($1) out of index
+-- conditions, so that the forks are found by their source in every plan. page_start: row-level
+-- security lets an index compare with the value of a subquery, but not with coalesce().
 with page_start as (
     select coalesce(timestamptz 'epoch' + $3::bigint * interval '1 microsecond', timestamptz 'infinity') as created_ts,
         coalesce($4, uuid 'ffffffff-ffff-ffff-ffff-ffffffffffff') as conversation_id

@@ -1,11 +1,12 @@
 -- Makes withdrawn messages ($3) stand again: moves their content back from ai_message_version. $4:
 -- the conversation's counted_message_id. $5, $6: messages and their token counts. A message up to
--- $4 whose content was withdrawn before it was counted gets its count from there. The caller has
+-- $4 whose content was withdrawn before it was counted gets its count from $6. The caller has
 -- locked the conversation's row.
 --
--- Returns the tokens of the restored messages, and the bytes of those that are not counted: they no
--- longer belong to what the tenant has stored. "lacks_count": whether a message up to $4 has no
--- count; then the caller rolls back. "has_user": whether one of the messages is a user's.
+-- Returns the tokens of the restored messages, and the bytes of those that are not counted. The
+-- tenant's usage holds the bytes of counted messages and of all versions, so the caller subtracts
+-- these. "lacks_count": whether a message up to $4 has no count; then the caller rolls back.
+-- "has_user": whether one of the messages is a user's.
 -- "restored": the messages, without those whose content retention has erased meanwhile.
 with back as (
     delete from ai_message_version as v

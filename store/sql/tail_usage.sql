@@ -3,8 +3,8 @@
 -- - "tail_tokens": what the triggers evaluate. Cool large messages count with the size of their
 --   summaries.
 -- - "sent_tokens": what contexts send now. Swapped messages are those that are sent as their
---   summaries; the swapped_ columns describe them, in no order. "saved": the tokens by which their
---   originals are longer.
+--   summaries. The swapped_ columns have one entry for each, in any order, which is the same in all
+--   of them. "saved": the tokens by which their originals are longer.
 -- - "unsummarized": large messages for which no summary was made yet. "nearly_cool": those among
 --   them that are cool, or will be within one turn or two model calls.
 -- With stepped cooling, a message is also cool if it is before the (hot_zone_calls + 1)-th newest

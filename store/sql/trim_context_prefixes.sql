@@ -1,5 +1,7 @@
 -- Deletes up to $4 recorded beginnings of contexts of these conversations ($2), and keeps the
 -- newest $3 of each. Their numbers are consecutive. Rows that another transaction has locked stay.
+-- `is true` keeps conditions on the tenant ($1) out of index conditions, so that the rows are found
+-- by the conversations, and deleted by their row ids, in every plan.
 with old as materialized (
     select p.row_id
     from unnest((select $2::uuid[])) as walked (conversation_id)

@@ -1,5 +1,5 @@
 -- Deletes up to $4 dead jobs of these conversations ($2) that were given up more than $3 days ago.
--- Rows that another transaction has locked stay.
+-- Rows that another transaction has locked stay. `is true`: see trim_context_prefixes.sql.
 with old as materialized (
     select j.row_id
     from unnest((select $2::uuid[])) as walked (conversation_id)

@@ -1,5 +1,5 @@
 -- Deletes up to $4 reported model calls of these conversations ($2) that are older than $3 days.
--- Rows that another transaction has locked stay.
+-- Rows that another transaction has locked stay. `is true`: see trim_context_prefixes.sql.
 with old as materialized (
     select m.row_id
     from unnest((select $2::uuid[])) as walked (conversation_id)

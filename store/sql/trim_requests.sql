@@ -1,5 +1,6 @@
 -- Deletes up to $4 answers of calls of these conversations ($2) that are older than $3 days, but
--- none of an append. Rows that another transaction has locked stay.
+-- none of an append. Rows that another transaction has locked stay. `is true`: see
+-- trim_context_prefixes.sql.
 with old as materialized (
     select r.row_id
     from unnest((select $2::uuid[])) as walked (conversation_id)

@@ -3,8 +3,9 @@
 -- where it was, because all messages up to counted_message_id are counted. The caller has locked
 -- the conversation's row.
 --
--- Returns their tokens, and the bytes of those that were not counted: their content is now part of
--- what the tenant has stored. "has_user": whether one of them is a user's.
+-- Returns their tokens, and the bytes of those that were not counted. The tenant's usage holds the
+-- bytes of counted messages and of all versions, so the caller adds these. "has_user": whether one
+-- of the messages is a user's.
 with moved as (
     insert into ai_message_version (
         tenant_id, conversation_id, message_id, version, change_id, token_estimate, token_count, text_bytes, content_bytes,

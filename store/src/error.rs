@@ -83,8 +83,8 @@ pub enum StoreError {
     /// A tool result of the message answers no call that stands.
     #[error("a tool result of message {0} answers no call that stands")]
     ToolCallMissing(MessageId),
-    /// The call would change more messages than one call may, those included that belong to the
-    /// tool calls and results of the selected ones.
+    /// The call would change more messages than one call may. The other halves of the tool pairs of
+    /// the selected messages count.
     #[error("more messages than one call may change")]
     TooManyMessages,
     /// A restored message needs a token count that the caller has not given.
@@ -120,7 +120,7 @@ pub enum StoreError {
     /// statement may or may not have been executed.
     #[error("the database does not answer")]
     Unresponsive,
-    /// The statement exceeded the statement timeout.
+    /// The statement exceeded the statement timeout, or an operator cancelled it.
     #[error("statement took too long")]
     StatementTimeout(#[source] Cause),
     /// A bug, or a schema that does not match this build.
@@ -182,7 +182,7 @@ impl StoreError {
 
     /// Whether the database may answer a ping in spite of this error: it is read-only, or lacks
     /// memory, disk space or connections (SQLSTATE 25006, class 53).
-    pub(crate) fn may_spare_pings(&self) -> bool {
+    pub(crate) fn leaves_pings_possible(&self) -> bool {
         let Self::Unavailable(cause) = self else {
             return false;
         };
@@ -191,6 +191,15 @@ impl StoreError {
             .as_database_error()
             .and_then(sqlx::error::DatabaseError::code);
         code.is_some_and(|code| code == "25006" || code.starts_with("53"))
+    }
+
+    /// Whether the call could not work at all: the database does not answer, or no connection was
+    /// free. The rows that it was about are not the cause.
+    pub(crate) const fn is_outage(&self) -> bool {
+        matches!(
+            self,
+            Self::Busy | Self::ShareInUse | Self::Unresponsive | Self::Unavailable(_)
+        )
     }
 
     /// Whether the database or a pool of connections caused the error, so that it may be gone at the

@@ -5,8 +5,8 @@
 //! - `connection`: pools, deadlines, row-level security, repairs after the clock was set back.
 //! - `conversations`, `messages`, `checkpoints`, `sessions`: the rows of these kinds.
 //! - `tenants`: tenants, their API keys, and how much they have stored.
-//! - `changes`: withdraws, restores, edits and erases messages, and lets follow what is derived
-//!   from them.
+//! - `changes`: withdraws, restores, edits and erases messages, and updates what is derived from
+//!   them.
 //! - `erasures`: erases the conversations of a user or of a tenant, and keeps receipts.
 //! - `retention`: deletes what the operator's limits keep no longer.
 //! - `forks`: conversations that begin with copies of another one's messages.
@@ -104,7 +104,7 @@ pub use queue::{
 };
 pub use retention::{
     ConversationPosition, KeptDays, MAX_KEPT_DAYS, PlannedDeletion, RetentionLimit, TenantLimits,
-    TrimLimits, TrimStep, Walk, WalkStep,
+    TrimLimits, Walk, WalkStep,
 };
 pub use rows::Micros;
 pub use sessions::{Rotation, RotationAttributes, StoredSession};

@@ -76,7 +76,7 @@ impl PolicyDefaults {
 
     /// The policy of a conversation. A preview's overrides replace the conversation's stored
     /// overrides, and those replace the server's settings, key by key. `window` is the context
-    /// window that the model's provider has reported.
+    /// window that the model's provider has reported, in tokens.
     pub(crate) fn policy(
         &self,
         stored: &str,

@@ -23,8 +23,8 @@ pub struct RetentionSettings {
     /// Versions of the beginning of its contexts that are kept of each conversation, the newest
     /// ones; 0: all. Only the newest one is used.
     pub prefix_versions: u32,
-    /// Seconds between two rounds of a worker, in which it looks for idle conversations. For
-    /// everything else it looks once per hour.
+    /// Seconds between two rounds of a worker that look for idle conversations. For everything else
+    /// it looks once per hour, in rounds of their own.
     pub interval_seconds: u32,
     /// Most conversations that a worker deletes per second.
     pub conversations_per_second: u32,

@@ -211,7 +211,7 @@ impl ImportedConversation {
             match comparison {
                 Comparison::Beginning(rest) => (message, piece) = (rest, Piece::Later),
                 Comparison::WithoutTools => return self.count_missing_tools(report).map(|()| None),
-                _ if stored_message.erased => {
+                Comparison::SameRole => {
                     match self.find_erased_rest(client, &message, report).await? {
                         Some(rest) => (message, piece) = (rest, Piece::Later),
                         None => return Ok(None),
@@ -224,7 +224,7 @@ impl ImportedConversation {
     }
 
     /// Compares a stored message with a message of the file. An edited one is compared as it was
-    /// stored at first.
+    /// stored at first, or by its role if that is not kept any more.
     async fn compare(
         &self,
         client: &Client,
@@ -239,13 +239,16 @@ impl ImportedConversation {
             return Ok(comparison);
         }
         let first = first_version(client, &self.id, stored.message_id).await?;
-        Ok(compare(&first))
+        Ok(first.as_ref().map_or_else(
+            || Comparison::of_role(stored, in_file, &self.tool_retention),
+            compare,
+        ))
     }
 
-    /// Finds the parts of a message that are stored as the next message, if the stored message
-    /// before it was erased: that one may have been only the beginning. If no message is stored
-    /// after the erased one, nothing says which parts the file has added since. They are then left
-    /// out, and reported: they may be erased ones.
+    /// Finds the parts of a message that are stored as the next message, if only the role of the
+    /// stored message before it is known: that one may have been only the beginning. If no message
+    /// is stored after that one, nothing says which parts the file has added since. They are then
+    /// left out, and reported: they may be erased ones.
     async fn find_erased_rest(
         &mut self,
         client: &Client,
@@ -257,8 +260,8 @@ impl ImportedConversation {
             return Ok(None);
         }
         if self.reached_message_id == self.initial_message_count {
-            let what = "its content was erased: calls and results that the file may have added to it since are not \
-                imported";
+            let what = "its imported content was erased: calls and results that the file may have added to it since \
+                are not imported";
             let location = ReportLocation::Message(self.stored_ids.position());
             self.remark(report, location, ImportOutcome::SetAside, what)?;
             return Ok(None);
@@ -270,7 +273,10 @@ impl ImportedConversation {
                 continue;
             };
             let comparison = self.compare(client, &next, &rest).await?;
-            if matches!(comparison, Comparison::Same | Comparison::Beginning(_)) {
+            if matches!(
+                comparison,
+                Comparison::Same | Comparison::SameRole | Comparison::Beginning(_)
+            ) {
                 found = Some(rest);
                 break;
             }

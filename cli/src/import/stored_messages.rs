@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 
 use anneal_formats::Format;
 use anneal_proto::v1 as pb;
+use tonic::Status;
+use tonic_types::StatusExt as _;
 
 use super::{append, tool_retention::ToolRetention};
 use crate::{
@@ -52,12 +54,12 @@ impl StoredMessages {
 }
 
 /// Reads an edited message as it was stored at first: that is the message of the file. If it is too
-/// large for an answer, it comes without its parts.
+/// large for an answer, it comes without its parts. None: that version is not kept any more.
 pub(super) async fn first_version(
     client: &Client,
     conversation: &str,
     message_id: i64,
-) -> anyhow::Result<pb::Message> {
+) -> anyhow::Result<Option<pb::Message>> {
     let get = async |range: Option<pb::ByteRange>| {
         let ask = pb::GetMessageRequest {
             conversation_id: conversation.to_owned(),
@@ -78,16 +80,28 @@ pub(super) async fn first_version(
         }
         found => found,
     };
-    let found = found.map_err(|status| failed_call(&status))?;
-    Ok(found.message.unwrap_or_default())
+    match found {
+        Ok(found) => Ok(Some(found.message.unwrap_or_default())),
+        Err(status) if is_version_gone(&status) => Ok(None),
+        Err(status) => Err(failed_call(&status)),
+    }
+}
+
+/// Whether a call was refused because the version is not kept any more.
+fn is_version_gone(status: &Status) -> bool {
+    let details = status.get_error_details();
+    let info = details.error_info();
+    info.is_some_and(|info| info.reason == "VERSION_NOT_FOUND")
 }
 
 /// How a stored message compares to a message of the file.
 #[derive(Debug)]
 pub(super) enum Comparison {
-    /// Both have the same content, or that of the stored one was erased: it may then have been the
-    /// beginning of the file's message.
+    /// Both have the same content.
     Same,
+    /// Both have the same role, and the content with which the stored one was imported is gone. It
+    /// may have been that of the file's message, or its beginning.
+    SameRole,
     /// The stored message is the beginning of the file's message. Holds the rest as a message of
     /// its own.
     Beginning(pb::NewMessage),
@@ -109,7 +123,7 @@ impl Comparison {
         tool_retention: &ToolRetention,
     ) -> Self {
         if stored.erased {
-            return Self::of_erased(stored, in_file, tool_retention);
+            return Self::of_role(stored, in_file, tool_retention);
         }
         if is_same(stored, in_file) {
             return Self::Same;
@@ -129,8 +143,8 @@ impl Comparison {
         }
     }
 
-    /// Compares a stored message of which only the role is left.
-    fn of_erased(
+    /// Compares a stored message of which only the role is left as it was imported.
+    pub(super) fn of_role(
         stored: &pb::Message,
         in_file: &pb::NewMessage,
         tool_retention: &ToolRetention,
@@ -139,7 +153,7 @@ impl Comparison {
         let has_tools = append::has_tools(&in_file.parts);
         let drops_tools = matches!(tool_retention, ToolRetention::Dropped);
         if has_role && !(has_tools && drops_tools) {
-            return Self::Same;
+            return Self::SameRole;
         }
         if has_tools && append::without_tools(in_file).is_none() {
             return Self::OnlyTools;

@@ -279,7 +279,7 @@ pub fn expected_migration(conversations: i64, rows: &[OldRow]) -> ExpectedMigrat
         ("  by users", messages_by("user")),
         ("  by assistants", messages_by("assistant")),
         ("  by the system", messages_by("system")),
-        // The old rows, those included that are joined with another.
+        // The old rows, including those that are joined with another.
         ("user separators kept", user_separator_rows),
         ("system separators deleted", system_separator_rows),
         ("summaries deleted", summary_rows),

@@ -68,7 +68,7 @@ impl<'a> TestConversation<'a> {
         listed.expect("the list is returned").into_inner().messages
     }
 
-    /// The newest 500 checkpoints, newest boundary first, those included that no longer hold.
+    /// The newest 500 checkpoints, newest boundary first, including those that no longer hold.
     pub async fn checkpoints_with_void(&self) -> Vec<pb::Checkpoint> {
         let ask = pb::ListCheckpointsRequest {
             conversation_id: self.id.clone(),

@@ -3,7 +3,7 @@
 //! line before it.
 //!
 //! - `read`: the head and the branches of a session.
-//! - `tree`: parents, forks and what compactions keep.
+//! - `tree`: parents, side branches and what compactions keep.
 //! - `branch_reader`: the messages, summaries and other entries of one branch.
 //! - `entry`: one line of a session. `message`: one message. `block_fields`: extra fields of a
 //!   message's blocks.

@@ -55,7 +55,7 @@ pub(crate) fn read<R: Read + Seek>(
     for leaf in leaves {
         let branch = tree.branch(leaf);
         let mut head = head.clone();
-        if let Some(first) = branch.forked_at {
+        if let Some(first) = branch.side_branch_start {
             let id = read_entry_id(&tree, first, &mut cursor)?;
             head.identity = format!("{}/{id}", head.identity);
             if leaf != active {

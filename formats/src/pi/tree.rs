@@ -39,8 +39,8 @@ pub(super) struct Tree {
     has_child: Vec<bool>,
     /// The first entries of side branches: entries whose parent has an earlier child, and roots
     /// that are not the first entry.
-    forks: HashSet<u32>,
-    /// The parents of `forks`: entries with several children.
+    side_branch_starts: HashSet<u32>,
+    /// The parents of `side_branch_starts`: entries with several children.
     branch_points: HashSet<u32>,
     /// For each unreadable line, in file order: the number of entries before it.
     unreadable_lines: Vec<u32>,
@@ -71,7 +71,7 @@ pub(super) struct Branch {
     pub(super) entries: Vec<u32>,
     /// The last entry on the path that is the first entry of a side branch. None: the path follows
     /// the first child everywhere.
-    pub(super) forked_at: Option<u32>,
+    pub(super) side_branch_start: Option<u32>,
 }
 
 /// The fields of a line that the first pass reads.
@@ -126,7 +126,8 @@ impl Tree {
             }
         }
         if tree.header.is_none() && !tree.entries.is_empty() {
-            // Without a header, the first unreadable line is the header, not a message.
+            // Without a header, an unreadable line before all entries is taken for the header, not
+            // for a message.
             if tree.unreadable_lines.first() == Some(&0) {
                 tree.unreadable_lines.remove(0);
             }
@@ -211,7 +212,7 @@ impl Tree {
             None => index > 0,
         };
         if begins_side_branch {
-            self.forks.insert(index);
+            self.side_branch_starts.insert(index);
             if parent != NO_PARENT {
                 self.branch_points.insert(parent);
             }
@@ -277,7 +278,7 @@ impl Tree {
         // For each entry, the last one on its path that begins a side branch; 0: there is none.
         let mut beginnings: Vec<u32> = Vec::with_capacity(self.entries.len());
         for (index, entry) in (0..).zip(&self.entries) {
-            beginnings.push(if self.forks.contains(&index) {
+            beginnings.push(if self.side_branch_starts.contains(&index) {
                 index
             } else {
                 beginnings.get(entry.parent as usize).copied().unwrap_or(0)
@@ -295,9 +296,10 @@ impl Tree {
         self.branch_points.contains(&entry)
     }
 
-    /// The entry after which a side branch begins. None: it begins with a root.
+    /// The entry after which a side branch begins. None: it begins with a root, or the branch is no
+    /// side branch.
     pub(super) fn branch_point_of(&self, branch: &Branch) -> Option<u32> {
-        let first = branch.forked_at?;
+        let first = branch.side_branch_start?;
         Some(self.entries[first as usize].parent).filter(|parent| *parent != NO_PARENT)
     }
 
@@ -312,12 +314,15 @@ impl Tree {
         };
         let mut entries: Vec<u32> = std::iter::successors(Some(leaf), parent).collect();
         entries.reverse();
-        let forked_at = entries
+        let side_branch_start = entries
             .iter()
             .rev()
-            .find(|entry| self.forks.contains(entry))
+            .find(|entry| self.side_branch_starts.contains(entry))
             .copied();
-        Branch { entries, forked_at }
+        Branch {
+            entries,
+            side_branch_start,
+        }
     }
 }
 

@@ -133,7 +133,7 @@ impl CallFailure {
 }
 
 /// The rule of an overflow that the provider does not report: it truncated the prompt and answered.
-pub(super) const PROMPT_TRUNCATED: &str = "prompt-shortened";
+pub(super) const PROMPT_SHORTENED: &str = "prompt-shortened";
 
 /// The failure of an error status.
 pub(super) fn of_status(status: u16, retry_after: Option<Duration>) -> CallFailure {

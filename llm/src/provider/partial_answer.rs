@@ -5,7 +5,7 @@ use std::collections::{HashSet, VecDeque};
 use anneal_core::{message::Part, tokens::Tokens};
 use serde::de::IgnoredAny;
 
-use super::{CallFailure, CallUsage, End, Piece, StopReason, failure::PROMPT_TRUNCATED};
+use super::{CallFailure, CallUsage, End, Piece, StopReason, failure::PROMPT_SHORTENED};
 use crate::provider_error::{Confidence, is_prompt_truncated};
 
 /// Most tool calls in one answer: as many as a message may have parts.
@@ -150,7 +150,7 @@ impl PartialAnswer {
                 window: None,
                 prompt: None,
                 read: Some(usage.input),
-                rule: PROMPT_TRUNCATED,
+                rule: PROMPT_SHORTENED,
                 confidence: Confidence::Certain,
             });
         }

@@ -156,6 +156,7 @@ fn named<'t>(words: &'t str, codes: &mut Vec<&'t str>) -> Option<&'t str> {
     })
 }
 
+/// The text after a prefix, whatever the case of its ASCII letters; None if it begins otherwise.
 fn after<'t>(prefix: &str, words: &'t str) -> Option<&'t str> {
     let start = words.get(..prefix.len())?;
     start

@@ -93,7 +93,7 @@ async fn the_next_start_adopts_the_server_of_a_killed_starter() {
         .env("ANNEAL_TEST_STARTER_STAYS", "1")
         .spawn()
         .unwrap();
-    // Written once the server accepts connections.
+    // The starter writes this file when the server accepts connections.
     let version_file = harness.base().join("pg/version");
     while !version_file.exists() {
         assert!(starter.try_wait().unwrap().is_none(), "the starter gave up");

@@ -111,6 +111,9 @@ pub(super) async fn check_changes(
             };
             comparison.check_messages(&change, report);
             comparison.check_summaries(&change, report);
+            // Each change may have 10,000 runs and be compared with 100,000 checkpoints: yield to
+            // other tasks in between.
+            tokio::task::yield_now().await;
         }
         if last_step {
             break;

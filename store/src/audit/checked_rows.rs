@@ -6,8 +6,8 @@
 pub(super) enum Extent {
     /// Everything.
     Whole,
-    /// The messages after this one (0: all of them), the newest changes, and of the versions that
-    /// no longer stand no content.
+    /// The messages after this one (0: all of them), the newest changes, and one page of the
+    /// versions that no longer stand, without their content.
     Newest(i64),
 }
 

@@ -4,18 +4,21 @@ use anneal_core::{
     caller::{Caller, ConversationId},
     job::JobKind,
     limits::{CHANGE_MESSAGES, MESSAGES_PER_APPEND},
+    message::MessageId,
 };
 
 use super::selection::{IdRange, columns};
 use crate::{connection::BoundedConnection, erasures::RowCounts, error::StoreError};
 
-/// Deletes the digests of the requests that brought the content of these messages. Returns the
-/// number of changed rows, by table; messages are left out.
+/// Deletes the digests of the requests that brought the content of these messages: of edits only
+/// those that brought one of `versions`, which belong to these messages; empty: of all edits.
+/// Returns the number of changed rows, by table; messages are left out.
 pub(crate) async fn blank_request_digests(
     db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
     runs: &[IdRange],
+    versions: &[(MessageId, i32)],
 ) -> Result<RowCounts, StoreError> {
     let (tenant, conversation, (firsts, lasts)) = (caller.tenant().0, id.0, columns(runs));
     let (most_appended, most_erased) = (MESSAGES_PER_APPEND as i64, CHANGE_MESSAGES as i64);
@@ -30,15 +33,19 @@ pub(crate) async fn blank_request_digests(
     )
     .execute(&mut *db)
     .await?;
-    let messages: Vec<i64> = runs
-        .iter()
-        .flat_map(|run| run.first.0..=run.last.0)
-        .collect();
+    let (messages, versions): (Vec<i64>, Vec<i32>) = if versions.is_empty() {
+        let messages = runs.iter().flat_map(|run| run.first.0..=run.last.0);
+        (messages.collect(), Vec::new())
+    } else {
+        let erased = versions.iter();
+        erased.map(|(id, version)| (id.0, *version)).unzip()
+    };
     let requests = sqlx::query_file!(
         "sql/blank_request_digests.sql",
         tenant,
         conversation,
-        &messages
+        &messages,
+        &versions
     )
     .execute(db)
     .await?;

@@ -78,7 +78,7 @@ async fn erase_once(
     }
     let runs = runs_of(erased.all.iter().copied());
     // Before jobs are locked: it may update messages beside the erased ones.
-    let mut rows = blank_request_digests(change.db(), caller, id, &runs).await?;
+    let mut rows = blank_request_digests(change.db(), caller, id, &runs, &[]).await?;
     let standing = runs_of(erased.standing.iter().copied());
     if !standing.is_empty() {
         change.record_withdrawal(&standing).await?;

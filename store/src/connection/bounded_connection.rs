@@ -1,7 +1,10 @@
 //! A connection whose statements have a deadline, and the transactions on it. The store's functions
 //! take a [`BoundedConnection`] where sqlx's functions take a [`PgConnection`].
 
-use std::ops::{Deref, DerefMut};
+use std::{
+    ops::{Deref, DerefMut},
+    time::Duration,
+};
 
 use futures::{
     FutureExt as _,
@@ -150,6 +153,20 @@ impl<'c> Executor<'c> for &'c mut BoundedConnection {
         let described = self.connection.describe(sql);
         self.deadline.bound(described).boxed()
     }
+}
+
+/// Sets how long each of the next statements of the connection's transaction may take.
+pub(crate) async fn set_statement_timeout(
+    db: &mut BoundedConnection,
+    limit: Duration,
+) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "select set_config('statement_timeout', $1, true) as value",
+        format!("{}ms", limit.as_millis()),
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(())
 }
 
 /// A transaction, or a savepoint within one.

@@ -41,6 +41,6 @@ pub use pool::PoolFigures;
 pub use settings::{Pooling, StoreSettings};
 pub use tenant_semaphores::{TenantSemaphores, WaitCount};
 
-pub(crate) use bounded_connection::{BoundedConnection, Transaction};
+pub(crate) use bounded_connection::{BoundedConnection, Transaction, set_statement_timeout};
 pub(crate) use open::{SessionSetup, connect_as_login, connect_to_listen};
 pub(crate) use pooled_connection::PooledConnection;

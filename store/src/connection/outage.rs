@@ -93,7 +93,7 @@ impl OutageLog {
         let is_part = self.contains(error);
         if is_part {
             // A database that refuses only some work answers pings.
-            self.record_failure(error, !error.may_spare_pings());
+            self.record_failure(error, !error.leaves_pings_possible());
         }
         is_part
     }

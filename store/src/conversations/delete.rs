@@ -43,8 +43,9 @@ async fn delete_with_derived_rows(
     let mut tx = db.begin().await?;
     lock_for_deletion(&mut tx, caller, id).await?;
     failpoint!("delete.locked");
-    let deleted = delete_rows_of(&mut tx, caller, &[id]).await?;
-    subtract_usage(&mut tx, caller, deleted).await?;
+    let deleted = delete_messages_of(&mut tx, caller, id).await?;
+    delete_rest_of(&mut tx, caller, &[id]).await?;
+    subtract_usage(&mut tx, caller, deleted.freed).await?;
     failpoint!("delete.deleted");
     tx.commit().await?;
     failpoint!("delete.committed");
@@ -89,23 +90,9 @@ pub(crate) struct DeletedMessages {
     pub(crate) bytes: i64,
 }
 
-/// Deletes conversations and everything derived from them. The caller has locked them for deletion
-/// (`for update`), and ends its transaction with [`subtract_usage`].
-pub(crate) async fn delete_rows_of(
-    db: &mut BoundedConnection,
-    caller: Caller,
-    ids: &[ConversationId],
-) -> Result<DeletedRows, StoreError> {
-    let mut deleted = DeletedRows::default();
-    for id in ids {
-        deleted.add(delete_messages_of(db, caller, *id).await?.freed);
-    }
-    delete_rest_of(db, caller, ids).await?;
-    Ok(deleted)
-}
-
-/// Deletes the messages of a conversation, which the caller has locked for deletion. The rest of
-/// the conversation goes with [`delete_rest_of`], in the same transaction.
+/// Deletes the messages of a conversation, which the caller has locked for deletion (`for update`).
+/// The rest of the conversation goes with [`delete_rest_of`], in the same transaction, which ends
+/// with [`subtract_usage`].
 pub(crate) async fn delete_messages_of(
     db: &mut BoundedConnection,
     caller: Caller,

@@ -7,14 +7,15 @@ use anneal_core::caller::{Caller, ConversationId};
 use super::conversation::{Conversation, ConversationRow, ConversationStatus};
 use crate::{Store, error::StoreError, rows::Micros};
 
-/// Seconds by which the column `listed_ts` may lag behind the last activity, as lists expect. The
-/// indexes of the lists are ordered by `listed_ts`, and an append changes it, and so the indexes,
-/// only after [`LISTING_STEP_SECONDS`]. In return, a list reads some more conversations than its
-/// page: those that were active within this time of the page's end.
+/// The longest lag, in seconds, of the column `listed_ts` behind the last activity with which lists
+/// are right. The indexes of the lists are ordered by `listed_ts`, and an append changes it, and so
+/// the indexes, only after [`LISTING_STEP_SECONDS`]. In return, a list reads some conversations
+/// beyond its page: those that were active within this time of the page's end.
 const LISTED_LAG_SECONDS: i32 = 120;
 
-/// Seconds after which an append changes `listed_ts`. Lists of version 0.2 expect no longer lag,
-/// and its servers may run beside this one during an upgrade
+/// Seconds after which an append changes `listed_ts`. They are fewer than [`LISTED_LAG_SECONDS`],
+/// because servers of version 0.2 may run beside this one during an upgrade, and their lists are
+/// right with a lag of up to 20 seconds only
 /// (`docs/decisions/0030-lists-reach-two-minutes-back.md`).
 pub(crate) const LISTING_STEP_SECONDS: i32 = 20;
 

@@ -19,11 +19,11 @@ use super::{
 };
 use crate::{
     Store,
-    connection::{BoundedConnection, row_security::Scope},
+    connection::{BoundedConnection, row_security::Scope, set_statement_timeout},
     conversations::subtract_usage,
     error::StoreError,
     failpoint,
-    rows::json,
+    rows::{Micros, json},
 };
 
 /// Most conversations that one step deletes.
@@ -62,12 +62,13 @@ pub struct ErasureRound {
     /// The step.
     pub step: ErasureStep,
     /// The erasures whose steps have failed before, and why. They are tried again after all others.
+    /// The last one may be an erasure that could not be put behind the others: it ends the round.
     pub failures: Vec<(Uuid, StoreError)>,
 }
 
 impl Store {
     /// Makes one step of the erasure whose last step was made or tried longest ago. Goes on with
-    /// the next one if that is not possible. Fails if the database does not answer.
+    /// the next one if that is not possible. Fails if the open erasures cannot be read.
     pub async fn run_erasure_step(&self) -> Result<ErasureRound, StoreError> {
         let open = self.find_open_erasures().await?;
         let mut round = ErasureRound {
@@ -85,7 +86,10 @@ impl Store {
                 Err(error) => round.failures.push((id, error)),
             }
             // The failed step was rolled back, so that this erasure would be the first again.
-            self.put_back_erasure(tenant, id).await?;
+            if let Err(error) = self.put_back_erasure(tenant, id).await {
+                round.failures.push((id, error));
+                break;
+            }
         }
         Ok(round)
     }
@@ -209,20 +213,6 @@ async fn lock_erasure(
     }))
 }
 
-/// Sets how long each of the transaction's next statements may take.
-async fn set_statement_timeout(
-    db: &mut BoundedConnection,
-    limit: Duration,
-) -> Result<(), StoreError> {
-    sqlx::query!(
-        "select set_config('statement_timeout', $1, true) as value",
-        format!("{}ms", limit.as_millis()),
-    )
-    .fetch_one(db)
-    .await?;
-    Ok(())
-}
-
 /// Deletes the messages of the next conversations of a user, or of the tenant: of at least one, if
 /// there is one that no other transaction uses. One conversation is locked after the other, so that
 /// no call waits for a conversation that another step deletes.
@@ -231,15 +221,16 @@ async fn delete_messages(
     caller: Caller,
     user: Option<&str>,
 ) -> Result<Deletion, StoreError> {
-    let mut deletion = Deletion::default();
-    loop {
-        let next = lock_next_conversation(db, caller, user, deletion.ids()).await?;
-        let Some((id, messages)) = next else { break };
-        let sum = deletion.messages() + messages;
+    let (mut deletion, mut listed) = (Deletion::default(), None);
+    while let Some(next) =
+        lock_next_conversation(db, caller, user, (deletion.ids(), listed)).await?
+    {
+        let sum = deletion.messages() + next.messages;
         if !deletion.ids().is_empty() && sum > STEP_MESSAGES {
             break;
         }
-        deletion.add(db, caller, id).await?;
+        listed = Some(next.listed);
+        deletion.add(db, caller, next.id).await?;
         if is_full(deletion.ids().len(), deletion.bytes()) {
             break;
         }
@@ -253,32 +244,48 @@ const fn is_full(conversations: usize, bytes: i64) -> bool {
     conversations >= STEP_CONVERSATIONS || bytes >= STEP_BYTES
 }
 
+/// A conversation that is locked for deletion.
+struct LockedConversation {
+    id: ConversationId,
+    /// The number of its messages.
+    messages: i64,
+    /// Its place in the order of the index.
+    listed: Micros,
+}
+
 /// Locks a conversation for deletion that no other transaction uses and that is none of `taken`.
-/// Returns it and the number of its messages. None: there is none.
+/// `listed`: the place of the last one of these, after which the next one comes. None: there is
+/// none.
 async fn lock_next_conversation(
     db: &mut BoundedConnection,
     caller: Caller,
     user: Option<&str>,
-    taken: &[ConversationId],
-) -> Result<Option<(ConversationId, i64)>, StoreError> {
+    (taken, listed): (&[ConversationId], Option<Micros>),
+) -> Result<Option<LockedConversation>, StoreError> {
     let tenant = caller.tenant().0;
     let taken: Vec<Uuid> = taken.iter().map(|id| id.0).collect();
+    let listed = listed.map(|listed| listed.0);
     let next = match user {
         Some(user) => sqlx::query_file!(
             "sql/lock_conversation_to_erase_of_user.sql",
             tenant,
             user,
             &taken,
+            listed,
         )
         .fetch_optional(db)
         .await?
-        .map(|row| (row.conversation_id, row.last_message_id)),
-        None => sqlx::query_file!("sql/lock_conversation_to_erase.sql", tenant, &taken)
+        .map(|row| (row.conversation_id, row.last_message_id, row.listed_us)),
+        None => sqlx::query_file!("sql/lock_conversation_to_erase.sql", tenant, &taken, listed)
             .fetch_optional(db)
             .await?
-            .map(|row| (row.conversation_id, row.last_message_id)),
+            .map(|row| (row.conversation_id, row.last_message_id, row.listed_us)),
     };
-    Ok(next.map(|(id, messages)| (ConversationId(id), messages)))
+    Ok(next.map(|(id, messages, listed)| LockedConversation {
+        id: ConversationId(id),
+        messages,
+        listed: Micros(listed),
+    }))
 }
 
 /// Whether the user, or the tenant, has a conversation.

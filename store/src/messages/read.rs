@@ -46,7 +46,7 @@ pub struct StoredMessage {
     pub summary: Option<StoredSummary>,
     /// Time at which the message was stored.
     pub created: Micros,
-    /// The number of the version: 1, 2, 3 … 1: it is the first one.
+    /// The number of the version, from 1.
     pub version: i32,
     /// Time at which that version was stored. None: it is the first one.
     pub edited: Option<Micros>,
@@ -349,8 +349,8 @@ impl Extent {
         }
     }
 
-    /// The separators of a page that ends with the message `last`: those after the first and not
-    /// after the second of these messages. A separator belongs to the page of the message that
+    /// Returns two ids, `(from, to)`: a page that ends with the message `last` has the separators
+    /// with `from < after_message_id <= to`. A separator belongs to the page of the message that
     /// stands before it, and one before all of them to the page of the first one. `more`: whether
     /// another page follows.
     pub(super) fn separators(
@@ -401,7 +401,7 @@ pub(crate) async fn read_newest_id(
 mod tests {
     use super::*;
 
-    /// Messages 3 to 7 of 9 stand at most.
+    /// Of nine messages, 3 is the first and 7 the last that stands.
     const EXTENT: Extent = Extent {
         first_standing: MessageId(3),
         last_standing: MessageId(7),

@@ -1,10 +1,11 @@
-//! Retention: deletes what the operator's limits keep no longer. A worker walks through the rows of
-//! a tenant, step by step. A step reads a bounded number of rows and deletes a bounded number. It
-//! passes over rows that other transactions use, and takes no lock for which an append waits,
-//! except that of a conversation which it deletes.
+//! Retention: deletes what the operator's limits keep no longer. A worker walks through the
+//! conversations of a tenant, step by step. A step looks at a bounded number of conversations and
+//! deletes a bounded number of rows, except that a large conversation is deleted at once. It passes
+//! over rows that other transactions use and rows that cannot be deleted, and takes no lock for
+//! which an append waits, except that of a conversation which it deletes.
 //!
 //! - `rules`: the limits of one tenant.
-//! - `walk`: how far a walk through the rows of a tenant has come.
+//! - `walk`: how far a walk through the conversations of a tenant has come.
 //! - `idle`: deletes conversations that were not used for long.
 //! - `versions`: erases content that no longer stands.
 //! - `trim`: deletes the oldest rows of tables that grow with the use of conversations.
@@ -19,7 +20,6 @@ mod walk;
 
 pub use preview::PlannedDeletion;
 pub use rules::{KeptDays, MAX_KEPT_DAYS, RetentionLimit, TenantLimits, TrimLimits};
-pub use trim::TrimStep;
 pub use walk::{ConversationPosition, Walk, WalkStep};
 
 use anneal_core::caller::TenantId;

@@ -8,7 +8,7 @@ use super::{
     idle,
     rules::{KeptDays, RetentionLimit, TenantLimits, TrimLimits, days_column},
     trim, versions,
-    walk::{ConversationPosition, Walk},
+    walk::Walk,
 };
 use crate::{Store, error::StoreError};
 
@@ -83,7 +83,7 @@ impl Store {
         let Some(days) = kept.columns() else {
             return Ok(counts);
         };
-        let mut walk = Walk::<ConversationPosition>::Start;
+        let mut walk = Walk::Start;
         while walk != Walk::Ended {
             let mut db = self.reads.checkout(caller).await?;
             let page = idle::read_page(&mut db, caller, &days, walk).await;
@@ -105,10 +105,10 @@ impl Store {
         let Some(days) = kept.columns() else {
             return Ok(counts);
         };
-        let mut walk = Walk::<ConversationPosition>::Start;
+        let mut walk = Walk::Start;
         while walk != Walk::Ended {
             let mut db = self.reads.checkout(caller).await?;
-            let page = versions::read_page(&mut db, caller, &days, walk).await;
+            let page = versions::read_page(&mut db, caller, &days, walk, None).await;
             let page = db.settle(page).await?;
             walk = versions::walk_after(&page);
             for row in page {
@@ -124,7 +124,7 @@ impl Store {
         limits: TrimLimits,
     ) -> Result<BTreeMap<RetentionLimit, u64>, StoreError> {
         let mut counts = BTreeMap::new();
-        let mut walk = Walk::<ConversationPosition>::Start;
+        let mut walk = Walk::Start;
         while walk != Walk::Ended && !limits.keeps_all() {
             let mut db = self.reads.checkout(caller).await?;
             let (ids, after) = trim::read_page(&mut db, caller, walk).await?;

@@ -112,6 +112,17 @@ pub struct TrimLimits {
 }
 
 impl TrimLimits {
+    /// The limits that are not 0.
+    pub(super) fn in_force(self) -> impl Iterator<Item = (RetentionLimit, u32)> {
+        let all = [
+            (RetentionLimit::PrefixVersions, self.prefix_versions),
+            (RetentionLimit::ModelCallDays, self.model_call_days),
+            (RetentionLimit::RequestDays, self.request_days),
+            (RetentionLimit::DeadJobDays, self.dead_job_days),
+        ];
+        all.into_iter().filter(|(_, kept)| *kept > 0)
+    }
+
     /// Whether all rows are kept.
     pub fn keeps_all(&self) -> bool {
         *self == Self::default()

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::{
     rules::{RetentionLimit, TrimLimits, days_column},
-    walk::{ConversationPosition, Walk},
+    walk::{ConversationPosition, Walk, WalkStep},
 };
 use crate::{Store, connection::BoundedConnection, error::StoreError, rows::Micros};
 
@@ -16,92 +16,127 @@ const PAGE: i64 = 200;
 /// Most rows that one statement deletes.
 const DELETED_ROWS: i64 = 1_000;
 
-/// A step of this walk.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TrimStep {
-    /// Rows that it has deleted, by the limit that kept them no longer.
-    pub deleted: Vec<(RetentionLimit, u64)>,
-    /// Where the walk goes on. It stays where it was if there may be more to delete there.
-    pub walk: Walk<ConversationPosition>,
-}
-
 impl Store {
-    /// Deletes rows of the next conversations of a tenant that the limits keep no longer.
-    pub async fn trim_rows(
-        &self,
-        tenant: TenantId,
-        limits: TrimLimits,
-        walk: Walk<ConversationPosition>,
-    ) -> Result<TrimStep, StoreError> {
+    /// Deletes rows of the next conversations of a tenant that the limits keep no longer. The walk
+    /// stays where it is if there may be more to delete there.
+    pub async fn trim_rows(&self, tenant: TenantId, limits: TrimLimits, walk: Walk) -> WalkStep {
+        let mut step = WalkStep::from(walk);
         let caller = Caller::of(tenant);
-        let mut db = self.jobs.checkout(tenant).await?;
-        let step = trim_page(&mut db, caller, limits, walk).await;
-        db.settle(step).await
-    }
-}
-
-async fn trim_page(
-    db: &mut BoundedConnection,
-    caller: Caller,
-    limits: TrimLimits,
-    walk: Walk<ConversationPosition>,
-) -> Result<TrimStep, StoreError> {
-    let (ids, after) = read_page(&mut *db, caller, walk).await?;
-    let tenant = caller.tenant().0;
-    let mut deleted = Vec::new();
-    if limits.prefix_versions > 0 {
-        let kept = i64::from(limits.prefix_versions);
-        let statement = sqlx::query_file!(
-            "sql/trim_context_prefixes.sql",
-            tenant,
-            &ids,
-            kept,
-            DELETED_ROWS,
-        );
-        let rows = statement.execute(&mut *db).await?.rows_affected();
-        deleted.push((RetentionLimit::PrefixVersions, rows));
-    }
-    // The statements differ in their table alone.
-    macro_rules! trim_by_age {
-        ($limit:expr, $days:expr, $file:literal) => {
-            if $days > 0 {
-                let days = days_column($days);
-                let statement = sqlx::query_file!($file, tenant, &ids, days, DELETED_ROWS);
-                let rows = statement.execute(&mut *db).await?.rows_affected();
-                deleted.push(($limit, rows));
+        let (ids, after) = match self.read_trimmed_page(caller, walk).await {
+            Ok(page) => page,
+            Err(error) => {
+                step.interruption = Some(error);
+                return step;
             }
         };
+        for limit in limits.in_force() {
+            self.trim_table(caller, limit, &ids, &mut step).await;
+            if step.interruption.is_some() {
+                return step;
+            }
+        }
+        let most = DELETED_ROWS.unsigned_abs();
+        if !step.deleted.iter().any(|(_, rows)| *rows >= most) {
+            step.walk = after;
+        }
+        step
     }
-    trim_by_age!(
-        RetentionLimit::ModelCallDays,
-        limits.model_call_days,
-        "sql/trim_model_calls.sql"
-    );
-    trim_by_age!(
-        RetentionLimit::RequestDays,
-        limits.request_days,
-        "sql/trim_requests.sql"
-    );
-    trim_by_age!(
-        RetentionLimit::DeadJobDays,
-        limits.dead_job_days,
-        "sql/trim_dead_jobs.sql"
-    );
-    let has_more = deleted
-        .iter()
-        .any(|(_, rows)| *rows >= DELETED_ROWS.unsigned_abs());
-    Ok(TrimStep {
-        deleted,
-        walk: if has_more { walk } else { after },
-    })
+
+    async fn read_trimmed_page(
+        &self,
+        caller: Caller,
+        walk: Walk,
+    ) -> Result<(Vec<Uuid>, Walk), StoreError> {
+        let mut db = self.jobs.checkout(caller).await?;
+        let page = read_page(&mut db, caller, walk).await;
+        db.settle(page).await
+    }
+
+    /// Deletes rows of these conversations from the table of a limit. If that fails, it goes through
+    /// the conversations one by one, so that one of them does not keep the others.
+    async fn trim_table(
+        &self,
+        caller: Caller,
+        (limit, kept): (RetentionLimit, u32),
+        ids: &[Uuid],
+        step: &mut WalkStep,
+    ) {
+        match self.delete_old_rows(caller, (limit, kept), ids).await {
+            Ok(rows) => step.add_deleted(limit, rows),
+            Err(error) if error.is_outage() => step.interruption = Some(error),
+            Err(_) => {
+                for id in ids {
+                    let ids = std::slice::from_ref(id);
+                    match self.delete_old_rows(caller, (limit, kept), ids).await {
+                        Ok(rows) => step.add_deleted(limit, rows),
+                        Err(error) => {
+                            if !step.fail(limit, error) {
+                                return;
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    async fn delete_old_rows(
+        &self,
+        caller: Caller,
+        limit: (RetentionLimit, u32),
+        ids: &[Uuid],
+    ) -> Result<u64, StoreError> {
+        let mut db = self.jobs.checkout(caller).await?;
+        let deleted = delete_old_rows(&mut db, caller, limit, ids).await;
+        db.settle(deleted).await
+    }
+}
+
+/// Deletes up to [`DELETED_ROWS`] rows of these conversations that the limit keeps no longer, in one
+/// statement.
+async fn delete_old_rows(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    (limit, kept): (RetentionLimit, u32),
+    ids: &[Uuid],
+) -> Result<u64, StoreError> {
+    let (tenant, days) = (caller.tenant().0, days_column(kept));
+    // The statements by age differ in their table alone.
+    macro_rules! by_age {
+        ($file:literal) => {
+            sqlx::query_file!($file, tenant, ids, days, DELETED_ROWS)
+                .execute(db)
+                .await?
+        };
+    }
+    let deleted = match limit {
+        RetentionLimit::PrefixVersions => {
+            let versions = i64::from(kept);
+            sqlx::query_file!(
+                "sql/trim_context_prefixes.sql",
+                tenant,
+                ids,
+                versions,
+                DELETED_ROWS
+            )
+            .execute(db)
+            .await?
+        }
+        RetentionLimit::ModelCallDays => by_age!("sql/trim_model_calls.sql"),
+        RetentionLimit::RequestDays => by_age!("sql/trim_requests.sql"),
+        RetentionLimit::DeadJobDays => by_age!("sql/trim_dead_jobs.sql"),
+        // These have walks of their own.
+        RetentionLimit::IdleDays | RetentionLimit::WithdrawnDays => return Ok(0),
+    };
+    Ok(deleted.rows_affected())
 }
 
 /// Reads the next page of a tenant's conversations, and where the walk goes on after it.
 pub(super) async fn read_page(
     db: &mut BoundedConnection,
     caller: Caller,
-    walk: Walk<ConversationPosition>,
-) -> Result<(Vec<Uuid>, Walk<ConversationPosition>), StoreError> {
+    walk: Walk,
+) -> Result<(Vec<Uuid>, Walk), StoreError> {
     let (listed, id) = walk.columns();
     let rows = sqlx::query_file!(
         "sql/walk_conversations.sql",

@@ -12,7 +12,7 @@ use anneal_core::{
 use sqlx::Executor as _;
 
 use super::{
-    rules::{DayColumns, KeptDays},
+    rules::{DayColumns, KeptDays, RetentionLimit},
     walk::{ConversationPosition, Walk, WalkStep},
 };
 use crate::{
@@ -27,8 +27,10 @@ use crate::{
 
 /// Conversations whose versions one step looks at.
 const PAGE: i64 = 200;
-/// Most versions that one transaction erases, all of one conversation.
+/// Most versions that one step erases.
 const ERASED_VERSIONS: i64 = 1_000;
+/// Bytes of content after which a step erases no further version.
+const ERASED_BYTES: i64 = 256 << 20;
 /// The time for which a transaction waits for a lock. Shorter than PostgreSQL's
 /// `deadlock_timeout` (1 s), so that in a deadlock this transaction ends, and not the other.
 const SET_LOCK_TIMEOUT: &str = "set local lock_timeout = '100ms'";
@@ -39,81 +41,108 @@ pub(super) struct WalkedConversation {
     pub(super) agent_id: String,
     /// For how many days it keeps content that no longer stands.
     days: i32,
-    /// Versions that it keeps no longer.
+    /// Versions that it keeps no longer, as far as they were counted.
     pub(super) old_versions: i64,
+}
+
+/// Erased versions of a conversation's messages.
+#[derive(Default)]
+struct Erased {
+    rows: i64,
+    bytes: i64,
+    /// Whether a limit has kept others from being erased.
+    has_more: bool,
 }
 
 impl Store {
     /// Erases content of the tenant's next conversations that no longer stands for longer than it
-    /// is kept. What other transactions use stays for the next walk.
+    /// is kept, one conversation after the other, until the step has erased enough. What other
+    /// transactions use stays for the next walk.
     pub async fn erase_old_versions(
         &self,
         tenant: TenantId,
         kept: &KeptDays,
-        walk: Walk<ConversationPosition>,
-    ) -> Result<WalkStep<ConversationPosition>, StoreError> {
+        walk: Walk,
+    ) -> WalkStep {
+        let mut step = WalkStep::from(walk);
         let Some(days) = kept.columns() else {
-            return Ok(WalkStep::nothing());
+            step.walk = Walk::Ended;
+            return step;
         };
         let caller = Caller::of(tenant);
-        let mut db = self.jobs.checkout(tenant).await?;
-        let page = read_page(&mut db, caller, &days, walk).await;
-        let page = db.settle(page).await?;
-        let mut step = WalkStep {
-            read: page.len() as u64,
-            deleted: 0,
-            failure: None,
-            is_busy: false,
-            walk: walk_after(&page),
+        let page = match self.read_old_page(caller, &days, walk).await {
+            Ok(page) => page,
+            Err(error) => {
+                step.interruption = Some(error);
+                return step;
+            }
         };
+        let (mut rows, mut bytes) = (0, 0);
         for row in page.iter().filter(|row| row.old_versions > 0) {
-            if let Err(error) = self.erase_versions_of(caller, row, &mut step).await {
-                let is_outage = error.is_transient();
-                step.failure = Some(error);
-                if is_outage {
-                    break;
+            let rest = (ERASED_VERSIONS - rows, ERASED_BYTES - bytes);
+            match self.erase_versions_of(caller, row, rest).await {
+                Ok(erased) => {
+                    rows += erased.rows;
+                    bytes += erased.bytes;
+                    step.add_deleted(RetentionLimit::WithdrawnDays, erased.rows.unsigned_abs());
+                    if erased.has_more {
+                        return step;
+                    }
+                }
+                Err(error) => {
+                    if !step.fail(RetentionLimit::WithdrawnDays, error) {
+                        return step;
+                    }
                 }
             }
+            step.walk = Walk::After(row.position);
+            if rows >= ERASED_VERSIONS || bytes >= ERASED_BYTES {
+                return step;
+            }
         }
-        Ok(step)
+        step.walk = walk_after(&page);
+        step
     }
 
-    /// Erases all old versions of a conversation's messages, in bounded transactions.
+    async fn read_old_page(
+        &self,
+        caller: Caller,
+        days: &DayColumns,
+        walk: Walk,
+    ) -> Result<Vec<WalkedConversation>, StoreError> {
+        let mut db = self.jobs.checkout(caller).await?;
+        // Whether there is one.
+        let page = read_page(&mut db, caller, days, walk, Some(1)).await;
+        db.settle(page).await
+    }
+
+    /// Erases up to so many old versions of a conversation's messages, in one transaction.
     async fn erase_versions_of(
         &self,
         caller: Caller,
         row: &WalkedConversation,
-        step: &mut WalkStep<ConversationPosition>,
-    ) -> Result<(), StoreError> {
-        loop {
-            let mut db = self.jobs.checkout(caller).await?;
-            let erased = match erase_once(&mut db, caller, row.position.id, row.days).await {
-                Err(StoreError::Conflict(_)) => {
-                    step.is_busy = true;
-                    db.roll_back().await?;
-                    0
-                }
-                // It was deleted meanwhile.
-                Err(StoreError::NotFound(Entity::Conversation)) => {
-                    db.roll_back().await?;
-                    0
-                }
-                erased => db.settle(erased).await?,
-            };
-            step.deleted += erased.unsigned_abs();
-            if erased < ERASED_VERSIONS {
-                return Ok(());
+        most: (i64, i64),
+    ) -> Result<Erased, StoreError> {
+        let mut db = self.jobs.checkout(caller).await?;
+        match erase_once(&mut db, caller, row, most).await {
+            // Another transaction uses the rows, or has deleted the conversation meanwhile.
+            Err(StoreError::Conflict(_) | StoreError::NotFound(Entity::Conversation)) => {
+                db.roll_back().await?;
+                Ok(Erased::default())
             }
+            erased => db.settle(erased).await,
         }
     }
 }
 
-/// Reads the next page of conversations, each with the number of its old versions.
+/// Reads the next page of conversations, each with the number of its old versions, of which up to
+/// `most` are counted. None: all.
 pub(super) async fn read_page(
     db: &mut BoundedConnection,
     caller: Caller,
     days: &DayColumns,
-    walk: Walk<ConversationPosition>,
+    walk: Walk,
+    most: Option<i64>,
 ) -> Result<Vec<WalkedConversation>, StoreError> {
     let (listed, id) = walk.columns();
     let rows = sqlx::query_file!(
@@ -125,6 +154,7 @@ pub(super) async fn read_page(
         listed,
         id,
         PAGE,
+        most,
     )
     .fetch_all(db)
     .await?;
@@ -141,19 +171,20 @@ pub(super) async fn read_page(
 }
 
 /// Where the walk goes on after this page.
-pub(super) fn walk_after(page: &[WalkedConversation]) -> Walk<ConversationPosition> {
+pub(super) fn walk_after(page: &[WalkedConversation]) -> Walk {
     let last = page.last().map(|row| row.position);
     Walk::after_page(last, page.len() as i64 >= PAGE)
 }
 
-/// Erases up to [`ERASED_VERSIONS`] old versions of a conversation's messages, and what was made
-/// from them. Returns their number.
+/// Erases old versions of a conversation's messages, and what was made from them: up to so many
+/// rows, and no further one after so many bytes.
 async fn erase_once(
     db: &mut BoundedConnection,
     caller: Caller,
-    id: ConversationId,
-    days: i32,
-) -> Result<i64, StoreError> {
+    row: &WalkedConversation,
+    (most_rows, most_bytes): (i64, i64),
+) -> Result<Erased, StoreError> {
+    let id = row.position.id;
     let mut tx = db.begin().await?;
     tx.execute(SET_LOCK_TIMEOUT).await?;
     keep_conversation(&mut tx, caller, id).await?;
@@ -161,20 +192,29 @@ async fn erase_once(
         "sql/erase_old_versions.sql",
         caller.tenant().0,
         id.0,
-        days,
-        ERASED_VERSIONS,
+        row.days,
+        most_rows,
+        most_bytes,
     )
     .fetch_one(&mut *tx)
     .await?;
     failpoint!("retention.versions");
     if erased.rows > 0 {
-        let runs = runs_of(erased.messages.into_iter().map(MessageId));
-        blank_request_digests(&mut tx, caller, id, &runs).await?;
+        let mut messages: Vec<MessageId> = erased.messages.into_iter().map(MessageId).collect();
+        let versions: Vec<(MessageId, i32)> =
+            messages.iter().copied().zip(erased.versions).collect();
+        messages.dedup();
+        let runs = runs_of(messages);
+        blank_request_digests(&mut tx, caller, id, &runs, &versions).await?;
         blank_derived_texts(&mut tx, caller, id, &runs).await?;
         failpoint!("retention.blanked");
         subtract_usage(&mut tx, caller, DeletedRows::of_versions(erased.bytes)).await?;
     }
     tx.commit().await?;
     failpoint!("retention.erased");
-    Ok(erased.rows)
+    Ok(Erased {
+        rows: erased.rows,
+        bytes: erased.bytes,
+        has_more: erased.has_more,
+    })
 }

@@ -1,6 +1,9 @@
-//! An audit and a verification find what a change of messages should have taken along, or left
-//! alone.
+//! An audit and a verification find rows that a change of messages should have changed as well, or
+//! should have left alone.
 
+use std::{future::poll_fn, pin::pin};
+
+use anneal_core::caller::{Caller, ConversationId, TenantId};
 use anneal_testkit::{TestApp, TestConversation, pb, prose, user};
 
 use crate::auditor::{NONE, audit, broken_promises, create_healthy_conversation, execute};
@@ -110,7 +113,7 @@ const VIOLATIONS: [(i32, &str); 10] = [
 ];
 
 #[tokio::test]
-async fn audits_and_verifications_find_what_a_change_should_have_taken_along() {
+async fn audits_and_verifications_find_rows_that_do_not_fit_a_change() {
     let app = TestApp::start().await;
     for (promise, statement) in VIOLATIONS {
         let conversation = create_changed_conversation(&app).await;
@@ -146,7 +149,7 @@ async fn a_verification_reads_the_content_of_earlier_versions_and_an_audit_does_
 }
 
 #[tokio::test]
-async fn what_a_fork_has_copied_is_older_than_its_changes_only_if_these_come_later() {
+async fn a_checkpoint_that_a_fork_has_copied_is_older_than_every_change_in_its_range() {
     let app = TestApp::start().await;
     let source = create_changed_conversation(&app).await;
     let fork = source.fork(0).await;
@@ -159,7 +162,7 @@ async fn what_a_fork_has_copied_is_older_than_its_changes_only_if_these_come_lat
     assert_eq!(
         promises_found_by_verification(&fork).await,
         NONE,
-        "the message is behind the checkpoint"
+        "the message is after the range of the checkpoint"
     );
     execute(
         &fork,
@@ -170,4 +173,36 @@ async fn what_a_fork_has_copied_is_older_than_its_changes_only_if_these_come_lat
         promises_found_by_verification(&fork).await.contains(&17),
         "the copied checkpoint is older than this change of a message in its range"
     );
+}
+
+/// Runs the future to its end. Returns how often it was polled for that.
+async fn count_polls<T>(future: impl Future<Output = T>) -> (T, u32) {
+    let mut future = pin!(future);
+    let mut polls = 0;
+    let output = poll_fn(|context| {
+        polls += 1;
+        future.as_mut().poll(context)
+    });
+    let output = output.await;
+    (output, polls)
+}
+
+#[tokio::test]
+async fn other_tasks_run_between_the_changes_that_a_verification_checks() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    conversation.turns(1).await;
+    execute(
+        &conversation,
+        "insert into ai_message_change (tenant_id, conversation_id, change_id, kind, first_ids, last_ids, void_checkpoints)
+         select tenant_id, conversation_id, n, 2, '{1}', '{1}', 0
+         from ai_conversation, generate_series(1, 1000) as n where conversation_id = $1",
+    )
+    .await;
+    let id = ConversationId(conversation.uuid());
+    let verify = app.store.verify(Caller::of(TenantId::DEFAULT), id);
+    let (report, polls) = count_polls(verify).await;
+    assert!(report.expect("verifies").violations.is_empty());
+    // A statement is answered within a few polls, and reads 100 of the changes.
+    assert!(polls > 1_000, "{polls} polls for 1,000 changes");
 }

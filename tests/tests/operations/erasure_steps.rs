@@ -70,6 +70,48 @@ async fn erasures_whose_steps_fail_stop_none_of_another_tenant() {
 }
 
 #[tokio::test]
+async fn an_erasure_that_cannot_be_put_behind_the_others_hides_no_failure() {
+    let app = TestApp::start().await;
+    // It does not say whose conversations are erased, and no statement can change it.
+    let unreadable = "insert into ai_erasure (tenant_id, erasure_id, kind, state, request_digest, requested_by, ids_digest)
+            values ('00000000-0000-7000-8000-000000000001', gen_random_uuid(), 3, 0, '', 'anyone',
+                decode(repeat('00', 32), 'hex'));
+        create function refuse() returns trigger language plpgsql as 'begin raise exception ''refused''; end';
+        create trigger refuse before update on ai_erasure for each row execute function refuse()";
+    execute(&app, unreadable).await;
+    let round = app.store.run_erasure_step().await.expect("is answered");
+    assert_eq!(
+        (round.step, round.failures.len()),
+        (ErasureStep::Busy, 2),
+        "the step has failed, and so has the update: {round:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_step_finds_all_conversations_that_were_active_at_the_same_time() {
+    let app = TestApp::start().await;
+    for user_id in ["anna", "anna", "anna", "berta", "berta"] {
+        conversation_of(&app, user_id).await;
+    }
+    execute(
+        &app,
+        "update ai_conversation set listed_ts = '2026-01-01 00:00:00.123456Z'",
+    )
+    .await;
+    erase_user(&app, "anna").await;
+    let ask = pb::EraseTenantRequest {
+        confirm_tenant: "default".into(),
+        ..Default::default()
+    };
+    app.erasures().erase_tenant(ask).await.expect("begins");
+    // Each erasure that has made a step comes after the other one.
+    for deleted in [3, 2] {
+        let round = app.store.run_erasure_step().await.expect("is answered");
+        assert_eq!(round.step, ErasureStep::Deleted(deleted), "{round:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_large_conversation_in_use_hides_none_that_is_free() {
     let app = TestApp::start().await;
     let free = conversation_of(&app, "anna").await;

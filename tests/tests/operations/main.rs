@@ -31,6 +31,7 @@
 //! - `erasure_steps`: how much a step deletes, and that an erasure that cannot go on stops no other.
 //! - `retention`: workers delete what the settings keep no longer, and nothing else.
 //! - `retention_content`: content that no longer stands is erased, with what was made from it.
+//! - `retention_steps`: what fails keeps nothing else, and a step of retention is bounded.
 //! - `rpc_operators`: lists of jobs and checkpoints, usage, compaction, verification.
 //!
 //! Migrations:
@@ -85,6 +86,7 @@ mod reload;
 mod restore_drill;
 mod retention;
 mod retention_content;
+mod retention_steps;
 mod roles;
 mod rolling;
 mod rpc_operators;

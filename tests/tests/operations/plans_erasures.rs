@@ -42,11 +42,17 @@ macro_rules! statement {
 }
 
 /// The statements that begin, make and end the erasures of a tenant and of a user. Each may read
-/// two more rows: the erasure itself, and the row that shows that there are no more.
-fn statements_of_steps(taken: &str) -> Vec<Statement> {
+/// two more rows: the erasure itself, and the row that shows that there are no more. One step has
+/// taken all conversations of the user but one, and goes on at the last that it has taken.
+fn statements_of_steps() -> Vec<Statement> {
     let all = CONVERSATIONS + 2;
     let erasure = "'00000000-0000-7000-a000-000000000001'";
-    let conversations = format!("{{{taken}}}");
+    let numbers = 20_000 - OF_USER + 2..=20_000;
+    let last_taken = numbers.start() * 1_000_000;
+    let taken: Vec<String> = numbers
+        .map(|n| format!("00000000-0000-7000-9000-{n:012}"))
+        .collect();
+    let conversations = format!("{{{}}}", taken.join(","));
     vec![
         statement!("find_open_erasures", 18, "16"),
         statement!("lock_erasure", 2, "{TENANT}, {erasure}"),
@@ -64,21 +70,21 @@ fn statements_of_steps(taken: &str) -> Vec<Statement> {
             PAGE + 2,
             "{TENANT}, '\\x01', null, null, {PAGE}"
         ),
-        statement!("lock_conversation_to_erase", 3, "{TENANT}, '{{}}'"),
+        statement!("lock_conversation_to_erase", 3, "{TENANT}, '{{}}', null"),
         statement!(
             "lock_conversation_to_erase",
-            all,
-            "{TENANT}, '{conversations}'"
+            3,
+            "{TENANT}, '{conversations}', {last_taken}"
         ),
         statement!(
             "lock_conversation_to_erase_of_user",
             3,
-            "{TENANT}, 'anna', '{{}}'"
+            "{TENANT}, 'anna', '{{}}', null"
         ),
         statement!(
             "lock_conversation_to_erase_of_user",
-            OF_USER + 2,
-            "{TENANT}, 'anna', '{conversations}'"
+            3,
+            "{TENANT}, 'anna', '{conversations}', {last_taken}"
         ),
         statement!("has_conversations", 2, "{TENANT}"),
         statement!("has_conversations_of_user", 2, "{TENANT}, 'anna'"),
@@ -115,7 +121,7 @@ fn statements_of_conversation(messages: i64) -> Vec<Statement> {
             "blank_request_digests",
             // All requests and changes of the conversation.
             2 * EDITS + OTHER_ROWS,
-            "{TENANT}, {id}, '{{{ids}}}'"
+            "{TENANT}, {id}, '{{{ids}}}', '{{}}'"
         ),
         statement!(
             "erase_job_errors",
@@ -143,7 +149,7 @@ fn statements_of_conversation(messages: i64) -> Vec<Statement> {
 }
 
 /// Gives almost all conversations to another tenant, some of the rest to a user, and stores 20,000
-/// erasures and edits.
+/// erasures and edits. Conversation n was last active n seconds after 1970.
 async fn fill_in(db: &mut PgConnection) {
     let last_of_other = format!("'00000000-0000-7000-9000-{:012}'", 20_000 - CONVERSATIONS);
     let last_of_nobody = format!("'00000000-0000-7000-9000-{:012}'", 20_000 - OF_USER);
@@ -151,7 +157,7 @@ async fn fill_in(db: &mut PgConnection) {
         "insert into tenant (tenant_id, name) values ({OTHER_TENANT}, 'other');
          update ai_conversation set tenant_id = {OTHER_TENANT}
          where conversation_id between '00000000-0000-7000-9000-000000000000' and {last_of_other};
-         update ai_conversation set user_id = case
+         update ai_conversation set listed_ts = to_timestamp(right(conversation_id::text, 12)::bigint), user_id = case
                 when conversation_id > {last_of_nobody} then 'anna'
                 else 'user ' || right(conversation_id::text, 3)
             end
@@ -183,6 +189,11 @@ async fn fill_in(db: &mut PgConnection) {
         .execute(&mut *db)
         .await
         .expect("fills in");
+    analyze(db).await;
+}
+
+/// Makes statistics, and sets which plans are made.
+async fn analyze(db: &mut PgConnection) {
     sqlx::raw_sql("vacuum (analyze)")
         .execute(&mut *db)
         .await
@@ -215,11 +226,41 @@ async fn a_step_reads_the_conversations_of_its_tenant_or_user_and_none_of_others
     let mut db = app.db().await;
     fill(&mut db).await;
     fill_in(&mut db).await;
-    // The conversations that a step has taken already.
-    let taken: Vec<String> = (20_000 - OF_USER + 2..=20_000)
-        .map(|n| format!("00000000-0000-7000-9000-{n:012}"))
-        .collect();
-    assert_few_rows(&mut db, &statements_of_steps(&taken.join(","))).await;
+    assert_few_rows(&mut db, &statements_of_steps()).await;
+}
+
+#[tokio::test]
+async fn a_user_of_whom_the_statistics_know_nothing_is_found_by_index() {
+    let app = TestApp::start().await;
+    let mut db = app.db().await;
+    fill(&mut db).await;
+    // All conversations have the same user, none. Almost all are like that where few callers name
+    // one: then no row of the sample has another.
+    analyze(&mut db).await;
+    let two_of_anna = "update ai_conversation
+        set user_id = 'anna', listed_ts = to_timestamp(right(conversation_id::text, 12)::bigint)
+        where conversation_id in ('00000000-0000-7000-9000-000000000001', '00000000-0000-7000-9000-000000000002')";
+    sqlx::raw_sql(two_of_anna)
+        .execute(&mut db)
+        .await
+        .expect("updates");
+    let newest = "00000000-0000-7000-9000-000000000002";
+    let statements = [
+        statement!(
+            "lock_conversation_to_erase_of_user",
+            3,
+            "{TENANT}, 'anna', '{{}}', null"
+        ),
+        statement!(
+            "lock_conversation_to_erase_of_user",
+            3,
+            "{TENANT}, 'anna', '{{{newest}}}', 2000000"
+        ),
+        statement!("has_conversations_of_user", 2, "{TENANT}, 'anna'"),
+        statement!("has_conversations_of_user", 2, "{TENANT}, 'nobody'"),
+        statement!("measure_conversations_of_user", 2, "{TENANT}, 'anna'"),
+    ];
+    assert_few_rows(&mut db, &statements).await;
 }
 
 #[tokio::test]

@@ -56,18 +56,29 @@ fn cases() -> Vec<Case> {
             "30, '{{lab}}', '{{7}}', 7, {position}, {PAGE}"
         ),
         case!(
-            "lock_idle_conversations",
-            WALKED,
-            "{walked}, 30, '{{lab}}', '{{7}}'"
+            "lock_idle_conversation",
+            1,
+            "'{}', 30, '{{lab}}', '{{7}}'",
+            id(1)
         ),
         case!("walk_conversations", page, "null, null, {PAGE}"),
         case!("walk_conversations", page, "{position}, {PAGE}"),
         case!(
             "find_old_versions",
             page + PAGE * ROWS,
-            "30, '{{lab}}', '{{7}}', {position}, {PAGE}"
+            "30, '{{lab}}', '{{7}}', {position}, {PAGE}, null"
         ),
-        case!("erase_old_versions", 2 * ROWS, "'{}', 30, 1000", id(1)),
+        case!(
+            "find_old_versions",
+            page + PAGE,
+            "30, '{{lab}}', '{{7}}', {position}, {PAGE}, 1"
+        ),
+        case!(
+            "erase_old_versions",
+            2 * ROWS,
+            "'{}', 30, 1000, 1000000",
+            id(1)
+        ),
         case!(
             "trim_context_prefixes",
             // The newest version, and two that go.

@@ -1,6 +1,7 @@
 //! Workers delete what the settings of `[retention]` keep no longer: idle conversations by the most
 //! specific rule, and the oldest rows of tables that grow. Nothing else goes. What another
-//! transaction uses stays for the next round. `retention_content` has tests of withdrawn content.
+//! transaction uses stays for the next round. `retention_content` has tests of withdrawn content,
+//! `retention_steps` of what fails and of the limits of a step.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +48,7 @@ pub(crate) async fn assert_usage_is_right(app: &TestApp) {
 }
 
 /// Settings that delete conversations after so many days, and nothing else.
-fn idle_days(days: u32) -> RetentionSettings {
+pub(crate) fn idle_days(days: u32) -> RetentionSettings {
     RetentionSettings {
         idle_days: days,
         prefix_versions: 0,
@@ -65,7 +66,7 @@ fn rule(tenant: Option<&str>, agent: Option<&str>, idle_days: u32) -> RetentionR
 }
 
 /// A conversation of an agent with a turn, whose newest message is so many days old.
-async fn conversation_of<'a>(
+pub(crate) async fn conversation_of<'a>(
     app: &'a TestApp,
     agent_id: &str,
     idle_days: i32,
@@ -89,7 +90,7 @@ async fn conversation_of<'a>(
     conversation
 }
 
-async fn has_rows(conversation: &TestConversation<'_>) -> bool {
+pub(crate) async fn has_rows(conversation: &TestConversation<'_>) -> bool {
     let tables = conversation.app.list_tables_with_rows(conversation.uuid());
     !tables.await.is_empty()
 }
@@ -161,19 +162,20 @@ async fn a_conversation_that_is_used_after_it_was_found_is_not_deleted() {
         conversation_of(&app, "", 100).await,
     );
     used.append("I am back.").await;
-    // The statement gets the conversations that a step has found before.
-    let locked: Vec<Uuid> = sqlx::query_scalar(include_str!(
-        "../../../store/sql/lock_idle_conversations.sql"
-    ))
-    .bind(TenantId::DEFAULT.0)
-    .bind(vec![used.uuid(), idle.uuid()])
-    .bind(90)
-    .bind(Vec::<String>::new())
-    .bind(Vec::<i32>::new())
-    .fetch_all(&mut app.db().await)
-    .await
-    .expect("locks");
-    assert_eq!(locked, [idle.uuid()]);
+    // The statement gets a conversation that a step has found before.
+    for (conversation, locked) in [(&used, None), (&idle, Some(idle.uuid()))] {
+        let sql = include_str!("../../../store/sql/lock_idle_conversation.sql");
+        let found: Option<Uuid> = sqlx::query_scalar(sql)
+            .bind(TenantId::DEFAULT.0)
+            .bind(conversation.uuid())
+            .bind(90)
+            .bind(Vec::<String>::new())
+            .bind(Vec::<i32>::new())
+            .fetch_optional(&mut app.db().await)
+            .await
+            .expect("locks");
+        assert_eq!(found, locked);
+    }
     app.run_retention(&idle_days(90)).await;
     assert_eq!(
         (has_rows(&used).await, has_rows(&idle).await),
@@ -233,7 +235,7 @@ async fn two_workers_at_once_delete_each_row_once() {
 
 /// Rows of a conversation in the tables that grow with its use: old ones and a new one. A request
 /// of an append is old, and stays.
-const GROWN_ROWS: [&str; 4] = [
+pub(crate) const GROWN_ROWS: [&str; 4] = [
     "insert into ai_context_prefix (tenant_id, conversation_id, epoch, prefix_hash, boundary_message_id,
          system_prompt_digest, swapped_message_id, swapped_message_ids, cut, at_message_id, reason, broken_message_id,
          rewritten_tokens, saved_tokens)

@@ -6,15 +6,19 @@ use std::collections::HashMap;
 
 use anneal_core::caller::TenantId;
 use anneal_testkit::{
-    Canary, LOCK_CONVERSATION, LOCK_DEAD_JOBS, LOCK_JOBS, TestApp, TestConversation,
-    assert_refused, assistant, call, dump_database, pb, prose, result, user,
+    AnnealBinary, Canary, Folder, LOCK_CONVERSATION, LOCK_DEAD_JOBS, LOCK_JOBS, TestApp,
+    TestConversation, assert_refused, assistant, call, dump_database, eventually, pb, prose,
+    result, user,
 };
 use anneal_worker::{RetentionRule, RetentionSettings};
 use sqlx::PgConnection;
 use tonic::Code;
 use uuid::Uuid;
 
-use crate::retention::{assert_usage_is_right, change_rows, count};
+use crate::{
+    BINARY,
+    retention::{assert_usage_is_right, change_rows, count},
+};
 
 const CANARY: Canary = Canary("quuxCanary77");
 /// Makes all content that no longer stands old.
@@ -152,13 +156,13 @@ async fn nothing_is_left_of_old_content_and_of_what_was_made_from_it() {
     let digests: Vec<String> = sqlx::query_scalar(
         "select encode(content_digest, 'hex') from ai_message_version
          union select encode(request_digest, 'hex') from ai_message where request_id = 'planted'
-         union select encode(request_digest, 'hex') from ai_request where method = 'edit_message'
+         union select encode(request_digest, 'hex') from ai_request where request_id = 'e1'
          union select encode(source_digest, 'hex') from ai_void_checkpoint",
     )
     .fetch_all(&mut app.db().await)
     .await
     .expect("selects");
-    assert!(digests.len() >= 9, "{} digests", digests.len());
+    assert!(digests.len() >= 8, "{} digests", digests.len());
 
     change_rows(&app, AGE, id).await;
     app.run_retention(&settings()).await;
@@ -172,9 +176,50 @@ async fn nothing_is_left_of_old_content_and_of_what_was_made_from_it() {
     assert!(left.is_empty(), "digests of content: {left:?}");
     assert_usage_is_right(&app).await;
     conversation.verify().await;
+    let standing =
+        "select count(*) from ai_request where request_id = 'e2' and request_digest <> ''";
+    assert_eq!(count(&app, standing).await, 1, "what it brought stands");
     let again = conversation.append_all(vec![user("Something else.")]);
     let again = again.request_id("planted").await;
     assert_eq!(again.messages[0].message_id, 1, "it is a repetition");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logs_and_metrics_of_a_worker_that_deletes_have_no_content() {
+    let (app, folder) = (TestApp::start().await, Folder::new());
+    let conversation = app.conversation().await;
+    let id = conversation.uuid();
+    for number in 0..3 {
+        let question = CANARY.in_text(&prose(number, 6));
+        conversation.turn(&question, &CANARY.in_text("said")).await;
+    }
+    conversation.withdraw_range(1, 2).await;
+    assert_eq!(change_rows(&app, AGE, id).await, 2);
+    folder.file(
+        "anneal.toml",
+        "[log]\nfilter = \"trace\"\n[retention]\ninterval_seconds = 1\nidle_days = 90\nwithdrawn_days = 30\n",
+    );
+    let anneal = AnnealBinary::new(BINARY, &folder, &app.url);
+    let worker = anneal.worker().await;
+    eventually("the withdrawn content is erased", async || {
+        count(&app, COUNT_VERSIONS).await == 0
+    })
+    .await;
+    let age = "update ai_conversation
+        set last_activity_ts = now() - interval '100 days', listed_ts = now() - interval '100 days'
+        where conversation_id = $1";
+    assert_eq!(change_rows(&app, age, id).await, 1);
+    worker
+        .wait_for_line("deleted 1 rows of ai_conversation")
+        .await;
+    let tables = CANARY.find_tables(&app.url).await;
+    assert!(tables.is_empty(), "{tables:?}");
+    let lines = worker.lines();
+    assert!(lines.iter().any(|line| line.contains("TRACE")));
+    let leak = lines.iter().find(|line| line.contains(CANARY.0));
+    assert_eq!(leak, None, "of {} lines", lines.len());
+    let metrics = worker.http_client().await.get("/metrics").await;
+    assert!(metrics.status == 200 && !metrics.text.contains(CANARY.0));
 }
 
 #[tokio::test]
@@ -215,7 +260,7 @@ async fn begin_erasing(app: &TestApp, id: Uuid) -> PgConnection {
     let kept = sqlx::query(keep).bind(id).execute(&mut db).await;
     assert_eq!(kept.expect("locks").rows_affected(), 1);
     let ids = vec![1_i64];
-    execute!(db, "erase_old_versions", id, 30, 1_000_i64);
+    execute!(db, "erase_old_versions", id, 30, 1_000_i64, 256_i64 << 20);
     execute!(db, "blank_void_checkpoints", id, &ids, &ids);
     execute!(
         db,
@@ -226,7 +271,7 @@ async fn begin_erasing(app: &TestApp, id: Uuid) -> PgConnection {
         100_i64,
         10_000_i64
     );
-    execute!(db, "blank_request_digests", id, &ids, &ids);
+    execute!(db, "blank_request_digests", id, &ids, vec![1_i32]);
     db
 }
 

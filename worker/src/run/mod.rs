@@ -116,11 +116,11 @@ impl Worker {
         erasures::run_until_idle(&self.store).await
     }
 
-    /// Makes one round of retention, with all its steps. Tests use this to let the worker work at a
-    /// chosen moment.
+    /// Makes one round of retention of each kind, with all their steps. Tests use this to let the
+    /// worker work at a chosen moment.
     pub async fn run_retention(&self) -> Result<(), StoreError> {
         let settings = Arc::clone(&self.retention.borrow());
-        retention::run_round_at_once(&self.store, &settings).await
+        retention::run_rounds_at_once(&self.store, &settings).await
     }
 
     /// The claim loop of one kind: claims as many jobs as may start, and waits when none is due.

@@ -23,8 +23,9 @@ use crate::{
     stack::BenchStack,
 };
 
-/// Counting reads a conversation's tail. The appends of a round go to this many conversations, each
-/// with a new separator before the round, so that the tails stay as short as with checkpoints.
+/// Counting reads a conversation's tail if a trigger may have been reached. The appends of a round
+/// go to this many conversations, each with a new separator before the round, so that the tails
+/// stay as short as with checkpoints.
 const CONVERSATIONS: u64 = 8 * CALLERS;
 /// Seconds of a round that measures the backlog.
 const BACKLOG_SECONDS: f64 = 8.0;

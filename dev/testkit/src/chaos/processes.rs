@@ -39,8 +39,6 @@ pub(super) struct Processes {
     proxies: Vec<TcpProxy>,
     servers: Vec<Option<Process>>,
     workers: Vec<Option<Worker>>,
-    /// Concurrent summaries of a worker.
-    summary_concurrency: u32,
     /// Number of starts of workers so far.
     starts: u32,
     findings: Arc<Findings>,
@@ -65,24 +63,22 @@ impl Processes {
         }
         let mut proxies = Vec::new();
         for _ in 0..servers {
-            // Nothing listens on port 1 until a server has started.
+            // Port 1, on which nothing listens, is the target until the server has started.
             proxies.push(TcpProxy::to_port(1).await);
         }
         let (servers, workers) = (
             (0..servers).map(|_| None).collect(),
             (0..workers).map(|_| None).collect(),
         );
-        let (clocks, summary_concurrency) = (None, SUMMARY_CONCURRENCY);
         Self {
             anneal,
             folder,
             proxies,
             servers,
             workers,
-            summary_concurrency,
             starts: 0,
             findings,
-            clocks,
+            clocks: None,
         }
     }
 
@@ -193,7 +189,7 @@ impl Processes {
             let file = format!("worker-{place}.toml");
             self.folder.file(
                 &file,
-                &model.worker_settings(self.starts, self.summary_concurrency),
+                &model.worker_settings(self.starts, SUMMARY_CONCURRENCY),
             );
             let process = self
                 .binary_for("worker", place)

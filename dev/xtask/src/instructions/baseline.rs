@@ -32,7 +32,7 @@ pub(super) struct Measurement {
     /// The measurement's name.
     pub(super) name: String,
     /// A description of the measured function.
-    pub(super) says: String,
+    pub(super) description: String,
     /// The number of instructions.
     pub(super) instructions: u64,
 }
@@ -76,7 +76,7 @@ fn measurement(value: &Value) -> Result<Measurement> {
         .filter(|count| *count > 0);
     let instructions = instructions.with_context(|| format!("{name} has no instructions"))?;
     Ok(Measurement {
-        says: string(table, "says")?,
+        description: string(table, "description")?,
         name,
         instructions,
     })
@@ -97,11 +97,14 @@ impl fmt::Display for Baseline {
         writeln!(f, "{HEADING}rustc = \"{rustc}\"\nhost = \"{host}\"")?;
         for Measurement {
             name,
-            says,
+            description,
             instructions,
         } in &self.measurements
         {
-            writeln!(f, "\n[[measurement]]\nname = \"{name}\"\nsays = \"{says}\"")?;
+            writeln!(
+                f,
+                "\n[[measurement]]\nname = \"{name}\"\ndescription = \"{description}\""
+            )?;
             writeln!(f, "instructions = {}", grouped(*instructions, '_'))?;
         }
         Ok(())
@@ -135,12 +138,12 @@ mod tests {
             measurements: vec![
                 Measurement {
                     name: "context_50".into(),
-                    says: "a tail, cut".into(),
+                    description: "a tail, cut".into(),
                     instructions: 999,
                 },
                 Measurement {
                     name: "count".into(),
-                    says: "32 kB".into(),
+                    description: "32 kB".into(),
                     instructions: 12_345_678,
                 },
             ],
@@ -158,8 +161,8 @@ mod tests {
 
     #[test]
     fn an_incomplete_baseline_is_refused() {
-        let whole =
-            "rustc = 'r'\nhost = 'h'\n[[measurement]]\nname = 'n'\nsays = 's'\ninstructions = 1\n";
+        let whole = "rustc = 'r'\nhost = 'h'\n[[measurement]]\nname = 'n'\ndescription = 's'\n\
+                     instructions = 1\n";
         assert!(Baseline::parse(whole).is_ok());
         for line in whole.lines() {
             assert!(

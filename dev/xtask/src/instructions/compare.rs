@@ -128,7 +128,7 @@ mod tests {
     fn counts(counts: &[(&str, u64)]) -> Vec<Measurement> {
         let one = |(name, instructions): &(&str, u64)| Measurement {
             name: (*name).into(),
-            says: String::new(),
+            description: String::new(),
             instructions: *instructions,
         };
         counts.iter().map(one).collect()

@@ -170,7 +170,7 @@ fn counts_file(counts: &Path, place: usize) -> PathBuf {
 }
 
 fn measurement(line: &str, counts: &Path) -> Result<Measurement> {
-    let (name, says) = line
+    let (name, description) = line
         .split_once('\t')
         .with_context(|| format!("{BINARY} printed {line:?}"))?;
     let text = std::fs::read_to_string(counts)
@@ -186,7 +186,7 @@ fn measurement(line: &str, counts: &Path) -> Result<Measurement> {
         instructions.with_context(|| format!("valgrind has counted nothing for {name}"))?;
     Ok(Measurement {
         name: name.to_owned(),
-        says: says.to_owned(),
+        description: description.to_owned(),
         instructions,
     })
 }

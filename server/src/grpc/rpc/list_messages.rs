@@ -21,7 +21,7 @@ pub(crate) async fn list_messages(
     let id = parse::conversation_id(&ask.conversation_id)?;
     let limit = paging::page_size(ask.page_size)?;
     let after_message_id = parse::message_id_or_zero("after_message_id", ask.after_message_id)?;
-    let direction = match (ask.newest_first, ask.include_withdrawn) {
+    let kind_of_list = match (ask.newest_first, ask.include_withdrawn) {
         (true, true) => {
             return Err(Failure::invalid(
                 "include_withdrawn",
@@ -32,7 +32,7 @@ pub(crate) async fn list_messages(
         (false, true) => "with withdrawn ones",
         (false, false) => "oldest first",
     };
-    let scope = TokenScope::of(caller, &["messages", &id.to_string(), direction]);
+    let scope = TokenScope::of(caller, &["messages", &id.to_string(), kind_of_list]);
     let position = scope.parse::<i64>(&ask.page_token)?.map(MessageId);
     // `after_message_id` has no effect on a list that begins with the newest message.
     let has_start = after_message_id > MessageId::NONE && !ask.newest_first;

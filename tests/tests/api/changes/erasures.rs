@@ -139,6 +139,7 @@ async fn erasing_what_stands_is_a_withdrawal_and_then_an_erasure() {
     let conversation = conversation_of_turns(&app, 2).await;
     let kinds =
         "select kind::bigint from ai_message_change where conversation_id = $1 order by change_id";
+    // 1: a withdrawal, 4: an erasure.
     let change = conversation.erase(&[4]).await;
     assert_eq!(select(&app, kinds, &conversation).await, [1, 4]);
     conversation.withdraw(&[1]).await;
@@ -248,7 +249,7 @@ async fn a_job_that_was_put_off_still_waits_after_an_erasure_but_its_error_is_go
     assert_eq!(select(&app, waits, &conversation).await, [1]);
     let receipt = get_erasure(&app, &change.erasure_id).await;
     assert_eq!(receipt.rows.get("ai_job"), Some(&1), "{receipt:?}");
-    // This one was due at once, and says nothing of messages.
+    // The queue itself writes this error, which says nothing of messages.
     put_off("lease expired").await;
     conversation.erase(&[2]).await;
     let expired =
@@ -367,7 +368,7 @@ async fn summaries_of_erased_messages_are_gone_and_checkpoints_without_them_stay
 }
 
 #[tokio::test]
-async fn a_range_is_erased_over_several_appends() {
+async fn a_range_that_spans_several_appends_is_erased() {
     let app = TestApp::start().await;
     let conversation = conversation_of_turns(&app, 4).await;
     let ask = pb::EraseMessagesRequest {

@@ -1,10 +1,10 @@
 //! `anneal import` of a claw0 log while it grows. In the end the conversation has the same parts,
 //! whatever number of records the log had at the earlier imports.
 
-use anneal_testkit::{ImportFolder, TestApp, TestConversation, pb};
+use anneal_testkit::{ImportFolder, TestApp, TestConversation, assistant, pb};
 use serde_json::{Value, json};
 
-use crate::files::BINARY;
+use crate::files::{BINARY, delete_first_versions};
 
 /// The lines of a log with every case in which several records become one message: an answer and
 /// two calls; two results; two calls without an answer before them.
@@ -265,6 +265,37 @@ async fn a_log_grows_behind_a_message_of_which_the_beginning_or_all_was_erased()
 }
 
 #[tokio::test]
+async fn a_log_grows_behind_an_edited_message_of_which_the_first_version_is_not_kept() {
+    let app = TestApp::start().await;
+    let imports = ImportFolder::new(BINARY, &app);
+    let log = log();
+    // The text is stored as message 2, its calls as message 3.
+    imports.folder.file("log.jsonl", &log[..2].concat());
+    imports.import_ok(&["log.jsonl"]).await;
+    imports.folder.file("log.jsonl", &log[..4].concat());
+    let conversation = imports
+        .import_ok(&["log.jsonl"])
+        .await
+        .pop()
+        .expect("one conversation");
+    imports.folder.file("log.jsonl", &log.concat());
+    conversation.edit(2, assistant("I looked.")).await;
+    delete_first_versions(&app).await;
+    let grown = imports.import(&["log.jsonl"]).await;
+    assert!(
+        grown.code == Some(0) && grown.out.contains("6 messages stored, 3 there already"),
+        "{grown:?}"
+    );
+    let again = imports.import(&["log.jsonl"]).await;
+    assert!(
+        again.code == Some(0) && again.out.contains("0 messages stored, 9 there already"),
+        "{again:?}"
+    );
+    let texts = conversation.texts_by_role().await;
+    assert_eq!(texts[1].1, "I looked.", "the edit stays");
+}
+
+#[tokio::test]
 async fn parts_that_a_log_adds_to_an_erased_message_are_reported_and_not_stored() {
     let app = TestApp::start().await;
     let imports = ImportFolder::new(BINARY, &app);
@@ -283,7 +314,7 @@ async fn parts_that_a_log_adds_to_an_erased_message_are_reported_and_not_stored(
             && grown.out.contains("0 messages stored")
             && grown
                 .out
-                .contains("message 2 set aside: its content was erased"),
+                .contains("message 2 set aside: its imported content was erased"),
         "{grown:?}"
     );
     assert_eq!(conversation.messages().await.len(), 1);

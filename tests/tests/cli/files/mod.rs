@@ -30,5 +30,16 @@ mod pi_oracle;
 mod repeated_import;
 mod withdrawn_export;
 
+use anneal_testkit::TestApp;
+
 /// The binary `anneal`.
 const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
+
+/// Erases the first versions of all edited messages, as retention does.
+async fn delete_first_versions(app: &TestApp) {
+    let deleted = sqlx::query("delete from ai_message_version where version = 1")
+        .execute(&mut app.db().await)
+        .await
+        .expect("deletes");
+    assert!(deleted.rows_affected() > 0, "a message was edited");
+}

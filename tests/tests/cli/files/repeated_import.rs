@@ -6,7 +6,7 @@ use anneal_testkit::{
     gate_or_nightly, json_lines, pb, pi_message, pi_session, user,
 };
 
-use crate::files::BINARY;
+use crate::files::{BINARY, delete_first_versions};
 
 /// A conversation of this many turns in OpenAI's format, as JSON lines with a system prompt.
 fn openai_lines(turns: usize) -> String {
@@ -154,6 +154,32 @@ async fn a_session_grows_after_its_messages_were_edited_and_is_still_compared() 
         "{refused:?}"
     );
     assert_eq!(conversation.conversation().await.message_count, 12);
+    conversation.verify().await;
+}
+
+#[tokio::test]
+async fn a_session_grows_after_the_first_versions_of_its_edited_messages_were_erased() {
+    let app = TestApp::start().await;
+    let imports = ImportFolder::new(BINARY, &app);
+    imports.folder.file("session.jsonl", &claw0_session(2));
+    let conversation = imports
+        .import_ok(&["session.jsonl"])
+        .await
+        .pop()
+        .expect("one conversation");
+    conversation.edit(1, user("What is in no file?")).await;
+    // Of a withdrawn message, the version that was withdrawn last is erased last.
+    conversation.edit(4, assistant("Line nought.")).await;
+    conversation.withdraw(&[4]).await;
+    delete_first_versions(&app).await;
+    imports.folder.file("session.jsonl", &claw0_session(3));
+    let grown = imports.import(&["session.jsonl"]).await;
+    assert!(
+        grown.code == Some(0) && grown.out.contains("4 messages stored, 8 there already"),
+        "{grown:?}"
+    );
+    let texts = conversation.texts_by_role().await;
+    assert_eq!(texts[0].1, "What is in no file?", "the edit stays");
     conversation.verify().await;
 }
 

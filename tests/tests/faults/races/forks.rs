@@ -1,6 +1,7 @@
 //! A conversation is forked while another call changes or deletes it, or uses the same request id.
 //! A fork and a change do not wait for each other: the fork has the messages from before the change
-//! or from after it. A deletion and a fork wait for each other.
+//! or from after it. A deletion and a fork wait for each other. A fork waits for the erasure of its
+//! user; the erasure passes over the source while it is forked.
 
 use anneal_core::caller::ConversationId;
 use anneal_testkit::{
@@ -13,6 +14,7 @@ use crate::races::{
     CALLER,
     changes::{one, run_in_order, run_jobs_and_verify, withdraw},
     deletions::delete_conversation,
+    erasures::{erase_anna, read_erased_count},
 };
 
 /// Inserts the job of a conversation that does not exist yet: its fork, which enqueues the job
@@ -42,7 +44,16 @@ async fn fork(source: &TestConversation<'_>) -> Result<pb::Conversation, Status>
 
 /// Creates a conversation of one turn. Returns it with the id that its fork will have.
 async fn create_source(app: &TestApp) -> (TestConversation<'_>, Uuid) {
-    let source = app.conversation().await;
+    create_source_of(app, "").await
+}
+
+/// [`create_source`] for this user.
+async fn create_source_of<'a>(app: &'a TestApp, user_id: &str) -> (TestConversation<'a>, Uuid) {
+    let ask = pb::CreateConversationRequest {
+        user_id: user_id.into(),
+        ..Default::default()
+    };
+    let source = app.conversation_with(ask).await;
     source.turn("a", "b").await;
     let made = fork(&source).await.expect("forks");
     let made = app.conversation_by_id(&made.conversation_id);
@@ -159,6 +170,40 @@ async fn a_fork_that_comes_after_a_deletion_finds_no_conversation() {
     for id in [source.uuid(), id] {
         assert_eq!(app.list_tables_with_rows(id).await, [""; 0]);
     }
+}
+
+#[tokio::test]
+async fn the_erasure_of_a_user_passes_over_what_is_being_forked_and_then_deletes_the_fork_too() {
+    let app = TestApp::counted_by_workers().await;
+    let (source, id) = create_source_of(&app, "anna").await;
+    let erasure = erase_anna(&app, "").await.expect("begins");
+    let held = hold_fork(&app, id).await;
+    let (forked, ()) = tokio::join!(fork(&source), async {
+        app.wait_for_lock_waiters(1).await;
+        app.run_erasures().await;
+        assert_eq!(standing(&source).await, [1, 2]);
+        held.rollback().await;
+    });
+    assert_eq!(forked.expect("forks").conversation_id, id.to_string());
+    app.run_erasures().await;
+    for id in [source.uuid(), id] {
+        assert_eq!(app.list_tables_with_rows(id).await, [""; 0]);
+    }
+    assert_eq!(read_erased_count(&app, &erasure).await, 2);
+}
+
+#[tokio::test]
+async fn a_fork_that_comes_after_a_step_of_the_erasure_of_its_user_finds_no_conversation() {
+    let app = TestApp::counted_by_workers().await;
+    let (source, id) = create_source_of(&app, "anna").await;
+    let erasure = erase_anna(&app, "").await.expect("begins");
+    let held = app.hold_lock(LOCK_JOBS, source.uuid()).await;
+    let ((), forked) = run_in_order(&app, held, app.run_erasures(), fork(&source)).await;
+    assert_refused(forked, Code::NotFound, "CONVERSATION_NOT_FOUND", "");
+    for id in [source.uuid(), id] {
+        assert_eq!(app.list_tables_with_rows(id).await, [""; 0]);
+    }
+    assert_eq!(read_erased_count(&app, &erasure).await, 1);
 }
 
 #[tokio::test]

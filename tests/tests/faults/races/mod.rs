@@ -15,9 +15,11 @@
 //!   reports, versions of contexts and another deletion.
 //! - `edits.rs`: a message is edited beside another edit, a withdrawal, a checkpoint, a summary, a
 //!   count or a deletion.
-//! - `erasures.rs`: messages are erased while a checkpoint, a summary or a part of one is stored,
-//!   or beside a withdrawal, a restore or an edit; a user is erased beside a withdrawal.
-//! - `forks.rs`: a fork against an append, a withdrawal, a deletion, another fork and a creation.
+//! - `erasures.rs`: messages are erased while a checkpoint, a summary, a part of one or a count is
+//!   stored, or beside an append, a withdrawal, a restore or an edit; a user is erased beside a
+//!   withdrawal or another erasure.
+//! - `forks.rs`: a fork against an append, a withdrawal, a deletion, the erasure of its user,
+//!   another fork and a creation.
 //! - `queue.rs`: enqueue, claim, finish and rescue of jobs.
 //! - `repeated_requests.rs`: one request id in two concurrent calls.
 //! - `stalled_workers.rs`: a worker that resumes after it has lost its job.

@@ -111,7 +111,34 @@ pub(crate) enum ChangeOperation {
 
 /// A policy and a list of 1 to `longest` operations.
 pub(crate) fn lists(longest: usize) -> impl Strategy<Value = (u8, Vec<Operation>)> {
-    (0..POLICIES, prop::collection::vec(operation(), 1..=longest))
+    let operations = prop::collection::vec(step(), 1..=longest).prop_map(move |steps| {
+        let mut operations = steps.concat();
+        operations.truncate(longest);
+        operations
+    });
+    (0..POLICIES, operations)
+}
+
+/// One operation, or a compaction that is directly followed by a change of messages. By chance
+/// alone, few lists change a message after a checkpoint of it.
+fn step() -> impl Strategy<Value = Vec<Operation>> {
+    let changed_checkpoint = change().prop_map(|operation| {
+        vec![
+            Operation::RequestCompaction,
+            Operation::RunJobs,
+            Operation::Change {
+                operation,
+                has_request: false,
+            },
+        ]
+    });
+    Union::new_weighted(vec![
+        (
+            15,
+            operation().prop_map(|operation| vec![operation]).boxed(),
+        ),
+        (1, changed_checkpoint.boxed()),
+    ])
 }
 
 fn operation() -> impl Strategy<Value = Operation> {

@@ -111,7 +111,7 @@ pub(crate) fn withdrawals(id: &str) -> Vec<Case> {
         refused("an etag that is no number", with_etag("x"), INVALID, "etag"),
         refused("an etag with NUL", with_etag("1\0"), INVALID, "etag"),
         refused(
-            "an etag of 1 MB",
+            "an etag of 1 MiB",
             with_etag(&"1".repeat(1 << 20)),
             INVALID,
             "etag",

@@ -162,7 +162,7 @@ pub(crate) fn users_and_receipts() -> Vec<Case> {
             "confirm_tenant",
         ),
         refused(
-            "a tenant of 1 MB",
+            "a tenant of 1 MiB",
             tenant(&"t".repeat(1 << 20)),
             INVALID,
             "confirm_tenant",

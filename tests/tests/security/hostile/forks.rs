@@ -105,7 +105,7 @@ pub(crate) fn lists_of_forks(id: &str) -> Vec<Case> {
             source,
         ),
         refused(
-            "forks of an id of 1 MB",
+            "forks of an id of 1 MiB",
             list!(forked_from_conversation_id: "a".repeat(1 << 20)),
             INVALID,
             source,

@@ -23,7 +23,7 @@ const JSON: &str = "application/json";
 /// A request that cannot be parsed.
 const MALFORMED: (u16, &str, &str) = (400, "MALFORMED_REQUEST", "");
 
-/// The name of an unknown field of 1 MB of `x` in its refusal.
+/// The name of an unknown field of 1 MiB of `x` in its refusal.
 const TRUNCATED_NAME: &str = concat!(
     "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
     "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
@@ -150,7 +150,7 @@ pub(crate) fn bodies() -> Vec<HttpCase> {
             (413, "LIMIT_EXCEEDED", "body"),
         ),
         post(
-            "a field name of 1 MB",
+            "a field name of 1 MiB",
             JSON,
             format!("{{\"{}\":1}}", "x".repeat(1 << 20)),
             invalid(TRUNCATED_NAME),

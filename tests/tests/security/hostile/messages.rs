@@ -456,7 +456,7 @@ pub(crate) fn positions(id: &str) -> Vec<Case> {
         ),
         refused("a position with NUL", position("\0"), INVALID, "position"),
         refused(
-            "a position of 1 MB",
+            "a position of 1 MiB",
             position(&"A".repeat(1 << 20)),
             INVALID,
             "position",

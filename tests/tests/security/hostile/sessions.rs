@@ -72,7 +72,7 @@ pub(crate) fn sessions() -> Vec<Case> {
             "scope.channel",
         ),
         refused(
-            "a chat type of 1 MB",
+            "a chat type of 1 MiB",
             resolve(pb::SessionScope {
                 chat_type: "d".repeat(1 << 20),
                 ..scope()

@@ -1,10 +1,9 @@
--- Locks those of the conversations ($2) for deletion that are idle still, and that no other
--- transaction uses, in order. $3: days of conversations of other agents than $4, $5: days of these;
--- 0: never.
+-- Locks a conversation ($2) for deletion, if it is still idle and no other transaction uses it. $3:
+-- days of conversations of other agents than $4, $5: days of these; 0: never.
 select conversation_id as "conversation_id!"
 from ai_conversation as c
 where tenant_id = $1
-  and conversation_id = any ($2)
+  and conversation_id = $2
   and (
       select days > 0 and c.last_activity_ts < now() - days * interval '1 day'
       from (
@@ -14,5 +13,4 @@ where tenant_id = $1
           ), $3::integer) as days
       ) as of_agent
   )
-order by conversation_id
 for update skip locked
