@@ -1,7 +1,7 @@
 //! Which options a model accepts. An option that it does not accept is refused, and never dropped.
 //! `known_models` says what is known of a model by its name.
 
-use anneal_core::chat_options::{ChatOptions, ReasoningEffort, ResponseFormat, Tool, ToolChoice};
+use anneal_core::chat_options::{ChatOptions, ReasoningEffort, ResponseFormat, ToolChoice};
 
 use super::{
     Api, Model,
@@ -59,12 +59,7 @@ impl Model {
 
 /// A choice of a tool needs that tool.
 fn check_tool_choice(options: &ChatOptions) -> Result<(), Refused> {
-    let is_declared = |name: &str| {
-        options
-            .tools()
-            .iter()
-            .any(|tool: &Tool| tool.name() == name)
-    };
+    let is_declared = |name: &str| options.tools().iter().any(|tool| tool.name() == name);
     match &options.tool_choice {
         Some(ToolChoice::Named(name)) if !is_declared(name) => {
             refuse("tool_choice", format!("no tool {name:?} is declared"))

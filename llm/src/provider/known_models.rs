@@ -249,9 +249,7 @@ pub(super) fn can_be_cached_for_a_day(served_as: &str) -> bool {
         .next()
         .and_then(|name| name.strip_prefix("gpt-"))
         .and_then(version);
-    version.is_some_and(|version| {
-        !is_small && (version == (4, 1) || ((5, 0)..=(5, 5)).contains(&version))
-    })
+    !is_small && matches!(version, Some((4, 1) | (5, 0..=5)))
 }
 
 /// The name of an effort in the protocols of OpenAI and Anthropic.
