@@ -1,6 +1,7 @@
 //! The model calls of one job's summary. Each call waits for its admission, goes through the
 //! gateway, and is repeated if the provider fails for the moment. Finished parts of a long summary
-//! are stored, so that a later run of the job reuses them.
+//! are stored, so that a later run of the job reuses them. A summary may have several calls under
+//! way at once.
 
 use std::{
     collections::HashSet,
@@ -21,7 +22,8 @@ use tracing::{debug, warn};
 
 use crate::deadline::DB_DEADLINE;
 
-/// How long a call waits for admission before its job is deferred.
+/// How long a call waits for admission before its job is deferred. While another call of the job is
+/// under way, the time does not run: that call's end makes room for this one.
 const ADMISSION_DEADLINE: Duration = Duration::from_secs(20);
 /// The wait before the second request for admission. Each further wait is twice as long. Each wait
 /// is varied by half, so that jobs do not ask all at once.
@@ -61,6 +63,8 @@ struct CostLedger {
     spent_on_parts: ModelSpend,
     /// Calls of this run that the model answered.
     answered: u32,
+    /// Admitted calls that have not ended.
+    under_way: u32,
     /// Parts whose cost is in `spent`: this run has written or loaded them.
     known_parts: HashSet<Digest>,
 }
@@ -68,6 +72,7 @@ struct CostLedger {
 impl CostLedger {
     /// Adds the cost of a call that has ended.
     fn book(&mut self, cost: ModelSpend, end: CallEnd<'_>) {
+        self.under_way -= 1;
         self.spent = plus(self.spent, cost);
         self.answered += u32::from(end == CallEnd::Answered);
     }
@@ -183,6 +188,7 @@ impl<'a> JobCalls<'a> {
     /// Admits, makes and settles one call.
     async fn call_once(&self, call: &Call<'_>) -> Result<Answer, SummaryFailure> {
         let (permit, mut admitted) = self.admit(call.input + call.output).await?;
+        self.ledger().under_way += 1;
         let answered = tokio::select! {
             answered = admitted.answer(call) => answered.map_err(|LeaseLost| {
                 SummaryFailure::Interrupted("the lease of a call was lost")
@@ -200,12 +206,12 @@ impl<'a> JobCalls<'a> {
     /// Waits until the store admits a call. Waits only for other calls to end, not for breakers and
     /// budgets, which take too long. When the tenant's share of calls is in use, only a job that
     /// already has an answer waits; any other job is deferred, so that another tenant's job can
-    /// run.
+    /// run. A summary makes its first call alone (`llm/src/model_summary/merge.rs`).
     async fn admit(
         &self,
         tokens: Tokens,
     ) -> Result<(SemaphorePermit<'a>, AdmittedCall<'a>), SummaryFailure> {
-        let (began, mut poll) = (Instant::now(), FIRST_ADMISSION_POLL);
+        let (mut began, mut poll) = (Instant::now(), FIRST_ADMISSION_POLL);
         loop {
             if self.lost.is_cancelled() {
                 return Err(Self::abandoned());
@@ -239,6 +245,9 @@ impl<'a> JobCalls<'a> {
                 | AdmissionRefusal::Budget { .. }
                 | AdmissionRefusal::Turn => false,
             };
+            if self.ledger().under_way > 0 {
+                began = Instant::now();
+            }
             if !may_wait || began.elapsed() >= ADMISSION_DEADLINE {
                 return Err(refusal.into());
             }

@@ -2,16 +2,23 @@
 //! replaced by its part, a summary of that chunk. The parts are the items of the next level. This
 //! is repeated until the items of a level fit one call.
 //!
+//! The parts of a level are written side by side, and keep the order of their chunks. Chunks are cut
+//! one after another, so their limits, and with them the stored parts, do not depend on what is
+//! written at the same time.
+//!
 //! Why this ends: all chunks but the last are more than half full ([`super::chunks`]), and the line
 //! of a part has at most an eighth of the budget ([`super::token_budget`]). So a level of T tokens
 //! becomes at most T / 4 plus an eighth of the budget. A level of one chunk becomes one part, which
 //! fits a call beside a previous summary that takes three quarters of the budget. A refusal by the
 //! provider shrinks the budget by at least an eighth, until it is too small to work with.
 
+use std::cell::Cell;
+
 use anneal_core::{
     digest::{self, Digest},
     tokens::Tokens,
 };
+use futures::stream::{FuturesOrdered, StreamExt as _};
 
 use crate::{
     extractive::token_counter::TokenCounter,
@@ -33,6 +40,10 @@ use super::{
 /// summarized first.
 const PREVIOUS_QUARTERS: u64 = 3;
 
+/// Most parts that are written side by side: a summary of many parts takes a quarter of the time,
+/// and leaves the rest of the model's calls to other jobs.
+const MAX_SIDE_BY_SIDE: usize = 4;
+
 /// One summary being written.
 pub(super) struct SummaryRun<'a> {
     pub(super) model: &'a Model,
@@ -47,6 +58,27 @@ pub(super) struct SummaryRun<'a> {
     cap: u64,
     /// Most tokens of a call beside its source lines.
     overhead: u64,
+    /// Whether the model has written a part in this run.
+    has_answer: Cell<bool>,
+}
+
+/// The parts of chunks that follow each other.
+struct WrittenParts<'a> {
+    parts: Vec<Item<'a>>,
+    /// Where the chunk begins that has no part.
+    end: Position,
+    /// Why that chunk has none, and its tokens; None: no chunk is left.
+    failure: Option<(SummaryFailure, u64)>,
+}
+
+/// What has become of a chunk.
+enum Replaced<'a> {
+    /// These items replace it, and it ends there.
+    By(Vec<Item<'a>>, Position),
+    /// There is no part of it, and it has this many tokens.
+    Failed(SummaryFailure, u64),
+    /// It was left out because another chunk had failed.
+    NotBegun,
 }
 
 impl<'a> SummaryRun<'a> {
@@ -67,6 +99,7 @@ impl<'a> SummaryRun<'a> {
             window: model.window(),
             cap: u64::MAX,
             overhead,
+            has_answer: Cell::new(false),
         }
     }
 
@@ -104,26 +137,8 @@ impl<'a> SummaryRun<'a> {
                 continue;
             }
             match self.write_whole(&all).await {
-                Err(SummaryFailure::Call(CallFailure::Overflow {
-                    window,
-                    prompt,
-                    read,
-                    rule,
-                    confidence,
-                })) => {
-                    self.shrink_budget(
-                        CallFailure::Overflow {
-                            window,
-                            prompt,
-                            read,
-                            rule,
-                            confidence,
-                        },
-                        window,
-                        all.tokens,
-                    )?;
-                }
-                result => return result,
+                Err(failure) => self.shrink_budget(failure, all.tokens)?,
+                written => return written,
             }
         }
     }
@@ -150,48 +165,97 @@ impl<'a> SummaryRun<'a> {
         let mut at = Position::default();
         while !at.is_end(items) {
             let budget = self.budget()?;
-            let (chunk, next) = self.next_chunk(items, at, budget.chunk);
-            if chunk.tokens <= MAX_CARRIED_TOKENS {
-                parts.extend(
-                    chunk
-                        .slices
-                        .iter()
-                        .map(|slice| slice.item.cut_to(slice.range.clone())),
-                );
-                at = next;
-                continue;
-            }
-            match self.load_or_write_part(&chunk, budget).await {
-                Ok(text) => {
-                    parts.push(Item::part(
-                        chunk.slices.iter().map(|slice| slice.item),
-                        text,
-                    ));
-                    at = next;
-                }
-                Err(SummaryFailure::Call(CallFailure::Overflow {
-                    window,
-                    prompt,
-                    read,
-                    rule,
-                    confidence,
-                })) => {
-                    self.shrink_budget(
-                        CallFailure::Overflow {
-                            window,
-                            prompt,
-                            read,
-                            rule,
-                            confidence,
-                        },
-                        window,
-                        chunk.tokens,
-                    )?;
-                }
-                Err(failure) => return Err(failure),
+            let written = self.write_parts(items, at, budget).await;
+            parts.extend(written.parts);
+            at = written.end;
+            if let Some((failure, tokens)) = written.failure {
+                self.shrink_budget(failure, tokens)?;
             }
         }
         Ok(parts)
+    }
+
+    /// Writes the parts of the chunks from a position on, side by side. After a failure no part
+    /// begins; those under way end, so that they are stored and their cost is known.
+    async fn write_parts(
+        &self,
+        items: &[Item<'a>],
+        from: Position,
+        budget: TokenBudget,
+    ) -> WrittenParts<'a> {
+        let mut written = WrittenParts {
+            parts: Vec::new(),
+            end: from,
+            failure: None,
+        };
+        let has_failed = Cell::new(false);
+        let mut under_way = FuturesOrdered::new();
+        let mut next = from;
+        loop {
+            while !has_failed.get()
+                && under_way.len() < self.most_side_by_side()
+                && !next.is_end(items)
+            {
+                let (chunk, end) = self.next_chunk(items, next, budget.chunk);
+                under_way.push_back(self.replace_chunk(chunk, end, budget, &has_failed));
+                next = end;
+            }
+            let Some(replaced) = under_way.next().await else {
+                return written;
+            };
+            match replaced {
+                // What is written after a failure is stored for the next run.
+                _ if written.failure.is_some() => {}
+                Replaced::By(parts, end) => {
+                    written.parts.extend(parts);
+                    written.end = end;
+                }
+                Replaced::Failed(failure, tokens) => written.failure = Some((failure, tokens)),
+                // A chunk before it has failed, and has ended the parts.
+                Replaced::NotBegun => {}
+            }
+        }
+    }
+
+    /// Replaces a chunk that ends at `end`: by its part, or by its own items if it is too short for
+    /// one. Does not begin once another chunk has failed.
+    async fn replace_chunk(
+        &self,
+        chunk: Chunk<'_>,
+        end: Position,
+        budget: TokenBudget,
+        has_failed: &Cell<bool>,
+    ) -> Replaced<'a> {
+        if has_failed.get() {
+            return Replaced::NotBegun;
+        }
+        let slices = chunk.slices.iter();
+        if chunk.tokens <= MAX_CARRIED_TOKENS {
+            let carried = slices.map(|slice| slice.item.cut_to(slice.range.clone()));
+            return Replaced::By(carried.collect(), end);
+        }
+        match self.load_or_write_part(&chunk, budget).await {
+            Ok(text) => {
+                let part = Item::part(slices.map(|slice| slice.item), text);
+                Replaced::By(vec![part], end)
+            }
+            Err(failure) => {
+                has_failed.set(true);
+                Replaced::Failed(failure, chunk.tokens)
+            }
+        }
+    }
+
+    /// Most parts that may be written at once. One, until the model has answered this run: if it is
+    /// down, or refuses the tenant's calls, one call shows it.
+    fn most_side_by_side(&self) -> usize {
+        if !self.has_answer.get() {
+            return 1;
+        }
+        let of_model = self.model.concurrent_calls();
+        of_model.map_or(MAX_SIDE_BY_SIDE, |calls| {
+            MAX_SIDE_BY_SIDE.min(calls as usize)
+        })
     }
 
     /// Returns the part of a chunk: loads the one that an earlier run has stored, or else writes
@@ -207,6 +271,7 @@ impl<'a> SummaryRun<'a> {
             return Ok(text);
         }
         let text = self.write_part(chunk, task).await?;
+        self.has_answer.set(true);
         self.calls.store_part(&key, &text).await;
         Ok(text)
     }
@@ -260,15 +325,14 @@ impl<'a> SummaryRun<'a> {
         })
     }
 
-    /// Shrinks the budget after the provider refused `sent` source tokens: to the window that the
-    /// provider names, if that is enough, or else to two thirds of `sent`. Returns the refusal as
-    /// the error if the budget gets too small to work with.
-    fn shrink_budget(
-        &mut self,
-        refusal: CallFailure,
-        named_window: Option<Tokens>,
-        sent: u64,
-    ) -> Result<(), SummaryFailure> {
+    /// Shrinks the budget after a failure that says that `sent` source tokens are too many: to the
+    /// window that the provider names, if that is enough, or else to two thirds of `sent`. Returns
+    /// the failure if it says anything else, or if the budget gets too small to work with.
+    fn shrink_budget(&mut self, failure: SummaryFailure, sent: u64) -> Result<(), SummaryFailure> {
+        let named_window = match &failure {
+            SummaryFailure::Call(CallFailure::Overflow { window, .. }) => *window,
+            _ => return Err(failure),
+        };
         self.window = self.window.min(named_window.unwrap_or(self.window));
         let is_enough = |run: &Self| {
             run.budget()
@@ -277,7 +341,7 @@ impl<'a> SummaryRun<'a> {
         if !is_enough(self) {
             self.cap = sent * 2 / 3;
         }
-        self.budget().map(|_| ()).map_err(|_| refusal.into())
+        self.budget().map(|_| ()).map_err(|_| failure)
     }
 }
 

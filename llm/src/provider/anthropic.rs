@@ -78,8 +78,17 @@ struct Usage {
     cache_read: Option<u64>,
     #[serde(rename = "cache_creation_input_tokens", default)]
     cache_written: Option<u64>,
+    #[serde(rename = "cache_creation", default)]
+    written_by_ttl: Option<WrittenByTtl>,
     #[serde(rename = "output_tokens", default)]
     output: Option<u64>,
+}
+
+/// The tokens written to the cache, by the time for which they are kept.
+#[derive(Debug, Clone, Copy, Deserialize, Default)]
+struct WrittenByTtl {
+    #[serde(rename = "ephemeral_1h_input_tokens", default)]
+    one_hour: Option<u64>,
 }
 
 impl Usage {
@@ -89,6 +98,7 @@ impl Usage {
             input: self.input.or(earlier.input),
             cache_read: self.cache_read.or(earlier.cache_read),
             cache_written: self.cache_written.or(earlier.cache_written),
+            written_by_ttl: self.written_by_ttl.or(earlier.written_by_ttl),
             output: self.output.or(earlier.output),
         }
     }
@@ -99,8 +109,8 @@ impl Usage {
             input: tokens(self.input) + cached + written,
             cached,
             written,
+            long_written: tokens(self.written_by_ttl.and_then(|written| written.one_hour)),
             output: tokens(self.output),
-            ..CallUsage::default()
         }
     }
 }

@@ -154,6 +154,8 @@ pub(super) fn provider(settings: &ProviderSettings) -> Result<Provider, Settings
     Ok(Provider {
         api: settings.api,
         base_url,
+        is_default_host,
+        prompt_cache: settings.prompt_cache,
         output_field,
         media,
         client: client(settings)?,

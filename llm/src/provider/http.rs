@@ -16,7 +16,7 @@ use reqwest::{
 };
 
 use super::{
-    Api, CallFailure, OutputField,
+    Api, CallFailure, OutputField, PromptCache,
     body::Body,
     call_limits::{Deadlines, Limits},
     failure,
@@ -35,6 +35,10 @@ pub(super) struct Provider {
     pub(super) api: Api,
     /// URL of its API, without a slash at the end.
     pub(super) base_url: String,
+    /// Whether this is the protocol's own host.
+    pub(super) is_default_host: bool,
+    /// Whether requests ask for its prompt cache.
+    pub(super) prompt_cache: PromptCache,
     /// Name of the field of the output limit, for OpenAI's protocol, which has two.
     pub(super) output_field: OutputField,
     /// Media whose addresses it may receive.
@@ -45,6 +49,16 @@ pub(super) struct Provider {
 }
 
 impl Provider {
+    /// Whether requests may have the fields of the protocol's own prompt cache. Servers that
+    /// implement OpenAI's or Gemini's protocol may refuse them, and have caches of other rules.
+    pub(super) fn asks_for_cache(&self) -> bool {
+        match self.prompt_cache {
+            PromptCache::Auto => self.is_default_host || self.api == Api::Anthropic,
+            PromptCache::On => true,
+            PromptCache::None => false,
+        }
+    }
+
     /// Posts a request and receives the answer's status and headers. Any status but success is a
     /// failure.
     pub(super) async fn post(&self, path: &str, body: String) -> Result<Body, CallFailure> {

@@ -2,7 +2,8 @@
 //! is untrusted input: limited in bytes and time, and checked.
 //!
 //! - `settings`, `callable`, `key`: the configuration, its checks, and the keys.
-//! - `model`: a model and its calls; `capability`: the options that it accepts.
+//! - `model`: a model and its calls; `capability`: the options that it accepts, by what
+//!   `known_models` knows of its name.
 //! - `request`: the body of a call; `http`: sends it, and reads `Retry-After` of an error;
 //!   `call_limits`: its limits of time and bytes.
 //! - `reach`: asks a provider whether it answers, without calling a model.
@@ -25,6 +26,7 @@ mod gemini;
 mod http;
 mod json;
 mod key;
+mod known_models;
 mod model;
 mod openai;
 mod partial_answer;
@@ -46,7 +48,8 @@ pub use failure::CallFailure;
 pub use model::Model;
 pub use reach::{Reached, reach};
 pub use settings::{
-    Api, MediaRule, MediaSettings, OutputField, ProviderSettings, Providers, SettingsError,
+    Api, MediaRule, MediaSettings, OutputField, PromptCache, ProviderSettings, Providers,
+    SettingsError,
 };
 
 /// One call of a model.
@@ -59,11 +62,14 @@ pub struct Call<'a> {
     pub options: &'a ChatOptions,
     /// Output limit.
     pub output: Tokens,
-    /// How long the provider keeps the declared tools, if they are marked; None: they are not.
+    /// How long the provider keeps the declared tools, if they are marked; None: they are not. Only
+    /// Anthropic's protocol has such marks.
     pub mark_tools: Option<CacheTtl>,
-    /// Requests with the same key share a cache, where a provider asks for one; None: none is sent.
+    /// Requests with the same key share a cache, where OpenAI's own cache is asked for; None: no key
+    /// is sent.
     pub cache_key: Option<&'a str>,
-    /// Whether the provider should keep what it caches for its longest time, where it offers one.
+    /// Whether OpenAI's own cache should keep this request for a day, if the model can be cached for
+    /// so long.
     pub long_retention: bool,
     /// Estimated tokens of the request: its cost if the provider reports no count.
     pub input: Tokens,

@@ -79,9 +79,14 @@ impl Model {
         &self.served_as
     }
 
-    /// The rules of its provider's cache.
+    /// The rules of its provider's cache. If requests do not ask for it, an ideal cache is assumed:
+    /// servers such as vLLM and llama.cpp reuse every prefix.
     pub fn cache_rules(&self) -> CacheRules {
-        CacheRules::of(self.format(), &self.served_as)
+        if self.provider.asks_for_cache() {
+            CacheRules::of(self.format(), &self.served_as)
+        } else {
+            CacheRules::IDEAL
+        }
     }
 
     /// Calls the model and returns the answer as a stream. The output limit is that of the call,

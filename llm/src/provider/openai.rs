@@ -87,6 +87,9 @@ struct Usage {
 struct Details {
     #[serde(default)]
     cached_tokens: Option<u64>,
+    /// From gpt-5.6 on.
+    #[serde(default)]
+    cache_write_tokens: Option<u64>,
 }
 
 /// The state of the reader: the tool calls so far.
@@ -149,6 +152,7 @@ impl OpenAi {
             answer.record_usage(CallUsage {
                 input: tokens(usage.prompt_tokens),
                 cached: tokens(details.cached_tokens.or(usage.prompt_cache_hit_tokens)),
+                written: tokens(details.cache_write_tokens),
                 output: tokens(usage.completion_tokens),
                 ..CallUsage::default()
             })?;

@@ -36,6 +36,19 @@ impl OutputField {
     }
 }
 
+/// Whether requests ask for the provider's prompt cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PromptCache {
+    /// At the protocol's own host; with Anthropic's protocol at any host.
+    #[default]
+    Auto,
+    /// At any host, which then has the cache of the protocol's own.
+    On,
+    /// Never.
+    None,
+}
+
 /// The media whose addresses a provider may receive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(
@@ -79,6 +92,9 @@ pub struct ProviderSettings {
     /// `max_tokens` elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_field: Option<OutputField>,
+    /// Whether requests ask for its prompt cache.
+    #[serde(default)]
+    pub prompt_cache: PromptCache,
     /// The media whose addresses the provider may receive; None: `https` at the protocol's own
     /// host, `inline` elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]

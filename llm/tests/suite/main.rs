@@ -7,6 +7,7 @@
 //! Summaries by a model:
 //! - `model_prompts`: the prompt. `model_calls`: how many calls, and their limits.
 //! - `model_chunks`: sources beyond the window. `model_parts`: parts that survive a failure.
+//!   `model_side_by_side`: parts that are written at the same time.
 //! - `model_gates`: what an answer must say. `model_format_gates`: its form. `model_identifiers`:
 //!   the identifiers that it must keep. `model_second_calls`: the call after a refused answer.
 //! - `model_properties`: any sources and answers.
@@ -30,6 +31,7 @@ mod model_parts;
 mod model_prompts;
 mod model_properties;
 mod model_second_calls;
+mod model_side_by_side;
 mod properties;
 mod provider_error_properties;
 mod provider_errors;

@@ -243,12 +243,28 @@ pub(crate) fn model_served_as(window: u64, served_as: &str) -> Arc<Model> {
     model_from(window, 4_096, served_as)
 }
 
+/// A model with this window and this limit of calls at a time.
+pub(crate) fn model_with_calls(window: u64, concurrent_calls: Option<u32>) -> Arc<Model> {
+    let mut settings = settings(window, 4_096, "m");
+    if let Some(calls) = concurrent_calls {
+        settings["concurrent_calls"] = json!(calls);
+    }
+    model_of(&settings)
+}
+
 fn model_from(window: u64, output: u64, served_as: &str) -> Arc<Model> {
+    model_of(&settings(window, output, served_as))
+}
+
+fn settings(window: u64, output: u64, served_as: &str) -> Value {
+    let output = output.min(window / 2);
+    json!({"provider": "provider", "served_as": served_as, "window_tokens": window, "output_tokens": output})
+}
+
+fn model_of(settings: &Value) -> Arc<Model> {
     let providers =
         serde_json::from_str(r#"{"provider": {"api": "openai", "url": "http://127.0.0.1:1/v1"}}"#)
             .unwrap();
-    let output = output.min(window / 2);
-    let settings = json!({"provider": "provider", "served_as": served_as, "window_tokens": window, "output_tokens": output});
     let models = CallableModels::new(
         &providers,
         &serde_json::from_value(json!({"m": settings})).unwrap(),

@@ -1,14 +1,24 @@
 //! Summaries that need many calls of the model, because their sources are far larger than its
-//! window. Worker processes write them; one is killed during a call.
+//! window. Worker processes write them; one is killed during a call. Parts are written side by
+//! side.
 
 use std::{sync::Arc, time::Duration};
 
 use anneal_testkit::{
-    AnnealBinary, Folder, Gate, ModelRequest, Process, Script, ScriptedModel, TestApp,
-    TestConversation, eventually, eventually_within, pb, user,
+    AnnealBinary, Folder, Gate, ModelRequest, ModelWorkerSettings, Process, SUMMARY_MODEL, Script,
+    ScriptedModel, TestApp, TestConversation, eventually, eventually_within, pb, user,
 };
+use serde_json::json;
 
 use crate::BINARY;
+
+/// Settings of a worker whose summaries this model writes, one part after another.
+fn settings_for_one_call(model: &ScriptedModel) -> String {
+    worker_settings(model).replace(
+        "[models.writer]\n",
+        "[models.writer]\nconcurrent_calls = 1\n",
+    )
+}
 
 /// Settings of a worker whose summaries this model writes.
 fn worker_settings(model: &ScriptedModel) -> String {
@@ -114,7 +124,7 @@ async fn the_next_worker_reuses_the_partial_summaries_of_a_killed_one() {
     );
     let app = TestApp::start().await;
     let folder = Folder::new();
-    folder.file("models.toml", &worker_settings(&model));
+    folder.file("models.toml", &settings_for_one_call(&model));
     let anneal = AnnealBinary::new(BINARY, &folder, &app.url);
     let conversation = create_long_conversation(&app, 120_000).await;
 
@@ -133,6 +143,11 @@ async fn the_next_worker_reuses_the_partial_summaries_of_a_killed_one() {
     // State 1: running.
     let end_lease = "update ai_job set lease_until_ts = now() where state = 1";
     sqlx::query(end_lease)
+        .execute(&mut app.db().await)
+        .await
+        .expect("runs");
+    // The call of the killed worker would be the model's only one for some seconds.
+    sqlx::query("delete from ai_model_lease")
         .execute(&mut app.db().await)
         .await
         .expect("runs");
@@ -179,6 +194,47 @@ async fn the_next_worker_reuses_the_partial_summaries_of_a_killed_one() {
     conversation.verify().await;
     second.terminate().await;
     assert_eq!(second.wait_for_exit().await, Some(0));
+}
+
+#[tokio::test]
+async fn parts_are_written_side_by_side_within_the_models_limit() {
+    // With another tenant, this one's share is one of two calls.
+    for (limit, tenants, most) in [(Some(2), 1, 2), (None, 1, 4), (Some(2), 2, 1)] {
+        let gate = Gate::default();
+        let held = gate.clone();
+        let model =
+            ScriptedModel::start(move |request| Script::summarizes(request).after(&held)).await;
+        let app = TestApp::start().await;
+        if tenants == 2 {
+            app.tenant("another").await;
+        }
+        let mut settings = ModelWorkerSettings::for_model(&model);
+        let mut writer = json!({"provider": "scripted", "window_tokens": 8_192});
+        if let Some(limit) = limit {
+            writer["concurrent_calls"] = json!(limit);
+        }
+        settings.models =
+            serde_json::from_value(json!({SUMMARY_MODEL: writer})).expect("settings of a model");
+        let conversation = create_long_conversation(&app, 120_000).await;
+        let worker = app.worker_with_model(&settings);
+        let running = tokio::spawn(async move { worker.run_until_idle().await });
+        model.wait_for_calls(1).await;
+        gate.open(1);
+        eventually("parts are written side by side", async || {
+            model.open_calls() == most
+        })
+        .await;
+        gate.open_for_ever();
+        running.await.expect("runs");
+        let checkpoint = conversation.checkpoints().await.remove(0);
+        assert_eq!(checkpoint.kind(), pb::SummaryKind::Llm);
+        assert_eq!(
+            checkpoint.model_calls as usize,
+            model.requests().len(),
+            "each call's cost is recorded once"
+        );
+        assert_eq!(model.most_open_calls(), most, "{limit:?}, {tenants}");
+    }
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@
 //! - `providers_settings`: invalid settings, keys, proxies
 //! - `providers_real_model`, `real_contexts`, `real_summaries`: calls, contexts and summaries with
 //!   a real model
+//! - `options`: what each provider is sent for the options of a call, and which of them it refuses
 //! - `classify_error`: which provider errors are context overflows
 //! - `media`: media URLs of tenants do not reach providers that would fetch them
 //! - `admission`: limits of calls, quotas, breakers, leases
@@ -30,6 +31,7 @@ mod due_checkpoints;
 mod long_summaries;
 mod media;
 mod model_settings;
+mod options;
 mod providers_dialects;
 mod providers_failures;
 mod providers_protocols;

@@ -98,6 +98,63 @@ async fn anthropic_cache_writes_count_as_input() {
 }
 
 #[tokio::test]
+async fn tokens_written_to_a_cache_are_read_from_the_usage_of_openai_and_of_anthropic() {
+    let usage = json!({
+        "prompt_tokens": 100,
+        "completion_tokens": 7,
+        "prompt_tokens_details": {"cached_tokens": 40, "cache_write_tokens": 30},
+    });
+    let said =
+        json!({"choices": [{"index": 0, "delta": {"content": "Hi."}, "finish_reason": "stop"}]});
+    let openai = [
+        format!("data: {said}\n\n"),
+        format!("data: {}\n\n", json!({"choices": [], "usage": usage})),
+        "data: [DONE]\n\n".to_owned(),
+    ];
+    let usage = json!({
+        "input_tokens": 30,
+        "cache_read_input_tokens": 40,
+        "cache_creation_input_tokens": 30,
+        "cache_creation": {"ephemeral_5m_input_tokens": 10, "ephemeral_1h_input_tokens": 20},
+        "output_tokens": 1,
+    });
+    let block = json!({"type": "text", "text": ""});
+    let delta = json!({"type": "text_delta", "text": "Hi."});
+    let anthropic = [
+        json!({"type": "message_start", "message": {"usage": usage}}),
+        json!({"type": "content_block_start", "index": 0, "content_block": block}),
+        json!({"type": "content_block_delta", "index": 0, "delta": delta}),
+        json!({"type": "content_block_stop", "index": 0}),
+        json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 7}}),
+        json!({"type": "message_stop"}),
+    ]
+    .map(|event| format!("data: {event}\n\n"));
+    for (api, events, long_written) in [
+        (Api::OpenAi, openai.to_vec(), 0),
+        (Api::Anthropic, anthropic.to_vec(), 20),
+    ] {
+        let server = ScriptedModel::start(move |_| Script::events(events.clone())).await;
+        let model = model(&server, api);
+        let answer = read_answer(&model, &plain_call("{}"))
+            .await
+            .expect("it answers");
+        let usage = answer.end.usage;
+        let counts = [
+            usage.input,
+            usage.cached,
+            usage.written,
+            usage.long_written,
+            usage.output,
+        ];
+        assert_eq!(
+            counts.map(Tokens::get),
+            [100, 40, 30, long_written, 7],
+            "{api:?}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn characters_split_between_chunks_are_joined() {
     for api in APIS {
         for bytes in [1, 2, 3, 7] {

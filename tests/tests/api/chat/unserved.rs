@@ -2,18 +2,13 @@
 //! and nothing is stored.
 
 use anneal_testkit::{ScriptedModel, TestApp, assert_refused, pb};
-use pb::{OnDisconnect, tool_choice};
+use pb::OnDisconnect;
 use tonic::Code;
 
 /// A field of a turn's request that is not served, and a change that sets it.
 type Unserved = (&'static str, fn(&mut pb::ChatRequest));
 
-/// Sets an option of a turn.
-fn set_option(ask: &mut pb::ChatRequest, set: fn(&mut pb::ChatOptions)) {
-    set(ask.options.get_or_insert_default());
-}
-
-const FIELDS: [Unserved; 13] = [
+const FIELDS: [Unserved; 6] = [
     ("regenerate", |ask| {
         ask.messages.clear();
         ask.regenerate = true;
@@ -29,41 +24,6 @@ const FIELDS: [Unserved; 13] = [
         ask.fallback_models = vec!["other".into()];
     }),
     ("cache_ping", |ask| ask.cache_ping = true),
-    ("options.tool_choice", |ask| {
-        set_option(ask, |options| {
-            let choice = tool_choice::Choice::Mode(tool_choice::Mode::Required.into());
-            options.tool_choice = Some(pb::ToolChoice {
-                choice: Some(choice),
-            });
-        });
-    }),
-    ("options.parallel_tool_calls", |ask| {
-        set_option(ask, |options| options.parallel_tool_calls = Some(false));
-    }),
-    ("options.response_format", |ask| {
-        set_option(ask, |options| {
-            let format = pb::response_format::Format::JsonObject(true);
-            options.response_format = Some(pb::ResponseFormat {
-                format: Some(format),
-            });
-        });
-    }),
-    ("options.top_p", |ask| {
-        set_option(ask, |options| options.top_p = Some(0.5));
-    }),
-    ("options.stop", |ask| {
-        set_option(ask, |options| options.stop = vec!["END".into()]);
-    }),
-    ("options.reasoning_effort", |ask| {
-        set_option(ask, |options| {
-            options.reasoning_effort = pb::ReasoningEffort::Low.into();
-        });
-    }),
-    ("options.metadata", |ask| {
-        set_option(ask, |options| {
-            options.metadata.insert("team".into(), "blue".into());
-        });
-    }),
 ];
 
 #[tokio::test]
