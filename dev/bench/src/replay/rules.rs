@@ -21,7 +21,7 @@ pub(crate) enum Rule {
 /// A swap is due when waiting for it has cost at least this share of what the swap costs.
 const MIN_WAITING_SHARE: f64 = 0.5;
 /// Fewest tokens that a swap must save.
-const MIN_SAVED: u64 = 3_000;
+const MIN_SAVED: u64 = 2_000;
 
 impl Rule {
     pub(crate) const ALL: [Self; 3] = [Self::None, Self::Strict, Self::Stepped];
@@ -147,14 +147,14 @@ mod tests {
     #[test]
     fn stepped_does_not_swap_for_small_savings() {
         assert_eq!(
-            Rule::Stepped.schedule(&run(3_333, 0, 9), ANTHROPIC)[8],
+            Rule::Stepped.schedule(&run(2_222, 0, 9), ANTHROPIC)[8],
             1,
-            "3,000 saved"
+            "2,000 saved"
         );
         assert_eq!(
-            Rule::Stepped.schedule(&run(3_332, 0, 9), ANTHROPIC)[8],
+            Rule::Stepped.schedule(&run(2_221, 0, 9), ANTHROPIC)[8],
             0,
-            "2,999 saved"
+            "1,999 saved"
         );
     }
 }
