@@ -194,6 +194,8 @@ impl<'d> CachedDraft<'d> {
         marked
             .into_iter()
             .map(|mark| mark.point)
+            // It is not known whether the last call could read there, and so had a mark there.
+            .filter(|point| point.kind != CachePointKind::LastEnd)
             .chain(end)
             .filter(|point| point.tokens <= unchanged)
             .max_by_key(|point| point.tokens)
