@@ -209,7 +209,7 @@ impl<'d> CachedDraft<'d> {
         oldest_large: Option<MessageId>,
         held: Option<CachePoint>,
     ) -> Vec<CachePoint> {
-        let end_of = |segment| {
+        let end_of = |segment: Segment| {
             let end = sent.iter().rfind(|end| end.segment == segment);
             end.and_then(|end| end.place)
         };

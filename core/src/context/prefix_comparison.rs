@@ -268,10 +268,12 @@ fn use_cache(
         .as_ref()
         .map(|version| version.swapped.as_slice())
         .unwrap_or_default();
+    let was_cut = input.version.as_ref().is_some_and(|version| version.cut);
     let changed_from = input.version.as_ref().and_then(|version| version.pending);
     // What a changed message was at the last call is not known.
     let was_large = |entry: &&ManifestEntry| {
-        entry.original_tokens > input.large_threshold
+        !was_cut
+            && entry.original_tokens > input.large_threshold
             && swapped_before.binary_search(&entry.first).is_err()
             && changed_from.is_none_or(|change| entry.first < change.at)
     };

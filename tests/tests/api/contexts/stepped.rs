@@ -220,6 +220,28 @@ async fn a_step_is_taken_when_the_providers_cache_is_cold() {
 }
 
 #[tokio::test]
+async fn the_age_of_the_providers_cache_counts_from_the_beginning_of_the_last_call() {
+    let app = TestApp::start().await;
+    let conversation = conversation_with_tool_run(&app, agents_policy(), 2).await;
+    conversation.context().await;
+    let mut db = app.db().await;
+    // Message 4 is the answer of the last call, message 3 completed the call's input.
+    let mut reason_after_aging = async |message: i64| {
+        sqlx::query(
+            "update ai_message set created_ts = created_ts - interval '301 seconds' where message_id = $1",
+        )
+        .bind(message)
+        .execute(&mut db)
+        .await
+        .expect("a message grows old");
+        let built = conversation.context().await;
+        built.0.cache_break.map(|broken| broken.reason())
+    };
+    assert_eq!(reason_after_aging(4).await, None);
+    assert_eq!(reason_after_aging(3).await, Some(BreakReason::Idle));
+}
+
+#[tokio::test]
 async fn cool_messages_are_swapped_for_a_budget_before_anything_is_clipped() {
     let app = TestApp::start().await;
     let conversation = conversation_with_tool_run(&app, agents_policy(), 2).await;
