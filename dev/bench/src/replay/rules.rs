@@ -73,9 +73,17 @@ fn is_due(conversation: &CooledConversation, call: usize, swapped: usize, prices
     saved >= MIN_SAVED && waiting_cost as f64 >= MIN_WAITING_SHARE * swap_cost
 }
 
-/// The usage that results from a schedule of swaps.
+/// The usage that results from a schedule of swaps, with an ideal cache.
 pub(crate) fn meter_schedule(conversation: &CooledConversation, schedule: &[usize]) -> CacheUsage {
-    let mut meter = Meter::default();
+    meter_with(Meter::default(), conversation, schedule)
+}
+
+/// The usage that results from a schedule of swaps, with this cache.
+pub(crate) fn meter_with(
+    mut meter: Meter,
+    conversation: &CooledConversation,
+    schedule: &[usize],
+) -> CacheUsage {
     for (call, swapped) in schedule.iter().enumerate() {
         meter.record_call(conversation.context(call, *swapped));
     }
