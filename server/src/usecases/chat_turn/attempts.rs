@@ -111,7 +111,10 @@ impl TurnRun {
         }
         let own_tokens = guard.own_tokens(built.context.total);
         let call = Call {
-            context: built.rendered.as_deref().unwrap_or_default(),
+            context: built
+                .rendered
+                .as_ref()
+                .map_or("", |rendered| rendered.json.as_str()),
             options,
             output: guard.answer_tokens_beside(sent),
             mark_tools: None,
