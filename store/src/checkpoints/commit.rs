@@ -11,6 +11,7 @@ use anneal_core::{
     trigger,
 };
 
+use super::request::record_made;
 use crate::{
     Store,
     connection::BoundedConnection,
@@ -19,7 +20,8 @@ use crate::{
     failpoint,
     partial_summaries::delete_partial_summaries,
     queue::{
-        ClaimedJob, JobCommit, ManualCompaction, finish_and_enqueue, finish_within_transaction,
+        ClaimedJob, JobCommit, QueuedCompaction, finish_and_enqueue, finish_within_transaction,
+        forget_compactions,
     },
     rows::{column, trigger_code},
     summary_spec::{SummarySpec, kind_code},
@@ -69,6 +71,9 @@ impl Store {
         let results_kept = has_same_boundary(&mut tx, caller, id, draft).await?;
         let caused = if results_kept {
             insert_checkpoint(&mut tx, caller, id, draft, job.manual.as_ref()).await?;
+            if let Some(manual) = &job.manual {
+                record_made(&mut tx, caller, id, manual, draft.last).await?;
+            }
             failpoint!("checkpoint.inserted");
             delete_partial_summaries(&mut tx, job).await?;
             trigger::due_jobs(
@@ -79,6 +84,9 @@ impl Store {
             vec![JobKind::Checkpoint]
         };
         let finished = finish_and_enqueue(&mut tx, job, &caused).await?;
+        if let Some(done) = job.manual.as_ref().filter(|_| results_kept) {
+            forget_compactions(&mut tx, caller, id, done).await?;
+        }
         failpoint!("checkpoint.finished");
         tx.commit().await?;
         failpoint!("checkpoint.committed");
@@ -110,6 +118,9 @@ impl Store {
         .await?;
         delete_partial_summaries(&mut tx, job).await?;
         let finished = finish_within_transaction(&mut tx, job).await?;
+        if let Some(done) = &job.manual {
+            forget_compactions(&mut tx, caller, id, done).await?;
+        }
         tx.commit().await?;
         db.release().await?;
         Ok(JobCommit {
@@ -134,14 +145,14 @@ async fn has_same_boundary(
         && row.checkpoint_last == draft.previous.map(|id| id.0))
 }
 
-/// Stores a checkpoint. `manual` is the caller's request for it; None: a trigger was reached, or
+/// Stores a checkpoint. `manual`: the requests of callers for it; None: a trigger was reached, or
 /// the checkpoint was imported.
 pub(super) async fn insert_checkpoint(
     db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
     draft: &CheckpointDraft,
-    manual: Option<&ManualCompaction>,
+    manual: Option<&QueuedCompaction>,
 ) -> Result<(), StoreError> {
     let first = draft.separator.unwrap_or_default().next();
     sqlx::query_file!(
@@ -163,7 +174,7 @@ pub(super) async fn insert_checkpoint(
         draft.generation,
         trigger_code(draft.trigger),
         manual.map_or("", |manual| &manual.focus),
-        manual.map(|manual| &manual.request_id),
+        manual.map(QueuedCompaction::first_request_id),
         draft.summary.duration_ms,
         draft.summary.spent.calls,
         column(draft.summary.spent.input),
