@@ -1,4 +1,4 @@
-//! The transactions that end a checkpoint job: one commits the checkpoint, the other records that
+//! The transactions that end a checkpoint job: one commits the checkpoint, the others record that
 //! the job could make none.
 
 use anneal_core::{
@@ -20,8 +20,8 @@ use crate::{
     failpoint,
     partial_summaries::delete_partial_summaries,
     queue::{
-        ClaimedJob, JobCommit, QueuedCompaction, finish_and_enqueue, finish_within_transaction,
-        forget_compactions,
+        ClaimedJob, FailOutcome, JobCommit, QueuedCompaction, finish_and_enqueue,
+        finish_within_transaction, forget_compactions, record_failure,
     },
     rows::{column, trigger_code},
     summary_spec::{SummarySpec, kind_code},
@@ -98,6 +98,32 @@ impl Store {
         })
     }
 
+    /// Records that a checkpoint job failed because the model's answers cannot be used: it waits
+    /// `delay_ms`, or is given up after `most_attempts` starts. Then triggers enqueue no other one
+    /// until the tail has grown: it would fail at the same cost.
+    pub async fn fail_checkpoint(
+        &self,
+        job: &ClaimedJob,
+        error: &str,
+        delay_ms: i64,
+        most_attempts: i16,
+    ) -> Result<FailOutcome, StoreError> {
+        let (caller, id) = (job.caller(), job.conversation);
+        let mut db = self.jobs.checkout(caller).await?;
+        let mut tx = db.begin().await?;
+        lock_conversation(&mut tx, caller, id).await?;
+        let outcome = record_failure(&mut tx, job, error, (delay_ms, most_attempts)).await?;
+        if outcome == FailOutcome::Dead {
+            let state =
+                tail_stats::read_tail_state(&mut tx, caller, id, &self.policy_defaults.get())
+                    .await?;
+            put_off_compaction(&mut tx, caller, id, state.last_before_next_try()).await?;
+        }
+        tx.commit().await?;
+        db.release().await?;
+        Ok(outcome)
+    }
+
     /// Records that no checkpoint could be made of the messages up to `last`, deletes the job's
     /// partial summaries and ends the job.
     pub async fn record_no_progress(
@@ -108,14 +134,7 @@ impl Store {
         let (caller, id) = (job.caller(), job.conversation);
         let mut db = self.jobs.checkout(job.caller()).await?;
         let mut tx = db.begin().await?;
-        sqlx::query!(
-            "update ai_conversation set stalled_message_id = $3 where tenant_id = $1 and conversation_id = $2",
-            caller.tenant().0,
-            id.0,
-            last.0,
-        )
-        .execute(&mut *tx)
-        .await?;
+        put_off_compaction(&mut tx, caller, id, last).await?;
         delete_partial_summaries(&mut tx, job).await?;
         let finished = finish_within_transaction(&mut tx, job).await?;
         if let Some(done) = &job.manual {
@@ -129,6 +148,24 @@ impl Store {
             results_kept: true,
         })
     }
+}
+
+/// Puts compactions by a trigger off until a message after this one is the newest.
+async fn put_off_compaction(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    id: ConversationId,
+    until: MessageId,
+) -> Result<(), StoreError> {
+    sqlx::query!(
+        "update ai_conversation set stalled_message_id = $3 where tenant_id = $1 and conversation_id = $2",
+        caller.tenant().0,
+        id.0,
+        until.0,
+    )
+    .execute(db)
+    .await?;
+    Ok(())
 }
 
 /// Whether separator and newest valid checkpoint are those with which the draft was planned.

@@ -28,5 +28,7 @@ pub use operate::{Job, JobFilter, JobPage, JobState, QueueFigures};
 
 pub(crate) use compactions::forget_compactions;
 pub(crate) use enqueue::{DueJob, enqueue_jobs, enqueue_jobs_of_many, enqueue_manual_checkpoint};
-pub(crate) use finish::{JobEnd, finish_and_enqueue, finish_jobs, finish_within_transaction};
+pub(crate) use finish::{
+    JobEnd, finish_and_enqueue, finish_jobs, finish_within_transaction, record_failure,
+};
 pub(crate) use heartbeat::lock_claimed_job;
