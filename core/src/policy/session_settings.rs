@@ -128,7 +128,7 @@ impl SessionSettings {
 
 /// Version of the rules by which `trigger` computes its bounds. Bounds computed under another
 /// version are ignored.
-const TRIGGER_RULES_VERSION: u64 = 1;
+const TRIGGER_RULES_VERSION: u64 = 2;
 /// Seconds that providers keep an unused prefix in their cache, unless a setting says otherwise.
 const CACHE_TTL_SECONDS: u32 = 300;
 /// The window assumed for an unknown model, in tokens.
