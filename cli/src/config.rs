@@ -233,6 +233,7 @@ impl Config {
             models,
             chat: self.chat.clone(),
             agents: self.agents.clone(),
+            summary_model: self.summarizer.model.clone(),
             limits: self.limits.clone(),
         }
     }

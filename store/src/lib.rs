@@ -65,7 +65,7 @@ pub use changes::{
 pub use checkpoints::{
     Checkpoint, CheckpointDraft, CheckpointMaterial, CheckpointPage, CheckpointPosition,
     CheckpointSelection, CheckpointSource, CheckpointSourceBody, CompactionStart, CompactionStatus,
-    ImportedSummary, PreviousCheckpoint, VoidSince,
+    ImportedSummary, PreviousCheckpoint, SummaryHealth, VoidSince,
 };
 pub use connection::{
     Backoff, DatabaseFigures, OutageLog, PoolFigures, Pooling, StoreSettings, TableFigures,

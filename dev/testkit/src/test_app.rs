@@ -55,6 +55,7 @@ struct ServerOptions {
     access: Arc<ModelAccess>,
     chat: ChatSettings,
     agents: Agents,
+    summary_model: String,
     server: ServerSettings,
     limits: LimitSettings,
     auth: AuthSettings,
@@ -419,6 +420,7 @@ impl TestApp {
                 access,
                 chat,
                 agents,
+                summary_model,
                 limits,
                 auth,
                 ..
@@ -427,6 +429,7 @@ impl TestApp {
                 models: access,
                 chat,
                 agents,
+                summary_model,
                 limits,
             });
             let setup = Setup {
