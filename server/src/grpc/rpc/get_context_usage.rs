@@ -59,11 +59,8 @@ pub(crate) async fn get_context_usage(
         .read_summary_health(caller, id, &settings.summary_model)
         .await?;
     let figures = usage.state.figures;
-    let context = build_if_small(state, caller, id, overrides, &usage).await?;
-    let sent = match &context {
-        Some(context) => SentContext::of_built(context, &usage),
-        None => SentContext::of_figures(&usage),
-    };
+    let built = build_if_small(state, caller, id, overrides, &usage).await?;
+    let sent = built.unwrap_or_else(|| SentContext::of_figures(&usage));
     let total_tokens = sent.segments.iter().map(|segment| segment.tokens).sum();
     let policy = usage.state.policy;
     let threshold = policy.threshold(&figures).get();
@@ -100,15 +97,15 @@ pub(crate) async fn get_context_usage(
     })
 }
 
-/// Builds the context that the next call would get, as a dry run. None: the tail is too large, or
-/// too many other calls hold content.
+/// The figures of the context that the next call would get, built as a dry run. None: the tail is too
+/// large, or too many other calls hold content.
 async fn build_if_small(
     state: &ServerState,
     caller: Caller,
     id: ConversationId,
     overrides: PolicyOverrides,
     usage: &ContextUsage,
-) -> Result<Option<Context>, Failure> {
+) -> Result<Option<SentContext>, Failure> {
     let after = usage.boundary.after();
     let bytes = state
         .store
@@ -128,7 +125,7 @@ async fn build_if_small(
         ratio: None,
     };
     match build_context::build(state, &state.content_budget, caller, &request).await {
-        Ok(built) => Ok(Some(built.context)),
+        Ok(built) => Ok(Some(SentContext::of_built(&built.context, usage))),
         Err(Failure::Overloaded) => Ok(None),
         Err(failure) => Err(failure),
     }
