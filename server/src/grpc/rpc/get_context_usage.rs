@@ -97,8 +97,8 @@ pub(crate) async fn get_context_usage(
     })
 }
 
-/// The figures of the context that the next call would get, built as a dry run. None: the tail is too
-/// large, or too many other calls hold content.
+/// The figures of the context that the next call would get, built as a dry run. None: the tail is
+/// too large, or too many other calls hold content.
 async fn build_if_small(
     state: &ServerState,
     caller: Caller,
@@ -219,8 +219,8 @@ impl SentContext {
     }
 }
 
-/// Tokens that a step of stepped cooling would save: `figures.tail` counts every cool message that has
-/// a summary as its summary, `sent_tail` only those that contexts replace already.
+/// Tokens that a step of stepped cooling would save: `figures.tail` counts every cool message that
+/// has a summary as its summary, `sent_tail` only those that contexts replace already.
 fn pending_saved(usage: &ContextUsage) -> Tokens {
     usage.sent_tail.less(usage.state.figures.tail)
 }
