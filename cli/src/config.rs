@@ -5,6 +5,7 @@ use std::{path::Path, process::ExitCode, sync::Arc};
 
 use anneal_core::{
     admission::BreakerSettings,
+    limits::MESSAGE_BYTES,
     model::Models,
     policy::{PolicyOverrides, SessionSettings},
     tokens::Tokens,
@@ -232,6 +233,7 @@ impl Config {
             models,
             chat: self.chat.clone(),
             agents: self.agents.clone(),
+            summary_model: self.summarizer.model.clone(),
             limits: self.limits.clone(),
         }
     }
@@ -379,6 +381,12 @@ impl Config {
                 "{name} is {number}; it must be from 1 to {most}"
             );
         }
+        let (least, most) = (LimitSettings::MIN_MESSAGE_BYTES, MESSAGE_BYTES as u32);
+        let bytes = self.limits.message_bytes;
+        anyhow::ensure!(
+            (least..=most).contains(&bytes),
+            "limits.message_bytes is {bytes}; it must be from {least} to {most}"
+        );
         Ok(())
     }
 

@@ -187,7 +187,7 @@ impl Reloaded {
 /// The sections that matter only to other processes.
 const fn sections_without_use(process: Process) -> &'static [&'static str] {
     match process {
-        Process::Server => &["worker", "summarizer", "retention"],
+        Process::Server => &["worker", "retention"],
         Process::Worker => &["server", "limits", "auth", "chat", "agents"],
     }
 }

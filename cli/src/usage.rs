@@ -72,8 +72,47 @@ fn json(conversation: &pb::Conversation, usage: &pb::GetContextUsageResponse) ->
         "swapped_messages": usage.swapped_messages,
         "saved_tokens": usage.saved_tokens,
         "pending_saved_tokens": usage.pending_saved_tokens,
+        "summaries": usage.summaries.as_ref().map(|health| {
+            serde_json::json!({
+                "state": summary_state_name(health.state()),
+                "until_message_id": health.until_message_id,
+                "retry_after_seconds": health.retry_after.map(|left| left.seconds),
+                "last_failure": health.last_failure,
+            })
+        }),
         "economics": usage.economics.as_ref().map(economics_json),
     })
+}
+
+const fn summary_state_name(state: pb::SummaryState) -> &'static str {
+    match state {
+        pb::SummaryState::Ok => "ok",
+        pb::SummaryState::Stalled => "stalled",
+        pb::SummaryState::BreakerOpen => "breaker_open",
+        pb::SummaryState::Dead => "dead",
+        pb::SummaryState::Unspecified => "unspecified",
+    }
+}
+
+/// A line that says why no summary can be made. None: summaries can be made.
+fn summaries_line(health: &pb::SummaryHealth) -> Option<String> {
+    let cause = if health.last_failure.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", health.last_failure)
+    };
+    let until = health.until_message_id;
+    match health.state() {
+        pb::SummaryState::Ok | pb::SummaryState::Unspecified => None,
+        pb::SummaryState::Stalled => Some(format!(
+            "no checkpoint before a message after {until}: the last one made no progress{cause}"
+        )),
+        pb::SummaryState::BreakerOpen => Some(format!(
+            "no summary for {} s: the breaker of its model is open{cause}",
+            health.retry_after.map_or(0, |left| left.seconds + 1)
+        )),
+        pb::SummaryState::Dead => Some(format!("a summary was given up{cause}; see anneal jobs")),
+    }
 }
 
 const fn segment_name(segment: Segment) -> &'static str {
@@ -183,6 +222,9 @@ fn segments_page(usage: &pb::GetContextUsageResponse, style: TerminalStyle) -> S
             "  the next step of stepped cooling saves {} tokens more",
             usage.pending_saved_tokens
         );
+    }
+    if let Some(line) = usage.summaries.as_ref().and_then(summaries_line) {
+        let _ = writeln!(page, "  {line}");
     }
     page.push('\n');
     page

@@ -44,6 +44,13 @@ pub fn last_has_its_calls(marks: &[(MessageId, Vec<ToolMark>)]) -> bool {
     answering.filter(|message| message == last).count() == results
 }
 
+/// Whether a call of these messages has no result among them. `marks`: as in [`closure`].
+pub fn has_open_call(marks: &[(MessageId, Vec<ToolMark>)]) -> bool {
+    let outlines = marks.iter().flat_map(|(_, outline)| outline);
+    let calls = outlines.filter(|mark| matches!(mark, ToolMark::Call { .. }));
+    pairs(marks).len() < calls.count()
+}
+
 /// For each result that answers a call: the message with the call, and the message with the result.
 fn pairs(marks: &[(MessageId, Vec<ToolMark>)]) -> Vec<(MessageId, MessageId)> {
     let mut open_calls = OpenCalls::default();
@@ -191,6 +198,17 @@ mod tests {
         assert_eq!(closure_of(&marks, &[1]), [1]);
         assert_eq!(closure_of(&marks, &[2]), [2]);
         assert_eq!(closure_of(&marks, &[3, 99]), [3, 99]);
+    }
+
+    #[test]
+    fn a_call_is_open_until_each_call_of_its_id_has_a_result() {
+        let has_open_call = |outlines| has_open_call(&numbered(outlines));
+        let calls = || vec![call("a"), call("b")];
+        assert!(!has_open_call(vec![]));
+        assert!(!has_open_call(vec![vec![result("a")]]));
+        assert!(has_open_call(vec![calls(), vec![result("b")]]));
+        assert!(!has_open_call(vec![calls(), vec![result("b")], vec![result("a")]]));
+        assert!(has_open_call(vec![vec![call("a")], vec![result("a")], vec![call("a")]]));
     }
 
     #[test]

@@ -15,8 +15,9 @@ pub struct TailState {
     pub policy: Policy,
     /// The newest message of the conversation.
     pub last_message_id: MessageId,
-    /// The message that was the newest when compaction last made no progress; [`MessageId::NONE`]
-    /// if that never happened.
+    /// Triggers cause no compaction until a message after this one is the newest: the newest message
+    /// when a compaction made no progress, or one that is to come, if a compaction was given up.
+    /// [`MessageId::NONE`]: neither has happened.
     pub stalled_message_id: MessageId,
     /// The tail's figures. Cool large messages count with the size of their summaries.
     pub figures: TailFigures,
@@ -27,6 +28,14 @@ pub struct TailState {
 }
 
 impl TailState {
+    /// The last message before a compaction is tried again that was given up, because the model's
+    /// answers could not be used: the tail must have grown by more than a quarter of its messages,
+    /// and by more than [`MIN_GROWTH`].
+    pub fn last_before_next_try(&self) -> MessageId {
+        let growth = (self.figures.messages / 4).max(MIN_GROWTH);
+        MessageId(self.last_message_id.0.saturating_add_unsigned(growth))
+    }
+
     /// Which large messages to summarize now.
     pub fn summary_scope(&self) -> SummaryScope {
         let half_full =
@@ -38,6 +47,9 @@ impl TailState {
         }
     }
 }
+
+/// Least number of messages that must follow before a compaction is tried again that was given up.
+const MIN_GROWTH: u64 = 16;
 
 /// Which large messages to summarize.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,6 +174,21 @@ mod tests {
     fn a_compaction_without_progress_waits_for_new_messages() {
         assert_eq!(due_jobs(&state(100, 9)), []);
         assert_eq!(due_jobs(&state(100, 8)), [JobKind::Checkpoint]);
+    }
+
+    #[test]
+    fn a_compaction_that_was_given_up_waits_for_a_quarter_of_growth() {
+        let small = state(100, 0);
+        assert_eq!(small.last_before_next_try(), MessageId(9 + 16));
+        let mut large = state(100, 0);
+        large.last_message_id = MessageId(1_000);
+        large.figures.messages = 400;
+        assert_eq!(large.last_before_next_try(), MessageId(1_100));
+        large.stalled_message_id = large.last_before_next_try();
+        for (newest, due) in [(1_100, vec![]), (1_101, vec![JobKind::Checkpoint])] {
+            large.last_message_id = MessageId(newest);
+            assert_eq!(due_jobs(&large), due);
+        }
     }
 
     #[test]

@@ -94,6 +94,9 @@ pub(crate) enum Failure {
     /// message of the user.
     #[error("the conversation keeps no tool messages")]
     ToolsNotKept,
+    /// The context has no message: none is stored behind the boundary, and the call has no input.
+    #[error("the context would have no message: none is stored behind its head, and none was given")]
+    ContextEmpty,
     /// The prompt consists of tool results, and none of them answers a call of the conversation.
     #[error("the tool results answer no call of the conversation, so contexts leave them out")]
     ToolCallMissing,
@@ -305,6 +308,7 @@ impl Failure {
             Self::TurnOvertaken => Reason::TurnOvertaken,
             Self::ToolsNotKept => Reason::ToolsNotKept,
             Self::ToolCallMissing => Reason::ToolCallMissing,
+            Self::ContextEmpty => Reason::ContextEmpty,
             Self::WatcherTooSlow { .. } => Reason::WatcherTooSlow,
             Self::ServerStopping => Reason::ServerStopping,
             Self::Overloaded => Reason::Overloaded,
@@ -341,7 +345,8 @@ const fn store_reason(error: &StoreError) -> Reason {
         | StoreError::SessionMoved
         | StoreError::LeaseLost
         | StoreError::CountMissing => Reason::TransactionConflict,
-        StoreError::ShareInUse => Reason::Overloaded,
+        StoreError::ShareInUse | StoreError::TooManyCompactions => Reason::Overloaded,
+        StoreError::ToolCallOpen => Reason::ToolCallOpen,
         StoreError::Busy | StoreError::Unresponsive | StoreError::Unavailable(_) => {
             Reason::DatabaseUnavailable
         }

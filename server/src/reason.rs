@@ -26,6 +26,8 @@ pub(crate) enum Reason {
     TurnOvertaken,
     ToolsNotKept,
     ToolCallMissing,
+    ToolCallOpen,
+    ContextEmpty,
     CheckpointUnsound,
     MessageWithdrawn,
     MessageErased,
@@ -73,6 +75,8 @@ impl Reason {
             Self::TurnOvertaken => "TURN_OVERTAKEN",
             Self::ToolsNotKept => "TOOLS_NOT_KEPT",
             Self::ToolCallMissing => "TOOL_CALL_MISSING",
+            Self::ToolCallOpen => "TOOL_CALL_OPEN",
+            Self::ContextEmpty => "CONTEXT_EMPTY",
             Self::CheckpointUnsound => "CHECKPOINT_UNSOUND",
             Self::MessageWithdrawn => "MESSAGE_WITHDRAWN",
             Self::MessageErased => "MESSAGE_ERASED",
@@ -122,6 +126,8 @@ impl Reason {
             | Self::TurnOvertaken => Code::Aborted,
             Self::ToolsNotKept
             | Self::ToolCallMissing
+            | Self::ToolCallOpen
+            | Self::ContextEmpty
             | Self::CheckpointUnsound
             | Self::MessageWithdrawn
             | Self::MessageErased

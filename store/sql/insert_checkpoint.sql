@@ -1,9 +1,11 @@
 -- Stores a checkpoint as the next change of its conversation, and clears the trigger bounds
--- (quiet_message_id). The caller has locked the conversation's row. The primary key refuses a
+-- (quiet_message_id). A trigger need not wait any longer than for the next message
+-- (stalled_message_id). The caller has locked the conversation's row. The primary key refuses a
 -- second checkpoint with the same boundary.
 with changed as (
     update ai_conversation
-    set change_id = change_id + 1, quiet_message_id = null
+    set change_id = change_id + 1, quiet_message_id = null,
+        stalled_message_id = least(stalled_message_id, last_message_id)
     where tenant_id = $1
       and conversation_id = $2
     returning change_id

@@ -87,6 +87,12 @@ pub enum StoreError {
     /// the selected messages count.
     #[error("more messages than one call may change")]
     TooManyMessages,
+    /// As many compactions as one job makes wait for the conversation's job already.
+    #[error("too many compactions wait for one checkpoint")]
+    TooManyCompactions,
+    /// The newest turn has a tool call without a result, which a separator would part from it.
+    #[error("a tool call of the newest turn has no result yet")]
+    ToolCallOpen,
     /// A restored message needs a token count that the caller has not given.
     #[error("a restored message needs a token count")]
     CountMissing,
@@ -162,6 +168,8 @@ impl StoreError {
                 | Self::OtherToolCalls
                 | Self::ToolCallMissing(_)
                 | Self::TooManyMessages
+                | Self::TooManyCompactions
+                | Self::ToolCallOpen
                 | Self::CountMissing
                 | Self::InvalidCheckpoint(_)
                 | Self::EtagMismatch

@@ -65,7 +65,7 @@ pub use changes::{
 pub use checkpoints::{
     Checkpoint, CheckpointDraft, CheckpointMaterial, CheckpointPage, CheckpointPosition,
     CheckpointSelection, CheckpointSource, CheckpointSourceBody, CompactionStart, CompactionStatus,
-    ImportedSummary, PreviousCheckpoint, VoidSince,
+    ImportedSummary, PreviousCheckpoint, SummaryHealth, VoidSince,
 };
 pub use connection::{
     Backoff, DatabaseFigures, OutageLog, PoolFigures, Pooling, StoreSettings, TableFigures,
@@ -74,7 +74,7 @@ pub use connection::{
 pub use context::{ContextRows, InputTurns};
 pub use conversations::{
     Conversation, ConversationChange, ConversationFilter, ConversationPage, ConversationStatus,
-    CountedConversation, ForkOrigin, NewConversation, Separator,
+    CountedConversation, ForkOrigin, NewConversation, OpenToolCalls, Separator,
 };
 pub use diagnosis::{DatabaseSettings, TableStatistics, WorkerFigures};
 pub use durability::{NonDurableSetting, RowSecurityInactive};
@@ -100,7 +100,8 @@ pub use model_calls::{
 pub use policy_defaults::StoredPolicy;
 pub use queue::{
     Claim, ClaimedJob, FailOutcome, FinishOutcome, Job, JobCommit, JobFilter, JobNotifications,
-    JobNotifier, JobPage, JobState, ManualCompaction, QueueFigures, RescueOutcome,
+    JobNotifier, JobPage, JobState, ManualCompaction, QueueFigures, QueuedCompaction,
+    RescueOutcome,
 };
 pub use retention::{
     ConversationPosition, KeptDays, MAX_KEPT_DAYS, PlannedDeletion, RetentionLimit, TenantLimits,

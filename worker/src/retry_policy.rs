@@ -1,6 +1,7 @@
 //! Whether a failed job is deferred, is tried again, or is given up. The other half of this rule is
 //! `store/sql/fail_job.sql`: it moves a job with too many starts to the dead jobs. The number of
 //! starts and the backoff between them are in `core/src/job.rs`; `worker.rs` applies the decision.
+//! After a checkpoint that was given up for bad output, triggers wait (`core/src/trigger.rs`).
 
 use std::time::Duration;
 
@@ -77,11 +78,16 @@ impl JobError {
             Self::Summary(SummaryFailure::Call(failure)) if failure.is_retryable() => {
                 retry(failure.retry_after(), MAX_ATTEMPTS)
             }
-            Self::Summary(failure) if failure.is_bad_output() => retry(None, MAX_STARTS_BAD_OUTPUT),
+            Self::Summary(_) if self.is_bad_output() => retry(None, MAX_STARTS_BAD_OUTPUT),
             // The same request would fail again.
             Self::Summary(_) => retry(None, 1),
             Self::Store(_) | Self::Panicked | Self::Cancelled => retry(None, MAX_ATTEMPTS),
         }
+    }
+
+    /// Whether the model has answered, and its answer cannot be used.
+    pub(crate) const fn is_bad_output(&self) -> bool {
+        matches!(self, Self::Summary(failure) if failure.is_bad_output())
     }
 
     /// How long the model is not called for any job; None: it is called for other jobs.

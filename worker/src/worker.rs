@@ -213,16 +213,15 @@ impl Worker {
             _ => log_line(),
         }
         metrics::counter!("anneal_jobs_failed_total", "kind" => kind).increment(1);
-        match self
-            .store
-            .fail_job(
-                job,
-                &error.to_string(),
-                delay.as_millis() as i64,
-                max_starts,
-            )
-            .await
-        {
+        let (reason, delay_ms) = (error.to_string(), delay.as_millis() as i64);
+        let recorded = if job.kind == JobKind::Checkpoint && error.is_bad_output() {
+            self.store
+                .fail_checkpoint(job, &reason, delay_ms, max_starts)
+                .await
+        } else {
+            self.store.fail_job(job, &reason, delay_ms, max_starts).await
+        };
+        match recorded {
             Ok(FailOutcome::Retry) => {}
             Ok(FailOutcome::Dead) => {
                 metrics::counter!("anneal_jobs_dead_total").increment(1);

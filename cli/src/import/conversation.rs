@@ -362,7 +362,8 @@ impl ImportedConversation {
             conversation_id: self.id.clone(),
             request_id: format!("import:{}:{}", self.key, self.reached_message_id),
             expected_last_message_id: Some(self.reached_message_id),
-            ..Default::default()
+            // The file says where the separator is.
+            part_tool_pairs: true,
         };
         let inserted = retry(async || client.messages().insert_separator(ask.clone()).await).await;
         inserted.map_err(|status| failed_call(&status))?;

@@ -116,6 +116,15 @@ impl Default for Policy {
 /// each other so fast that the rewritten prefix cache costs more than they save (measured: at 120 %
 /// the cost rises steeply).
 const MIN_THRESHOLD_PERCENT: u64 = 150;
+/// Tokens that the summary of a checkpoint is assumed to have, before there is one: the default of
+/// the setting `checkpoint_tokens`.
+const ASSUMED_SUMMARY: Tokens = Tokens::new(2_000);
+
+/// The smallest size of a context at which a checkpoint is worth its cost, if it leaves `left`
+/// tokens.
+fn least_context(left: Tokens) -> Tokens {
+    Tokens::new(left.get().saturating_mul(MIN_THRESHOLD_PERCENT) / 100)
+}
 
 impl Policy {
     /// Checks every setting, for a conversation whose system prompt has `system_prompt` tokens.
@@ -155,15 +164,15 @@ impl Policy {
                 let KeepRecent::Tokens(keep) = self.keep_recent else {
                     return Ok(());
                 };
-                let left = (system_prompt + keep).get();
-                let least = left.saturating_mul(MIN_THRESHOLD_PERCENT) / 100;
-                if threshold.get() >= least {
+                let left = system_prompt + ASSUMED_SUMMARY + keep;
+                let least = least_context(left);
+                if threshold >= least {
                     return Ok(());
                 }
                 let must_be = format!(
-                    "at least {least}: a checkpoint leaves {left} tokens (system prompt and \
-                     keep_recent). With a smaller threshold the next checkpoint follows soon, \
-                     and each one makes the provider write its cache again"
+                    "at least {least}: a checkpoint leaves {left} tokens (system prompt, a summary \
+                     of {ASSUMED_SUMMARY} and keep_recent). With a smaller threshold the next \
+                     checkpoint follows soon, and each one makes the provider write its cache again"
                 );
                 Err(PolicyError::new("token_threshold", must_be))
             }

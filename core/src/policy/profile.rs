@@ -15,7 +15,7 @@ pub enum Profile {
     Zeroclaw,
     /// As claw0: at 180,000 tokens a checkpoint keeps half of the messages.
     Claw0,
-    /// As ai-panel: at 80,000 tokens a checkpoint keeps twenty turns.
+    /// As ai-panel: above 80,000 tokens a checkpoint keeps twenty turns.
     AiPanel,
     /// As OpenClaw: a checkpoint close to the model's window.
     Openclaw,

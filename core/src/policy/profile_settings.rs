@@ -15,9 +15,10 @@ impl Profile {
                 KeepRecent::Tokens(Tokens::new(20_000)),
                 1_000,
             ),
-            Self::Zeroclaw => (tokens(12_000), 40, KeepRecent::LastUserMessage, 32_000),
+            // ZeroClaw compacts above 40 messages, and ai-panel above 80,000 tokens.
+            Self::Zeroclaw => (tokens(12_000), 41, KeepRecent::LastUserMessage, 32_000),
             Self::Claw0 => (tokens(180_000), 0, KeepRecent::Share(50), 50_000),
-            Self::AiPanel => (tokens(80_000), 0, turns(20), 50_000),
+            Self::AiPanel => (tokens(80_001), 0, turns(20), 50_000),
             Self::Openclaw => {
                 let below = TokenThreshold::BelowWindow(Tokens::new(16_384));
                 (below, 0, KeepRecent::Tokens(Tokens::new(20_000)), 50_000)

@@ -134,7 +134,7 @@ impl SessionSettings {
 
 /// Version of the rules by which `trigger` computes its bounds. Bounds computed under another
 /// version are ignored.
-const TRIGGER_RULES_VERSION: u64 = 1;
+const TRIGGER_RULES_VERSION: u64 = 2;
 
 /// Seconds that a provider keeps an unused prefix in its cache, unless a setting says otherwise.
 const fn cache_ttl_seconds(kind: CacheKind, retention: CacheRetention) -> u32 {

@@ -173,17 +173,56 @@ fn a_threshold_close_to_what_a_checkpoint_leaves_is_refused() {
             .policy(&set(threshold), None)
             .check(Tokens::new(prompt))
     };
-    assert!(check(30_000, 0).is_ok(), "150 % of the kept tokens");
     assert!(
-        check(29_999, 0)
+        check(33_000, 0).is_ok(),
+        "150 % of the kept tokens and of a summary"
+    );
+    assert!(
+        check(32_999, 0)
             .expect_err("refused")
             .must_be
-            .contains("at least 30000")
+            .contains("at least 33000")
     );
     assert!(
-        check(30_000, 2_000).is_err(),
+        check(33_000, 2_000).is_err(),
         "a checkpoint leaves the system prompt too"
     );
+}
+
+#[test]
+fn a_threshold_in_tokens_grows_with_a_head_that_a_checkpoint_leaves() {
+    let policy = Policy {
+        token_threshold: TokenThreshold::Tokens(Tokens::new(33_000)),
+        keep_recent: KeepRecent::Tokens(Tokens::new(20_000)),
+        window: Tokens::new(1_000_000),
+        ..Policy::default()
+    };
+    let threshold = |policy: Policy, head| policy.min_threshold(Tokens::new(head)).get();
+    assert_eq!(threshold(policy, 2_000), 33_000);
+    assert_eq!(
+        threshold(policy, 60_000) + 60_000,
+        (60_000 + 20_000) * 3 / 2,
+        "1.5 times what a checkpoint leaves"
+    );
+    // With this head a checkpoint keeps half of 33,000 tokens and leaves 26,500.
+    assert_eq!(threshold(policy, 10_000), 33_000);
+    let small = Policy {
+        window: Tokens::new(128_000),
+        ..policy
+    };
+    assert_eq!(
+        threshold(small, 70_000),
+        128_000 - 16_384 - 70_000,
+        "never beyond the window, less the answer's reserve"
+    );
+    assert_eq!(threshold(small, 120_000), 33_000);
+    assert!(policy.depends_on_window());
+    let turns = Policy {
+        keep_recent: KeepRecent::Turns(5),
+        ..policy
+    };
+    assert_eq!(threshold(turns, 60_000), 33_000);
+    assert!(!turns.depends_on_window());
 }
 
 #[test]

@@ -4,14 +4,14 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use super::{KeepRecent, Policy, PolicyError};
+use super::{KeepRecent, Policy, PolicyError, least_context};
 use crate::tokens::Tokens;
 
 /// The token threshold. Written as a number, as `auto`, or for example as `window - 16384`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub enum TokenThreshold {
-    /// This many tokens in the tail.
+    /// This many tokens in the tail; more if a checkpoint would leave almost as many.
     Tokens(Tokens),
     /// About the size at which checkpoints and the provider's cache together cost least, within the
     /// model's window. It is computed from the figures of the conversation's tail.
@@ -36,35 +36,55 @@ pub struct TailFigures {
     pub calls: u64,
 }
 
-/// Tokens of the window that [`TokenThreshold::Auto`] reserves for the model's answer, but at most
-/// a quarter of the window.
+/// Tokens of the window that computed thresholds reserve for the model's answer, but at most a
+/// quarter of the window.
 const ANSWER_RESERVE: Tokens = Tokens::new(16_384);
 
 impl Policy {
     /// Tokens of tail from which on a checkpoint is due.
     pub fn threshold(&self, figures: &TailFigures) -> Tokens {
         match self.token_threshold {
-            TokenThreshold::Tokens(threshold) => threshold,
+            TokenThreshold::Tokens(threshold) => threshold.max(
+                self.least_tail(figures.head)
+                    .min(self.tail_cap(figures.head)),
+            ),
             TokenThreshold::BelowWindow(reserve) => self
                 .window
                 .less(reserve)
                 .less(figures.head)
                 .max(Tokens::new((self.window.get() / 4).max(1))),
-            TokenThreshold::Auto => {
-                let cap = self
-                    .window
-                    .less(ANSWER_RESERVE.min(Tokens::new(self.window.get() / 4)));
-                Tokens::new(self.cheapest_context(figures))
-                    .min(cap)
-                    .less(figures.head)
-                    .max(Tokens::new(1))
-            }
+            TokenThreshold::Auto => Tokens::new(self.cheapest_context(figures))
+                .less(figures.head)
+                .min(self.tail_cap(figures.head))
+                .max(Tokens::new(1)),
         }
     }
 
     /// Whether the threshold depends on the model's window.
     pub const fn depends_on_window(&self) -> bool {
-        !matches!(self.token_threshold, TokenThreshold::Tokens(_))
+        match self.token_threshold {
+            TokenThreshold::Tokens(_) => matches!(self.keep_recent, KeepRecent::Tokens(_)),
+            TokenThreshold::Auto | TokenThreshold::BelowWindow(_) => true,
+        }
+    }
+
+    /// The tail with which a context has 1.5 K tokens, if a checkpoint keeps a number of tokens. K
+    /// is what the checkpoint leaves: the head, and the kept tail, which is at most half of the
+    /// threshold (`cut`). So a head that has become much larger than the settings foresaw does not
+    /// make a checkpoint with every call. Zero for other values of `keep_recent`.
+    fn least_tail(&self, head: Tokens) -> Tokens {
+        let KeepRecent::Tokens(keep) = self.keep_recent else {
+            return Tokens::ZERO;
+        };
+        // With t for the tail and h for the head: t + h = 1.5 (h + keep). If that keeps more than
+        // t / 2: t + h = 1.5 (h + t / 2), so t = 2 h.
+        least_context(head + keep).less(head).min(head + head)
+    }
+
+    /// The largest tail with which a context leaves room for the model's answer.
+    fn tail_cap(&self, head: Tokens) -> Tokens {
+        let reserve = ANSWER_RESERVE.min(Tokens::new(self.window.get() / 4));
+        self.window.less(reserve).less(head)
     }
 
     /// The smallest value of [`Policy::threshold`] for any tail that follows `head` tokens of

@@ -32,7 +32,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::transport::Channel;
 use uuid::Uuid;
 
-use crate::watchdog::{self, Watchdog};
+use crate::{
+    SUMMARY_MODEL,
+    watchdog::{self, Watchdog},
+};
 
 /// Database, server and worker of one test, in the test's process. Dropping it stops the server.
 pub struct TestApp {
@@ -349,6 +352,18 @@ impl TestApp {
         Self::with_models_on(create_test_database().await, settings, default, limits).await
     }
 
+    /// An app with these limits, whose server calls these models.
+    pub async fn with_models_and_limits(
+        settings: (Providers, Models),
+        default: &str,
+        limits: LimitSettings,
+    ) -> Self {
+        let (session, options) =
+            ServerOptions::with_models(settings, default, &ModelAccess::default());
+        let options = ServerOptions { limits, ..options };
+        Self::start_on(create_test_database().await, session, options).await
+    }
+
     /// An app on this database whose server calls these models within these call limits.
     pub async fn with_models_on(
         url: String,
@@ -427,6 +442,8 @@ impl TestApp {
                 models: access,
                 chat,
                 agents,
+                // Tests give workers this model.
+                summary_model: SUMMARY_MODEL.to_owned(),
                 limits,
             });
             let setup = Setup {

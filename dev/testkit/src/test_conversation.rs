@@ -6,7 +6,7 @@ use anneal_core::limits::DEADLINE_MAX_SECONDS;
 use pb::part::Part;
 use tonic::{Request, Status};
 
-use crate::{TestApp, message, pb, prose, result, text};
+use crate::{TestApp, message, pb, prose, result, status_details, text};
 
 /// A user message of one text.
 pub fn user(content: &str) -> pb::NewMessage {
@@ -185,11 +185,20 @@ impl<'a> TestConversation<'a> {
             .into_inner()
     }
 
-    /// BuildContext without options.
+    /// BuildContext without options. If no message is behind the boundary, as a dry run: another
+    /// call would be refused.
     pub async fn context(&self) -> Built {
-        self.build(pb::BuildContextRequest::default())
-            .await
-            .expect("the context is built")
+        let built = match self.build(pb::BuildContextRequest::default()).await {
+            Err(status) if status_details(&status).reason == "CONTEXT_EMPTY" => {
+                let dry_run = pb::BuildContextRequest {
+                    dry_run: true,
+                    ..Default::default()
+                };
+                self.build(dry_run).await
+            }
+            built => built,
+        };
+        built.expect("the context is built")
     }
 
     /// BuildContext with a budget in tokens.

@@ -1,5 +1,9 @@
 //! The settings section `limits`: what callers may use.
 
+use anneal_core::{
+    limits::MESSAGE_BYTES,
+    message::{Message, plain_text_bytes},
+};
 use serde::{Deserialize, Serialize};
 
 /// Limits of one server, which counts for itself. Only the storage quotas of tenants
@@ -17,6 +21,8 @@ pub struct LimitSettings {
     pub bytes_burst: u64,
     /// Bytes of incomplete requests and unread answers in memory, of all tenants together.
     pub waiting_bytes: u64,
+    /// Bytes of one message's text, from 1 MiB to [`MESSAGE_BYTES`].
+    pub message_bytes: u32,
     /// Messages that one tenant may store; 0: no limit.
     pub tenant_messages: u64,
     /// Bytes of content that one tenant may store; 0: no limit.
@@ -50,6 +56,7 @@ impl Default for LimitSettings {
             bytes_per_second: 64 * 1024 * 1024,
             bytes_burst: 512 * 1024 * 1024,
             waiting_bytes: 256 * 1024 * 1024,
+            message_bytes: MESSAGE_BYTES as u32,
             tenant_messages: 0,
             tenant_content_bytes: 0,
             content_bytes: 64 * 1024 * 1024,
@@ -74,11 +81,25 @@ impl LimitSettings {
             bytes_per_second: new.bytes_per_second,
             bytes_burst: new.bytes_burst,
             waiting_bytes: new.waiting_bytes,
+            message_bytes: new.message_bytes,
             tenant_messages: new.tenant_messages,
             tenant_content_bytes: new.tenant_content_bytes,
             receive_seconds: new.receive_seconds,
             ..self.clone()
         }
+    }
+
+    /// The least value of `message_bytes`.
+    pub const MIN_MESSAGE_BYTES: u32 = 1024 * 1024;
+
+    /// Bytes of one message's text.
+    pub(crate) const fn message_bytes(&self) -> usize {
+        self.message_bytes as usize
+    }
+
+    /// Whether the message has more text than one message may have.
+    pub(crate) fn is_too_large(&self, message: &Message) -> bool {
+        plain_text_bytes(&message.parts) > self.message_bytes()
     }
 
     /// One tenant's share of `all`.

@@ -17,6 +17,8 @@ pub struct ReloadableSettings {
     pub chat: ChatSettings,
     /// The settings of agents.
     pub agents: Agents,
+    /// The model that writes summaries; empty: the built-in summarizer.
+    pub summary_model: String,
     /// Rates, sizes and shares of tenants.
     pub limits: LimitSettings,
 }

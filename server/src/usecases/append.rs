@@ -35,7 +35,7 @@ pub(crate) struct AppendRequest {
 /// 0.7 µs for each byte to count: 3 ms. Ordinary text of this length takes about 0.3 ms.
 const SHORT_COUNT_BYTES: usize = 4 * 1024;
 
-/// Prepares an append: serializes the messages, counts or estimates their tokens, and computes
+/// Prepares an append: checks the messages' sizes, serializes them, counts or estimates their tokens, and computes
 /// digests. Long ones are prepared on the CPU pool.
 pub(crate) async fn prepare(
     state: &ServerState,
@@ -49,6 +49,7 @@ pub(crate) async fn prepare(
         messages,
         reservation,
     } = request;
+    check_sizes(state, &messages)?;
     let (bytes, parts) = size(&messages);
     let counted_in = (bytes <= state.store.max_counted_append_bytes())
         .then(|| state.conversation_encodings.expected(id));
@@ -66,6 +67,20 @@ pub(crate) async fn prepare(
         .cpu
         .run_if(is_long, caller.tenant(), prepare_append)
         .await
+}
+
+/// Fails if a message has more text than the settings allow.
+fn check_sizes(state: &ServerState, messages: &[Message]) -> Result<(), Failure> {
+    let settings = state.settings.get();
+    let is_too_large = |message: &Message| settings.limits.is_too_large(message);
+    match messages.iter().position(is_too_large) {
+        Some(index) => Err(Failure::limit(
+            format!("messages[{index}]"),
+            settings.limits.message_bytes(),
+            "bytes",
+        )),
+        None => Ok(()),
+    }
 }
 
 /// The bytes of the messages' content, and the number of its parts.

@@ -30,6 +30,11 @@ pub(crate) async fn edit(
     id: ConversationId,
     request: EditRequest,
 ) -> Result<MessageChange, Failure> {
+    let settings = state.settings.get();
+    if settings.limits.is_too_large(&request.new) {
+        let most = settings.limits.message_bytes();
+        return Err(Failure::limit("message", most, "bytes"));
+    }
     // Its encoding, which never changes.
     let conversation = state.store.get_conversation(caller, id).await?;
     let encoding = conversation.attributes.encoding;

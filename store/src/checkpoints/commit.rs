@@ -1,4 +1,4 @@
-//! The transactions that end a checkpoint job: one commits the checkpoint, the other records that
+//! The transactions that end a checkpoint job: one commits the checkpoint, the others record that
 //! the job could make none.
 
 use anneal_core::{
@@ -11,6 +11,7 @@ use anneal_core::{
     trigger,
 };
 
+use super::request::record_made;
 use crate::{
     Store,
     connection::BoundedConnection,
@@ -19,7 +20,8 @@ use crate::{
     failpoint,
     partial_summaries::delete_partial_summaries,
     queue::{
-        ClaimedJob, JobCommit, ManualCompaction, finish_and_enqueue, finish_within_transaction,
+        ClaimedJob, FailOutcome, JobCommit, QueuedCompaction, finish_and_enqueue,
+        finish_within_transaction, forget_compactions, record_failure,
     },
     rows::{column, trigger_code},
     summary_spec::{SummarySpec, kind_code},
@@ -69,6 +71,9 @@ impl Store {
         let results_kept = has_same_boundary(&mut tx, caller, id, draft).await?;
         let caused = if results_kept {
             insert_checkpoint(&mut tx, caller, id, draft, job.manual.as_ref()).await?;
+            if let Some(manual) = &job.manual {
+                record_made(&mut tx, caller, id, manual, draft.last).await?;
+            }
             failpoint!("checkpoint.inserted");
             delete_partial_summaries(&mut tx, job).await?;
             trigger::due_jobs(
@@ -79,6 +84,9 @@ impl Store {
             vec![JobKind::Checkpoint]
         };
         let finished = finish_and_enqueue(&mut tx, job, &caused).await?;
+        if let Some(done) = job.manual.as_ref().filter(|_| results_kept) {
+            forget_compactions(&mut tx, caller, id, done).await?;
+        }
         failpoint!("checkpoint.finished");
         tx.commit().await?;
         failpoint!("checkpoint.committed");
@@ -88,6 +96,32 @@ impl Store {
             caused,
             results_kept,
         })
+    }
+
+    /// Records that a checkpoint job failed because the model's answers cannot be used: it waits
+    /// `delay_ms`, or is given up after `most_attempts` starts. Then triggers enqueue no other one
+    /// until the tail has grown: it would fail at the same cost.
+    pub async fn fail_checkpoint(
+        &self,
+        job: &ClaimedJob,
+        error: &str,
+        delay_ms: i64,
+        most_attempts: i16,
+    ) -> Result<FailOutcome, StoreError> {
+        let (caller, id) = (job.caller(), job.conversation);
+        let mut db = self.jobs.checkout(caller).await?;
+        let mut tx = db.begin().await?;
+        lock_conversation(&mut tx, caller, id).await?;
+        let outcome = record_failure(&mut tx, job, error, (delay_ms, most_attempts)).await?;
+        if outcome == FailOutcome::Dead {
+            let state =
+                tail_stats::read_tail_state(&mut tx, caller, id, &self.policy_defaults.get())
+                    .await?;
+            put_off_compaction(&mut tx, caller, id, state.last_before_next_try()).await?;
+        }
+        tx.commit().await?;
+        db.release().await?;
+        Ok(outcome)
     }
 
     /// Records that no checkpoint could be made of the messages up to `last`, deletes the job's
@@ -100,16 +134,12 @@ impl Store {
         let (caller, id) = (job.caller(), job.conversation);
         let mut db = self.jobs.checkout(job.caller()).await?;
         let mut tx = db.begin().await?;
-        sqlx::query!(
-            "update ai_conversation set stalled_message_id = $3 where tenant_id = $1 and conversation_id = $2",
-            caller.tenant().0,
-            id.0,
-            last.0,
-        )
-        .execute(&mut *tx)
-        .await?;
+        put_off_compaction(&mut tx, caller, id, last).await?;
         delete_partial_summaries(&mut tx, job).await?;
         let finished = finish_within_transaction(&mut tx, job).await?;
+        if let Some(done) = &job.manual {
+            forget_compactions(&mut tx, caller, id, done).await?;
+        }
         tx.commit().await?;
         db.release().await?;
         Ok(JobCommit {
@@ -118,6 +148,24 @@ impl Store {
             results_kept: true,
         })
     }
+}
+
+/// Puts compactions by a trigger off until a message after this one is the newest.
+async fn put_off_compaction(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    id: ConversationId,
+    until: MessageId,
+) -> Result<(), StoreError> {
+    sqlx::query!(
+        "update ai_conversation set stalled_message_id = $3 where tenant_id = $1 and conversation_id = $2",
+        caller.tenant().0,
+        id.0,
+        until.0,
+    )
+    .execute(db)
+    .await?;
+    Ok(())
 }
 
 /// Whether separator and newest valid checkpoint are those with which the draft was planned.
@@ -134,14 +182,14 @@ async fn has_same_boundary(
         && row.checkpoint_last == draft.previous.map(|id| id.0))
 }
 
-/// Stores a checkpoint. `manual` is the caller's request for it; None: a trigger was reached, or
+/// Stores a checkpoint. `manual`: the requests of callers for it; None: a trigger was reached, or
 /// the checkpoint was imported.
 pub(super) async fn insert_checkpoint(
     db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
     draft: &CheckpointDraft,
-    manual: Option<&ManualCompaction>,
+    manual: Option<&QueuedCompaction>,
 ) -> Result<(), StoreError> {
     let first = draft.separator.unwrap_or_default().next();
     sqlx::query_file!(
@@ -163,7 +211,7 @@ pub(super) async fn insert_checkpoint(
         draft.generation,
         trigger_code(draft.trigger),
         manual.map_or("", |manual| &manual.focus),
-        manual.map(|manual| &manual.request_id),
+        manual.map(QueuedCompaction::first_request_id),
         draft.summary.duration_ms,
         draft.summary.spent.calls,
         column(draft.summary.spent.input),

@@ -144,6 +144,30 @@ impl Store {
         Ok(bytes.unsigned_abs())
     }
 
+    /// Measures the content of a tail, which are the messages after `after`, in bytes. A result above
+    /// `most` may be too small.
+    pub async fn measure_tail(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        after: MessageId,
+        most: u64,
+    ) -> Result<u64, StoreError> {
+        let mut db = self.reads.checkout(caller).await?;
+        let bytes = sqlx::query_file_scalar!(
+            "sql/content_bytes.sql",
+            caller.tenant().0,
+            id.0,
+            after.0,
+            i64::MAX,
+            most as i64,
+        )
+        .fetch_one(&mut *db)
+        .await?;
+        db.release().await?;
+        Ok(bytes.unsigned_abs())
+    }
+
     /// Reads the messages after `after` up to `last`, withdrawn ones included: a digest of all of
     /// them tells whether one was changed. A large message that has a summary comes as its summary.
     pub async fn read_checkpoint_sources(

@@ -5,15 +5,18 @@
 //! - `material`: the rows from which a checkpoint is planned, and the messages that its summarizer
 //!   reads.
 //! - `commit`: the transactions that end a checkpoint job, with or without a checkpoint.
+//! - `health`: whether summaries of a conversation can be made now.
 //! - `import`: checkpoints whose summaries were made by other systems.
 
 mod commit;
+mod health;
 mod import;
 mod material;
 mod read;
 mod request;
 
 pub use commit::CheckpointDraft;
+pub use health::SummaryHealth;
 pub use import::ImportedSummary;
 pub use material::{
     CheckpointMaterial, CheckpointSource, CheckpointSourceBody, PreviousCheckpoint,

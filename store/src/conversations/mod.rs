@@ -23,7 +23,7 @@ pub use conversation::{
     NewConversation,
 };
 pub use list::{ConversationFilter, ConversationPage};
-pub use separators::Separator;
+pub use separators::{OpenToolCalls, Separator};
 
 pub(crate) use conversation::{ConversationRow, select_conversation};
 pub(crate) use delete::{DeletedRows, delete_messages_of, delete_rest_of, subtract_usage};

@@ -3,8 +3,9 @@
 use anneal_core::{
     caller::{Caller, ConversationId},
     digest,
-    message::MessageId,
-    trigger,
+    limits::TOOL_PAIR_WINDOW,
+    message::{MessageId, ToolMark},
+    tool_pairs, trigger,
 };
 
 use super::lock::lock_conversation;
@@ -29,6 +30,16 @@ pub struct Separator {
     pub created: Option<Micros>,
 }
 
+/// Whether a separator may part a tool call of the newest turn from its result, which has not come
+/// yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenToolCalls {
+    /// It may not: the separator is refused.
+    Refuse,
+    /// It may: contexts leave the result out.
+    Part,
+}
+
 impl Store {
     /// Inserts a separator after the newest message. If there is one already, it stays as it is.
     /// Fails if the newest message is not `expected_last`; None: any message.
@@ -38,6 +49,7 @@ impl Store {
         id: ConversationId,
         request_id: Option<&str>,
         expected_last: Option<MessageId>,
+        open_calls: OpenToolCalls,
     ) -> Result<Separator, StoreError> {
         let request = IdempotentRequest {
             method: "insert_separator",
@@ -45,7 +57,8 @@ impl Store {
             digest: digest::of_fields([]),
         };
         let mut db = self.writes.checkout(caller).await?;
-        let inserted = insert_once(&mut db, caller, id, &request, expected_last).await;
+        let position = (expected_last, open_calls);
+        let inserted = insert_once(&mut db, caller, id, &request, position).await;
         db.settle(inserted).await
     }
 
@@ -83,7 +96,7 @@ async fn insert_once(
     caller: Caller,
     id: ConversationId,
     request: &IdempotentRequest<'_>,
-    expected_last: Option<MessageId>,
+    (expected_last, open_calls): (Option<MessageId>, OpenToolCalls),
 ) -> Result<Separator, StoreError> {
     let mut tx = db.begin().await?;
     lock_conversation(&mut tx, caller, id).await?;
@@ -91,7 +104,11 @@ async fn insert_once(
     let after = match idempotency::find_request(&mut tx, caller, id, request).await? {
         EarlierRequest::Done(answer) => answer.unwrap_or(0),
         EarlierRequest::None => {
-            let after = put_separator(&mut tx, caller, id, expected_last).await?;
+            let after = newest_message(&mut tx, caller, id, expected_last).await?;
+            if open_calls == OpenToolCalls::Refuse {
+                check_open_calls(&mut tx, caller, id).await?;
+            }
+            put_separator(&mut tx, caller, id, after).await?;
             failpoint!("separator.put");
             idempotency::put_request(&mut tx, caller, id, request, Some(after)).await?;
             after
@@ -157,7 +174,8 @@ async fn delete_once(
     Ok(boundary)
 }
 
-async fn put_separator(
+/// Reads the newest message. Fails if it is not `expected_last`; None: any message.
+async fn newest_message(
     db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
@@ -168,7 +186,7 @@ async fn put_separator(
         caller.tenant().0,
         id.0,
     )
-    .fetch_one(&mut *db)
+    .fetch_one(db)
     .await?;
     if let Some(expected) = expected_last.filter(|expected| expected.0 != newest) {
         return Err(StoreError::NotTheNewest {
@@ -176,26 +194,66 @@ async fn put_separator(
             actual: MessageId(newest),
         });
     }
+    Ok(newest)
+}
+
+/// Fails if a call of the newest turn has no result yet. A call of an earlier turn gets none: the
+/// contexts after it hold a result that says so.
+async fn check_open_calls(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    id: ConversationId,
+) -> Result<(), StoreError> {
+    let rows = sqlx::query_file!(
+        "sql/newest_turn_outlines.sql",
+        caller.tenant().0,
+        id.0,
+        TOOL_PAIR_WINDOW,
+    )
+    .fetch_all(db)
+    .await?;
+    let marks = rows.into_iter().map(|row| {
+        let outline: Vec<ToolMark> = serde_json::from_str(&row.outline)
+            .map_err(|_| StoreError::Unreadable("tool outline"))?;
+        Ok((MessageId(row.message_id), outline))
+    });
+    let marks: Vec<_> = marks.collect::<Result<_, StoreError>>()?;
+    if tool_pairs::has_open_call(&marks) {
+        return Err(StoreError::ToolCallOpen);
+    }
+    Ok(())
+}
+
+async fn put_separator(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    id: ConversationId,
+    after: i64,
+) -> Result<(), StoreError> {
     sqlx::query!(
         "insert into ai_separator (tenant_id, conversation_id, after_message_id) values ($1, $2, $3)
          on conflict (conversation_id, after_message_id) do nothing",
         caller.tenant().0,
         id.0,
-        newest,
+        after,
     )
     .execute(&mut *db)
     .await?;
-    // Null clears the bounds below which no trigger is reached: they were computed for the old
-    // tail. `stalled_message_id` stays, because the tail is empty now, and the next message is
-    // newer.
+    // The tail is empty now.
+    // - Null clears the bounds below which no trigger is reached: they were computed for the old
+    //   tail.
+    // - A compaction of the old tail may have been put off beyond the newest message. The new tail
+    //   does not wait for that.
     sqlx::query!(
-        "update ai_conversation set quiet_message_id = null where tenant_id = $1 and conversation_id = $2",
+        "update ai_conversation
+         set quiet_message_id = null, stalled_message_id = least(stalled_message_id, last_message_id)
+         where tenant_id = $1 and conversation_id = $2",
         caller.tenant().0,
         id.0,
     )
     .execute(db)
     .await?;
-    Ok(newest)
+    Ok(())
 }
 
 /// Reads the separators whose message is after `from` and not after `to`, in order. At most 501:

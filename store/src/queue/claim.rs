@@ -3,11 +3,10 @@
 use anneal_core::{
     caller::{Caller, ConversationId, TenantId},
     job::{JobKind, LEASE_SECONDS},
-    policy::KeepRecent,
 };
-use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::compactions::QueuedCompaction;
 use crate::{Store, connection::row_security::Scope, error::StoreError, failpoint};
 
 /// Most tenants that one claim examines. Examining a tenant takes some reads of an index.
@@ -24,9 +23,9 @@ pub struct ClaimedJob {
     pub tenant: TenantId,
     /// Starts since the last success, this one included.
     pub attempts: i16,
-    /// The compaction that a caller asked for. None: a trigger caused the job, or this build cannot
+    /// The compactions that callers asked for. None: a trigger caused the job, or this build cannot
     /// read the job's argument.
-    pub manual: Option<ManualCompaction>,
+    pub manual: Option<QueuedCompaction>,
     /// The trace context (`traceparent`) of the newest call that enqueued the job. None: that
     /// process exports no traces.
     pub trace_context: Option<String>,
@@ -43,18 +42,6 @@ pub struct Claim {
     pub jobs: Vec<ClaimedJob>,
     /// The last tenant examined, if more tenants may follow. None: all were examined.
     pub more_after: Option<TenantId>,
-}
-
-/// A compaction that a caller asked for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ManualCompaction {
-    /// The subject that the summary should preserve above all.
-    pub focus: String,
-    /// The caller's request id, which is stored with the checkpoint.
-    pub request_id: String,
-    /// Which messages stay in the tail; None: those that the policy keeps.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub keep: Option<KeepRecent>,
 }
 
 impl ClaimedJob {

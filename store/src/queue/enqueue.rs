@@ -7,6 +7,7 @@ use anneal_core::{
 };
 use uuid::Uuid;
 
+use super::compactions::{ManualCompaction, argument_with};
 use crate::{connection::BoundedConnection, error::StoreError, failpoint};
 
 /// A job to enqueue.
@@ -68,13 +69,15 @@ pub(crate) async fn enqueue_jobs_of_many(
 }
 
 /// Enqueues a checkpoint job that a caller asked for. It is claimed before those that triggers
-/// cause. `argument` is the [`ManualCompaction`](super::ManualCompaction) as JSON.
+/// cause. If other compactions wait for the conversation's job, it makes all of them together. Fails
+/// if too many wait.
 pub(crate) async fn enqueue_manual_checkpoint(
     db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
-    argument: String,
+    manual: &ManualCompaction,
 ) -> Result<(), StoreError> {
+    let argument = argument_with(db, caller, id, manual).await?;
     let kinds = [JobKind::Checkpoint.code()];
     let trace_contexts = [anneal_trace::current_traceparent()];
     sqlx::query_file!(

@@ -61,25 +61,8 @@ impl Store {
         most_attempts: i16,
     ) -> Result<FailOutcome, StoreError> {
         let mut db = self.jobs.checkout(job.caller()).await?;
-        failpoint!("fail.begun");
-        let row = sqlx::query_file!(
-            "sql/fail_job.sql",
-            job.kind.code(),
-            job.conversation.0,
-            job.lease,
-            error,
-            delay_ms as f64,
-            most_attempts,
-        )
-        .fetch_optional(&mut *db)
-        .await?;
-        failpoint!("fail.recorded");
-        db.release().await?;
-        match row {
-            Some(row) if row.dead => Ok(FailOutcome::Dead),
-            Some(_) => Ok(FailOutcome::Retry),
-            None => Err(StoreError::LeaseLost),
-        }
+        let failed = record_failure(&mut db, job, error, (delay_ms, most_attempts)).await;
+        db.settle(failed).await
     }
 
     /// Puts jobs back into the queue as if they had not been claimed. They are due after
@@ -105,6 +88,34 @@ impl Store {
         release_job(&mut db, job, why, delay_ms).await?;
         db.release().await?;
         Ok(())
+    }
+}
+
+/// Records a failure of a job, in the open transaction of `db` if there is one: the job waits
+/// `delay_ms`, or is given up after `most_attempts` starts.
+pub(crate) async fn record_failure(
+    db: &mut BoundedConnection,
+    job: &ClaimedJob,
+    error: &str,
+    (delay_ms, most_attempts): (i64, i16),
+) -> Result<FailOutcome, StoreError> {
+    failpoint!("fail.begun");
+    let row = sqlx::query_file!(
+        "sql/fail_job.sql",
+        job.kind.code(),
+        job.conversation.0,
+        job.lease,
+        error,
+        delay_ms as f64,
+        most_attempts,
+    )
+    .fetch_optional(db)
+    .await?;
+    failpoint!("fail.recorded");
+    match row {
+        Some(row) if row.dead => Ok(FailOutcome::Dead),
+        Some(_) => Ok(FailOutcome::Retry),
+        None => Err(StoreError::LeaseLost),
     }
 }
 

@@ -7,7 +7,8 @@ use anneal_worker::Fallback;
 
 use crate::due_checkpoints::{
     FailureScript, count_llm_summaries, create_conversation_due_for_checkpoint,
-    list_checkpoint_jobs, settings_with_short_timeouts, settings_with_small_responses,
+    expire_postponements_and_cooldowns, list_checkpoint_jobs, settings_with_short_timeouts,
+    settings_with_small_responses,
 };
 
 /// The header of an event stream.
@@ -255,6 +256,43 @@ async fn a_usable_second_summary_is_stored() {
         (checkpoint.kind(), checkpoint.model_calls),
         (pb::SummaryKind::Llm, 2)
     );
+}
+
+#[tokio::test]
+async fn without_a_fallback_bad_answers_are_tried_again_only_after_a_quarter_of_growth() {
+    let model = ScriptedModel::start(|request| {
+        Script::says(request, [Say::text(&"again and again and ".repeat(40))])
+    })
+    .await;
+    let app = TestApp::start().await;
+    app.postpone_failed_jobs().await;
+    let conversation = create_conversation_due_for_checkpoint(&app).await;
+    let mut worker_settings = ModelWorkerSettings::for_model(&model);
+    worker_settings.summarizer.fallback = Fallback::None;
+    worker_settings.access.breaker.failures = 1_000;
+    let worker = app.worker_with_model(&worker_settings);
+    for _ in 0..3 {
+        worker.run_until_idle().await;
+        expire_postponements_and_cooldowns(&app).await;
+    }
+    let jobs = list_checkpoint_jobs(&app).await;
+    assert_eq!((jobs[0].state(), jobs[0].attempts), (pb::JobState::Dead, 3));
+    let calls = model.requests().len();
+    // A quarter of the 16 messages are 4, and the least growth is 16.
+    for turn in 0..8 {
+        conversation.turn(&format!("And {turn}?"), "So so.").await;
+        worker.run_until_idle().await;
+    }
+    assert_eq!(model.requests().len(), calls, "no job with 32 messages");
+    let health = conversation.usage().await.summaries.expect("is reported");
+    assert_eq!(
+        (health.state(), health.until_message_id),
+        (pb::SummaryState::Dead, 32)
+    );
+    conversation.append("And now?").await;
+    worker.run_until_idle().await;
+    assert!(model.requests().len() > calls, "the 33rd message");
+    assert!(conversation.checkpoints().await.is_empty());
 }
 
 #[tokio::test]

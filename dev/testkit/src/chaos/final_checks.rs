@@ -122,6 +122,8 @@ pub(super) async fn check_context(
         .await?;
     let ask = pb::BuildContextRequest {
         conversation_id: conversation.id.clone(),
+        // Else the context after a separator that nothing follows would be refused.
+        dry_run: true,
         ..Default::default()
     };
     let build = |channel: Channel| {

@@ -23,7 +23,7 @@ use super::{
     message_states::{Comparison, Moment},
     recount::check_count,
 };
-use crate::{pb, user};
+use crate::{pb, status_details, user};
 
 /// One reader.
 pub(super) struct Reader {
@@ -237,6 +237,10 @@ impl Reader {
                             conversation.id, context.last_message_id
                         )
                     });
+            }
+            // No message that stands is behind the newest separator.
+            Some(Err(status)) if status_details(&status).reason == "CONTEXT_EMPTY" => {
+                self.state.tally.increment("empty contexts");
             }
             Some(Err(status)) => self.report_refusal(conversation, "BuildContext", &status),
             None => {}

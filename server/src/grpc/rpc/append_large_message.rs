@@ -2,7 +2,7 @@
 
 use anneal_core::{
     caller::Caller,
-    limits::{CHUNK_BYTES, CONTENT_BYTES, MESSAGE_BYTES},
+    limits::{CHUNK_BYTES, CONTENT_BYTES},
     message::{Message, Part},
 };
 use anneal_proto::{
@@ -33,7 +33,8 @@ pub(crate) async fn append_large_message(
     let request_id = parse::request_id(&header.request_id)?.map(str::to_owned);
     let expected = parse::expected_last(header.expected_last_message_id)?;
     let mut message = message_without_text(header)?;
-    let (pieces, content_bytes) = read_pieces(&mut frames).await?;
+    let most_bytes = state.settings.get().limits.message_bytes();
+    let (pieces, content_bytes) = read_pieces(&mut frames, most_bytes).await?;
     // Reserves memory before the text is copied: into the JSON, and into the statement.
     let reservation = Some(
         state
@@ -92,10 +93,11 @@ fn text_to_fill(parts: &mut [Part]) -> Result<&mut String, Failure> {
     }
 }
 
-/// Reads the streamed text. Returns it in pieces of at most [`CHUNK_BYTES`], and its length as
-/// JSON.
+/// Reads the streamed text, which has at most `most_bytes`. Returns it in pieces of at most
+/// [`CHUNK_BYTES`], and its length as JSON.
 async fn read_pieces(
     frames: &mut Streaming<pb::AppendLargeMessageRequest>,
+    most_bytes: usize,
 ) -> Result<(Vec<Vec<u8>>, usize), Failure> {
     let (mut pieces, mut bytes, mut content_bytes) = (Vec::<Vec<u8>>::new(), 0, 0);
     while let Some(frame) = next_frame(frames).await? {
@@ -103,8 +105,8 @@ async fn read_pieces(
             return Err(Failure::invalid("header", "must come only once"));
         };
         bytes += chunk.len();
-        if bytes > MESSAGE_BYTES {
-            return Err(Failure::limit("chunk", MESSAGE_BYTES, "bytes in all"));
+        if bytes > most_bytes {
+            return Err(Failure::limit("chunk", most_bytes, "bytes in all"));
         }
         content_bytes += json_bytes(&chunk);
         if content_bytes > CONTENT_BYTES {

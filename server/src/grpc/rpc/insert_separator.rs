@@ -2,10 +2,12 @@
 
 use anneal_core::caller::Caller;
 use anneal_proto::{convert::parse, v1 as pb};
+use anneal_store::OpenToolCalls;
 
 use crate::{failure::Failure, reply, state::ServerState};
 
-/// Inserts a separator after the newest message.
+/// Inserts a separator after the newest message. Refuses one that would part a tool call of the
+/// newest turn from its result, unless the caller asks for that.
 pub(crate) async fn insert_separator(
     state: &ServerState,
     caller: Caller,
@@ -14,12 +16,14 @@ pub(crate) async fn insert_separator(
     let id = parse::conversation_id(&ask.conversation_id)?;
     let request_id = parse::request_id(&ask.request_id)?;
     let expected = parse::expected_last(ask.expected_last_message_id)?;
-    if ask.part_tool_pairs {
-        return Err(Failure::not_served("part_tool_pairs"));
-    }
+    let open_calls = if ask.part_tool_pairs {
+        OpenToolCalls::Part
+    } else {
+        OpenToolCalls::Refuse
+    };
     let separator = state
         .store
-        .insert_separator(caller, id, request_id, expected)
+        .insert_separator(caller, id, request_id, expected, open_calls)
         .await?;
     Ok(reply::separator(id, separator))
 }

@@ -1,6 +1,6 @@
 //! UpdateConversation.
 
-use anneal_core::{caller::Caller, limits::TITLE_BYTES};
+use anneal_core::{caller::Caller, limits::TITLE_BYTES, policy::PolicyOverrides, tokens::Tokens};
 use anneal_proto::{
     convert::{parse, policy},
     v1 as pb,
@@ -46,7 +46,9 @@ pub(crate) async fn update_conversation(
     let mut prompt_tokens = None;
     if sets_policy || change.system_prompt.is_some() {
         let stored = state.store.get_conversation(caller, id).await?.attributes;
+        let stored_bytes = stored.system_prompt.len();
         let prompt = change.system_prompt.clone().unwrap_or(stored.system_prompt);
+        let has_grown = prompt.len() > stored_bytes;
         let (encoding, is_long) = (
             stored.encoding,
             cpu_pool::is_long_count(stored.encoding, prompt.len(), 0),
@@ -60,6 +62,8 @@ pub(crate) async fn update_conversation(
         prompt_tokens = change.system_prompt.is_some().then_some(tokens);
         if sets_policy {
             change.policy = Some(policy::parse(new.policy, &state.store.session(), tokens)?);
+        } else if has_grown {
+            check_prompt(state, &stored.policy, tokens)?;
         }
     }
     let changed = state
@@ -82,6 +86,25 @@ pub(crate) async fn update_conversation(
         metadata: change.metadata.is_some().then_some(&new.metadata),
     };
     Ok(reply::conversation_for(caller, changed, &given))
+}
+
+/// Fails if a checkpoint would leave too much of the policy's threshold with a system prompt of this
+/// many tokens.
+fn check_prompt(
+    state: &ServerState,
+    stored: &PolicyOverrides,
+    tokens: Tokens,
+) -> Result<(), Failure> {
+    let policy = state.store.session().policy(stored, None);
+    policy.check(tokens).map(|_| ()).map_err(|error| {
+        Failure::invalid(
+            "conversation.system_prompt",
+            format!(
+                "has {tokens} tokens, with which the policy's {} must be {}",
+                error.key, error.must_be
+            ),
+        )
+    })
 }
 
 /// Checks the field of `new` that `path` names, and copies it into `change`.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anneal_core::{
     caller::{Caller, ConversationId, Verb},
-    context::{Ask, BudgetTooSmall, Context},
+    context::{Ask, BudgetTooSmall, Context, Segment},
     job::JobKind,
     message::{MessageId, Role},
     policy::{Policy, PolicyOverrides},
@@ -126,6 +126,9 @@ async fn build_and_record(
             .record(caller, request.id, bytes, policy);
         let built =
             assemble::assemble(state, caller, rows, request.ask.clone(), request.ratio).await?;
+        if !request.dry_run && !has_message(&built.context) {
+            return Err(Failure::ContextEmpty);
+        }
         builds_left -= 1;
         let new = built
             .context
@@ -148,6 +151,17 @@ async fn build_and_record(
             }
         }
     }
+}
+
+/// Whether the context has a stored message or one of the caller's. A system prompt, a checkpoint's
+/// summary and what a format adds are nothing that a model could answer.
+fn has_message(context: &Context) -> bool {
+    let mut messages = context.messages.iter();
+    messages.any(|message| match message.segment {
+        Segment::SystemPrompt | Segment::CheckpointSummary => false,
+        Segment::Tail => !message.message_ids.is_empty(),
+        Segment::CurrentInput => true,
+    })
 }
 
 /// Names the budget in the refusal as the caller gave it, in the model's tokens.

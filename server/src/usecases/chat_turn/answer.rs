@@ -20,6 +20,9 @@ use crate::failure::Failure;
 /// closing it.
 const READER_STALL: Duration = Duration::from_secs(1);
 
+/// The answer has more bytes than a message may have.
+const TOO_LARGE: CallFailure = CallFailure::Broken("the answer is too large to be stored");
+
 /// The model's answer.
 #[derive(Debug)]
 pub(super) struct Answer {
@@ -40,13 +43,13 @@ impl Answer {
     }
 }
 
-/// Receives the whole answer of a model. Sends its events to the caller. `draft` holds what has
-/// come if the future is dropped before.
+/// Receives the whole answer of a model, which has at most `most_bytes`. Sends its events to the
+/// caller. `draft` holds what has come if the future is dropped before.
 pub(super) async fn receive(
     stream: &mut CallStream<'_>,
     model: &str,
     events: &EventSender,
-    draft: &mut Draft,
+    (draft, most_bytes): (&mut Draft, usize),
 ) -> Result<Answer, TurnError> {
     let failed = |failure| model_failure(model, failure);
     draft.clear();
@@ -60,7 +63,11 @@ pub(super) async fn receive(
             }
             piece => piece.map_err(failed)?,
         };
-        match draft.take(piece).map_err(failed)? {
+        let step = draft.take(piece).map_err(failed)?;
+        if draft.bytes > most_bytes {
+            return Err(failed(TOO_LARGE).into());
+        }
+        match step {
             DraftStep::StoredOnly => {}
             DraftStep::Shown(event) => {
                 let begun = Instant::now();
@@ -151,7 +158,7 @@ impl Draft {
     fn grow(&mut self, bytes: usize) -> Result<(), CallFailure> {
         self.bytes += bytes;
         if self.bytes > MESSAGE_BYTES {
-            Err(CallFailure::Broken("the answer is too large to be stored"))
+            Err(TOO_LARGE)
         } else {
             Ok(())
         }

@@ -182,7 +182,8 @@ impl TurnRun {
             .stream(call)
             .await
             .map_err(|failure| model_failure(model, failure))?;
-        let received = answer::receive(&mut stream, model, &self.events, draft).await;
+        let most_bytes = self.settings.limits.message_bytes();
+        let received = answer::receive(&mut stream, model, &self.events, (draft, most_bytes)).await;
         stream.end(call_end(&received));
         received
     }

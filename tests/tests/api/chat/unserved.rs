@@ -110,18 +110,6 @@ async fn fields_of_other_rpcs_that_are_not_served_are_refused_by_their_name() {
         "INVALID_FIELD",
         "alternatives",
     );
-    let ask = pb::InsertSeparatorRequest {
-        conversation_id: conversation_id(),
-        part_tool_pairs: true,
-        ..Default::default()
-    };
-    let refused = app.messages().insert_separator(ask).await;
-    assert_refused(
-        refused,
-        Code::InvalidArgument,
-        "INVALID_FIELD",
-        "part_tool_pairs",
-    );
     let ask = pb::ReportUsageRequest {
         conversation_id: conversation_id(),
         model: "m".into(),

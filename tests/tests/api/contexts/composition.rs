@@ -132,6 +132,44 @@ async fn a_system_prompt_of_the_call_replaces_the_stored_one_and_an_empty_one_re
 }
 
 #[tokio::test]
+async fn a_context_without_a_message_is_refused() {
+    let app = TestApp::start().await;
+    let conversation = conversation_with_prompt(&app, "Be brief.").await;
+    let refuse_in_every_format = async || {
+        for format in super::FORMATS {
+            let ask = pb::BuildContextRequest {
+                format: format.into(),
+                ..Default::default()
+            };
+            assert_refused(
+                conversation.build(ask.clone()).await.map(|_| ()),
+                Code::FailedPrecondition,
+                "CONTEXT_EMPTY",
+                "",
+            );
+            let dry_run = pb::BuildContextRequest {
+                dry_run: true,
+                ..ask.clone()
+            };
+            conversation.build(dry_run).await.expect("is answered");
+            let with_input = pb::BuildContextRequest {
+                current_input: vec![user("Hello")],
+                ..ask
+            };
+            conversation.build(with_input).await.expect("is answered");
+        }
+    };
+    refuse_in_every_format().await;
+    conversation.turn("One?", "One.").await;
+    conversation
+        .build(pb::BuildContextRequest::default())
+        .await
+        .expect("is answered");
+    conversation.insert_separator().await;
+    refuse_in_every_format().await;
+}
+
+#[tokio::test]
 async fn a_context_of_an_empty_conversation_holds_its_system_prompt_and_input() {
     let app = TestApp::start().await;
     let bare = app.conversation().await;

@@ -2,6 +2,7 @@
 //! real.
 //!
 //! - `composition`: parts of a context and their order, repairs, usage, rendering, streaming
+//! - `usage`: the figures of the next context. `usage_states`: whether summaries can be made
 //! - `budgets`: a context fits its budget; what is clipped or dropped for it
 //! - `cache_marks`: marks of what a provider should cache, and what is expected in its cache then
 //! - `cooling`: large messages are replaced by their summaries when cool
@@ -35,6 +36,8 @@ mod replaced_systems;
 mod report_usage;
 mod stepped;
 mod stuck_session;
+mod usage;
+mod usage_states;
 mod walking_skeleton;
 mod withdrawn;
 

@@ -28,9 +28,9 @@ async fn every_profile_has_its_thresholds() {
     // The profile, its token_threshold and its max_message_count (0: no limit).
     let expected = [
         ("default", 2_000_000, 50),
-        ("zeroclaw", 12_000, 40),
+        ("zeroclaw", 12_000, 41),
         ("claw0", 180_000, 0),
-        ("ai-panel", 80_000, 0),
+        ("ai-panel", 80_001, 0),
         // The window is unknown and assumed to be 128,000 tokens. The threshold is 16,384 below it.
         ("openclaw", 128_000 - 16_384, 0),
     ];
@@ -264,7 +264,7 @@ async fn the_servers_profile_and_models_apply_to_conversations_without_their_own
     let usage = conversation.usage().await;
     assert_eq!(
         (usage.token_threshold, usage.model_window_tokens),
-        (80_000, 64_000),
+        (80_001, 64_000),
         "the model is the server's, because profiles name none"
     );
 }
@@ -313,7 +313,7 @@ async fn invalid_policies_are_refused_with_their_reason() {
                 ..Default::default()
             },
             "policy.token_threshold",
-            "at least 30000",
+            "at least 33000",
         ),
         (
             pb::Policy {

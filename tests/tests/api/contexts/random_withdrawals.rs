@@ -195,8 +195,15 @@ impl<'a> RandomChat<'a> {
         if self.told.is_empty() || self.separators.last() == Some(&(self.told.len() as i64)) {
             return;
         }
-        let separator = self.conversation.insert_separator().await;
-        self.separators.push(separator.after_message_id);
+        // The newest call may have no result.
+        let ask = pb::InsertSeparatorRequest {
+            conversation_id: self.conversation.id.clone(),
+            part_tool_pairs: true,
+            ..Default::default()
+        };
+        let mut client = self.conversation.app.messages();
+        let inserted = client.insert_separator(ask).await.expect("inserts");
+        self.separators.push(inserted.into_inner().after_message_id);
     }
 
     async fn delete_separator(&mut self) {

@@ -131,16 +131,13 @@ async fn row_Z7_compaction_follows_a_token_threshold_an_overflow_or_a_request() 
 }
 
 #[tokio::test]
-async fn row_Z8_forty_messages_make_a_checkpoint_and_thirty_nine_do_not() {
+async fn row_Z8_forty_one_messages_make_a_checkpoint_and_forty_do_not() {
     let app = TestApp::start().await;
     let conversation = conversation_with_profile(&app, "zeroclaw").await;
-    conversation.turns(19).await;
-    conversation.append("and?").await;
+    conversation.turns(20).await;
     app.run_jobs_until_idle().await;
-    assert!(conversation.checkpoints().await.is_empty(), "39 messages");
-    conversation
-        .append_all(vec![assistant("that is all")])
-        .await;
+    assert!(conversation.checkpoints().await.is_empty(), "40 messages");
+    conversation.append("and?").await;
     app.run_jobs_until_idle().await;
     let [checkpoint] = &conversation.checkpoints().await[..] else {
         panic!("one checkpoint")

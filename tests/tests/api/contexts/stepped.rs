@@ -443,7 +443,7 @@ async fn checkpoints_and_separators_are_reported_as_cache_breaks() {
         "a break is reported once"
     );
     conversation.insert_separator().await;
-    let separated = conversation.context().await;
+    let separated = conversation.context_with(vec![user("And now?")]).await;
     assert_eq!(
         separated.0.cache_break.as_ref().map(pb::CacheBreak::reason),
         Some(BreakReason::Separator)

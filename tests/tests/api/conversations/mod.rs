@@ -7,7 +7,7 @@
 //! - `concurrency`: many writers, readers and workers
 //! - `rpc_messages`: list and get messages; insert and delete separators
 //! - `byte_ranges`: ranges of a message's text
-//! - `read_limits`: how many bytes one call or job may read
+//! - `read_limits`: how many bytes one call or job may read. `message_bytes`: and one message may have
 //! - `rpc_conversations`: create, get, list, update, delete
 //! - `lists`: totals, order and pages of conversation lists; page sizes
 //! - `titles`: titles taken from the first user message
@@ -24,6 +24,7 @@ mod byte_ranges;
 mod concurrency;
 mod counted_appends;
 mod lists;
+mod message_bytes;
 mod read_limits;
 mod rpc_conversations;
 mod rpc_messages;

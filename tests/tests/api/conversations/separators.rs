@@ -3,7 +3,10 @@
 
 #![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 
-use anneal_testkit::{TestApp, TestConversation, assistant, pb, sentence, status_details, user};
+use anneal_testkit::{
+    TestApp, TestConversation, assert_refused, assistant, call, pb, result, sentence,
+    status_details, user,
+};
 use pb::{BoundaryKind, Reason, Representation};
 use tonic::Code;
 
@@ -500,4 +503,54 @@ async fn list_separators(
         }
         page_token = page.next_page_token;
     }
+}
+
+#[tokio::test]
+async fn a_separator_does_not_part_a_call_from_its_result() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    conversation
+        .append_all(vec![user("Look."), call("c1", "{}"), call("c2", "{}")])
+        .await;
+    conversation.append_all(vec![result("c1", "one")]).await;
+    assert_refused(
+        insert_separator(&conversation, "r1", None).await,
+        Code::FailedPrecondition,
+        "TOOL_CALL_OPEN",
+        "",
+    );
+    assert_eq!(verify_and_read_boundary(&conversation).await.1, 0);
+    conversation.append_all(vec![result("c2", "two")]).await;
+    let inserted = insert_separator(&conversation, "r1", None).await;
+    assert_eq!(inserted.expect("inserts").after_message_id, 5);
+    // After the separator a call is open again, until the user goes on without its result.
+    conversation
+        .append_all(vec![user("Look again."), call("c3", "{}")])
+        .await;
+    let refused = insert_separator(&conversation, "", None).await;
+    assert!(refused.is_err());
+    conversation.append("Never mind.").await;
+    let inserted = insert_separator(&conversation, "", None).await;
+    assert_eq!(inserted.expect("inserts").after_message_id, 8);
+}
+
+#[tokio::test]
+async fn a_separator_parts_a_call_from_its_result_if_the_caller_says_so() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    conversation
+        .append_all(vec![user("Look."), call("c1", "{}")])
+        .await;
+    let ask = pb::InsertSeparatorRequest {
+        conversation_id: conversation.id.clone(),
+        part_tool_pairs: true,
+        ..Default::default()
+    };
+    let inserted = app.messages().insert_separator(ask).await.expect("inserts");
+    assert_eq!(inserted.into_inner().after_message_id, 2);
+    conversation
+        .append_all(vec![result("c1", "late"), user("And?")])
+        .await;
+    let built = conversation.context().await;
+    assert_eq!(built.0.messages.len(), 1, "the result is left out");
 }

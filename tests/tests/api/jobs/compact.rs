@@ -2,8 +2,12 @@
 
 #![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 
-use anneal_testkit::{TestApp, TestConversation, assistant, pb, sentence, user};
+use anneal_core::{caller::TenantId, job::JobKind, message::MessageId};
+use anneal_store::FinishOutcome;
+use anneal_testkit::{TestApp, TestConversation, assert_refused, assistant, pb, sentence, user};
 use pb::{CheckpointTrigger, CompactOutcome};
+use tonic::{Code, Status};
+use uuid::Uuid;
 
 /// Creates a conversation with this many counted messages, in alternating roles.
 async fn create_counted_conversation(app: &TestApp, messages: usize) -> TestConversation<'_> {
@@ -165,4 +169,85 @@ async fn a_single_message_cannot_be_compacted() {
         conversation.context().await.texts_by_role()[0].1,
         sentence(0)
     );
+}
+
+/// Requests a checkpoint with a focus, and does not wait for it.
+async fn request(
+    conversation: &TestConversation<'_>,
+    request_id: &str,
+    focus: &str,
+) -> Result<pb::CompactResponse, Status> {
+    let ask = pb::CompactRequest {
+        conversation_id: conversation.id.clone(),
+        request_id: request_id.into(),
+        focus: focus.into(),
+        ..Default::default()
+    };
+    Ok(conversation.app.contexts().compact(ask).await?.into_inner())
+}
+
+#[tokio::test]
+async fn two_requests_before_the_worker_runs_share_one_checkpoint_and_both_find_it() {
+    let app = TestApp::start().await;
+    let conversation = create_counted_conversation(&app, 14).await;
+    for (id, focus) in [("r1", "names"), ("r2", "dates")] {
+        let queued = request(&conversation, id, focus).await.expect("is queued");
+        assert_eq!(queued.outcome(), CompactOutcome::Pending);
+    }
+    app.run_jobs_until_idle().await;
+    let [checkpoint] = &conversation.checkpoints().await[..] else {
+        panic!("one checkpoint")
+    };
+    assert_eq!(checkpoint.focus, "names\n\ndates");
+    for id in ["r1", "r2"] {
+        let found = conversation.start_compaction(id).await;
+        assert_eq!(found.outcome(), CompactOutcome::Created, "{id}");
+        assert_eq!(found.checkpoint.as_ref(), Some(checkpoint), "{id}");
+    }
+    assert!(conversation.jobs().await.is_empty());
+    assert_eq!(conversation.checkpoints().await.len(), 1);
+    conversation.verify().await;
+}
+
+#[tokio::test]
+async fn a_request_while_the_job_runs_is_made_alone_afterwards() {
+    let app = TestApp::start().await;
+    let conversation = create_counted_conversation(&app, 14).await;
+    conversation.start_compaction("r1").await;
+    let from_start = TenantId(Uuid::nil());
+    let claim = app
+        .store
+        .claim_jobs(JobKind::Checkpoint, 1, 1, from_start, "by hand", &[])
+        .await
+        .expect("claims");
+    let [job] = &claim.jobs[..] else {
+        panic!("one job")
+    };
+    conversation.start_compaction("r2").await;
+    let ended = app.store.record_no_progress(job, MessageId(14)).await;
+    assert_eq!(ended.expect("ends").finished, FinishOutcome::Again);
+    let claim = app
+        .store
+        .claim_jobs(JobKind::Checkpoint, 1, 1, from_start, "by hand", &[])
+        .await
+        .expect("claims");
+    let queued = claim.jobs[0].manual.as_ref().expect("a caller's job");
+    assert_eq!(queued.request_ids().collect::<Vec<_>>(), ["r2"]);
+}
+
+#[tokio::test]
+async fn at_most_sixteen_requests_wait_for_one_checkpoint() {
+    let app = TestApp::start().await;
+    let conversation = create_counted_conversation(&app, 14).await;
+    for number in 0..16 {
+        conversation.start_compaction(&format!("r{number}")).await;
+    }
+    let refused = request(&conversation, "one more", "").await;
+    assert_refused(refused, Code::ResourceExhausted, "OVERLOADED", "");
+    let again = request(&conversation, "r3", "")
+        .await
+        .expect("waits already");
+    assert_eq!(again.outcome(), CompactOutcome::Pending);
+    app.run_jobs_until_idle().await;
+    assert_eq!(conversation.checkpoints().await.len(), 1);
 }

@@ -3,9 +3,10 @@
 #![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 
 use anneal_testkit::{
-    TestApp, TestConversation, assistant, call, pb, prose, result, sentence, user,
+    TestApp, TestConversation, assert_refused, assistant, call, pb, prose, result, sentence, user,
 };
 use pb::{CheckpointTrigger, Representation, Role};
+use tonic::Code;
 
 /// Appends `count` messages, numbered from `from`, at most a hundred per append, and runs all jobs.
 /// Messages with even numbers are the user's, the others are the assistant's.
@@ -427,4 +428,52 @@ async fn conversations_of_up_to_five_messages_stay_complete_at_the_lowest_thresh
             at_once.verify().await;
         }
     }
+}
+
+#[tokio::test]
+async fn a_grown_system_prompt_does_not_make_a_checkpoint_at_every_call() {
+    let app = TestApp::start().await;
+    let policy = pb::Policy {
+        token_threshold: Some(4_500),
+        max_message_count: Some(0),
+        keep_recent_tokens: Some(1_000),
+        ..Default::default()
+    };
+    let conversation = app.conversation_with_policy(policy).await;
+    let longer = pb::UpdateConversationRequest {
+        conversation: Some(pb::Conversation {
+            conversation_id: conversation.id.clone(),
+            system_prompt: "Be brief.".into(),
+            ..Default::default()
+        }),
+        update_mask: Some(prost_types::FieldMask {
+            paths: vec!["system_prompt".into()],
+        }),
+        ..Default::default()
+    };
+    assert_refused(
+        app.conversations().update_conversation(longer).await,
+        Code::InvalidArgument,
+        "INVALID_FIELD",
+        "conversation.system_prompt",
+    );
+    // As an older version has stored it.
+    sqlx::query("update ai_conversation set system_prompt = 'long', system_prompt_tokens = 20000")
+        .execute(&mut app.db().await)
+        .await
+        .expect("changes");
+    assert_eq!(
+        conversation.usage().await.token_threshold,
+        (20_000 + 1_000) * 3 / 2 - 20_000,
+        "1.5 times what a checkpoint leaves, less the system prompt"
+    );
+    let mut from = 0;
+    while conversation.usage().await.tail_tokens < 5_000 {
+        append_messages(&conversation, from, 50).await;
+        from += 50;
+    }
+    assert!(
+        conversation.checkpoints().await.is_empty(),
+        "4,500 tokens are no longer enough"
+    );
 }

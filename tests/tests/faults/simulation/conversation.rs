@@ -11,7 +11,8 @@ use anneal_core::{
     tokens::{Tokens, count_message_while},
 };
 use anneal_store::{
-    ClaimedJob, ConversationChange, CountedMessages, ManualCompaction, NewConversation, StoreError,
+    ClaimedJob, ConversationChange, CountedMessages, ManualCompaction, NewConversation,
+    OpenToolCalls, StoreError,
 };
 use anneal_testkit::{GatedSummarizer, TestApp, pb};
 use sqlx::PgConnection;
@@ -221,7 +222,13 @@ impl<'a> SimulatedConversation<'a> {
         let inserted = self
             .app
             .store
-            .insert_separator(CALLER, self.id, request_id.as_deref(), None)
+            .insert_separator(
+                CALLER,
+                self.id,
+                request_id.as_deref(),
+                None,
+                OpenToolCalls::Part,
+            )
             .await;
         let after = inserted
             .map_err(|error| format!("no separator: {error}"))?

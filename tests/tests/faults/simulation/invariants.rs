@@ -285,18 +285,27 @@ fn check_boundary(boundary: i64, built: &pb::BuildContextResponse) -> Result<(),
 }
 
 /// Builds a context as a caller does, not as a dry run, so that the service records its prefix.
-/// Checks the context.
+/// Checks the context. One without a message that stands must be refused.
 pub(crate) async fn build_and_check_context(
     simulated: &SimulatedConversation<'_>,
     variant: u8,
 ) -> Result<(), Violation> {
+    let preview = simulated
+        .build_context(pb::BuildContextRequest {
+            dry_run: true,
+            ..Default::default()
+        })
+        .await?;
     let built = simulated
         .build_context(pb::BuildContextRequest::default())
-        .await?;
-    check_manifest(simulated, &built)?;
-    if !simulated.has_standing_after(built.boundary_message_id) {
-        return Ok(());
+        .await;
+    if !simulated.has_standing_after(preview.boundary_message_id) {
+        return match built {
+            Err(refused) if refused.contains("no message") => Ok(()),
+            built => Err(format!("an empty context is not refused: {built:?}")),
+        };
     }
+    check_manifest(simulated, &built?)?;
     check_provider_request(simulated, build_request(variant))
         .await
         .map(|_| ())
