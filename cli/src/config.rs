@@ -233,6 +233,11 @@ impl Config {
             chat: self.chat.clone(),
             agents: self.agents.clone(),
             limits: self.limits.clone(),
+            builtin_checkpoint_tokens: self
+                .summarizer
+                .model
+                .is_empty()
+                .then_some(self.summarizer.checkpoint_tokens),
         }
     }
 

@@ -428,6 +428,7 @@ impl TestApp {
                 chat,
                 agents,
                 limits,
+                builtin_checkpoint_tokens: Some(SummarizerSettings::default().checkpoint_tokens),
             });
             let setup = Setup {
                 server,

@@ -195,16 +195,16 @@ fn spec(imported: &ImportedSummary) -> SummarySpec {
     }
 }
 
-/// The messages that the summary covers.
-struct Sources {
+/// The messages that a summary covers.
+pub(super) struct Sources {
     /// Digest of the messages, as if our summarizer had read them.
-    digest: Digest,
+    pub(super) digest: Digest,
     /// Whether at least one message is not counted yet.
     estimated: bool,
 }
 
-/// Reads the messages after `after` up to `last`.
-async fn read_sources(
+/// Reads the messages after `after` up to `last`, without content.
+pub(super) async fn read_sources(
     db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
