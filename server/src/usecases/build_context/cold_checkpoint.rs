@@ -251,3 +251,16 @@ async fn try_make(
     }
     Ok(true)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_context_is_short_enough_at_three_quarters_and_not_one_token_above() {
+        let short_enough = |with, without| is_short_enough(Tokens::new(with), Tokens::new(without));
+        assert!(short_enough(7_500, 10_000));
+        assert!(!short_enough(7_501, 10_000));
+        assert!(!short_enough(1, 0));
+    }
+}

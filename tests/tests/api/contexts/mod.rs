@@ -5,6 +5,8 @@
 //! - `budgets`: a context fits its budget; what is clipped or dropped for it
 //! - `cooling`: large messages are replaced by their summaries when cool
 //! - `stepped`: stepped cooling and lazy summaries
+//! - `cold_checkpoints`: checkpoints that contexts make when the provider's cache is cold, and
+//!   summaries that are prepared for them
 //! - `pressure`: contexts after a model refused one as too long
 //! - `profiles`: thresholds and rules of each profile
 //! - `previews`: contexts and compactions under other settings, without effect; what a conversation
@@ -20,6 +22,7 @@
 //! - `walking_skeleton`: one conversation from append to context
 
 mod budgets;
+mod cold_checkpoints;
 mod composition;
 mod cooling;
 mod estimate_accuracy;
