@@ -66,8 +66,8 @@ async fn commit_idle(
     insert_checkpoint(&mut tx, caller, id, &draft, None).await?;
     let state = tail_stats::read_tail_state(&mut tx, caller, id, policy_defaults).await?;
     let caused = trigger::due_jobs(&state);
-    let trace_context = anneal_trace::current_traceparent();
-    enqueue_jobs(&mut tx, caller, id, &caused, trace_context.as_deref()).await?;
+    let traceparent = anneal_trace::current_traceparent();
+    enqueue_jobs(&mut tx, caller, id, &caused, traceparent.as_deref()).await?;
     tx.commit().await?;
     Ok(Some(caused))
 }
