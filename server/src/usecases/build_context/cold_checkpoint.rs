@@ -115,7 +115,7 @@ impl IdleCandidate {
 
     /// Whether the checkpoint would shorten the context enough. `context` was built without it.
     fn pays(&self, context: &Context, last: MessageId, summary: Tokens) -> bool {
-        let with_mark = |last, tokens| {
+        let with_mark = |last: MessageId, tokens: Tokens| {
             tokens + checkpoint_overhead_tokens(last, self.encoding) + FRAMING_PER_MESSAGE
         };
         let replaced = context
