@@ -82,7 +82,7 @@ impl IdleCandidate {
         let tokens_before = tail_tokens + previous_tokens;
         let replaced = tokens_before.less(cut.kept);
         let cut_messages = &material.tail[..messages_before(material, &cut)];
-        let bytes = cut_messages.iter().map(body_bytes).sum();
+        let bytes: usize = cut_messages.iter().map(body_bytes).sum();
         let extract = ask
             .extract_tokens
             .filter(|_| bytes <= EXTRACT_BYTES)

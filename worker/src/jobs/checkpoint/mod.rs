@@ -13,7 +13,7 @@ use anneal_core::{
 use anneal_llm::{Purpose, Source, SourceBody, SummaryFailure};
 use anneal_store::{
     CheckpointDraft, CheckpointMaterial, CheckpointSource, CheckpointSourceBody, ClaimedJob,
-    Entity, JobCommit, PreviousCheckpoint, StoreError, failpoint,
+    Entity, PreviousCheckpoint, StoreError, failpoint,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::info;
