@@ -235,6 +235,11 @@ impl Config {
             agents: self.agents.clone(),
             summary_model: self.summarizer.model.clone(),
             limits: self.limits.clone(),
+            builtin_checkpoint_tokens: self
+                .summarizer
+                .model
+                .is_empty()
+                .then_some(self.summarizer.checkpoint_tokens),
         }
     }
 

@@ -14,7 +14,7 @@
 //! - `find_by_prefix`: which conversation a prefix means. `conversation_ids`: the conversation that
 //!   an argument means. `conversation_rows`: conversations as rows of a table.
 //! - `file_format`: the values of `--format` for imports and exports, and the agent of an imported
-//!   conversation.
+//!   conversation. `session_index`: the index files of claw0's and ai-panel's sessions.
 //! - `output`: the output of commands; `chat`, `export` and `import` also print by themselves.
 //!   `sanitize`, `url_secrets`: replace what must not be printed.
 //!   `terminal_style`, `text_format`, `columns`: colors, bars, plurals, paragraphs, columns of text.
@@ -62,6 +62,7 @@ mod reload;
 mod retention;
 mod sanitize;
 mod server_arguments;
+mod session_index;
 mod settings_error;
 mod tenants;
 mod terminal_size;

@@ -184,7 +184,8 @@ impl Reloaded {
     }
 }
 
-/// The sections that matter only to other processes.
+/// The sections that matter only to other processes. Servers need to know who writes summaries, and
+/// how long they may be.
 const fn sections_without_use(process: Process) -> &'static [&'static str] {
     match process {
         Process::Server => &["worker", "retention"],

@@ -19,6 +19,9 @@ pub enum Trigger {
     Messages,
     /// A caller requested it.
     Manual,
+    /// The provider's cache is cold, so that a checkpoint makes the provider write nothing again
+    /// that it still has.
+    Idle,
 }
 
 /// The threshold that the tail has reached; None if it has reached none. In `figures`, a cool large
@@ -84,6 +87,9 @@ pub struct Cut {
     pub kept: Tokens,
 }
 
+/// After this many checkpoints whose summaries were built on each other, the next summary is built
+/// from the messages again, because each summary of a summary loses detail.
+pub const MAX_GENERATIONS: i32 = 5;
 /// Most bytes of content that one checkpoint reads. A longer range takes several checkpoints, one
 /// after the other.
 pub const CHECKPOINT_BYTES: u64 = 32 * 1024 * 1024;
@@ -109,21 +115,29 @@ pub const CHECKPOINT_MAX_BYTES: u64 = 128 * 1024 * 1024;
 /// They may keep more than fits: everything from the last user message on, and the minimum of the
 /// share. If they leave nothing to cut, there is no cut.
 ///
+/// [`Trigger::Idle`] keeps what `keep_recent` says, if that fits. Otherwise there is no cut, because
+/// nothing makes one necessary.
+///
 /// `head`: as in [`tail_figures`].
 pub fn plan(tail: &[TailItem], policy: &Policy, trigger: Trigger, head: Tokens) -> Option<Cut> {
-    let plan = Plan {
-        tail,
-        allowed: allowed_cuts(tail),
-        kept: kept_after(tail),
-        budget: CutBudget::of(tail, policy, trigger, head),
-    };
+    let plan = Plan::of(tail, policy, trigger, head);
     let place = plan.cut_place(policy.keep_recent, trigger)?;
     let place = plan.last_readable(place)?;
-    Some(Cut {
-        last: tail[place - 1].id,
-        quoted: quoted(tail, place),
-        kept: plan.kept[place],
-    })
+    (trigger != Trigger::Idle || plan.fits(place)).then(|| plan.cut(place))
+}
+
+/// The cut after message `last`, which was planned when the tail was shorter. None if it is no
+/// longer allowed, or if the kept tail no longer fits. `head`: as in [`tail_figures`].
+pub fn plan_after(
+    tail: &[TailItem],
+    policy: &Policy,
+    trigger: Trigger,
+    head: Tokens,
+    last: MessageId,
+) -> Option<Cut> {
+    let plan = Plan::of(tail, policy, trigger, head);
+    let place = tail.iter().position(|item| item.id == last)? + 1;
+    (place < tail.len() && plan.allowed[place] && plan.fits(place)).then(|| plan.cut(place))
 }
 
 /// A tail, and where it may be cut. A place is the number of messages before the cut, which are
@@ -137,7 +151,24 @@ struct Plan<'a> {
     budget: CutBudget,
 }
 
-impl Plan<'_> {
+impl<'a> Plan<'a> {
+    fn of(tail: &'a [TailItem], policy: &Policy, trigger: Trigger, head: Tokens) -> Self {
+        Self {
+            tail,
+            allowed: allowed_cuts(tail),
+            kept: kept_after(tail),
+            budget: CutBudget::of(tail, policy, trigger, head),
+        }
+    }
+
+    fn cut(&self, place: usize) -> Cut {
+        Cut {
+            last: self.tail[place - 1].id,
+            quoted: quoted(self.tail, place),
+            kept: self.kept[place],
+        }
+    }
+
     /// The place of the cut, if one checkpoint could read any number of bytes.
     fn cut_place(&self, keep: KeepRecent, trigger: Trigger) -> Option<usize> {
         let recent = match keep {
@@ -151,6 +182,7 @@ impl Plan<'_> {
         let last_turn = self.last_allowed_up_to(turn_start(self.tail, 1));
         let fits = |place: &usize| self.fits(*place);
         let place = match trigger {
+            Trigger::Idle => return recent,
             Trigger::Manual => recent.or(last_turn).or_else(|| self.within_last_turn()),
             Trigger::Tokens | Trigger::Messages => recent
                 .filter(fits)

@@ -332,6 +332,57 @@ fn the_last_user_message_is_never_cut_off_from_what_follows() {
     );
 }
 
+#[test]
+fn a_checkpoint_of_an_idle_conversation_keeps_what_keep_recent_says_or_is_not_made() {
+    let idle = |tail: &[TailItem], keep, tokens| {
+        plan(tail, &policy_keeping(keep, tokens), Trigger::Idle).map(|cut| cut.last.0)
+    };
+    let (tail, kept) = (chat(10, 100), KeepRecent::Tokens(Tokens::new(1_200)));
+    assert_eq!(
+        idle(&tail, kept, 4_000),
+        Some(8),
+        "not half of the tail, as a manual compaction keeps"
+    );
+    assert_eq!(idle(&tail, KeepRecent::Turns(2), 800), Some(16));
+    assert_eq!(
+        idle(&tail, KeepRecent::Turns(2), 799),
+        None,
+        "two turns exceed half of the threshold"
+    );
+    assert_eq!(
+        idle(&tail, KeepRecent::Turns(10), 100_000),
+        None,
+        "the last turn alone is not kept without need"
+    );
+}
+
+#[test]
+fn a_prepared_cut_is_used_while_it_is_allowed_and_its_tail_fits() {
+    let after = |tail: &[TailItem], tokens, last| {
+        let policy = policy_keeping(KeepRecent::Turns(2), tokens);
+        plan_after(
+            tail,
+            &policy,
+            Trigger::Tokens,
+            Tokens::ZERO,
+            MessageId(last),
+        )
+        .map(|cut| (cut.last.0, cut.kept.get()))
+    };
+    let mut tail = chat(10, 100);
+    assert_eq!(after(&tail, 1_200, 14), Some((14, 600)));
+    assert_eq!(after(&tail, 1_199, 14), None, "the kept tail is too long");
+    assert_eq!(after(&tail, 9_999, 20), None, "nothing would be kept");
+    assert_eq!(after(&tail, 9_999, 21), None, "there is no such message");
+    tail[13] = calling(tail[13].clone(), "c");
+    tail[14] = answering(tail[14].clone(), "c");
+    assert_eq!(
+        after(&tail, 9_999, 14),
+        None,
+        "a late result is not separated from its call"
+    );
+}
+
 fn arbitrary_keep() -> impl Strategy<Value = KeepRecent> {
     prop_oneof![
         (1..8_u32).prop_map(KeepRecent::Turns),
@@ -369,7 +420,7 @@ proptest! {
         tail in arbitrary_tail(), messages in 0..40_u32, keep in arbitrary_keep(),
     ) {
         let policy = Policy { keep_recent: keep, ..policy(8_000, messages) };
-        for trigger in [Trigger::Tokens, Trigger::Messages, Trigger::Manual] {
+        for trigger in [Trigger::Tokens, Trigger::Messages, Trigger::Manual, Trigger::Idle] {
             let Some(cut) = plan(&tail, &policy, trigger) else { continue };
             prop_assert!(cut.last >= tail[0].id && cut.last < tail[tail.len() - 1].id);
             let mut calls = HashMap::new();

@@ -4,7 +4,7 @@ use crate::{
     cut,
     job::JobKind,
     message::MessageId,
-    policy::{LargeSummaries, Policy, TailFigures},
+    policy::{IdleCheckpoints, LargeSummaries, Policy, TailFigures},
     tokens::Tokens,
 };
 
@@ -25,6 +25,8 @@ pub struct TailState {
     pub unsummarized: u64,
     /// Those of them that are cool, or become cool with the next turn or within two model calls.
     pub nearly_cool: u64,
+    /// Whether a summary is prepared for the checkpoint after the present boundary.
+    pub prepared: bool,
 }
 
 impl TailState {
@@ -38,14 +40,37 @@ impl TailState {
 
     /// Which large messages to summarize now.
     pub fn summary_scope(&self) -> SummaryScope {
-        let half_full =
-            || self.figures.tail.get() >= self.policy.threshold(&self.figures).get() / 2;
-        if self.policy.large_summaries == LargeSummaries::Eager || half_full() {
+        let is_eager = self.policy.large_summaries == LargeSummaries::Eager;
+        if is_eager || is_half_full(&self.figures, &self.policy) {
             SummaryScope::All
         } else {
             SummaryScope::NearlyCool
         }
     }
+
+    /// Whether a checkpoint job has something to do: a threshold is reached, or a summary is to be
+    /// prepared.
+    fn is_checkpoint_due(&self) -> bool {
+        cut::due_trigger(&self.figures, &self.policy).is_some()
+            || (!self.prepared && prepares_checkpoint(&self.figures, &self.policy))
+    }
+
+    /// Whether the summary of the next checkpoint is still to be prepared.
+    fn is_to_prepare(&self) -> bool {
+        self.policy.idle_checkpoints == IdleCheckpoints::Prepared && !self.prepared
+    }
+}
+
+/// Whether a tail has half of the token threshold.
+fn is_half_full(figures: &TailFigures, policy: &Policy) -> bool {
+    figures.tail.get() >= policy.threshold(figures).get() / 2
+}
+
+/// Whether the summary of the next checkpoint is prepared ahead now, unless it is prepared already.
+pub fn prepares_checkpoint(figures: &TailFigures, policy: &Policy) -> bool {
+    policy.idle_checkpoints == IdleCheckpoints::Prepared
+        && figures.messages > 0
+        && is_half_full(figures, policy)
 }
 
 /// Least number of messages that must follow before a compaction is tried again that was given up.
@@ -94,16 +119,16 @@ impl TailState {
                 .saturating_sub_unsigned(self.figures.messages),
         );
         // While large messages have no summary, the next turn or call may make one nearly cool.
-        if counted < boundary
-            || self.unsummarized > 0
-            || cut::due_trigger(&self.figures, &self.policy).is_some()
-        {
+        if counted < boundary || self.unsummarized > 0 || self.is_checkpoint_due() {
             return None;
         }
-        let tokens_to_threshold = self
-            .policy
-            .min_threshold(self.figures.head)
-            .less(self.figures.tail);
+        let threshold = self.policy.min_threshold(self.figures.head);
+        let first_threshold = if self.is_to_prepare() {
+            Tokens::new(threshold.get() / 2)
+        } else {
+            threshold
+        };
+        let tokens_to_threshold = first_threshold.less(self.figures.tail);
         if tokens_to_threshold == Tokens::ZERO {
             return None;
         }
@@ -126,9 +151,7 @@ impl TailState {
 /// until there are new messages.
 pub fn due_jobs(state: &TailState) -> Vec<JobKind> {
     let mut jobs = Vec::new();
-    if cut::due_trigger(&state.figures, &state.policy).is_some()
-        && state.stalled_message_id < state.last_message_id
-    {
+    if state.is_checkpoint_due() && state.stalled_message_id < state.last_message_id {
         jobs.push(JobKind::Checkpoint);
     }
     let wanted = match state.summary_scope() {
@@ -161,7 +184,36 @@ mod tests {
             },
             unsummarized: 0,
             nearly_cool: 0,
+            prepared: false,
         }
+    }
+
+    #[test]
+    fn a_summary_is_prepared_once_when_the_tail_has_half_of_the_threshold() {
+        let preparing = |tokens, prepared| {
+            let state = state(tokens, 0);
+            let policy = Policy {
+                idle_checkpoints: IdleCheckpoints::Prepared,
+                ..state.policy
+            };
+            TailState {
+                policy,
+                prepared,
+                ..state
+            }
+        };
+        assert_eq!(due_jobs(&preparing(49, false)), []);
+        assert_eq!(due_jobs(&preparing(50, false)), [JobKind::Checkpoint]);
+        assert_eq!(due_jobs(&preparing(50, true)), [], "it is prepared");
+        assert_eq!(due_jobs(&preparing(100, true)), [JobKind::Checkpoint]);
+        assert_eq!(due_jobs(&state(50, 0)), [], "the policy prepares nothing");
+        let bounds = |tokens, prepared| {
+            preparing(tokens, prepared).trigger_bounds(MessageId(9), Tokens::new(tokens))
+        };
+        let total = |tokens, prepared| bounds(tokens, prepared).map(|bounds| bounds.total);
+        assert_eq!(total(40, false), Some(Tokens::new(50)));
+        assert_eq!(total(40, true), Some(Tokens::new(100)));
+        assert_eq!(bounds(50, false), None, "the job is due");
     }
 
     #[test]

@@ -142,6 +142,7 @@ impl From<&Summary> for SummaryRecord {
             model,
             tokens_before,
             tokens_after,
+            created_us: _,
         } = summary.clone();
         Self {
             covers,
@@ -168,6 +169,7 @@ impl From<SummaryRecord> for Summary {
             model,
             tokens_before,
             tokens_after,
+            created_us: None,
         }
     }
 }

@@ -54,6 +54,8 @@ pub struct Summary {
     pub tokens_before: Option<u64>,
     /// Tokens after the compaction, as counted by the other system; None: the file does not say.
     pub tokens_after: Option<u64>,
+    /// When it was made, in microseconds since 1970. Set only for writers.
+    pub created_us: Option<i64>,
 }
 
 /// One item of a file. Items that follow a [`FileEvent::Conversation`] belong to it, until the next

@@ -57,4 +57,5 @@ pub use read::{read, read_from};
 pub use read_error::ReadError;
 pub use read_options::{Branches, ReadOptions, Strictness};
 pub use remark::{ImportOutcome, Location, Remark, Scope};
+pub use time::iso as iso_time;
 pub use write::{Output, Writer, writer};

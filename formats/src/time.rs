@@ -3,8 +3,8 @@
 /// Milliseconds from 1970 until the year 10000. From then on a year has five digits.
 const YEAR_10000_MS: u64 = 253_402_300_800_000;
 
-/// The time as ISO 8601 in UTC, with milliseconds.
-pub(crate) fn iso(time_us: i64) -> String {
+/// The time, in microseconds since 1970, as ISO 8601 in UTC, with milliseconds.
+pub fn iso(time_us: i64) -> String {
     let ms = time_us.div_euclid(1_000);
     let (days, ms_of_day) = (ms.div_euclid(86_400_000), ms.rem_euclid(86_400_000));
     let (year, month, day) = date_of_day(days);

@@ -7,6 +7,7 @@
 --   of them. "saved": the tokens by which their originals are longer.
 -- - "unsummarized": large messages for which no summary was made yet. "nearly_cool": those among
 --   them that are cool, or will be within one turn or two model calls.
+-- - "prepared": whether a summary is prepared for the checkpoint after the present boundary.
 -- With stepped cooling, a message is also cool if it is before the (hot_zone_calls + 1)-th newest
 -- assistant message.
 with settings as materialized (
@@ -55,7 +56,14 @@ select h.conversation_id as "conversation_id!", h.last_message_id as "last_messa
     t.messages as "tail_messages!", coalesce(t.turns, 0)::bigint as "tail_turns!", t.calls as "tail_calls!",
     t.swapped_ids as "swapped_ids!", t.swapped_roles as "swapped_roles!", t.swapped_bytes as "swapped_bytes!",
     t.swapped_outlines as "swapped_outlines!", coalesce(t.saved, 0)::bigint as "saved!",
-    t.unsummarized as "unsummarized!", t.nearly_cool as "nearly_cool!", t.estimated as "estimated!"
+    t.unsummarized as "unsummarized!", t.nearly_cool as "nearly_cool!", t.estimated as "estimated!",
+    exists (
+        select from ai_prepared_checkpoint
+        where tenant_id = h.tenant_id
+          and conversation_id = h.conversation_id
+          and first_message_id = coalesce(h.separator, 0) + 1
+          and previous_message_id is not distinct from h.checkpoint_last
+    ) as "prepared!"
 from head as h
 cross join lateral (
     -- hot_from: messages before this one are cool. warm_from: messages before this one are nearly

@@ -63,9 +63,10 @@ pub use changes::{
     NewContent, Selection, ToolPairs, UncountedVersion,
 };
 pub use checkpoints::{
-    Checkpoint, CheckpointDraft, CheckpointMaterial, CheckpointPage, CheckpointPosition,
-    CheckpointSelection, CheckpointSource, CheckpointSourceBody, CompactionStart, CompactionStatus,
-    ImportedSummary, PreviousCheckpoint, SummaryHealth, VoidSince,
+    Checkpoint, CheckpointBase, CheckpointDraft, CheckpointMaterial, CheckpointPage,
+    CheckpointPosition, CheckpointSelection, CheckpointSource, CheckpointSourceBody,
+    CompactionStart, CompactionStatus, IdleCheckpoint, ImportedSummary, PreviousCheckpoint,
+    SummaryHealth, VoidSince,
 };
 pub use connection::{
     Backoff, DatabaseFigures, OutageLog, PoolFigures, Pooling, StoreSettings, TableFigures,

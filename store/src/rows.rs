@@ -56,6 +56,7 @@ pub(crate) const fn trigger_code(trigger: Option<Trigger>) -> i16 {
         Some(Trigger::Messages) => 2,
         Some(Trigger::Manual) => 3,
         None => 4,
+        Some(Trigger::Idle) => 5,
     }
 }
 
@@ -66,6 +67,7 @@ pub(crate) const fn trigger(code: i16) -> Option<Trigger> {
         1 => Some(Trigger::Tokens),
         2 => Some(Trigger::Messages),
         4 => None,
+        5 => Some(Trigger::Idle),
         _ => Some(Trigger::Manual),
     }
 }

@@ -26,6 +26,7 @@ use crate::{
     conversation_ids, file_format,
     message_pages::MessagePages,
     output,
+    session_index::WrittenSession,
 };
 use checkpoints::Checkpoints;
 use pending_marks::PendingMarks;
@@ -61,13 +62,16 @@ pub(crate) async fn run(arguments: ExportArguments) -> anyhow::Result<ExitCode> 
         return Ok(ExitCode::SUCCESS);
     };
     let stop = shutdown::cancel_on_signals()?;
-    tokio::select! {
+    let written = tokio::select! {
         written = export_all(&client, &arguments, output) => written?,
         () = stop.cancelled() => anyhow::bail!("stopped before {} was complete", path.display()),
-    }
+    };
     staged
         .commit()
         .with_context(|| format!("cannot write {}", path.display()))?;
+    if let [session] = written.as_slice() {
+        session.put_into_index(path, file_format::format(arguments.format))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -75,21 +79,27 @@ async fn export_all(
     client: &Client,
     arguments: &ExportArguments,
     output: Output,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Vec<WrittenSession>> {
     let format = file_format::format(arguments.format);
     let mut writer = writer(format, output).context("cannot export; name a file with --output")?;
+    let mut written = Vec::new();
     for id in &arguments.conversations {
-        export_conversation(client, id, &mut writer)
+        let session = export_conversation(client, id, &mut writer)
             .await
             .with_context(|| format!("cannot export {id}"))?;
+        written.push(session);
     }
     writer.finish()?;
-    Ok(())
+    Ok(written)
 }
 
-async fn export_conversation(client: &Client, id: &str, writer: &mut Writer) -> anyhow::Result<()> {
+async fn export_conversation(
+    client: &Client,
+    id: &str,
+    writer: &mut Writer,
+) -> anyhow::Result<WrittenSession> {
     let conversation = client::get_conversation(client, id).await?;
-    writer.begin_conversation(&Head {
+    let head = Head {
         created_us: conversation
             .created_time
             .map(|created| convert::micros(Some(created))),
@@ -99,7 +109,15 @@ async fn export_conversation(client: &Client, id: &str, writer: &mut Writer) -> 
         system_prompt: conversation.system_prompt,
         metadata: conversation.metadata.into_iter().collect(),
         ..Head::default()
-    })?;
+    };
+    writer.begin_conversation(&head)?;
+    let mut session = WrittenSession {
+        title: head.title,
+        agent_id: head.agent_id,
+        metadata: head.metadata,
+        created_us: head.created_us,
+        ..WrittenSession::default()
+    };
     let mut marks = PendingMarks::new(Checkpoints::list(client, id).await?);
     let mut pages = MessagePages::of(client, id);
     while let Some(page) = pages.next().await.map_err(|status| failed_call(&status))? {
@@ -108,7 +126,10 @@ async fn export_conversation(client: &Client, id: &str, writer: &mut Writer) -> 
             let message = convert::stored_message(message)?;
             marks.write_due(writer, Some(&message)).await?;
             writer.write_message(&message)?;
+            session.last_us = Some(message.created_us);
+            session.messages += 1;
         }
     }
-    marks.write_due(writer, None).await
+    marks.write_due(writer, None).await?;
+    Ok(session)
 }

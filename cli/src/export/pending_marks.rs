@@ -120,6 +120,7 @@ impl WrittenMessages {
 fn summary(checkpoint: pb::Checkpoint, covers: i64) -> Summary {
     Summary {
         covers: covers.unsigned_abs(),
+        created_us: Some(micros(checkpoint.created_time)),
         text: checkpoint.summary,
         model: checkpoint.model,
         tokens_before: Some(checkpoint.tokens_before),

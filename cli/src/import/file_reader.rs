@@ -7,6 +7,8 @@ use anneal_core::message::{Message, Part, plain_text_bytes};
 use anneal_formats::{FileEvent, Format, ReadError, ReadOptions, Stopped, read};
 use tokio::{sync::mpsc, task::JoinHandle};
 
+use crate::session_index::IndexEntry;
+
 /// Most events per batch.
 const BATCH_EVENTS: usize = 100;
 /// A batch is passed on when its messages have this many bytes.
@@ -24,6 +26,9 @@ pub(super) struct Source {
     /// because the name of the session was given, or the file has no path or one that cannot be
     /// resolved.
     pub(super) origin: Option<String>,
+    /// The entry of the file in the index beside it. None: there is none, or the name of the session
+    /// was given.
+    pub(super) index: Option<IndexEntry>,
 }
 
 /// A file that is being read.

@@ -47,6 +47,7 @@ use crate::{
     file_format, output,
     policy::PolicyArguments,
     sanitize::sanitize,
+    session_index::IndexEntry,
 };
 use file_reader::Source;
 use report::{ReportLocation, print_best_effort};
@@ -199,11 +200,15 @@ async fn detect_source(
     let origin = given_path
         .filter(|_| options.name.is_none())
         .and_then(source_label::label_of);
+    let index = given_path
+        .filter(|_| options.name.is_none())
+        .and_then(|path| IndexEntry::find(path, format));
     Ok(Source {
         path: path.to_owned(),
         format,
         read_options,
         origin,
+        index,
     })
 }
 

@@ -146,10 +146,18 @@ impl Importer<'_> {
             .filter(|_| is_fork)
             .map_or(0, |shared| shared.items);
         self.current_has_branches = head.has_branches;
-        let title = self.descriptive_title(&head.title).to_owned();
+        let index = self.source.index.as_ref();
+        let title = match (self.descriptive_title(&head.title), index) {
+            ("", Some(index)) => index.title.clone(),
+            (title, _) => title.to_owned(),
+        };
         let head = Head {
             title: title.clone(),
             ..head
+        };
+        let head = match index {
+            Some(index) => index.add_to(head),
+            None => head,
         };
         let is_named_by_file = head.identity == self.source.read_options.name;
         let origin = self.source.origin.as_deref().filter(|_| is_named_by_file);

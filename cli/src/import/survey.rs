@@ -337,6 +337,7 @@ mod tests {
             format: Format::OpenAi,
             read_options,
             origin: None,
+            index: None,
         };
         let before = peak_memory();
         let result = survey_file(&source, &ImportOptions::default())

@@ -180,7 +180,7 @@ impl Material {
     }
 
     /// Whether the last call is older than the lifetime of the provider's cache.
-    pub(super) fn is_cold(&self) -> bool {
+    pub fn is_cold(&self) -> bool {
         self.idle_seconds
             .is_some_and(|idle| idle > i64::from(self.policy.cache_ttl_seconds))
     }

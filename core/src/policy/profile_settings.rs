@@ -1,6 +1,8 @@
 //! The settings of each shipped preset.
 
-use super::{Cooling, KeepRecent, LargeSummaries, PolicyOverrides, Profile, TokenThreshold};
+use super::{
+    Cooling, IdleCheckpoints, KeepRecent, LargeSummaries, PolicyOverrides, Profile, TokenThreshold,
+};
 use crate::tokens::Tokens;
 
 impl Profile {
@@ -44,6 +46,11 @@ impl Profile {
                 LargeSummaries::Eager
             }),
             store_tool_messages: Some(self != Self::Zeroclaw),
+            idle_checkpoints: Some(if stepped {
+                IdleCheckpoints::Free
+            } else {
+                IdleCheckpoints::Off
+            }),
             ..PolicyOverrides::default()
         }
     }

@@ -64,6 +64,8 @@ struct ServerOptions {
     pooling: Pooling,
     /// Whether workers count all messages, also those that the server would count.
     counted_by_workers: bool,
+    /// Whether the server believes that a model writes summaries. The worker of the app has none.
+    summaries_by_a_model: bool,
 }
 
 impl ServerOptions {
@@ -211,6 +213,16 @@ impl TestApp {
             ..ServerOptions::default()
         };
         Self::start_on(url.to_owned(), SessionSettings::default(), options).await
+    }
+
+    /// An app whose server extracts no summaries, because it believes that a model writes them.
+    pub async fn with_summaries_by_a_model() -> Self {
+        let options = ServerOptions {
+            summaries_by_a_model: true,
+            ..ServerOptions::default()
+        };
+        let url = create_test_database().await;
+        Self::start_on(url, SessionSettings::default(), options).await
     }
 
     /// An app with these `[session]` settings.
@@ -436,6 +448,7 @@ impl TestApp {
                 agents,
                 limits,
                 auth,
+                summaries_by_a_model,
                 ..
             } = options.clone();
             let current = CurrentSettings::new(ReloadableSettings {
@@ -445,6 +458,8 @@ impl TestApp {
                 // Tests give workers this model.
                 summary_model: SUMMARY_MODEL.to_owned(),
                 limits,
+                builtin_checkpoint_tokens: (!summaries_by_a_model)
+                    .then(|| SummarizerSettings::default().checkpoint_tokens),
             });
             let setup = Setup {
                 server,

@@ -87,7 +87,11 @@ impl<'t> BranchReader<'t> {
                 Ok(Entry::Other(non_message) | Entry::Model(_, non_message)) => {
                     found.push((Location::Line(position.line), non_message));
                 }
-                Ok(Entry::Compaction(_) | Entry::Separator | Entry::SessionName) | Err(_) => {}
+                Ok(Entry::Compaction(compaction)) => {
+                    let kept = compaction.kept.into_iter();
+                    found.extend(kept.map(|kept| (Location::Line(position.line), kept)));
+                }
+                Ok(Entry::Separator | Entry::SessionName) | Err(_) => {}
             }
             self.first_trailing -= 1;
         }
@@ -193,6 +197,7 @@ impl<'t> BranchReader<'t> {
                         summary: text,
                         tokens_before,
                         tokens_after,
+                        kept,
                     } = compaction;
                     out.emit_summary(Summary {
                         covers,
@@ -200,7 +205,12 @@ impl<'t> BranchReader<'t> {
                         model: self.model.clone(),
                         tokens_before,
                         tokens_after,
-                    })
+                        created_us: None,
+                    })?;
+                    match kept {
+                        Some(kept) => self.keep_for_next_message(entry, location, kept, out),
+                        None => Ok(()),
+                    }
                 }
                 Err(why) => out.remark(
                     location,

@@ -1,16 +1,18 @@
 //! Parses the lines of a session.
 
-use anneal_core::message::Message;
+use anneal_core::{digest, message::Message};
 
 use super::{SEPARATOR, message::parse_message};
 use crate::{
     ImportOutcome,
     json::{Fields, Notes, Unreadable, quoted, short_name},
-    message_extra::MessageExtra,
+    message_extra::{ANNEAL_KEY, MessageExtra},
+    storage_limits::half_hex,
 };
 
 /// The fields of a compaction that one of the two passes over the file reads.
-const COMPACTION_FIELDS: [&str; 9] = [
+const COMPACTION_FIELDS: [&str; 10] = [
+    ANNEAL_KEY,
     "type",
     "id",
     "parentId",
@@ -24,6 +26,8 @@ const COMPACTION_FIELDS: [&str; 9] = [
 
 /// The type of message entries.
 const MESSAGE_TYPE: &str = "message";
+/// The type of a session's first line.
+const SESSION_TYPE: &str = "session";
 
 /// A line of a session.
 pub(super) enum Entry {
@@ -54,13 +58,49 @@ pub(super) struct Compaction {
     pub(super) summary: String,
     pub(super) tokens_before: Option<u64>,
     pub(super) tokens_after: Option<u64>,
+    /// What is kept of the entry beside the summary. None: anneal has made the summary.
+    pub(super) kept: Option<NonMessage>,
+}
+
+/// The type of compactions.
+const COMPACTION_TYPE: &str = "compaction";
+
+/// What is kept of a compaction beside its summary, so that it can be written again: an entry of the
+/// label [`ENTRIES`](super::ENTRIES) with a digest in place of the summary.
+pub(super) struct KeptCompaction {
+    pub(super) id: Option<String>,
+    pub(super) timestamp: Option<String>,
+    digest: String,
+}
+
+impl KeptCompaction {
+    /// Parses an entry of the label. None: it is no compaction.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let fields = Fields::parse(text).ok()?;
+        let is_compaction = fields.text("type").ok()?.as_deref() == Some(COMPACTION_TYPE);
+        let digest = fields.text("digest").ok()?.filter(|_| is_compaction)?;
+        Some(Self {
+            id: fields.text("id").ok()?,
+            timestamp: fields.text("timestamp").ok()?,
+            digest,
+        })
+    }
+
+    /// Whether it is the compaction with this summary.
+    pub(super) fn has_summary(&self, summary: &str) -> bool {
+        self.digest == summary_digest(summary)
+    }
+}
+
+fn summary_digest(summary: &str) -> String {
+    half_hex(&digest::of_content(summary))
 }
 
 pub(super) fn parse_entry(text: &str, notes: &mut Notes) -> Result<Entry, Unreadable> {
     let fields = Fields::parse(text)?;
     let kind = fields.required_text("type")?;
     Ok(match kind.as_str() {
-        "compaction" => Entry::Compaction(parse_compaction(&fields, notes)?),
+        COMPACTION_TYPE => Entry::Compaction(parse_compaction(&fields, notes)?),
         "custom" if fields.text("customType")?.as_deref() == Some(SEPARATOR) => Entry::Separator,
         "model_change" => {
             let model = fields.text("modelId")?.unwrap_or_default();
@@ -90,11 +130,48 @@ fn parse_compaction(fields: &Fields, notes: &mut Notes) -> Result<Compaction, Un
         )
     }));
     let number = |name: &str| fields.raw(name).and_then(|raw| raw.parse().ok());
+    let summary = fields.text("summary")?.unwrap_or_default();
+    let kept = if fields.has(ANNEAL_KEY) {
+        None
+    } else {
+        Some(kept_compaction(fields, &summary)?)
+    };
     Ok(Compaction {
-        summary: fields.text("summary")?.unwrap_or_default(),
+        summary,
         tokens_before: number("tokensBefore"),
         tokens_after: number("tokensAfter"),
+        kept,
     })
+}
+
+fn kept_compaction(fields: &Fields, summary: &str) -> Result<NonMessage, Unreadable> {
+    let mut text = format!("{{\"type\":{}", quoted(COMPACTION_TYPE));
+    for name in ["id", "timestamp"] {
+        if let Some(value) = fields.text_or_raw(name)? {
+            text.extend([",", &quoted(name), ":", &quoted(&value)]);
+        }
+    }
+    text.extend([",\"digest\":", &quoted(&summary_digest(summary)), "}"]);
+    Ok(NonMessage {
+        kind: COMPACTION_TYPE.to_owned(),
+        short: text.clone(),
+        text,
+    })
+}
+
+/// Whether an entry of the label [`ENTRIES`](super::ENTRIES) can be written into a session again: it
+/// is whole, and no message is made of it.
+pub(super) fn is_whole_entry(text: &str) -> bool {
+    let has_content = Fields::parse(text).is_ok_and(|fields| {
+        fields
+            .names()
+            .any(|name| !["type", "id", "parentId", "timestamp"].contains(&name))
+    });
+    has_content
+        && match parse_entry(text, &mut Notes::new()) {
+            Ok(Entry::Other(entry) | Entry::Model(_, entry)) => entry.kind != SESSION_TYPE,
+            _ => false,
+        }
 }
 
 fn non_message(text: &str, fields: &Fields) -> Result<NonMessage, Unreadable> {

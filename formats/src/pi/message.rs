@@ -43,6 +43,11 @@ const UNLABELED_MESSAGE_FIELDS: [&str; 9] = [
     "output",
     "summary",
 ];
+/// The role of a command that the user ran.
+const BASH_EXECUTION: &str = "bashExecution";
+/// The label (without `pi.`) of a command that the user ran: the message as pi wrote it. The parts
+/// have it in the words that pi sends to the model.
+pub(super) const ORIGINAL: &str = "message";
 /// The label (without `pi.`) of the message's own time, which may differ from its entry's.
 pub(super) const MESSAGE_TIMESTAMP: &str = "messageTimestamp";
 /// Fields that become labels first, because only a few labels fit.
@@ -109,6 +114,11 @@ pub(super) fn parse_message(
         _ => return Ok(None),
     };
     labels.insert_fields(entry, &UNLABELED_ENTRY_FIELDS, notes)?;
+    if labels.is_bash_execution()
+        && let Some(original) = entry.raw("message")
+    {
+        labels.insert_original(original);
+    }
     Ok(Some(Message {
         role,
         parts,
@@ -141,8 +151,8 @@ fn role_and_parts(
             parse_content(fields, &ReasoningProvider::default(), blocks, notes)?,
         ),
         "toolResult" | "tool" => (Role::Tool, vec![tool_result(fields, notes)?]),
-        "bashExecution" if fields.is_true("excludeFromContext") => return Ok(None),
-        "bashExecution" => (
+        BASH_EXECUTION if fields.is_true("excludeFromContext") => return Ok(None),
+        BASH_EXECUTION => (
             Role::User,
             vec![Part::Text {
                 text: bash_execution_text(fields)?,
@@ -354,6 +364,19 @@ impl Labels {
                 ImportOutcome::SetAside,
                 format!("{} does not fit into the metadata", short_name(name)),
             ));
+        }
+    }
+
+    fn is_bash_execution(&self) -> bool {
+        let role = self.0.get(&format!("{LABEL}role"));
+        role.is_some_and(|role| role == BASH_EXECUTION)
+    }
+
+    /// Inserts the message as pi wrote it, if it fits: the parts and the other labels say the same.
+    fn insert_original(&mut self, message: &str) {
+        let key = format!("{LABEL}{ORIGINAL}");
+        if storage_limits::label_fits(&self.0, &key, message) {
+            self.0.insert(key, message.to_owned());
         }
     }
 

@@ -1,7 +1,7 @@
 //! Writes sessions of version 3, which pi can load.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, VecDeque},
     io::Write,
 };
 
@@ -11,17 +11,17 @@ use anneal_core::{
 };
 
 use super::{
-    LABEL, SEPARATOR, SYSTEM,
+    ENTRIES, LABEL, SEPARATOR, SYSTEM,
     block_fields::BlockFields,
-    entry::{Entry, parse_entry},
-    message::MESSAGE_TIMESTAMP,
+    entry::{Entry, KeptCompaction, is_whole_entry, parse_entry},
+    message::{MESSAGE_TIMESTAMP, ORIGINAL},
 };
 use crate::{
     Format, Head, StoredMessage, Summary, WriteError,
     blocks::parse_data_uri,
     conversation_extra::ConversationExtra,
     format_writer::FormatWriter,
-    json::{Notes, object, quoted},
+    json::{Fields, Notes, object, quoted},
     message_extra::{ANNEAL_KEY, ExtraObject, merge_messages, with_extra},
     storage_limits::half_hex,
     time::{in_pi_format, iso},
@@ -29,11 +29,12 @@ use crate::{
 
 /// Labels that are not written as fields of their own: other code writes them, or the message
 /// itself has what they say.
-const LABELS_WITHOUT_FIELD: [&str; 10] = [
+const LABELS_WITHOUT_FIELD: [&str; 11] = [
     "pi.id",
     "pi.timestamp",
     "pi.messageTimestamp",
     "pi.entries",
+    "pi.message",
     "pi.type",
     "pi.role",
     "pi.customType",
@@ -59,6 +60,17 @@ pub(crate) struct PiWriter {
     /// When the last written message was stored; before the first one, when the conversation was
     /// created.
     created_us: i64,
+    /// The summaries and separators that are not written yet: the next message says which entries
+    /// stand between them.
+    waiting: VecDeque<Mark>,
+    /// The entries after the last message, as the label [`ENTRIES`] has them.
+    trailing_entries: String,
+}
+
+/// A summary or a separator.
+enum Mark {
+    Summary(Summary),
+    Separator,
 }
 
 impl PiWriter {
@@ -71,7 +83,106 @@ impl PiWriter {
             first_entries: Vec::new(),
             called_tools: HashMap::new(),
             created_us: 0,
+            waiting: VecDeque::new(),
+            trailing_entries: String::new(),
         }
+    }
+
+    /// Writes the summaries and separators that wait, and the entries of a label in their places
+    /// between them. Returns the label that a reader makes of these lines; empty: none.
+    fn write_waiting(&mut self, label: &str) -> Result<String, WriteError> {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        let mut lines = Vec::new();
+        for text in label.lines() {
+            if let Some(kept) = KeptCompaction::parse(text) {
+                let is_kept = |mark: &Mark| matches!(mark, Mark::Summary(summary) if kept.has_summary(&summary.text));
+                let Some(place) = waiting.iter().position(is_kept) else {
+                    continue;
+                };
+                let before: Vec<Mark> = waiting.drain(..place).collect();
+                lines.extend(before.iter().map(|mark| self.next_mark(mark, None)));
+                let made_of_kept = waiting.pop_front();
+                lines.extend(made_of_kept.map(|mark| self.next_mark(&mark, Some(&kept))));
+            } else if is_whole_entry(text) {
+                lines.extend(self.next_kept_entry(text));
+            }
+        }
+        lines.extend(waiting.iter().map(|mark| self.next_mark(mark, None)));
+        let mut read_back = Vec::new();
+        for line in lines {
+            writeln!(self.out, "{line}")?;
+            match parse_entry(&line, &mut Notes::new()) {
+                Ok(Entry::Other(entry) | Entry::Model(_, entry)) => read_back.push(entry.text),
+                Ok(Entry::Compaction(compaction)) => {
+                    read_back.extend(compaction.kept.map(|kept| kept.text));
+                }
+                Ok(Entry::Message(..) | Entry::Separator | Entry::SessionName) | Err(_) => {}
+            }
+        }
+        Ok(read_back.join("\n"))
+    }
+
+    /// Makes the entry of a summary or a separator. `kept`: what is known of the entry from which
+    /// the summary was imported.
+    fn next_mark(&mut self, mark: &Mark, kept: Option<&KeptCompaction>) -> String {
+        let id = self.ids.next(kept.and_then(|kept| kept.id.as_ref()));
+        let Mark::Summary(summary) = mark else {
+            let fields = format!("\"customType\":\"{SEPARATOR}\"");
+            return self.next_entry(id, "custom", &iso(self.created_us), &fields);
+        };
+        let covers = usize::try_from(summary.covers).unwrap_or(usize::MAX);
+        // If the summary covers all messages, the compaction itself is the first kept entry.
+        let first_kept = self.first_entries.get(covers).copied().unwrap_or(id);
+        let after = summary
+            .tokens_after
+            .map(|after| format!(",\"tokensAfter\":{after}"))
+            .unwrap_or_default();
+        let original = kept
+            .and_then(|kept| kept.timestamp.as_deref())
+            .map(in_pi_format);
+        let timestamp =
+            original.unwrap_or_else(|| iso(summary.created_us.unwrap_or(self.created_us)));
+        // Tells readers that nothing of an entry needs to be kept.
+        let by_anneal = if kept.is_none() {
+            format!(",\"{ANNEAL_KEY}\":{{}}")
+        } else {
+            String::new()
+        };
+        let fields = format!(
+            "\"summary\":{},\"firstKeptEntryId\":\"{first_kept:08x}\",\"tokensBefore\":{}{after}{by_anneal}",
+            quoted(&summary.text),
+            summary.tokens_before.unwrap_or(0)
+        );
+        self.next_entry(id, "compaction", &timestamp, &fields)
+    }
+
+    /// Makes an entry of the label [`ENTRIES`] again, with its place in the session. It stays as it
+    /// is if it had this place. None: it is no JSON object, or its type needs escapes.
+    fn next_kept_entry(&mut self, text: &str) -> Option<String> {
+        let fields = Fields::parse(text).ok()?;
+        let kind = fields.text("type").ok()??;
+        if quoted(&kind) != format!("\"{kind}\"") {
+            return None;
+        }
+        let wanted = fields.text("id").ok()?;
+        let id = self.ids.next(wanted.as_ref());
+        let parent = self.parent.map(|parent| format!("{parent:08x}"));
+        let is_in_place = wanted == Some(format!("{id:08x}"))
+            && fields.text("parentId").ok()? == parent
+            && fields.has("timestamp");
+        if is_in_place {
+            self.parent = Some(id);
+            return Some(text.to_owned());
+        }
+        let time = fields.text_or_raw("timestamp").ok()?;
+        let timestamp = time.map_or_else(|| iso(self.created_us), |time| in_pi_format(&time));
+        let others: Vec<String> = fields
+            .0
+            .iter()
+            .filter(|(name, _)| !["type", "id", "parentId", "timestamp"].contains(&name.as_str()))
+            .map(|(name, raw)| format!("{}:{}", quoted(name), raw.get()))
+            .collect();
+        Some(self.next_entry(id, &kind, &timestamp, &others.join(",")))
     }
 
     /// Makes an entry, a line of JSON. It becomes the parent of the next entry.
@@ -110,7 +221,9 @@ impl PiWriter {
             if index == 0 {
                 self.first_entries.push(id);
             }
-            let (kind, fields) = if message.role == Role::System {
+            let (kind, fields) = if let Some(command) = original_command(message) {
+                ("message", format!("\"message\":{command}"))
+            } else if message.role == Role::System {
                 let content = content(&message.parts, &BlockFields::of(message));
                 (
                     "custom_message",
@@ -191,6 +304,22 @@ impl FormatWriter for PiWriter {
             return Err(WriteError::OneOnly(Format::Pi));
         }
         self.created_us = head.created_us.unwrap_or_default();
+        let mut head = head.clone();
+        // The head keeps what cannot be written as entries.
+        let is_writable =
+            |text: &str| KeptCompaction::parse(text).is_some() || is_whole_entry(text);
+        self.trailing_entries = head
+            .metadata
+            .remove_entry(ENTRIES)
+            .map(|(name, label)| {
+                if label.lines().all(is_writable) {
+                    return label;
+                }
+                head.metadata.insert(name, label);
+                String::new()
+            })
+            .unwrap_or_default();
+        let head = &head;
         let label = |name: &str| head.metadata.get(name).cloned();
         let id = label("pi.id").unwrap_or_else(|| uuid(&head.identity, &head.title));
         // ai-panel calls this field `createdAt`.
@@ -217,6 +346,8 @@ impl FormatWriter for PiWriter {
     }
 
     fn write_message(&mut self, stored: &StoredMessage) -> Result<(), WriteError> {
+        let label = stored.message.metadata.get(ENTRIES);
+        let read_back = self.write_waiting(label.map_or("", String::as_str))?;
         self.created_us = stored.created_us;
         let entries = self.next_entries(stored);
         // Reads the entries as an import would, to find what only an extra object can express.
@@ -227,7 +358,10 @@ impl FormatWriter for PiWriter {
                     Ok(Entry::Message(message, _)) => Some(*message),
                     _ => None,
                 });
-        let native = merge_messages(natives.collect());
+        let mut native = merge_messages(natives.collect());
+        if !read_back.is_empty() {
+            native.metadata.insert(ENTRIES.into(), read_back);
+        }
         let more = entries.len().saturating_sub(1);
         for entry in with_extra(
             entries,
@@ -249,32 +383,35 @@ impl FormatWriter for PiWriter {
     }
 
     fn write_summary(&mut self, summary: &Summary) -> Result<(), WriteError> {
-        let id = self.ids.next(None);
-        let covers = usize::try_from(summary.covers).unwrap_or(usize::MAX);
-        // If the summary covers all messages, the compaction itself is the first kept entry.
-        let first_kept = self.first_entries.get(covers).copied().unwrap_or(id);
-        let after = summary
-            .tokens_after
-            .map(|after| format!(",\"tokensAfter\":{after}"))
-            .unwrap_or_default();
-        let fields = format!(
-            "\"summary\":{},\"firstKeptEntryId\":\"{first_kept:08x}\",\"tokensBefore\":{}{after}",
-            quoted(&summary.text),
-            summary.tokens_before.unwrap_or(0)
-        );
-        let entry = self.next_entry(id, "compaction", &iso(self.created_us), &fields);
-        Ok(writeln!(self.out, "{entry}")?)
+        self.waiting.push_back(Mark::Summary(summary.clone()));
+        Ok(())
     }
 
     fn write_separator(&mut self) -> Result<(), WriteError> {
-        let id = self.ids.next(None);
-        let fields = format!("\"customType\":\"{SEPARATOR}\"");
-        let entry = self.next_entry(id, "custom", &iso(self.created_us), &fields);
-        Ok(writeln!(self.out, "{entry}")?)
+        self.waiting.push_back(Mark::Separator);
+        Ok(())
     }
 
     fn finish(&mut self) -> Result<(), WriteError> {
+        let trailing = std::mem::take(&mut self.trailing_entries);
+        self.write_waiting(&trailing)?;
         Ok(self.out.flush()?)
+    }
+}
+
+/// A command that the user ran, as pi wrote it. None: it is another message, or the label no longer
+/// says what the message says.
+fn original_command(message: &Message) -> Option<&str> {
+    let raw = message.metadata.get(&format!("{LABEL}{ORIGINAL}"))?;
+    let is_line = !raw.contains(['\n', '\r']) && object(raw).get() == raw.as_str();
+    let entry = format!("{{\"type\":\"message\",\"message\":{raw}}}");
+    match parse_entry(&entry, &mut Notes::new()) {
+        Ok(Entry::Message(native, None))
+            if is_line && (native.role, &native.parts) == (message.role, &message.parts) =>
+        {
+            Some(raw.as_str())
+        }
+        _ => None,
     }
 }
 

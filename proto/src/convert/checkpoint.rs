@@ -10,6 +10,7 @@ impl From<Trigger> for pb::CheckpointTrigger {
             Trigger::Tokens => Self::Tokens,
             Trigger::Messages => Self::Messages,
             Trigger::Manual => Self::Manual,
+            Trigger::Idle => Self::Idle,
         }
     }
 }

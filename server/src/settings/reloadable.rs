@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use anneal_core::tokens::Tokens;
 use anneal_llm::ModelAccess;
 use tokio::sync::watch;
 
@@ -21,6 +22,9 @@ pub struct ReloadableSettings {
     pub summary_model: String,
     /// Rates, sizes and shares of tenants.
     pub limits: LimitSettings,
+    /// Most tokens of a checkpoint's summary, if the built-in summarizer writes summaries. None: a
+    /// model writes them.
+    pub builtin_checkpoint_tokens: Option<Tokens>,
 }
 
 /// The settings in force. Cheap to clone; all clones share them.

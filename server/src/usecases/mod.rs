@@ -10,6 +10,7 @@
 //! - [`model_calibration`]: stores windows and token ratios that providers' errors name
 //! - [`conversation_defaults`]: the settings of a new conversation
 //! - [`session`]: the conversation of a session scope, such as a thread, a group or a person
+//! - [`tail_extract`]: an extract of the beginning of a context's tail
 //! - [`watch`]: streams the events of a conversation
 
 pub(crate) mod append;
@@ -21,4 +22,5 @@ pub(crate) mod edit_message;
 pub(crate) mod emergency_compaction;
 pub(crate) mod model_calibration;
 pub(crate) mod session;
+pub(crate) mod tail_extract;
 pub(crate) mod watch;

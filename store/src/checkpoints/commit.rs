@@ -169,7 +169,7 @@ async fn put_off_compaction(
 }
 
 /// Whether separator and newest valid checkpoint are those with which the draft was planned.
-async fn has_same_boundary(
+pub(super) async fn has_same_boundary(
     db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
@@ -182,8 +182,25 @@ async fn has_same_boundary(
         && row.checkpoint_last == draft.previous.map(|id| id.0))
 }
 
+/// Deletes the prepared checkpoint of a conversation, if it has one. The caller has locked the
+/// conversation's row.
+pub(super) async fn delete_prepared(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    id: ConversationId,
+) -> Result<(), StoreError> {
+    sqlx::query!(
+        "delete from ai_prepared_checkpoint where tenant_id = $1 and conversation_id = $2",
+        caller.tenant().0,
+        id.0,
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
 /// Stores a checkpoint. `manual`: the requests of callers for it; None: a trigger was reached, or
-/// the checkpoint was imported.
+/// the checkpoint was imported. Deletes the checkpoint that was prepared.
 pub(super) async fn insert_checkpoint(
     db: &mut BoundedConnection,
     caller: Caller,
@@ -217,7 +234,7 @@ pub(super) async fn insert_checkpoint(
         column(draft.summary.spent.input),
         column(draft.summary.spent.output),
     )
-    .execute(db)
+    .execute(&mut *db)
     .await?;
-    Ok(())
+    delete_prepared(db, caller, id).await
 }

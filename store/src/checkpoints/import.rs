@@ -8,6 +8,7 @@ use anneal_core::{
     message::MessageId,
     policy::PolicyOverrides,
     tokens::Tokens,
+    trigger,
 };
 
 use super::{
@@ -22,7 +23,9 @@ use crate::{
     error::{Entity, StoreError},
     idempotency::{self, EarlierRequest, IdempotentRequest},
     policy_defaults::PolicyDefaults,
+    queue::enqueue_jobs,
     summary_spec::{ModelSpend, SummaryKind, SummarySpec},
+    triggers::tail_stats,
 };
 
 /// A summary that another system made.
@@ -105,6 +108,11 @@ async fn import_once(
         EarlierRequest::None => {
             let draft = draft_checkpoint(&mut tx, caller, id, imported, policy_defaults).await?;
             insert_checkpoint(&mut tx, caller, id, &draft, None).await?;
+            // What is left of the tail may call for a summary that is prepared ahead.
+            let state = tail_stats::read_tail_state(&mut tx, caller, id, policy_defaults).await?;
+            let caused = trigger::due_jobs(&state);
+            let traceparent = anneal_trace::current_traceparent();
+            enqueue_jobs(&mut tx, caller, id, &caused, traceparent.as_deref()).await?;
             let first = draft.separator.unwrap_or_default().next().0;
             idempotency::put_request(&mut tx, caller, id, request, Some(first)).await?;
             first
@@ -195,16 +203,16 @@ fn spec(imported: &ImportedSummary) -> SummarySpec {
     }
 }
 
-/// The messages that the summary covers.
-struct Sources {
+/// The messages that a summary covers.
+pub(super) struct Sources {
     /// Digest of the messages, as if our summarizer had read them.
-    digest: Digest,
+    pub(super) digest: Digest,
     /// Whether at least one message is not counted yet.
     estimated: bool,
 }
 
-/// Reads the messages after `after` up to `last`.
-async fn read_sources(
+/// Reads the messages after `after` up to `last`, without content.
+pub(super) async fn read_sources(
     db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,

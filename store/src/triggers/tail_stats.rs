@@ -187,6 +187,7 @@ struct UsageRow {
     unsummarized: i64,
     nearly_cool: i64,
     estimated: i64,
+    prepared: bool,
 }
 
 fn sorted_by_id(mut swapped: Vec<SwappedMessage>) -> Vec<SwappedMessage> {
@@ -232,6 +233,7 @@ impl UsageRow {
                 },
                 unsummarized: self.unsummarized.unsigned_abs(),
                 nearly_cool: self.nearly_cool.unsigned_abs(),
+                prepared: self.prepared,
             },
             system_prompt: tokens(self.system_prompt_tokens),
             summary: tokens(self.summary_tokens.unwrap_or(0)),

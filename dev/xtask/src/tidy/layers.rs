@@ -168,7 +168,7 @@ const CRATES: &[CrateLayers] = &[
             "client config",
             "command environment output implicit_config settings_error conversation_rows",
             "change_arguments erase_arguments",
-            "server_arguments file_format policy sanitize url_secrets terminal_style columns find_by_prefix broken_pipe version",
+            "server_arguments file_format session_index policy sanitize url_secrets terminal_style columns find_by_prefix broken_pipe version",
             "toml_settings",
             "text_format",
             "terminal_size",

@@ -20,20 +20,25 @@ use crate::{
     },
     state::ServerState,
     usecases::{
-        build_context::{BuiltContext, budget_in_own_tokens},
+        build_context::{
+            BuiltContext, budget_in_own_tokens,
+            cold_checkpoint::{IdleAsk, IdleCandidate},
+        },
         emergency_compaction,
     },
 };
 
 /// Builds the context. Under [`Pressure::Compact`] the older half of the tail is first replaced by
 /// an extract. `ratio`: the model's tokens per token counted here, if the caller knows a better
-/// ratio than the stored one.
+/// ratio than the stored one. `idle`: what may be done for a checkpoint if the provider's cache is
+/// cold.
 pub(crate) async fn assemble(
     state: &ServerState,
     caller: Caller,
     rows: WithReservation<ContextRows>,
     ask: Ask,
     ratio: Option<f64>,
+    idle: Option<IdleAsk>,
 ) -> Result<BuiltContext, Failure> {
     let WithReservation {
         answer: rows,
@@ -59,7 +64,7 @@ pub(crate) async fn assemble(
     state
         .cpu
         .run_if(is_long, caller.tenant(), move || {
-            assemble_here(rows, ask, ratio, reservation)
+            assemble_here(rows, ask, ratio, idle, reservation)
         })
         .await?
 }
@@ -69,6 +74,7 @@ fn assemble_here(
     rows: ContextRows,
     mut ask: Ask,
     ratio: Option<f64>,
+    idle: Option<IdleAsk>,
     reservation: Arc<Reservation>,
 ) -> Result<BuiltContext, Failure> {
     let model = if ask.cache.is_some() {
@@ -85,6 +91,9 @@ fn assemble_here(
     if ask.pressure == Pressure::Compact {
         material = emergency_compaction::shorten_tail(material);
     }
+    let idle = idle
+        .and_then(|idle| IdleCandidate::find(&material, idle))
+        .map(Box::new);
     let format = ask.format;
     let context = context::build(material, ask)?;
     let rendered = (format != Format::Neutral).then(|| render::render(&context, format));
@@ -97,7 +106,8 @@ fn assemble_here(
         .sum();
     let entry_bytes = (context.messages.len() + context.manifest.len()) as u64 * ROW_BYTES;
     let rendered_bytes = rendered.as_ref().map_or(0, |rendered| rendered.json.len());
-    reservation.shrink(entry_bytes + (kept_bytes + rendered_bytes) as u64);
+    let idle_bytes = idle.as_ref().map_or(0, |idle| idle.bytes());
+    reservation.shrink(entry_bytes + (kept_bytes + rendered_bytes + idle_bytes) as u64);
     Ok(BuiltContext {
         context,
         rendered,
@@ -105,6 +115,7 @@ fn assemble_here(
         ratio,
         learnt_window,
         reservation,
+        idle,
     })
 }
 

@@ -1,13 +1,15 @@
 //! Builds the context of a stored conversation: reads the rows, builds in `assemble.rs`, and
-//! records a new version of the prefix that providers cache.
+//! records a new version of the prefix that providers cache. If that cache is cold,
+//! `cold_checkpoint.rs` may make a checkpoint first.
 
 mod assemble;
+mod cold_checkpoint;
 
 use std::sync::Arc;
 
 use anneal_core::{
     caller::{Caller, ConversationId, Verb},
-    context::{Ask, BudgetTooSmall, Context, Segment},
+    context::{Ask, BudgetTooSmall, Context, Pressure, Segment},
     job::JobKind,
     message::{MessageId, Role},
     policy::{Policy, PolicyOverrides},
@@ -17,6 +19,8 @@ use anneal_core::{
 };
 use anneal_store::{InputTurns, ManualCompaction, StoreError};
 use tracing::debug;
+
+use cold_checkpoint::{IdleAsk, IdleCandidate};
 
 use crate::{
     failure::Failure,
@@ -46,6 +50,15 @@ impl ContextRequest {
     fn may_record_prefix(&self, caller: Caller) -> bool {
         !self.dry_run && (caller.may(Verb::Append) || self.ask.system_prompt.is_none())
     }
+
+    /// What may be done for a checkpoint if the provider's cache is cold. None: nothing.
+    fn idle_ask(&self, state: &ServerState, caller: Caller) -> Option<IdleAsk> {
+        let allowed =
+            !self.dry_run && caller.may(Verb::Append) && self.ask.pressure == Pressure::None;
+        allowed.then(|| IdleAsk {
+            extract_tokens: state.settings.get().builtin_checkpoint_tokens,
+        })
+    }
 }
 
 /// A context, and what is known about its model.
@@ -61,6 +74,8 @@ pub(crate) struct BuiltContext {
     pub(crate) learnt_window: Option<Tokens>,
     /// The reservation for the context's content.
     pub(crate) reservation: Arc<Reservation>,
+    /// The checkpoint that could shorten the context, because the provider's cache is cold.
+    idle: Option<Box<IdleCandidate>>,
 }
 
 impl BuiltContext {
@@ -84,7 +99,8 @@ pub(crate) async fn build(
 }
 
 /// Builds the context and records its prefix if it is new. If another call has recorded a new
-/// prefix first, or if messages were changed since the context was read, builds the context again.
+/// prefix first, or if messages were changed since the context was read, builds the context again;
+/// also if a checkpoint was made because the provider's cache is cold.
 async fn build_and_record(
     state: &ServerState,
     budget: &ContentBudget,
@@ -99,6 +115,7 @@ async fn build_and_record(
         otherwise: turn::after(0, None, roles()),
     };
     let mut builds_left = MAX_BUILDS;
+    let mut idle_ask = request.idle_ask(state, caller);
     loop {
         let expected = state.context_memory.expected(caller, request.id);
         let read = |read_budget| {
@@ -124,12 +141,18 @@ async fn build_and_record(
         state
             .context_memory
             .record(caller, request.id, bytes, policy);
-        let built =
-            assemble::assemble(state, caller, rows, request.ask.clone(), request.ratio).await?;
+        let ask = request.ask.clone();
+        let mut built =
+            assemble::assemble(state, caller, rows, ask, request.ratio, idle_ask.take()).await?;
+        builds_left -= 1;
+        if let Some(idle) = built.idle.take()
+            && cold_checkpoint::make_if_due(state, caller, request.id, *idle, &built.context).await
+        {
+            continue;
+        }
         if !request.dry_run && !has_message(&built.context) {
             return Err(Failure::ContextEmpty);
         }
-        builds_left -= 1;
         let new = built
             .context
             .prefix

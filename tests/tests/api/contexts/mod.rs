@@ -7,6 +7,8 @@
 //! - `cache_marks`: marks of what a provider should cache, and what is expected in its cache then
 //! - `cooling`: large messages are replaced by their summaries when cool
 //! - `stepped`: stepped cooling and lazy summaries
+//! - `cold_checkpoints`: checkpoints that contexts make when the provider's cache is cold, and
+//!   summaries that are prepared for them
 //! - `pressure`: contexts after a model refused one as too long
 //! - `profiles`: thresholds and rules of each profile
 //! - `previews`: contexts and compactions under other settings, without effect; what a conversation
@@ -23,6 +25,7 @@
 
 mod budgets;
 mod cache_marks;
+mod cold_checkpoints;
 mod composition;
 mod cooling;
 mod estimate_accuracy;

@@ -390,3 +390,170 @@ async fn compactions_that_cover_no_message_are_reported_and_skipped() {
     );
     conversation.verify().await;
 }
+
+/// The lines of a session.
+fn entries_of(file: &str) -> Vec<Value> {
+    file.lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect()
+}
+
+/// A session with these entries, in which compactions have this time.
+fn session_with_compactions_at(entries: &[Value], time: &str) -> String {
+    let lines = entries_of(&pi_session("s1", entries));
+    let with_time = lines.into_iter().map(|mut line| {
+        if line["type"] == "compaction" {
+            line["timestamp"] = time.into();
+        }
+        format!("{line}\n")
+    });
+    with_time.collect()
+}
+
+#[tokio::test]
+async fn row_P7_changes_of_model_and_thinking_level_are_written_back_in_their_places() {
+    let app = TestApp::start().await;
+    let imports = ImportFolder::new(BINARY, &app);
+    let model = json!({"type": "model_change", "provider": "acme", "modelId": "m-2"});
+    let thinking = json!({"type": "thinking_level_change", "thinkingLevel": "high"});
+    let label = json!({"type": "label", "targetId": "00000001", "label": "begin"});
+    let entries = [
+        pi_message("user", "What is here?"),
+        model,
+        thinking,
+        pi_message("assistant", "Nothing."),
+        label,
+    ];
+    let file = pi_session("s1", &entries);
+    imports.folder.file("pi.jsonl", &file);
+    let conversation = imports
+        .import_ok(&["pi.jsonl"])
+        .await
+        .pop()
+        .expect("one conversation");
+    let exported = imports.export(&[&conversation.id, "--format", "pi"]).await;
+    let own_types = |lines: Vec<Value>| -> Vec<Value> {
+        let entries = lines.into_iter().skip(1);
+        entries
+            .filter(|line| line["type"] != "session_info")
+            .collect()
+    };
+    let (original, written) = (
+        own_types(entries_of(&file)),
+        own_types(entries_of(&exported)),
+    );
+    assert_eq!(written.len(), original.len(), "{exported}");
+    for (number, (original, written)) in original.iter().zip(&written).enumerate() {
+        for field in [
+            "type",
+            "id",
+            "modelId",
+            "thinkingLevel",
+            "targetId",
+            "label",
+        ] {
+            assert_eq!(written[field], original[field], "{field} of entry {number}");
+        }
+        if number > 0 {
+            assert_eq!(written["parentId"], original["parentId"], "entry {number}");
+        }
+    }
+    let before = conversation.as_new_messages().await;
+    assert!(
+        export_and_import(&imports, &conversation.id, "pi").await == before,
+        "export then import gives the same messages"
+    );
+}
+
+#[tokio::test]
+async fn row_P7_a_compaction_is_written_back_with_its_time_and_a_checkpoint_with_its_own() {
+    let app = TestApp::start().await;
+    let imports = ImportFolder::new(BINARY, &app);
+    let turn = |n: usize| {
+        [
+            pi_message("user", &prose(n * 40, 20)),
+            pi_message("assistant", &prose(n * 40 + 20, 20)),
+        ]
+    };
+    let mut entries: Vec<Value> = (0..3).flat_map(turn).collect();
+    entries.push(pi_compaction("They inspected turbines in Osaka.", 5));
+    entries.extend((3..6).flat_map(turn));
+    let time = "2026-01-02T03:04:05.678Z";
+    let file = session_with_compactions_at(&entries, time);
+    imports.folder.file("pi.jsonl", &file);
+    let conversation = imports
+        .import_ok(&["pi.jsonl"])
+        .await
+        .pop()
+        .expect("one conversation");
+    conversation.compact("by hand", "").await;
+    app.run_jobs_until_idle().await;
+    let date = "update ai_conversation_checkpoint set created_ts = '2027-05-06 07:08:09+00'
+        where request_id = 'by hand'";
+    let dated = sqlx::query(date)
+        .execute(&mut app.db().await)
+        .await
+        .expect("the checkpoint gets a date");
+    assert_eq!(dated.rows_affected(), 1);
+    let exported = imports.export(&[&conversation.id, "--format", "pi"]).await;
+    let lines = entries_of(&exported).into_iter();
+    let compactions: Vec<Value> = lines.filter(|line| line["type"] == "compaction").collect();
+    assert_eq!(compactions.len(), 2, "{exported}");
+    assert_eq!(
+        (&compactions[0]["timestamp"], &compactions[0]["id"]),
+        (&json!(time), &json!("00000007")),
+        "as in the imported file"
+    );
+    assert_eq!(compactions[1]["timestamp"], "2027-05-06T07:08:09.000Z");
+}
+
+#[tokio::test]
+async fn row_P7_a_command_of_the_user_is_written_back_as_pi_wrote_it() {
+    let app = TestApp::start().await;
+    let imports = ImportFolder::new(BINARY, &app);
+    let command = json!({"role": "bashExecution", "command": "pwd", "output": "/home", "exitCode": 2,
+        "cancelled": false, "truncated": false, "timestamp": 17});
+    let entries = [
+        pi_message("user", "Where am I?"),
+        pi_message("assistant", "Look."),
+        json!({"type": "message", "message": command}),
+        pi_message("assistant", "At home."),
+    ];
+    imports.folder.file("pi.jsonl", &pi_session("s1", &entries));
+    let conversation = imports
+        .import_ok(&["pi.jsonl"])
+        .await
+        .pop()
+        .expect("one conversation");
+    let texts = conversation.context().await.texts_by_role();
+    assert_eq!(texts[2].0, pb::Role::User);
+    assert!(texts[2].1.starts_with("Ran `pwd`"), "{texts:?}");
+    let exported = imports.export(&[&conversation.id, "--format", "pi"]).await;
+    let messages: Vec<Value> = entries_of(&exported)
+        .into_iter()
+        .filter(|line| line["type"] == "message")
+        .collect();
+    assert_eq!(messages[2]["message"], command);
+    let before = conversation.as_new_messages().await;
+    assert!(
+        export_and_import(&imports, &conversation.id, "pi").await == before,
+        "export then import gives the same messages"
+    );
+    // The text that the model is sent was changed: what pi wrote no longer says the same.
+    conversation
+        .edit(3, anneal_testkit::user("I am at home."))
+        .keep_metadata()
+        .send()
+        .await
+        .expect("edits");
+    let exported = imports.export(&[&conversation.id, "--format", "pi"]).await;
+    let edited = entries_of(&exported)
+        .into_iter()
+        .filter(|line| line["type"] == "message")
+        .nth(2)
+        .expect("the third message");
+    assert_eq!(
+        (&edited["message"]["role"], &edited["message"]["content"]),
+        (&json!("user"), &json!("I am at home."))
+    );
+}

@@ -6,6 +6,7 @@
 //! - `growing_log.rs`: a claw0 log that is imported while it grows.
 //! - `broken_files.rs`: files that are broken, have oversized messages or hold no conversation.
 //! - `odd_bytes.rs`: NUL, surrogates, byte order marks and invalid UTF-8 in every text format.
+//! - `claw0.rs`, `ai_panel.rs`: the titles and times in the index of the sessions.
 //! - `openclaw.rs`: sessions as OpenClaw writes them.
 //! - `pi_oracle.rs`: compares a context after the import with the messages that pi itself sends.
 //! - `export.rs`: an exported conversation is the same when it is imported again.
@@ -16,7 +17,9 @@
 //! - `withdrawn_export.rs`: exported files lack withdrawn messages.
 //! - `large.rs`: memory during the import and export of a conversation of 200 MB.
 
+mod ai_panel;
 mod broken_files;
+mod claw0;
 mod export;
 mod export_pi;
 mod export_target;

@@ -1,17 +1,19 @@
 //! Summarizes the older part of the tail and commits the summary as a checkpoint, which moves the
-//! boundary.
+//! boundary. `prepare` writes summaries ahead.
+
+mod prepare;
 
 use anneal_core::{
-    cut::{self, Cut, Trigger},
+    cut::{self, Cut, MAX_GENERATIONS, Trigger},
     digest,
     message::{MessageId, plain_text},
-    policy::Policy,
+    policy::{Policy, TailFigures},
     tokens::Tokens,
 };
 use anneal_llm::{Purpose, Source, SourceBody, SummaryFailure};
 use anneal_store::{
     CheckpointDraft, CheckpointMaterial, CheckpointSource, CheckpointSourceBody, ClaimedJob,
-    Entity, JobCommit, PreviousCheckpoint, StoreError, failpoint,
+    Entity, PreviousCheckpoint, StoreError, failpoint,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -38,15 +40,13 @@ pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationTo
     let figures = cut::tail_figures(&material.tail, material.head_tokens());
     let due = cut::due_trigger(&figures, &material.policy);
     let Some(trigger) = job.manual.as_ref().map(|_| Trigger::Manual).or(due) else {
-        // A checkpoint, a separator or a new policy has made this job unnecessary since it was
-        // enqueued.
-        let finished = worker.store.finish_job(job).await?;
-        return Ok(JobCommit {
-            finished,
-            caused: Vec::new(),
-            results_kept: true,
-        });
+        return prepare::run_if_due(worker, job, &material, &figures, lost).await;
     };
+    if trigger != Trigger::Manual
+        && let Some(draft) = prepare::find_usable(worker, job, &material, &figures, trigger).await?
+    {
+        return commit(worker, job, &draft).await;
+    }
     let keep = job
         .manual
         .as_ref()
@@ -59,11 +59,7 @@ pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationTo
     let Some(cut) = cut::plan(&material.tail, &policy, trigger, material.head_tokens()) else {
         return record_no_progress(worker, job, &material, "no message can be cut off").await;
     };
-    let tokens_before = figures.tail
-        + material
-            .previous
-            .as_ref()
-            .map_or(Tokens::ZERO, |previous| previous.tokens);
+    let tokens_before = tokens_before(&material, &figures);
     let plan = Plan {
         cut,
         trigger,
@@ -81,6 +77,12 @@ pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationTo
     }
 }
 
+/// Tokens of the previous summary and the tail.
+fn tokens_before(material: &CheckpointMaterial, figures: &TailFigures) -> Tokens {
+    let previous = material.previous.as_ref();
+    figures.tail + previous.map_or(Tokens::ZERO, |previous| previous.tokens)
+}
+
 /// Which messages to summarize, and why.
 struct Plan {
     cut: Cut,
@@ -89,11 +91,8 @@ struct Plan {
     tokens_before: Tokens,
 }
 
-/// After this many checkpoints whose summaries were built on each other, the next summary is built
-/// from the messages again, because each summary of a summary loses detail.
-const MAX_GENERATIONS: i32 = 5;
-/// Most bytes of content that such a rebuild may read. If there are more, the next summary is built
-/// on the previous one after all.
+/// Most bytes of content that the rebuild after [`MAX_GENERATIONS`] may read. If there are more, the
+/// next summary is built on the previous one after all.
 const MAX_REBUILD_BYTES: u64 = 32 * 1024 * 1024;
 
 /// Finds the previous checkpoint whose summary is the base of the new one. None when there is none,
@@ -232,6 +231,7 @@ const fn trigger_name(trigger: Trigger) -> &'static str {
         Trigger::Tokens => "tokens",
         Trigger::Messages => "messages",
         Trigger::Manual => "manual",
+        Trigger::Idle => "idle",
     }
 }
 
