@@ -8,12 +8,16 @@
 //!   their tool pairs.
 //! - `transaction`: what all changes share: conditions, repetitions, figures, the answer.
 //! - `withdraw`, `restore`, `edit`, `erase`: the step in which they differ.
+//! - `anew`: begins to answer a question anew: withdraws what stands after it, and edits it.
+//! - `alternatives`: answers that were withdrawn so: they are listed, and one can be chosen again.
 //! - `blank`: what else an erasure deletes in rows that stay.
 //! - `turns`: the turns of the messages that stand.
 //! - `title`: the title that the messages that stand give.
 //! - `derived`: checkpoints that no longer hold, and the mark that the next context differs.
 //! - `fence`: ends the jobs and the turn that are under way.
 
+mod alternatives;
+mod anew;
 mod blank;
 mod derived;
 mod edit;
@@ -36,6 +40,8 @@ use anneal_core::{
 };
 use uuid::Uuid;
 
+pub use alternatives::{Alternative, ChooseAsk};
+pub use anew::{Anew, AnewAsk, AnewQuestion};
 pub use edit::{Labels, MessageEdit, NewContent};
 pub use selection::{IdRange, Selection};
 
