@@ -12,27 +12,20 @@ use anneal_store::{
     StoreError,
 };
 
-use super::{TurnPrompt, TurnRun, check_stands, replay::Replay};
+use super::{TurnPrompt, TurnRun};
 use crate::{failure::Failure, limits::cpu_pool, usecases::change_messages::announce_jobs};
 
 impl TurnRun {
-    /// The stored question and answer of the turn with this request id. None: no such turn has
-    /// begun, or its answer is not stored. Fails if one of their messages was withdrawn, and if the
-    /// turn was another one.
-    pub(super) async fn find_anew_replay(&self) -> Result<Option<Replay>, Failure> {
+    /// The question that an earlier call with this request id has begun to answer anew. None: there
+    /// was no such call. Fails if that call has asked for something else.
+    pub(super) async fn find_anew(&self) -> Result<Option<Anew>, Failure> {
         let (caller, id) = (self.caller, self.turn.id);
         let digest = self.anew_digest().await?;
         let found = self
             .state
             .store
             .find_anew(caller, id, &self.turn.request_id, digest);
-        let Some(anew) = found.await? else {
-            return Ok(None);
-        };
-        let prompt = anew.question();
-        check_stands(&prompt)?;
-        let answer = self.find_answer().await?;
-        Ok(answer.map(|answer| Replay { prompt, answer }))
+        Ok(found.await?)
     }
 
     /// Withdraws what stands after the question, as an alternative, and edits the question if the
