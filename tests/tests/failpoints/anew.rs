@@ -77,7 +77,7 @@ async fn a_turn_that_dies_at_any_step_is_repeated_with_one_answer() {
         );
         let folder = Folder::new();
         let failpoints = format!("{point}=1*return(abort)");
-        let (mut dying, channel) = start_server(&app, (&folder, &model), &failpoints).await;
+        let (dying, channel) = start_server(&app, (&folder, &model), &failpoints).await;
         if let Ok(stream) = ChatServiceClient::new(channel).chat(ask.clone()).await {
             let outcome = TurnOutcome::read(stream.into_inner()).await;
             assert!(outcome.end.is_err(), "{point}: {outcome:?}");
