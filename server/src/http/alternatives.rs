@@ -166,7 +166,7 @@ pub(super) async fn choose_alternative(
     let body = body.unwrap_or_default();
     let question_message_id = change::parse_message_id(&message_id)?;
     let number = number
-        .parse()
+        .parse::<i32>()
         .map_err(|_| Problem::invalid("number", "must be a number"))?;
     let etag = session::if_match_etag(&headers)?;
     session::get_for_agent(&http_caller, &agent, &id).await?;

@@ -115,9 +115,9 @@ async fn list(
     let next_number = rows.first().map_or(1, |newest| newest.number + 1);
     // Newest first, so that the limit leaves out the oldest.
     rows.reverse();
-    let version = read_question(&mut *db, (caller, id), question).await?;
-    let version = version.filter(|row| !row.is_withdrawn);
-    let standing = match &version {
+    let question_row = read_question(&mut *db, (caller, id), question).await?;
+    let question_row = question_row.filter(|row| !row.is_withdrawn);
+    let standing = match &question_row {
         Some(_) => read_standing_answer(&mut *db, (caller, id), question).await?,
         None => None,
     };
@@ -126,7 +126,7 @@ async fn list(
         .chain(standing.as_ref().map(|answer| answer.answer_id))
         .collect();
     let excerpts = read_excerpts(db, (caller, id), &answer_ids).await?;
-    let current = version.zip(standing).map(|(question, answer)| {
+    let current = question_row.zip(standing).map(|(question, answer)| {
         let found = rows
             .iter()
             .position(|row| row.stands && row.answer_id == Some(answer.answer_id));
