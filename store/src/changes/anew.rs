@@ -25,7 +25,7 @@ use crate::{
     connection::BoundedConnection,
     error::{Entity, StoreError},
     idempotency::{self, EarlierRequest, IdempotentRequest},
-    messages::{Appended, AppendedMessage, message_columns::MessageColumns},
+    messages::{AppendedMessage, message_columns::MessageColumns},
     model_calls::ModelLease,
     policy_defaults::PolicyDefaults,
     rows::{role_code, tokens},
@@ -72,20 +72,6 @@ pub struct Anew {
     pub replayed: bool,
     /// The jobs that are due because of it.
     pub caused: Vec<JobKind>,
-}
-
-impl Anew {
-    /// The question as the stored prompt of a turn.
-    pub fn question(&self) -> Appended {
-        Appended {
-            messages: self.question.clone(),
-            skipped: Vec::new(),
-            content_bytes: 0,
-            replayed: self.replayed,
-            has_work: false,
-            encoding: None,
-        }
-    }
 }
 
 impl AnewAsk {
