@@ -4,6 +4,7 @@
 //!
 //! - `options.rs`: the options of the request, the conversation and the agent together
 //! - `unserved.rs`: refuses what a request can ask for and turns do not serve yet
+//! - `anew.rs`: withdraws what stands after a question that is answered anew
 //! - `model.rs`: chooses the models, and has their calls admitted
 //! - `attempts.rs`: builds one context and calls the model once
 //! - `overflow.rs`: decides what is tried next if a context is too long
@@ -12,6 +13,7 @@
 //! - `replay.rs`: sends the stored answer of a turn that was answered before
 //! - `event_stream.rs`: the channel of events to the caller
 
+mod anew;
 mod answer;
 mod attempts;
 mod event_stream;
@@ -576,5 +578,6 @@ fn started(stored: &Appended, replayed: bool) -> Started {
         message_ids: stored.messages.iter().map(|message| message.id.0).collect(),
         turn: stored.messages.last().map_or(0, |message| message.turn),
         alternatives: 0,
+        change_id: 0,
     }
 }

@@ -1,21 +1,11 @@
 //! Refuses, by the name of the field, what a request can ask for and turns do not serve yet.
 
-use super::{OnDisconnect, TurnPrompt, TurnRun};
+use super::{OnDisconnect, TurnRun};
 use crate::failure::Failure;
 
 impl TurnRun {
     /// Refuses the first field that is not served.
     pub(super) fn refuse_unserved(&self) -> Result<(), Failure> {
-        match &self.turn.prompt {
-            TurnPrompt::Messages(_) => {}
-            TurnPrompt::Regenerate => return Err(Failure::not_served("regenerate")),
-            TurnPrompt::Edit { id, .. } => {
-                return Err(Failure::invalid(
-                    "edit_message_id",
-                    format!("message {id} cannot be edited by a turn of this version"),
-                ));
-            }
-        }
         match self.turn.on_disconnect {
             OnDisconnect::Stop => {}
             OnDisconnect::StopAndKeep | OnDisconnect::Finish => {

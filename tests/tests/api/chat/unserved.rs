@@ -8,12 +8,7 @@ use tonic::Code;
 /// A field of a turn's request that is not served, and a change that sets it.
 type Unserved = (&'static str, fn(&mut pb::ChatRequest));
 
-const FIELDS: [Unserved; 6] = [
-    ("regenerate", |ask| {
-        ask.messages.clear();
-        ask.regenerate = true;
-    }),
-    ("edit_message_id", |ask| ask.edit_message_id = Some(1)),
+const FIELDS: [Unserved; 4] = [
     ("on_disconnect", |ask| {
         ask.on_disconnect = OnDisconnect::Finish.into();
     }),
@@ -72,7 +67,7 @@ async fn options_that_are_served_reach_the_model_from_either_place_but_not_from_
 }
 
 #[tokio::test]
-async fn cancel_turn_and_choose_alternative_are_refused_for_a_conversation_that_exists() {
+async fn cancel_turn_is_refused_for_a_conversation_that_exists() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
     let ask = pb::CancelTurnRequest {
@@ -80,14 +75,6 @@ async fn cancel_turn_and_choose_alternative_are_refused_for_a_conversation_that_
         ..Default::default()
     };
     let refused = app.chats().cancel_turn(ask).await;
-    assert_refused(refused, Code::InvalidArgument, "INVALID_FIELD", "request");
-    let ask = pb::ChooseAlternativeRequest {
-        conversation_id: conversation.id.clone(),
-        question_message_id: 1,
-        number: 1,
-        ..Default::default()
-    };
-    let refused = app.chats().choose_alternative(ask).await;
     assert_refused(refused, Code::InvalidArgument, "INVALID_FIELD", "request");
 }
 
@@ -97,19 +84,6 @@ async fn fields_of_other_rpcs_that_are_not_served_are_refused_by_their_name() {
     let conversation = app.conversation().await;
     conversation.turn("a", "b").await;
     let conversation_id = || conversation.id.clone();
-    let ask = pb::GetMessageRequest {
-        conversation_id: conversation_id(),
-        message_id: 1,
-        alternatives: true,
-        ..Default::default()
-    };
-    let refused = app.messages().get_message(ask).await;
-    assert_refused(
-        refused,
-        Code::InvalidArgument,
-        "INVALID_FIELD",
-        "alternatives",
-    );
     let ask = pb::ReportUsageRequest {
         conversation_id: conversation_id(),
         model: "m".into(),
