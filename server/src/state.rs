@@ -73,11 +73,11 @@ impl ServerState {
         let limit = |permits: u32| ConcurrencyLimit::new(permits as usize, tenant_share);
         let content_budget = ContentBudget::new(content_bytes, tenant_share);
         Self {
+            turn_stops: TurnStops::new(store.clone()),
             store,
             job_notifier: JobNotifier::default(),
             turns: TaskTracker::new(),
             cancel_turns: CancellationToken::new(),
-            turn_stops: TurnStops::default(),
             watch_registry: WatchRegistry::new(server, tenant_share),
             storage_quota: StorageQuota::new(settings.clone()),
             cpu: CpuPool::new(tenant_share),

@@ -77,7 +77,7 @@ impl ServerOptions {
             ..*limits
         });
         let chat = ChatSettings {
-            model: default.to_owned(),
+            model: default.into(),
         };
         let session = SessionSettings::new(PolicyOverrides::default(), models);
         (

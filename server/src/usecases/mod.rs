@@ -9,6 +9,7 @@
 //! - [`emergency_compaction`]: shortens a context that is too long for its model
 //! - [`model_calibration`]: stores windows and token ratios that providers' errors name
 //! - [`conversation_defaults`]: the settings of a new conversation
+//! - [`usage_report`]: stores what a model call used, and counts cold caches
 //! - [`session`]: the conversation of a session scope, such as a thread, a group or a person
 //! - [`watch`]: streams the events of a conversation
 
@@ -21,4 +22,5 @@ pub(crate) mod edit_message;
 pub(crate) mod emergency_compaction;
 pub(crate) mod model_calibration;
 pub(crate) mod session;
+pub(crate) mod usage_report;
 pub(crate) mod watch;
