@@ -90,6 +90,35 @@ impl Store {
         Ok(overtaken)
     }
 
+    /// Whether nothing has happened in a conversation since this answer: it stands, no message
+    /// follows it, and no turn is under way.
+    pub async fn is_idle_since(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        answer: MessageId,
+    ) -> Result<bool, StoreError> {
+        let mut db = self.reads.checkout(caller).await?;
+        let is_idle = sqlx::query_scalar!(
+            r#"select exists (
+                   select from ai_message
+                   where tenant_id = $1 and conversation_id = $2 and message_id = $3 and withdrawn_ts is null
+               ) and not exists (
+                   select from ai_message where tenant_id = $1 and conversation_id = $2 and message_id > $3
+               ) and not exists (
+                   select from ai_model_lease
+                   where tenant_id = $1 and conversation_id = $2 and turn and lease_until_ts > now()
+               ) as "idle!""#,
+            caller.tenant().0,
+            id.0,
+            answer.0,
+        )
+        .fetch_one(&mut *db)
+        .await?;
+        db.release().await?;
+        Ok(is_idle)
+    }
+
     /// Finds the answer that was stored under a request id, with its usage, if it fits the budget.
     /// Fails with [`StoreError::MessageWithdrawn`] if the answer is withdrawn.
     pub async fn find_answer(
