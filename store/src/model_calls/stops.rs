@@ -116,6 +116,7 @@ impl Store {
         .fetch_optional(&mut *db)
         .await?;
         db.release().await?;
+        failpoint!("stop.requested");
         Ok(row.map(|row| StoppedTurn {
             conversation: id,
             lease: row.lease,
@@ -140,10 +141,6 @@ impl Store {
         .fetch_all(&mut *db)
         .await?;
         db.release().await?;
-        if rows.is_empty() {
-            return Ok(Vec::new());
-        }
-        failpoint!("stop.seen");
         Ok(rows
             .into_iter()
             .map(|row| (row.lease, StopMode::from_code(row.stop)))
@@ -230,6 +227,7 @@ async fn record_under_lease(
         tx.rollback().await?;
         return Ok(false);
     }
+    failpoint!("stop.locked");
     let request = stopped_request(answer_request_id);
     let earlier = find_request(&mut tx, caller, lease.conversation, &request).await?;
     if matches!(earlier, EarlierRequest::None) {

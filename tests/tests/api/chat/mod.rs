@@ -7,19 +7,25 @@
 //! - `idempotency`: repeated, abandoned and concurrent turns have one effect
 //! - `interruptions`: stopping servers, database outages, deadlines, callers that do not read
 //! - `failures`: model calls that fail or are not admitted, and the reasons that callers get
+//! - `stops`: turns that a caller stops
+//! - `disconnects`: callers that go away
+//! - `fallbacks`: turns that several models may answer
 //! - `overflow`: contexts that the model refuses as too long
 //! - `agent_settings`: the defaults of an agent's new conversations
 //! - `real_model`: chat with a real model
 //! - `python_client`: the Python examples
 
 mod agent_settings;
+mod disconnects;
 mod failures;
+mod fallbacks;
 mod idempotency;
 mod interruptions;
 mod overflow;
 mod python_client;
 mod real_model;
 mod refusals;
+mod stops;
 mod turns;
 mod unserved;
 

@@ -2,7 +2,7 @@
 //! and nothing is stored.
 
 use anneal_testkit::{ScriptedModel, TestApp, assert_refused, pb};
-use pb::{OnDisconnect, tool_choice};
+use pb::tool_choice;
 use tonic::Code;
 
 /// A field of a turn's request that is not served, and a change that sets it.
@@ -13,22 +13,7 @@ fn set_option(ask: &mut pb::ChatRequest, set: fn(&mut pb::ChatOptions)) {
     set(ask.options.get_or_insert_default());
 }
 
-const FIELDS: [Unserved; 13] = [
-    ("regenerate", |ask| {
-        ask.messages.clear();
-        ask.regenerate = true;
-    }),
-    ("edit_message_id", |ask| ask.edit_message_id = Some(1)),
-    ("on_disconnect", |ask| {
-        ask.on_disconnect = OnDisconnect::Finish.into();
-    }),
-    ("on_disconnect", |ask| {
-        ask.on_disconnect = OnDisconnect::StopAndKeep.into();
-    }),
-    ("fallback_models", |ask| {
-        ask.fallback_models = vec!["other".into()];
-    }),
-    ("cache_ping", |ask| ask.cache_ping = true),
+const FIELDS: [Unserved; 7] = [
     ("options.tool_choice", |ask| {
         set_option(ask, |options| {
             let choice = tool_choice::Choice::Mode(tool_choice::Mode::Required.into());
@@ -112,15 +97,9 @@ async fn options_that_are_served_reach_the_model_from_either_place_but_not_from_
 }
 
 #[tokio::test]
-async fn cancel_turn_and_choose_alternative_are_refused_for_a_conversation_that_exists() {
+async fn choose_alternative_is_refused_for_a_conversation_that_exists() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
-    let ask = pb::CancelTurnRequest {
-        conversation_id: conversation.id.clone(),
-        ..Default::default()
-    };
-    let refused = app.chats().cancel_turn(ask).await;
-    assert_refused(refused, Code::InvalidArgument, "INVALID_FIELD", "request");
     let ask = pb::ChooseAlternativeRequest {
         conversation_id: conversation.id.clone(),
         question_message_id: 1,
@@ -173,20 +152,6 @@ async fn fields_of_other_rpcs_that_are_not_served_are_refused_by_their_name() {
         Code::InvalidArgument,
         "INVALID_FIELD",
         "cache_marks",
-    );
-    let ask = pb::ReportUsageRequest {
-        conversation_id: conversation_id(),
-        model: "m".into(),
-        input_tokens: 10,
-        long_written_tokens: 1,
-        ..Default::default()
-    };
-    let refused = app.contexts().report_usage(ask).await;
-    assert_refused(
-        refused,
-        Code::InvalidArgument,
-        "INVALID_FIELD",
-        "long_written_tokens",
     );
     let ask = pb::CreateConversationRequest {
         chat_options: Some(pb::ChatOptions::default()),
