@@ -321,9 +321,8 @@ impl Failure {
 const fn store_reason(error: &StoreError) -> Reason {
     match error {
         StoreError::NotFound(Entity::Conversation) => Reason::ConversationNotFound,
-        StoreError::NotFound(Entity::Message) | StoreError::UnknownMessage(_) => {
-            Reason::MessageNotFound
-        }
+        StoreError::NotFound(Entity::Message | Entity::Alternative)
+        | StoreError::UnknownMessage(_) => Reason::MessageNotFound,
         StoreError::NotFound(Entity::Version) => Reason::VersionNotFound,
         StoreError::NotFound(Entity::Separator) => Reason::SeparatorNotFound,
         StoreError::NotFound(Entity::Job) => Reason::JobNotFound,
@@ -334,7 +333,9 @@ const fn store_reason(error: &StoreError) -> Reason {
         StoreError::MessageWithdrawn(_) => Reason::MessageWithdrawn,
         StoreError::MessageErased(_) => Reason::MessageErased,
         StoreError::VersionMismatch { .. } => Reason::VersionMismatch,
-        StoreError::OtherRole | StoreError::OtherToolCalls => Reason::InvalidField,
+        StoreError::OtherRole | StoreError::OtherToolCalls | StoreError::BeforeSeparator(_) => {
+            Reason::InvalidField
+        }
         StoreError::ToolCallMissing(_) => Reason::ToolCallMissing,
         StoreError::TooManyMessages => Reason::LimitExceeded,
         StoreError::Conflict(_)

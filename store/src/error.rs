@@ -18,6 +18,8 @@ pub enum Entity {
     Version,
     /// A separator.
     Separator,
+    /// An earlier answer to a question.
+    Alternative,
     /// A job.
     Job,
     /// An erasure.
@@ -31,6 +33,7 @@ impl std::fmt::Display for Entity {
             Self::Message => "message",
             Self::Version => "version",
             Self::Separator => "separator",
+            Self::Alternative => "answer",
             Self::Job => "job",
             Self::Erasure => "erasure",
         })
@@ -66,6 +69,9 @@ pub enum StoreError {
     /// The message's content was erased, so it cannot be restored.
     #[error("the content of message {0} was erased")]
     MessageErased(MessageId),
+    /// A separator stands after the message, so contexts do not contain it.
+    #[error("message {0} stands before a separator")]
+    BeforeSeparator(MessageId),
     /// The version of the message that stands is not the one that the caller expected.
     #[error("the message's version is {actual}, not {expected}")]
     VersionMismatch {
@@ -157,6 +163,7 @@ impl StoreError {
                 | Self::UnknownMessage(_)
                 | Self::MessageWithdrawn(_)
                 | Self::MessageErased(_)
+                | Self::BeforeSeparator(_)
                 | Self::VersionMismatch { .. }
                 | Self::OtherRole
                 | Self::OtherToolCalls

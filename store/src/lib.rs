@@ -6,7 +6,7 @@
 //! - `conversations`, `messages`, `checkpoints`, `sessions`: the rows of these kinds.
 //! - `tenants`: tenants, their API keys, and how much they have stored.
 //! - `changes`: withdraws, restores, edits and erases messages, and lets follow what is derived
-//!   from them.
+//!   from them. Withdraws answers whose question is answered anew, and chooses one of them again.
 //! - `erasures`: erases the conversations of a user or of a tenant, and keeps receipts.
 //! - `retention`: deletes what the operator's limits keep no longer.
 //! - `forks`: conversations that begin with copies of another one's messages.
@@ -59,8 +59,9 @@ mod watch;
 
 pub use audit::{AuditCandidates, OrphanedRows, VerifyReport, Violation};
 pub use changes::{
-    ChangeAsk, ChangeConditions, IdRange, Labels, MessageChange, MessageChangeKind, MessageEdit,
-    NewContent, Selection, ToolPairs, UncountedVersion,
+    Alternative, Anew, AnewAsk, AnewQuestion, ChangeAsk, ChangeConditions, ChooseAsk, IdRange,
+    Labels, MessageChange, MessageChangeKind, MessageEdit, NewContent, Selection, ToolPairs,
+    UncountedVersion,
 };
 pub use checkpoints::{
     Checkpoint, CheckpointDraft, CheckpointMaterial, CheckpointPage, CheckpointPosition,
@@ -88,7 +89,7 @@ pub use legacy::{LegacyCounts, LegacyProgress};
 pub use messages::{
     Append, AppendSettings, Appended, AppendedMessage, ContentRead, CountedMessages, Grouping,
     MessagePage, MessageRange, MessageSummary, MessageVersion, PageAsk, ROW_BYTES, ReadBudget,
-    ShortConversationId, StoredMessage, StoredSummary, TurnCandidate, UncountedMessages,
+    ShortConversationId, StoredMessage, StoredSummary, TurnCandidate, TurnKey, UncountedMessages,
     UnsummarizedMessage,
 };
 pub use migrate::{Migration, MigrationOutcome, Migrations};

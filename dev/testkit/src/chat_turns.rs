@@ -1,4 +1,5 @@
-//! Chat turns over gRPC: requests, and outcomes read from the event stream.
+//! Chat turns over gRPC: requests, and outcomes read from the event stream. Earlier answers to a
+//! question: lists, and the choice of one.
 
 use std::{future::IntoFuture, pin::Pin, time::Duration};
 
@@ -83,6 +84,52 @@ pub async fn read_until_text(stream: &mut Streaming<pb::ChatResponse>, text: &st
             Some(_) => {}
             None => panic!("the turn ends before {text:?}"),
         }
+    }
+}
+
+impl<'a> TestConversation<'a> {
+    /// A turn that answers the newest question anew.
+    pub fn regenerate(&self) -> TurnRequest<'a> {
+        let mut request = self.chat_all(Vec::new());
+        request.ask.regenerate = true;
+        request
+    }
+
+    /// A turn that gives a message of the user this text, and answers it.
+    pub fn edit_and_answer(&self, message_id: i64, content: &str) -> TurnRequest<'a> {
+        let mut request = self.chat(content);
+        request.ask.edit_message_id = Some(message_id);
+        request
+    }
+
+    /// The answers to the question that a message is, or belongs to the answer of.
+    pub async fn alternatives(&self, message_id: i64) -> Vec<pb::Alternative> {
+        let ask = pb::GetMessageRequest {
+            conversation_id: self.id.clone(),
+            message_id,
+            // A message that no later call has edited. It may be withdrawn.
+            version: 1,
+            alternatives: true,
+            ..Default::default()
+        };
+        let found = self.app.messages().get_message(ask).await;
+        found.expect("answers").into_inner().alternatives
+    }
+
+    /// Makes an earlier answer to a question stand again.
+    pub async fn choose(
+        &self,
+        question_message_id: i64,
+        number: i32,
+    ) -> Result<pb::MessageChange, Status> {
+        let ask = pb::ChooseAlternativeRequest {
+            conversation_id: self.id.clone(),
+            question_message_id,
+            number,
+            ..Default::default()
+        };
+        let chosen = self.app.chats().choose_alternative(ask).await;
+        chosen.map(tonic::Response::into_inner)
     }
 }
 

@@ -8,7 +8,7 @@ use anneal_proto::{
         message_service_server::MessageService as _,
     },
 };
-use anneal_store::{Entity, StoreError, TurnCandidate};
+use anneal_store::{Entity, StoreError, TurnCandidate, TurnKey};
 use axum::{
     extract::State,
     http::{HeaderMap, StatusCode},
@@ -250,7 +250,7 @@ async fn find_turn(
             http_caller.caller,
             agent,
             resume_point.session,
-            resume_point.message,
+            TurnKey::Message(resume_point.message),
         )
         .await;
     let mut candidates: Vec<TurnCandidate> = found.map_err(Failure::from)?;

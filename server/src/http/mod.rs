@@ -2,8 +2,9 @@
 //! metrics are those of gRPC. Every refusal is a problem (RFC 9457) with the reason that gRPC would
 //! give.
 //!
-//! - `chat`, `delete_message`, `delete_session`, `events`, `fork`, `get_session`, `list_sessions`,
-//!   `openapi`, `patch_message`, `patch_session`, `restore`, `rewind`: the endpoints, one file each
+//! - `alternatives`, `chat`, `delete_message`, `delete_session`, `events`, `fork`, `get_session`,
+//!   `list_sessions`, `openapi`, `patch_message`, `patch_session`, `restore`, `rewind`: the
+//!   endpoints, one file each (`alternatives` has two)
 //! - `caller`: authentication, and the verbs that an endpoint needs
 //! - `guards`: middleware that refuses requests
 //! - `allowed_hosts`: the Host names that are accepted
@@ -22,6 +23,7 @@
 //! - `state`: what all endpoints share
 
 mod allowed_hosts;
+mod alternatives;
 mod bounded_collections;
 mod caller;
 mod change;
@@ -85,7 +87,7 @@ pub(crate) fn event_id(id: &[u8]) -> Option<String> {
 type Route = (&'static str, fn() -> MethodRouter<HttpState>);
 
 /// Every route of the API. `openapi.rs` describes each.
-const ROUTES: [Route; 9] = [
+const ROUTES: [Route; 11] = [
     ("/api/agents/{id}/chat", || routing::post(chat::chat)),
     ("/api/agents/{id}/sessions", || {
         routing::get(list_sessions::list_sessions)
@@ -104,6 +106,14 @@ const ROUTES: [Route; 9] = [
     ("/api/agents/{id}/sessions/{sid}/messages/{mid}", || {
         routing::delete(delete_message::delete_message).patch(patch_message::patch_message)
     }),
+    (
+        "/api/agents/{id}/sessions/{sid}/messages/{mid}/alternatives",
+        || routing::get(alternatives::list_alternatives),
+    ),
+    (
+        "/api/agents/{id}/sessions/{sid}/messages/{mid}/alternatives/{n}/choose",
+        || routing::post(alternatives::choose_alternative),
+    ),
     ("/api/agents/{id}/sessions/{sid}/restore", || {
         routing::post(restore::restore)
     }),

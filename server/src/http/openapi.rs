@@ -9,7 +9,7 @@ use axum::{
 use utoipa::OpenApi;
 
 use super::{
-    chat, delete_message, delete_session, events,
+    alternatives, chat, delete_message, delete_session, events,
     extractors::{NoParams, QueryParams},
     fork, get_session, list_sessions, patch_message, patch_session,
     problem::Problem,
@@ -34,6 +34,8 @@ use super::{
         fork::fork,
         delete_message::delete_message,
         patch_message::patch_message,
+        alternatives::list_alternatives,
+        alternatives::choose_alternative,
         rewind::rewind,
         restore::restore,
         document,

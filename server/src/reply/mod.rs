@@ -13,9 +13,9 @@ use anneal_proto::{
     v1 as pb,
 };
 use anneal_store::{
-    Checkpoint, Conversation, ConversationStatus, Erasure, ErasureKind, ErasureState, IdRange, Job,
-    JobState, MessageChange, MessageVersion, Micros, Separator, StoredMessage, StoredSummary,
-    SummaryKind,
+    Alternative, Checkpoint, Conversation, ConversationStatus, Erasure, ErasureKind, ErasureState,
+    IdRange, Job, JobState, MessageChange, MessageVersion, Micros, Separator, StoredMessage,
+    StoredSummary, SummaryKind,
 };
 use prost_types::Timestamp;
 
@@ -106,6 +106,20 @@ pub(crate) fn message_change(id: ConversationId, change: MessageChange) -> pb::M
             .erasure
             .map(|erasure| erasure.to_string())
             .unwrap_or_default(),
+    }
+}
+
+pub(crate) fn alternative(alternative: Alternative) -> pb::Alternative {
+    pb::Alternative {
+        number: alternative.number,
+        question_message_id: alternative.question.0,
+        question_version: alternative.question_version,
+        messages: alternative.messages.into_iter().map(id_range).collect(),
+        current: alternative.current,
+        stopped: alternative.stopped,
+        model: alternative.model,
+        created_time: alternative.created.map(timestamp),
+        text: alternative.text,
     }
 }
 

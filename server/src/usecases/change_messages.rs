@@ -1,8 +1,9 @@
-//! Withdraws, restores and erases messages. Parses which messages a request names, counts messages
+//! Withdraws, restores and erases messages, and chooses earlier answers. Parses which messages a request names, counts messages
 //! that were withdrawn before a worker had counted them, and notifies workers and watchers.
 
 use anneal_core::{
     caller::{Caller, ConversationId},
+    job::JobKind,
     limits::{CHANGE_IDS, CHANGE_MESSAGES},
     message::{self, MessageId},
     tokens::{Tokens, count_parts},
@@ -12,8 +13,8 @@ use anneal_proto::{
     v1 as pb,
 };
 use anneal_store::{
-    ChangeAsk, ChangeConditions, IdRange, MessageChange, MessageChangeKind, Selection, StoreError,
-    ToolPairs, UncountedVersion,
+    ChangeAsk, ChangeConditions, ChooseAsk, Entity, IdRange, MessageChange, MessageChangeKind,
+    Selection, StoreError, ToolPairs, UncountedVersion,
 };
 
 use crate::{
@@ -148,6 +149,61 @@ pub(crate) async fn restore(
     Err(StoreError::CountMissing.into())
 }
 
+/// Makes an earlier answer to a question stand again. Its messages are counted as those of a
+/// restoration.
+pub(crate) async fn choose_alternative(
+    state: &ServerState,
+    caller: Caller,
+    id: ConversationId,
+    ask: &ChooseAsk,
+) -> Result<MessageChange, Failure> {
+    let mut counts = Vec::new();
+    for _ in 0..COUNT_ATTEMPTS {
+        let chosen = state.store.choose_alternative(caller, id, ask, &counts);
+        match chosen.await {
+            Ok(change) => {
+                announce(state, caller, id, &change);
+                return Ok(change);
+            }
+            Err(StoreError::CountMissing) => {
+                let found = state
+                    .store
+                    .find_alternative(caller, id, ask.question, ask.number);
+                let runs = found.await?.unwrap_or_default();
+                let ids = runs
+                    .iter()
+                    .flat_map(|run| run.first.0..=run.last.0)
+                    .map(MessageId);
+                let messages = ChangeAsk {
+                    selection: Selection::Ids(ids.collect()),
+                    pairs: ToolPairs::Apart,
+                    conditions: ChangeConditions::default(),
+                    request_id: None,
+                };
+                counts = count_withdrawn(state, caller, id, &messages).await?;
+            }
+            Err(error) => return Err(alternative_failure(error)),
+        }
+    }
+    Err(StoreError::CountMissing.into())
+}
+
+/// The failure for an error of the store. It names the field of the request that is at fault.
+fn alternative_failure(error: StoreError) -> Failure {
+    let field = match &error {
+        StoreError::UnknownMessage(_) | StoreError::MessageWithdrawn(_) => "question_message_id",
+        StoreError::NotFound(Entity::Alternative) | StoreError::MessageErased(_) => "number",
+        StoreError::TooManyMessages => {
+            return Failure::limit("question_message_id", CHANGE_MESSAGES, "messages");
+        }
+        _ => return error.into(),
+    };
+    Failure::NamedMessage {
+        field: field.to_owned(),
+        error,
+    }
+}
+
 /// Counts the withdrawn messages of a selection that have no count, page by page.
 async fn count_withdrawn(
     state: &ServerState,
@@ -198,7 +254,8 @@ fn size(versions: &[UncountedVersion]) -> (usize, usize) {
     (parts().map(message::part_bytes).sum(), parts().count())
 }
 
-/// Notifies workers of the jobs that a change has caused, and watchers of the conversation.
+/// Notifies workers of the jobs that a change has caused, and watchers of the conversation, unless
+/// an earlier call has made the change.
 pub(super) fn announce(
     state: &ServerState,
     caller: Caller,
@@ -215,7 +272,18 @@ pub(super) fn announce(
         MessageChangeKind::Erased => "erased",
     };
     metrics::counter!("anneal_message_changes_total", "kind" => kind).increment(1);
-    state.job_notifier.notify(&change.caused);
+    announce_jobs(state, caller, id, &change.caused);
+}
+
+/// Notifies workers of these jobs, which a change of messages has caused, and watchers of the
+/// conversation.
+pub(super) fn announce_jobs(
+    state: &ServerState,
+    caller: Caller,
+    id: ConversationId,
+    caused: &[JobKind],
+) {
+    state.job_notifier.notify(caused);
     state.watch_registry.hint(caller, id);
 }
 

@@ -161,21 +161,66 @@ async fn edit_once(
         Begun::Replayed(earlier) => return Ok(earlier),
         Begun::New(change) => change,
     };
-    let stored = read_target(change.db(), caller, id, edit).await?;
-    let new = &edit.new;
-    let has_content = stored.content_digest == new.columns.content_digest;
-    let has_labels = new.labels == Labels::Keep || stored.metadata == new.metadata;
-    if has_content && has_labels {
+    let plan = plan_edit(change.db(), (caller, id), edit).await?;
+    if plan.changes_nothing() {
         return Ok(MessageChange {
-            version: Some(stored.version),
+            version: Some(plan.version),
             ..change.finish_without_change().await?
         });
     }
+    let moved = apply_edit(&mut change, (caller, id), edit, &plan).await?;
+    if plan.has_content {
+        change.finish_labels(&moved).await
+    } else {
+        change.finish(moved, policy_defaults).await
+    }
+}
+
+/// What an edit would change.
+pub(super) struct EditPlan {
+    /// The version of the message that stands.
+    pub(super) version: i32,
+    /// Whether the message has the new content already.
+    has_content: bool,
+    /// Whether the message has the new labels already, or keeps those that it has.
+    has_labels: bool,
+}
+
+impl EditPlan {
+    pub(super) const fn changes_nothing(&self) -> bool {
+        self.has_content && self.has_labels
+    }
+}
+
+/// Compares the stored message with the edit. Fails if the message cannot get the new content.
+pub(super) async fn plan_edit(
+    db: &mut BoundedConnection,
+    (caller, id): (Caller, ConversationId),
+    edit: &MessageEdit,
+) -> Result<EditPlan, StoreError> {
+    let stored = read_target(db, caller, id, edit).await?;
+    let new = &edit.new;
+    Ok(EditPlan {
+        version: stored.version,
+        has_content: stored.content_digest == new.columns.content_digest,
+        has_labels: new.labels == Labels::Keep || stored.metadata == new.metadata,
+    })
+}
+
+/// Gives the message its new version, as a part of the change with the next number. The plan must
+/// change something.
+pub(super) async fn apply_edit(
+    change: &mut ChangeTransaction<'_>,
+    (caller, id): (Caller, ConversationId),
+    edit: &MessageEdit,
+    plan: &EditPlan,
+) -> Result<Moved, StoreError> {
+    let new = &edit.new;
     if new.role == Role::Tool {
         check_calls_stand(change.db(), caller, id, edit.message).await?;
     }
-    let kept = store_version(&mut change, caller, id, edit.message).await?;
-    if has_content {
+    let kept = store_version(change, caller, id, edit.message).await?;
+    if plan.has_content {
         replace_labels(change.db(), caller, id, edit).await?;
     } else {
         replace_content(change.db(), caller, id, edit).await?;
@@ -188,12 +233,12 @@ async fn edit_once(
         usage_bytes_change: kept.content_bytes,
         touches_title: false,
         renumbers: false,
-        version: Some(stored.version + 1),
+        version: Some(plan.version + 1),
     };
-    if has_content {
-        return change.finish_labels(&relabelled).await;
+    if plan.has_content {
+        return Ok(relabelled);
     }
-    let moved = Moved {
+    Ok(Moved {
         token_change: column(new.tokens) - kept.tokens,
         // Counting adds the new content of a message that is not counted yet, so only its old
         // content is added here.
@@ -204,8 +249,7 @@ async fn edit_once(
         },
         touches_title: new.role == Role::User,
         ..relabelled
-    };
-    change.finish(moved, policy_defaults).await
+    })
 }
 
 /// Figures of the version that an edit replaces.

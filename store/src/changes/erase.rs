@@ -108,7 +108,7 @@ async fn erase_once(
         ids_digest: digest_of_messages(id, &erased.all),
     };
     insert_receipt(change.db(), caller, &receipt).await?;
-    change.commit(&moved).await?;
+    change.commit(moved.usage_bytes_change).await?;
     Ok(MessageChange {
         erasure: Some(receipt.id),
         ..done

@@ -12,6 +12,7 @@ use crate::{connection::BoundedConnection, error::StoreError};
 /// deletes the finished parts of summaries and the prepared checkpoint. Returns the kinds of the
 /// jobs that ran: they wait again. Until the transaction ends, no job of the conversation can be
 /// claimed. `spared` is the lease of a turn that makes the change itself and has read nothing yet.
+/// Fails with [`StoreError::LeaseLost`] if the turn no longer has it.
 pub(super) async fn end_work_under_way(
     db: &mut BoundedConnection,
     caller: Caller,
@@ -32,6 +33,9 @@ pub(super) async fn end_work_under_way(
     )
     .execute(&mut *db)
     .await?;
+    if let Some(lease) = spared {
+        hold_lease(&mut *db, caller, id, lease).await?;
+    }
     // After the jobs were locked: a part is stored under its job's lock, and is seen here if that
     // came first.
     sqlx::query!(
@@ -49,4 +53,24 @@ pub(super) async fn end_work_under_way(
     .execute(db)
     .await?;
     Ok(ended.into_iter().filter_map(JobKind::from_code).collect())
+}
+
+/// Locks the lease of a turn until the transaction ends, so that no other turn is admitted before.
+/// Fails with [`StoreError::LeaseLost`] if the turn no longer has it.
+pub(super) async fn hold_lease(
+    db: &mut BoundedConnection,
+    caller: Caller,
+    id: ConversationId,
+    lease: Uuid,
+) -> Result<(), StoreError> {
+    let held = sqlx::query_scalar!(
+        "select lease from ai_model_lease
+         where tenant_id = $1 and conversation_id = $2 and lease = $3 and turn for no key update",
+        caller.tenant().0,
+        id.0,
+        lease,
+    )
+    .fetch_optional(db)
+    .await?;
+    held.map(|_| ()).ok_or(StoreError::LeaseLost)
 }

@@ -8,17 +8,24 @@
 //!   their tool pairs.
 //! - `transaction`: what all changes share: conditions, repetitions, figures, the answer.
 //! - `withdraw`, `restore`, `edit`, `erase`: the step in which they differ.
+//! - `anew`: begins to answer a question anew: withdraws what stands after it, and edits it.
+//! - `alternatives`: the rows of answers that were withdrawn so.
+//! - `choose`: makes one of these answers stand again. `list_alternatives`: lists them.
 //! - `blank`: what else an erasure deletes in rows that stay.
 //! - `turns`: the turns of the messages that stand.
 //! - `title`: the title that the messages that stand give.
 //! - `derived`: checkpoints that no longer hold, and the mark that the next context differs.
 //! - `fence`: ends the jobs and the turn that are under way.
 
+mod alternatives;
+mod anew;
 mod blank;
+mod choose;
 mod derived;
 mod edit;
 mod erase;
 mod fence;
+mod list_alternatives;
 mod restore;
 mod selection;
 mod targets;
@@ -36,7 +43,10 @@ use anneal_core::{
 };
 use uuid::Uuid;
 
+pub use anew::{Anew, AnewAsk, AnewQuestion};
+pub use choose::ChooseAsk;
 pub use edit::{Labels, MessageEdit, NewContent};
+pub use list_alternatives::Alternative;
 pub use selection::{IdRange, Selection};
 
 pub(crate) use blank::{blank_derived_texts, blank_request_digests};

@@ -101,6 +101,18 @@ async fn restore_once(
     if messages.is_empty() {
         return change.finish_without_change().await;
     }
+    let messages = messages.into_iter().collect();
+    let moved = move_back(&mut change, (caller, id), (messages, counts)).await?;
+    change.finish(moved, policy_defaults).await
+}
+
+/// Moves the content of these messages, which are withdrawn and in order, back. There must be at
+/// least one. `counts` as in [`Store::restore_messages`].
+pub(super) async fn move_back(
+    change: &mut ChangeTransaction<'_>,
+    (caller, id): (Caller, ConversationId),
+    (messages, counts): (Vec<MessageId>, &[(MessageId, Tokens)]),
+) -> Result<Moved, StoreError> {
     let ids: Vec<i64> = messages.iter().map(|message| message.0).collect();
     let (counted, counts): (Vec<i64>, Vec<i64>) = counts
         .iter()
@@ -129,20 +141,19 @@ async fn restore_once(
     if row.lacks_count {
         return Err(StoreError::CountMissing);
     }
-    let moved = Moved {
-        changed: messages.into_iter().collect(),
+    Ok(Moved {
+        changed: messages,
         token_change: row.tokens,
         withdrawn_change: -(ids.len() as i64),
         usage_bytes_change: -row.uncounted_bytes,
         touches_title: row.has_user,
         renumbers: true,
         version: None,
-    };
-    change.finish(moved, policy_defaults).await
+    })
 }
 
 /// Fails if the content of a message was erased.
-fn refuse_erased(targets: &[Target]) -> Result<(), StoreError> {
+pub(super) fn refuse_erased(targets: &[Target]) -> Result<(), StoreError> {
     targets
         .iter()
         .find(|target| target.has_tools.is_none())

@@ -11,6 +11,7 @@ use anneal_core::{
     message::MessageId,
     trigger,
 };
+use uuid::Uuid;
 
 use super::{
     ChangeAsk, ChangeConditions, MessageChange, MessageChangeKind,
@@ -60,6 +61,21 @@ pub(crate) struct Moved {
     pub(crate) version: Option<i32>,
 }
 
+impl Moved {
+    /// The effect of this change and of an earlier one in the same transaction, on figures. The
+    /// changed messages are those of this one.
+    pub(super) fn after(self, earlier: &Self) -> Self {
+        Self {
+            token_change: self.token_change + earlier.token_change,
+            withdrawn_change: self.withdrawn_change + earlier.withdrawn_change,
+            usage_bytes_change: self.usage_bytes_change + earlier.usage_bytes_change,
+            touches_title: self.touches_title || earlier.touches_title,
+            renumbers: self.renumbers || earlier.renumbers,
+            ..self
+        }
+    }
+}
+
 /// A change under way. It holds the conversation's row lock.
 pub(crate) struct ChangeTransaction<'a> {
     tx: Transaction<'a>,
@@ -69,6 +85,8 @@ pub(crate) struct ChangeTransaction<'a> {
     request: &'a IdempotentRequest<'a>,
     head: ChangeHead,
     start: ContextStart,
+    /// The lease of the turn that makes the change. It goes on.
+    spared: Option<Uuid>,
 }
 
 impl<'a> ChangeTransaction<'a> {
@@ -80,24 +98,35 @@ impl<'a> ChangeTransaction<'a> {
         (kind, request): (MessageChangeKind, &'a IdempotentRequest<'a>),
         conditions: ChangeConditions,
     ) -> Result<Begun<'a>, StoreError> {
+        let mut change = Self::open(db, (caller, id), (kind, request)).await?;
+        let earlier = idempotency::find_request(&mut change.tx, caller, id, request).await?;
+        if let EarlierRequest::Done(change_id) = earlier {
+            let change_id = change_id.unwrap_or(0);
+            let earlier = read_earlier(&mut change.tx, caller, id, (kind, change_id)).await?;
+            let has_receipt = kind == MessageChangeKind::Erased && change_id > 0;
+            let receipt = message_receipt_id(caller, (id, change.head.created), change_id);
+            change.tx.commit().await?;
+            return Ok(Begun::Replayed(MessageChange {
+                erasure: has_receipt.then_some(receipt),
+                ..earlier
+            }));
+        }
+        change.check(conditions)?;
+        Ok(Begun::New(change))
+    }
+
+    /// Begins the transaction and locks the conversation. A request without an id is not recorded
+    /// with the change.
+    pub(super) async fn open(
+        db: &'a mut BoundedConnection,
+        (caller, id): (Caller, ConversationId),
+        (kind, request): (MessageChangeKind, &'a IdempotentRequest<'a>),
+    ) -> Result<Self, StoreError> {
         let mut tx = db.begin().await?;
         let head = lock_for_change(&mut tx, caller, id).await?;
         failpoint!("change.locked");
-        let earlier = idempotency::find_request(&mut tx, caller, id, request).await?;
-        if let EarlierRequest::Done(change_id) = earlier {
-            let change_id = change_id.unwrap_or(0);
-            let change = read_earlier(&mut tx, caller, id, (kind, change_id)).await?;
-            tx.commit().await?;
-            let has_receipt = kind == MessageChangeKind::Erased && change_id > 0;
-            let receipt = message_receipt_id(caller, (id, head.created), change_id);
-            return Ok(Begun::Replayed(MessageChange {
-                erasure: has_receipt.then_some(receipt),
-                ..change
-            }));
-        }
-        check(conditions, &head)?;
         let start = ContextStart::read(&mut tx, caller, id).await?;
-        Ok(Begun::New(Self {
+        Ok(Self {
             tx,
             caller,
             id,
@@ -105,12 +134,34 @@ impl<'a> ChangeTransaction<'a> {
             request,
             head,
             start,
-        }))
+            spared: None,
+        })
+    }
+
+    /// Fails if the conversation is not as the caller expects.
+    pub(super) fn check(&self, conditions: ChangeConditions) -> Result<(), StoreError> {
+        check(conditions, &self.head)
+    }
+
+    /// Makes it a change of this kind. Changes that it has recorded before stay as they are.
+    pub(super) const fn set_kind(&mut self, kind: MessageChangeKind) {
+        self.kind = kind;
+    }
+
+    /// Lets the turn with this lease go on. It makes the change itself, and has read nothing yet.
+    /// The change fails with [`StoreError::LeaseLost`] if the turn no longer has the lease.
+    pub(super) const fn spare(&mut self, lease: Uuid) {
+        self.spared = Some(lease);
     }
 
     /// The conversation's columns before the change.
     pub(crate) const fn head(&self) -> &ChangeHead {
         &self.head
+    }
+
+    /// Where contexts started before the change.
+    pub(super) const fn boundary(&self) -> Boundary {
+        self.start.boundary
     }
 
     /// The connection, for the step that moves content.
@@ -162,7 +213,7 @@ impl<'a> ChangeTransaction<'a> {
     ) -> Result<MessageChange, StoreError> {
         let runs = runs_of(moved.changed.iter().copied());
         let change = self.follow(&moved, &runs, policy_defaults).await?;
-        self.commit(&moved).await?;
+        self.commit(moved.usage_bytes_change).await?;
         Ok(change)
     }
 
@@ -187,7 +238,7 @@ impl<'a> ChangeTransaction<'a> {
         self.insert_change((kind, moved.version), &runs, 0).await?;
         self.put_request(change_id).await?;
         let figures = read_figures(&mut self.tx, caller, id).await?;
-        self.commit(moved).await?;
+        self.commit(moved.usage_bytes_change).await?;
         Ok(MessageChange {
             changed: runs,
             version: moved.version,
@@ -221,7 +272,7 @@ impl<'a> ChangeTransaction<'a> {
         let boundary =
             derived::mark_contexts(&mut self.tx, caller, id, (start, last), changed).await?;
         failpoint!("change.marked");
-        let mut caused = fence::end_work_under_way(&mut self.tx, caller, id, None).await?;
+        let mut caused = fence::end_work_under_way(&mut self.tx, caller, id, self.spared).await?;
         failpoint!("change.fenced");
         let due = self.enqueue_due_jobs(policy_defaults).await?;
         caused.extend(due);
@@ -239,16 +290,16 @@ impl<'a> ChangeTransaction<'a> {
         })
     }
 
-    /// Commits, after what the tenant has stored was updated.
-    pub(super) async fn commit(mut self, moved: &Moved) -> Result<(), StoreError> {
+    /// Commits, after what the tenant has stored was updated by so many bytes.
+    pub(super) async fn commit(mut self, usage_bytes_change: i64) -> Result<(), StoreError> {
         // Last, because other transactions of the tenant (appends, counts, deletions) whose backend
         // has the same part of the usage wait for this row's lock until the commit.
-        if moved.usage_bytes_change != 0 {
+        if usage_bytes_change != 0 {
             sqlx::query_file!(
                 "sql/subtract_tenant_usage.sql",
                 self.caller.tenant().0,
                 0_i64,
-                -moved.usage_bytes_change,
+                -usage_bytes_change,
             )
             .execute(&mut *self.tx)
             .await?;
@@ -263,6 +314,12 @@ impl<'a> ChangeTransaction<'a> {
     pub(super) async fn record_withdrawal(&mut self, runs: &[IdRange]) -> Result<(), StoreError> {
         self.insert_change((MessageChangeKind::Withdrawn, None), runs, 0)
             .await?;
+        self.take_number().await?;
+        Ok(())
+    }
+
+    /// Takes the next number of a change, and returns it.
+    pub(super) async fn take_number(&mut self) -> Result<i64, StoreError> {
         sqlx::query!(
             "update ai_conversation set change_id = change_id + 1 where tenant_id = $1 and conversation_id = $2",
             self.caller.tenant().0,
@@ -271,7 +328,7 @@ impl<'a> ChangeTransaction<'a> {
         .execute(&mut *self.tx)
         .await?;
         self.head.change_id += 1;
-        Ok(())
+        Ok(self.head.change_id)
     }
 
     /// Updates the conversation's figures and, if no caller has given one, its title.

@@ -1,7 +1,10 @@
 //! Withdraws messages: their ids, roles and turns stay. Their content is moved to a table that no
 //! statement for contexts, lists, exports or summaries reads.
 
-use anneal_core::caller::{Caller, ConversationId};
+use anneal_core::{
+    caller::{Caller, ConversationId},
+    message::MessageId,
+};
 
 use super::{
     ChangeAsk, MessageChange, MessageChangeKind, Selection,
@@ -54,6 +57,18 @@ async fn withdraw_once(
     if messages.is_empty() {
         return change.finish_without_change().await;
     }
+    let messages = messages.into_iter().collect();
+    let moved = move_out(&mut change, (caller, id), messages).await?;
+    change.finish(moved, policy_defaults).await
+}
+
+/// Moves the content of these messages, which stand and are in order, out of the conversation, as a
+/// part of the change with the next number. There must be at least one.
+pub(super) async fn move_out(
+    change: &mut ChangeTransaction<'_>,
+    (caller, id): (Caller, ConversationId),
+    messages: Vec<MessageId>,
+) -> Result<Moved, StoreError> {
     let ids: Vec<i64> = messages.iter().map(|message| message.0).collect();
     let change_id = change.next_change_id();
     let row = sqlx::query_file!(
@@ -66,14 +81,13 @@ async fn withdraw_once(
     .fetch_one(change.db())
     .await?;
     failpoint!("change.moved");
-    let moved = Moved {
-        changed: messages.into_iter().collect(),
+    Ok(Moved {
+        changed: messages,
         token_change: -row.tokens,
         withdrawn_change: ids.len() as i64,
         usage_bytes_change: row.uncounted_bytes,
         touches_title: row.has_user,
         renumbers: true,
         version: None,
-    };
-    change.finish(moved, policy_defaults).await
+    })
 }

@@ -1,4 +1,5 @@
-//! Finds a turn by an abbreviation of its conversation's id and by its first message.
+//! Finds a turn by an abbreviation of its conversation's id, and by its first message or, if it
+//! answers a question anew, by its number.
 
 use anneal_core::{
     caller::{Caller, ConversationId},
@@ -44,29 +45,38 @@ impl From<ConversationId> for ShortConversationId {
     }
 }
 
+/// The place of a turn in its conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TurnKey {
+    /// The first message of its prompt.
+    Message(MessageId),
+    /// The number of the change with which it began to answer a question anew.
+    Anew(i64),
+}
+
 /// A conversation whose id has the abbreviation: the turn is in one of these.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TurnCandidate {
     /// The conversation.
     pub conversation_id: ConversationId,
-    /// The request id of the append that begins with the turn's first message. None: that message
-    /// does not exist, is not a user's, is withdrawn, or is not the first of its append; or the
-    /// append had no request id.
+    /// The request id of the turn. None: its first message does not exist, is neither a user's nor
+    /// a tool's, is withdrawn, or is not the first of its append; the append had no request id; or
+    /// no turn has the number.
     pub request_id: Option<String>,
 }
 
 impl Store {
     /// Finds the conversations of an agent whose ids have this abbreviation, at most 16. Of each,
-    /// returns the request id of the append that begins with this message.
+    /// returns the request id of the turn with this key.
     pub async fn find_turns(
         &self,
         caller: Caller,
         agent_id: &str,
         short_id: ShortConversationId,
-        message: MessageId,
+        turn: TurnKey,
     ) -> Result<Vec<TurnCandidate>, StoreError> {
         let mut db = self.reads.checkout(caller).await?;
-        let found = select_candidates(&mut db, caller, agent_id, short_id, message).await;
+        let found = select_candidates(&mut db, caller, agent_id, (short_id, turn)).await;
         db.settle(found).await
     }
 }
@@ -75,10 +85,13 @@ async fn select_candidates(
     db: &mut BoundedConnection,
     caller: Caller,
     agent_id: &str,
-    short_id: ShortConversationId,
-    message: MessageId,
+    (short_id, turn): (ShortConversationId, TurnKey),
 ) -> Result<Vec<TurnCandidate>, StoreError> {
     let [first, last] = short_id.range();
+    let (message, number) = match turn {
+        TurnKey::Message(message) => (Some(message.0), None),
+        TurnKey::Anew(number) => (None, Some(number)),
+    };
     let rows = sqlx::query_file!(
         "sql/find_turns.sql",
         caller.tenant().0,
@@ -86,7 +99,8 @@ async fn select_candidates(
         last,
         agent_id,
         short_id.ending(),
-        message.0,
+        message,
+        number,
     )
     .fetch_all(db)
     .await?;

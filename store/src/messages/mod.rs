@@ -26,7 +26,7 @@ mod versions;
 
 pub use append::{Append, AppendSettings, Appended, AppendedMessage, Grouping};
 pub use byte_range::MessageRange;
-pub use find_turns::{ShortConversationId, TurnCandidate};
+pub use find_turns::{ShortConversationId, TurnCandidate, TurnKey};
 pub use read::{MessagePage, PageAsk, StoredMessage, StoredSummary};
 pub use read_budget::{ContentRead, ROW_BYTES, ReadBudget};
 pub use summaries::{MessageSummary, UnsummarizedMessage};

@@ -7,11 +7,13 @@
 //! - `stack.rs`: a server and a worker with one fault, and the checks after the load.
 //! - `load.rs`: client calls that reach every failpoint except those of migrations.
 //! - `migrations.rs`: `anneal migrate` with one fault, and a second run without a fault.
+//! - `anew.rs`: turns that answer a question anew, and whose process dies.
 //! - `model_calls.rs`: the lease of a model call whose admission or settlement fails.
 //!
 //! A failpoint that the load does not reach fails the test. `ANNEAL_FAILPOINTS=word` selects the
 //! failpoints whose names contain the word.
 
+mod anew;
 mod load;
 mod migrations;
 mod model_calls;

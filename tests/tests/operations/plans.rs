@@ -196,7 +196,37 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
             conversation(),
             "''",
             "'00aa'",
-            "77777"
+            "77777",
+            "null"
+        ),
+        statement!(
+            "question_messages",
+            tenant(),
+            conversation(),
+            "77777",
+            "100"
+        ),
+        statement!("question_of_message", tenant(), conversation(), "77777"),
+        statement!(
+            "list_alternatives",
+            tenant(),
+            conversation(),
+            "77777",
+            "100"
+        ),
+        statement!(
+            "standing_answer",
+            tenant(),
+            conversation(),
+            "77777",
+            "10000"
+        ),
+        statement!(
+            "answer_excerpts",
+            tenant(),
+            conversation(),
+            "'{77776}'",
+            "1024"
         ),
         statement!(
             "append",

@@ -1,4 +1,5 @@
-//! GetMessage. A request with a version reads that version, which may be one that does not stand.
+//! GetMessage. A request with a version reads that version, which may be one that does not stand. One
+//! with `alternatives` also lists the answers to the message's question.
 
 use anneal_core::{caller::Caller, limits::RANGE_BYTES};
 use anneal_proto::{convert::parse, v1 as pb};
@@ -17,9 +18,15 @@ pub(crate) async fn get_message(
         0 => None,
         version => Some(parse::version("version", version)?),
     };
-    if ask.alternatives {
-        return Err(Failure::not_served("alternatives"));
-    }
+    let alternatives = if ask.alternatives {
+        let listed = state
+            .store
+            .list_alternatives(caller, id, message_id)
+            .await?;
+        listed.into_iter().map(reply::alternative).collect()
+    } else {
+        Vec::new()
+    };
     let Some(range) = ask.range.map(parse_range).transpose()? else {
         let read = |read_budget| {
             let store = state.store.clone();
@@ -44,7 +51,7 @@ pub(crate) async fn get_message(
             message: Some(reply::message(message)),
             text: String::new(),
             range: None,
-            alternatives: Vec::new(),
+            alternatives,
         }));
     };
     let read = |read_budget| {
@@ -73,7 +80,7 @@ pub(crate) async fn get_message(
             length: found.text.len() as i64,
         }),
         text: found.text,
-        alternatives: Vec::new(),
+        alternatives,
     }))
 }
 

@@ -4,6 +4,9 @@
 //!   called
 //! - `refusals`: invalid requests, which store nothing
 //! - `unserved`: fields and RPCs that this version knows and does not serve
+//! - `regenerate`: the newest question is answered anew
+//! - `edit_and_answer`: a message of the user is edited and answered
+//! - `alternatives`: earlier answers are listed, and one of them is chosen
 //! - `idempotency`: repeated, abandoned and concurrent turns have one effect
 //! - `interruptions`: stopping servers, database outages, deadlines, callers that do not read
 //! - `failures`: model calls that fail or are not admitted, and the reasons that callers get
@@ -16,7 +19,9 @@
 //! - `python_client`: the Python examples
 
 mod agent_settings;
+mod alternatives;
 mod disconnects;
+mod edit_and_answer;
 mod failures;
 mod fallbacks;
 mod idempotency;
@@ -25,9 +30,27 @@ mod overflow;
 mod python_client;
 mod real_model;
 mod refusals;
+mod regenerate;
 mod stops;
 mod turns;
 mod unserved;
 
+use anneal_testkit::{Say, Script, ScriptedModel, pb};
+
 /// The binary `anneal`.
 const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
+
+/// A model whose answers are "Answer 0.", "Answer 1." and so on.
+async fn numbered_answers() -> ScriptedModel {
+    ScriptedModel::start(|request| {
+        Script::says(request, [Say::text(&format!("Answer {}.", request.nth))])
+    })
+    .await
+}
+
+/// The first and the last message of each run.
+fn ids(runs: &[pb::IdRange]) -> Vec<(i64, i64)> {
+    let runs = runs.iter();
+    runs.map(|run| (run.first_message_id, run.last_message_id))
+        .collect()
+}

@@ -97,38 +97,11 @@ async fn options_that_are_served_reach_the_model_from_either_place_but_not_from_
 }
 
 #[tokio::test]
-async fn choose_alternative_is_refused_for_a_conversation_that_exists() {
-    let app = TestApp::start().await;
-    let conversation = app.conversation().await;
-    let ask = pb::ChooseAlternativeRequest {
-        conversation_id: conversation.id.clone(),
-        question_message_id: 1,
-        number: 1,
-        ..Default::default()
-    };
-    let refused = app.chats().choose_alternative(ask).await;
-    assert_refused(refused, Code::InvalidArgument, "INVALID_FIELD", "request");
-}
-
-#[tokio::test]
 async fn fields_of_other_rpcs_that_are_not_served_are_refused_by_their_name() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
     conversation.turn("a", "b").await;
     let conversation_id = || conversation.id.clone();
-    let ask = pb::GetMessageRequest {
-        conversation_id: conversation_id(),
-        message_id: 1,
-        alternatives: true,
-        ..Default::default()
-    };
-    let refused = app.messages().get_message(ask).await;
-    assert_refused(
-        refused,
-        Code::InvalidArgument,
-        "INVALID_FIELD",
-        "alternatives",
-    );
     let ask = pb::InsertSeparatorRequest {
         conversation_id: conversation_id(),
         part_tool_pairs: true,

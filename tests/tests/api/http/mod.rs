@@ -5,6 +5,7 @@
 //! - `first_turns`: a first turn creates its session, unless it is refused
 //! - `event_ids`: ids of a turn's events, and what the events cost on the wire
 //! - `resume`: a reader that lost its connection gets the rest of the turn
+//! - `alternatives`: earlier answers to a question are listed and chosen
 //! - `changes`: messages are withdrawn and restored
 //! - `edits`: messages are edited, and histories show withdrawn ones
 //! - `forks`: sessions are forked
@@ -16,6 +17,7 @@
 //! - `examples`: the scripts in `examples/http/`
 //! - `tutorials`: the programs of the tutorials, and their pages
 
+mod alternatives;
 mod changes;
 mod edits;
 mod event_ids;

@@ -20,13 +20,14 @@ async fn every_path_allows_exactly_the_methods_that_are_described() {
         "{described}"
     );
     let paths = described["paths"].as_object().expect("paths");
-    // Nine of the API, and `/healthz`, `/readyz` and `/metrics`.
-    assert_eq!(paths.len(), 12, "{:?}", paths.keys());
+    // Eleven of the API, and `/healthz`, `/readyz` and `/metrics`.
+    assert_eq!(paths.len(), 14, "{:?}", paths.keys());
     for (path, methods) in paths {
         let path = path
             .replace("{id}", "a")
             .replace("{sid}", "00000000-0000-4000-8000-000000000000")
-            .replace("{mid}", "1");
+            .replace("{mid}", "1")
+            .replace("{n}", "1");
         let methods: Vec<&String> = methods.as_object().expect("methods").keys().collect();
         let refused = HttpResponse::send(web.request("TRACE", &path)).await;
         refused.assert_problem(405, "MALFORMED_REQUEST", "");

@@ -13,7 +13,7 @@ const UNKNOWN: &str = "system_prompt";
 /// An operation of `/openapi.json`.
 struct Operation {
     method: String,
-    /// With `{id}`, `{sid}` and `{mid}` filled in.
+    /// With `{id}`, `{sid}`, `{mid}` and `{n}` filled in.
     path: String,
     /// The names of its query parameters.
     parameters: Vec<String>,
@@ -37,7 +37,8 @@ fn operations(document: &Value, session: &str) -> Vec<Operation> {
                 path: path
                     .replace("{id}", "a")
                     .replace("{sid}", session)
-                    .replace("{mid}", "1"),
+                    .replace("{mid}", "1")
+                    .replace("{n}", "1"),
                 parameters: parameters
                     .filter(|parameter| parameter["in"] == "query")
                     .filter_map(|parameter| parameter["name"].as_str().map(str::to_owned))
@@ -116,7 +117,7 @@ async fn every_route_refuses_unknown_fields_and_parameters_by_name() {
     let document = web.get("/openapi.json").await.json();
     let operations = operations(&document, &session);
     let bodies = operations.iter().filter(|one| one.body.is_some()).count();
-    assert_eq!((operations.len(), bodies), (12, 6));
+    assert_eq!((operations.len(), bodies), (14, 7));
     for operation in operations {
         let (method, path) = (&operation.method, &operation.path);
         let unknown = web.request(method, &format!("{path}?{UNKNOWN}=x"));

@@ -5,6 +5,8 @@
 //! the same in every run. Some tests run the statements of the first operation in their own
 //! transaction instead.
 //!
+//! - `anew.rs`: a question is answered anew, or an earlier answer chosen, beside an append, a
+//!   withdrawal, or the same call.
 //! - `changes.rs`: messages are withdrawn while a checkpoint, a summary, a part of one or a count
 //!   is stored, or a job is claimed or requeued.
 //! - `checkpoints.rs`: the commit of a checkpoint against separators, other checkpoints and
@@ -29,6 +31,7 @@
 //! (`conversations/append_batching.rs`), and many operations in no fixed order
 //! (`conversations/concurrency.rs`).
 
+mod anew;
 mod changes;
 mod checkpoints;
 mod concurrent_changes;

@@ -52,6 +52,7 @@ async fn collect_grpc_cases(app: &TestApp, id: &str) -> Vec<Case> {
     cases.extend(messages::positions(id));
     cases.extend(changes::withdrawals(id));
     cases.extend(changes::rewinds_and_restores(id));
+    cases.extend(changes::choices(id));
     cases.extend(edits::edits(id));
     cases.extend(edits::history(id));
     cases.extend(changed_messages::changed_messages(app).await);

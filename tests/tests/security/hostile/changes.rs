@@ -273,3 +273,65 @@ pub(crate) fn rewinds_and_restores(id: &str) -> Vec<Case> {
         ),
     ]
 }
+
+/// Cases of ChooseAlternative. No question of the conversation was answered anew.
+pub(crate) fn choices(id: &str) -> Vec<Case> {
+    let choose = |question: i64, number: i32| {
+        ask_about!(
+            id,
+            ChooseAlternativeRequest {
+                question_message_id: question,
+                number: number
+            }
+        )
+    };
+    vec![
+        answered("the answer that stands is chosen", choose(1, 1)),
+        refused(
+            "an answer that is missing",
+            choose(1, 2),
+            NO_MESSAGE,
+            "number",
+        ),
+        refused("an answer 0", choose(1, 0), INVALID, "number"),
+        refused("an answer i32::MIN", choose(1, i32::MIN), INVALID, "number"),
+        refused(
+            "an answer i32::MAX",
+            choose(1, i32::MAX),
+            NO_MESSAGE,
+            "number",
+        ),
+        refused("a question 0", choose(0, 1), INVALID, "question_message_id"),
+        refused(
+            "a question i64::MAX",
+            choose(i64::MAX, 1),
+            NO_MESSAGE,
+            "question_message_id",
+        ),
+        refused(
+            "a choice with another etag",
+            ask_about!(
+                id,
+                ChooseAlternativeRequest {
+                    question_message_id: 1,
+                    number: 1,
+                    etag: "987654321"
+                }
+            ),
+            ETAG_MISMATCH,
+            "",
+        ),
+        refused(
+            "a choice in an unknown conversation",
+            ask_about!(
+                UNKNOWN,
+                ChooseAlternativeRequest {
+                    question_message_id: 1,
+                    number: 1
+                }
+            ),
+            NO_CONVERSATION,
+            "",
+        ),
+    ]
+}

@@ -40,9 +40,9 @@ const DIFFERING: [&str; 6] = [
     "subject_digest",
     "requested_by",
 ];
-/// RPCs that Bert does not call: those that delete, withdraw, edit or erase, GetErasure, whose
-/// valid request names no erasure, ImportCheckpoint, because a checkpoint exists, and those that
-/// are not served yet.
+/// RPCs that Bert does not call: those that delete, withdraw, choose, edit or erase, GetErasure,
+/// whose valid request names no erasure, ImportCheckpoint, because a checkpoint exists, and
+/// CancelTurn, which is not served yet.
 const NOT_CALLED: [&str; 12] = [
     "CancelTurn",
     "ChooseAlternative",

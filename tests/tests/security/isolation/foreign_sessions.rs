@@ -109,6 +109,7 @@ fn valid_body(method: &str, path: &str) -> Value {
         ("post", Some("restore")) => json!({"messageIds": [1]}),
         ("post", Some("rewind")) => json!({"afterMessageId": 0}),
         ("post", Some("fork")) => json!({"messageId": 1}),
+        ("post", Some("choose")) => json!({}),
         ("patch", Some("{mid}")) => json!({"content": [{"type": "text", "text": "taken"}]}),
         _ => json!({"title": "taken"}),
     }
@@ -124,6 +125,7 @@ async fn a_foreign_session_answers_every_path_exactly_as_a_missing_one() {
             path.replace("{id}", "a")
                 .replace("{sid}", id)
                 .replace("{mid}", "1")
+                .replace("{n}", "1")
         };
         let missing = Uuid::now_v7().to_string();
         let foreign_answer = tenants

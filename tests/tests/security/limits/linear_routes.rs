@@ -27,7 +27,7 @@ struct SizedRequest {
 /// An operation of `/openapi.json`.
 struct Operation {
     method: String,
-    /// With `{id}`, `{sid}` and `{mid}` filled in.
+    /// With `{id}`, `{sid}`, `{mid}` and `{n}` filled in.
     path: String,
     /// Place (`query`, `header`, `path`) and name of each parameter.
     parameters: Vec<(String, String)>,
@@ -42,7 +42,8 @@ fn operations(document: &Value, session: &str) -> Vec<Operation> {
         let path = path
             .replace("{id}", "a")
             .replace("{sid}", session)
-            .replace("{mid}", "1");
+            .replace("{mid}", "1")
+            .replace("{n}", "1");
         let methods = methods.as_object().expect("methods").iter();
         methods.map(move |(method, described)| (method.to_uppercase(), path.clone(), described))
     });

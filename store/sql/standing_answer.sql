@@ -1,0 +1,21 @@
+-- The messages that stand after a question ($3) and before the next message of the user that
+-- stands, in order, at most $4.
+select message_id, role = 2 as "is_assistants!"
+from ai_message
+where tenant_id = $1
+  and conversation_id = $2
+  and message_id > $3
+  and withdrawn_ts is null
+  and message_id < coalesce(
+      (
+          select min(message_id) from ai_message
+          where tenant_id = $1
+            and conversation_id = $2
+            and message_id > $3
+            and role = 1
+            and withdrawn_ts is null
+      ),
+      9223372036854775807
+  )
+order by message_id
+limit $4
