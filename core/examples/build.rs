@@ -106,6 +106,7 @@ fn material(messages: usize) -> Material {
         idle_seconds: None,
         tokens_ratio: None,
         learnt_window: None,
+        change_id: 0,
     }
 }
 

@@ -5,7 +5,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{policy_error::PolicyError, tokens::Tokens};
+use crate::{
+    cache::{self, CacheKind, CacheRetention},
+    policy_error::PolicyError,
+    tokens::Tokens,
+};
 
 /// Prices of cached input, in thousandths of the price of plain input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +35,22 @@ impl Prices {
     /// multiples of the price of reading: `(write - cached) / cached`.
     pub fn rho(self) -> f64 {
         f64::from(self.write.saturating_sub(self.cached)) / f64::from(self.cached.max(1))
+    }
+
+    /// These prices of a model that has such a cache, if it is asked to keep what is marked for so
+    /// long. Without marks, a cache that needs them costs nothing and gives nothing.
+    const fn under(self, kind: CacheKind, retention: CacheRetention, marks: bool) -> Self {
+        match (kind, retention) {
+            (CacheKind::Marked, _) if !marks => Self {
+                cached: 1_000,
+                write: 1_000,
+            },
+            (CacheKind::Marked, CacheRetention::Long) => Self {
+                write: 2_000,
+                ..self
+            },
+            _ => self,
+        }
     }
 
     /// These prices, with the given ones in place of their own.
@@ -128,7 +148,17 @@ impl Models {
     /// the name (`anthropic/claude-…`) and letter case. If only one price is known, the other is
     /// Anthropic's.
     pub fn find(&self, name: &str) -> Model {
+        self.find_with(name, CacheRetention::Short, true)
+    }
+
+    /// [`Self::find`], with the prices that apply if what is marked is kept for so long, and with or
+    /// without marks. The operator's prices apply in any case.
+    pub fn find_with(&self, name: &str, retention: CacheRetention, marks: bool) -> Model {
         let known = known_model(name);
+        let prices = known
+            .prices
+            .map(|prices| prices.under(self.cache_kind(name), retention, marks));
+        let known = Model { prices, ..known };
         let Some(settings) = self.0.get(name) else {
             return known;
         };
@@ -146,6 +176,15 @@ impl Models {
             window: settings.window_tokens.or(known.window),
             prices,
         }
+    }
+
+    /// The kind of cache that a model has, by the provider's name for it.
+    pub fn cache_kind(&self, name: &str) -> CacheKind {
+        let served_as = self
+            .0
+            .get(name)
+            .and_then(|settings| settings.served_as.as_deref());
+        cache::known_kind(served_as.unwrap_or(name))
     }
 
     /// The configured models, with their settings.
@@ -175,9 +214,10 @@ type KnownModel = (&'static str, u64, Option<(u32, u32)>);
 
 /// Models as their providers published them in November 2026. A model has no prices here if its
 /// provider has none for cached input, or if it has only other hosts, which set their own.
-pub(crate) const KNOWN_MODELS: [KnownModel; 34] = [
+pub(crate) const KNOWN_MODELS: [KnownModel; 35] = [
     ("claude-", 200_000, Some((100, 1_250))),
     ("gpt-5", 400_000, Some((100, 1_000))),
+    ("gpt-5.6", 400_000, Some((100, 1_250))),
     ("gpt-4.1", 1_047_576, Some((250, 1_000))),
     ("gpt-4o", 128_000, Some((500, 1_000))),
     ("gpt-4-turbo", 128_000, None),
@@ -265,6 +305,26 @@ mod tests {
                 .window,
             Some(Tokens::new(8_000))
         );
+    }
+
+    #[test]
+    fn written_input_costs_more_if_it_is_kept_for_an_hour() {
+        let models = Models::default();
+        let prices = |name, retention, marks| {
+            let prices = models.find_with(name, retention, marks).prices;
+            prices.map(|prices| (prices.cached, prices.write))
+        };
+        let claude = "claude-sonnet-4-5";
+        let (short, long) = (CacheRetention::Short, CacheRetention::Long);
+        assert_eq!(prices(claude, short, true), Some((100, 1_250)));
+        assert_eq!(
+            prices(claude, CacheRetention::LongHead, true),
+            Some((100, 1_250))
+        );
+        assert_eq!(prices(claude, long, true), Some((100, 2_000)));
+        assert_eq!(prices(claude, long, false), Some((1_000, 1_000)));
+        assert_eq!(prices("gpt-5.5", long, false), Some((100, 1_000)));
+        assert_eq!(prices("gpt-5.6", short, false), Some((100, 1_250)));
     }
 
     #[test]

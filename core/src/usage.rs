@@ -28,16 +28,16 @@ pub struct Usage {
 /// Whether the provider's cache held what was expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheState {
-    /// Fewer than 1,024 tokens were expected to be cached, which is too short a prefix to be
-    /// cached.
+    /// Fewer than 1,024 tokens were expected to be cached, and no change of the context is the
+    /// cause.
     NothingExpected,
     /// At least half of the expected tokens came from the cache.
     Warm,
     /// Less than half of the expected tokens came from the cache, although no change of the context
     /// had broken it.
     Cold,
-    /// A change of the context broke the cache: nothing, or less than half of the last call's
-    /// context, was expected.
+    /// A change of the context broke the cache: nothing, or less than half of the context, was
+    /// expected.
     ColdByUs,
 }
 
@@ -53,6 +53,9 @@ const RATIOS: std::ops::RangeInclusive<f64> = 0.25..=4.0;
 impl Usage {
     /// Whether the provider's cache held what was expected.
     pub fn cache_state(&self) -> CacheState {
+        if self.break_reason.is_some() && self.expects_less_than_half() {
+            return CacheState::ColdByUs;
+        }
         if self.expected_cached < MIN_CACHED {
             return CacheState::NothingExpected;
         }
@@ -62,6 +65,16 @@ impl Usage {
         } else {
             CacheState::Cold
         }
+    }
+
+    /// Whether less than half of a context was expected in the cache that is long enough for it.
+    fn expects_less_than_half(&self) -> bool {
+        let context = if self.context == Tokens::ZERO {
+            self.input
+        } else {
+            self.context
+        };
+        context >= MIN_CACHED && self.expected_cached.get().saturating_mul(2) < context.get()
     }
 
     /// The provider's tokens for each token counted here; None if the report does not allow an
@@ -108,6 +121,26 @@ mod tests {
         assert_eq!(
             usage(10_000, 0, 10_000, 1_023).cache_state(),
             CacheState::NothingExpected
+        );
+    }
+
+    #[test]
+    fn a_call_is_cold_by_us_if_a_break_leaves_less_than_half_of_its_context() {
+        let broken = |input, context, expected| {
+            Usage {
+                break_reason: Some(BreakReason::Swap),
+                ..usage(input, expected, context, expected)
+            }
+            .cache_state()
+        };
+        assert_eq!(broken(10_000, 10_000, 4_999), CacheState::ColdByUs);
+        assert_eq!(broken(10_000, 10_000, 0), CacheState::ColdByUs);
+        assert_eq!(broken(10_000, 0, 0), CacheState::ColdByUs);
+        assert_eq!(broken(10_000, 10_000, 5_000), CacheState::Warm);
+        assert_eq!(
+            broken(1_023, 1_023, 0),
+            CacheState::NothingExpected,
+            "too short to be cached"
         );
     }
 

@@ -7,7 +7,7 @@
 -- boundary, $4 the turn before which messages are cool, $5 the tokens above which a message is
 -- large, $6 whether cooling is stepped, $7 the messages that an earlier step has swapped.
 select message_id as "message_id!", turn as "turn!", tokens as "tokens!", kept as "kept!", withdrawn as "withdrawn!",
-    case when role = 2 then created_ts end as "stored?: StoredTime"
+    role = 2 as "answer!", created_ts as "stored!: StoredTime"
 from (
     -- All window functions share one window, which PostgreSQL computes row by row. A second window
     -- over the whole tail would write the tail to a temporary file.

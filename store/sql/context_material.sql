@@ -10,7 +10,7 @@
 --   have a summary, with stepped cooling those that an earlier step has swapped.
 -- - A large message that a step may swap now comes with content and summary.
 -- - Any other message comes with its content. That of a withdrawn message is [].
--- - "stored": the time when an assistant's message was stored; null for other messages.
+-- - "stored": the time when the message was stored.
 --
 -- The bytes of the tail are those of the text that these rows have (content, or summary and tool
 -- outline, or content and summary), and 512 bytes for each row (ROW_BYTES). They are null if the
@@ -57,7 +57,8 @@ with head as materialized (
         ) end as bytes
     from (
         select conversation_id,
-            row (last_message_id, last_role, turn, encoding, system_prompt_tokens, system_prompt, policy::text) as conversation,
+            row (last_message_id, last_role, turn, encoding, system_prompt_tokens, system_prompt, policy::text, change_id)
+                as conversation,
             turn + case when last_role = 1 then $3::bigint else $4::bigint end as cool_turn,
             policy::text = $5::text as policy_holds
         from ai_conversation
@@ -73,8 +74,11 @@ with head as materialized (
     left join (
         select swapped_message_ids,
             row (
-                epoch, prefix_hash, boundary_message_id, system_prompt_digest, swapped_message_ids, cut, reason, broken_message_id,
-                change_epoch
+                row (
+                    epoch, prefix_hash, boundary_message_id, system_prompt_digest, swapped_message_ids, cut, reason,
+                    broken_message_id, change_epoch
+                ),
+                row (model, tools_digest, options_digest)
             ) as prefix
         from ai_context_prefix
         where conversation_id = $2
@@ -83,7 +87,7 @@ with head as materialized (
     ) as p on true
 )
 select 0::bigint as "message_id!", 0::smallint as "role!", 0::integer as "turn!", 0::bigint as "tokens!", false as "estimated!",
-    null::json as "content?: StoredText", null::record as "summary?: SummaryColumns", now() as "stored?: StoredTime",
+    null::json as "content?: StoredText", null::record as "summary?: SummaryColumns", now() as "stored!: StoredTime",
     row (
         conversation, checkpoint, prefix, bytes,
         (select row (window_tokens, tokens_ratio) from ai_model where tenant_id = $1 and model = $8::text)
@@ -93,7 +97,7 @@ union all
 select m.message_id, m.role, m.turn, coalesce(m.token_count, m.token_estimate), m.token_count is null,
     case when m.swap then null else m.content end,
     case when m.swap or m.ready then row (m.summary_cache, m.summary_tokens, m.text_bytes, m.tool_outline::text) end,
-    case when m.role = 2 then m.created_ts end,
+    m.created_ts,
     null
 from head as h
 cross join lateral (

@@ -66,13 +66,14 @@ with source as materialized (
 ), prefix as (
     insert into ai_context_prefix (
         tenant_id, conversation_id, epoch, prefix_hash, boundary_message_id, system_prompt_digest, swapped_message_id,
-        swapped_message_ids, cut, at_message_id, reason, broken_message_id, rewritten_tokens, saved_tokens, change_epoch, created_ts
+        swapped_message_ids, cut, at_message_id, reason, broken_message_id, rewritten_tokens, saved_tokens, change_epoch, created_ts,
+        model, tools_digest, options_digest
     )
     select tenant_id, $4, epoch, prefix_hash, boundary_message_id, system_prompt_digest, swapped_message_id,
-        swapped_message_ids, cut, at_message_id, 1, 0, 0, 0, change_epoch, created_ts
+        swapped_message_ids, cut, at_message_id, 1, 0, 0, 0, change_epoch, created_ts, model, tools_digest, options_digest
     from (
         select tenant_id, epoch, prefix_hash, boundary_message_id, system_prompt_digest, swapped_message_id, swapped_message_ids,
-            cut, at_message_id, change_epoch, created_ts
+            cut, at_message_id, change_epoch, created_ts, model, tools_digest, options_digest
         from ai_context_prefix
         where tenant_id = $1
           and conversation_id = $2

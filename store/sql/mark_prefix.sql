@@ -8,7 +8,8 @@
 -- for both changes. Reason 1: no version has been recorded yet.
 insert into ai_context_prefix (
     tenant_id, conversation_id, epoch, prefix_hash, boundary_message_id, system_prompt_digest, swapped_message_id,
-    swapped_message_ids, at_message_id, reason, broken_message_id, rewritten_tokens, saved_tokens, cut, change_epoch
+    swapped_message_ids, at_message_id, reason, broken_message_id, rewritten_tokens, saved_tokens, cut, change_epoch,
+    model, tools_digest, options_digest
 )
 select $1, $2, coalesce(n.epoch, 0) + 1, coalesce(n.prefix_hash, absent.digest), coalesce(n.boundary_message_id, 0),
     coalesce(n.system_prompt_digest, absent.digest), coalesce(n.swapped_message_id, 0), coalesce(n.swapped_message_ids, '{}'), $5,
@@ -18,11 +19,11 @@ select $1, $2, coalesce(n.epoch, 0) + 1, coalesce(n.prefix_hash, absent.digest),
         else $3::smallint
     end,
     case when n.is_mark then least($4::bigint, n.broken_message_id) else $4::bigint end,
-    0, 0, coalesce(n.cut, false), coalesce(n.epoch, 0) + 1
+    0, 0, coalesce(n.cut, false), coalesce(n.epoch, 0) + 1, n.model, n.tools_digest, n.options_digest
 from (select decode(repeat('00', 32), 'hex') as digest) as absent
 left join (
     select epoch, prefix_hash, boundary_message_id, system_prompt_digest, swapped_message_id, swapped_message_ids, cut, reason,
-        broken_message_id, coalesce(change_epoch = epoch, false) as is_mark
+        broken_message_id, coalesce(change_epoch = epoch, false) as is_mark, model, tools_digest, options_digest
     from ai_context_prefix
     where tenant_id = $1
       and conversation_id = $2

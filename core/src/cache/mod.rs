@@ -1,60 +1,24 @@
 //! The provider's prompt cache: how a model's cache works, which part of a request it depends on,
 //! and the places up to which a request asks it to cache.
 //!
+//! - `rules`: how the caches of models work.
+//! - `points`: which places of a context are marked, and for how long.
 //! - `break_reason`: why the beginning of a context differs from the previous one.
 
 mod break_reason;
+mod points;
+mod rules;
+#[cfg(test)]
+mod tests;
 
 use serde::{Deserialize, Serialize};
 
 pub use break_reason::BreakReason;
+pub use points::{CacheMark, CachePoint, CachePointKind, marks};
+pub use rules::{CacheKind, CacheRules};
+pub(crate) use rules::{KNOWN_CACHES, known_kind};
 
-use crate::{digest::Digest, provider_format::Format, tokens::Tokens};
-
-/// How a provider's cache finds what it can read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum CacheKind {
-    /// Not known, or not used: nothing is marked, and every prefix that was sent before counts as
-    /// cached.
-    None,
-    /// Up to places that the request marks (Anthropic).
-    Marked,
-    /// Any prefix, in steps (OpenAI before gpt-5.6).
-    AnyPrefix,
-    /// Up to the newest message and to places that the request marks (OpenAI from gpt-5.6 on).
-    Breakpoints,
-    /// Any prefix, without a promise (Gemini).
-    Implicit,
-}
-
-/// The rules of a model's cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct CacheRules {
-    /// How it finds what it can read.
-    pub kind: CacheKind,
-    /// Shortest prefix that is cached, in the model's tokens.
-    pub min_tokens: Tokens,
-    /// A cached prefix is a multiple of this many tokens long.
-    pub step_tokens: u64,
-    /// Blocks before a mark among which the cache looks for an earlier mark.
-    pub lookback_blocks: usize,
-}
-
-impl CacheRules {
-    /// The rules of an ideal cache, which is assumed for models whose rules are not known.
-    pub const IDEAL: Self = Self {
-        kind: CacheKind::None,
-        min_tokens: Tokens::ZERO,
-        step_tokens: 1,
-        lookback_blocks: 0,
-    };
-
-    /// The rules of a model's cache, by the format of its contexts and its name at the provider. No
-    /// model's rules are known yet.
-    pub const fn of(_format: Format, _served_as: &str) -> Self {
-        Self::IDEAL
-    }
-}
+use crate::{digest::Digest, tokens::Tokens};
 
 /// How long the provider should keep what is marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -69,6 +33,19 @@ pub enum CacheRetention {
     Long,
 }
 
+impl CacheRetention {
+    /// How long a mark of this kind is kept.
+    pub(crate) const fn ttl(self, kind: CachePointKind) -> CacheTtl {
+        match (self, kind) {
+            (Self::Long, _)
+            | (Self::LongHead, CachePointKind::System | CachePointKind::Summary) => {
+                CacheTtl::OneHour
+            }
+            (Self::Short | Self::LongHead, _) => CacheTtl::FiveMinutes,
+        }
+    }
+}
+
 /// How long one mark is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CacheTtl {
@@ -76,6 +53,16 @@ pub enum CacheTtl {
     FiveMinutes,
     /// An hour.
     OneHour,
+}
+
+impl CacheTtl {
+    /// The time in seconds.
+    pub const fn seconds(self) -> u32 {
+        match self {
+            Self::FiveMinutes => 300,
+            Self::OneHour => 3_600,
+        }
+    }
 }
 
 /// What of a request beside its context the provider's cache depends on. None: not known.
@@ -91,6 +78,38 @@ pub struct RequestIdentity {
     pub tools_tokens: Tokens,
 }
 
+impl RequestIdentity {
+    /// Why a cache that was written by a request with the identity `before` is useless for this
+    /// one. None: it is not, as far as is known. What is not known on one side equals anything.
+    pub fn change_since(&self, before: &Self) -> Option<BreakReason> {
+        if differ(self.model.as_ref(), before.model.as_ref()) {
+            Some(BreakReason::Model)
+        } else if differ(self.tools.as_ref(), before.tools.as_ref()) {
+            Some(BreakReason::Tools)
+        } else if differ(self.options.as_ref(), before.options.as_ref()) {
+            Some(BreakReason::Options)
+        } else {
+            None
+        }
+    }
+
+    /// This identity, with what it does not know from `before`, to be recorded. Tokens are not.
+    #[must_use]
+    pub fn over(&self, before: Option<&Self>) -> Self {
+        let before = before.cloned().unwrap_or_default();
+        Self {
+            model: self.model.clone().or(before.model),
+            tools: self.tools.or(before.tools),
+            options: self.options.or(before.options),
+            tools_tokens: Tokens::ZERO,
+        }
+    }
+}
+
+fn differ<T: PartialEq>(now: Option<&T>, before: Option<&T>) -> bool {
+    now.zip(before).is_some_and(|(now, before)| now != before)
+}
+
 /// What a caller wants to know about the cache, or to ask of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacheAsk {
@@ -104,39 +123,16 @@ pub struct CacheAsk {
     pub identity: RequestIdentity,
 }
 
-/// Why a place can be marked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum CachePointKind {
-    /// End of the system prompt.
-    System,
-    /// End of the checkpoint's summary.
-    Summary,
-    /// Before the next message that will change.
-    Stable,
-    /// End of the last call's context.
-    LastEnd,
-    /// End of the context.
-    End,
-}
-
-/// A place in a context up to which a provider can cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct CachePoint {
-    /// Why it can be marked.
-    pub kind: CachePointKind,
-    /// Index of the message that ends there.
-    pub message: usize,
-    /// Index of its part that ends there.
-    pub part: usize,
-    /// Tokens up to there, with framing and tools.
-    pub tokens: Tokens,
-}
-
-/// A place that is marked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct CacheMark {
-    /// The place.
-    pub point: CachePoint,
-    /// How long the provider keeps it.
-    pub ttl: CacheTtl,
+impl CacheAsk {
+    /// How long the provider should keep the declared tools, if they are marked. They are if there
+    /// is no system prompt behind them that has a mark.
+    pub fn tools_ttl(&self, has_system_prompt: bool, ratio: Option<f64>) -> Option<CacheTtl> {
+        let tokens = self.identity.tools_tokens;
+        let is_marked = self.marks
+            && self.rules.kind == CacheKind::Marked
+            && !has_system_prompt
+            && tokens > Tokens::ZERO
+            && self.rules.reaches_minimum(tokens, ratio);
+        is_marked.then(|| self.retention.ttl(CachePointKind::System))
+    }
 }

@@ -4,7 +4,7 @@
 use super::Prefix;
 use crate::{
     boundary::Boundary,
-    cache::CacheMark,
+    cache::{CacheMark, CacheTtl},
     message::{MessageId, Part, Role},
     tokens::Tokens,
 };
@@ -187,6 +187,9 @@ pub struct Context {
     pub prefix: Prefix,
     /// The places up to which the provider is asked to cache, in order.
     pub marks: Vec<CacheMark>,
+    /// How long the provider is asked to cache the declared tools; None: they are not marked. They
+    /// are only marked if there is no system prompt behind them.
+    pub tools_ttl: Option<CacheTtl>,
 }
 
 /// The budget is smaller than what must be sent.

@@ -41,6 +41,7 @@ fn tool_run(calls: i64) -> Material {
         idle_seconds: Some(1),
         tokens_ratio: None,
         learnt_window: None,
+        change_id: 0,
     }
 }
 

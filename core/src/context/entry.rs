@@ -33,6 +33,18 @@ pub(super) struct Entry {
     pub(super) original: bool,
     /// One origin for each part. Empty until the parts are first changed.
     pub(super) origins: Vec<Origin>,
+    /// Where messages end that others were merged into. A message whose last text was extended does
+    /// not end anywhere.
+    pub(super) joins: Vec<Extent>,
+}
+
+/// How much of an entry, from its beginning.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Extent {
+    pub(super) parts: usize,
+    pub(super) ids: usize,
+    /// Tokens with framing.
+    pub(super) tokens: Tokens,
 }
 
 /// The source of a part's text.
@@ -76,6 +88,7 @@ impl Entry {
             estimated: false,
             original: false,
             origins: Vec::new(),
+            joins: Vec::new(),
         }
     }
 
@@ -141,6 +154,7 @@ impl Entry {
             estimated: message.estimated && original,
             original,
             origins: Vec::new(),
+            joins: Vec::new(),
         };
         (manifest_entry, entry)
     }
@@ -168,8 +182,18 @@ impl Entry {
                 estimated: false,
                 original: true,
                 origins: Vec::new(),
+                joins: Vec::new(),
             }
         })
+    }
+
+    /// All of it.
+    pub(super) fn extent(&self) -> Extent {
+        Extent {
+            parts: self.parts.len(),
+            ids: self.ids.len(),
+            tokens: self.framed_tokens(),
+        }
     }
 
     /// Whether it is a message of the conversation, as opposed to system prompt and summary.

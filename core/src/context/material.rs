@@ -41,15 +41,17 @@ pub struct Material {
     pub withdrawn: Vec<MessageId>,
     /// The newest recorded version of the context's beginning; None if none is recorded.
     pub prefix: Option<PrefixVersion>,
-    /// Seconds since the newest assistant message of the tail was stored, which is the age of the
-    /// last model call; None if the tail has no assistant message. A withdrawn message counts: the
-    /// call that wrote it has used the provider's cache.
+    /// Seconds since the last model call began, which is when the provider last used its cache: since
+    /// the message before the newest assistant message of the tail was stored; None if the tail has
+    /// no assistant message. Withdrawn messages count: the call that wrote one has used the cache.
     pub idle_seconds: Option<i64>,
     /// The provider's tokens for each token counted here, from the model's usage reports; None
     /// without a report.
     pub tokens_ratio: Option<f64>,
     /// The window that the model's provider named in an error; None if it named none.
     pub learnt_window: Option<Tokens>,
+    /// Number of the newest change that watchers see: of a summary, a checkpoint or messages.
+    pub change_id: i64,
 }
 
 /// The summary of everything up to the boundary.

@@ -13,11 +13,13 @@
 //! - `budget`: what is clipped or dropped, and in which order, to fit the budget. `clip`: how the
 //!   text of one part is clipped.
 //! - `prefix`: versions of the context's beginning, on which the provider's prefix cache depends.
-//!   `prefix_comparison`: whether the beginning is still the same.
+//!   `prefix_comparison`: whether the beginning is still the same. `cache_places`: up to where the
+//!   provider has cached it, and up to where this call asks it to.
 //! - `answer`: the output of a build.
 
 mod answer;
 mod budget;
+mod cache_places;
 #[cfg(test)]
 mod cache_tests;
 mod clip;
@@ -47,6 +49,7 @@ pub use answer::{
     BudgetTooSmall, Context, ContextMessage, ManifestEntry, Reason, Repair, RepairKind,
     Representation, Segment,
 };
+use cache_places::CacheUse;
 use entry::Entry;
 pub use material::{
     Ask, Body, CheckpointSummary, Material, OmittedMessage, Pressure, ReadySummary, SummaryOrigin,
@@ -108,9 +111,10 @@ pub fn build(mut material: Material, ask: Ask) -> Result<Context, BudgetTooSmall
         budget: ask.budget,
         format: ask.format,
         current_turn,
+        identity: ask.cache.as_ref().map(|cache| &cache.identity),
     };
     let cool_flags = swap::swap_cool_messages(&mut material, &surroundings);
-    let compared = prefix_comparison::ComparisonInput::of(&material);
+    let compared = prefix_comparison::ComparisonInput::of(&material, ask.cache);
 
     let mut draft = Draft {
         encoding,
@@ -136,9 +140,9 @@ pub fn build(mut material: Material, ask: Ask) -> Result<Context, BudgetTooSmall
     budget::fit(&mut draft)?;
     clip::record_clips(&mut draft);
     repair::enforce_role_sequence(&mut draft);
-    let prefix =
+    let (prefix, cache) =
         prefix_comparison::compare(&draft, &compared, boundary, prompt_digest, last_message_id);
-    Ok(draft.finish(last_message_id, boundary, current_turn, prefix))
+    Ok(draft.finish(last_message_id, boundary, current_turn, prefix, cache))
 }
 
 /// The manifest entries of all messages before the tail. There are at most two, however long the
@@ -225,6 +229,7 @@ impl Draft {
         boundary: Boundary,
         current_turn: i32,
         prefix: Prefix,
+        cache: CacheUse,
     ) -> Context {
         let total = self.total();
         Context {
@@ -237,7 +242,8 @@ impl Draft {
             boundary,
             current_turn,
             prefix,
-            marks: Vec::new(),
+            marks: cache.marks,
+            tools_ttl: cache.tools_ttl,
         }
     }
 }

@@ -3,7 +3,12 @@
 //! useless: the context differs there from the previous one, or the cache has expired.
 //! `prefix_comparison` finds it.
 
-use crate::{cache::BreakReason, digest::Digest, message::MessageId, tokens::Tokens};
+use crate::{
+    cache::{BreakReason, RequestIdentity},
+    digest::Digest,
+    message::MessageId,
+    tokens::Tokens,
+};
 
 /// One version of the beginning of a conversation's contexts, as first built. The newest version
 /// says which messages are swapped.
@@ -28,6 +33,8 @@ pub struct PrefixVersion {
     pub change_epoch: i64,
     /// The change after which no version was recorded; None: the version is newer than every change.
     pub pending: Option<PendingChange>,
+    /// The request beside the context. Its tokens are not recorded.
+    pub identity: RequestIdentity,
 }
 
 /// A change of stored messages since the last recorded version.
@@ -84,8 +91,8 @@ pub struct Prefix {
     pub stable_until: MessageId,
     /// The break, if the beginning changed.
     pub cache_break: Option<CacheBreak>,
-    /// Tokens of this context that the provider's cache should hold: those that the last call sent
-    /// and no break affects.
+    /// Tokens of the call that the provider's cache should hold, those of its tools included: what
+    /// the last call sent and no break affects, as far as the rules of the model's cache keep it.
     pub cached: Tokens,
     /// The version to record; None if it is recorded already, or if the context has a summary that
     /// was made for this call only.

@@ -6,9 +6,11 @@ use sha2::{Digest as _, Sha256};
 use super::{
     Body, BreakReason, CacheBreak, Draft, Entry, ManifestEntry, Material, NewVersion, Prefix,
     PrefixVersion, Reason, RepairKind, Representation, Segment, SummaryOrigin,
+    cache_places::{CacheUse, CachedDraft, LastCall, Unchanged},
 };
 use crate::{
     boundary::Boundary,
+    cache::{CacheAsk, CacheKind, CacheRetention, CacheTtl, RequestIdentity},
     digest::Digest,
     message::{MessageId, Part, Role},
     tokens::Tokens,
@@ -21,8 +23,18 @@ pub(super) struct ComparisonInput {
     pub(super) version: Option<PrefixVersion>,
     /// The assistant message that the last model call wrote.
     pub(super) last_call: Option<MessageId>,
+    /// The assistant message that the call before it wrote.
+    call_before: Option<MessageId>,
     /// Whether the last call is older than the lifetime of the provider's cache.
     pub(super) cold: bool,
+    /// If it is: whether system prompt and summary are kept for longer.
+    head_is_warm: bool,
+    /// The model's cache; None: an ideal one.
+    cache: Option<CacheAsk>,
+    /// The model's tokens per token counted here.
+    ratio: Option<f64>,
+    /// A message with more tokens is large.
+    large_threshold: Tokens,
     /// The relative extra cost of cache writes: [`crate::model::Prices::rho`].
     pub(super) rho: f64,
     /// Tokens that the new context's checkpoint summary saves.
@@ -36,15 +48,36 @@ pub(super) struct ComparisonInput {
 impl ComparisonInput {
     /// Copies what is needed from the material. Call it after the swap, so that `swapped` is
     /// complete.
-    pub(super) fn of(material: &Material) -> Self {
+    pub(super) fn of(material: &Material, cache: Option<CacheAsk>) -> Self {
+        let mut answers = material
+            .tail
+            .iter()
+            .rev()
+            .filter(|message| message.role == Role::Assistant)
+            .map(|message| message.id);
+        let (last_call, call_before) = (answers.next(), answers.next());
+        let keeps_head = cache.as_ref().is_some_and(|ask| {
+            ask.marks
+                && ask.rules.kind == CacheKind::Marked
+                && ask.retention == CacheRetention::LongHead
+        });
+        let head_seconds = i64::from(CacheTtl::OneHour.seconds());
         let swapped = material
             .tail
             .iter()
             .filter(|message| matches!(message.body, Body::Summary { .. }));
         Self {
             version: material.prefix.clone(),
-            last_call: material.last_call(),
+            last_call,
+            call_before,
             cold: material.is_cold(),
+            head_is_warm: keeps_head
+                && material
+                    .idle_seconds
+                    .is_some_and(|idle| idle <= head_seconds),
+            cache,
+            ratio: material.tokens_ratio,
+            large_threshold: material.policy.large_message_threshold,
             rho: material.policy.prices.rho(),
             swapped: swapped.map(|message| message.id).collect(),
             checkpoint_saved: material
@@ -56,6 +89,19 @@ impl ComparisonInput {
                 .as_ref()
                 .map_or(SummaryOrigin::Stored, |summary| summary.origin),
         }
+    }
+
+    /// Why the request beside the context makes the cache useless; None: it does not.
+    fn identity_change(&self) -> Option<BreakReason> {
+        let (ask, version) = self.cache.as_ref().zip(self.version.as_ref())?;
+        ask.identity.change_since(&version.identity)
+    }
+
+    /// What a new version records of the request beside the context.
+    fn identity(&self) -> RequestIdentity {
+        let before = self.version.as_ref().map(|version| &version.identity);
+        let ask = self.cache.as_ref().map(|ask| ask.identity.clone());
+        ask.unwrap_or_default().over(before)
     }
 
     /// Number of the newest mark; 0: there is none.
@@ -73,14 +119,14 @@ impl PrefixVersion {
     }
 }
 
-/// Compares a finished draft with what was sent before.
+/// Compares a finished draft with what was sent before, and says what the cache gives and keeps.
 pub(super) fn compare(
     draft: &Draft,
     input: &ComparisonInput,
     boundary: Boundary,
     system_prompt: Digest,
     last_message_id: MessageId,
-) -> Prefix {
+) -> (Prefix, CacheUse) {
     let hash = prefix_hash(draft, input, boundary, system_prompt);
     let cut = draft.manifest.iter().any(is_cut);
     let sent_until = input.last_call.map_or(MessageId::NONE, |call| {
@@ -88,15 +134,18 @@ pub(super) fn compare(
     });
     let version = input.version.as_ref();
     let sent = sent_tokens(draft, MessageId::NONE, input.last_call);
-    let is_recorded = version.is_some_and(|version| version.is_of(hash));
+    let is_recorded =
+        version.is_some_and(|version| version.is_of(hash)) && input.identity_change().is_none();
     if is_recorded && !input.cold {
-        return Prefix {
+        let cache = use_cache(draft, input, Unchanged::of_unbroken(input), cut, sent);
+        let prefix = Prefix {
             hash,
             stable_until: sent_until,
             cache_break: None,
-            cached: sent,
+            cached: cache.cached,
             new_version: None,
         };
+        return (prefix, cache);
     }
     let (reason, broken_at) = break_reason(draft, input, boundary, system_prompt, hash);
     let saved = match reason {
@@ -113,7 +162,14 @@ pub(super) fn compare(
     } else {
         MessageId::NONE
     };
-    Prefix {
+    let ideal = if reason == BreakReason::First {
+        Tokens::ZERO
+    } else {
+        sent.less(rewritten)
+    };
+    let unchanged = Unchanged::of_break(reason, broken_at, input, system_prompt);
+    let cache = use_cache(draft, input, unchanged, cut, ideal);
+    let prefix = Prefix {
         hash,
         stable_until,
         cache_break: (reason != BreakReason::First).then(|| CacheBreak {
@@ -124,11 +180,7 @@ pub(super) fn compare(
             pays_back_after: (saved > Tokens::ZERO)
                 .then(|| (input.rho * rewritten.get() as f64 / saved.get() as f64).ceil() as u64),
         }),
-        cached: if reason == BreakReason::First {
-            Tokens::ZERO
-        } else {
-            sent.less(rewritten)
-        },
+        cached: cache.cached,
         new_version: starts_version.then(|| {
             let epoch = version.map_or(0, |version| version.epoch) + 1;
             let swapped = input.swapped.clone();
@@ -141,6 +193,7 @@ pub(super) fn compare(
                 cut,
                 change_epoch: input.change_epoch(),
                 pending: None,
+                identity: input.identity(),
             };
             NewVersion {
                 version,
@@ -151,7 +204,105 @@ pub(super) fn compare(
                 saved,
             }
         }),
+    };
+    (prefix, cache)
+}
+
+impl Unchanged {
+    /// What the last call has sent too if nothing has changed since.
+    fn of_unbroken(input: &ComparisonInput) -> Self {
+        input.last_call.map_or(Self::Nothing, Self::Until)
     }
+
+    /// What the last call has sent too, and the cache still holds, after this break.
+    fn of_break(
+        reason: BreakReason,
+        at: MessageId,
+        input: &ComparisonInput,
+        system_prompt: Digest,
+    ) -> Self {
+        let (Some(answer), Some(version)) = (input.last_call, &input.version) else {
+            return Self::Nothing;
+        };
+        let up_to_prompt = if version.system_prompt == system_prompt {
+            Self::SystemPrompt
+        } else {
+            Self::Tools
+        };
+        let kind = input.cache.as_ref().map(|ask| ask.rules.kind);
+        match reason {
+            BreakReason::First | BreakReason::Model | BreakReason::Tools => Self::Nothing,
+            _ if input.cold && !input.head_is_warm => Self::Nothing,
+            // The head is the same, and is kept for longer than the rest.
+            BreakReason::Idle => Self::Until(MessageId::NONE.next()),
+            // Anthropic keeps the tools and the system prompt. The others put some options before
+            // them.
+            BreakReason::Options if kind != Some(CacheKind::Marked) => Self::Nothing,
+            _ if at == MessageId::NONE => up_to_prompt,
+            _ => Self::Until(at.min(answer)),
+        }
+    }
+}
+
+/// What the provider's cache gives to this call, and keeps of it. `ideal`: tokens that an ideal
+/// cache would give.
+fn use_cache(
+    draft: &Draft,
+    input: &ComparisonInput,
+    unchanged: Unchanged,
+    cut: bool,
+    ideal: Tokens,
+) -> CacheUse {
+    let Some(ask) = input
+        .cache
+        .as_ref()
+        .filter(|ask| ask.rules.kind != CacheKind::None)
+    else {
+        return CacheUse {
+            cached: ideal,
+            ..CacheUse::default()
+        };
+    };
+    let swapped_before = input
+        .version
+        .as_ref()
+        .map(|version| version.swapped.as_slice())
+        .unwrap_or_default();
+    let was_cut = input.version.as_ref().is_some_and(|version| version.cut);
+    let changed_from = input.version.as_ref().and_then(|version| version.pending);
+    // What a changed message was at the last call is not known.
+    let was_large = |entry: &&ManifestEntry| {
+        !was_cut
+            && entry.original_tokens > input.large_threshold
+            && swapped_before.binary_search(&entry.first).is_err()
+            && changed_from.is_none_or(|change| entry.first < change.at)
+    };
+    let last_call = input.last_call.map(|answer| LastCall {
+        answer,
+        answer_before: input.call_before,
+        oldest_large: draft
+            .manifest
+            .iter()
+            .find(was_large)
+            .map(|entry| entry.first),
+    });
+    // After a cut it is not known what the next context leaves out.
+    let oldest_large = draft
+        .manifest
+        .iter()
+        .find(|entry| is_large_original(entry))
+        .filter(|_| !cut)
+        .map(|entry| entry.first);
+    CachedDraft::new(draft, ask, input.ratio).plan(last_call, unchanged, oldest_large)
+}
+
+/// Whether a large message is sent as its original, so that its summary may replace it later.
+fn is_large_original(manifest_entry: &ManifestEntry) -> bool {
+    manifest_entry.representation == Representation::Original
+        && matches!(
+            manifest_entry.reason,
+            Reason::Hot | Reason::SummaryPending | Reason::StepPending
+        )
 }
 
 /// Hash of everything that decides the beginning. The content of messages changes only at a mark,
@@ -253,6 +404,9 @@ fn break_reason(
     let Some(version) = &input.version else {
         return (BreakReason::First, MessageId::NONE);
     };
+    if let Some(reason) = input.identity_change() {
+        return (reason, MessageId::NONE);
+    }
     if let Some(change) = version.pending
         && change.at == MessageId::NONE
     {

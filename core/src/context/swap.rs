@@ -3,6 +3,7 @@
 use super::{Body, Material, TailMessage};
 use crate::{
     boundary::Boundary,
+    cache::RequestIdentity,
     cooling::{self, Candidate, SwapCost, TailPosition},
     digest::Digest,
     message::{MessageId, Role, outline, plain_text_bytes},
@@ -12,7 +13,7 @@ use crate::{
 };
 
 /// The parts of the context around the tail, known before the tail is built.
-pub(super) struct TailSurroundings {
+pub(super) struct TailSurroundings<'a> {
     /// The boundary that the context starts after.
     pub(super) boundary: Boundary,
     /// Digest of the system prompt to send.
@@ -25,6 +26,8 @@ pub(super) struct TailSurroundings {
     pub(super) format: Format,
     /// The turn from which the age of messages is measured.
     pub(super) current_turn: i32,
+    /// The request beside the context; None: not known.
+    pub(super) identity: Option<&'a RequestIdentity>,
 }
 
 /// Swaps the messages that are due. Returns for each message of the tail whether it is cool.
@@ -34,7 +37,7 @@ pub(super) struct TailSurroundings {
 /// messages come with original and summary, and are swapped all together or not at all.
 pub(super) fn swap_cool_messages(
     material: &mut Material,
-    surroundings: &TailSurroundings,
+    surroundings: &TailSurroundings<'_>,
 ) -> Vec<bool> {
     let policy = material.policy;
     let positions: Vec<TailPosition> = material
@@ -66,7 +69,7 @@ pub(super) fn swap_cool_messages(
 /// their swap; [`cooling::step_is_due`] decides.
 fn step_is_due(
     material: &Material,
-    surroundings: &TailSurroundings,
+    surroundings: &TailSurroundings<'_>,
     calls_since_cool: &[Option<u64>],
 ) -> bool {
     let candidates: Vec<Candidate> = material
@@ -115,13 +118,20 @@ fn candidate(message: &TailMessage, calls: u64, material: &Material) -> Option<C
 }
 
 /// The message from which on the provider's cache is lost even if nothing is swapped, because the
-/// context differs there from the previous one, or the last call is older than the cache's lifetime;
-/// [`MessageId::NONE`] if all of it is lost. None: nothing is lost.
-fn cache_is_lost_from(material: &Material, surroundings: &TailSurroundings) -> Option<MessageId> {
+/// context differs there from the previous one, the model or its tools are others, or the last call is
+/// older than the cache's lifetime; [`MessageId::NONE`] if all of it is lost. None: nothing is lost.
+fn cache_is_lost_from(
+    material: &Material,
+    surroundings: &TailSurroundings<'_>,
+) -> Option<MessageId> {
     let Some(before) = &material.prefix else {
         return Some(MessageId::NONE);
     };
-    if before.boundary != surroundings.boundary.after()
+    let other_request = surroundings
+        .identity
+        .and_then(|identity| identity.change_since(&before.identity));
+    if other_request.is_some()
+        || before.boundary != surroundings.boundary.after()
         || before.system_prompt != surroundings.system_prompt
         || material.is_cold()
     {
@@ -133,7 +143,7 @@ fn cache_is_lost_from(material: &Material, surroundings: &TailSurroundings) -> O
 /// Whether the context would exceed its budget without a swap. Near the budget this may say yes too
 /// early, because the tokens that repairs and marks add are not known yet. A swap loses less than a
 /// clip.
-fn exceeds_budget(material: &Material, surroundings: &TailSurroundings) -> bool {
+fn exceeds_budget(material: &Material, surroundings: &TailSurroundings<'_>) -> bool {
     let tail_tokens: Tokens = material.tail.iter().map(TailMessage::framed_tokens).sum();
     let summary_count = material
         .tail

@@ -38,6 +38,7 @@ fn material(tail: Vec<TailMessage>) -> Material {
         idle_seconds: None,
         tokens_ratio: None,
         learnt_window: None,
+        change_id: 0,
     }
 }
 

@@ -5,6 +5,7 @@ use super::{
     Cooling, KeepRecent, LargeSummaries, Policy, PolicyOverrides, Profile, TokenThreshold,
 };
 use crate::{
+    cache::{self, CacheKind, CacheRetention},
     digest,
     model::{self, Model, Models},
     tokens::Tokens,
@@ -37,10 +38,12 @@ impl SessionSettings {
     /// conversation, the server, or the model.
     pub fn policy(&self, overrides: &PolicyOverrides, learnt_window: Option<Tokens>) -> Policy {
         let set = self.resolved(overrides);
-        let model = set
-            .model
-            .as_deref()
-            .map(|name| self.models.find(name))
+        let cache_marks = set.cache_marks.unwrap_or(true);
+        let cache_retention = set.cache_retention.unwrap_or_default();
+        let name = set.model.as_deref();
+        let cache_kind = name.map_or(CacheKind::None, |name| self.models.cache_kind(name));
+        let model = name
+            .map(|name| self.models.find_with(name, cache_retention, cache_marks))
             .unwrap_or_default();
         let Model { window, prices } = model.with_learnt_window(learnt_window);
         let prices = prices.unwrap_or_default();
@@ -55,12 +58,14 @@ impl SessionSettings {
             cooling: set.cooling.unwrap_or(Cooling::Strict),
             large_summaries: set.large_summaries.unwrap_or(LargeSummaries::Eager),
             store_tool_messages: set.store_tool_messages.unwrap_or(true),
-            cache_ttl_seconds: set.cache_ttl_seconds.unwrap_or(CACHE_TTL_SECONDS),
+            cache_ttl_seconds: set
+                .cache_ttl_seconds
+                .unwrap_or_else(|| cache_ttl_seconds(cache_kind, cache_retention)),
             window: window.unwrap_or(ASSUMED_WINDOW),
             window_known: window.is_some(),
             prices: prices.with(set.cache_read_price, set.cache_write_price),
-            cache_marks: set.cache_marks.unwrap_or(true),
-            cache_retention: set.cache_retention.unwrap_or_default(),
+            cache_marks,
+            cache_retention,
             idle_checkpoints: set.idle_checkpoints.unwrap_or_default(),
             keep_partial: set.keep_partial.unwrap_or(true),
         }
@@ -95,6 +100,7 @@ impl SessionSettings {
             bases.collect::<Vec<_>>(),
             &self.models,
             model::KNOWN_MODELS.as_slice(),
+            cache::KNOWN_CACHES.as_slice(),
         );
         let digest = digest::of_content(&format!("{settings:?}"));
         digest.first_chunk().copied().map_or(0, i64::from_be_bytes)
@@ -129,7 +135,15 @@ impl SessionSettings {
 /// Version of the rules by which `trigger` computes its bounds. Bounds computed under another
 /// version are ignored.
 const TRIGGER_RULES_VERSION: u64 = 1;
-/// Seconds that providers keep an unused prefix in their cache, unless a setting says otherwise.
-const CACHE_TTL_SECONDS: u32 = 300;
+
+/// Seconds that a provider keeps an unused prefix in its cache, unless a setting says otherwise.
+const fn cache_ttl_seconds(kind: CacheKind, retention: CacheRetention) -> u32 {
+    match (kind, retention) {
+        (CacheKind::Breakpoints, _) => 1_800,
+        (CacheKind::None | CacheKind::Marked | CacheKind::AnyPrefix, CacheRetention::Long) => 3_600,
+        _ => 300,
+    }
+}
+
 /// The window assumed for an unknown model, in tokens.
 const ASSUMED_WINDOW: Tokens = Tokens::new(128_000);

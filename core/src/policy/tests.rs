@@ -222,3 +222,28 @@ fn the_automatic_threshold_is_where_cache_and_checkpoints_cost_least() {
         "never above the window less a quarter of it, which is reserved for the answer"
     );
 }
+
+#[test]
+fn prices_and_lifetime_of_the_cache_follow_retention_and_model_unless_they_are_set() {
+    let cache = |json: &str| {
+        let policy = SessionSettings::default().policy(&overrides_from(json), None);
+        let Prices { cached, write } = policy.prices;
+        (cached, write, policy.cache_ttl_seconds)
+    };
+    assert_eq!(cache(r#"{"model":"claude-opus-5"}"#), (100, 1_250, 300));
+    assert_eq!(
+        cache(r#"{"model":"claude-opus-5","cache_retention":"long"}"#),
+        (100, 2_000, 3_600)
+    );
+    assert_eq!(
+        cache(r#"{"model":"claude-opus-5","cache_marks":false}"#),
+        (1_000, 1_000, 300)
+    );
+    assert_eq!(cache(r#"{"model":"gpt-5.6"}"#), (100, 1_250, 1_800));
+    assert_eq!(
+        cache(
+            r#"{"model":"claude-opus-5","cache_retention":"long","cache_write_price":1500,"cache_ttl_seconds":60}"#
+        ),
+        (100, 1_500, 60)
+    );
+}

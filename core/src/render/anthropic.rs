@@ -3,7 +3,9 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use super::RenderedMessages;
 use crate::{
+    cache::CacheTtl,
     context::{Context, Segment},
     message::{Media, Part, Role},
     provider_format::{
@@ -30,6 +32,8 @@ struct Message<'c> {
 enum Block<'c> {
     Text {
         text: &'c str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cache_control: Option<CacheControl>,
     },
     Thinking {
         thinking: &'c str,
@@ -42,6 +46,8 @@ enum Block<'c> {
         id: &'c str,
         name: &'c str,
         input: &'c RawValue,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cache_control: Option<CacheControl>,
     },
     ToolResult {
         tool_use_id: &'c str,
@@ -49,13 +55,55 @@ enum Block<'c> {
         content: Vec<Block<'c>>,
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         is_error: bool,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cache_control: Option<CacheControl>,
     },
     Image {
         source: MediaSource<'c>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cache_control: Option<CacheControl>,
     },
     Document {
         source: MediaSource<'c>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cache_control: Option<CacheControl>,
     },
+}
+
+/// The mark of a block up to which the provider caches.
+#[derive(Serialize)]
+struct CacheControl {
+    r#type: &'static str,
+    /// Absent: five minutes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ttl: Option<&'static str>,
+}
+
+impl From<CacheTtl> for CacheControl {
+    fn from(ttl: CacheTtl) -> Self {
+        Self {
+            r#type: "ephemeral",
+            ttl: match ttl {
+                CacheTtl::FiveMinutes => None,
+                CacheTtl::OneHour => Some("1h"),
+            },
+        }
+    }
+}
+
+impl Block<'_> {
+    /// The block with a mark, if there is one. Reasoning cannot have one.
+    fn with_mark(mut self, ttl: Option<CacheTtl>) -> Self {
+        match &mut self {
+            Self::Text { cache_control, .. }
+            | Self::ToolUse { cache_control, .. }
+            | Self::ToolResult { cache_control, .. }
+            | Self::Image { cache_control, .. }
+            | Self::Document { cache_control, .. } => *cache_control = ttl.map(CacheControl::from),
+            Self::Thinking { .. } | Self::RedactedThinking { .. } => {}
+        }
+        self
+    }
 }
 
 #[derive(Serialize)]
@@ -70,19 +118,27 @@ enum MediaSource<'c> {
     },
 }
 
-pub(super) fn request(context: &Context) -> Request<'_> {
+/// The index that stands for the system prompt.
+const SYSTEM: i32 = -1;
+
+pub(super) fn request<'c>(
+    context: &'c Context,
+    rendered: &mut RenderedMessages<'c>,
+) -> Request<'c> {
     let mut request = Request {
         system: Vec::new(),
         messages: Vec::with_capacity(context.messages.len()),
     };
-    for message in &context.messages {
-        let blocks = message
-            .parts
-            .iter()
-            .filter_map(|part| block(part, message.role));
+    for (index, message) in context.messages.iter().enumerate() {
+        let parts = message.parts.iter().enumerate();
+        let blocks = parts.filter_map(|(part_index, part)| {
+            let ttl = context.mark_at(index, part_index);
+            block(part, message.role).map(|block| block.with_mark(ttl))
+        });
         let role = match (message.segment, message.role) {
             (Segment::SystemPrompt, _) => {
                 request.system.extend(blocks);
+                rendered.record(index, SYSTEM);
                 continue;
             }
             (_, Role::Assistant) => "assistant",
@@ -95,6 +151,7 @@ pub(super) fn request(context: &Context) -> Request<'_> {
                 content: blocks.collect(),
             }),
         }
+        rendered.record_last(index, request.messages.len());
     }
     request
 }
@@ -117,6 +174,7 @@ fn block(part: &Part, role: Role) -> Option<Block<'_>> {
             id,
             name,
             input: json::raw(input),
+            cache_control: None,
         }),
         Part::ToolResult {
             id,
@@ -132,6 +190,7 @@ fn block(part: &Part, role: Role) -> Option<Block<'_>> {
                 tool_use_id: id,
                 content,
                 is_error: *is_error,
+                cache_control: None,
             })
         }
         Part::Media(media) => media_block(media, MediaPosition::of(role)),
@@ -140,7 +199,10 @@ fn block(part: &Part, role: Role) -> Option<Block<'_>> {
 
 /// A block of text; None for a blank text, which Anthropic refuses.
 fn text_block(text: &str) -> Option<Block<'_>> {
-    (!text.trim().is_empty()).then_some(Block::Text { text })
+    (!text.trim().is_empty()).then_some(Block::Text {
+        text,
+        cache_control: None,
+    })
 }
 
 fn media_block(media: &Media, position: MediaPosition) -> Option<Block<'_>> {
@@ -151,8 +213,14 @@ fn media_block(media: &Media, position: MediaPosition) -> Option<Block<'_>> {
         Source::Url(url) => MediaSource::Url { url },
     };
     Some(if media_type == PDF {
-        Block::Document { source }
+        Block::Document {
+            source,
+            cache_control: None,
+        }
     } else {
-        Block::Image { source }
+        Block::Image {
+            source,
+            cache_control: None,
+        }
     })
 }

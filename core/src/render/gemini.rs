@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use super::RenderedMessages;
 use crate::{
     context::{Context, Segment},
     message::{Part, Role},
@@ -91,13 +92,19 @@ struct File<'c> {
     file_uri: &'c str,
 }
 
-pub(super) fn request(context: &Context) -> Request<'_> {
+/// The index that stands for the system prompt.
+const SYSTEM: i32 = -1;
+
+pub(super) fn request<'c>(
+    context: &'c Context,
+    rendered: &mut RenderedMessages<'c>,
+) -> Request<'c> {
     let mut request = Request {
         system_instruction: None,
         contents: Vec::with_capacity(context.messages.len()),
     };
     let mut names: HashMap<&str, &str> = HashMap::new();
-    for message in &context.messages {
+    for (index, message) in context.messages.iter().enumerate() {
         let pieces = pieces(&message.parts, message.role, &mut names);
         if pieces.is_empty() {
             continue;
@@ -108,6 +115,7 @@ pub(super) fn request(context: &Context) -> Request<'_> {
                 .get_or_insert_with(|| Instruction { parts: Vec::new() })
                 .parts
                 .extend(pieces);
+            rendered.record(index, SYSTEM);
             continue;
         }
         let role = if message.role == Role::Assistant {
@@ -127,6 +135,7 @@ pub(super) fn request(context: &Context) -> Request<'_> {
                 holds_results,
             }),
         }
+        rendered.record_last(index, request.contents.len());
     }
     request
 }

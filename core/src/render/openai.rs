@@ -3,6 +3,7 @@
 
 use serde::Serialize;
 
+use super::RenderedMessages;
 use crate::{
     context::{Context, ContextMessage},
     message::{Media, Part, Role},
@@ -33,11 +34,11 @@ enum Message<'c> {
     },
     Tool {
         tool_call_id: &'c str,
-        content: &'c str,
+        content: Content<'c>,
     },
 }
 
-/// A single text as a string, anything else as a list.
+/// A single text without a mark as a string, anything else as a list.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Content<'c> {
@@ -48,10 +49,26 @@ enum Content<'c> {
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Piece<'c> {
-    Text { text: &'c str },
-    ImageUrl { image_url: Link<'c> },
-    File { file: File<'c> },
+    Text {
+        text: &'c str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        prompt_cache_breakpoint: Option<Breakpoint>,
+    },
+    ImageUrl {
+        image_url: Link<'c>,
+    },
+    File {
+        file: File<'c>,
+    },
 }
+
+/// The mark of a text up to which the provider caches.
+#[derive(Serialize)]
+struct Breakpoint {
+    mode: &'static str,
+}
+
+const EXPLICIT: Breakpoint = Breakpoint { mode: "explicit" };
 
 #[derive(Serialize)]
 struct Link<'c> {
@@ -77,26 +94,42 @@ struct Function<'c> {
     arguments: &'c str,
 }
 
-pub(super) fn request(context: &Context) -> Request<'_> {
+pub(super) fn request<'c>(
+    context: &'c Context,
+    rendered: &mut RenderedMessages<'c>,
+) -> Request<'c> {
     let mut messages: Vec<Message<'_>> = Vec::with_capacity(context.messages.len());
-    for message in &context.messages {
+    for (index, message) in context.messages.iter().enumerate() {
+        let is_marked = |part_index: usize| context.mark_at(index, part_index).is_some();
         match message.role {
-            Role::System => {
-                messages.extend(content(message).map(|content| Message::System { content }));
+            Role::System => match content(message, &is_marked) {
+                Some(content) => messages.push(Message::System { content }),
+                None => continue,
+            },
+            Role::Tool => {
+                for (part_index, part) in message.parts.iter().enumerate() {
+                    if let Some(result) = result(part, is_marked(part_index)) {
+                        messages.push(result);
+                        let parts = part_index..part_index + 1;
+                        rendered.record_parts(index, parts, messages.len());
+                    }
+                }
+                continue;
             }
-            Role::Tool => messages.extend(message.parts.iter().filter_map(result)),
             Role::Assistant => {
                 let tool_calls = message.parts.iter().filter_map(call).collect();
                 messages.push(Message::Assistant {
-                    content: content(message),
+                    content: content(message, &is_marked),
                     tool_calls,
                 });
             }
-            Role::User => match (messages.last_mut(), content(message)) {
+            Role::User => match (messages.last_mut(), content(message, &is_marked)) {
                 (Some(Message::User { content: before }), Some(more)) => before.extend(more),
-                (_, more) => messages.extend(more.map(|content| Message::User { content })),
+                (_, Some(content)) => messages.push(Message::User { content }),
+                (_, None) => continue,
             },
         }
+        rendered.record_last(index, messages.len());
     }
     Request { messages }
 }
@@ -110,31 +143,42 @@ impl<'c> Content<'c> {
 
     fn into_pieces(self) -> Vec<Piece<'c>> {
         match self {
-            Self::Text(text) => vec![Piece::Text { text }],
+            Self::Text(text) => vec![text_piece(text, false)],
             Self::Pieces(pieces) => pieces,
         }
     }
 }
 
-fn content(message: &ContextMessage) -> Option<Content<'_>> {
-    let mut pieces: Vec<Piece<'_>> = message
-        .parts
-        .iter()
-        .filter_map(|part| piece(part, message.role))
+fn content<'c>(
+    message: &'c ContextMessage,
+    is_marked: &impl Fn(usize) -> bool,
+) -> Option<Content<'c>> {
+    let parts = message.parts.iter().enumerate();
+    let pieces: Vec<Piece<'_>> = parts
+        .filter_map(|(part_index, part)| piece(part, message.role, is_marked(part_index)))
         .collect();
     match pieces.as_slice() {
         [] => None,
-        [Piece::Text { .. }] => match pieces.pop() {
-            Some(Piece::Text { text }) => Some(Content::Text(text)),
-            _ => None,
-        },
+        [
+            Piece::Text {
+                text,
+                prompt_cache_breakpoint: None,
+            },
+        ] => Some(Content::Text(*text)),
         _ => Some(Content::Pieces(pieces)),
     }
 }
 
-fn piece(part: &Part, role: Role) -> Option<Piece<'_>> {
+fn text_piece(text: &str, is_marked: bool) -> Piece<'_> {
+    Piece::Text {
+        text,
+        prompt_cache_breakpoint: is_marked.then_some(EXPLICIT),
+    }
+}
+
+fn piece(part: &Part, role: Role, is_marked: bool) -> Option<Piece<'_>> {
     match part {
-        Part::Text { text } => (!text.is_empty()).then_some(Piece::Text { text }),
+        Part::Text { text } => (!text.is_empty()).then(|| text_piece(text, is_marked)),
         Part::Media(media) => media_piece(media, MediaPosition::of(role)),
         Part::ToolUse { .. } | Part::ToolResult { .. } | Part::Reasoning { .. } => None,
     }
@@ -171,12 +215,16 @@ fn call(part: &Part) -> Option<Call<'_>> {
     })
 }
 
-fn result(part: &Part) -> Option<Message<'_>> {
+fn result(part: &Part, is_marked: bool) -> Option<Message<'_>> {
     let Part::ToolResult { id, text, .. } = part else {
         return None;
     };
     Some(Message::Tool {
         tool_call_id: id,
-        content: text,
+        content: if is_marked {
+            Content::Pieces(vec![text_piece(text, true)])
+        } else {
+            Content::Text(text)
+        },
     })
 }

@@ -90,6 +90,7 @@ fn material(messages: Vec<(Role, Vec<Part>)>) -> Material {
         idle_seconds: None,
         tokens_ratio: None,
         learnt_window: None,
+        change_id: 0,
     }
 }
 
@@ -103,7 +104,7 @@ fn build_and_render(messages: Vec<(Role, Vec<Part>)>, format: Format) -> (Value,
     )
     .expect("without a budget no context is refused");
     (
-        serde_json::from_str(&render(&context, format)).expect("a request is JSON"),
+        serde_json::from_str(&render(&context, format).json).expect("a request is JSON"),
         context,
     )
 }
@@ -180,7 +181,8 @@ fn anthropic_gets_results_first_in_one_user_message_and_its_own_reasoning() {
             {"type": "tool_result", "tool_use_id": "c", "content": [{"type": "text", "text": "waves"}]},
             {"type": "tool_result", "tool_use_id": id, "content": [{"type": "text", "text": "sand"}]},
             {"type": "text", "text": "[Instruction of the application]"},
-            {"type": "text", "text": "They are in a hurry.\n\nAnd?"}]},
+            {"type": "text", "text": "They are in a hurry."},
+            {"type": "text", "text": "And?"}]},
     ]});
     assert_eq!(body, expected);
     assert_eq!(
@@ -194,7 +196,7 @@ fn anthropic_gets_results_first_in_one_user_message_and_its_own_reasoning() {
             Merged
         ]
     );
-    let raw = render(&context, Format::AnthropicMessages);
+    let raw = render(&context, Format::AnthropicMessages).json;
     assert!(
         raw.contains("{\"at\": 1.50}"),
         "input is passed on byte for byte: {raw}"

@@ -2,6 +2,7 @@
 //! swaps hot messages or undoes a swap.
 
 use anneal_core::{
+    cache::RequestIdentity,
     context::{
         Ask, Body, BreakReason, CheckpointSummary, Context, ContextMessage, Material,
         PendingChange, PrefixVersion, Pressure, ReadySummary, Representation, SummaryOrigin,
@@ -199,6 +200,7 @@ impl GrowingConversation {
             cut: false,
             change_epoch: 0,
             pending: None,
+            identity: RequestIdentity::default(),
         });
         let pending = match before.pending {
             None if before.epoch == 0 => PendingChange {
@@ -319,6 +321,7 @@ impl GrowingConversation {
             idle_seconds: Some(self.idle),
             tokens_ratio: None,
             learnt_window: None,
+            change_id: 0,
         }
     }
 

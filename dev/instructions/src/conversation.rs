@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use anneal_core::{
+    cache::RequestIdentity,
     context::{
         Body, CheckpointSummary, Material, PrefixVersion, ReadySummary, SummaryOrigin, TailMessage,
     },
@@ -62,6 +63,7 @@ pub(crate) fn material(messages: i64, cooling: Cooling) -> Material {
         idle_seconds: Some(10),
         tokens_ratio: None,
         learnt_window: None,
+        change_id: 0,
     }
 }
 
@@ -91,6 +93,7 @@ fn prefix_version() -> PrefixVersion {
         cut: false,
         change_epoch: 0,
         pending: None,
+        identity: RequestIdentity::default(),
     }
 }
 

@@ -139,6 +139,7 @@ mod tests {
                 idle_seconds: None,
                 tokens_ratio: None,
                 learnt_window: None,
+                change_id: 0,
             };
             let ask = Ask {
                 current_input: vec![input],
@@ -148,7 +149,7 @@ mod tests {
             let context = context::build(material, ask).expect("there is no budget");
             assert_eq!(
                 request(format, "Be brief.", &text),
-                render::render(&context, format),
+                render::render(&context, format).json,
                 "{format:?}"
             );
         }

@@ -4,9 +4,10 @@
 
 use anneal_core::{
     boundary::Boundary,
+    cache::CachePointKind,
     context::{self, Context, Pressure},
     message::MessageId,
-    render::Format,
+    render::{Format, Rendered, RenderedMessage},
 };
 
 use super::FieldError;
@@ -46,6 +47,16 @@ impl From<Pressure> for pb::Pressure {
             Pressure::TruncateToolResults => Self::TruncateToolResults,
             Pressure::Compact => Self::Compact,
         }
+    }
+}
+
+const fn point_kind(kind: CachePointKind) -> pb::CachePointKind {
+    match kind {
+        CachePointKind::System => pb::CachePointKind::System,
+        CachePointKind::Summary => pb::CachePointKind::Summary,
+        CachePointKind::Stable => pb::CachePointKind::Stable,
+        CachePointKind::LastEnd => pb::CachePointKind::LastEnd,
+        CachePointKind::End => pb::CachePointKind::End,
     }
 }
 
@@ -166,10 +177,35 @@ fn manifest_entry(entry: context::ManifestEntry) -> pb::ManifestEntry {
     }
 }
 
+fn rendered_message(message: RenderedMessage) -> pb::RenderedMessage {
+    pb::RenderedMessage {
+        index: message.index,
+        message_ids: message.message_ids.into_iter().map(|id| id.0).collect(),
+        tokens: message.tokens.get(),
+        segment: segment(message.segment).into(),
+    }
+}
+
 /// The answer of `BuildContext` with this context. If `rendered` is given, it replaces the messages.
 /// Fields of the answer that a [`Context`] does not have keep their defaults.
-pub fn answer(context: Context, rendered: Option<String>) -> pb::BuildContextResponse {
-    let messages = if rendered.is_some() {
+pub fn answer(context: Context, rendered: Option<Rendered>) -> pb::BuildContextResponse {
+    let (json, rendered_messages, mark_indexes) = match rendered {
+        Some(rendered) => (
+            Some(rendered.json),
+            rendered.messages,
+            rendered.mark_indexes,
+        ),
+        None => (None, Vec::new(), Vec::new()),
+    };
+    let marks = context.marks.iter().zip(mark_indexes);
+    let cache_marks = marks.map(|(mark, index)| pb::CacheMark {
+        kind: point_kind(mark.point.kind).into(),
+        index,
+        tokens: mark.point.tokens.get(),
+        ttl_seconds: mark.ttl.seconds(),
+    });
+    let cache_marks = cache_marks.collect();
+    let messages = if json.is_some() {
         Vec::new()
     } else {
         context.messages
@@ -188,7 +224,12 @@ pub fn answer(context: Context, rendered: Option<String>) -> pb::BuildContextRes
     });
     pb::BuildContextResponse {
         messages: messages.collect(),
-        rendered,
+        rendered: json,
+        rendered_messages: rendered_messages
+            .into_iter()
+            .map(rendered_message)
+            .collect(),
+        cache_marks,
         repairs: repairs.collect(),
         manifest: context.manifest.into_iter().map(manifest_entry).collect(),
         total_tokens: context.total.get(),

@@ -17,8 +17,8 @@ pub(super) struct MaterialRow {
     /// None: the message is sent as its summary.
     pub(super) content: Option<StoredText>,
     pub(super) summary: Option<SummaryColumns>,
-    /// When an assistant's message was stored; in the head row, the present time.
-    pub(super) stored: Option<StoredTime>,
+    /// When the message was stored; in the head row, the present time.
+    pub(super) stored: StoredTime,
     /// Present in the head row alone.
     pub(super) head: Option<Head>,
 }
@@ -61,6 +61,8 @@ pub(super) struct HeadColumns {
     pub(super) system_prompt: String,
     /// The conversation's overrides, as text.
     pub(super) policy: String,
+    /// The newest change that watchers see.
+    pub(super) change_id: i64,
     pub(super) separator: Option<i64>,
     pub(super) checkpoint_last: Option<i64>,
     /// The checkpoint's summary.
@@ -88,23 +90,29 @@ pub(super) struct PrefixColumns {
     pub(super) broken_message_id: i64,
     /// The newest mark up to this version; equal to `epoch` in a mark. None: there is none.
     pub(super) change_epoch: Option<i64>,
+    pub(super) model: Option<String>,
+    pub(super) tools_digest: Option<Vec<u8>>,
+    pub(super) options_digest: Option<Vec<u8>>,
 }
 
-/// As in [`PrefixColumns`].
+/// As in [`PrefixColumns`]: those up to `change_epoch`, and the others.
 type PrefixRecord = (
-    i64,
-    Vec<u8>,
-    i64,
-    Vec<u8>,
-    Vec<i64>,
-    bool,
-    i16,
-    i64,
-    Option<i64>,
+    (
+        i64,
+        Vec<u8>,
+        i64,
+        Vec<u8>,
+        Vec<i64>,
+        bool,
+        i16,
+        i64,
+        Option<i64>,
+    ),
+    (Option<String>, Option<Vec<u8>>, Option<Vec<u8>>),
 );
 
-/// As in [`HeadColumns`], from `last_message_id` to `policy`.
-type ConversationColumns = (i64, Option<i16>, i32, i16, i64, String, String);
+/// As in [`HeadColumns`], from `last_message_id` to `change_id`.
+type ConversationColumns = (i64, Option<i16>, i32, i16, i64, String, String, i64);
 /// As in [`HeadColumns`], from `separator` to `saved_tokens`.
 type CheckpointColumns = (
     Option<i64>,
@@ -136,6 +144,7 @@ impl Decode<'_, Postgres> for Head {
             system_prompt_tokens,
             system_prompt,
             policy,
+            change_id,
         ) = conversation;
         let (separator, checkpoint_last, summary, summary_tokens, saved_tokens) = checkpoint;
         let (window_tokens, tokens_ratio) = model.unwrap_or_default();
@@ -147,6 +156,7 @@ impl Decode<'_, Postgres> for Head {
             system_prompt_tokens,
             system_prompt,
             policy,
+            change_id,
             separator,
             checkpoint_last,
             summary,
@@ -162,6 +172,7 @@ impl Decode<'_, Postgres> for Head {
 
 impl From<PrefixRecord> for PrefixColumns {
     fn from(record: PrefixRecord) -> Self {
+        let (version, (model, tools_digest, options_digest)) = record;
         let (
             epoch,
             hash,
@@ -172,7 +183,7 @@ impl From<PrefixRecord> for PrefixColumns {
             reason,
             broken_message_id,
             change_epoch,
-        ) = record;
+        ) = version;
         Self {
             epoch,
             hash,
@@ -183,6 +194,9 @@ impl From<PrefixRecord> for PrefixColumns {
             reason,
             broken_message_id,
             change_epoch,
+            model,
+            tools_digest,
+            options_digest,
         }
     }
 }
@@ -203,8 +217,10 @@ pub(super) struct LeftOutRow {
     pub(super) kept: bool,
     /// Whether it is withdrawn or erased.
     pub(super) withdrawn: bool,
-    /// When an assistant's message was stored.
-    pub(super) stored: Option<StoredTime>,
+    /// Whether it is an assistant's message.
+    pub(super) answer: bool,
+    /// When it was stored.
+    pub(super) stored: StoredTime,
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use anneal_core::{
+    cache::RequestIdentity,
     caller::{Caller, ConversationId},
     context::{
         Body, CheckpointSummary, Material, OmittedMessage, PrefixVersion, ReadySummary,
@@ -109,7 +110,7 @@ impl Store {
             let tail = &mut read.tail;
             tail.omitted = unread.omitted;
             tail.withdrawn.append(&mut unread.withdrawn);
-            tail.newest_answer = tail.newest_answer.max(unread.newest_answer);
+            tail.times.append(&mut unread.times);
         }
         db.release().await?;
         Ok(read)
@@ -134,8 +135,28 @@ struct LeftOut {
     kept: i64,
 }
 
-/// The id of the newest message that a model wrote, and when it was stored.
-type NewestAnswer = Option<(i64, StoredTime)>;
+/// When a message was stored.
+struct MessageTime {
+    id: i64,
+    /// Whether a model wrote it.
+    answer: bool,
+    stored: StoredTime,
+}
+
+/// When the last model call began, as far as stored messages tell: when the message before its
+/// answer was stored, which completed its input. If the answer is the first message, when that was
+/// stored. None: no message is an answer.
+fn last_call_start(times: &[MessageTime]) -> Option<StoredTime> {
+    let answer = times
+        .iter()
+        .filter(|message| message.answer)
+        .max_by_key(|message| message.id)?;
+    let before = times
+        .iter()
+        .filter(|message| message.id < answer.id)
+        .max_by_key(|message| message.id);
+    Some(before.unwrap_or(answer).stored)
+}
 
 impl MaterialAsk<'_> {
     /// Reads the rows under the policy that is stored. If it is not the expected one, the first
@@ -195,7 +216,7 @@ impl MaterialAsk<'_> {
         while let Some(row) = incoming.try_next().await? {
             if let MaterialRow {
                 head: Some(Head(columns)),
-                stored: Some(now),
+                stored: now,
                 ..
             } = row
             {
@@ -264,8 +285,11 @@ impl MaterialAsk<'_> {
                 left_out.kept = row.message_id;
                 continue;
             }
-            let stored = row.stored.map(|stored| (row.message_id, stored));
-            unread.newest_answer = unread.newest_answer.max(stored);
+            unread.times.push(MessageTime {
+                id: row.message_id,
+                answer: row.answer,
+                stored: row.stored,
+            });
             let id = MessageId(row.message_id);
             if row.withdrawn {
                 unread.withdrawn.push(id);
@@ -307,7 +331,8 @@ struct Tail {
     omitted: Vec<OmittedMessage>,
     /// Withdrawn or erased messages.
     withdrawn: Vec<MessageId>,
-    newest_answer: NewestAnswer,
+    /// Of all of them.
+    times: Vec<MessageTime>,
     /// Bytes of content, summaries and tool outlines.
     text_bytes: u64,
 }
@@ -327,9 +352,11 @@ impl Tail {
         row: MaterialRow,
         budget: &ReadBudget,
     ) -> Result<usize, StoreError> {
-        if let Some(stored) = row.stored {
-            self.newest_answer = self.newest_answer.max(Some((row.message_id, stored)));
-        }
+        self.times.push(MessageTime {
+            id: row.message_id,
+            answer: row.role == role_code(Role::Assistant),
+            stored: row.stored,
+        });
         if let Some(content) = &row.content
             && content.len() == WITHDRAWN_CONTENT.len()
             && content.text()? == WITHDRAWN_CONTENT
@@ -375,6 +402,14 @@ impl ContextRows {
         rows::encoding(self.head.encoding)
     }
 
+    /// The model that the policy in force names; None: it names none.
+    pub fn model(&self) -> Result<Option<String>, StoreError> {
+        let settings = self
+            .policy_defaults
+            .swap_settings(&self.policy, &self.overrides)?;
+        Ok(settings.model)
+    }
+
     /// Whether the tail has more bytes than a context reads, so that the oldest messages are left
     /// out.
     fn exceeds_content_limit(&self) -> bool {
@@ -404,7 +439,7 @@ impl ContextRows {
             mut messages,
             mut omitted,
             mut withdrawn,
-            newest_answer,
+            times,
             ..
         } = tail;
         messages.sort_by_key(|message| message.id);
@@ -435,9 +470,10 @@ impl ContextRows {
             prefix: head.prefix.map(stored_prefix).transpose()?,
             omitted,
             withdrawn,
-            idle_seconds: newest_answer.map(|(_, stored)| stored.seconds_until(now)),
+            idle_seconds: last_call_start(&times).map(|start| start.seconds_until(now)),
             tokens_ratio: head.tokens_ratio,
             learnt_window: head.window_tokens.map(tokens),
+            change_id: head.change_id,
         })
     }
 }
@@ -458,6 +494,12 @@ fn stored_prefix(columns: PrefixColumns) -> Result<PrefixVersion, StoreError> {
             Some(pending_change(columns.reason, columns.broken_message_id)?)
         } else {
             None
+        },
+        identity: RequestIdentity {
+            model: columns.model,
+            tools: columns.tools_digest.as_deref().map(digest).transpose()?,
+            options: columns.options_digest.as_deref().map(digest).transpose()?,
+            ..RequestIdentity::default()
         },
     })
 }

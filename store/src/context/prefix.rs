@@ -4,6 +4,7 @@
 use anneal_core::{
     caller::{Caller, ConversationId},
     context::{BreakReason, NewVersion, PendingChange},
+    digest::Digest,
     message::MessageId,
 };
 
@@ -39,6 +40,9 @@ impl Store {
             column(new.saved),
             version.cut,
             (version.change_epoch > 0).then_some(version.change_epoch),
+            version.identity.model.as_deref(),
+            version.identity.tools.as_ref().map(Digest::as_slice),
+            version.identity.options.as_ref().map(Digest::as_slice),
         )
         .execute(&mut *db)
         .await?;

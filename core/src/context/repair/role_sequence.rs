@@ -113,17 +113,19 @@ fn synthetic_user_entry(draft: &mut Draft, text: &str) -> Entry {
         estimated: false,
         original: false,
         origins: Vec::new(),
+        joins: Vec::new(),
     }
 }
 
 /// Merges adjacent user messages, and adjacent assistant messages. A blank line separates texts
-/// that are joined.
+/// that become one.
 ///
 /// The checkpoint's summary and the system prompt are never merged: prefix caches depend on their
 /// staying unchanged. In a provider's format, a user message after the summary becomes a block of
 /// the same message. In Anthropic's format a user message after results becomes part of their
-/// message as well. Nothing is merged into an assistant message with calls, because the results of
-/// its calls follow.
+/// message as well, and merged texts stay blocks of their own: that provider caches whole blocks, so
+/// a text that grows would be written to the cache again. Nothing is merged into an assistant
+/// message with calls, because the results of its calls follow.
 fn merge_adjacent_roles(draft: &mut Draft) {
     let entries = std::mem::take(&mut draft.entries);
     let mut merged: Vec<Entry> = Vec::with_capacity(entries.len());
@@ -143,7 +145,7 @@ fn merge_adjacent_roles(draft: &mut Draft) {
         match merged.last_mut() {
             Some(before) if joins => {
                 draft.report_repair(RepairKind::Merged, entry.message_id(), String::new());
-                join(before, entry);
+                join(before, entry, draft.format);
             }
             before => {
                 if before
@@ -177,20 +179,24 @@ fn share_a_provider_message(before: &Entry, entry: &Entry, format: Format) -> bo
 }
 
 /// Appends the content of `entry` to `before`.
-fn join(before: &mut Entry, entry: Entry) {
+fn join(before: &mut Entry, entry: Entry, format: Format) {
+    let end = before.extent();
+    let mut parts = entry.parts.into_iter().peekable();
+    match (before.parts.last_mut(), parts.peek()) {
+        (Some(Part::Text { text }), Some(Part::Text { text: next }))
+            if format != Format::AnthropicMessages =>
+        {
+            text.push_str(PART_JOIN);
+            text.push_str(next);
+            parts.next();
+        }
+        _ => before.joins.push(end),
+    }
     before.segment = entry.segment;
     before.ids.extend(entry.ids);
     before.tokens += entry.tokens;
     before.framing_count += entry.framing_count;
     before.estimated |= entry.estimated;
-    let mut parts = entry.parts.into_iter().peekable();
-    if let (Some(Part::Text { text }), Some(Part::Text { .. })) =
-        (before.parts.last_mut(), parts.peek())
-        && let Some(Part::Text { text: next }) = parts.next()
-    {
-        text.push_str(PART_JOIN);
-        text.push_str(&next);
-    }
     before.parts.extend(parts);
 }
 
@@ -203,6 +209,8 @@ fn move_reasoning_first(entry: &mut Entry) {
         && (!is_reasoning(entry.parts.first()) || is_reasoning(entry.parts.last()))
     {
         entry.parts.sort_by_key(|part| !is_reasoning(Some(part)));
+        // The parts of merged messages are mixed now.
+        entry.joins.clear();
     }
 }
 
@@ -225,7 +233,7 @@ fn order_results_by_call(draft: &mut Draft) {
         }
         match ordered.last_mut() {
             Some(before) if before.role == Role::Tool && entry.role == Role::Tool => {
-                join(before, entry);
+                join(before, entry, draft.format);
             }
             _ => ordered.push(entry),
         }

@@ -256,6 +256,7 @@ fn attach_results(
             estimated: result.estimated,
             original: kind == RepairKind::ResultMoved,
             origins: vec![result.origin],
+            joins: Vec::new(),
         });
     }
 }

@@ -291,6 +291,7 @@ prop_compose! {
             idle_seconds: None,
             tokens_ratio: None,
             learnt_window: None,
+            change_id: 0,
         };
         Case { material, ask: Ask { current_input: current_input.collect(), format, pressure, ..Ask::default() } }
     }

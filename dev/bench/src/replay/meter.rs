@@ -1,6 +1,6 @@
-//! Meters the calls of a conversation at a provider with an ideal prefix cache. Such a cache always
-//! contains the context of the previous call, so a call reads from it everything up to the first
-//! difference.
+//! Meters the calls of a conversation at a provider with a prefix cache that always contains the
+//! context of the previous call. A call reads from it everything up to the first difference, if that
+//! is not shorter than the shortest prefix that the cache keeps.
 
 use serde::Serialize;
 
@@ -48,15 +48,25 @@ impl std::ops::AddAssign for CacheUsage {
     }
 }
 
-/// The cache of one conversation.
+/// The cache of one conversation. The default one is ideal: it keeps prefixes of any length.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
+    /// Tokens of the shortest prefix that it keeps.
+    shortest: u64,
     /// The context of the previous call.
     last: Vec<Piece>,
     usage: CacheUsage,
 }
 
 impl Meter {
+    /// A cache that keeps no prefix of fewer tokens.
+    pub(crate) fn with_shortest(shortest: u64) -> Self {
+        Self {
+            shortest,
+            ..Self::default()
+        }
+    }
+
     /// Records a call with this context.
     pub(crate) fn record_call(&mut self, context: Vec<Piece>) {
         let shared = self
@@ -67,7 +77,8 @@ impl Meter {
             .count();
         self.usage.calls += 1;
         self.usage.sent += tokens(&context);
-        self.usage.cached += tokens(&context[..shared]);
+        let held = tokens(&context[..shared]);
+        self.usage.cached += if held < self.shortest { 0 } else { held };
         self.usage.breaks += u64::from(shared < self.last.len());
         self.last = context;
     }
@@ -127,6 +138,16 @@ mod tests {
                 breaks: 1
             }
         );
+    }
+
+    #[test]
+    fn a_prefix_below_the_shortest_is_not_cached() {
+        let mut meter = Meter::with_shortest(15);
+        for end in 1..4 {
+            meter.record_call((0..=end).map(|identity| piece((identity, 7))).collect());
+        }
+        // The first call sends two pieces of 7 tokens, which are too few to be cached.
+        assert_eq!(meter.usage().cached, 21);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! - `simulated`: applies the rules without a service. `service`: replays through a service.
 //! - `rules`: when a message is swapped. `oracle`: the cheapest times, computed afterwards.
 //! - `counted_conversation`: a conversation as token counts. `families`: groups of conversations.
-//! - `meter`: an ideal prefix cache. `prices`: what providers charge for input tokens.
+//! - `meter`: a prefix cache. `prices`: what providers charge for input tokens.
 //! - `played_conversation`: plays one conversation through a service. `context_pieces`: splits the
 //!   service's contexts for the meter. `answer_checks`: checks what the service's answers state.
 //! - `cooling_variant`: the settings that are compared. `table`: the printed table.

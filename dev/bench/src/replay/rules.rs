@@ -21,7 +21,7 @@ pub(crate) enum Rule {
 /// A swap is due when waiting for it has cost at least this share of what the swap costs.
 const MIN_WAITING_SHARE: f64 = 0.5;
 /// Fewest tokens that a swap must save.
-const MIN_SAVED: u64 = 3_000;
+const MIN_SAVED: u64 = 2_000;
 
 impl Rule {
     pub(crate) const ALL: [Self; 3] = [Self::None, Self::Strict, Self::Stepped];
@@ -73,9 +73,17 @@ fn is_due(conversation: &CooledConversation, call: usize, swapped: usize, prices
     saved >= MIN_SAVED && waiting_cost as f64 >= MIN_WAITING_SHARE * swap_cost
 }
 
-/// The usage that results from a schedule of swaps.
+/// The usage that results from a schedule of swaps, with an ideal cache.
 pub(crate) fn meter_schedule(conversation: &CooledConversation, schedule: &[usize]) -> CacheUsage {
-    let mut meter = Meter::default();
+    meter_with(Meter::default(), conversation, schedule)
+}
+
+/// The usage that results from a schedule of swaps, with this cache.
+pub(crate) fn meter_with(
+    mut meter: Meter,
+    conversation: &CooledConversation,
+    schedule: &[usize],
+) -> CacheUsage {
     for (call, swapped) in schedule.iter().enumerate() {
         meter.record_call(conversation.context(call, *swapped));
     }
@@ -147,14 +155,14 @@ mod tests {
     #[test]
     fn stepped_does_not_swap_for_small_savings() {
         assert_eq!(
-            Rule::Stepped.schedule(&run(3_333, 0, 9), ANTHROPIC)[8],
+            Rule::Stepped.schedule(&run(2_222, 0, 9), ANTHROPIC)[8],
             1,
-            "3,000 saved"
+            "2,000 saved"
         );
         assert_eq!(
-            Rule::Stepped.schedule(&run(3_332, 0, 9), ANTHROPIC)[8],
+            Rule::Stepped.schedule(&run(2_221, 0, 9), ANTHROPIC)[8],
             0,
-            "2,999 saved"
+            "1,999 saved"
         );
     }
 }

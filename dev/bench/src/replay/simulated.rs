@@ -6,10 +6,10 @@ use anneal_transcripts::TranscriptFolder;
 use super::{
     counted_conversation::{CooledConversation, CoolingZone, CountedConversation},
     families::Family,
-    meter::CacheUsage,
+    meter::{CacheUsage, Meter},
     oracle::least_units,
     prices::{self, Prices},
-    rules::{Rule, meter_schedule},
+    rules::{Rule, meter_schedule, meter_with},
     table::{self, Baselines, ReplayResult, Row, Setting},
 };
 
@@ -123,7 +123,42 @@ pub(crate) fn measure() -> anyhow::Result<()> {
             }
         }
     }
+    print_marks(&families);
     table::write("replay-simulated.json", &all)
+}
+
+/// The shortest prefixes of Anthropic's models, in tokens.
+const SHORTEST: [u64; 4] = [512, 1_024, 2_048, 4_096];
+
+/// Prints the bills of stepped cooling at Anthropic's prices, in multiples of the bill with an ideal
+/// cache: with marks for each shortest prefix, and without marks, when nothing is cached or written.
+fn print_marks(families: &[CountedFamily]) {
+    println!("\nMarks, stepped, {}", ZONES[0].0);
+    for family in families {
+        let cooled: Vec<CooledConversation> = family
+            .conversations
+            .iter()
+            .map(|conversation| conversation.in_zone(ZONES[0].1))
+            .collect();
+        let usage_with = |shortest: u64| {
+            let mut sum = CacheUsage::default();
+            for conversation in &cooled {
+                let schedule = Rule::Stepped.schedule(conversation, prices::ANTHROPIC);
+                sum += meter_with(Meter::with_shortest(shortest), conversation, &schedule);
+            }
+            sum
+        };
+        let ideal = usage_with(0);
+        let units = |usage: CacheUsage| usage.units(prices::ANTHROPIC) as f64;
+        let share = |units_now: f64| units_now / units(ideal).max(1.0);
+        let marked = SHORTEST.map(|shortest| {
+            let multiple = share(units(usage_with(shortest)));
+            format!("{multiple:.3} from {shortest}")
+        });
+        let unmarked = share((ideal.sent * 100) as f64);
+        let marked = marked.join(", ");
+        println!("{:<40} {marked}, {unmarked:.3} without", family.name);
+    }
 }
 
 #[cfg(test)]

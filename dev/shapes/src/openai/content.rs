@@ -88,7 +88,7 @@ fn check_part(node: &Node, role: &str, out: &mut Refusals) {
         return;
     };
     match (kind, role) {
-        ("text", _) => check_text(node, out),
+        ("text", _) => check_text(node, role, out),
         ("refusal", "assistant") => check_refusal(node, out),
         ("image_url", "user") => check_image(node, out),
         ("input_audio", "user") => check_audio(node, out),
@@ -102,8 +102,27 @@ fn check_part(node: &Node, role: &str, out: &mut Refusals) {
 }
 
 /// `text-empty`: Moonshot: "text content is empty". OpenAI accepts an empty text part.
-fn check_text(node: &Node, out: &mut Refusals) {
-    node.check_object(&["type", "text"], out);
+/// `breakpoint-mode`: the mark of a text up to which OpenAI caches from gpt-5.6 on. Parts of answers
+/// have none.
+fn check_text(node: &Node, role: &str, out: &mut Refusals) {
+    let known: &[&str] = if role == "assistant" {
+        &["type", "text"]
+    } else {
+        &["type", "text", "prompt_cache_breakpoint"]
+    };
+    node.check_object(known, out);
+    if let Some(mark) = node.find("prompt_cache_breakpoint")
+        && mark.check_object(&["mode"], out)
+        && mark
+            .need_text("mode", out)
+            .is_some_and(|mode| mode != "explicit")
+    {
+        mark.refuse(
+            out,
+            "breakpoint-mode",
+            "Invalid value. Supported values are: 'explicit'",
+        );
+    }
     if node.need_text("text", out) == Some("") {
         node.refuse(out, "text-empty", "text content is empty");
     }

@@ -1,10 +1,12 @@
 //! BuildContext.
 
 use anneal_core::{
+    cache::{CacheAsk, CacheRetention, CacheRules, RequestIdentity},
     caller::{Caller, Verb},
     context::{Ask, Pressure},
     cut,
     media_access::MediaAccess,
+    render::Format,
     tokens::Tokens,
 };
 use anneal_proto::{
@@ -85,9 +87,6 @@ fn parse(state: &ServerState, ask: pb::BuildContextRequest) -> Result<ContextReq
     if ask.budget_tokens == Some(0) {
         return Err(Failure::invalid("budget_tokens", "must be at least 1"));
     }
-    if ask.cache_marks {
-        return Err(Failure::not_served("cache_marks"));
-    }
     if ask.policy.is_some() && !ask.dry_run {
         return Err(Failure::invalid(
             "policy",
@@ -99,15 +98,26 @@ fn parse(state: &ServerState, ask: pb::BuildContextRequest) -> Result<ContextReq
     }
     let mut overrides = policy::parse(ask.policy, &state.store.session(), Tokens::ZERO)?;
     overrides.model = parse::model("model", &ask.model)?.or(overrides.model);
+    let format = context::parse_format(ask.format)?;
+    if ask.cache_marks && format == Format::Neutral {
+        return Err(Failure::invalid("cache_marks", "needs a provider's format"));
+    }
+    // The rules and the retention are those of the conversation's policy, which is read later.
+    let cache = ask.cache_marks.then(|| CacheAsk {
+        rules: CacheRules::IDEAL,
+        retention: CacheRetention::default(),
+        marks: true,
+        identity: RequestIdentity::default(),
+    });
     let context_ask = Ask {
         // The caller, not this server, sends the provider's request.
         media: MediaAccess::Any,
         current_input: message::parse_all("current_input", ask.current_input)?,
         system_prompt: ask.system_prompt,
         budget: ask.budget_tokens.map(Tokens::new),
-        format: context::parse_format(ask.format)?,
+        format,
         pressure: context::parse_pressure(ask.pressure)?,
-        cache: None,
+        cache,
     };
     Ok(ContextRequest {
         id,

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use anneal_core::{
+    cache::CacheRules,
     caller::Caller,
     context::{self, Ask, Pressure},
     message::part_bytes,
+    policy::Policy,
     render::{self, Format},
 };
 use anneal_store::{ContextRows, ROW_BYTES};
@@ -69,9 +71,16 @@ fn assemble_here(
     ratio: Option<f64>,
     reservation: Arc<Reservation>,
 ) -> Result<BuiltContext, Failure> {
+    let model = if ask.cache.is_some() {
+        rows.model()?
+    } else {
+        None
+    };
     let mut material = rows.into_material()?;
     let (policy, learnt_window) = (material.policy, material.learnt_window);
     let ratio = ratio.or(material.tokens_ratio);
+    material.tokens_ratio = ratio;
+    apply_policy(&mut ask, &policy, model);
     ask.budget = ask.budget.map(|budget| budget_in_own_tokens(budget, ratio));
     if ask.pressure == Pressure::Compact {
         material = emergency_compaction::shorten_tail(material);
@@ -87,7 +96,7 @@ fn assemble_here(
         .map(part_bytes)
         .sum();
     let entry_bytes = (context.messages.len() + context.manifest.len()) as u64 * ROW_BYTES;
-    let rendered_bytes = rendered.as_ref().map_or(0, String::len);
+    let rendered_bytes = rendered.as_ref().map_or(0, |rendered| rendered.json.len());
     reservation.shrink(entry_bytes + (kept_bytes + rendered_bytes) as u64);
     Ok(BuiltContext {
         context,
@@ -97,4 +106,20 @@ fn assemble_here(
         learnt_window,
         reservation,
     })
+}
+
+/// Completes what is asked of the provider's cache with what only the conversation's policy says. A
+/// turn names its model, and marks only if the policy does; any other caller has asked for marks.
+fn apply_policy(ask: &mut Ask, policy: &Policy, model: Option<String>) {
+    let format = ask.format;
+    let Some(cache) = &mut ask.cache else {
+        return;
+    };
+    cache.retention = policy.cache_retention;
+    if cache.identity.model.is_some() {
+        cache.marks &= policy.cache_marks;
+    } else {
+        cache.rules = CacheRules::of(format, model.as_deref().unwrap_or_default());
+        cache.identity.model = model;
+    }
 }

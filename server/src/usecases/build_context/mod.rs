@@ -11,6 +11,7 @@ use anneal_core::{
     job::JobKind,
     message::{MessageId, Role},
     policy::{Policy, PolicyOverrides},
+    render::Rendered,
     tokens::Tokens,
     turn,
 };
@@ -51,7 +52,7 @@ impl ContextRequest {
 pub(crate) struct BuiltContext {
     pub(crate) context: Context,
     /// The rendered request, if a provider's format was asked for.
-    pub(crate) rendered: Option<String>,
+    pub(crate) rendered: Option<Rendered>,
     /// The policy that the context was built under.
     pub(crate) policy: Policy,
     /// The model's tokens per token counted here; None: unknown.

@@ -142,10 +142,13 @@ impl TurnRun {
             break_reason: prefix.cache_break.map(|broken| broken.reason),
         };
         let call = Call {
-            context: built.rendered.as_deref().unwrap_or_default(),
+            context: built
+                .rendered
+                .as_ref()
+                .map_or("", |rendered| rendered.json.as_str()),
             options: &setup.options,
             output: guard.answer_tokens_beside(sent),
-            mark_tools: setup.mark_of_tools(calls.model(), &built.context),
+            mark_tools: built.context.tools_ttl,
             cache_key: setup.cache_key(),
             long_retention: setup.wants_long_retention(),
             input: sent,

@@ -1,9 +1,8 @@
 //! How a turn calls its models: options and the provider's cache.
 
 use anneal_core::{
-    cache::{CacheAsk, CacheKind, CacheRetention, CacheTtl},
+    cache::{CacheAsk, CacheRetention},
     chat_options::ChatOptions,
-    context::{Context, Segment},
     policy::PolicyOverrides,
     tokens::{Encoding, Tokens},
 };
@@ -12,9 +11,6 @@ use anneal_store::Conversation;
 
 use super::{options, request::TurnRequest};
 use crate::settings::ReloadableSettings;
-
-/// Most marks of one request.
-const MAX_MARKS: usize = 4;
 
 /// How a turn calls its models.
 #[derive(Debug, Clone)]
@@ -60,27 +56,6 @@ impl TurnSetup {
             marks: self.marks,
             identity: self.options.identity(model.name(), self.encoding),
         }
-    }
-
-    /// How long the provider keeps the declared tools, which come first in a request. They get a
-    /// mark of their own if no system prompt follows them whose mark covers them, too.
-    pub(super) fn mark_of_tools(&self, model: &Model, context: &Context) -> Option<CacheTtl> {
-        let has_system_prompt = || {
-            let mut messages = context.messages.iter();
-            messages.any(|message| message.segment == Segment::SystemPrompt)
-        };
-        if !self.marks
-            || model.cache_rules().kind != CacheKind::Marked
-            || self.options.tools().is_empty()
-            || context.marks.len() >= MAX_MARKS
-            || has_system_prompt()
-        {
-            return None;
-        }
-        Some(match self.retention {
-            CacheRetention::Short => CacheTtl::FiveMinutes,
-            CacheRetention::LongHead | CacheRetention::Long => CacheTtl::OneHour,
-        })
     }
 
     /// The key of the cache, where a provider asks for one.

@@ -114,18 +114,6 @@ async fn fields_of_other_rpcs_that_are_not_served_are_refused_by_their_name() {
         "INVALID_FIELD",
         "part_tool_pairs",
     );
-    let ask = pb::BuildContextRequest {
-        conversation_id: conversation_id(),
-        cache_marks: true,
-        ..Default::default()
-    };
-    let refused = app.contexts().build_context(ask).await;
-    assert_refused(
-        refused,
-        Code::InvalidArgument,
-        "INVALID_FIELD",
-        "cache_marks",
-    );
     let ask = pb::CreateConversationRequest {
         chat_options: Some(pb::ChatOptions::default()),
         ..Default::default()

@@ -3,6 +3,7 @@
 //!
 //! - `composition`: parts of a context and their order, repairs, usage, rendering, streaming
 //! - `budgets`: a context fits its budget; what is clipped or dropped for it
+//! - `cache_marks`: marks of what a provider should cache, and what is expected in its cache then
 //! - `cooling`: large messages are replaced by their summaries when cool
 //! - `stepped`: stepped cooling and lazy summaries
 //! - `pressure`: contexts after a model refused one as too long
@@ -20,6 +21,7 @@
 //! - `walking_skeleton`: one conversation from append to context
 
 mod budgets;
+mod cache_marks;
 mod composition;
 mod cooling;
 mod estimate_accuracy;

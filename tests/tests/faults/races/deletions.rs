@@ -3,6 +3,7 @@
 
 use anneal_core::{
     admission::{CallLimits, CallPurpose},
+    cache::RequestIdentity,
     caller::ConversationId,
     context::{BreakReason, NewVersion, PrefixVersion},
     job::JobKind,
@@ -306,6 +307,7 @@ fn first_version() -> NewVersion {
             cut: false,
             change_epoch: 0,
             pending: None,
+            identity: RequestIdentity::default(),
         },
         last_message_id: MessageId(2),
         reason: BreakReason::First,
