@@ -53,7 +53,7 @@ impl StopMode {
 pub struct StopAsk<'a> {
     /// The request id of the turn; None: any turn of the conversation.
     pub turn_request_id: Option<&'a str>,
-    /// What becomes of the answer.
+    /// Whether the answer is kept.
     pub mode: StopMode,
 }
 

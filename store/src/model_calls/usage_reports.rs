@@ -29,11 +29,11 @@ pub struct UsageReport {
     /// Why the model stopped: 1 end of the answer, 2 tool calls, 3 output limit, 4 content filter,
     /// 5 stopped by a caller. None: not reported.
     pub stop_reason: Option<i16>,
-    /// What the call was for.
+    /// The purpose of the call.
     pub call: ReportedCall,
 }
 
-/// What a reported call was for.
+/// The purpose of a reported call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReportedCall {
     /// An answer, which came to its end. Only such a call calibrates its model.
@@ -140,6 +140,8 @@ impl Store {
     ) -> Result<bool, StoreError> {
         let mut db = self.writes.checkout(caller).await?;
         let usage = &report.usage;
+        // Without them nothing is known of what was expected.
+        let has_figures = usage.context > Tokens::ZERO || usage.expected_cached > Tokens::ZERO;
         let stored = sqlx::query_file!(
             "sql/report_usage.sql",
             caller.tenant().0,
@@ -154,7 +156,7 @@ impl Store {
             column(usage.output),
             cache_state_code(usage.cache_state()),
             report.stop_reason,
-            column(usage.expected_cached),
+            has_figures.then(|| column(usage.expected_cached)),
             usage.break_reason.map(reason_code),
             (usage.long_written > Tokens::ZERO).then(|| column(usage.long_written)),
             (report.call == ReportedCall::Ping).then_some(true),

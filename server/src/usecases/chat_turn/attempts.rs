@@ -39,7 +39,7 @@ use crate::{
 /// An estimate of tokens is at most this many times the exact count.
 const MAX_OVERCOUNT: f64 = 1.3;
 
-/// What a call has sent.
+/// The figures of what a call has sent.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SentFigures {
     /// Tokens sent, counted here.
@@ -50,13 +50,13 @@ pub(super) struct SentFigures {
     pub(super) break_reason: Option<BreakReason>,
 }
 
-/// What outlives the future that receives an answer, so that an answer that is interrupted can be
-/// kept.
+/// The part of a turn that outlives the future that receives its answer, so that an answer that is
+/// interrupted can be kept.
 #[derive(Debug, Default)]
 pub(super) struct PartialTurn {
-    /// What has come of the answer.
+    /// The part of the answer that has come.
     pub(super) draft: Draft,
-    /// What was sent for it.
+    /// The figures of what was sent for it.
     pub(super) sent: SentFigures,
 }
 

@@ -169,7 +169,7 @@ struct FailedCall<'a> {
     failure: Failure,
 }
 
-/// What of a turn outlives its calls.
+/// The part of a turn that outlives its calls.
 #[derive(Default)]
 struct TurnProgress {
     /// The question, once it is stored.

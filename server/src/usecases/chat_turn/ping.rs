@@ -32,7 +32,7 @@ use crate::{
 /// Part of the cache's lifetime after which the call is made, in percent.
 const WAIT_PERCENT: u32 = 90;
 
-/// What the call repeats.
+/// The call that is repeated.
 pub(super) struct Ping {
     context: String,
     mark_tools: Option<CacheTtl>,

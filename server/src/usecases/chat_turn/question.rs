@@ -77,7 +77,7 @@ pub(super) fn check_stands(stored: &[AppendedMessage]) -> Result<(), Failure> {
     })
 }
 
-/// What an admitted turn finds when it stores its question.
+/// The outcome of storing the question of an admitted turn.
 pub(super) enum QuestionOutcome {
     /// An earlier call with this request id has ended: by an answer, or because it was stopped.
     AlreadyEnded(Box<Replay>),

@@ -40,7 +40,7 @@ pub(super) struct CompletedTurn {
     /// The id of the answer's message. 0: the conversation keeps nothing of the answer.
     pub(super) answer_message_id: i64,
     pub(super) stop: pb::StopReason,
-    /// What the answer's call used; None: no model was called.
+    /// The tokens that the answer's call used; None: no model was called.
     pub(super) usage: Option<Usage>,
     /// Whether the provider has reported that usage. Otherwise it is estimated.
     pub(super) has_reported_usage: bool,
@@ -265,7 +265,7 @@ where
     }
 }
 
-/// What a call used, with what was sent for it.
+/// The usage of a call, with the figures of what was sent for it.
 pub(super) const fn usage(counted: &CallUsage, sent: &SentFigures) -> Usage {
     Usage {
         input: counted.input,
