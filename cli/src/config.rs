@@ -302,7 +302,9 @@ impl Config {
         // Servers and workers share one file. Each checks the models of both, also the one that it
         // does not call.
         self.summarizer_model(&access)?;
-        find_model("chat.model", &self.chat.model, &access)?;
+        for model in self.chat.model.names() {
+            find_model("chat.model", model, &access)?;
+        }
         Ok(access)
     }
 

@@ -149,6 +149,7 @@ fn economics_json(economics: &pb::Economics) -> serde_json::Value {
             "written_tokens": reported.written_tokens,
             "output_tokens": reported.output_tokens,
             "cold_calls": reported.cold_calls,
+            "cold_by_us_calls": reported.cold_by_us_calls,
         },
         "summarizer": {
             "summaries": spent.summaries,

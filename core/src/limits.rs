@@ -77,6 +77,10 @@ pub const PAGE_DEFAULT: i64 = 50;
 pub const PAGE_MAX: i64 = 500;
 /// Longest wait of a Compact call, in seconds.
 pub const COMPACT_WAIT_SECONDS: u64 = 60;
+/// How long CancelTurn waits for the end of the turn, if its caller does not say.
+pub const CANCEL_WAIT_SECONDS: u64 = 5;
+/// Longest time that CancelTurn waits for the end of the turn.
+pub const CANCEL_WAIT_MAX_SECONDS: u64 = 30;
 /// Deadline of a call, in seconds, if its caller sets none.
 pub const DEADLINE_DEFAULT_SECONDS: u64 = 10;
 /// Longest deadline of a call, in seconds.

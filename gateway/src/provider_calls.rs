@@ -50,6 +50,11 @@ impl<'a> ProviderCalls<'a> {
         }
     }
 
+    /// The cost of the last call so far. If the provider has reported no counts, they are ours.
+    pub const fn last_cost(&self) -> &CallCost {
+        &self.last
+    }
+
     /// Number of calls that have failed.
     pub(crate) const fn failed(&self) -> i32 {
         self.failed

@@ -375,7 +375,15 @@ pub const METRICS: &[Metric] = &[
     ),
     counter(
         "anneal_model_calls_cold_total",
-        "Reported model calls whose prompt cache was unexpectedly cold.",
+        "Model calls that found the provider's cache cold.",
+    ),
+    counter(
+        "anneal_chat_fallbacks_total",
+        "Models that did not answer a turn, so that the next one was tried.",
+    ),
+    counter(
+        "anneal_chat_cache_pings_total",
+        "Calls of models that keep the provider's cache warm.",
     ),
 ];
 

@@ -58,6 +58,7 @@ pub use run::{Setup, check_settings, serve};
 pub use server_error::{MissingProtection, ServerError};
 pub use settings::{
     AgentError, AgentSettings, Agents, AuthSettings, AuthSettingsError, ChatSettings,
-    ClientSettings, CurrentSettings, LimitSettings, ReloadableSettings, ServerSettings,
+    ClientSettings, CurrentSettings, LimitSettings, ModelList, ModelListError, ReloadableSettings,
+    ServerSettings,
 };
 pub use state::ServerState;

@@ -197,6 +197,13 @@ impl RpcCall {
         self
     }
 
+    /// Gives the call the longest time that a turn may take, whatever its caller has asked for: it
+    /// goes on without its caller.
+    pub(crate) const fn with_longest_turn_deadline(mut self) -> Self {
+        self.timeout = Duration::from_secs(CHAT_DEADLINE_SECONDS);
+        self
+    }
+
     /// Runs the call's work within its deadline and makes the answer.
     pub(crate) async fn run<T>(
         self,

@@ -6,6 +6,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     caches::{context_memory::ContextMemory, conversation_encodings::ConversationEncodings},
     limits::{
+        cache_pings::CachePings,
         concurrency::{ConcurrencyLimit, TenantShare},
         content_budget::ContentBudget,
         cpu_pool::CpuPool,
@@ -31,6 +32,8 @@ pub struct ServerState {
     pub(crate) cancel_turns: CancellationToken,
     /// Turns of this process that can be told to stop.
     pub(crate) turn_stops: TurnStops,
+    /// Calls that wait to keep a provider's cache warm.
+    pub(crate) cache_pings: CachePings,
     /// Watched conversations and their watchers.
     pub(crate) watch_registry: WatchRegistry,
     /// Limits the messages and bytes that each tenant may store.
@@ -73,11 +76,12 @@ impl ServerState {
         let limit = |permits: u32| ConcurrencyLimit::new(permits as usize, tenant_share);
         let content_budget = ContentBudget::new(content_bytes, tenant_share);
         Self {
+            turn_stops: TurnStops::new(store.clone()),
             store,
             job_notifier: JobNotifier::default(),
             turns: TaskTracker::new(),
             cancel_turns: CancellationToken::new(),
-            turn_stops: TurnStops::default(),
+            cache_pings: CachePings::default(),
             watch_registry: WatchRegistry::new(server, tenant_share),
             storage_quota: StorageQuota::new(settings.clone()),
             cpu: CpuPool::new(tenant_share),

@@ -1,44 +1,148 @@
-//! The stops of turns that run in this process.
+//! The stops of the turns that run in this process. A stop that was asked for at this server is
+//! signalled at once. Those that were asked for at other servers are read from the turns' leases, in
+//! one statement for all turns of the process; while it runs none, nothing is read.
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-use anneal_store::{ModelLease, StopMode};
+use anneal_store::{ModelLease, StopMode, Store};
 use tokio::sync::watch;
+use tracing::warn;
 use uuid::Uuid;
 
-/// The turns that run in this process, by their leases, each with the sender that tells it to stop.
-type RunningTurns = Arc<Mutex<HashMap<Uuid, watch::Sender<Option<StopMode>>>>>;
+use crate::poll_watchdog::{PollWatchdog, WatchedFuture};
 
-/// The turns that run in this process and can be told to stop. No caller can ask for that yet.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct TurnStops(RunningTurns);
+/// Time between two readings. A turn at another server ends within a second of its stop.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Deadline of one reading.
+const READ_DEADLINE: Duration = Duration::from_secs(5);
+
+/// The turns that run in this process and can be told to stop. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct TurnStops {
+    store: Store,
+    running: Arc<Mutex<RunningTurns>>,
+}
+
+#[derive(Default)]
+struct RunningTurns {
+    /// By the ids of their leases.
+    turns: HashMap<Uuid, RunningTurn>,
+    /// Whether a task reads their stops.
+    is_polled: bool,
+}
+
+struct RunningTurn {
+    lease: ModelLease,
+    stop: watch::Sender<Option<StopMode>>,
+}
 
 impl TurnStops {
+    /// No turns yet. Their stops are read from this store.
+    pub(crate) fn new(store: Store) -> Self {
+        Self {
+            store: store.with_deadline(READ_DEADLINE),
+            running: Arc::default(),
+        }
+    }
+
     /// Watches for the stop of the turn that has this lease, until the watch is dropped.
     pub(crate) fn watch(&self, lease: &ModelLease) -> StopWatch {
-        let (sender, receiver) = watch::channel(None);
-        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        running.insert(lease.id(), sender);
+        let (stop, receiver) = watch::channel(lease.requested_stop());
+        let turn = RunningTurn {
+            lease: lease.clone(),
+            stop,
+        };
+        let mut running = self.lock();
+        running.turns.insert(lease.id(), turn);
+        if !std::mem::replace(&mut running.is_polled, true) {
+            tokio::spawn(WatchedFuture::new(
+                PollWatchdog::for_task("turn stops"),
+                self.clone().poll_while_turns_run(),
+            ));
+        }
+        drop(running);
         StopWatch {
-            turns: Arc::clone(&self.0),
+            stops: self.clone(),
             lease: lease.id(),
             receiver,
         }
     }
+
+    /// Tells the turn that has this lease to stop, if it runs in this process. It may be told twice;
+    /// the greater mode holds.
+    pub(crate) fn signal(&self, lease: Uuid, mode: StopMode) {
+        let running = self.lock();
+        let Some(turn) = running.turns.get(&lease) else {
+            return;
+        };
+        turn.stop.send_if_modified(|stop| {
+            let is_stronger = *stop < Some(mode);
+            if is_stronger {
+                *stop = Some(mode);
+            }
+            is_stronger
+        });
+    }
+
+    /// Reads the stops of the turns again and again, until none runs.
+    async fn poll_while_turns_run(self) {
+        loop {
+            tokio::time::sleep(POLL_INTERVAL).await;
+            let Some(leases) = self.leases_or_end() else {
+                return;
+            };
+            match self.store.find_stops(&leases).await {
+                Ok(stops) => {
+                    for (lease, mode) in stops {
+                        self.signal(lease, mode);
+                    }
+                }
+                Err(error) => self.store.log_failure(&error, || {
+                    warn!("could not read which turns are to stop: {error}");
+                }),
+            }
+        }
+    }
+
+    /// The leases of the turns that run. None: there are none, and the poll ends.
+    fn leases_or_end(&self) -> Option<Vec<ModelLease>> {
+        let mut running = self.lock();
+        if running.turns.is_empty() {
+            running.is_polled = false;
+            return None;
+        }
+        Some(
+            running
+                .turns
+                .values()
+                .map(|turn| turn.lease.clone())
+                .collect(),
+        )
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RunningTurns> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Waits for the stop of one turn.
-#[derive(Debug)]
 pub(crate) struct StopWatch {
-    turns: RunningTurns,
+    stops: TurnStops,
     lease: Uuid,
     receiver: watch::Receiver<Option<StopMode>>,
 }
 
 impl StopWatch {
+    /// The stop that was asked for until now; None: the turn goes on.
+    pub(crate) fn requested(&self) -> Option<StopMode> {
+        *self.receiver.borrow()
+    }
+
     /// Returns when the turn is to stop.
     pub(crate) async fn wait_for_stop(&self) -> StopMode {
         let mut receiver = self.receiver.clone();
@@ -58,7 +162,6 @@ impl StopWatch {
 
 impl Drop for StopWatch {
     fn drop(&mut self) {
-        let mut running = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        running.remove(&self.lease);
+        self.stops.lock().turns.remove(&self.lease);
     }
 }

@@ -24,11 +24,11 @@ with source as materialized (
     insert into ai_message (
         tenant_id, conversation_id, message_id, role, turn, token_estimate, token_count, text_bytes, content_bytes, content,
         content_digest, tool_outline, metadata, summary_cache, summary_tokens, summary_kind, summary_model, summary_prompt,
-        summary_ts, summary_input_tokens, summary_output_tokens, summary_duration_ms, created_ts, withdrawn_ts
+        summary_ts, summary_input_tokens, summary_output_tokens, summary_duration_ms, created_ts, withdrawn_ts, stopped
     )
     select tenant_id, $4::uuid, message_id, role, turn, token_estimate, token_count, text_bytes, content_bytes, content,
         content_digest, tool_outline, metadata, summary_cache, summary_tokens, summary_kind, summary_model, summary_prompt,
-        summary_ts, summary_input_tokens, summary_output_tokens, summary_duration_ms, created_ts, withdrawn_ts
+        summary_ts, summary_input_tokens, summary_output_tokens, summary_duration_ms, created_ts, withdrawn_ts, stopped
     from ai_message
     where tenant_id = $1
       and conversation_id = $2

@@ -16,7 +16,7 @@ select m.message_id as "message_id!", m.role as "role!", m.turn as "turn!",
     (extract(epoch from m.summary_ts) * 1000000)::bigint as "summary_us?",
     (extract(epoch from m.created_ts) * 1000000)::bigint as "created_us!",
     coalesce(m.version, 1) as "version!", (extract(epoch from m.edited_ts) * 1000000)::bigint as "edited_us?",
-    (extract(epoch from m.withdrawn_ts) * 1000000)::bigint as "withdrawn_us?",
+    (extract(epoch from m.withdrawn_ts) * 1000000)::bigint as "withdrawn_us?", coalesce(m.stopped, false) as "stopped!",
     size.bytes as "bytes!",
     whole.bytes as "whole_bytes!", bounds.start_offset as "cut_from!",
     case when readable.is_readable

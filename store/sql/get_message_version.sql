@@ -10,7 +10,7 @@ select m.message_id as "message_id!", m.role as "role!", m.turn as "turn!", v.to
     (extract(epoch from m.created_ts) * 1000000)::bigint as "created_us!",
     $4::integer as "version!",
     case when $4 > 1 then (extract(epoch from v.created_ts) * 1000000)::bigint end as "edited_us?",
-    (extract(epoch from m.withdrawn_ts) * 1000000)::bigint as "withdrawn_us?",
+    (extract(epoch from m.withdrawn_ts) * 1000000)::bigint as "withdrawn_us?", coalesce(m.stopped, false) as "stopped!",
     size.bytes as "bytes!"
 from ai_message as m
 cross join lateral (

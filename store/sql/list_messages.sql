@@ -11,7 +11,7 @@ select m.message_id as "message_id!", m.role as "role!", m.turn as "turn!",
     m.summary_model as "summary_model?", (extract(epoch from m.summary_ts) * 1000000)::bigint as "summary_us?",
     (extract(epoch from m.created_ts) * 1000000)::bigint as "created_us!",
     coalesce(m.version, 1) as "version!", (extract(epoch from m.edited_ts) * 1000000)::bigint as "edited_us?",
-    (extract(epoch from m.withdrawn_ts) * 1000000)::bigint as "withdrawn_us?",
+    (extract(epoch from m.withdrawn_ts) * 1000000)::bigint as "withdrawn_us?", coalesce(m.stopped, false) as "stopped!",
     page.page_bytes::bigint as "bytes!"
 from (
     select message_id, sum(bytes) over (order by message_id) as page_bytes,
@@ -46,7 +46,7 @@ from (
 cross join lateral (
     -- limit 1: forces a nested loop by key. Otherwise the planner may hash the whole conversation.
     select message_id, role, turn, token_count, token_estimate, text_bytes, content, metadata, summary_cache, summary_tokens,
-        summary_kind, summary_model, summary_ts, created_ts, version, edited_ts, withdrawn_ts
+        summary_kind, summary_model, summary_ts, created_ts, version, edited_ts, withdrawn_ts, stopped
     from ai_message
     where tenant_id = $1
       and conversation_id = $2

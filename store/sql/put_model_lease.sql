@@ -1,5 +1,6 @@
 -- Stores the lease of an admitted call, for $7 seconds. $9: the request id of the turn; null if the
--- call is not a turn. A half-open breaker admits one trial call at a time, so it is opened again for
+-- call is not a turn. $10: the stop that was asked for under the lease that this one takes over;
+-- null if there is none. A half-open breaker admits one trial call at a time, so it is opened again for
 -- the length of the lease:
 -- - the tenant's breaker for the model, if this call is a trial call for that breaker or for the
 --   model's own ($8);
@@ -24,8 +25,8 @@ with model_breaker as (
       and open_until_ts is not null
       and not $5
 )
-insert into ai_model_lease (tenant_id, conversation_id, lease, model, turn, reserved_tokens, lease_until_ts, request_id)
-select c.tenant_id, c.conversation_id, $3, $4, $5, $6, now() + $7 * interval '1 second', $9
+insert into ai_model_lease (tenant_id, conversation_id, lease, model, turn, reserved_tokens, lease_until_ts, request_id, stop)
+select c.tenant_id, c.conversation_id, $3, $4, $5, $6, now() + $7 * interval '1 second', $9, $10
 from ai_conversation as c
 where c.tenant_id = $1
   and c.conversation_id = $2

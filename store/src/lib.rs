@@ -96,8 +96,9 @@ pub use messages::{
 pub use migrate::{Migration, MigrationOutcome, Migrations};
 pub use model_calls::{
     BreakerFigures, Calibration, CallAsk, CallHistory, CallOutcome, ConversationBreaker,
-    ModelFault, ModelFigures, ModelLease, RecordedCall, ReportedTotals, StopMode, StoredAnswer,
-    SummarySpend, UsageReport, Verdict,
+    ModelFault, ModelFigures, ModelLease, RecordedCacheUse, RecordedCall, ReportedCall,
+    ReportedTotals, StopAsk, StopMode, StoppedTurn, StoredAnswer, SummarySpend, TurnEnd,
+    UsageReport, Verdict,
 };
 pub use policy_defaults::StoredPolicy;
 pub use queue::{

@@ -54,6 +54,39 @@ impl<'a> TestConversation<'a> {
     }
 }
 
+impl TestConversation<'_> {
+    /// Stops the turn with this request id; empty: the one that is under way. `keep`: whether what
+    /// has come of its answer is kept; None: as the policy says.
+    pub async fn cancel_turn(
+        &self,
+        turn_request_id: &str,
+        keep: Option<bool>,
+    ) -> pb::CancelTurnResponse {
+        let ask = pb::CancelTurnRequest {
+            conversation_id: self.id.clone(),
+            turn_request_id: turn_request_id.to_owned(),
+            keep_partial: keep,
+            wait: None,
+        };
+        let cancelled = self.app.chats().cancel_turn(ask).await;
+        cancelled.expect("is answered").into_inner()
+    }
+}
+
+/// Reads a turn until this text of its answer has come.
+pub async fn read_until_text(stream: &mut Streaming<pb::ChatResponse>, text: &str) {
+    let mut come = String::new();
+    while come != text {
+        let response = stream.message().await.expect("the turn goes on");
+        match response.and_then(|response| response.event) {
+            Some(Event::TextDelta(piece)) => come.push_str(&piece),
+            Some(Event::Done(done)) => panic!("the turn ends before {text:?}: {done:?}"),
+            Some(_) => {}
+            None => panic!("the turn ends before {text:?}"),
+        }
+    }
+}
+
 impl<'a> TestConversation<'a> {
     /// A turn that answers the newest question anew.
     pub fn regenerate(&self) -> TurnRequest<'a> {
@@ -132,6 +165,20 @@ impl TurnRequest<'_> {
             name: name.into(),
             ..Default::default()
         });
+        self
+    }
+
+    /// Sets what happens if the caller goes away.
+    #[must_use]
+    pub fn on_disconnect(mut self, on_disconnect: pb::OnDisconnect) -> Self {
+        self.ask.on_disconnect = on_disconnect.into();
+        self
+    }
+
+    /// Sets the models that are tried after the first one.
+    #[must_use]
+    pub fn with_fallbacks(mut self, models: &[&str]) -> Self {
+        self.ask.fallback_models = models.iter().map(|model| (*model).to_owned()).collect();
         self
     }
 

@@ -94,7 +94,7 @@ pub use anneal_process::{AnnealBinary, CommandOutput, Folder, OwnPostgres, Proce
 pub use answer_fields::answer_fields;
 pub use append_chats::AppendedChat;
 pub use canary::{Canary, content_digests, dump_database};
-pub use chat_turns::{TurnOutcome, TurnRequest};
+pub use chat_turns::{TurnOutcome, TurnRequest, read_until_text};
 pub use credentials::{AuthorizedChannel, authorized_channel, make_key};
 pub use eventually::{eventually, eventually_within};
 pub use http_client::{HttpClient, HttpResponse, SseEvent, SseStream, text_of};

@@ -19,7 +19,7 @@ use anneal_proto::v1::{
     operator_service_client::OperatorServiceClient,
 };
 use anneal_server::{
-    Addresses, Agents, AuthSettings, ChatSettings, CurrentSettings, LimitSettings,
+    Addresses, Agents, AuthSettings, ChatSettings, CurrentSettings, LimitSettings, ModelList,
     ReloadableSettings, ServerSettings, Setup, serve,
 };
 use anneal_store::{
@@ -73,7 +73,7 @@ impl ServerOptions {
     /// settings.
     fn with_models(
         (providers, models): (Providers, Models),
-        default: &str,
+        default: impl Into<ModelList>,
         limits: &ModelAccess,
     ) -> (SessionSettings, Self) {
         let callable = CallableModels::new(&providers, &models).expect("the settings are valid");
@@ -82,7 +82,7 @@ impl ServerOptions {
             ..*limits
         });
         let chat = ChatSettings {
-            model: default.to_owned(),
+            model: default.into(),
         };
         let session = SessionSettings::new(PolicyOverrides::default(), models);
         (
@@ -352,6 +352,15 @@ impl TestApp {
     /// An app whose server calls these models. `default` answers turns that name no model.
     pub async fn with_models(settings: (Providers, Models), default: &str) -> Self {
         Self::with_models_and_call_limits(settings, default, ModelAccess::default()).await
+    }
+
+    /// An app whose server calls these models. Turns that name no model try those of the list.
+    pub async fn with_models_in_order(settings: (Providers, Models), list: &[&str]) -> Self {
+        let names: Vec<String> = list.iter().map(|name| (*name).to_owned()).collect();
+        let list = ModelList::try_from(names).expect("the settings are valid");
+        let (session, options) =
+            ServerOptions::with_models(settings, list, &ModelAccess::default());
+        Self::start_on(create_test_database().await, session, options).await
     }
 
     /// An app whose server calls these models within these call limits. The models in `limits` are

@@ -37,6 +37,11 @@ impl CallCost {
         ))
     }
 
+    /// The provider's counts so far; None: it has reported none.
+    pub fn reported(&self) -> Option<CallUsage> {
+        (self.usage.input > Tokens::ZERO).then_some(self.usage)
+    }
+
     /// Records that the request is sent.
     pub(super) const fn record_request(&mut self, sent: Tokens) {
         self.sent = sent;

@@ -129,9 +129,10 @@ const fn repair_kind(kind: context::RepairKind) -> pb::RepairKind {
     }
 }
 
-const fn break_reason(reason: context::BreakReason) -> pb::BreakReason {
+/// Why the provider's cache is useless from a place on.
+pub const fn break_reason(reason: context::BreakReason) -> pb::BreakReason {
     match reason {
-        // Does not occur in an answer: a first context has no `CacheBreak`.
+        // A first context has no `CacheBreak`.
         context::BreakReason::First => pb::BreakReason::Unspecified,
         context::BreakReason::Checkpoint => pb::BreakReason::Checkpoint,
         context::BreakReason::Separator => pb::BreakReason::Separator,

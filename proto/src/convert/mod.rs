@@ -12,6 +12,7 @@
 //! - `session`: the scope of a chat
 //! - `context`: formats, pressure, boundaries, and the answer with a built context
 //! - `job`: kinds of jobs; `checkpoint`: triggers of checkpoints
+//! - `usage`: how a call used the provider's cache
 //! - `time`: points in time
 
 pub mod chat_options;
@@ -24,5 +25,6 @@ pub mod parse;
 pub mod policy;
 pub mod session;
 pub mod time;
+pub mod usage;
 
 pub use field_error::FieldError;

@@ -323,7 +323,12 @@ impl ChatService for GrpcServices {
         &self,
         request: Request<pb::CancelTurnRequest>,
     ) -> Result<Response<pb::CancelTurnResponse>, Status> {
-        run!(self, request, cancel_turn, audited)
+        let wait = rpc::cancel_turn::requested_wait(request.get_ref());
+        let call = RpcCall::begin(&self.state, const { Rpc::named("cancel_turn") }, &request)?
+            .with_audit_log_line(&request.get_ref().conversation_id)
+            .extend_deadline(wait);
+        let work = rpc::cancel_turn::cancel_turn(&self.state, call.caller, request.into_inner());
+        call.run(Box::pin(work)).await
     }
 
     async fn choose_alternative(

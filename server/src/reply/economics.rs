@@ -35,7 +35,7 @@ pub(crate) fn economics(calls: &CallHistory, policy: &Policy) -> pb::Economics {
             written_tokens: reported.written.get(),
             output_tokens: reported.output.get(),
             cold_calls: reported.cold,
-            cold_by_us_calls: 0,
+            cold_by_us_calls: reported.cold_by_us,
         }),
         summarizer: Some(pb::SummarizerSpend {
             summaries: spend.summaries,

@@ -59,7 +59,7 @@ pub(crate) fn message(message: StoredMessage) -> pb::Message {
         edited_time: message.edited.map(timestamp),
         withdrawn_time: message.withdrawn.map(timestamp),
         erased: message.erased,
-        stopped: false,
+        stopped: message.stopped,
     }
 }
 

@@ -9,12 +9,15 @@ use anneal_core::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::ModelList;
+
 /// The settings of turns that the server runs itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ChatSettings {
-    /// The model of turns for which neither the call nor the conversation names one; empty: none.
-    pub model: String,
+    /// The models of turns for which neither the call nor the conversation names one, in the order
+    /// in which they are tried.
+    pub model: ModelList,
 }
 
 /// The defaults of an agent's new conversations. They apply to what the creating call does not set.
@@ -26,8 +29,8 @@ pub struct AgentSettings {
     pub profile: Option<Profile>,
     /// The system prompt; empty: none.
     pub system_prompt: String,
-    /// The model; empty: none.
-    pub model: String,
+    /// The model, and those that its conversations' turns try after it.
+    pub model: ModelList,
 }
 
 /// The settings of agents by name.
@@ -36,10 +39,9 @@ pub type Agents = BTreeMap<String, AgentSettings>;
 impl AgentSettings {
     /// The policy that the settings imply.
     pub fn policy(&self) -> PolicyOverrides {
-        let model = (!self.model.is_empty()).then(|| self.model.clone());
         PolicyOverrides {
             profile: self.profile,
-            model,
+            model: self.model.first().map(str::to_owned),
             ..PolicyOverrides::default()
         }
     }
@@ -49,13 +51,14 @@ impl AgentSettings {
     pub fn check(&self, name: &str, session: &SessionSettings) -> Result<(), AgentError> {
         let texts = [
             ("name", name, ID_BYTES),
-            ("model", self.model.as_str(), ID_BYTES),
             (
                 "system_prompt",
                 self.system_prompt.as_str(),
                 SYSTEM_PROMPT_BYTES,
             ),
         ];
+        let models = self.model.names().iter();
+        let models = models.map(|model| ("model", model.as_str(), ID_BYTES));
         let refused = |key, problem| AgentError {
             agent: name.to_owned(),
             key,
@@ -64,7 +67,7 @@ impl AgentSettings {
         if name.is_empty() {
             return Err(refused("name", "must not be empty".to_owned()));
         }
-        for (key, text, most) in texts {
+        for (key, text, most) in texts.into_iter().chain(models) {
             if text.len() > most {
                 return Err(refused(
                     key,
@@ -75,7 +78,7 @@ impl AgentSettings {
                 return Err(refused(key, "must not contain NUL".to_owned()));
             }
         }
-        let prompt_tokens = Encoding::of_model(&self.model)
+        let prompt_tokens = Encoding::of_model(self.model.first().unwrap_or_default())
             .unwrap_or_default()
             .counter()
             .count(&self.system_prompt);

@@ -3,12 +3,14 @@
 //! - `applications`: turns, and the defaults of agents' conversations
 //! - `auth`: how callers are authenticated
 //! - `limits`: what callers may use
+//! - `model_list`: the models that turns try, in order
 //! - `reloadable`: the settings that a reload replaces while the server runs
 //! - `server`: addresses, protection and limits of the process
 
 mod applications;
 mod auth;
 mod limits;
+mod model_list;
 mod reloadable;
 mod server;
 
@@ -17,6 +19,7 @@ pub use self::{
     applications::{AgentError, AgentSettings, Agents, ChatSettings},
     auth::{AuthSettings, AuthSettingsError, ClientSettings},
     limits::LimitSettings,
+    model_list::{ModelList, ModelListError},
     reloadable::{CurrentSettings, ReloadableSettings},
     server::ServerSettings,
 };

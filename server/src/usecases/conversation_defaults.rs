@@ -65,7 +65,7 @@ pub(crate) async fn plan(
             .as_ref()
             .is_some_and(|policy| !policy.model.is_empty());
     if ask.encoding.is_empty() && !names_model {
-        conversation.encoding = encoding("", &agent.model)?;
+        conversation.encoding = encoding("", agent.model.first().unwrap_or_default())?;
     }
     let is_long =
         cpu_pool::is_long_count(conversation.encoding, conversation.system_prompt.len(), 0);

@@ -9,6 +9,7 @@
 //! - [`emergency_compaction`]: shortens a context that is too long for its model
 //! - [`model_calibration`]: stores windows and token ratios that providers' errors name
 //! - [`conversation_defaults`]: the settings of a new conversation
+//! - [`usage_report`]: stores what a model call used, and counts cold caches
 //! - [`session`]: the conversation of a session scope, such as a thread, a group or a person
 //! - [`tail_extract`]: an extract of the beginning of a context's tail
 //! - [`watch`]: streams the events of a conversation
@@ -23,4 +24,5 @@ pub(crate) mod emergency_compaction;
 pub(crate) mod model_calibration;
 pub(crate) mod session;
 pub(crate) mod tail_extract;
+pub(crate) mod usage_report;
 pub(crate) mod watch;

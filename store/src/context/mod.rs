@@ -10,4 +10,4 @@ mod material;
 mod prefix;
 
 pub use material::{ContextRows, InputTurns};
-pub(crate) use prefix::{PrefixMark, find_last_unsent, mark_prefix};
+pub(crate) use prefix::{PrefixMark, break_reason, find_last_unsent, mark_prefix, reason_code};

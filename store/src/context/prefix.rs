@@ -129,7 +129,8 @@ pub(super) const fn pending_change(reason: i16, broken: i64) -> Result<PendingCh
     Ok(PendingChange { reason, at })
 }
 
-const fn reason_code(reason: BreakReason) -> i16 {
+/// The value of `ai_context_prefix.reason` and of `ai_model_call.break_reason`.
+pub(crate) const fn reason_code(reason: BreakReason) -> i16 {
     match reason {
         BreakReason::First => 1,
         BreakReason::Checkpoint => 2,
@@ -146,4 +147,27 @@ const fn reason_code(reason: BreakReason) -> i16 {
         BreakReason::Tools => 13,
         BreakReason::Options => 14,
     }
+}
+
+/// The reason with this [`reason_code`]; None: it is one of a newer version.
+pub(crate) fn break_reason(code: i16) -> Option<BreakReason> {
+    let reasons = [
+        BreakReason::First,
+        BreakReason::Checkpoint,
+        BreakReason::Separator,
+        BreakReason::SystemPrompt,
+        BreakReason::Swap,
+        BreakReason::Budget,
+        BreakReason::Repair,
+        BreakReason::Idle,
+        BreakReason::Withdrawal,
+        BreakReason::Edit,
+        BreakReason::Erasure,
+        BreakReason::Model,
+        BreakReason::Tools,
+        BreakReason::Options,
+    ];
+    reasons
+        .into_iter()
+        .find(|reason| reason_code(*reason) == code)
 }

@@ -75,6 +75,7 @@ impl Store {
             version: row.version,
             edited_us: row.edited_us,
             withdrawn_us: row.withdrawn_us,
+            stopped: row.stopped,
             bytes: row.bytes,
         };
         let message_row = message_row.standing()?;

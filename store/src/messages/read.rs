@@ -55,6 +55,8 @@ pub struct StoredMessage {
     /// Whether the content of the message was erased. Only
     /// [`list_messages_with_withdrawn`](Store::list_messages_with_withdrawn) looks for that.
     pub erased: bool,
+    /// Whether the message is an answer that was stopped before its end.
+    pub stopped: bool,
 }
 
 /// The summary of one large message.
@@ -117,6 +119,7 @@ pub(crate) struct MessageRow {
     pub(crate) version: i32,
     pub(crate) edited_us: Option<i64>,
     pub(crate) withdrawn_us: Option<i64>,
+    pub(crate) stopped: bool,
     /// Bytes of content and summary of this message and, in a page, of the messages before it.
     pub(crate) bytes: i64,
 }
@@ -151,6 +154,7 @@ impl TryFrom<MessageRow> for StoredMessage {
             edited: row.edited_us.map(Micros),
             withdrawn: row.withdrawn_us.map(Micros),
             erased: false,
+            stopped: row.stopped,
         })
     }
 }

@@ -57,6 +57,7 @@ struct HistoryRow {
     version: i32,
     edited_us: Option<i64>,
     withdrawn_us: Option<i64>,
+    stopped: bool,
     erased: bool,
     bytes: i64,
 }
@@ -84,6 +85,7 @@ impl TryFrom<HistoryRow> for StoredMessage {
             version: row.version,
             edited_us: row.edited_us,
             withdrawn_us: row.withdrawn_us,
+            stopped: row.stopped,
             bytes: row.bytes,
         })?;
         Ok(Self { erased, ..message })

@@ -15,6 +15,7 @@ use super::{
     lease::ModelLease,
     model_row::lock_model_breaker,
     settle::{SettleOnDrop, Settlement},
+    stops::StopMode,
 };
 use crate::{
     Store,
@@ -94,9 +95,10 @@ async fn try_admit(
         .fetch_optional(&mut *tx)
         .await?;
     }
-    if let Some(replaced) = ask.replaces {
-        end_replaced_lease(&mut tx, caller, replaced).await?;
-    }
+    let stop = match ask.replaces {
+        None => None,
+        Some(replaced) => end_replaced_lease(&mut tx, caller, replaced).await?,
+    };
     let (state, tenant_cause) = read_state(&mut tx, caller, ask).await?;
     let state = AdmissionState {
         model: model.breaker,
@@ -134,6 +136,7 @@ async fn try_admit(
         is_model_or_tenant_trial: state.model.is_half_open || state.tenant.is_half_open,
         is_conversation_trial: state.conversation.is_half_open
             && ask.purpose == CallPurpose::Summary,
+        stop,
     };
     let stored = sqlx::query_file!(
         "sql/put_model_lease.sql",
@@ -146,6 +149,7 @@ async fn try_admit(
         f64::from(LEASE_SECONDS),
         lease.is_model_or_tenant_trial,
         ask.request_id,
+        stop.map(StopMode::code),
     )
     .execute(&mut *tx)
     .await?;
@@ -159,25 +163,25 @@ async fn try_admit(
     Ok(Ok(lease))
 }
 
-/// Deletes the lease of an earlier call of the same turn. Its row comes back if the new call is not
-/// admitted, because the transaction is then rolled back.
+/// Deletes the lease of an earlier call of the same turn. Returns the stop that was asked for under
+/// it, which the new lease takes over. The row comes back if the new call is not admitted, because
+/// the transaction is then rolled back.
 async fn end_replaced_lease(
     db: &mut BoundedConnection,
     caller: Caller,
     replaced: &ModelLease,
-) -> Result<(), StoreError> {
+) -> Result<Option<StopMode>, StoreError> {
     let ended = sqlx::query!(
-        "delete from ai_model_lease where tenant_id = $1 and conversation_id = $2 and lease = $3",
+        "delete from ai_model_lease where tenant_id = $1 and conversation_id = $2 and lease = $3
+         returning stop",
         caller.tenant().0,
         replaced.conversation.0,
         replaced.lease,
     )
-    .execute(db)
-    .await?;
-    if ended.rows_affected() == 0 {
-        return Err(StoreError::LeaseLost);
-    }
-    Ok(())
+    .fetch_optional(db)
+    .await?
+    .ok_or(StoreError::LeaseLost)?;
+    Ok(ended.stop.map(StopMode::from_code))
 }
 
 /// Reads the admission state, without the model's breaker, and the cause of the tenant's breaker.

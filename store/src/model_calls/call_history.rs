@@ -40,6 +40,8 @@ pub struct ReportedTotals {
     pub output: Tokens,
     /// Calls that read less than half of the expected tokens from the cache.
     pub cold: i64,
+    /// Calls whose cache was broken by a change of the context.
+    pub cold_by_us: i64,
 }
 
 /// The summaries of a conversation's newest 10,000 messages and its newest 10,000 checkpoints, and
@@ -142,13 +144,14 @@ impl Store {
         id: ConversationId,
     ) -> Result<ReportedTotals, StoreError> {
         let mut db = self.reads.checkout(caller).await?;
-        // The cache state 3 is `CacheState::Cold`.
+        // The cache state 3 is `CacheState::Cold`, 4 is `CacheState::ColdByUs`.
         let row = sqlx::query!(
             r#"select count(*) as "calls!", coalesce(sum(input_tokens), 0)::bigint as "input!",
                    coalesce(sum(cached_tokens), 0)::bigint as "cached!",
                    coalesce(sum(written_tokens), 0)::bigint as "written!",
                    coalesce(sum(output_tokens), 0)::bigint as "output!",
-                   count(*) filter (where cache_state = 3) as "cold!"
+                   count(*) filter (where cache_state = 3) as "cold!",
+                   count(*) filter (where cache_state = 4) as "cold_by_us!"
                from ai_model_call where tenant_id = $1 and conversation_id = $2"#,
             caller.tenant().0,
             id.0,
@@ -163,6 +166,7 @@ impl Store {
             written: tokens(row.written),
             output: tokens(row.output),
             cold: row.cold,
+            cold_by_us: row.cold_by_us,
         })
     }
 }

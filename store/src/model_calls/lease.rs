@@ -10,6 +10,7 @@ use anneal_core::{
 };
 use uuid::Uuid;
 
+use super::stops::StopMode;
 use crate::{
     Store,
     connection::{BoundedConnection, row_security::Scope},
@@ -30,12 +31,20 @@ pub struct ModelLease {
     pub(super) is_model_or_tenant_trial: bool,
     /// Whether this is a trial call for the conversation's half-open breaker.
     pub(super) is_conversation_trial: bool,
+    /// As [`Self::requested_stop`].
+    pub(super) stop: Option<StopMode>,
 }
 
 impl ModelLease {
     /// The id of the lease, which no other call has.
     pub const fn id(&self) -> Uuid {
         self.lease
+    }
+
+    /// The stop that was asked for under the lease that this one has taken over. A later one is
+    /// found with [`Store::find_stops`].
+    pub const fn requested_stop(&self) -> Option<StopMode> {
+        self.stop
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! - `admit`: which calls may start.
 //! - `lease`: the lease of an admitted call, renewed while the call runs.
-//! - `stops`: what a turn that is stopped does with its answer.
+//! - `stops`: turns that are told to stop, and how they end.
 //! - `append_answer`: appends the answer of a turn under its lease.
 //! - `settle`: ends a call: books its cost, updates the breakers, deletes the lease.
 //! - `breaker_change`: the log lines of breakers that open and close.
@@ -31,7 +31,7 @@ pub use breaker_change::ModelFault;
 pub use call_history::{CallHistory, ReportedTotals, SummarySpend};
 pub use lease::ModelLease;
 pub use model_figures::{BreakerFigures, ConversationBreaker, ModelFigures};
-pub use recorded::{RecordedCall, StoredAnswer};
+pub use recorded::{RecordedCacheUse, RecordedCall, StoredAnswer};
 pub use settle::{CallOutcome, Verdict};
-pub use stops::StopMode;
-pub use usage_reports::{Calibration, UsageReport};
+pub use stops::{StopAsk, StopMode, StoppedTurn, TurnEnd};
+pub use usage_reports::{Calibration, ReportedCall, UsageReport};

@@ -2,13 +2,17 @@
 //! call of the model. Also says whether a conversation has continued since a question.
 
 use anneal_core::{
+    cache::BreakReason,
     caller::{Caller, ConversationId},
     message::{MessageId, Role},
     tokens::Tokens,
+    usage::CacheState,
 };
 
+use super::usage_reports::cache_state;
 use crate::{
     Store,
+    context::break_reason,
     error::StoreError,
     messages::{ContentRead, ReadBudget, StoredMessage},
     rows::{role_code, tokens},
@@ -38,6 +42,21 @@ pub struct RecordedCall {
     pub output: Tokens,
     /// Why the model stopped, as in [`crate::UsageReport::stop_reason`].
     pub stop_reason: Option<i16>,
+    /// How it used the provider's cache; None: its row is of an older server.
+    pub cache: Option<RecordedCacheUse>,
+}
+
+/// How a recorded call used the provider's cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordedCacheUse {
+    /// Tokens that were expected in the cache.
+    pub expected: Tokens,
+    /// Whether the cache held what was expected.
+    pub state: CacheState,
+    /// Why less than the last call's context was expected; None: nothing broke.
+    pub break_reason: Option<BreakReason>,
+    /// Input tokens that were written to a cache of an hour.
+    pub long_written: Tokens,
 }
 
 impl Store {
@@ -71,6 +90,35 @@ impl Store {
         Ok(overtaken)
     }
 
+    /// Whether nothing has happened in a conversation since this answer: it stands, no message
+    /// follows it, and no turn is under way.
+    pub async fn is_idle_since(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        answer: MessageId,
+    ) -> Result<bool, StoreError> {
+        let mut db = self.reads.checkout(caller).await?;
+        let is_idle = sqlx::query_scalar!(
+            r#"select exists (
+                   select from ai_message
+                   where tenant_id = $1 and conversation_id = $2 and message_id = $3 and withdrawn_ts is null
+               ) and not exists (
+                   select from ai_message where tenant_id = $1 and conversation_id = $2 and message_id > $3
+               ) and not exists (
+                   select from ai_model_lease
+                   where tenant_id = $1 and conversation_id = $2 and turn and lease_until_ts > now()
+               ) as "idle!""#,
+            caller.tenant().0,
+            id.0,
+            answer.0,
+        )
+        .fetch_one(&mut *db)
+        .await?;
+        db.release().await?;
+        Ok(is_idle)
+    }
+
     /// Finds the answer that was stored under a request id, with its usage, if it fits the budget.
     /// Fails with [`StoreError::MessageWithdrawn`] if the answer is withdrawn.
     pub async fn find_answer(
@@ -84,7 +132,8 @@ impl Store {
         let row = sqlx::query!(
             r#"select m.message_id, c.model as "model?", c.input_tokens as "input_tokens?",
                    c.cached_tokens as "cached_tokens?", c.written_tokens as "written_tokens?",
-                   c.output_tokens as "output_tokens?", c.stop_reason
+                   c.output_tokens as "output_tokens?", c.stop_reason, c.expected_tokens,
+                   c.cache_state as "cache_state?", c.break_reason, c.long_written_tokens
                from ai_message as m
                left join ai_model_call as c on c.conversation_id = m.conversation_id and c.request_id = m.request_id
                where m.tenant_id = $1 and m.conversation_id = $2 and m.request_id = $3"#,
@@ -112,6 +161,15 @@ impl Store {
             written: count(row.written_tokens),
             output: count(row.output_tokens),
             stop_reason: row.stop_reason,
+            cache: row
+                .expected_tokens
+                .zip(row.cache_state.and_then(cache_state))
+                .map(|(expected, state)| RecordedCacheUse {
+                    expected: tokens(expected),
+                    state,
+                    break_reason: row.break_reason.and_then(break_reason),
+                    long_written: count(row.long_written_tokens),
+                }),
         });
         Ok(message.map(|message| Some(StoredAnswer { message, call })))
     }

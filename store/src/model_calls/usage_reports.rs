@@ -10,6 +10,7 @@ use anneal_core::{
 
 use crate::{
     Store,
+    context::reason_code,
     error::{Entity, StoreError},
     rows::column,
 };
@@ -25,9 +26,22 @@ pub struct UsageReport {
     pub model: String,
     /// The reported usage.
     pub usage: Usage,
-    /// Why the model stopped: 1 end of the answer, 2 tool calls, 3 output limit, 4 content filter.
-    /// None: not reported.
+    /// Why the model stopped: 1 end of the answer, 2 tool calls, 3 output limit, 4 content filter,
+    /// 5 stopped by a caller. None: not reported.
     pub stop_reason: Option<i16>,
+    /// The purpose of the call.
+    pub call: ReportedCall,
+}
+
+/// The purpose of a reported call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReportedCall {
+    /// An answer, which came to its end. Only such a call calibrates its model.
+    Answer,
+    /// An answer that was stopped before its end.
+    StoppedAnswer,
+    /// To keep the provider's cache warm.
+    Ping,
 }
 
 /// How a model counts tokens, derived from usage reports and from its provider's errors.
@@ -56,9 +70,9 @@ struct Observation {
 const MAX_MODELS_PER_TENANT: i64 = 1_000;
 
 impl Store {
-    /// Stores a usage report, once per `request_id`, and calibrates its model. If the call read
-    /// more than the context window that an error had reported, that window is wrong and is
-    /// deleted.
+    /// Stores a usage report, once per `request_id`, and calibrates its model, unless the answer was
+    /// stopped or the call is a ping. If the call read more than the context window that an error
+    /// had reported, that window is wrong and is deleted.
     pub async fn report_usage(
         &self,
         caller: Caller,
@@ -66,6 +80,9 @@ impl Store {
         report: &UsageReport,
     ) -> Result<Calibration, StoreError> {
         let fresh = self.put_report(caller, id, report).await?;
+        if report.call != ReportedCall::Answer {
+            return Ok(Calibration::default());
+        }
         let ratio = if fresh { report.usage.ratio() } else { None };
         let observation = Observation {
             ratio,
@@ -123,6 +140,8 @@ impl Store {
     ) -> Result<bool, StoreError> {
         let mut db = self.writes.checkout(caller).await?;
         let usage = &report.usage;
+        // Without them nothing is known of what was expected.
+        let has_figures = usage.context > Tokens::ZERO || usage.expected_cached > Tokens::ZERO;
         let stored = sqlx::query_file!(
             "sql/report_usage.sql",
             caller.tenant().0,
@@ -137,6 +156,10 @@ impl Store {
             column(usage.output),
             cache_state_code(usage.cache_state()),
             report.stop_reason,
+            has_figures.then(|| column(usage.expected_cached)),
+            usage.break_reason.map(reason_code),
+            (usage.long_written > Tokens::ZERO).then(|| column(usage.long_written)),
+            (report.call == ReportedCall::Ping).then_some(true),
         )
         .execute(&mut *db)
         .await?;
@@ -195,5 +218,15 @@ const fn cache_state_code(state: CacheState) -> i16 {
         CacheState::Warm => 2,
         CacheState::Cold => 3,
         CacheState::ColdByUs => 4,
+    }
+}
+
+pub(super) const fn cache_state(code: i16) -> Option<CacheState> {
+    match code {
+        1 => Some(CacheState::NothingExpected),
+        2 => Some(CacheState::Warm),
+        3 => Some(CacheState::Cold),
+        4 => Some(CacheState::ColdByUs),
+        _ => None,
     }
 }

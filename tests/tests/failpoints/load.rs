@@ -34,6 +34,8 @@ const FORGOTTEN_USER: &str = "forgotten";
 const QUESTION: &str = "And then?";
 /// The answer of the scripted model.
 pub(crate) const ANSWER: &str = "Then this.";
+/// The prompt of a turn that the scripted model does not answer.
+pub(crate) const UNANSWERED: &str = "And what never?";
 
 /// The client that performs the calls.
 pub(crate) struct Load<'a> {
@@ -132,6 +134,7 @@ impl<'a> Load<'a> {
         self.acknowledged.expiring = self.create_expiring(stack).await;
         self.compact(stack, &conversation).await;
         self.run_turn(stack, &with_separator).await;
+        self.stop_turn(stack, &with_separator).await;
         self.acknowledged.messages.remove(&to_delete);
         self.acknowledged.deleted = to_delete;
         self.acknowledged
@@ -240,6 +243,45 @@ impl<'a> Load<'a> {
             .entry(id.to_owned())
             .or_default()
             .extend(ids.into_iter().zip(texts));
+    }
+
+    /// Repeats a turn that the model does not answer, and stops it, until that has ended it.
+    async fn stop_turn(&mut self, stack: &mut Stack, id: &str) {
+        let ask = pb::ChatRequest {
+            conversation_id: id.to_owned(),
+            request_id: self.next_request_id(),
+            messages: vec![user(UNANSWERED)],
+            ..Default::default()
+        };
+        let stop = pb::CancelTurnRequest {
+            conversation_id: id.to_owned(),
+            turn_request_id: ask.request_id.clone(),
+            ..Default::default()
+        };
+        let stopped = call_until_answer(stack, async |channel| {
+            let mut chats = ChatServiceClient::new(channel);
+            let mut events = chats.chat(ask.clone()).await?.into_inner();
+            while let Some(event) = events.message().await? {
+                match event.event {
+                    Some(Event::Started(_)) => {
+                        chats.cancel_turn(stop.clone()).await?;
+                    }
+                    Some(Event::Done(done)) => return Ok(tonic::Response::new(done)),
+                    _ => {}
+                }
+            }
+            Err(Status::unknown("the turn broke off"))
+        });
+        let done = stopped.await.expect("is stopped");
+        assert!(done.stopped && done.answer_message_id == 0, "{done:?}");
+        let [question] = done.message_ids[..] else {
+            panic!("the question alone is stored: {done:?}")
+        };
+        self.acknowledged
+            .messages
+            .entry(id.to_owned())
+            .or_default()
+            .push((question, UNANSWERED.to_owned()));
     }
 
     async fn delete_conversation(&mut self, stack: &mut Stack, id: &str) {

@@ -107,7 +107,7 @@ fn failpoint_names_are_unique_and_at_least_25() {
     let count = names.len();
     names.dedup();
     assert_eq!(names.len(), count, "two failpoints share a name");
-    // There are 93 (docs/reliability.md). With fewer than 25, the search would miss most of them.
+    // There are 97 (docs/reliability.md). With fewer than 25, the search would miss most of them.
     assert!(
         count >= 25,
         "only {count} failpoints were found in the source"

@@ -1,14 +1,14 @@
 //! Runs a server and a worker with one fault under the load, and checks what is stored afterwards.
 
 use anneal_testkit::{
-    AnnealBinary, Folder, Process, ScriptedModel, TcpProxy, TestApp, TestConversation, eventually,
-    pb,
+    AnnealBinary, Folder, Process, Say, Script, ScriptedModel, TcpProxy, TestApp, TestConversation,
+    eventually, pb,
 };
 use tonic::transport::Channel;
 
 use crate::{
     BINARY,
-    load::{ANSWER, Acknowledged, Load},
+    load::{ANSWER, Acknowledged, Load, UNANSWERED},
     model_calls::{count_leases, count_recorded_calls},
     points::{Fault, Point},
 };
@@ -98,7 +98,14 @@ pub(crate) async fn inject(point: &Point, fault: Fault) {
     if point.needs_orphan_job() {
         create_orphan_job(&app).await;
     }
-    let model = ScriptedModel::saying(ANSWER).await;
+    let model = ScriptedModel::start(|request| {
+        if request.raw.contains(UNANSWERED) {
+            Script::hang()
+        } else {
+            Script::says(request, [Say::text(ANSWER)])
+        }
+    })
+    .await;
     folder.file("anneal.toml", &model.server_settings());
     let anneal = AnnealBinary::new(BINARY, &folder, &app.url);
     let mut stack = Stack::start(&anneal, &point.configuration(fault)).await;

@@ -3,7 +3,9 @@
 //! - `campaigns/`: processes are killed, suspended and cut off under load.
 //! - `races/`: two operations on the same rows, in an order that the test controls.
 //! - `simulation/`: random lists of operations, with all invariants checked.
+//! - `stops.rs`: turns that are stopped after each event of an answer.
 
 mod campaigns;
 mod races;
 mod simulation;
+mod stops;

@@ -228,6 +228,14 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
             "'{77776}'",
             "1024"
         ),
+        statement!("find_stops", tenants(), conversations(), conversations()),
+        statement!(
+            "find_turn_end",
+            tenant(),
+            conversation(),
+            "'answer to r'",
+            "'chat_stopped'"
+        ),
         statement!(
             "append",
             single(TENANT, "uuid"),

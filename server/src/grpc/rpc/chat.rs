@@ -41,7 +41,13 @@ pub(crate) async fn chat(
         .instrument(call.span())
         .await;
     match parsed.and_then(|turn| turn) {
-        Ok(turn) => Ok(Response::new(chat_turn::begin(state, call, turn))),
+        Ok(turn) => {
+            let call = match turn.on_disconnect {
+                OnDisconnect::Finish => call.with_longest_turn_deadline(),
+                OnDisconnect::Stop | OnDisconnect::StopAndKeep => call,
+            };
+            Ok(Response::new(chat_turn::begin(state, call, turn)))
+        }
         Err(failure) => {
             let status = Status::from(failure);
             call.span().in_scope(|| call.record_end(status.code()));

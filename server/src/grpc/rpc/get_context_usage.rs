@@ -68,7 +68,8 @@ pub(crate) async fn get_context_usage(
         Some(policy.window)
     } else {
         // Turns of a conversation whose policy names no model call this one.
-        let default_model = settings.models.models.find(&settings.chat.model);
+        let default_model = settings.chat.model.first();
+        let default_model = default_model.and_then(|name| settings.models.models.find(name));
         default_model.map(|model| model.window())
     };
     let model_window_tokens = model_window.map_or(0, Tokens::get);

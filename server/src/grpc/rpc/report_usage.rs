@@ -1,16 +1,17 @@
 //! ReportUsage.
 
-use anneal_core::{
-    caller::Caller,
-    digest,
-    tokens::Tokens,
-    usage::{CacheState, Usage},
+use anneal_core::{caller::Caller, digest, tokens::Tokens, usage::Usage};
+use anneal_proto::{
+    convert::{
+        parse,
+        usage::{cache_state, parse_break_reason},
+    },
+    v1 as pb,
 };
-use anneal_proto::{convert::parse, v1 as pb};
-use anneal_store::UsageReport;
+use anneal_store::{ReportedCall, UsageReport};
 use prost::Message as _;
 
-use crate::{failure::Failure, state::ServerState};
+use crate::{failure::Failure, state::ServerState, usecases::usage_report};
 
 /// Records the usage that the provider reported for one model call.
 pub(crate) async fn report_usage(
@@ -28,31 +29,17 @@ pub(crate) async fn report_usage(
         model,
         usage: usage(&ask)?,
         stop_reason: None,
+        call: ReportedCall::Answer,
     };
-    let calibration = state.store.report_usage(caller, id, &report).await?;
-    let cache_state = match report.usage.cache_state() {
-        CacheState::NothingExpected => pb::CacheState::NothingExpected,
-        CacheState::Warm => pb::CacheState::Warm,
-        CacheState::Cold => {
-            metrics::counter!("anneal_model_calls_cold_total").increment(1);
-            pb::CacheState::Cold
-        }
-        CacheState::ColdByUs => pb::CacheState::ColdByUs,
-    };
+    let calibration = usage_report::store_and_count(&state.store, caller, id, &report).await?;
     Ok(pb::ReportUsageResponse {
-        cache_state: cache_state.into(),
+        cache_state: cache_state(report.usage.cache_state()).into(),
         tokens_ratio: calibration.ratio,
         reports: calibration.reports,
     })
 }
 
 fn usage(ask: &pb::ReportUsageRequest) -> Result<Usage, Failure> {
-    if ask.long_written_tokens != 0 {
-        return Err(Failure::not_served("long_written_tokens"));
-    }
-    if ask.break_reason != 0 {
-        return Err(Failure::not_served("break_reason"));
-    }
     let figures = [
         ("input_tokens", ask.input_tokens),
         ("cached_tokens", ask.cached_tokens),
@@ -60,6 +47,7 @@ fn usage(ask: &pb::ReportUsageRequest) -> Result<Usage, Failure> {
         ("output_tokens", ask.output_tokens),
         ("context_tokens", ask.context_tokens),
         ("expected_cached_tokens", ask.expected_cached_tokens),
+        ("long_written_tokens", ask.long_written_tokens),
     ];
     if let Some((field, _)) = figures.iter().find(|(_, tokens)| *tokens > MAX_TOKENS) {
         return Err(Failure::limit(*field, MAX_TOKENS as usize, "tokens"));
@@ -73,14 +61,21 @@ fn usage(ask: &pb::ReportUsageRequest) -> Result<Usage, Failure> {
             "must include the cached and the written tokens",
         ));
     }
+    if ask.long_written_tokens > ask.written_tokens {
+        return Err(Failure::invalid(
+            "written_tokens",
+            "must include the tokens that were written to a cache of an hour",
+        ));
+    }
     Ok(Usage {
         input: Tokens::new(ask.input_tokens),
         cached: Tokens::new(ask.cached_tokens),
         written: Tokens::new(ask.written_tokens),
+        long_written: Tokens::new(ask.long_written_tokens),
         output: Tokens::new(ask.output_tokens),
         context: Tokens::new(ask.context_tokens),
         expected_cached: Tokens::new(ask.expected_cached_tokens),
-        ..Usage::default()
+        break_reason: parse_break_reason(ask.break_reason)?,
     })
 }
 

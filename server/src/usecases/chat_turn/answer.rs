@@ -107,8 +107,15 @@ enum DraftStep {
 
 impl Draft {
     /// Forgets what has come.
-    fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         *self = Self::default();
+    }
+
+    /// Takes what has come of an answer that ends here: text as it came, signed or hidden reasoning,
+    /// and complete tool calls. None: neither a text nor a call has come.
+    pub(super) fn take_kept(&mut self) -> Option<Vec<Part>> {
+        let parts = std::mem::take(self).parts;
+        parts.iter().any(has_content).then_some(parts)
     }
 
     /// Adds a piece. Fails if an append would refuse the message, or if the answer is empty, except
@@ -253,6 +260,29 @@ mod tests {
             input: "{}".into(),
         };
         assert_eq!(answer.parts, [reasoning(), text("ab"), tool, text("c")]);
+    }
+
+    #[test]
+    fn what_is_kept_of_an_answer_has_a_text_or_a_call() {
+        let mut draft = Draft::default();
+        for piece in [
+            Piece::Thought("h".into()),
+            Piece::Reasoning(reasoning()),
+            Piece::Text(" \n".into()),
+        ] {
+            draft.take(piece).expect("taken");
+        }
+        assert_eq!(draft.take_kept(), None);
+        for piece in [Piece::Reasoning(reasoning()), Piece::Text(" a\n".into())] {
+            draft.take(piece).expect("taken");
+        }
+        let text = Part::Text {
+            text: " a\n".into(),
+        };
+        assert_eq!(draft.take_kept(), Some(vec![reasoning(), text]));
+        assert_eq!(draft.take_kept(), None, "it is taken once");
+        draft.take(call("1", "look")).expect("taken");
+        assert_eq!(draft.take_kept().map(|parts| parts.len()), Some(1));
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! One attempt of a turn: builds a context and calls the model. If the context is too long,
 //! `overflow.rs` decides what the next attempt changes.
 
+use std::time::Duration;
+
 use anneal_core::{
-    chat_options::ChatOptions,
+    cache::BreakReason,
     context::{Ask, Context, Pressure},
     message::{Media, Part},
     policy::PolicyOverrides,
@@ -15,14 +17,16 @@ use pb::{
     AttemptReason,
     chat_response::{Attempt, Event},
 };
+use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
     TurnError, TurnRun,
     answer::{self, Answer, Draft},
     call_end, model_failure,
-    options::tools_tokens,
     overflow::OverflowGuard,
+    ping::Ping,
+    setup::TurnSetup,
 };
 use crate::{
     failure::{Failure, Overflow},
@@ -35,13 +39,33 @@ use crate::{
 /// An estimate of tokens is at most this many times the exact count.
 const MAX_OVERCOUNT: f64 = 1.3;
 
-/// An answer, and the figures of its context.
-pub(super) struct ModelAnswer {
-    pub(super) answer: Answer,
-    /// Tokens sent, counted here; zero if the provider reported no count to compare them with.
+/// The figures of what a call has sent.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct SentFigures {
+    /// Tokens sent, counted here.
     pub(super) own_tokens: Tokens,
     /// Tokens that the provider's cache should have held.
     pub(super) expected_cached: Tokens,
+    /// Why less than the last call's context was expected in the cache; None: nothing broke.
+    pub(super) break_reason: Option<BreakReason>,
+}
+
+/// The part of a turn that outlives the future that receives its answer, so that an answer that is
+/// interrupted can be kept.
+#[derive(Debug, Default)]
+pub(super) struct PartialTurn {
+    /// The part of the answer that has come.
+    pub(super) draft: Draft,
+    /// The figures of what was sent for it.
+    pub(super) sent: SentFigures,
+}
+
+/// An answer, and the figures of its context.
+pub(super) struct ModelAnswer {
+    pub(super) answer: Answer,
+    pub(super) sent: SentFigures,
+    /// The call that keeps the provider's cache warm afterwards, if the caller asked for one.
+    pub(super) ping: Option<Ping>,
 }
 
 /// The outcome of an attempt that did not fail.
@@ -54,12 +78,12 @@ pub(super) enum AttemptOutcome {
 
 impl TurnRun {
     /// The overflow guard before the first attempt.
-    pub(super) fn overflow_guard(model: &Model, options: &ChatOptions) -> OverflowGuard {
+    pub(super) fn overflow_guard(model: &Model, setup: &TurnSetup) -> OverflowGuard {
         OverflowGuard::new(
             model.window(),
             model.output(),
-            options.output_tokens,
-            tools_tokens(options),
+            setup.options.output_tokens,
+            setup.reserved,
         )
     }
 
@@ -68,13 +92,14 @@ impl TurnRun {
     pub(super) async fn build_context(
         &self,
         calls: &ProviderCalls<'_>,
+        setup: &TurnSetup,
         guard: &mut OverflowGuard,
     ) -> Result<BuiltContext, TurnError> {
         let built = match build_context::build(
             &self.state,
             &self.state.turn_content_budget,
             self.caller,
-            &self.context_request(calls.model(), guard),
+            &self.context_request(calls.model(), setup, guard),
         )
         .await
         {
@@ -93,15 +118,15 @@ impl TurnRun {
     }
 
     /// Calls the model with this context. If the context is too long, stores the window and the
-    /// token count that the provider's refusal names. `draft` holds what has come of the answer if
+    /// token count that the provider's refusal names. `partial` holds what has come of the answer if
     /// the future is dropped before.
     pub(super) async fn call_model(
         &self,
         calls: &mut ProviderCalls<'_>,
         built: &BuiltContext,
-        options: &ChatOptions,
+        setup: &TurnSetup,
         guard: &mut OverflowGuard,
-        draft: &mut Draft,
+        partial: &mut PartialTurn,
     ) -> Result<AttemptOutcome, TurnError> {
         let sent = guard.context();
         if guard.will_be_refused(sent) {
@@ -110,29 +135,36 @@ impl TurnRun {
             ));
         }
         let own_tokens = guard.own_tokens(built.context.total);
+        let prefix = &built.context.prefix;
+        partial.sent = SentFigures {
+            own_tokens,
+            expected_cached: prefix.cached,
+            break_reason: prefix.cache_break.map(|broken| broken.reason),
+        };
         let call = Call {
             context: built
                 .rendered
                 .as_ref()
                 .map_or("", |rendered| rendered.json.as_str()),
-            options,
+            options: &setup.options,
             output: guard.answer_tokens_beside(sent),
-            mark_tools: None,
-            cache_key: None,
-            long_retention: false,
+            mark_tools: built.context.tools_ttl,
+            cache_key: setup.cache_key(),
+            long_retention: setup.wants_long_retention(),
             input: sent,
             least_sent_tokens: Some(least_sent_tokens(built)),
         };
-        match self.stream_answer(calls, &call, draft).await {
-            Ok(answer) => Ok(AttemptOutcome::Answered(ModelAnswer {
-                own_tokens: if answer.has_reported_usage {
-                    own_tokens
-                } else {
-                    Tokens::ZERO
-                },
-                answer,
-                expected_cached: built.context.prefix.cached,
-            })),
+        let begun = Instant::now();
+        match self.stream_answer(calls, &call, &mut partial.draft).await {
+            Ok(answer) => {
+                let lifetime = Duration::from_secs(u64::from(built.policy.cache_ttl_seconds));
+                let ping = || Ping::new(&call, begun, lifetime);
+                Ok(AttemptOutcome::Answered(ModelAnswer {
+                    answer,
+                    sent: partial.sent,
+                    ping: self.turn.cache_ping.then(ping),
+                }))
+            }
             Err(TurnError::Failed(Failure::Model {
                 failure:
                     CallFailure::Overflow {
@@ -143,6 +175,7 @@ impl TurnRun {
                     },
                 ..
             })) => {
+                partial.draft.clear();
                 guard.record_read(read);
                 self.store_refusal_hints(calls.model(), guard, own_tokens, window, prompt)
                     .await;
@@ -201,7 +234,12 @@ impl TurnRun {
         }
     }
 
-    fn context_request(&self, model: &Model, guard: &OverflowGuard) -> ContextRequest {
+    fn context_request(
+        &self,
+        model: &Model,
+        setup: &TurnSetup,
+        guard: &OverflowGuard,
+    ) -> ContextRequest {
         ContextRequest {
             id: self.turn.id,
             ask: Ask {
@@ -211,7 +249,7 @@ impl TurnRun {
                 format: model.format(),
                 media: model.media().clone(),
                 pressure: guard.pressure(),
-                cache: None,
+                cache: Some(setup.cache_ask(model)),
             },
             overrides: PolicyOverrides {
                 model: Some(model.name().to_owned()),

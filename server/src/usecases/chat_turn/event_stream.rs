@@ -13,6 +13,7 @@ use pb::chat_response::Event;
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 
+use super::request::OnDisconnect;
 use crate::failure::Failure;
 
 /// The stream of events that the caller reads.
@@ -24,6 +25,7 @@ const MAX_WAITING_EVENTS: usize = 16;
 /// The turn's half of the channel.
 pub(super) struct EventSender {
     sender: mpsc::Sender<pb::ChatResponse>,
+    on_disconnect: OnDisconnect,
     /// Whether a piece of an answer was sent.
     has_shown: AtomicBool,
 }
@@ -37,8 +39,12 @@ pub(super) struct CallerGone;
 pub(super) type FinalEventSender = oneshot::Sender<Result<pb::ChatResponse, Status>>;
 
 /// Creates the channel of one turn. The stream owns `kept_alive` until all events have been read or
-/// the stream is dropped.
-pub(super) fn channel(kept_alive: impl Send + 'static) -> (EventSender, FinalEventSender, Events) {
+/// the stream is dropped. With [`OnDisconnect::Finish`] the events of a caller that has gone are
+/// discarded.
+pub(super) fn channel(
+    on_disconnect: OnDisconnect,
+    kept_alive: impl Send + 'static,
+) -> (EventSender, FinalEventSender, Events) {
     let (sender, events) = mpsc::channel(MAX_WAITING_EVENTS);
     let (final_event_sender, final_event_receiver) = oneshot::channel();
     let events = stream::unfold(
@@ -56,6 +62,7 @@ pub(super) fn channel(kept_alive: impl Send + 'static) -> (EventSender, FinalEve
     );
     let sender = EventSender {
         sender,
+        on_disconnect,
         has_shown: AtomicBool::new(false),
     };
     (sender, final_event_sender, Box::pin(events))
@@ -86,14 +93,18 @@ impl EventSender {
     }
 
     async fn send_whole(&self, event: Event) -> Result<(), CallerGone> {
-        self.sender
-            .send(pb::ChatResponse { event: Some(event) })
-            .await
-            .map_err(|_| CallerGone)
+        let sent = self.sender.send(pb::ChatResponse { event: Some(event) });
+        match (sent.await, self.on_disconnect) {
+            (Err(_), OnDisconnect::Stop | OnDisconnect::StopAndKeep) => Err(CallerGone),
+            (Ok(()), _) | (Err(_), OnDisconnect::Finish) => Ok(()),
+        }
     }
 
-    /// Returns when the caller has disconnected.
+    /// Returns when the caller has disconnected, if that ends the turn.
     pub(super) async fn wait_for_disconnect(&self) {
+        if self.on_disconnect == OnDisconnect::Finish {
+            return std::future::pending().await;
+        }
         self.sender.closed().await;
     }
 

@@ -1,16 +1,21 @@
 //! Turns that the server runs: store the prompt, build a context, call the model, store the answer.
-//! The steps are in this file. Each turn runs in a task of its own. If its caller disconnects, the
-//! turn stops. Once the model has answered, the turn still stores the answer.
+//! The steps are in this file. Each turn runs in a task of its own. It can be stopped, and its
+//! caller says what becomes of it if the caller disconnects. Once the model has answered, the turn
+//! still stores the answer.
 //!
-//! - `options.rs`: the options of the request, the conversation and the agent together
-//! - `unserved.rs`: refuses what a request can ask for and turns do not serve yet
-//! - `anew.rs`: withdraws what stands after a question that is answered anew
-//! - `model.rs`: chooses the models, and has their calls admitted
+//! - `request.rs`: the request of a turn
+//! - `setup.rs`: how its models are called; `options.rs`: the options of the request, the
+//!   conversation and the agent together
+//! - `model.rs`: chooses the models, has their calls admitted, and decides after which failures the
+//!   next one is tried
+//! - `question.rs`: stores the question; `anew.rs`: answers a stored one anew
 //! - `attempts.rs`: builds one context and calls the model once
 //! - `overflow.rs`: decides what is tried next if a context is too long
 //! - `answer.rs`: sends the answer's stream to the caller, and collects it as one message
 //! - `store_answer.rs`: stores the answer and its usage
-//! - `replay.rs`: sends the stored answer of a turn that was answered before
+//! - `stop.rs`: keeps or drops what has come of an answer that is stopped
+//! - `replay.rs`: sends the stored answer of a turn that has ended before
+//! - `ping.rs`: keeps the provider's cache warm after a turn
 //! - `event_stream.rs`: the channel of events to the caller
 
 mod anew;
@@ -20,34 +25,42 @@ mod event_stream;
 mod model;
 mod options;
 mod overflow;
+mod ping;
+mod question;
 mod replay;
+mod request;
+mod setup;
+mod stop;
 mod store_answer;
-mod unserved;
 
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use anneal_core::{
     caller::{Caller, ConversationId},
-    chat_options::ChatOptions,
-    limits::ID_BYTES,
-    message::{Message, MessageId, Role},
+    message::MessageId,
 };
-use anneal_gateway::{AdmittedCall, CallEnd, LeaseLost};
+use anneal_gateway::{AdmittedCall, CallEnd, LeaseLost, ProviderCalls};
 use anneal_llm::provider::{CallFailure, Model};
 use anneal_proto::v1 as pb;
-use anneal_store::{Append, Appended, StopMode, StoreError};
+use anneal_store::Append;
 use futures::FutureExt as _;
-use pb::chat_response::{Done, Event, Started};
+use pb::chat_response::{Done, Event};
 use tonic::{Code, Status};
 use tracing::{Instrument as _, debug, info};
 
-pub(crate) use event_stream::Events;
+pub(crate) use self::{
+    event_stream::Events,
+    request::{OnDisconnect, TurnPrompt, TurnRequest, answer_request_id, find_prompt},
+};
 
 use self::{
-    answer::Draft,
-    attempts::{AttemptOutcome, ModelAnswer},
+    attempts::{AttemptOutcome, ModelAnswer, PartialTurn},
     event_stream::{CallerGone, EventSender},
+    ping::Ping,
+    question::{Question, QuestionOutcome},
     replay::Replay,
+    setup::TurnSetup,
+    stop::{run_until_stop, stopped_before_question},
     store_answer::CompletedTurn,
 };
 use crate::{
@@ -57,124 +70,7 @@ use crate::{
     settings::ReloadableSettings,
     state::ServerState,
     turn_stops::StopWatch,
-    usecases::{
-        append::{self, AppendRequest},
-        build_context::BuiltContext,
-    },
 };
-
-/// The parsed request of a turn.
-pub(crate) struct TurnRequest {
-    pub(crate) id: ConversationId,
-    /// The caller's request id, or a random one.
-    pub(crate) request_id: String,
-    /// Whether the caller gave the request id, so that it can repeat the turn.
-    pub(crate) is_repeatable: bool,
-    pub(crate) prompt: TurnPrompt,
-    /// The turn is refused unless this is the newest message. None: not checked.
-    pub(crate) expected: Option<MessageId>,
-    /// The model that the caller names.
-    pub(crate) model: Option<String>,
-    /// The models that the caller names to be tried after it, in order.
-    pub(crate) fallback_models: Vec<String>,
-    pub(crate) system_prompt: Option<String>,
-    /// The options that the caller sets.
-    pub(crate) options: ChatOptions,
-    pub(crate) on_disconnect: OnDisconnect,
-    /// Whether the provider's cache is kept warm once after the turn.
-    pub(crate) cache_ping: bool,
-}
-
-/// What a turn answers.
-pub(crate) enum TurnPrompt {
-    /// New messages.
-    Messages(Arc<[Message]>),
-    /// The newest question, anew.
-    Regenerate,
-    /// An earlier question, after this message has replaced it.
-    Edit { id: MessageId, message: Message },
-}
-
-/// What becomes of a turn whose caller goes away.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OnDisconnect {
-    /// It stops, and nothing of its answer is kept.
-    Stop,
-    /// It stops, and what has come of its answer is kept.
-    StopAndKeep,
-    /// It goes on until its answer is stored.
-    Finish,
-}
-
-impl TurnPrompt {
-    /// The messages that the caller sends.
-    fn messages(&self) -> &[Message] {
-        match self {
-            Self::Messages(messages) => messages,
-            Self::Regenerate => &[],
-            Self::Edit { message, .. } => std::slice::from_ref(message),
-        }
-    }
-
-    /// A shared copy of the messages that the caller sends.
-    fn shared_messages(&self) -> Arc<[Message]> {
-        match self {
-            Self::Messages(messages) => Arc::clone(messages),
-            Self::Regenerate | Self::Edit { .. } => self.messages().into(),
-        }
-    }
-}
-
-impl TurnRequest {
-    /// The append of the prompt. Its digest covers only the messages, so that a turn whose model
-    /// failed may be repeated with another model.
-    async fn prompt_append(&self, state: &ServerState, caller: Caller) -> Result<Append, Failure> {
-        let prompt = AppendRequest {
-            id: self.id,
-            request_id: Some(self.request_id.clone()),
-            expected: self.expected,
-            messages: self.prompt.shared_messages(),
-            reservation: None,
-        };
-        Ok(append::prepare(state, caller, prompt)
-            .await?
-            .for_chat_turn(Role::User))
-    }
-
-    /// The request id of the answer's append. A prefix padded to [`ID_BYTES`] makes it longer than
-    /// any that a caller can give, so that the two cannot be equal.
-    fn answer_request_id(&self) -> String {
-        format!("{:-<ID_BYTES$}{}", "answer to ", self.request_id)
-    }
-}
-
-/// The id of a turn's stored prompt, if the prompt has this request id and is this one message.
-/// None: no such prompt is stored. Fails if another prompt is stored with the request id, or if the
-/// prompt is withdrawn.
-pub(crate) async fn find_prompt(
-    state: &ServerState,
-    caller: Caller,
-    id: ConversationId,
-    request_id: &str,
-    message: Message,
-) -> Result<Option<MessageId>, Failure> {
-    let prompt = AppendRequest {
-        id,
-        request_id: Some(request_id.to_owned()),
-        expected: None,
-        messages: [message].into(),
-        reservation: None,
-    };
-    let prompt = append::prepare(state, caller, prompt)
-        .await?
-        .for_chat_turn(Role::User);
-    let stored = state.store.find_append(caller, &prompt).await?;
-    stored.as_ref().map_or(Ok(()), check_stands)?;
-    Ok(stored.and_then(|stored| match stored.messages.as_slice() {
-        [one] => Some(one.id),
-        _ => None,
-    }))
-}
 
 /// A turn under way.
 struct TurnRun {
@@ -193,8 +89,6 @@ enum TurnError {
     Failed(Failure),
     /// The caller has disconnected.
     CallerGone,
-    /// The turn was told to stop.
-    Stopped(StopMode),
 }
 
 impl<E: Into<Failure>> From<E> for TurnError {
@@ -213,7 +107,8 @@ impl From<CallerGone> for TurnError {
 pub(crate) fn begin(state: &ServerState, call: RpcCall, turn: TurnRequest) -> Events {
     let (span, call) = (call.span(), Arc::new(call));
     // The stream holds the call's permit until its events are read, because they occupy memory.
-    let (sender, final_event_sender, events) = event_stream::channel(Arc::clone(&call));
+    let (sender, final_event_sender, events) =
+        event_stream::channel(turn.on_disconnect, Arc::clone(&call));
     let run = TurnRun {
         state: state.clone(),
         settings: state.settings.get(),
@@ -231,14 +126,11 @@ pub(crate) fn begin(state: &ServerState, call: RpcCall, turn: TurnRequest) -> Ev
             run.call.record_failure(failure);
             log_failure(run.turn.id, failure);
         }
-        if let Err(TurnError::Stopped(mode)) = &ended {
-            debug!(conversation = %run.turn.id, "a turn of {} was stopped ({mode:?})", run.turn.id);
-        }
         let outcome = match &ended {
             Ok(done) if done.replayed => "replayed",
+            Ok(done) if done.stopped => "stopped",
             Ok(_) => "answered",
             Err(TurnError::CallerGone) => "cancelled",
-            Err(TurnError::Stopped(_)) => "stopped",
             Err(TurnError::Failed(failure)) => failure.reason().name(),
         };
         metrics::counter!("anneal_chat_turns_total", "outcome" => outcome).increment(1);
@@ -248,7 +140,6 @@ pub(crate) fn begin(state: &ServerState, call: RpcCall, turn: TurnRequest) -> Ev
             }),
             Err(TurnError::Failed(failure)) => Err(Status::from(failure)),
             Err(TurnError::CallerGone) => Err(Status::cancelled("the caller has gone")),
-            Err(TurnError::Stopped(_)) => Err(Status::cancelled("the turn was stopped")),
         };
         call.record_end(final_event.as_ref().map_or_else(Status::code, |_| Code::Ok));
         // Fails if the caller has disconnected.
@@ -263,10 +154,11 @@ pub(crate) fn begin(state: &ServerState, call: RpcCall, turn: TurnRequest) -> Ev
 
 /// How an admitted turn ended, if it did not fail.
 enum TurnOutcome {
-    /// An earlier call with this request id had been answered.
+    /// An earlier call with this request id had ended.
     Replayed(Box<Replay>),
-    /// The model has answered, and the answer is stored.
-    Answered(CompletedTurn),
+    /// The answer is stored, or the turn was stopped. The ping is the call that keeps the provider's
+    /// cache warm afterwards; None: none is made.
+    Completed(Box<CompletedTurn>, Option<Ping>),
 }
 
 /// A call that has failed before anything of its answer was sent. It holds its lease until the call
@@ -274,84 +166,188 @@ enum TurnOutcome {
 struct FailedCall<'a> {
     model: &'a Model,
     call: AdmittedCall<'a>,
-    outcome: Result<TurnOutcome, TurnError>,
+    failure: Failure,
 }
 
-/// How far an admitted turn has come before its answer is stored.
-enum PromptOutcome {
-    /// An earlier call with this request id had been answered.
-    AlreadyAnswered(Box<Replay>),
-    /// The model has answered the messages with these ids.
-    Answered(Vec<i64>, ModelAnswer),
+/// The part of a turn that outlives its calls.
+#[derive(Default)]
+struct TurnProgress {
+    /// The question, once it is stored.
+    question: Option<Question>,
+    /// The answer of the present call.
+    partial: PartialTurn,
+    /// The models that did not answer.
+    fallbacks: Vec<pb::Fallback>,
+    /// The calls of providers under leases that have ended.
+    calls: i32,
+    /// The failure of the first model, which the turn answers if no model is left.
+    first_failure: Option<Failure>,
 }
 
 impl TurnRun {
     /// Runs the turn. If no model's call is admitted (`model.rs`), it stores nothing. Otherwise it
-    /// stores its prompt before a model is called. As long as nothing of an answer was sent, the
-    /// next model is tried if one fails (`may_fall_back`); its call takes over the lease of the
-    /// failed one.
+    /// stores its prompt before a model is called.
     async fn run_to_end(&self) -> Result<Done, TurnError> {
-        self.refuse_unserved()?;
         let prompt = self
             .unless_interrupted(self.turn.prompt_append(&self.state, self.caller))
             .await?;
+        let prompt = prompt.as_ref();
         if self.turn.is_repeatable
-            && let Some(replay) = self.unless_interrupted(self.find_replay(&prompt)).await?
+            && let Some(replay) = self.unless_interrupted(self.find_replay(prompt)).await?
         {
             return self.unless_interrupted(self.replay(replay)).await;
         }
-        // Neither conversations nor agents have options yet.
-        let options = options::resolve(self.turn.options.clone(), None, None);
-        let models = self.unless_interrupted(self.choose_models()).await?;
-        let mut draft = Draft::default();
-        let mut failed: Option<FailedCall<'_>> = None;
+        let (store, id) = (&self.state.store, self.turn.id);
+        let conversation = self
+            .unless_interrupted(store.get_conversation(self.caller, id))
+            .await?;
+        let policy = store.session().resolved(&conversation.attributes.policy);
+        let setup = TurnSetup::of(&self.turn, &conversation, &policy, &self.settings);
+        let models = self.choose_models(&conversation, &policy)?;
+        self.check_cache_ping(&models[0])?;
+        Box::pin(self.try_models(prompt, &setup, &models)).await
+    }
+
+    /// Tries the models in order. As long as nothing of an answer was sent, the next one is tried if
+    /// one fails (`may_fall_back`); its call takes over the lease of the failed one. If none is left,
+    /// the turn fails as its first model did.
+    async fn try_models(
+        &self,
+        prompt: Option<&Append>,
+        setup: &TurnSetup,
+        models: &[Arc<Model>],
+    ) -> Result<Done, TurnError> {
+        let mut progress = TurnProgress::default();
+        let mut failed: Option<Box<FailedCall<'_>>> = None;
         for (place, model) in models.iter().enumerate() {
-            let model: &Model = model;
-            let is_last = place + 1 == models.len();
-            self.check_media(model)?;
-            Self::check_options(model, &options)?;
+            if let Err(refusal) = self.check_model(model, setup) {
+                if place == 0 {
+                    return Err(refusal.into());
+                }
+                self.note_fallback(&mut progress, model, &refusal);
+                continue;
+            }
             let replaces = failed.as_ref().map(|failed| failed.call.lease());
             let admitted = self
-                .unless_interrupted(self.admit(model, &options, replaces))
+                .unless_interrupted(self.admit(model, setup, replaces))
                 .await;
-            if let Err(TurnError::Failed(failure)) = &admitted
-                && !is_last
-                && self.may_fall_back(failure)
-            {
-                continue;
+            let refusal = match admitted {
+                Ok(call) => {
+                    self.settle_failed(failed.take(), &mut progress).await;
+                    match self
+                        .run_call((model, call), prompt, setup, &mut progress)
+                        .await
+                    {
+                        Ok(done) => return done,
+                        Err(failed_call) => failed = Some(failed_call),
+                    }
+                    continue;
+                }
+                Err(refusal) => refusal,
+            };
+            match refusal {
+                TurnError::Failed(failure) if self.may_fall_back(&failure) => {
+                    self.note_fallback(&mut progress, model, &failure);
+                    if failed.is_none() {
+                        progress.first_failure.get_or_insert(failure);
+                    }
+                }
+                error => {
+                    self.settle_failed(failed.take(), &mut progress).await;
+                    return Err(error);
+                }
             }
-            if let Some(failed) = failed.take() {
-                self.settle(failed.model, failed.call, turn_end(&failed.outcome))
-                    .await;
-            }
-            let mut call = admitted?;
-            let stop = self.state.turn_stops.watch(call.lease());
-            let steps = self.run_steps(&prompt, &options, &mut call, &stop, &mut draft);
-            let outcome = Box::pin(steps).await;
-            if let Err(TurnError::Failed(failure)) = &outcome
-                && !is_last
-                && self.may_fall_back(failure)
-            {
-                failed = Some(FailedCall {
+        }
+        self.settle_failed(failed, &mut progress).await;
+        let failure = progress.first_failure;
+        // Always present: the first model was tried.
+        Err(failure
+            .unwrap_or_else(|| Failure::model_not_configured(""))
+            .into())
+    }
+
+    /// Runs a call to its end, and settles it. A call after whose failure the next model may be tried
+    /// comes back as an error, not settled.
+    async fn run_call<'a>(
+        &self,
+        (model, mut call): (&'a Arc<Model>, AdmittedCall<'a>),
+        prompt: Option<&Append>,
+        setup: &TurnSetup,
+        progress: &mut TurnProgress,
+    ) -> Result<Result<Done, TurnError>, Box<FailedCall<'a>>> {
+        let stop = self.state.turn_stops.watch(call.lease());
+        let steps = self.run_steps(prompt, setup, &mut call, &stop, progress);
+        let outcome = Box::pin(steps).await;
+        progress.calls += call.spent().calls;
+        let outcome = match outcome {
+            Err(TurnError::Failed(failure)) if self.may_fall_back(&failure) => {
+                self.note_fallback(progress, model, &failure);
+                return Err(Box::new(FailedCall {
                     model,
                     call,
-                    outcome,
-                });
-                continue;
+                    failure,
+                }));
             }
-            let calls = call.spent().calls;
-            self.settle(model, call, turn_end(&outcome)).await;
-            return match outcome? {
-                TurnOutcome::Replayed(replay) => {
-                    self.unless_interrupted(self.replay(*replay)).await
-                }
-                TurnOutcome::Answered(completed) => {
-                    Ok(self.build_done_event(completed, calls).await)
-                }
-            };
+            outcome => outcome,
+        };
+        self.settle(model, call, turn_end(&outcome)).await;
+        let (completed, ping) = match outcome {
+            Err(error) => return Ok(Err(error)),
+            Ok(TurnOutcome::Replayed(replay)) => {
+                let replayed = self.unless_interrupted(self.replay(*replay));
+                return Ok(replayed.await);
+            }
+            Ok(TurnOutcome::Completed(completed, ping)) => (*completed, ping),
+        };
+        if let Some(ping) = ping
+            && completed.answer_message_id > 0
+        {
+            let answer = MessageId(completed.answer_message_id);
+            self.spawn_ping(model, setup, answer, ping);
         }
-        // There was no model to try.
-        Err(Failure::model_not_configured("").into())
+        let fallbacks = std::mem::take(&mut progress.fallbacks);
+        for fallback in &fallbacks {
+            let reason = fallback.reason.clone();
+            metrics::counter!("anneal_chat_fallbacks_total", "reason" => reason).increment(1);
+        }
+        Ok(Ok(self
+            .build_done_event(completed, fallbacks, progress.calls)
+            .await))
+    }
+
+    /// Notes that this model does not answer the turn.
+    fn note_fallback(&self, progress: &mut TurnProgress, model: &Model, failure: &Failure) {
+        let reason = failure.reason().name();
+        debug!(
+            conversation = %self.turn.id,
+            reason,
+            "the model {} does not answer a turn of {}: {failure}",
+            model.name(),
+            self.turn.id
+        );
+        progress.fallbacks.push(pb::Fallback {
+            model: model.name().to_owned(),
+            reason: reason.to_owned(),
+        });
+    }
+
+    /// Settles a call whose lease the next model's call has taken over, or that no other follows.
+    async fn settle_failed(
+        &self,
+        failed: Option<Box<FailedCall<'_>>>,
+        progress: &mut TurnProgress,
+    ) {
+        let Some(failed) = failed else { return };
+        let FailedCall {
+            model,
+            call,
+            failure,
+        } = *failed;
+        let outcome: Result<(), TurnError> = Err(TurnError::Failed(failure));
+        self.settle(model, call, call_end(&outcome)).await;
+        if let Err(TurnError::Failed(failure)) = outcome {
+            progress.first_failure.get_or_insert(failure);
+        }
     }
 
     /// Ends the lease of a call, and books its cost.
@@ -363,67 +359,96 @@ impl TurnRun {
         call.settle(end).await;
     }
 
-    /// The four steps of an admitted turn: stores the prompt, builds a context, calls the model,
-    /// stores the answer. An interruption ends the first three. An answer that the model has given
-    /// is stored in any case.
+    /// The four steps of an admitted turn: stores the question, builds a context, calls the model,
+    /// stores the answer. An interruption ends the first three; what has come of the answer is then
+    /// kept or dropped (`stop.rs`). An answer that the model has given is stored in any case.
     async fn run_steps(
         &self,
-        prompt: &Append,
-        options: &ChatOptions,
+        prompt: Option<&Append>,
+        setup: &TurnSetup,
         call: &mut AdmittedCall<'_>,
         stop: &StopWatch,
-        draft: &mut Draft,
+        progress: &mut TurnProgress,
     ) -> Result<TurnOutcome, TurnError> {
         let (lease, calls) = call.split();
         let model = calls.model();
-        let answer_prompt = async {
-            let stored = self.store_prompt(prompt).await?;
-            if stored.replayed {
-                check_stands(&stored)?;
-                // Another call with this request id may have been answered since `run_to_end`
-                // looked.
-                if let Some(answer) = self.find_answer().await? {
-                    return Ok(PromptOutcome::AlreadyAnswered(Box::new(Replay {
-                        prompt: stored,
-                        answer,
-                    })));
-                }
-                self.check_not_overtaken(&stored).await?;
+        let TurnProgress {
+            question, partial, ..
+        } = progress;
+        *partial = PartialTurn::default();
+        let is_first_call = question.is_none();
+        let question: &Question = match question {
+            Some(question) => question,
+            None if stop.requested().is_some() => {
+                let stopped = stopped_before_question(model.name().to_owned());
+                return Ok(TurnOutcome::Completed(Box::new(stopped), None));
             }
-            self.events
-                .send(Event::Started(started(&stored, false)))
-                .await?;
-            let mut guard = Self::overflow_guard(model, options);
-            loop {
-                let context = self.build_context(calls, &mut guard).await?;
-                if guard.attempt() == 0 {
-                    self.check_results_have_calls(&stored, &context)?;
-                }
-                let called = self.call_model(calls, &context, options, &mut guard, draft);
-                match called.await? {
-                    AttemptOutcome::Answered(answer) => {
-                        let ids = stored.messages.iter().map(|message| message.id.0).collect();
-                        return Ok::<_, TurnError>(PromptOutcome::Answered(ids, answer));
+            None => {
+                // Not interrupted by a stop: it would be unknown whether the question is stored.
+                let work = self.unless_interrupted(self.store_question(prompt, lease));
+                let stored = lease.unless_lost(work).await;
+                match stored.map_err(|LeaseLost| Failure::TurnLost)?? {
+                    QuestionOutcome::AlreadyEnded(replay) => {
+                        return Ok(TurnOutcome::Replayed(replay));
                     }
-                    AttemptOutcome::ContextTooLong(reason) => {
-                        self.begin_next_attempt(calls, &context, &mut guard, reason)
-                            .await?;
-                    }
+                    QuestionOutcome::Stored(stored) => question.insert(stored),
                 }
             }
         };
-        let answered = lease
-            .unless_lost(self.unless_interrupted(run_until_stop(stop, answer_prompt)))
-            .await
-            .map_err(|LeaseLost| Failure::TurnLost)??;
-        match answered {
-            PromptOutcome::AlreadyAnswered(replay) => Ok(TurnOutcome::Replayed(replay)),
-            PromptOutcome::Answered(ids, answer) => {
-                let completed = self.store_answer(lease, model, ids, answer).await?;
+        let answer = async {
+            if is_first_call {
+                let is_replay = false;
+                self.events
+                    .send(Event::Started(question.started(is_replay)))
+                    .await?;
+            }
+            self.answer_question(question, setup, calls, partial).await
+        };
+        let work = run_until_stop(stop, self.unless_interrupted(answer));
+        let ended = lease.unless_lost(work).await;
+        let completed = match ended.map_err(|LeaseLost| Failure::TurnLost)? {
+            Ok(Ok(ModelAnswer { answer, sent, ping })) => {
+                let stored = self.store_answer(lease, model, question.ids(), (answer, sent));
+                let completed = stored.await?;
                 // Report before the lease ends, because the next turn relies on what this report
                 // says about the model.
                 self.report(&completed).await;
-                Ok(TurnOutcome::Answered(completed))
+                return Ok(TurnOutcome::Completed(Box::new(completed), ping));
+            }
+            Ok(Err(error)) if self.keeps_after(&error) => {
+                let kept = self.keep_partial(lease, calls, (question.ids(), partial));
+                kept.await?.ok_or(error)?
+            }
+            Ok(Err(error)) => return Err(error),
+            Err(mode) => {
+                let stopped = self.end_stopped(lease, calls, (question.ids(), partial), mode);
+                stopped.await?
+            }
+        };
+        Ok(TurnOutcome::Completed(Box::new(completed), None))
+    }
+
+    /// Has the model answer the question. A context that is too long is shortened and sent again.
+    async fn answer_question(
+        &self,
+        question: &Question,
+        setup: &TurnSetup,
+        calls: &mut ProviderCalls<'_>,
+        partial: &mut PartialTurn,
+    ) -> Result<ModelAnswer, TurnError> {
+        let mut guard = Self::overflow_guard(calls.model(), setup);
+        loop {
+            let context = self.build_context(calls, setup, &mut guard).await?;
+            if guard.attempt() == 0 {
+                self.check_results_have_calls(question, &context)?;
+            }
+            let called = self.call_model(calls, &context, setup, &mut guard, partial);
+            match called.await? {
+                AttemptOutcome::Answered(answer) => return Ok(answer),
+                AttemptOutcome::ContextTooLong(reason) => {
+                    self.begin_next_attempt(calls, &context, &mut guard, reason)
+                        .await?;
+                }
             }
         }
     }
@@ -446,80 +471,6 @@ impl TurnRun {
             }
         }
     }
-
-    /// Stores the prompt. Fails, and stores nothing, if the conversation keeps no tool messages and
-    /// the rest of the prompt does not end with a message of the user: there is nothing to answer.
-    async fn store_prompt(&self, prompt: &Append) -> Result<Appended, Failure> {
-        self.state
-            .storage_quota
-            .admit(&self.state.store, self.caller, prompt)
-            .await?;
-        let stored = append::store_and_notify(&self.state, self.caller, prompt).await?;
-        if stored.messages.is_empty() {
-            return Err(Failure::ToolsNotKept);
-        }
-        Ok(stored)
-    }
-
-    /// Refuses a prompt of tool results that are all missing in its context, because they answer no
-    /// call of the conversation. The model would answer the messages before them once more.
-    fn check_results_have_calls(
-        &self,
-        stored: &Appended,
-        built: &BuiltContext,
-    ) -> Result<(), Failure> {
-        let has_only_results = || {
-            let mut messages = self.turn.prompt.messages().iter();
-            messages.all(|message| message.role == Role::Tool)
-        };
-        let is_sent = |id: MessageId| {
-            let mut sent = built.context.messages.iter().rev();
-            sent.any(|message| message.message_ids.contains(&id))
-        };
-        if has_only_results() && !stored.messages.iter().any(|message| is_sent(message.id)) {
-            return Err(Failure::ToolCallMissing);
-        }
-        Ok(())
-    }
-
-    /// Refuses to answer a repeated prompt if the conversation has newer messages.
-    async fn check_not_overtaken(&self, stored: &Appended) -> Result<(), Failure> {
-        let Some(last) = stored.messages.last() else {
-            return Ok(());
-        };
-        if self
-            .state
-            .store
-            .is_overtaken(self.caller, self.turn.id, last.id)
-            .await?
-        {
-            return Err(Failure::TurnOvertaken);
-        }
-        Ok(())
-    }
-}
-
-/// Awaits the work, unless the turn is told to stop first.
-async fn run_until_stop<T>(
-    stop: &StopWatch,
-    work: impl Future<Output = Result<T, TurnError>>,
-) -> Result<T, TurnError> {
-    tokio::select! {
-        biased;
-        ended = work => ended,
-        mode = stop.wait_for_stop() => Err(TurnError::Stopped(mode)),
-    }
-}
-
-/// Refuses to answer a repeated prompt of which a message was withdrawn.
-fn check_stands(stored: &Appended) -> Result<(), Failure> {
-    stored
-        .messages
-        .iter()
-        .find(|message| message.withdrawn)
-        .map_or(Ok(()), |message| {
-            Err(StoreError::MessageWithdrawn(message.id).into())
-        })
 }
 
 /// Logs why a turn failed. A failure that concerns all calls of the model is logged at level info:
@@ -552,9 +503,10 @@ fn model_failure(model: &str, failure: CallFailure) -> Failure {
 }
 
 /// The end of a turn's call. A replay has called no model.
-const fn turn_end(outcome: &Result<TurnOutcome, TurnError>) -> CallEnd<'_> {
+fn turn_end(outcome: &Result<TurnOutcome, TurnError>) -> CallEnd<'_> {
     match outcome {
         Ok(TurnOutcome::Replayed(_)) => CallEnd::Abandoned,
+        Ok(TurnOutcome::Completed(completed, _)) if completed.is_stopped() => CallEnd::Stopped,
         outcome => call_end(outcome),
     }
 }
@@ -565,19 +517,6 @@ const fn call_end<T>(outcome: &Result<T, TurnError>) -> CallEnd<'_> {
         Ok(_) => CallEnd::Answered,
         Err(TurnError::Failed(Failure::Model { failure, .. })) => CallEnd::Failed(failure),
         Err(TurnError::CallerGone | TurnError::Failed(Failure::Deadline)) => CallEnd::GivenUp,
-        Err(TurnError::Stopped(_)) => CallEnd::Stopped,
         Err(_) => CallEnd::Abandoned,
-    }
-}
-
-/// The event that starts an answer: the prompt's message ids and turn, and whether the answer is
-/// replayed.
-fn started(stored: &Appended, replayed: bool) -> Started {
-    Started {
-        replayed,
-        message_ids: stored.messages.iter().map(|message| message.id.0).collect(),
-        turn: stored.messages.last().map_or(0, |message| message.turn),
-        alternatives: 0,
-        change_id: 0,
     }
 }

@@ -1,4 +1,5 @@
-//! Chooses the model of a turn and admits its call.
+//! Chooses the models of a turn, admits a call, and decides after which failures the next model is
+//! tried.
 
 use std::sync::Arc;
 
@@ -11,51 +12,77 @@ use anneal_core::{
 };
 use anneal_gateway::{AdmittedCall, ModelGateway, TurnLease};
 use anneal_llm::provider::{CallFailure, Model};
-use anneal_store::ModelLease;
+use anneal_store::{Conversation, ModelLease, StoreError};
 
-use super::{TurnRun, options::tools_tokens, store_answer::DB_DEADLINE};
+use super::{TurnRun, setup::TurnSetup, store_answer::DB_DEADLINE};
 use crate::{failure::Failure, truncated_text::TruncatedText};
 
 impl TurnRun {
-    /// The models to try, in order, at least one. Turns have no fallback models yet.
-    pub(super) async fn choose_models(&self) -> Result<Vec<Arc<Model>>, Failure> {
-        Ok(vec![self.choose_model().await?])
+    /// The models to try, in order and without duplicates, at least one. The first is the one that
+    /// the caller names; else the model of the conversation's policy, if it is configured; else the
+    /// server's first. The others are those that the caller names; else, if it does not name the
+    /// first one, those that the settings of the agent or of the server name after the first.
+    pub(super) fn choose_models(
+        &self,
+        conversation: &Conversation,
+        policy: &PolicyOverrides,
+    ) -> Result<Vec<Arc<Model>>, Failure> {
+        let first = self.choose_first_model(policy)?;
+        let mut others = Vec::new();
+        for name in &self.turn.fallback_models {
+            let model = self.find_model(name);
+            others.push(model.ok_or_else(|| Failure::model_not_configured(name.as_str()))?);
+        }
+        if others.is_empty() && self.turn.model.is_none() {
+            let names = self.configured_fallbacks(conversation, first.name());
+            // An agent's settings may name a model that is not configured.
+            others.extend(names.iter().filter_map(|name| self.find_model(name)));
+        }
+        let mut models: Vec<Arc<Model>> = vec![first];
+        for model in others {
+            if models.iter().all(|known| known.name() != model.name()) {
+                models.push(model);
+            }
+        }
+        Ok(models)
     }
 
-    /// The model that the caller names. Without one, the model of the conversation's policy, if it
-    /// is configured, else the server's default.
-    async fn choose_model(&self) -> Result<Arc<Model>, Failure> {
-        let find = |name: &str| self.settings.models.models.find(name).cloned();
-        let conversation = self
-            .state
-            .store
-            .get_conversation(self.caller, self.turn.id)
-            .await?;
+    fn choose_first_model(&self, policy: &PolicyOverrides) -> Result<Arc<Model>, Failure> {
         if let Some(name) = &self.turn.model {
-            return find(name).ok_or_else(|| Failure::model_not_configured(name.as_str()));
+            let model = self.find_model(name);
+            return model.ok_or_else(|| Failure::model_not_configured(name.as_str()));
         }
-        let policy_model = self
-            .state
-            .store
-            .session()
-            .resolved(&conversation.attributes.policy)
-            .model;
-        let fallback = &self.settings.chat.model;
+        let default = self.settings.chat.model.first();
+        let policy_model = policy.model.as_deref();
         policy_model
-            .as_deref()
-            .and_then(find)
-            .or_else(|| find(fallback))
-            .ok_or_else(|| match policy_model {
-                Some(model) if fallback.is_empty() => Failure::NoDefaultModel {
+            .and_then(|name| self.find_model(name))
+            .or_else(|| self.find_model(default?))
+            .ok_or_else(|| match (policy_model, default) {
+                (Some(model), None) => Failure::NoDefaultModel {
                     model: TruncatedText::new(model),
                 },
-                _ => Failure::model_not_configured(fallback.as_str()),
+                (_, default) => Failure::model_not_configured(default.unwrap_or_default()),
             })
+    }
+
+    fn find_model(&self, name: &str) -> Option<Arc<Model>> {
+        self.settings.models.models.find(name).cloned()
+    }
+
+    /// The names that the settings of the conversation's agent have after this one, else those that
+    /// the server's have after it.
+    fn configured_fallbacks(&self, conversation: &Conversation, first: &str) -> &[String] {
+        let agent = self.settings.agents.get(&conversation.attributes.agent_id);
+        let of_agent = agent.map(|agent| agent.model.after(first));
+        match of_agent {
+            Some(names) if !names.is_empty() => names,
+            _ => self.settings.chat.model.after(first),
+        }
     }
 
     /// Refuses a prompt with a media address that the model's provider would fetch and that may not
     /// be sent to it. In stored messages such media are replaced by a description.
-    pub(super) fn check_media(&self, model: &Model) -> Result<(), Failure> {
+    fn check_media(&self, model: &Model) -> Result<(), Failure> {
         let messages = self.turn.prompt.messages().iter().enumerate();
         let mut blocked_media = messages.filter_map(|(index, message)| {
             find_blocked_media(message, model.format(), model.media())
@@ -76,9 +103,16 @@ impl TurnRun {
         })
     }
 
+    /// Refuses what the model cannot be asked: media that its provider may not receive, and options
+    /// that it does not accept.
+    pub(super) fn check_model(&self, model: &Model, setup: &TurnSetup) -> Result<(), Failure> {
+        self.check_media(model)?;
+        Self::check_options(model, &setup.options)
+    }
+
     /// Refuses an option that the model does not accept, and a tool whose name its provider
     /// refuses.
-    pub(super) fn check_options(model: &Model, options: &ChatOptions) -> Result<(), Failure> {
+    fn check_options(model: &Model, options: &ChatOptions) -> Result<(), Failure> {
         model.check_options(options).map_err(|refusal| {
             Failure::invalid(format!("options.{}", refusal.field), refusal.sentence)
         })?;
@@ -118,10 +152,10 @@ impl TurnRun {
     pub(super) async fn admit<'a>(
         &'a self,
         model: &'a Model,
-        options: &ChatOptions,
+        setup: &TurnSetup,
         replaces: Option<&ModelLease>,
     ) -> Result<AdmittedCall<'a>, Failure> {
-        let tokens = self.estimate_reservation(model, options).await?;
+        let tokens = self.estimate_reservation(model, setup).await?;
         let turn = TurnLease {
             request_id: &self.turn.request_id,
             replaces,
@@ -134,18 +168,21 @@ impl TurnRun {
         );
         let admitted = gateway
             .admit(self.caller, self.turn.id, model, tokens, Some(turn))
-            .await?;
-        admitted.map_err(|refusal| Failure::NotAdmitted {
-            model: model.name().to_owned(),
-            refusal,
-        })
+            .await;
+        match admitted {
+            Err(StoreError::LeaseLost) => Err(Failure::TurnLost),
+            admitted => admitted?.map_err(|refusal| Failure::NotAdmitted {
+                model: model.name().to_owned(),
+                refusal,
+            }),
+        }
     }
 
     /// Estimates the tokens of the context and of the answer.
     async fn estimate_reservation(
         &self,
         model: &Model,
-        options: &ChatOptions,
+        setup: &TurnSetup,
     ) -> Result<Tokens, Failure> {
         let overrides = PolicyOverrides {
             model: Some(model.name().to_owned()),
@@ -163,8 +200,8 @@ impl TurnRun {
             .iter()
             .map(|message| usage.encoding.estimate_message(message))
             .sum();
-        let tools = tools_tokens(options);
-        let context = usage.system_prompt + usage.summary + usage.sent_tail + prompt + tools;
-        Ok(context.min(model.window()) + Self::overflow_guard(model, options).answer_tokens())
+        let context =
+            usage.system_prompt + usage.summary + usage.sent_tail + prompt + setup.reserved;
+        Ok(context.min(model.window()) + Self::overflow_guard(model, setup).answer_tokens())
     }
 }

@@ -4,6 +4,18 @@ use anneal_core::{
     chat_options::{ChatOptions, Tool},
     tokens::{Encoding, Tokens},
 };
+use anneal_store::Conversation;
+
+use crate::settings::ReloadableSettings;
+
+/// The options of a turn in this conversation. Neither conversations nor agents have options yet.
+pub(super) fn of_turn(
+    request: ChatOptions,
+    _conversation: &Conversation,
+    _settings: &ReloadableSettings,
+) -> ChatOptions {
+    resolve(request, None, None)
+}
 
 /// The options in force: each from the request, else from the conversation (`stored`), else from the
 /// agent.
@@ -19,9 +31,8 @@ pub(super) fn resolve(
     }
 }
 
-/// Estimated tokens of the declared tools, in the default encoding: the model is not chosen yet.
-pub(super) fn tools_tokens(options: &ChatOptions) -> Tokens {
-    let encoding = Encoding::default();
+/// Estimated tokens of what is sent beside the context: the declared tools.
+pub(super) fn reserved_tokens(options: &ChatOptions, encoding: Encoding) -> Tokens {
     let estimate = |tool: &Tool| tool.estimate_tokens(encoding);
     options.tools().iter().map(estimate).sum()
 }

@@ -1,40 +1,62 @@
-//! Replays a turn that was answered before, from its stored answer, without a model call.
+//! Replays a turn that has ended before, from its stored answer, without a model call.
 
 use anneal_core::message::Part;
-use anneal_proto::v1 as pb;
-use anneal_store::{Append, Appended, RecordedCall, StoredAnswer};
+use anneal_proto::{
+    convert::{context::break_reason, usage::cache_state},
+    v1 as pb,
+};
+use anneal_store::{Append, RecordedCall, StoredAnswer, TurnEnd};
 use pb::chat_response::{Done, Event};
 
-use super::{TurnError, TurnRun, check_stands, started};
+use super::{TurnError, TurnRun, question::Question};
 use crate::{failure::Failure, limits::content_budget::WithReservation};
 
-/// A turn that was answered.
+/// A turn that has ended.
 pub(super) struct Replay {
-    /// The stored prompt.
-    pub(super) prompt: Appended,
-    /// The stored answer.
-    pub(super) answer: WithReservation<StoredAnswer>,
+    /// The stored question.
+    pub(super) question: Question,
+    /// How it has ended.
+    pub(super) end: EarlierEnd,
+}
+
+/// How a turn has ended that is repeated.
+pub(super) enum EarlierEnd {
+    /// With this answer.
+    Answered(Box<WithReservation<StoredAnswer>>),
+    /// It was stopped, and nothing of its answer is kept.
+    Dropped,
 }
 
 impl TurnRun {
-    /// The stored prompt and answer of the turn with this request id. None: the prompt or its
-    /// answer is not stored. Fails if one of their messages was withdrawn.
-    pub(super) async fn find_replay(&self, prompt: &Append) -> Result<Option<Replay>, Failure> {
-        let Some(stored) = self.state.store.find_append(self.caller, prompt).await? else {
+    /// The stored question of the turn with this request id, and how the turn has ended. None: the
+    /// question is not stored, or the turn has not ended. Fails if one of their messages was
+    /// withdrawn.
+    pub(super) async fn find_replay(
+        &self,
+        prompt: Option<&Append>,
+    ) -> Result<Option<Replay>, Failure> {
+        let Some(question) = self.find_question(prompt).await? else {
             return Ok(None);
         };
-        check_stands(&stored)?;
-        Ok(self.find_answer().await?.map(|answer| Replay {
-            prompt: stored,
-            answer,
-        }))
+        let end = self.find_earlier_end().await?;
+        Ok(end.map(|end| Replay { question, end }))
+    }
+
+    /// How the turn with this request id has ended; None: it has not.
+    pub(super) async fn find_earlier_end(&self) -> Result<Option<EarlierEnd>, Failure> {
+        if let Some(answer) = self.find_answer().await? {
+            return Ok(Some(EarlierEnd::Answered(Box::new(answer))));
+        }
+        let (store, request_id) = (&self.state.store, self.turn.answer_request_id());
+        let end = store
+            .find_turn_end(self.caller, self.turn.id, &request_id)
+            .await?;
+        Ok((end == Some(TurnEnd::Dropped)).then_some(EarlierEnd::Dropped))
     }
 
     /// The stored answer to the turn with this request id. Its append has a request id of its own
     /// (`answer_request_id`). None: no answer is stored.
-    pub(super) async fn find_answer(
-        &self,
-    ) -> Result<Option<WithReservation<StoredAnswer>>, Failure> {
+    async fn find_answer(&self) -> Result<Option<WithReservation<StoredAnswer>>, Failure> {
         let request_id = self.turn.answer_request_id();
         let find = |read_budget| {
             let (store, caller, id, request_id) = (
@@ -65,41 +87,55 @@ impl TurnRun {
 
     /// Sends the start of the replay and the pieces of the stored answer. Returns the last event,
     /// which `begin` sends.
-    pub(super) async fn replay(
+    pub(super) async fn replay(&self, replay: Replay) -> Result<Done, TurnError> {
+        let Replay { question, end } = replay;
+        let is_replay = true;
+        self.events
+            .send(Event::Started(question.started(is_replay)))
+            .await?;
+        match end {
+            EarlierEnd::Answered(answer) => self.replay_answer(&question, *answer).await,
+            EarlierEnd::Dropped => Ok(Done {
+                conversation_id: self.turn.id.to_string(),
+                message_ids: question.ids(),
+                token_estimate: self.read_token_total().await,
+                stop_reason: pb::StopReason::Stopped.into(),
+                stopped: true,
+                replayed: true,
+                ..Done::default()
+            }),
+        }
+    }
+
+    async fn replay_answer(
         &self,
-        Replay { prompt, answer }: Replay,
+        question: &Question,
+        answer: WithReservation<StoredAnswer>,
     ) -> Result<Done, TurnError> {
         // Hold the reservation until every piece was sent.
         let WithReservation {
-            answer,
+            answer: StoredAnswer { message, call },
             reservation: _reservation,
         } = answer;
-        let is_replay = true;
-        self.events
-            .send(Event::Started(started(&prompt, is_replay)))
-            .await?;
-        for event in answer.message.parts.into_iter().filter_map(event) {
+        for event in message.parts.into_iter().filter_map(event) {
             self.events.send(event).await?;
         }
-        let ids = prompt
-            .messages
-            .iter()
-            .map(|message| message.id)
-            .chain([answer.message.id]);
-        let usage = answer.call.as_ref().map(usage);
-        let stop = answer
-            .call
-            .as_ref()
-            .and_then(|call| call.stop_reason)
-            .map_or(0, i32::from);
+        let stop = call.as_ref().and_then(|call| call.stop_reason);
+        let stop = if message.stopped {
+            pb::StopReason::Stopped.into()
+        } else {
+            stop.map_or(0, i32::from)
+        };
         Ok(Done {
             conversation_id: self.turn.id.to_string(),
-            message_ids: ids.map(|id| id.0).collect(),
-            answer_message_id: answer.message.id.0,
+            message_ids: question.ids().into_iter().chain([message.id.0]).collect(),
+            answer_message_id: message.id.0,
             token_estimate: self.read_token_total().await,
-            usage,
+            usage: call.as_ref().map(usage),
+            cache: call.as_ref().and_then(cache_use),
             stop_reason: stop,
-            model: answer.call.map(|call| call.model).unwrap_or_default(),
+            stopped: message.stopped,
+            model: call.map(|call| call.model).unwrap_or_default(),
             replayed: true,
             ..Done::default()
         })
@@ -125,4 +161,17 @@ const fn usage(call: &RecordedCall) -> pb::ModelUsage {
         written_tokens: call.written.get(),
         output_tokens: call.output.get(),
     }
+}
+
+fn cache_use(call: &RecordedCall) -> Option<pb::CacheUse> {
+    let cache = call.cache?;
+    Some(pb::CacheUse {
+        expected_tokens: cache.expected.get(),
+        fresh_tokens: call.input.less(call.cached).less(call.written).get(),
+        state: cache_state(cache.state).into(),
+        break_reason: cache
+            .break_reason
+            .map_or(0, |reason| break_reason(reason).into()),
+        long_written_tokens: cache.long_written.get(),
+    })
 }

@@ -1,4 +1,4 @@
-//! Stores the answer of a turn and reports its usage.
+//! Stores the answer of a turn, whole or as it was when it was stopped, and reports its usage.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -6,21 +6,26 @@ use anneal_core::{
     digest,
     job::LEASE_SECONDS,
     message::{Message, Part, Role},
-    tokens::Tokens,
     usage::Usage,
 };
 use anneal_gateway::CallLease;
 use anneal_llm::provider::{CallUsage, Model, StopReason};
-use anneal_proto::v1 as pb;
-use anneal_store::{Append, Backoff, Store, StoreError, UsageReport};
+use anneal_proto::{
+    convert::{context::break_reason, usage::cache_state},
+    v1 as pb,
+};
+use anneal_store::{Append, Backoff, ReportedCall, Store, StoreError, UsageReport};
 use pb::chat_response::Done;
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
-use super::{TurnRun, attempts::ModelAnswer};
+use super::{TurnRun, answer::Answer, attempts::SentFigures};
 use crate::{
     failure::Failure,
-    usecases::append::{self, AppendRequest},
+    usecases::{
+        append::{self, AppendRequest},
+        usage_report,
+    },
 };
 
 /// Deadline of each database step at the end of a turn: storing the answer, reporting its usage,
@@ -28,16 +33,33 @@ use crate::{
 /// model has given is not lost.
 pub(super) const DB_DEADLINE: Duration = Duration::from_secs(5);
 
-/// A turn whose answer is stored.
+/// A turn that has ended: its answer is stored, or it was stopped.
 pub(super) struct CompletedTurn {
-    model: String,
-    message_ids: Vec<i64>,
+    pub(super) model: String,
+    pub(super) message_ids: Vec<i64>,
     /// The id of the answer's message. 0: the conversation keeps nothing of the answer.
-    answer_message_id: i64,
-    stop: StopReason,
-    usage: CallUsage,
-    own_tokens: Tokens,
-    expected_cached: Tokens,
+    pub(super) answer_message_id: i64,
+    pub(super) stop: pb::StopReason,
+    /// The tokens that the answer's call used; None: no model was called.
+    pub(super) usage: Option<Usage>,
+    /// Whether the provider has reported that usage. Otherwise it is estimated.
+    pub(super) has_reported_usage: bool,
+}
+
+/// How an answer has come to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AnswerEnd {
+    /// The model has ended it.
+    Complete,
+    /// It was stopped before.
+    Stopped,
+}
+
+impl CompletedTurn {
+    /// Whether the turn was stopped.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop == pb::StopReason::Stopped
+    }
 }
 
 impl TurnRun {
@@ -48,35 +70,34 @@ impl TurnRun {
         lease: CallLease<'_>,
         model: &Model,
         mut message_ids: Vec<i64>,
-        answered: ModelAnswer,
+        (answer, sent): (Answer, SentFigures),
     ) -> Result<CompletedTurn, Failure> {
-        let ModelAnswer {
-            answer,
-            own_tokens,
-            expected_cached,
-        } = answered;
-        let (end, id) = (
-            answer.end,
-            self.store_with_retries(lease, answer.parts).await?,
-        );
+        let id = self
+            .store_with_retries(lease, answer.parts, AnswerEnd::Complete)
+            .await?;
         message_ids.extend(id);
+        let sent = if answer.has_reported_usage {
+            sent
+        } else {
+            // There are no counts of the provider to compare these figures with.
+            SentFigures::default()
+        };
         Ok(CompletedTurn {
             model: model.name().to_owned(),
             message_ids,
             answer_message_id: id.unwrap_or(0),
-            stop: end.stop,
-            usage: end.usage,
-            own_tokens,
-            expected_cached,
+            stop: stop_reason(answer.end.stop),
+            usage: Some(usage(&answer.end.usage, &sent)),
+            has_reported_usage: answer.has_reported_usage,
         })
     }
 
-    /// Stores the answer; None if the conversation keeps nothing of it. Retries transient database
-    /// errors for one lease period ([`LEASE_SECONDS`]).
-    async fn store_with_retries(
+    /// Stores the answer; None if the conversation keeps nothing of it.
+    pub(super) async fn store_with_retries(
         &self,
         lease: CallLease<'_>,
         parts: Vec<Part>,
+        end: AnswerEnd,
     ) -> Result<Option<i64>, Failure> {
         let is_empty = parts.is_empty();
         let messages = [Message {
@@ -96,43 +117,27 @@ impl TurnRun {
         let append = append::prepare(&self.state, self.caller, request)
             .await?
             .for_chat_turn(Role::Assistant);
-        let retry_until = Instant::now() + Duration::from_secs(u64::from(LEASE_SECONDS));
-        let mut backoff = Backoff::default();
-        loop {
-            let pause = backoff.next_pause();
-            let stored = timeout(
-                DB_DEADLINE,
-                Box::pin(self.store_once(lease, &append, is_empty)),
-            )
-            .await;
-            match stored.unwrap_or(Err(StoreError::Unresponsive.into())) {
-                Err(Failure::Store(error))
-                    if error.is_transient() && Instant::now() + pause < retry_until =>
-                {
-                    tokio::time::sleep(pause).await;
-                }
-                stored => return stored,
-            }
-        }
+        let append = (!is_empty).then_some(&append);
+        retry_transient(|| self.store_once(lease, append, end)).await
     }
 
     /// Stores the answer under the lease, which it renews. None: the conversation keeps nothing of
-    /// the answer.
+    /// the answer, or the answer is empty, which `append` says with None.
     async fn store_once(
         &self,
         lease: CallLease<'_>,
-        append: &Append,
-        is_empty: bool,
+        append: Option<&Append>,
+        end: AnswerEnd,
     ) -> Result<Option<i64>, Failure> {
-        if is_empty {
+        let Some(append) = append else {
             return if lease.renew().await? {
                 Ok(None)
             } else {
                 Err(Failure::TurnLost)
             };
-        }
+        };
         let (state, lease) = (&self.state, lease.model_lease());
-        let stopped = false;
+        let stopped = end == AnswerEnd::Stopped;
         let stored = append::store_answer_and_notify(state, self.caller, append, lease, stopped);
         let stored = match stored.await {
             // Another turn has stored an answer to the same request.
@@ -142,35 +147,67 @@ impl TurnRun {
         Ok(stored.messages.first().map(|message| message.id.0))
     }
 
+    /// Records under the lease, which it renews, that the turn was stopped and nothing of its answer
+    /// is kept.
+    pub(super) async fn record_stopped(&self, lease: CallLease<'_>) -> Result<(), Failure> {
+        let (store, caller) = (&self.state.store, self.caller);
+        let request_id = self.turn.answer_request_id();
+        let (lease, request_id) = (lease.model_lease(), request_id.as_str());
+        let is_recorded = retry_transient(|| async move {
+            let recorded = store.record_stopped(caller, lease, request_id).await;
+            recorded.map_err(Failure::from)
+        });
+        if is_recorded.await? {
+            Ok(())
+        } else {
+            Err(Failure::TurnLost)
+        }
+    }
+
     /// The store with the deadline of queries at the end of a turn.
     fn end_of_turn_store(&self) -> Store {
         self.state.store.clone().with_deadline(DB_DEADLINE)
     }
 
-    /// The last event of an answered turn.
-    pub(super) async fn build_done_event(&self, completed: CompletedTurn, calls: i32) -> Done {
-        let usage = &completed.usage;
+    /// The last event of a turn that has made so many calls.
+    pub(super) async fn build_done_event(
+        &self,
+        completed: CompletedTurn,
+        fallbacks: Vec<pb::Fallback>,
+        calls: i32,
+    ) -> Done {
+        let usage = completed.usage.as_ref();
+        let reported = usage.filter(|_| completed.has_reported_usage);
         Done {
             conversation_id: self.turn.id.to_string(),
-            message_ids: completed.message_ids,
             answer_message_id: completed.answer_message_id,
             token_estimate: self.read_token_total().await,
-            usage: Some(pb::ModelUsage {
-                input_tokens: usage.input.get(),
-                cached_tokens: usage.cached.get(),
-                written_tokens: usage.written.get(),
-                output_tokens: usage.output.get(),
-            }),
-            stop_reason: stop_reason(completed.stop).into(),
+            usage: usage.map(model_usage),
+            cache: reported.map(cache_use),
+            stop_reason: completed.stop.into(),
+            stopped: completed.is_stopped(),
+            message_ids: completed.message_ids,
             model: completed.model,
             attempts: calls,
-            ..Done::default()
+            fallbacks,
+            replayed: false,
         }
     }
 
-    /// Reports the usage of the answer's call, as ReportUsage does. A failure is only logged.
+    /// Reports the usage of the answer's call, as ReportUsage does; of a stopped answer only if the
+    /// provider has reported it. A failure is only logged.
     pub(super) async fn report(&self, completed: &CompletedTurn) {
-        let usage = &completed.usage;
+        let call = if completed.is_stopped() {
+            ReportedCall::StoppedAnswer
+        } else {
+            ReportedCall::Answer
+        };
+        let Some(usage) = completed
+            .usage
+            .filter(|_| completed.has_reported_usage || call == ReportedCall::Answer)
+        else {
+            return;
+        };
         // A repeated turn finds the usage under the answer's request id. If no answer is stored,
         // the repeated turn calls the model again, so each report gets a random request id.
         let request_id = if completed.answer_message_id > 0 {
@@ -183,23 +220,13 @@ impl TurnRun {
             request_id,
             digest: digest::of_fields([completed.answer_message_id.to_be_bytes().as_slice()]),
             model: completed.model.clone(),
-            usage: Usage {
-                input: usage.input,
-                cached: usage.cached,
-                written: usage.written,
-                long_written: usage.long_written,
-                output: usage.output,
-                context: completed.own_tokens,
-                expected_cached: completed.expected_cached,
-                ..Usage::default()
-            },
-            stop_reason: Some(stop_reason(completed.stop) as i16),
+            usage,
+            stop_reason: Some(completed.stop as i16),
+            call,
         };
-        let reported = self
-            .end_of_turn_store()
-            .report_usage(self.caller, self.turn.id, &report)
-            .await;
-        if let Err(error) = reported {
+        let store = self.end_of_turn_store();
+        let reported = usage_report::store_and_count(&store, self.caller, self.turn.id, &report);
+        if let Err(error) = reported.await {
             self.state.store.log_failure(&error, || {
                 warn!("could not record what a model call cost: {error}");
             });
@@ -213,6 +240,63 @@ impl TurnRun {
             .get_conversation(self.caller, self.turn.id)
             .await;
         conversation.map_or(0, |conversation| conversation.token_total.get())
+    }
+}
+
+/// Tries until it succeeds, or fails otherwise than for a transient error of the database, for one
+/// lease period ([`LEASE_SECONDS`]).
+async fn retry_transient<T, F>(mut try_once: impl FnMut() -> F) -> Result<T, Failure>
+where
+    F: Future<Output = Result<T, Failure>>,
+{
+    let retry_until = Instant::now() + Duration::from_secs(u64::from(LEASE_SECONDS));
+    let mut backoff = Backoff::default();
+    loop {
+        let pause = backoff.next_pause();
+        let outcome = timeout(DB_DEADLINE, Box::pin(try_once())).await;
+        match outcome.unwrap_or(Err(StoreError::Unresponsive.into())) {
+            Err(Failure::Store(error))
+                if error.is_transient() && Instant::now() + pause < retry_until =>
+            {
+                tokio::time::sleep(pause).await;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// The usage of a call, with the figures of what was sent for it.
+pub(super) const fn usage(counted: &CallUsage, sent: &SentFigures) -> Usage {
+    Usage {
+        input: counted.input,
+        cached: counted.cached,
+        written: counted.written,
+        long_written: counted.long_written,
+        output: counted.output,
+        context: sent.own_tokens,
+        expected_cached: sent.expected_cached,
+        break_reason: sent.break_reason,
+    }
+}
+
+const fn model_usage(usage: &Usage) -> pb::ModelUsage {
+    pb::ModelUsage {
+        input_tokens: usage.input.get(),
+        cached_tokens: usage.cached.get(),
+        written_tokens: usage.written.get(),
+        output_tokens: usage.output.get(),
+    }
+}
+
+fn cache_use(usage: &Usage) -> pb::CacheUse {
+    pb::CacheUse {
+        expected_tokens: usage.expected_cached.get(),
+        fresh_tokens: usage.input.less(usage.cached).less(usage.written).get(),
+        state: cache_state(usage.cache_state()).into(),
+        break_reason: usage
+            .break_reason
+            .map_or(0, |reason| break_reason(reason).into()),
+        long_written_tokens: usage.long_written.get(),
     }
 }
 

@@ -10,6 +10,9 @@
 //! - `idempotency`: repeated, abandoned and concurrent turns have one effect
 //! - `interruptions`: stopping servers, database outages, deadlines, callers that do not read
 //! - `failures`: model calls that fail or are not admitted, and the reasons that callers get
+//! - `stops`: turns that a caller stops
+//! - `disconnects`: callers that go away
+//! - `fallbacks`: turns that several models may answer
 //! - `overflow`: contexts that the model refuses as too long
 //! - `agent_settings`: the defaults of an agent's new conversations
 //! - `real_model`: chat with a real model
@@ -17,8 +20,10 @@
 
 mod agent_settings;
 mod alternatives;
+mod disconnects;
 mod edit_and_answer;
 mod failures;
+mod fallbacks;
 mod idempotency;
 mod interruptions;
 mod overflow;
@@ -26,6 +31,7 @@ mod python_client;
 mod real_model;
 mod refusals;
 mod regenerate;
+mod stops;
 mod turns;
 mod unserved;
 

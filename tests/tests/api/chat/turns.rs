@@ -531,3 +531,33 @@ async fn an_answer_cut_at_the_output_limit_says_so_also_when_it_is_replayed() {
     }
     assert_eq!(model.requests().len(), 1);
 }
+
+#[tokio::test]
+async fn done_says_what_the_providers_cache_held_and_a_replay_says_the_same() {
+    let reported = ReportedUsage {
+        input: 1_000,
+        cached: 300,
+        written: 0,
+        output: 7,
+    };
+    let model = ScriptedModel::start(move |_| Script::openai(&["Yes."], reported)).await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let conversation = app.conversation().await;
+    let first = conversation.chat("Is it cached?").request_id("r").await;
+    let cache = first.done().cache.as_ref();
+    let cache = cache.expect("the provider has reported it");
+    assert_eq!(
+        (cache.state(), cache.expected_tokens, cache.fresh_tokens),
+        (pb::CacheState::NothingExpected, 0, 700)
+    );
+    let again = conversation.chat("Is it cached?").request_id("r").await;
+    assert_eq!(again.done().cache.as_ref(), Some(cache));
+    let unreported = ReportedUsage::default();
+    let model = ScriptedModel::start(move |_| Script::openai(&["Yes."], unreported)).await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let conversation = app.conversation().await;
+    for _ in 0..2 {
+        let turn = conversation.chat("Is it cached?").request_id("r").await;
+        assert_eq!(turn.done().cache, None, "nothing was reported");
+    }
+}

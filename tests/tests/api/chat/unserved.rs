@@ -2,38 +2,7 @@
 //! and nothing is stored.
 
 use anneal_testkit::{ScriptedModel, TestApp, assert_refused, pb};
-use pb::OnDisconnect;
 use tonic::Code;
-
-/// A field of a turn's request that is not served, and a change that sets it.
-type Unserved = (&'static str, fn(&mut pb::ChatRequest));
-
-const FIELDS: [Unserved; 4] = [
-    ("on_disconnect", |ask| {
-        ask.on_disconnect = OnDisconnect::Finish.into();
-    }),
-    ("on_disconnect", |ask| {
-        ask.on_disconnect = OnDisconnect::StopAndKeep.into();
-    }),
-    ("fallback_models", |ask| {
-        ask.fallback_models = vec!["other".into()];
-    }),
-    ("cache_ping", |ask| ask.cache_ping = true),
-];
-
-#[tokio::test]
-async fn a_turn_that_asks_for_what_is_not_served_is_refused_and_stores_nothing() {
-    let model = ScriptedModel::saying("Never.").await;
-    let app = TestApp::with_scripted_model(&model).await;
-    let conversation = app.conversation().await;
-    for (field, set) in FIELDS {
-        let mut request = conversation.chat("hello");
-        set(&mut request.ask);
-        let ended = request.await.end;
-        assert_refused(ended, Code::InvalidArgument, "INVALID_FIELD", field);
-    }
-    assert!(conversation.messages().await.is_empty() && model.requests().is_empty());
-}
 
 #[tokio::test]
 async fn options_that_are_served_reach_the_model_from_either_place_but_not_from_both() {
@@ -67,37 +36,8 @@ async fn options_that_are_served_reach_the_model_from_either_place_but_not_from_
 }
 
 #[tokio::test]
-async fn cancel_turn_is_refused_for_a_conversation_that_exists() {
+async fn options_of_a_conversation_are_refused_by_their_name() {
     let app = TestApp::start().await;
-    let conversation = app.conversation().await;
-    let ask = pb::CancelTurnRequest {
-        conversation_id: conversation.id.clone(),
-        ..Default::default()
-    };
-    let refused = app.chats().cancel_turn(ask).await;
-    assert_refused(refused, Code::InvalidArgument, "INVALID_FIELD", "request");
-}
-
-#[tokio::test]
-async fn fields_of_other_rpcs_that_are_not_served_are_refused_by_their_name() {
-    let app = TestApp::start().await;
-    let conversation = app.conversation().await;
-    conversation.turn("a", "b").await;
-    let conversation_id = || conversation.id.clone();
-    let ask = pb::ReportUsageRequest {
-        conversation_id: conversation_id(),
-        model: "m".into(),
-        input_tokens: 10,
-        long_written_tokens: 1,
-        ..Default::default()
-    };
-    let refused = app.contexts().report_usage(ask).await;
-    assert_refused(
-        refused,
-        Code::InvalidArgument,
-        "INVALID_FIELD",
-        "long_written_tokens",
-    );
     let ask = pb::CreateConversationRequest {
         chat_options: Some(pb::ChatOptions::default()),
         ..Default::default()

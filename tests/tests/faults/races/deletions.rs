@@ -12,7 +12,8 @@ use anneal_core::{
     usage::Usage,
 };
 use anneal_store::{
-    CallAsk, CallOutcome, ClaimedJob, MessageSummary, StoreError, UsageReport, Verdict,
+    CallAsk, CallOutcome, ClaimedJob, MessageSummary, ReportedCall, StoreError, UsageReport,
+    Verdict,
 };
 use anneal_testkit::{
     LOCK_CONVERSATION, LOCK_DEAD_JOBS, LOCK_JOBS, TestApp, TestConversation, pb, prose,
@@ -323,6 +324,7 @@ fn report() -> UsageReport {
         model: "a model".into(),
         usage: Usage::default(),
         stop_reason: None,
+        call: ReportedCall::Answer,
     }
 }
 

@@ -12,7 +12,7 @@ use tonic::Code;
 use crate::hostile::{
     case::{self, Case},
     changed_messages, changes, contexts, conversations, edits, erasures, forks, http, messages,
-    pages, policies, sessions, streams, wire,
+    pages, policies, sessions, stops, streams, wire,
 };
 
 /// Minimum number of cases, so that a list of cases that is left out is noticed.
@@ -65,6 +65,7 @@ async fn collect_grpc_cases(app: &TestApp, id: &str) -> Vec<Case> {
     cases.extend(contexts::compactions(id));
     cases.extend(contexts::usage_and_errors(id));
     cases.extend(contexts::turns(id));
+    cases.extend(stops::stops(id));
     cases.extend(contexts::jobs(id));
     cases.extend(pages::sizes(id));
     cases.extend(pages::foreign_tokens(app).await);

@@ -16,6 +16,7 @@
 //! - `pages`: cases of page sizes and page tokens.
 //! - `policies`: cases of a conversation's settings.
 //! - `sessions`: cases of scopes and defaults.
+//! - `stops`: cases of turns that are stopped.
 //! - `stored_content`: odd content is stored and exported unchanged, counted exactly, and rendered
 //!   and summarized as data.
 //! - `streams`: cases of streamed messages.
@@ -37,6 +38,7 @@ mod messages;
 mod pages;
 mod policies;
 mod sessions;
+mod stops;
 mod stored_content;
 mod streams;
 mod tokenizer_worst_cases;

@@ -42,7 +42,7 @@ const DIFFERING: [&str; 6] = [
 ];
 /// RPCs that Bert does not call: those that delete, withdraw, choose, edit or erase, GetErasure,
 /// whose valid request names no erasure, ImportCheckpoint, because a checkpoint exists, and
-/// CancelTurn, which is not served yet.
+/// CancelTurn, because no turn of his is under way.
 const NOT_CALLED: [&str; 12] = [
     "CancelTurn",
     "ChooseAlternative",

@@ -8,7 +8,7 @@ use anneal_server::{AuthSettings, ClientSettings, ServerSettings};
 use anneal_store::{OwnerConnection, StoreSettings};
 use anneal_testkit::{
     AuthorizedChannel, Folder, Gate, MODEL, Say, Script, ScriptedModel, SseEvent, SseStream,
-    TestApp, assert_refused, eventually, pb, text_of, user,
+    TestApp, assert_refused, eventually, pb, read_until_text, text_of, user,
 };
 use pb::{
     chat_service_client::ChatServiceClient, conversation_service_client::ConversationServiceClient,
@@ -360,4 +360,60 @@ async fn turns_and_their_readers_end_when_the_key_that_began_them_is_revoked() {
         (text_of(&events).as_str(), events.last().map(SseEvent::kind)),
         ("one two", Some("done"))
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_that_finishes_without_its_caller_ends_when_the_key_is_revoked() {
+    let model = ScriptedModel::start(|asked| match asked.nth {
+        // The first model fails, and the second one says nothing more after its text.
+        0 => Script::status(503, &[], "{}"),
+        _ => Script::says(asked, [Say::text("Half")]).hanging_after(2),
+    })
+    .await;
+    let (mut providers, models) = model.settings(&[MODEL, "other"]);
+    for provider in providers.values_mut() {
+        (provider.first_byte_timeout_ms, provider.total_timeout_ms) = (3_600_000, 3_600_000);
+    }
+    let app = TestApp::with_models_and_keys((providers, models), MODEL).await;
+    let key = app.key("anna", &[Verb::Read, Verb::Append]).await;
+    let channel = app.authorized_channel(&format!("Bearer {}", key.text));
+    let ask = pb::CreateConversationRequest::default();
+    let made = ConversationServiceClient::new(channel.clone())
+        .create_conversation(ask)
+        .await
+        .expect("creates");
+    let ask = pb::ChatRequest {
+        conversation_id: made.into_inner().conversation_id,
+        messages: vec![user("Tell me.")],
+        model: MODEL.into(),
+        fallback_models: vec!["other".into()],
+        on_disconnect: pb::OnDisconnect::Finish.into(),
+        ..Default::default()
+    };
+    let mut turn = ChatServiceClient::new(channel)
+        .chat(ask)
+        .await
+        .expect("begins")
+        .into_inner();
+    read_until_text(&mut turn, "Half").await;
+    drop(turn);
+    let owner = OwnerConnection::connect(&StoreSettings::at(&app.url)).await;
+    let mut owner = owner.expect("connects");
+    assert!(owner.revoke_key(key.id).await.expect("revokes"));
+    tokio::time::timeout(REVOKED_WITHIN, model.wait_for_closed_calls(1))
+        .await
+        .expect("the call ends");
+    eventually("the turn has ended", async || {
+        let leases: i64 = sqlx::query_scalar("select count(*) from ai_model_lease")
+            .fetch_one(&mut app.db().await)
+            .await
+            .expect("counts");
+        leases == 0
+    })
+    .await;
+    let stored: i64 = sqlx::query_scalar("select count(*) from ai_message")
+        .fetch_one(&mut app.db().await)
+        .await
+        .expect("counts");
+    assert_eq!(stored, 1, "nothing of the answer is kept");
 }

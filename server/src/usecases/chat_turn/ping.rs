@@ -1,0 +1,192 @@
+//! One call of a model after a turn, which keeps the provider's cache warm: the turn's context once
+//! more, with an output of one token, shortly before the cache would expire. It is lost if the
+//! process ends before.
+
+use std::{sync::Arc, time::Duration};
+
+use anneal_core::{
+    admission::CallPurpose,
+    cache::{CacheKind, CacheTtl},
+    caller::{Caller, ConversationId},
+    digest,
+    message::MessageId,
+    tokens::Tokens,
+    usage::Usage,
+};
+use anneal_gateway::{CallEnd, ModelGateway};
+use anneal_llm::provider::{Call, Model};
+use anneal_store::{ReportedCall, StoreError, UsageReport};
+use tokio::time::{Instant, sleep_until};
+use tracing::{Instrument as _, debug};
+
+use super::{TurnRun, setup::TurnSetup, store_answer::DB_DEADLINE};
+use crate::{
+    failure::Failure,
+    limits::cache_pings::PingPermit,
+    poll_watchdog::{PollWatchdog, WatchedFuture},
+    settings::ReloadableSettings,
+    state::ServerState,
+    usecases::usage_report,
+};
+
+/// Part of the cache's lifetime after which the call is made, in percent.
+const WAIT_PERCENT: u32 = 90;
+
+/// The call that is repeated.
+pub(super) struct Ping {
+    context: String,
+    mark_tools: Option<CacheTtl>,
+    input: Tokens,
+    /// When the call is due.
+    due: Instant,
+}
+
+impl Ping {
+    /// Repeats this call, which began at `begun`, before a cache with this lifetime expires.
+    pub(super) fn new(call: &Call<'_>, begun: Instant, lifetime: Duration) -> Self {
+        Self {
+            context: call.context.to_owned(),
+            mark_tools: call.mark_tools,
+            input: call.input,
+            due: begun + lifetime * WAIT_PERCENT / 100,
+        }
+    }
+}
+
+/// A call that waits until it is due.
+struct WaitingPing {
+    state: ServerState,
+    settings: Arc<ReloadableSettings>,
+    caller: Caller,
+    conversation: ConversationId,
+    /// The answer of the turn.
+    answer: MessageId,
+    model: Arc<Model>,
+    setup: TurnSetup,
+    ping: Ping,
+    _permit: PingPermit,
+}
+
+impl TurnRun {
+    /// Refuses a turn whose caller wants the cache of a provider to be kept warm that promises no
+    /// time for which it keeps anything.
+    pub(super) fn check_cache_ping(&self, model: &Model) -> Result<(), Failure> {
+        let kind = model.cache_rules().kind;
+        if self.turn.cache_ping && matches!(kind, CacheKind::None | CacheKind::Implicit) {
+            return Err(Failure::invalid(
+                "cache_ping",
+                format!(
+                    "the provider of the model {} promises no time for which it caches",
+                    model.name()
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Makes the call when it is due, in a task of its own. It is not made if too many wait.
+    pub(super) fn spawn_ping(
+        &self,
+        model: &Arc<Model>,
+        setup: &TurnSetup,
+        answer: MessageId,
+        ping: Ping,
+    ) {
+        let Some(permit) = self.state.cache_pings.try_acquire(ping.context.len()) else {
+            debug!("a provider's cache is not kept warm: too many calls wait");
+            return;
+        };
+        let waiting = WaitingPing {
+            state: self.state.clone(),
+            settings: Arc::clone(&self.settings),
+            caller: self.caller,
+            conversation: self.turn.id,
+            answer,
+            model: Arc::clone(model),
+            setup: setup.clone(),
+            ping,
+            _permit: permit,
+        };
+        let work = async move {
+            sleep_until(waiting.ping.due).await;
+            let outcome = waiting.call_if_newest().await;
+            metrics::counter!("anneal_chat_cache_pings_total", "outcome" => outcome).increment(1);
+        };
+        tokio::spawn(WatchedFuture::new(
+            PollWatchdog::for_task("cache ping"),
+            work.in_current_span(),
+        ));
+    }
+}
+
+impl WaitingPing {
+    /// Makes the call, if the conversation has not gone on. Returns its outcome for the metrics.
+    async fn call_if_newest(&self) -> &'static str {
+        match self.try_call().await {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                self.state.store.log_failure(&error, || {
+                    debug!("could not keep a provider's cache warm: {error}");
+                });
+                "failed"
+            }
+        }
+    }
+
+    async fn try_call(&self) -> Result<&'static str, StoreError> {
+        let store = &self.state.store;
+        let (caller, id) = (self.caller, self.conversation);
+        if !store.is_idle_since(caller, id, self.answer).await? {
+            return Ok("overtaken");
+        }
+        // Not as a turn: a turn that begins meanwhile must not be refused.
+        let gateway = ModelGateway::new(
+            store,
+            &self.settings.models,
+            CallPurpose::Summary,
+            DB_DEADLINE,
+        );
+        let admitted = gateway
+            .admit(caller, id, &self.model, self.ping.input, None)
+            .await?;
+        let Ok(mut call) = admitted else {
+            return Ok("refused");
+        };
+        let request = Call {
+            context: &self.ping.context,
+            options: &self.setup.options,
+            output: Tokens::new(1),
+            mark_tools: self.ping.mark_tools,
+            cache_key: self.setup.cache_key(),
+            long_retention: self.setup.wants_long_retention(),
+            input: self.ping.input,
+            least_sent_tokens: None,
+        };
+        // A failure of this call says nothing about summaries, for which its breakers count.
+        let answer = call.answer(&request).await;
+        let (_, calls) = call.split();
+        let reported = calls.last_cost().reported();
+        // An answer that its limit has left without content has warmed the cache, too.
+        let is_answered = matches!(answer, Ok(Ok(_))) || reported.is_some();
+        call.settle(CallEnd::Abandoned).await;
+        if let Some(usage) = reported {
+            let report = UsageReport {
+                request_id: uuid::Uuid::new_v4().to_string(),
+                digest: digest::of_fields([b"ping".as_slice()]),
+                model: self.model.name().to_owned(),
+                usage: Usage {
+                    input: usage.input,
+                    cached: usage.cached,
+                    written: usage.written,
+                    long_written: usage.long_written,
+                    output: usage.output,
+                    ..Usage::default()
+                },
+                stop_reason: None,
+                call: ReportedCall::Ping,
+            };
+            usage_report::store_and_count(store, caller, id, &report).await?;
+        }
+        Ok(if is_answered { "answered" } else { "failed" })
+    }
+}

@@ -1,0 +1,70 @@
+//! How a turn calls its models: options and the provider's cache.
+
+use anneal_core::{
+    cache::{CacheAsk, CacheRetention},
+    chat_options::ChatOptions,
+    policy::PolicyOverrides,
+    tokens::{Encoding, Tokens},
+};
+use anneal_llm::provider::Model;
+use anneal_store::Conversation;
+
+use super::{options, request::TurnRequest};
+use crate::settings::ReloadableSettings;
+
+/// How a turn calls its models.
+#[derive(Debug, Clone)]
+pub(super) struct TurnSetup {
+    /// How the models answer.
+    pub(super) options: ChatOptions,
+    /// Tokens of the options, which are sent beside the context.
+    pub(super) reserved: Tokens,
+    encoding: Encoding,
+    /// Whether requests say what the provider should cache.
+    marks: bool,
+    retention: CacheRetention,
+    /// Requests with the same key share a cache. A fork begins like its source.
+    cache_key: String,
+}
+
+impl TurnSetup {
+    /// The setup of a turn of this conversation. `policy` is the conversation's, resolved.
+    pub(super) fn of(
+        turn: &TurnRequest,
+        conversation: &Conversation,
+        policy: &PolicyOverrides,
+        settings: &ReloadableSettings,
+    ) -> Self {
+        let options = options::of_turn(turn.options.clone(), conversation, settings);
+        let encoding = conversation.attributes.encoding;
+        let origin = conversation.forked_from.map(|origin| origin.conversation);
+        Self {
+            reserved: options::reserved_tokens(&options, encoding),
+            options,
+            encoding,
+            marks: policy.cache_marks.unwrap_or(true),
+            retention: policy.cache_retention.unwrap_or_default(),
+            cache_key: origin.unwrap_or(conversation.id).to_string(),
+        }
+    }
+
+    /// What a context for this model needs to know of the provider's cache.
+    pub(super) fn cache_ask(&self, model: &Model) -> CacheAsk {
+        CacheAsk {
+            rules: model.cache_rules(),
+            retention: self.retention,
+            marks: self.marks,
+            identity: self.options.identity(model.name(), self.encoding),
+        }
+    }
+
+    /// The key of the cache, where a provider asks for one.
+    pub(super) fn cache_key(&self) -> Option<&str> {
+        self.marks.then_some(self.cache_key.as_str())
+    }
+
+    /// Whether the provider should keep what it caches for its longest time.
+    pub(super) fn wants_long_retention(&self) -> bool {
+        self.marks && self.retention == CacheRetention::Long
+    }
+}
