@@ -110,7 +110,7 @@ pub use locks::{LOCK_CONVERSATION, LOCK_DEAD_JOBS, LOCK_JOBS, OpenTransaction};
 pub use message_changes::{ChangeRequest, id_range};
 pub use message_edits::EditRequest;
 pub use missing_tool::skip_outside_gate;
-pub use model_worker::{ModelWorkerSettings, SUMMARY_MODEL};
+pub use model_worker::ModelWorkerSettings;
 pub use plain_http::{HttpAnswer, post_json};
 pub use pooler::Pooler;
 pub use python::python_path;
@@ -127,7 +127,7 @@ pub use status_details::{StatusDetails, assert_refused, status_details};
 pub use tcp_proxy::TcpProxy;
 pub use tenant_swap_proxy::TenantSwapProxy;
 pub use terminal::Terminal;
-pub use test_app::{TestApp, append_grouping, empty_database, postgres_binaries};
+pub use test_app::{SUMMARY_MODEL, TestApp, append_grouping, empty_database, postgres_binaries};
 pub use test_conversation::{
     AppendRequest, Built, TestConversation, assistant, call, media, user, with_longest_deadline,
 };

@@ -9,10 +9,7 @@ use anneal_llm::{
 };
 use anneal_worker::{SummarizerSettings, Worker, WorkerSettings};
 
-use crate::{ScriptedModel, TestApp};
-
-/// The name of the model that writes summaries.
-pub const SUMMARY_MODEL: &str = "writer";
+use crate::{SUMMARY_MODEL, ScriptedModel, TestApp};
 
 /// The settings of a worker whose summaries a model writes. A test changes the fields that matter
 /// to it.

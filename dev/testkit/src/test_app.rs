@@ -32,10 +32,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::transport::Channel;
 use uuid::Uuid;
 
-use crate::{
-    SUMMARY_MODEL,
-    watchdog::{self, Watchdog},
-};
+use crate::watchdog::{self, Watchdog};
+
+/// The name of the model that writes summaries.
+pub const SUMMARY_MODEL: &str = "writer";
 
 /// Database, server and worker of one test, in the test's process. Dropping it stops the server.
 pub struct TestApp {

@@ -15,7 +15,7 @@ use super::{
     lease::ModelLease,
     model_row::lock_model_breaker,
     settle::{SettleOnDrop, Settlement},
-    stops::StopMode,
+    stop_mode::StopMode,
 };
 use crate::{
     Store,

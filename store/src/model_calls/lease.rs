@@ -10,7 +10,7 @@ use anneal_core::{
 };
 use uuid::Uuid;
 
-use super::stops::StopMode;
+use super::stop_mode::StopMode;
 use crate::{
     Store,
     connection::{BoundedConnection, row_security::Scope},

@@ -2,7 +2,8 @@
 //!
 //! - `admit`: which calls may start.
 //! - `lease`: the lease of an admitted call, renewed while the call runs.
-//! - `stops`: turns that are told to stop, and how they end.
+//! - `stops`: turns that are told to stop, and how they end. `stop_mode`: what becomes of the answer
+//!   then.
 //! - `append_answer`: appends the answer of a turn under its lease.
 //! - `settle`: ends a call: books its cost, updates the breakers, deletes the lease.
 //! - `breaker_change`: the log lines of breakers that open and close.
@@ -23,6 +24,7 @@ mod model_figures;
 pub(crate) mod model_row;
 mod recorded;
 pub(crate) mod settle;
+mod stop_mode;
 mod stops;
 mod usage_reports;
 
@@ -33,5 +35,6 @@ pub use lease::ModelLease;
 pub use model_figures::{BreakerFigures, ConversationBreaker, ModelFigures};
 pub use recorded::{RecordedCacheUse, RecordedCall, StoredAnswer};
 pub use settle::{CallOutcome, Verdict};
-pub use stops::{StopAsk, StopMode, StoppedTurn, TurnEnd};
+pub use stop_mode::StopMode;
+pub use stops::{StopAsk, StoppedTurn, TurnEnd};
 pub use usage_reports::{Calibration, ReportedCall, UsageReport};

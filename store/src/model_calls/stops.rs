@@ -9,7 +9,10 @@ use anneal_core::{
 };
 use uuid::Uuid;
 
-use super::lease::{ModelLease, renew_lease};
+use super::{
+    lease::{ModelLease, renew_lease},
+    stop_mode::StopMode,
+};
 use crate::{
     Store,
     connection::{BoundedConnection, row_security::Scope},
@@ -18,35 +21,6 @@ use crate::{
     failpoint,
     idempotency::{EarlierRequest, IdempotentRequest, find_request, put_request},
 };
-
-/// What a turn that is stopped does with what has come of its answer. The greater one wins if both
-/// are asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum StopMode {
-    /// It stores it.
-    Keep,
-    /// It drops it.
-    Drop,
-}
-
-impl StopMode {
-    /// The value of `ai_model_lease.stop`.
-    pub(super) const fn code(self) -> i16 {
-        match self {
-            Self::Keep => 1,
-            Self::Drop => 2,
-        }
-    }
-
-    /// The mode with this value of `ai_model_lease.stop`. An unknown one is that of a newer server,
-    /// and stops the turn, too.
-    pub(super) const fn from_code(code: i16) -> Self {
-        match code {
-            1 => Self::Keep,
-            _ => Self::Drop,
-        }
-    }
-}
 
 /// The stop of a turn that a caller asks for.
 #[derive(Debug, Clone, Copy)]

@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use anneal_core::{
-    cache::BreakReason,
     context::{Ask, Context, Pressure},
     message::{Media, Part},
     policy::PolicyOverrides,
@@ -27,6 +26,7 @@ use super::{
     overflow::OverflowGuard,
     ping::Ping,
     setup::TurnSetup,
+    store_answer::SentFigures,
 };
 use crate::{
     failure::{Failure, Overflow},
@@ -38,17 +38,6 @@ use crate::{
 
 /// An estimate of tokens is at most this many times the exact count.
 const MAX_OVERCOUNT: f64 = 1.3;
-
-/// The figures of what a call has sent.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct SentFigures {
-    /// Tokens sent, counted here.
-    pub(super) own_tokens: Tokens,
-    /// Tokens that the provider's cache should have held.
-    pub(super) expected_cached: Tokens,
-    /// Why less than the last call's context was expected in the cache; None: nothing broke.
-    pub(super) break_reason: Option<BreakReason>,
-}
 
 /// The part of a turn that outlives the future that receives its answer, so that an answer that is
 /// interrupted can be kept.

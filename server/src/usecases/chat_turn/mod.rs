@@ -8,7 +8,8 @@
 //!   conversation and the agent together
 //! - `model.rs`: chooses the models, has their calls admitted, and decides after which failures the
 //!   next one is tried
-//! - `question.rs`: stores the question; `anew.rs`: answers a stored one anew
+//! - `question.rs`: stores the question; `anew.rs`: answers a stored one anew;
+//!   `stored_question.rs`: a question that is stored
 //! - `attempts.rs`: builds one context and calls the model once
 //! - `overflow.rs`: decides what is tried next if a context is too long
 //! - `answer.rs`: sends the answer's stream to the caller, and collects it as one message
@@ -32,6 +33,7 @@ mod request;
 mod setup;
 mod stop;
 mod store_answer;
+mod stored_question;
 
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
@@ -57,11 +59,12 @@ use self::{
     attempts::{AttemptOutcome, ModelAnswer, PartialTurn},
     event_stream::{CallerGone, EventSender},
     ping::Ping,
-    question::{Question, QuestionOutcome},
+    question::QuestionOutcome,
     replay::Replay,
     setup::TurnSetup,
     stop::{run_until_stop, stopped_before_question},
     store_answer::CompletedTurn,
+    stored_question::Question,
 };
 use crate::{
     failure::Failure,

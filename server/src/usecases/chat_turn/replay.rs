@@ -8,7 +8,7 @@ use anneal_proto::{
 use anneal_store::{Append, RecordedCall, StoredAnswer, TurnEnd};
 use pb::chat_response::{Done, Event};
 
-use super::{TurnError, TurnRun, question::Question};
+use super::{TurnError, TurnRun, stored_question::Question};
 use crate::{failure::Failure, limits::content_budget::WithReservation};
 
 /// A turn that has ended.

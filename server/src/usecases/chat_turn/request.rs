@@ -10,7 +10,7 @@ use anneal_core::{
 };
 use anneal_store::Append;
 
-use super::question::check_stands;
+use super::stored_question::check_stands;
 use crate::{
     failure::Failure,
     state::ServerState,

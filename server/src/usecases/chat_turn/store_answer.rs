@@ -3,9 +3,11 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use anneal_core::{
+    cache::BreakReason,
     digest,
     job::LEASE_SECONDS,
     message::{Message, Part, Role},
+    tokens::Tokens,
     usage::Usage,
 };
 use anneal_gateway::CallLease;
@@ -19,7 +21,7 @@ use pb::chat_response::Done;
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
-use super::{TurnRun, answer::Answer, attempts::SentFigures};
+use super::{TurnRun, answer::Answer};
 use crate::{
     failure::Failure,
     usecases::{
@@ -32,6 +34,17 @@ use crate::{
 /// settling the call. The turn's own deadline does not apply there, so that an answer that the
 /// model has given is not lost.
 pub(super) const DB_DEADLINE: Duration = Duration::from_secs(5);
+
+/// The figures of what a call has sent.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct SentFigures {
+    /// Tokens sent, counted here.
+    pub(super) own_tokens: Tokens,
+    /// Tokens that the provider's cache should have held.
+    pub(super) expected_cached: Tokens,
+    /// Why less than the last call's context was expected in the cache; None: nothing broke.
+    pub(super) break_reason: Option<BreakReason>,
+}
 
 /// A turn that has ended: its answer is stored, or it was stopped.
 pub(super) struct CompletedTurn {
