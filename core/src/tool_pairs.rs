@@ -207,8 +207,16 @@ mod tests {
         assert!(!has_open_call(vec![]));
         assert!(!has_open_call(vec![vec![result("a")]]));
         assert!(has_open_call(vec![calls(), vec![result("b")]]));
-        assert!(!has_open_call(vec![calls(), vec![result("b")], vec![result("a")]]));
-        assert!(has_open_call(vec![vec![call("a")], vec![result("a")], vec![call("a")]]));
+        assert!(!has_open_call(vec![
+            calls(),
+            vec![result("b")],
+            vec![result("a")]
+        ]));
+        assert!(has_open_call(vec![
+            vec![call("a")],
+            vec![result("a")],
+            vec![call("a")]
+        ]));
     }
 
     #[test]

@@ -95,7 +95,9 @@ pub(crate) enum Failure {
     #[error("the conversation keeps no tool messages")]
     ToolsNotKept,
     /// The context has no message: none is stored behind the boundary, and the call has no input.
-    #[error("the context would have no message: none is stored behind its head, and none was given")]
+    #[error(
+        "the context would have no message: none is stored behind its head, and none was given"
+    )]
     ContextEmpty,
     /// The prompt consists of tool results, and none of them answers a call of the conversation.
     #[error("the tool results answer no call of the conversation, so contexts leave them out")]

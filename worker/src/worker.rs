@@ -219,7 +219,9 @@ impl Worker {
                 .fail_checkpoint(job, &reason, delay_ms, max_starts)
                 .await
         } else {
-            self.store.fail_job(job, &reason, delay_ms, max_starts).await
+            self.store
+                .fail_job(job, &reason, delay_ms, max_starts)
+                .await
         };
         match recorded {
             Ok(FailOutcome::Retry) => {}
