@@ -110,6 +110,8 @@ impl<'a> SummaryRun<'a> {
                     read,
                     rule,
                     confidence,
+                    status,
+                    wording,
                 })) => {
                     self.shrink_budget(
                         CallFailure::Overflow {
@@ -118,6 +120,8 @@ impl<'a> SummaryRun<'a> {
                             read,
                             rule,
                             confidence,
+                            status,
+                            wording,
                         },
                         window,
                         all.tokens,
@@ -175,6 +179,8 @@ impl<'a> SummaryRun<'a> {
                     read,
                     rule,
                     confidence,
+                    status,
+                    wording,
                 })) => {
                     self.shrink_budget(
                         CallFailure::Overflow {
@@ -183,6 +189,8 @@ impl<'a> SummaryRun<'a> {
                             read,
                             rule,
                             confidence,
+                            status,
+                            wording,
                         },
                         window,
                         chunk.tokens,
@@ -255,6 +263,8 @@ impl<'a> SummaryRun<'a> {
                 read: None,
                 rule,
                 confidence: Confidence::Certain,
+                status: None,
+                wording: None,
             }
             .into()
         })

@@ -8,6 +8,7 @@
 //! - `providers_real_model`, `real_contexts`, `real_summaries`: calls, contexts and summaries with
 //!   a real model
 //! - `classify_error`: which provider errors are context overflows
+//! - `overflow_sense`: real overflows in words that no list has, and real errors that are none
 //! - `media`: media URLs of tenants do not reach providers that would fetch them
 //! - `admission`: limits of calls, quotas, breakers, leases
 //! - `breaker_log`: log lines, metrics and refusals of breakers that open and close
@@ -30,6 +31,7 @@ mod due_checkpoints;
 mod long_summaries;
 mod media;
 mod model_settings;
+mod overflow_sense;
 mod providers_dialects;
 mod providers_failures;
 mod providers_protocols;
