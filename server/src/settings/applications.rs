@@ -9,6 +9,8 @@ use anneal_core::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::AgentChatSettings;
+
 /// The settings of turns that the server runs itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -28,6 +30,8 @@ pub struct AgentSettings {
     pub system_prompt: String,
     /// The model; empty: none.
     pub model: String,
+    /// The options of turns. Unlike the other settings they also apply to conversations that exist.
+    pub chat: AgentChatSettings,
 }
 
 /// The settings of agents by name.
@@ -75,6 +79,9 @@ impl AgentSettings {
                 return Err(refused(key, "must not contain NUL".to_owned()));
             }
         }
+        self.chat
+            .check()
+            .map_err(|error| refused("chat", format!("is refused: {error}")))?;
         let prompt_tokens = Encoding::of_model(&self.model)
             .unwrap_or_default()
             .counter()

@@ -188,15 +188,4 @@ async fn fields_of_other_rpcs_that_are_not_served_are_refused_by_their_name() {
         "INVALID_FIELD",
         "long_written_tokens",
     );
-    let ask = pb::CreateConversationRequest {
-        chat_options: Some(pb::ChatOptions::default()),
-        ..Default::default()
-    };
-    let refused = app.conversations().create_conversation(ask).await;
-    assert_refused(
-        refused,
-        Code::InvalidArgument,
-        "INVALID_FIELD",
-        "chat_options",
-    );
 }
