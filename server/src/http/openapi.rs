@@ -9,7 +9,7 @@ use axum::{
 use utoipa::OpenApi;
 
 use super::{
-    chat, delete_message, delete_session, events,
+    cancel_turn, chat, delete_message, delete_session, events,
     extractors::{NoParams, QueryParams},
     fork, get_session, list_sessions, patch_message, patch_session,
     problem::Problem,
@@ -36,6 +36,7 @@ use super::{
         patch_message::patch_message,
         rewind::rewind,
         restore::restore,
+        cancel_turn::cancel_turn,
         document,
         health::healthz,
         health::readyz,

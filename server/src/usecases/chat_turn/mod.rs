@@ -146,21 +146,22 @@ impl TurnRequest {
     }
 }
 
-/// The id of a turn's stored prompt, if the prompt has this request id and is this one message.
-/// None: no such prompt is stored. Fails if another prompt is stored with the request id, or if the
-/// prompt is withdrawn.
+/// The id of the first message of a turn's stored prompt, if the prompt has this request id and
+/// consists of these messages. None: no such prompt is stored, or not all of it. Fails if another
+/// prompt is stored with the request id, or if the prompt is withdrawn.
 pub(crate) async fn find_prompt(
     state: &ServerState,
     caller: Caller,
     id: ConversationId,
     request_id: &str,
-    message: Message,
+    messages: Vec<Message>,
 ) -> Result<Option<MessageId>, Failure> {
+    let given = messages.len();
     let prompt = AppendRequest {
         id,
         request_id: Some(request_id.to_owned()),
         expected: None,
-        messages: [message].into(),
+        messages: messages.into(),
         reservation: None,
     };
     let prompt = append::prepare(state, caller, prompt)
@@ -168,10 +169,9 @@ pub(crate) async fn find_prompt(
         .for_chat_turn(Role::User);
     let stored = state.store.find_append(caller, &prompt).await?;
     stored.as_ref().map_or(Ok(()), check_stands)?;
-    Ok(stored.and_then(|stored| match stored.messages.as_slice() {
-        [one] => Some(one.id),
-        _ => None,
-    }))
+    Ok(stored
+        .filter(|stored| stored.messages.len() == given)
+        .and_then(|stored| stored.messages.first().map(|first| first.id)))
 }
 
 /// A turn under way.

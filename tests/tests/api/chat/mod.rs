@@ -8,6 +8,7 @@
 //! - `interruptions`: stopping servers, database outages, deadlines, callers that do not read
 //! - `failures`: model calls that fail or are not admitted, and the reasons that callers get
 //! - `overflow`: contexts that the model refuses as too long
+//! - `stored_options`: options of turns that a conversation has
 //! - `agent_settings`: the defaults of an agent's new conversations
 //! - `real_model`: chat with a real model
 //! - `python_client`: the Python examples
@@ -20,6 +21,7 @@ mod overflow;
 mod python_client;
 mod real_model;
 mod refusals;
+mod stored_options;
 mod turns;
 mod unserved;
 
