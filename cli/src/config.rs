@@ -156,7 +156,11 @@ pub(crate) fn load(arguments: &SettingsArguments) -> anyhow::Result<Config> {
         .policy(&PolicyOverrides::default(), None)
         .check(Tokens::ZERO)
         .context("session")?;
-    for (name, agent) in &config.agents {
+    for (name, agent) in &mut config.agents {
+        agent
+            .chat
+            .read_tools()
+            .with_context(|| format!("agents.{name:?}: chat.tools_file"))?;
         agent.check(name, &session_settings)?;
     }
     Ok(config)

@@ -1,9 +1,10 @@
 //! How a model answers in a turn: the tools that it may call, the shape of its answer, sampling.
-//! What a model's provider accepts of it is decided in `llm/`.
+//! What a model's provider accepts of it is decided in `llm/`. The serialized form is the stored
+//! one, and that of settings.
 
 use std::collections::BTreeMap;
 
-use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize, de::IgnoredAny};
 
 use crate::{
     cache::RequestIdentity,
@@ -13,29 +14,43 @@ use crate::{
 };
 
 /// The options of a turn. None: not set, so the next level or the provider decides.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ChatOptions {
     /// Tools that the model may call.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<Tool>>,
     /// Whether it calls one, and which.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_choice: Option<ToolChoice>,
     /// Whether one answer may call several tools.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub parallel_tool_calls: Option<bool>,
     /// The shape of the answer's text.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub response_format: Option<ResponseFormat>,
     /// Sampling temperature, 0 to 2.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f32>,
     /// Nucleus sampling, 0 to 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub top_p: Option<f32>,
     /// Texts before which the model stops.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub stop: Option<Vec<String>>,
     /// How much the model thinks before it answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning_effort: Option<ReasoningEffort>,
     /// Labels for the provider.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<BTreeMap<String, String>>,
     /// Most tokens of the answer.
+    #[serde(rename = "max_output_tokens", skip_serializing_if = "Option::is_none")]
     pub output_tokens: Option<Tokens>,
 }
+
+/// No number is NaN: temperature and `top_p` are checked to be in their ranges.
+impl Eq for ChatOptions {}
 
 impl ChatOptions {
     /// These options, with those of `other` where one is not set here.
@@ -64,12 +79,16 @@ impl ChatOptions {
     /// options. Tokens are estimated in the encoding.
     pub fn identity(&self, model: &str, encoding: Encoding) -> RequestIdentity {
         let tool_texts = self.tools().iter().flat_map(Tool::texts);
-        let choice = format!("{:?}", self.tool_choice);
-        let effort = format!("{:?}", self.reasoning_effort);
+        let options = [
+            format!("{:?}", self.tool_choice),
+            format!("{:?}", self.parallel_tool_calls),
+            format!("{:?}", self.response_format),
+            format!("{:?}", self.reasoning_effort),
+        ];
         RequestIdentity {
             model: Some(model.to_owned()),
             tools: Some(digest::of_fields(tool_texts.map(str::as_bytes))),
-            options: Some(digest::of_fields([choice.as_bytes(), effort.as_bytes()])),
+            options: Some(digest::of_fields(options.iter().map(String::as_bytes))),
             tools_tokens: self
                 .tools()
                 .iter()
@@ -80,7 +99,8 @@ impl ChatOptions {
 }
 
 /// Whether a model calls a tool, and which.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ToolChoice {
     /// The model decides.
     Auto,
@@ -89,11 +109,13 @@ pub enum ToolChoice {
     /// It calls at least one.
     Required,
     /// It calls the tool of this name.
+    #[serde(rename = "name")]
     Named(String),
 }
 
 /// The shape of an answer's text.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ResponseFormat {
     /// Any JSON object.
     JsonObject,
@@ -104,12 +126,14 @@ pub enum ResponseFormat {
         /// The schema, as JSON text.
         schema: String,
         /// Whether the provider should hold the model to it.
+        #[serde(default)]
         strict: bool,
     },
 }
 
 /// How much a model thinks before it answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum ReasoningEffort {
     /// Not at all.
     None,
@@ -133,11 +157,29 @@ pub enum ReasoningEffort {
 /// [`Tool::is_accepted_by`] says what Gemini refuses beyond that. The names in stored tool calls
 /// follow a rule of their own, which replaces names that the provider refuses:
 /// `context/repair/tool_identifiers.rs`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "ToolFields")]
 pub struct Tool {
     name: String,
     description: String,
     input_schema: String,
+}
+
+/// The fields of a serialized tool, which are checked.
+#[derive(Deserialize)]
+struct ToolFields {
+    name: String,
+    #[serde(default)]
+    description: String,
+    input_schema: String,
+}
+
+impl TryFrom<ToolFields> for Tool {
+    type Error = ToolError;
+
+    fn try_from(fields: ToolFields) -> Result<Self, ToolError> {
+        Self::new(fields.name, fields.description, fields.input_schema)
+    }
 }
 
 /// Why a tool is invalid.
@@ -258,6 +300,46 @@ mod tests {
             ..one.clone()
         };
         assert_eq!(identity(&one), identity(&warmer));
+    }
+
+    #[test]
+    fn options_stay_the_same_when_they_are_stored() {
+        let schema = r#"{"type": "object", "maximum": 1.00, "z": 1e5}"#;
+        let tool = Tool::new("look".into(), "Looks.".into(), schema.into()).expect("a valid tool");
+        let options = ChatOptions {
+            tools: Some(vec![tool]),
+            tool_choice: Some(ToolChoice::Named("look".into())),
+            parallel_tool_calls: Some(false),
+            response_format: Some(ResponseFormat::JsonSchema {
+                name: "answer".into(),
+                schema: schema.into(),
+                strict: true,
+            }),
+            temperature: Some(0.1),
+            top_p: Some(0.7),
+            stop: Some(vec!["END".into()]),
+            reasoning_effort: Some(ReasoningEffort::XHigh),
+            metadata: Some(BTreeMap::from([("a".into(), "b".into())])),
+            output_tokens: Some(Tokens::new(7)),
+        };
+        let stored = serde_json::to_string(&options).expect("serializes");
+        assert_eq!(
+            serde_json::from_str::<ChatOptions>(&stored).expect("is read"),
+            options
+        );
+        assert!(
+            stored.contains(r#""tool_choice":{"name":"look"}"#),
+            "{stored}"
+        );
+        assert!(stored.contains(r#""reasoning_effort":"xhigh""#), "{stored}");
+        let none = serde_json::to_string(&ChatOptions::default()).expect("serializes");
+        assert_eq!(none, "{}");
+        let invalid = r#"{"tools": [{"name": "two words", "input_schema": "{}"}]}"#;
+        serde_json::from_str::<ChatOptions>(invalid).expect_err("has an invalid tool");
+        let later = r#"{"a_later_option": 1, "temperature": 0.5}"#;
+        let read =
+            serde_json::from_str::<ChatOptions>(later).expect("ignores what it does not know");
+        assert_eq!(read.temperature, Some(0.5));
     }
 
     #[test]

@@ -133,6 +133,8 @@ mod tests {
             read: None,
             rule: "a rule",
             confidence: Confidence::Certain,
+            status: Some(400),
+            wording: None,
         };
         let ends = [
             CallEnd::Failed(&overflow),

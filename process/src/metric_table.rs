@@ -347,6 +347,10 @@ pub const METRICS: &[Metric] = &[
     ),
     counter("anneal_chat_turns_total", "Turns that ended."),
     counter("anneal_model_calls_total", "Calls of models."),
+    counter(
+        "anneal_overflows_likely_total",
+        "Errors of providers that likely are context overflows, in words that are not known.",
+    ),
     histogram(
         "anneal_model_call_duration_seconds",
         "Duration of calls of models, to the end of the answer.",

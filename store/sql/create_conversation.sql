@@ -3,8 +3,8 @@
 with made as (
     insert into ai_conversation (
         tenant_id, conversation_id, agent_id, user_id, title, title_given, pinned, metadata, system_prompt,
-        system_prompt_tokens, policy, encoding, create_digest, session_key
-    ) values ($1, $2, $3, $4, $5, $5 <> '', $6, $7::text::jsonb, $8, $9, $10::text::jsonb, $11, $12, $13)
+        system_prompt_tokens, policy, encoding, create_digest, session_key, chat_options
+    ) values ($1, $2, $3, $4, $5, $5 <> '', $6, $7::text::jsonb, $8, $9, $10::text::jsonb, $11, $12, $13, $14::text::json)
 )
 insert into ai_session (tenant_id, session_key, conversation_id)
 select $1, $13, $2 where $13 <> ''

@@ -16,7 +16,8 @@
 -- caller adds the latter two to what the tenant has stored. A title that no caller has given must be
 -- made from the copied messages: that of the source may be from a later one.
 with source as materialized (
-    select agent_id, user_id, title, title_given, metadata, system_prompt, system_prompt_tokens, policy, encoding
+    select agent_id, user_id, title, title_given, metadata, system_prompt, system_prompt_tokens, policy, encoding,
+        chat_options
     from ai_conversation
     where tenant_id = $1
       and conversation_id = $2
@@ -86,12 +87,12 @@ with source as materialized (
     insert into ai_conversation (
         tenant_id, conversation_id, agent_id, user_id, title, title_given, pinned, metadata, system_prompt, system_prompt_tokens,
         policy, encoding, create_digest, last_message_id, last_role, turn, counted_message_id, token_total, withdrawn_messages,
-        forked_from_id, forked_message_id
+        forked_from_id, forked_message_id, chat_options
     )
     select $1, $4, s.agent_id, s.user_id, coalesce($5::text, s.title), $5 is not null or s.title_given, false,
         coalesce($6::text::jsonb, s.metadata), s.system_prompt, s.system_prompt_tokens, s.policy, s.encoding, $7::bytea,
         f.messages, (select role from copied where message_id = f.newest_standing), f.turn, f.counted, f.tokens,
-        nullif(f.withdrawn, 0), $2, f.messages
+        nullif(f.withdrawn, 0), $2, f.messages, s.chat_options
     from source as s
     cross join figures as f
     returning title, title_given

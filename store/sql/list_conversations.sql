@@ -34,7 +34,8 @@ with page_start as (
 )
 select conversation_id as "conversation_id!", agent_id as "agent_id!", user_id as "user_id!", title as "title!",
     status as "status!", pinned as "pinned!", metadata::text as "metadata!", '' as "system_prompt!",
-    policy::text as "policy!", encoding as "encoding!", revision as "revision!", session_key as "session_key!",
+    policy::text as "policy!", encoding as "encoding!", null::text as "chat_options?", revision as "revision!",
+    session_key as "session_key!",
     last_message_id as "last_message_id!", counted_message_id as "counted_message_id!", token_total as "token_total!",
     turn as "turn!", coalesce(withdrawn_messages, 0) as "withdrawn_messages!",
     forked_from_id as "forked_from_id?", forked_message_id as "forked_message_id?",

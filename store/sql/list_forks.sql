@@ -10,7 +10,8 @@ with page_start as (
 )
 select c.conversation_id as "conversation_id!", c.agent_id as "agent_id!", c.user_id as "user_id!", c.title as "title!",
     c.status as "status!", c.pinned as "pinned!", c.metadata::text as "metadata!", '' as "system_prompt!",
-    c.policy::text as "policy!", c.encoding as "encoding!", c.revision as "revision!", c.session_key as "session_key!",
+    c.policy::text as "policy!", c.encoding as "encoding!", null::text as "chat_options?",
+    c.revision as "revision!", c.session_key as "session_key!",
     c.last_message_id as "last_message_id!", c.counted_message_id as "counted_message_id!", c.token_total as "token_total!",
     c.turn as "turn!", coalesce(c.withdrawn_messages, 0) as "withdrawn_messages!", c.forked_from_id as "forked_from_id?",
     c.forked_message_id as "forked_message_id?", (extract(epoch from c.created_ts) * 1000000)::bigint as "created_us!",

@@ -2,7 +2,7 @@
 //! the answer contains.
 
 use anneal_llm::provider_error::{
-    Delivery,
+    Confidence, Delivery,
     OverflowKind::{Input, InputPlusOutput, OutputTruncated},
     ProviderAnswer, classify,
 };
@@ -40,6 +40,12 @@ fn check_case(from: &mut Unstructured<'_>) -> arbitrary::Result<()> {
         "{verdict:?}"
     );
     assert!(verdict.limit_tokens != Some(0), "{verdict:?}");
+    let is_likely = verdict.confidence == Confidence::Likely;
+    assert_eq!(is_likely, verdict.wording.is_some(), "{verdict:?}");
+    assert!(
+        !is_likely || (verdict.limit_tokens, verdict.prompt_tokens) == (None, None),
+        "{verdict:?}"
+    );
     assert_eq!(
         format!("{:?}", classify(&answer)),
         format!("{verdict:?}"),

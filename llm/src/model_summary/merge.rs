@@ -320,6 +320,8 @@ impl<'a> SummaryRun<'a> {
                 read: None,
                 rule,
                 confidence: Confidence::Certain,
+                status: None,
+                wording: None,
             }
             .into()
         })

@@ -27,6 +27,11 @@ pub enum CallFailure {
         rule: &'static str,
         /// How certain it is that the context is too long.
         confidence: Confidence,
+        /// HTTP status of the error that says so; None: no error says so, or it has no status.
+        status: Option<u16>,
+        /// Of a likely overflow, a number that tells wordings apart:
+        /// [`Classification::wording`].
+        wording: Option<u64>,
     },
     /// Too many calls, or an overloaded provider (429, 503, 529). The caller should retry later.
     #[error("the provider limits its calls (status {status})")]
@@ -86,8 +91,8 @@ impl CallFailure {
     pub const fn status(&self) -> Option<u16> {
         match self {
             Self::Limited { status, .. } | Self::Refused { status } => Some(*status),
-            Self::Unavailable { status, .. } => *status,
-            Self::Overflow { .. } | Self::Broken(_) => None,
+            Self::Unavailable { status, .. } | Self::Overflow { status, .. } => *status,
+            Self::Broken(_) => None,
         }
     }
 
@@ -164,7 +169,8 @@ fn is_limit(status: u16) -> bool {
 
 /// The failure of an error that is about the size of the context; None for any other error. A quota
 /// that is too small for the request counts as such an error, because only a shorter context helps.
-pub(super) fn overflow(verdict: &Classification) -> Option<CallFailure> {
+/// `status`: that of the error.
+pub(super) fn overflow(verdict: &Classification, status: Option<u16>) -> Option<CallFailure> {
     use OverflowKind::{Bytes, Input, InputPlusOutput, MessageTooLong, QuotaTooSmall};
     let is_size = matches!(
         verdict.kind,
@@ -176,13 +182,15 @@ pub(super) fn overflow(verdict: &Classification) -> Option<CallFailure> {
         read: None,
         rule: verdict.rule,
         confidence: verdict.confidence,
+        status,
+        wording: verdict.wording,
     })
 }
 
 /// The failure of an error within an answer.
 pub(super) fn of_stream_error(error: &StreamError) -> CallFailure {
     let by_status = || error.status.map(|status| of_status(status, None));
-    overflow(&error.verdict)
+    overflow(&error.verdict, error.status)
         .or_else(by_status)
         .unwrap_or_else(|| unavailable("an error within the answer"))
 }

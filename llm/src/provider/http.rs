@@ -170,7 +170,7 @@ async fn read_failure(response: Response, deadlines: Deadlines, bytes: usize) ->
         delivery,
         sent_tokens: None,
     };
-    failure::overflow(&classify(&answer))
+    failure::overflow(&classify(&answer), Some(status.as_u16()))
         .unwrap_or_else(|| failure::of_status(status.as_u16(), retry_after))
 }
 

@@ -152,6 +152,8 @@ impl PartialAnswer {
                 read: Some(usage.input),
                 rule: PROMPT_SHORTENED,
                 confidence: Confidence::Certain,
+                status: None,
+                wording: None,
             });
         }
         // Cached and written tokens are part of the input.

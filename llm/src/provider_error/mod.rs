@@ -1,20 +1,22 @@
 //! Decides whether a provider's answer is a context overflow, and of which kind. An error is judged
-//! by its codes, then by known wordings at the start of its own message, then by its HTTP status;
-//! a success by its content, its end and its token counts. A body is never searched for words,
-//! because bodies quote users' content. Of the headers, only the content type and Amazon's error
-//! type are read: `provider/http.rs` reads `Retry-After`.
+//! by its codes, then by known wordings at the start of its own message, then by the sense of its
+//! words, then by its HTTP status; a success by its content, its end and its token counts. A body
+//! is never searched for words, because bodies quote users' content. Of the headers, only the
+//! content type and Amazon's error type are read: `provider/http.rs` reads `Retry-After`.
 //!
 //! - `body`: the format of a body.
 //! - `error_fields`: the codes and messages in an error.
 //! - `codes`: what each code means.
 //! - `wording`: what each known message means; `pattern`: matches one against a message.
 //! - `wrapping`: removes what gateways put before a message.
+//! - `sense`: what an unknown message likely means.
 //! - `success`: content, end and counts of an answer that looks like success.
 
 mod body;
 mod codes;
 mod error_fields;
 mod pattern;
+mod sense;
 mod success;
 mod wording;
 mod wrapping;
@@ -23,6 +25,7 @@ pub(crate) use body::is_html;
 use body::{Body, Event, Stream};
 use codes::CodeMeaning;
 use error_fields::ErrorFields;
+use sense::Sense;
 use success::AnswerState;
 
 /// Bytes of a body that are read; errors are far shorter.
@@ -95,7 +98,8 @@ impl OverflowKind {
 pub enum Confidence {
     /// A code, a known wording or a status has decided.
     Certain,
-    /// The sense of a wording that is not known has decided.
+    /// The sense of a wording that is not known has decided. A shorter context is worth a try, but
+    /// nothing is learnt from the error.
     Likely,
 }
 
@@ -106,15 +110,19 @@ pub struct Classification {
     pub kind: OverflowKind,
     /// Tokens of the model's window, or of its input limit, when the answer names them. Never a
     /// quota, or a limit in bytes or characters, because the value may be stored as the model's
-    /// window.
+    /// window. Only of a certain verdict.
     pub limit_tokens: Option<u64>,
-    /// Tokens of the prompt, when the answer names them; in a breakdown, those of the messages.
+    /// Tokens of the prompt, when the answer names them; in a breakdown, those of the messages. Only
+    /// of a certain verdict.
     pub prompt_tokens: Option<u64>,
     /// The rule that decided: a code, the name of a wording, or the name of another check such as
     /// `status-413`. Stable, and never content of a user.
     pub rule: &'static str,
     /// How certain the verdict is.
     pub confidence: Confidence,
+    /// Of a likely verdict: the first 64 bits of a digest of the message without quotations and
+    /// numbers. It tells wordings apart in a log, which must not have their content.
+    pub wording: Option<u64>,
 }
 
 impl Classification {
@@ -125,6 +133,15 @@ impl Classification {
             prompt_tokens: None,
             rule,
             confidence: Confidence::Certain,
+            wording: None,
+        }
+    }
+
+    const fn likely(sense: Sense) -> Self {
+        Self {
+            confidence: Confidence::Likely,
+            wording: Some(sense.wording),
+            ..Self::new(sense.kind, sense.rule)
         }
     }
 
@@ -178,7 +195,7 @@ pub(crate) fn stream_error(event_name: &str, json: &str) -> Option<StreamError> 
     let by_code = || fields.codes.iter().find_map(|code| codes::status_of(code));
     let status = fields.statuses.first().copied().or_else(by_code);
     Some(StreamError {
-        verdict: classify_error(&fields, status.unwrap_or(OK)),
+        verdict: classify_error(&fields, status.unwrap_or(OK), None),
         status,
     })
 }
@@ -207,7 +224,7 @@ fn failure(answer: &ProviderAnswer<'_>, body: &Body<'_>) -> Classification {
         .map(|name| error_fields::strip_namespace(name).to_owned());
     let verdict = |mut fields: ErrorFields| {
         fields.codes.extend(header_code.clone());
-        classify_error(&fields, answer.status)
+        classify_error(&fields, answer.status, answer.sent_tokens)
     };
     match body {
         // Cerebras sends an empty body when the prompt is too long. One try with a smaller prompt
@@ -237,6 +254,7 @@ fn success(answer: &ProviderAnswer<'_>, body: &Body<'_>) -> Classification {
         classify_error(
             &fields,
             fields.statuses.first().copied().unwrap_or(answer.status),
+            answer.sent_tokens,
         )
     };
     let error = match body {
@@ -344,8 +362,9 @@ fn first_about_size(verdicts: impl Iterator<Item = Classification>) -> Option<Cl
     other
 }
 
-/// The verdict on an error: by its codes, then by its message, then by its status.
-fn classify_error(fields: &ErrorFields, status: u16) -> Classification {
+/// The verdict on an error: by its codes, then by the known wordings and the sense of its message,
+/// then by its status.
+fn classify_error(fields: &ErrorFields, status: u16, sent_tokens: Option<u64>) -> Classification {
     let meanings: Vec<CodeMeaning> = fields
         .codes
         .iter()
@@ -356,11 +375,9 @@ fn classify_error(fields: &ErrorFields, status: u16) -> Classification {
         .iter()
         .find_map(|message| wording::match_message(message));
     let by_words = matched.map(|matched| Classification {
-        kind: matched.kind,
         limit_tokens: matched.limit,
         prompt_tokens: matched.prompt,
-        rule: matched.rule,
-        confidence: Confidence::Certain,
+        ..Classification::new(matched.kind, matched.rule)
     });
     let by_code = meanings.iter().find_map(|meaning| match meaning {
         CodeMeaning::Overflow(kind, rule) => Some(Classification::new(*kind, rule)),
@@ -387,11 +404,29 @@ fn classify_error(fields: &ErrorFields, status: u16) -> Classification {
             .statuses
             .iter()
             .any(|status| codes::is_unrelated_status(*status));
-    match by_words {
-        Some(words) if !is_unrelated || words.kind == OverflowKind::QuotaTooSmall => words,
-        _ if status == 413 && !is_unrelated => {
-            Classification::new(OverflowKind::Bytes, "status-413")
-        }
-        _ => Classification::new(OverflowKind::NotOverflow, "other-error"),
+    let by_words =
+        by_words.filter(|words| !is_unrelated || words.kind == OverflowKind::QuotaTooSmall);
+    if let Some(words) = by_words {
+        return words;
     }
+    if matched.is_none() && !is_unrelated && may_be_overflow(status) {
+        let likely = fields
+            .messages
+            .iter()
+            .find_map(|message| sense::judge(message, sent_tokens));
+        if let Some(sense) = likely {
+            return Classification::likely(sense);
+        }
+    }
+    if status == 413 && !is_unrelated {
+        Classification::new(OverflowKind::Bytes, "status-413")
+    } else {
+        Classification::new(OverflowKind::NotOverflow, "other-error")
+    }
+}
+
+/// Whether an error with this status may be an overflow in unknown words. Success: the error is
+/// within an answer.
+const fn may_be_overflow(status: u16) -> bool {
+    matches!(status, 200..=299 | 400 | 413 | 422 | 500)
 }

@@ -159,7 +159,7 @@ fn after_approximation(text: &str) -> &str {
 
 /// A number, with or without groups of three digits, and the rest. The number is None if it is too
 /// large.
-fn number(text: &str) -> Option<(Option<u64>, &str)> {
+pub(super) fn number(text: &str) -> Option<(Option<u64>, &str)> {
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
     let leading = digits(text);
     if leading == 0 {

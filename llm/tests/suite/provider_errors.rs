@@ -3,9 +3,9 @@
 
 use crate::provider_messages::{OVERFLOWS, QUOTATIONS, UNRELATED};
 use anneal_llm::provider_error::{
-    BODY_BYTES, Classification, Delivery,
+    BODY_BYTES, Classification, Confidence, Delivery,
     OverflowKind::{
-        Bytes, Input, MessageTooLong, NotOverflow, OutputTruncated, QuotaTooSmall, Silent,
+        self, Bytes, Input, MessageTooLong, NotOverflow, OutputTruncated, QuotaTooSmall, Silent,
     },
     ProviderAnswer, classify,
 };
@@ -45,7 +45,7 @@ fn known_wordings_are_overflows_of_their_kind_with_their_numbers() {
             (*kind, *limit, *prompt),
             "{message}"
         );
-        assert!(found.is_overflow());
+        assert!(found.is_overflow() && found.confidence == Confidence::Certain);
     }
 }
 
@@ -205,12 +205,12 @@ fn an_error_that_quotes_a_user_is_not_an_overflow() {
             format!("user wrote: {message}"),
             format!("\"{message}\" is not a role"),
         ] {
-            // The third form may be Moonshot's: its messages begin with `Invalid request: `.
+            // The third form may be Moonshot's, whose messages begin with `Invalid request: `, and
+            // may be a provider's own words in any case.
             let found = verdict(400, &error(&quoting).to_string());
-            assert!(
-                found.kind == NotOverflow || found.rule == "moonshot-limit",
-                "{quoting}"
-            );
+            let may_be_own_words = quoting.starts_with("Invalid request: ")
+                && (found.confidence == Confidence::Likely || found.rule == "moonshot-limit");
+            assert!(found.kind == NotOverflow || may_be_own_words, "{quoting}");
         }
     }
 }
@@ -506,4 +506,85 @@ fn a_huge_body_is_read_only_in_part_and_a_deeply_nested_one_is_no_overflow() {
     assert_eq!(streamed(&huge).kind, NotOverflow);
     let nested = "{\"error\":".repeat(100_000);
     assert_eq!(verdict(400, &nested).kind, NotOverflow);
+}
+
+#[test]
+fn an_unknown_wording_is_likely_an_overflow_and_teaches_nothing() {
+    let numbers = "Sorry, 9100 tokens were sent, and this deployment reads 8192 tokens at most.";
+    let window = "The conversation does not fit into the context window of this deployment.";
+    let together = "The prompt (6000 tokens) and max_tokens (4000) are more than the 8192 tokens of the context.";
+    for (message, kind) in [
+        (numbers, Input),
+        (window, Input),
+        (together, OverflowKind::InputPlusOutput),
+    ] {
+        for status in [400, 413, 422, 500] {
+            let found = verdict(status, &error(message).to_string());
+            assert_eq!(
+                (found.kind, found.confidence, found.rule),
+                (kind, Confidence::Likely, "sense"),
+                "{status} {message}"
+            );
+            assert_eq!((found.limit_tokens, found.prompt_tokens), (None, None));
+        }
+        for status in [401, 403, 429, 503, 529] {
+            let found = verdict(status, &error(message).to_string());
+            assert_eq!(found.kind, NotOverflow, "{status} {message}");
+        }
+        let event = format!("event: error\ndata: {}\n\n", error(message));
+        assert_eq!(streamed(&event).confidence, Confidence::Likely, "{message}");
+        let coded = json!({"error": {"message": message, "code": "rate_limit_exceeded"}});
+        assert_eq!(verdict(400, &coded.to_string()).kind, NotOverflow);
+    }
+    let of = |message: &str| verdict(400, &error(message).to_string()).wording;
+    assert_eq!(of(numbers), of(&numbers.replace("9100", "9999")));
+    assert_ne!(of(numbers), of(window));
+    assert_eq!(of("prompt is too long"), None, "a known wording");
+}
+
+#[test]
+fn the_tokens_that_were_sent_confirm_or_refute_an_unknown_wording() {
+    let body =
+        error("Sorry, 9100 tokens were sent, and this deployment reads 8192 tokens at most.")
+            .to_string();
+    let with_sent = |sent_tokens| {
+        let found = classify(&ProviderAnswer {
+            status: 400,
+            headers: &[],
+            body: body.as_bytes(),
+            delivery: Delivery::Whole,
+            sent_tokens,
+        });
+        (found.kind, found.rule)
+    };
+    assert_eq!(with_sent(None), (Input, "sense"));
+    for near in [6_000, 9_100, 12_000] {
+        assert_eq!(with_sent(Some(near)), (Input, "sense-measured"), "{near}");
+    }
+    assert_eq!(with_sent(Some(20_000)), (Input, "sense"));
+    assert_eq!(
+        with_sent(Some(4_000)),
+        (NotOverflow, "other-error"),
+        "less than half of the limit"
+    );
+}
+
+#[test]
+fn words_of_an_overflow_in_an_error_about_something_else_are_not_one() {
+    for message in [
+        "max_tokens (9000) exceeds the maximum of 8192 tokens.",
+        "Requested 9000 output tokens, but the model supports 8192.",
+        "The context length of 131072 that is configured exceeds the 32768 tokens of the model.",
+        "Your input of 9000 tokens is more than your daily limit of 8192 tokens.",
+        "The image has 9000 tokens, more than the 8192 tokens of the context.",
+        "The input has 9000 characters, which exceeds the maximum of 8192 characters.",
+        "9000 tokens, longer than the context window of 8192 tokens, said the user.",
+        "The prompt has 300 tokens, and the limit is 256 tokens.",
+        "The prompt has 4000 tokens, and the limit is 8192 tokens.",
+        "Prompt caching: 900 tokens are below the minimum of 1024 tokens.",
+        "messages.0.content: 9000 tokens exceed the context window of 8192 tokens.",
+    ] {
+        let found = verdict(400, &error(message).to_string());
+        assert_eq!(found.kind, NotOverflow, "{message}");
+    }
 }

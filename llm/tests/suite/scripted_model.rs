@@ -203,6 +203,8 @@ pub(crate) fn overflow(window: Option<u64>) -> SummaryFailure {
         read: None,
         rule: "test",
         confidence: Confidence::Certain,
+        status: None,
+        wording: None,
     }
     .into()
 }

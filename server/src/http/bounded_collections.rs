@@ -11,7 +11,7 @@ use serde::{
 };
 
 /// Labels of a session, at most one more than [`METADATA_KEYS`].
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Clone, Serialize)]
 pub(super) struct BoundedLabels(pub(super) HashMap<String, String>);
 
 /// Pictures of a message, at most one more than [`PARTS_PER_MESSAGE`].

@@ -1,6 +1,6 @@
 //! POST /api/agents/{id}/chat.
 
-use anneal_core::{caller::ConversationId, digest, limits::PARTS_PER_MESSAGE, message::MessageId};
+use anneal_core::{caller::ConversationId, digest, message::MessageId};
 use anneal_proto::{
     convert::{message, parse},
     v1::{
@@ -16,14 +16,11 @@ use axum::{
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use futures::stream;
-use pb::part::Part;
-use serde::Deserialize;
 use tokio_util::task::AbortOnDropHandle;
-use utoipa::ToSchema;
 
 use super::{
-    bounded_collections::BoundedPictures,
     caller::{Authorized, EndpointRpcs, HttpCaller},
+    chat_body::{ChatBody, prompt},
     extractors::{JsonBody, NoParams, PathParams, QueryParams},
     problem::Problem,
     resumable_turns::{
@@ -37,31 +34,6 @@ use crate::{
     auth::Proof, failure::Failure, limits::concurrency::Permit, reason::Reason,
     usecases::chat_turn, verbs::Rpc,
 };
-
-/// The user's message, and how the model should answer.
-#[derive(Debug, Default, Clone, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub(super) struct ChatBody {
-    /// The user's text. May be empty if there is a picture.
-    message: String,
-    /// The session to continue; absent: a new session of this agent.
-    session_id: Option<String>,
-    /// The end user of a new session, at most 128 bytes. A session that is continued keeps its own.
-    user_id: Option<String>,
-    /// Further information for the model: a second text in the same message.
-    context: Option<String>,
-    /// Pictures: http(s) URLs, or data: URIs with a picture in base64.
-    #[schema(value_type = Option<Vec<String>>)]
-    images: Option<BoundedPictures>,
-    /// Makes the request repeatable, at most 128 bytes. A repetition gets the same answer and, if
-    /// no session is named, the same new session of this agent.
-    request_id: Option<String>,
-    /// The model, by its name in the server's configuration; absent: the model of the session, or
-    /// the default of the server.
-    model: Option<String>,
-    /// Most tokens of the answer, at least 1.
-    max_output_tokens: Option<u64>,
-}
 
 /// The RPCs of this endpoint. Only `chat` is listed: its verbs, append and read, are enough for the
 /// other RPCs that are called. A request that joins a running turn needs the same verbs.
@@ -168,7 +140,8 @@ async fn prepare_turn(
     agent: &str,
     body: ChatBody,
 ) -> Result<TurnRequest, Problem> {
-    let message = user_message(&body)?;
+    let messages = prompt(&body)?;
+    let options = body.chat_options().into_options()?;
     let request_id = match &body.request_id {
         Some(id) if !id.is_empty() => id.clone(),
         _ => uuid::Uuid::new_v4().to_string(),
@@ -186,9 +159,12 @@ async fn prepare_turn(
     let ask = pb::ChatRequest {
         conversation_id: conversation.conversation_id,
         request_id,
-        messages: vec![message],
+        messages,
         model: body.model.unwrap_or_default(),
         max_output_tokens: body.max_output_tokens,
+        options,
+        regenerate: body.regenerate,
+        edit_message_id: body.edit_message_id,
         ..pb::ChatRequest::default()
     };
     Ok(TurnRequest {
@@ -201,29 +177,45 @@ async fn prepare_turn(
 }
 
 /// Makes the request of a turn that a reader comes back to. The user's message comes from the
-/// store. If the body has a message, it must be equal to the stored one.
+/// store. If the body has a message, it must be equal to the stored one. An edit comes with its
+/// body, because its request has the message.
 async fn prepare_resumed_turn(
     http_caller: &HttpCaller,
     agent: &str,
     resume_point: ResumePoint,
-    body: ChatBody,
+    mut body: ChatBody,
 ) -> Result<TurnRequest, Problem> {
+    // Without a body, a question that was answered anew was not edited: an edit has a message.
+    body.regenerate |= matches!(resume_point.turn, TurnKey::Anew(_))
+        && body.has_no_prompt()
+        && body.edit_message_id.is_none();
     let (session, request_id) = find_turn(http_caller, agent, &resume_point, &body).await?;
-    let message = if body.has_no_prompt() {
-        load_prompt(http_caller, session, &request_id, resume_point.message).await?
-    } else {
-        let message = user_message(&body)?;
-        match find_stored_prompt(http_caller, session, &request_id, &message).await? {
-            Some(id) if id == resume_point.message => message,
-            _ => return Err(invalid_event_id()),
+    let options = body.chat_options().into_options()?;
+    let messages = match resume_point.turn {
+        TurnKey::Anew(_) => prompt(&body)?,
+        TurnKey::Message(_) if body.regenerate || body.edit_message_id.is_some() => {
+            return Err(invalid_event_id());
+        }
+        TurnKey::Message(first) if body.has_no_prompt() => {
+            load_prompt(http_caller, session, &request_id, first).await?
+        }
+        TurnKey::Message(first) => {
+            let messages = prompt(&body)?;
+            match find_stored_prompt(http_caller, session, &request_id, &messages).await? {
+                Some(id) if id == first => messages,
+                _ => return Err(invalid_event_id()),
+            }
         }
     };
     let ask = pb::ChatRequest {
         conversation_id: session.to_string(),
         request_id,
-        messages: vec![message],
+        messages,
         model: body.model.unwrap_or_default(),
         max_output_tokens: body.max_output_tokens,
+        options,
+        regenerate: body.regenerate,
+        edit_message_id: body.edit_message_id,
         ..pb::ChatRequest::default()
     };
     Ok(TurnRequest {
@@ -250,7 +242,7 @@ async fn find_turn(
             http_caller.caller,
             agent,
             resume_point.session,
-            TurnKey::Message(resume_point.message),
+            resume_point.turn,
         )
         .await;
     let mut candidates: Vec<TurnCandidate> = found.map_err(Failure::from)?;
@@ -285,49 +277,63 @@ async fn find_turn(
     Ok((turn.conversation_id, request_id))
 }
 
-/// Loads the user's message of a turn. Fails if the message belongs to no turn, but to an append:
-/// the message id comes from the client.
+/// Most messages of a prompt: results of tools, and a message of the user.
+const PROMPT_MESSAGES: i64 = 2;
+
+/// Loads the messages of a turn's prompt, of which the first has this id. Fails if the message
+/// belongs to no turn, but to an append: the message id comes from the client.
 async fn load_prompt(
     http_caller: &HttpCaller,
     session: ConversationId,
     request_id: &str,
-    message_id: MessageId,
-) -> Result<pb::NewMessage, Problem> {
-    let ask = pb::GetMessageRequest {
-        conversation_id: session.to_string(),
-        message_id: message_id.0,
-        ..pb::GetMessageRequest::default()
-    };
-    let found = http_caller
-        .services
-        .get_message(http_caller.request(ask))
-        .await?;
-    let (_, found, _reservation) = found.into_parts();
-    let stored = found.message.unwrap_or_default();
-    let message = pb::NewMessage::from(stored);
-    match find_stored_prompt(http_caller, session, request_id, &message).await {
-        Ok(Some(id)) if id == message_id => Ok(message),
-        Err(problem) if !problem.is(Reason::RequestIdReused) => Err(problem),
-        Ok(_) | Err(_) => Err(invalid_event_id()),
+    first: MessageId,
+) -> Result<Vec<pb::NewMessage>, Problem> {
+    let mut messages = Vec::new();
+    for id in first.0..first.0.saturating_add(PROMPT_MESSAGES) {
+        let ask = pb::GetMessageRequest {
+            conversation_id: session.to_string(),
+            message_id: id,
+            ..pb::GetMessageRequest::default()
+        };
+        let found = http_caller
+            .services
+            .get_message(http_caller.request(ask))
+            .await;
+        let found = match found {
+            Err(_) if !messages.is_empty() => break,
+            found => found?,
+        };
+        let (_, found, _reservation) = found.into_parts();
+        let stored = found.message.unwrap_or_default();
+        let role = stored.role();
+        messages.push(pb::NewMessage::from(stored));
+        match find_stored_prompt(http_caller, session, request_id, &messages).await {
+            Ok(Some(id)) if id == first => return Ok(messages),
+            Err(problem) if !problem.is(Reason::RequestIdReused) => return Err(problem),
+            // The prompt may go on after results of tools.
+            Ok(_) | Err(_) if role == pb::Role::Tool => {}
+            Ok(_) | Err(_) => break,
+        }
     }
+    Err(invalid_event_id())
 }
 
-/// The id of this message in the turn with this request id. None: the turn has stored several
-/// messages. Fails if the turn has stored another message, or if an append that is no turn has this
-/// request id.
+/// The id of the first of these messages, if they are the prompt of the turn with this request id.
+/// None: the turn has stored other messages than these, or none. Fails if the request id is that of
+/// another prompt, or of an append that is no turn.
 async fn find_stored_prompt(
     http_caller: &HttpCaller,
     session: ConversationId,
     request_id: &str,
-    message: &pb::NewMessage,
+    messages: &[pb::NewMessage],
 ) -> Result<Option<MessageId>, Problem> {
-    let message = message::parse("message", message.clone())?;
+    let messages = message::parse_at_least_one("messages", messages.to_vec())?;
     let found = chat_turn::find_prompt(
         &http_caller.services.state,
         http_caller.caller,
         session,
         request_id,
-        message,
+        messages,
     );
     found.await.map_err(Problem::from)
 }
@@ -358,89 +364,6 @@ async fn create_session(
         .create_conversation(http_caller.request(ask))
         .await?
         .into_inner())
-}
-
-impl ChatBody {
-    /// Whether the body has no text and no picture.
-    fn has_no_prompt(&self) -> bool {
-        self.message.is_empty()
-            && self.context.as_ref().is_none_or(String::is_empty)
-            && self
-                .images
-                .as_ref()
-                .is_none_or(|images| images.0.is_empty())
-    }
-}
-
-/// The user's message: text, context, pictures.
-fn user_message(body: &ChatBody) -> Result<pb::NewMessage, Problem> {
-    let images = body.images.as_ref().map_or(&[][..], |images| &images.0);
-    if body.message.is_empty() && images.is_empty() {
-        return Err(Problem::invalid("message", "must not be empty"));
-    }
-    // Two parts are kept for the texts `message` and `context`.
-    if images.len() > PARTS_PER_MESSAGE - 2 {
-        return Err(Failure::limit("images", PARTS_PER_MESSAGE - 2, "pictures").into());
-    }
-    let texts = [Some(&body.message), body.context.as_ref()]
-        .into_iter()
-        .flatten()
-        .filter(|text| !text.is_empty());
-    let mut parts: Vec<Part> = texts
-        .map(|text| Part::Text(pb::TextPart { text: text.clone() }))
-        .collect();
-    for (index, uri) in images.iter().enumerate() {
-        let field = format!("images[{index}]");
-        let refused =
-            || Problem::invalid(&*field, "must be an http(s) URL, or a data: URI of image/…");
-        let media_type = media_type(uri).ok_or_else(refused)?;
-        let picture = pb::MediaPart {
-            uri: uri.clone(),
-            media_type,
-            size_bytes: 0,
-            tokens: 0,
-        };
-        // Checked here, because later errors cannot name the picture's index.
-        message::parse_media(&field, picture.clone())?;
-        parts.push(Part::Media(picture));
-    }
-    let parts = parts
-        .into_iter()
-        .map(|part| pb::Part { part: Some(part) })
-        .collect();
-    Ok(pb::NewMessage {
-        role: pb::Role::User.into(),
-        parts,
-        ..pb::NewMessage::default()
-    })
-}
-
-/// The media type of a picture: from its data: URI, or from the file extension in its URL; JPEG if
-/// the extension is missing or unknown. None: neither a data: URI of a picture nor an http(s) URL.
-fn media_type(uri: &str) -> Option<String> {
-    if let Some(inline) = uri.strip_prefix("data:") {
-        let (kind, _) = inline.split_once([';', ','])?;
-        return (kind.starts_with("image/") && inline.contains(',')).then(|| kind.to_owned());
-    }
-    let url: axum::http::Uri = uri.parse().ok()?;
-    url.host()?;
-    if !matches!(url.scheme_str(), Some("http" | "https")) {
-        return None;
-    }
-    let ending = url
-        .path()
-        .rsplit_once('.')
-        .map(|(_, ending)| ending.to_ascii_lowercase())
-        .unwrap_or_default();
-    let kind = match ending.as_str() {
-        "png" => "image/png",
-        "gif" => "image/gif",
-        "webp" => "image/webp",
-        "heic" => "image/heic",
-        "heif" => "image/heif",
-        _ => "image/jpeg",
-    };
-    Some(kind.to_owned())
 }
 
 /// The events of a turn as server-sent events.
@@ -495,35 +418,6 @@ impl TurnStream {
                 Some((None, TurnEvent::Error(TurnFailed { problem: failure.into() })))
             }
             event = reader.next() => event.map(|(id, event)| (Some(id), event)),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_media_type_of_a_picture_comes_from_its_uri() {
-        let type_of = |uri| media_type(uri);
-        assert_eq!(
-            type_of("data:image/png;base64,AA=="),
-            Some("image/png".into())
-        );
-        assert_eq!(
-            type_of("https://cdn.example/a.WEBP?x=1.gif"),
-            Some("image/webp".into())
-        );
-        assert_eq!(type_of("https://cdn.example/a"), Some("image/jpeg".into()));
-        for broken in [
-            "",
-            "a.png",
-            "data:text/html,x",
-            "data:image/png;base64",
-            "file:///etc/passwd",
-            "javascript:x",
-        ] {
-            assert_eq!(type_of(broken), None, "{broken}");
         }
     }
 }

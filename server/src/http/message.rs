@@ -39,6 +39,9 @@ pub(super) struct Message {
     /// Whether the content of the withdrawn message is not kept any more. Absent: no.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     erased: bool,
+    /// Whether it is an answer that was stopped before its end. Absent: no.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    stopped: bool,
 }
 
 /// The author's role.
@@ -141,6 +144,7 @@ impl From<pb::Message> for Message {
             edited_at: message.edited_time.map(time::millis),
             withdrawn_at: message.withdrawn_time.map(time::millis),
             erased: message.erased,
+            stopped: message.stopped,
         }
     }
 }

@@ -2,9 +2,10 @@
 //! metrics are those of gRPC. Every refusal is a problem (RFC 9457) with the reason that gRPC would
 //! give.
 //!
-//! - `alternatives`, `chat`, `delete_message`, `delete_session`, `events`, `fork`, `get_session`,
-//!   `list_sessions`, `openapi`, `patch_message`, `patch_session`, `restore`, `rewind`: the
-//!   endpoints, one file each (`alternatives` has two)
+//! - `alternatives`, `cancel_turn`, `chat`, `delete_message`, `delete_session`, `events`, `fork`,
+//!   `get_session`, `list_sessions`, `openapi`, `patch_message`, `patch_session`, `restore`,
+//!   `rewind`: the endpoints, one file each (`alternatives` has two)
+//! - `chat_body`: the body of a turn
 //! - `caller`: authentication, and the verbs that an endpoint needs
 //! - `guards`: middleware that refuses requests
 //! - `allowed_hosts`: the Host names that are accepted
@@ -13,7 +14,8 @@
 //! - `bounded_collections`: lists and maps of a request, with a maximum size
 //! - `json`: JSON answers
 //! - `message`: a message in an answer
-//! - `new_block`: blocks of a message in a request
+//! - `new_block`: blocks of a message in a request; `new_tool_results`: results of tool calls
+//! - `new_chat_options`: options of a turn in a request
 //! - `session`: a session in an answer
 //! - `change`: a change of messages in an answer
 //! - `problem`: the answer to a request that is refused or fails
@@ -26,8 +28,10 @@ mod allowed_hosts;
 mod alternatives;
 mod bounded_collections;
 mod caller;
+mod cancel_turn;
 mod change;
 mod chat;
+mod chat_body;
 mod cors;
 mod delete_message;
 mod delete_session;
@@ -40,6 +44,8 @@ mod json;
 mod list_sessions;
 mod message;
 mod new_block;
+mod new_chat_options;
+mod new_tool_results;
 mod openapi;
 mod patch_message;
 mod patch_session;
@@ -87,7 +93,7 @@ pub(crate) fn event_id(id: &[u8]) -> Option<String> {
 type Route = (&'static str, fn() -> MethodRouter<HttpState>);
 
 /// Every route of the API. `openapi.rs` describes each.
-const ROUTES: [Route; 11] = [
+const ROUTES: [Route; 12] = [
     ("/api/agents/{id}/chat", || routing::post(chat::chat)),
     ("/api/agents/{id}/sessions", || {
         routing::get(list_sessions::list_sessions)
@@ -119,6 +125,9 @@ const ROUTES: [Route; 11] = [
     }),
     ("/api/agents/{id}/sessions/{sid}/rewind", || {
         routing::post(rewind::rewind)
+    }),
+    ("/api/agents/{id}/sessions/{sid}/turn", || {
+        routing::delete(cancel_turn::cancel_turn)
     }),
     ("/openapi.json", || routing::get(openapi::document)),
 ];

@@ -3,6 +3,7 @@
 use anneal_core::limits::{MEDIA_PER_RESULT, PARTS_PER_MESSAGE};
 use anneal_proto::v1::{self as pb, part::Part as Wire};
 use serde::{Deserialize, Deserializer, Serialize};
+use utoipa::ToSchema;
 
 use super::{bounded_collections::ListReader, problem::Problem};
 
@@ -44,13 +45,13 @@ enum BlockType {
 }
 
 /// Media of a tool result, at most one more than [`MEDIA_PER_RESULT`].
-#[derive(Debug, Default, Serialize)]
-struct BoundedMedia(Vec<NewMedia>);
+#[derive(Debug, Default, Clone, Serialize)]
+pub(super) struct BoundedMedia(Vec<NewMedia>);
 
 /// A picture or file of a tool result.
-#[derive(Debug, Default, Deserialize, Serialize)]
+#[derive(Debug, Default, Clone, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-struct NewMedia {
+pub(super) struct NewMedia {
     uri: String,
     media_type: String,
     size_bytes: u64,
@@ -67,6 +68,13 @@ impl<'de> Deserialize<'de> for BoundedMedia {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         from.deserialize_seq(ListReader::new(MEDIA_PER_RESULT))
             .map(Self)
+    }
+}
+
+impl BoundedMedia {
+    /// The media as parts of a tool result.
+    pub(super) fn into_parts(self) -> Vec<pb::MediaPart> {
+        self.0.into_iter().map(pb::MediaPart::from).collect()
     }
 }
 
@@ -103,11 +111,7 @@ impl NewBlock {
                 tool_use_id: taken(&mut self.tool_use_id),
                 text: taken(&mut self.text),
                 is_error: taken(&mut self.is_error),
-                media: taken(&mut self.media)
-                    .0
-                    .into_iter()
-                    .map(pb::MediaPart::from)
-                    .collect(),
+                media: taken(&mut self.media).into_parts(),
             }),
             BlockType::Media => Wire::Media(pb::MediaPart::from(NewMedia {
                 uri: taken(&mut self.uri),

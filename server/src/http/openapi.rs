@@ -9,7 +9,7 @@ use axum::{
 use utoipa::OpenApi;
 
 use super::{
-    alternatives, chat, delete_message, delete_session, events,
+    alternatives, cancel_turn, chat, delete_message, delete_session, events,
     extractors::{NoParams, QueryParams},
     fork, get_session, list_sessions, patch_message, patch_session,
     problem::Problem,
@@ -38,6 +38,7 @@ use super::{
         alternatives::choose_alternative,
         rewind::rewind,
         restore::restore,
+        cancel_turn::cancel_turn,
         document,
         health::healthz,
         health::readyz,

@@ -274,7 +274,10 @@ fn http_status(code: Code, reason: &str) -> StatusCode {
 
 /// The HTTP name of a field of a gRPC request.
 fn field_name(field: &str) -> String {
-    let name = field.strip_prefix("conversation.").unwrap_or(field);
+    let inner = ["conversation.", "options."]
+        .iter()
+        .find_map(|outer| field.strip_prefix(outer));
+    let name = inner.unwrap_or(field);
     match name {
         "conversation_id" => "sessionId".to_owned(),
         "after_message_id" => "after".to_owned(),

@@ -7,7 +7,10 @@ pub(crate) use economics::economics;
 
 use std::collections::HashMap;
 
-use anneal_core::caller::{Caller, ConversationId, Verb};
+use anneal_core::{
+    caller::{Caller, ConversationId, Verb},
+    chat_options::ChatOptions,
+};
 use anneal_proto::{
     convert::{context, time},
     v1 as pb,
@@ -163,12 +166,14 @@ pub(crate) fn conversation(stored: Conversation) -> pb::Conversation {
             .map(|origin| origin.conversation.to_string())
             .unwrap_or_default(),
         forked_message_id: stored.forked_from.map_or(0, |origin| origin.message.0),
-        chat_options: None,
+        chat_options: (attributes.chat_options != ChatOptions::default())
+            .then(|| attributes.chat_options.into()),
     }
 }
 
 /// A conversation as its caller may see it. A caller without the verb read sees title, system
-/// prompt and metadata only where they equal what it sent in the same call.
+/// prompt and metadata only where they equal what it sent in the same call, and no options of
+/// turns.
 pub(crate) fn conversation_for(
     caller: Caller,
     stored: Conversation,
@@ -176,6 +181,7 @@ pub(crate) fn conversation_for(
 ) -> pb::Conversation {
     let mut reply = conversation(stored);
     if !caller.may(Verb::Read) {
+        reply.chat_options = None;
         if given.title != Some(reply.title.as_str()) {
             reply.title.clear();
         }

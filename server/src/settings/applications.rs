@@ -9,7 +9,7 @@ use anneal_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::ModelList;
+use super::{AgentChatSettings, ModelList};
 
 /// The settings of turns that the server runs itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +31,8 @@ pub struct AgentSettings {
     pub system_prompt: String,
     /// The model, and those that its conversations' turns try after it.
     pub model: ModelList,
+    /// The options of turns. Unlike the other settings they also apply to conversations that exist.
+    pub chat: AgentChatSettings,
 }
 
 /// The settings of agents by name.
@@ -78,6 +80,9 @@ impl AgentSettings {
                 return Err(refused(key, "must not contain NUL".to_owned()));
             }
         }
+        self.chat
+            .check()
+            .map_err(|error| refused("chat", format!("is refused: {error}")))?;
         let prompt_tokens = Encoding::of_model(self.model.first().unwrap_or_default())
             .unwrap_or_default()
             .counter()

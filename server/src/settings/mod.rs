@@ -1,5 +1,6 @@
 //! The server's settings.
 //!
+//! - `agent_chat`: the options of an agent's turns
 //! - `applications`: turns, and the defaults of agents' conversations
 //! - `auth`: how callers are authenticated
 //! - `limits`: what callers may use
@@ -7,6 +8,7 @@
 //! - `reloadable`: the settings that a reload replaces while the server runs
 //! - `server`: addresses, protection and limits of the process
 
+mod agent_chat;
 mod applications;
 mod auth;
 mod limits;
@@ -16,6 +18,7 @@ mod server;
 
 pub(crate) use self::auth::is_uri;
 pub use self::{
+    agent_chat::{AgentChatSettings, ToolsFileError},
     applications::{AgentError, AgentSettings, Agents, ChatSettings},
     auth::{AuthSettings, AuthSettingsError, ClientSettings},
     limits::LimitSettings,

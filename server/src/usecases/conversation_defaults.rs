@@ -8,7 +8,7 @@ use anneal_core::{
     tokens::Encoding,
 };
 use anneal_proto::{
-    convert::{parse, policy},
+    convert::{chat_options, parse, policy},
     v1 as pb,
 };
 use anneal_store::{CountedConversation, NewConversation};
@@ -30,9 +30,6 @@ pub(crate) async fn plan(
     caller: Caller,
     ask: pb::CreateConversationRequest,
 ) -> Result<PlannedConversation, Failure> {
-    if ask.chat_options.is_some() {
-        return Err(Failure::not_served("chat_options"));
-    }
     let no_settings = AgentSettings::default();
     let settings = state.settings.get();
     let agent = settings.agents.get(&ask.agent_id).unwrap_or(&no_settings);
@@ -54,6 +51,7 @@ pub(crate) async fn plan(
         system_prompt: parse::system_prompt(&ask.system_prompt)?.into(),
         policy: PolicyOverrides::default(),
         encoding: encoding(&ask.encoding, &ask.model)?,
+        chat_options: chat_options::parse("chat_options", ask.chat_options.unwrap_or_default())?,
     };
     let mut conversation = requested.clone();
     if conversation.system_prompt.is_empty() {

@@ -7,6 +7,7 @@
 //! - [`chat_turn`]: one turn: store the prompt, build the context, call the model, store the answer
 //! - [`edit_message`]: gives a message a new version of its content
 //! - [`emergency_compaction`]: shortens a context that is too long for its model
+//! - [`likely_overflows`]: counts and logs errors whose unknown words likely mean an overflow
 //! - [`model_calibration`]: stores windows and token ratios that providers' errors name
 //! - [`conversation_defaults`]: the settings of a new conversation
 //! - [`usage_report`]: stores what a model call used, and counts cold caches
@@ -21,6 +22,7 @@ pub(crate) mod chat_turn;
 pub(crate) mod conversation_defaults;
 pub(crate) mod edit_message;
 pub(crate) mod emergency_compaction;
+pub(crate) mod likely_overflows;
 pub(crate) mod model_calibration;
 pub(crate) mod session;
 pub(crate) mod tail_extract;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use anneal_core::{
     caller::{Caller, ConversationId},
+    chat_options::ChatOptions,
     digest::{self, Digest},
     message::MessageId,
     policy::PolicyOverrides,
@@ -56,6 +57,8 @@ pub struct NewConversation {
     pub policy: PolicyOverrides,
     /// The encoding that its tokens are counted in.
     pub encoding: Encoding,
+    /// Options of its turns; empty: none. Lists and sessions leave them out.
+    pub chat_options: ChatOptions,
 }
 
 /// A stored conversation.
@@ -115,6 +118,8 @@ pub struct ConversationChange {
     pub system_prompt: Option<String>,
     /// The new overrides; they replace all old ones.
     pub policy: Option<PolicyOverrides>,
+    /// The new options of turns; they replace all old ones. Empty: none.
+    pub chat_options: Option<ChatOptions>,
     /// Not a change: the conversation is changed only if this is still its revision. None: it is
     /// changed whatever its revision is.
     pub revision: Option<i64>,
@@ -129,6 +134,7 @@ impl ConversationChange {
         let pinned = self.pinned.map(|pinned| [u8::from(pinned)]);
         let metadata = self.metadata.as_ref().map(json);
         let policy = self.policy.as_ref().map(json);
+        let chat_options = self.chat_options.as_ref().map(json);
         let revision = self.revision.map(i64::to_be_bytes);
         let fields = [
             ("title", self.title.as_deref().map(str::as_bytes)),
@@ -140,6 +146,7 @@ impl ConversationChange {
                 self.system_prompt.as_deref().map(str::as_bytes),
             ),
             ("policy", policy.as_deref().map(str::as_bytes)),
+            ("chat_options", chat_options.as_deref().map(str::as_bytes)),
             ("revision", revision.as_ref().map(<[u8; 8]>::as_slice)),
         ];
         let given = fields
@@ -161,6 +168,7 @@ pub(crate) struct ConversationRow {
     pub(crate) system_prompt: String,
     pub(crate) policy: String,
     pub(crate) encoding: i16,
+    pub(crate) chat_options: Option<String>,
     pub(crate) revision: i64,
     pub(crate) session_key: String,
     pub(crate) last_message_id: i64,
@@ -189,6 +197,7 @@ impl TryFrom<ConversationRow> for Conversation {
                 system_prompt: row.system_prompt,
                 policy: policy_defaults::parse_overrides(&row.policy)?,
                 encoding: rows::encoding(row.encoding)?,
+                chat_options: chat_options(row.chat_options.as_deref())?,
             },
             status: if row.status == 1 {
                 ConversationStatus::Active
@@ -212,11 +221,29 @@ impl TryFrom<ConversationRow> for Conversation {
     }
 }
 
+/// The options of turns in a column; an empty value for null.
+fn chat_options(stored: Option<&str>) -> Result<ChatOptions, StoreError> {
+    stored.map_or_else(
+        || Ok(ChatOptions::default()),
+        |stored| {
+            serde_json::from_str(stored).map_err(|_| StoreError::Unreadable("options of turns"))
+        },
+    )
+}
+
+/// The value of the column for options of turns; None for empty options.
+pub(crate) fn chat_options_column(options: &ChatOptions) -> Option<String> {
+    (*options != ChatOptions::default()).then(|| json(options))
+}
+
 impl NewConversation {
-    /// Digest of the attributes: conversations with equal attributes have equal digests.
+    /// Digest of the attributes: conversations with equal attributes have equal digests. A request
+    /// that a client repeats after an upgrade must have the same digest, so empty options of turns
+    /// are no part of it.
     pub fn digest(&self) -> Digest {
         let (metadata, policy) = (json(&self.metadata), json(&self.policy));
-        digest::of_fields([
+        let chat_options = chat_options_column(&self.chat_options);
+        let fixed = [
             self.agent_id.as_bytes(),
             self.user_id.as_bytes(),
             self.title.as_bytes(),
@@ -224,7 +251,12 @@ impl NewConversation {
             metadata.as_bytes(),
             self.system_prompt.as_bytes(),
             policy.as_bytes(),
-        ])
+        ];
+        digest::of_fields(
+            fixed
+                .into_iter()
+                .chain(chat_options.as_deref().map(str::as_bytes)),
+        )
     }
 
     /// Counts the system prompt's tokens. It has up to 256 KiB, so this may take tens of
@@ -308,6 +340,7 @@ mod tests {
                 max_message_count: Some(40),
                 ..PolicyOverrides::default()
             }),
+            chat_options: None,
             revision: Some(258),
         };
         let fields: [&[u8]; 14] = [

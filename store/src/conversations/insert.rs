@@ -3,7 +3,7 @@
 use anneal_core::{caller::Caller, digest};
 use uuid::Uuid;
 
-use super::conversation::CountedConversation;
+use super::conversation::{CountedConversation, chat_options_column};
 use crate::{
     connection::BoundedConnection,
     rows::{column, encoding_code, json},
@@ -96,6 +96,7 @@ async fn insert_row(
         encoding_code(new.encoding),
         digest,
         session_key,
+        chat_options_column(&new.chat_options),
     )
     .execute(db)
     .await?;

@@ -8,7 +8,10 @@ use anneal_core::{
 };
 
 use super::{
-    conversation::{Conversation, ConversationChange, ConversationStatus, select_conversation},
+    conversation::{
+        Conversation, ConversationChange, ConversationStatus, chat_options_column,
+        select_conversation,
+    },
     lock::lock_conversation,
 };
 use crate::{
@@ -80,6 +83,8 @@ async fn update_once(
             change.system_prompt,
             prompt_tokens.map(column),
             change.policy.as_ref().map(json),
+            change.chat_options.is_some(),
+            change.chat_options.as_ref().and_then(chat_options_column),
         )
         .execute(&mut *tx)
         .await?;

@@ -49,6 +49,7 @@ macro_rules! session {
             system_prompt: row.system_prompt,
             policy: row.policy,
             encoding: row.encoding,
+            chat_options: None,
             revision: row.revision,
             session_key: row.session_key,
             last_message_id: row.last_message_id,

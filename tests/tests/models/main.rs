@@ -9,6 +9,7 @@
 //!   a real model
 //! - `options`: what each provider is sent for the options of a call, and which of them it refuses
 //! - `classify_error`: which provider errors are context overflows
+//! - `overflow_sense`: real overflows in words that no list has, and real errors that are none
 //! - `media`: media URLs of tenants do not reach providers that would fetch them
 //! - `admission`: limits of calls, quotas, breakers, leases
 //! - `breaker_log`: log lines, metrics and refusals of breakers that open and close
@@ -32,6 +33,7 @@ mod long_summaries;
 mod media;
 mod model_settings;
 mod options;
+mod overflow_sense;
 mod providers_dialects;
 mod providers_failures;
 mod providers_protocols;

@@ -98,6 +98,8 @@ async fn a_context_that_does_not_fit_is_an_overflow_with_its_numbers() {
                 read: None,
                 rule: "context_length_exceeded",
                 confidence: Confidence::Certain,
+                status: Some(status),
+                wording: None,
             },
             "{status}"
         );
@@ -110,10 +112,10 @@ async fn a_request_too_large_in_bytes_or_for_the_quota_is_an_overflow_without_a_
     let bytes = || Script::status(413, &[], "");
     let quota = || Script::status(413, &[], &error_body("too large", "tokens_limit_reached"));
     let long = || Script::status(400, &[], &error_body("no", "string_above_max_length"));
-    for (rule, failure) in [
-        ("status-without-body", openai_failure(bytes).await),
-        ("tokens_limit_reached", openai_failure(quota).await),
-        ("string_above_max_length", openai_failure(long).await),
+    for (rule, status, failure) in [
+        ("status-without-body", 413, openai_failure(bytes).await),
+        ("tokens_limit_reached", 413, openai_failure(quota).await),
+        ("string_above_max_length", 400, openai_failure(long).await),
     ] {
         assert_eq!(
             failure,
@@ -123,6 +125,8 @@ async fn a_request_too_large_in_bytes_or_for_the_quota_is_an_overflow_without_a_
                 read: None,
                 rule,
                 confidence: Confidence::Certain,
+                status: Some(status),
+                wording: None,
             }
         );
     }
@@ -458,6 +462,8 @@ async fn a_prompt_silently_truncated_by_the_provider_is_an_overflow() {
                 read: Some(Tokens::new(2_000)),
                 rule,
                 confidence: Confidence::Certain,
+                status: None,
+                wording: None,
             },
             "{api:?}"
         );

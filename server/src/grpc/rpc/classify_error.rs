@@ -12,7 +12,11 @@ use anneal_llm::provider_error::{
 };
 use anneal_proto::{convert::parse, v1 as pb};
 
-use crate::{failure::Failure, state::ServerState, usecases::model_calibration};
+use crate::{
+    failure::Failure,
+    state::ServerState,
+    usecases::{likely_overflows, model_calibration},
+};
 
 /// Classifies a provider's answer: whether it is a context overflow, and of which kind. If the
 /// answer names a window, the request names the model, and the caller may append, stores the
@@ -45,6 +49,9 @@ pub(crate) async fn classify_error(
         sent_tokens: ask.sent_tokens,
     };
     let verdict = classify(&answer);
+    if let Some(wording) = verdict.wording {
+        likely_overflows::record(&ask.model, verdict.rule, Some(answer.status), wording);
+    }
     // A caller with the verb read alone must not store the window, because a stored window bounds
     // the contexts of the whole tenant.
     let may_store_window = !ask.model.is_empty() && caller.may(Verb::Append);

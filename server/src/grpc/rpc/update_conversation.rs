@@ -2,7 +2,7 @@
 
 use anneal_core::{caller::Caller, limits::TITLE_BYTES, policy::PolicyOverrides, tokens::Tokens};
 use anneal_proto::{
-    convert::{parse, policy},
+    convert::{chat_options, parse, policy},
     v1 as pb,
 };
 use anneal_store::{ConversationChange, ConversationStatus};
@@ -129,8 +129,12 @@ fn apply(
         "system_prompt" => {
             change.system_prompt = Some(parse::system_prompt(&new.system_prompt)?.into());
         }
+        "chat_options" => {
+            let options = new.chat_options.clone().unwrap_or_default();
+            change.chat_options = Some(chat_options::parse("conversation.chat_options", options)?);
+        }
         _ => {
-            let fields = "title, status, pinned, metadata, system_prompt, policy";
+            let fields = "title, status, pinned, metadata, system_prompt, policy, chat_options";
             return Err(Failure::invalid(
                 "update_mask",
                 format!("may name {fields}"),

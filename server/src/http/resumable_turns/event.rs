@@ -72,14 +72,17 @@ pub(in crate::http) struct TurnDone {
     /// Tokens of the model call. Absent in a replay if no figures of the call were recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Usage>,
-    /// done, tool_use, output_limit or filtered. Absent in a replay if no figures of the call were
-    /// recorded.
+    /// done, tool_use, output_limit, filtered or stopped. Absent in a replay if no figures of the
+    /// call were recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     stop_reason: Option<String>,
     /// The model that answered. Empty in a replay if no figures of the call were recorded.
     model: String,
     /// Whether a stored answer was sent again.
     pub(super) replayed: bool,
+    /// Whether the turn was stopped before the answer's end. Absent: no.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    stopped: bool,
 }
 
 /// Tokens of the model call.
@@ -142,6 +145,7 @@ impl From<Done> for TurnDone {
             stop_reason,
             model: done.model,
             replayed: done.replayed,
+            stopped: done.stopped,
         }
     }
 }

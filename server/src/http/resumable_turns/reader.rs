@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anneal_core::{caller::ConversationId, message::MessageId};
 use anneal_proto::v1 as pb;
+use anneal_store::TurnKey;
 use tokio::sync::watch;
 
 use super::{
@@ -21,8 +22,8 @@ pub(in crate::http) struct TurnReader {
     changes: watch::Receiver<()>,
     session: ConversationId,
     request: String,
-    /// The id of the user's message; none: not known yet.
-    message: MessageId,
+    /// The turn in the session; message 0: not known yet.
+    turn: TurnKey,
     /// Compares the log with what was delivered before, until the result is known.
     prefix_match: Option<PrefixMatch>,
     has_sent_start: bool,
@@ -86,7 +87,9 @@ impl TurnReader {
                 })
         };
         Self {
-            message: resume_point.map_or(MessageId::NONE, |resume_point| resume_point.message),
+            turn: resume_point.map_or(TurnKey::Message(MessageId::NONE), |resume_point| {
+                resume_point.turn
+            }),
             prefix_match: resume_point.map(|resume_point| PrefixMatch::new(resume_point.delivered)),
             has_sent_start: resume_point.is_some(),
             attempt,
@@ -148,10 +151,7 @@ impl TurnReader {
             self.has_ended = true;
             return NextItem::Nothing;
         }
-        let last_stored = state.stored_message_ids.as_ref().and_then(|ids| ids.last());
-        if let Some(last) = last_stored {
-            self.message = MessageId(*last);
-        }
+        self.turn = state.turn.unwrap_or(self.turn);
         if !self.has_sent_start
             && let Some(ids) = &state.stored_message_ids
         {
@@ -301,7 +301,7 @@ impl TurnReader {
                 )
             }
             TurnEnd::Done(done) => {
-                let last = ResumePoint::at_end(self.session, self.message);
+                let last = ResumePoint::at_end(self.session, self.turn);
                 NextItem::Event(last.event_id(), TurnEvent::Done(done.clone()))
             }
             TurnEnd::Discarded => NextItem::Nothing,
@@ -312,7 +312,7 @@ impl TurnReader {
     fn event_id(&self) -> String {
         let resume_point = ResumePoint {
             session: self.session.into(),
-            message: self.message,
+            turn: self.turn,
             attempt: self.attempt,
             delivered: self.delivered,
             is_end: false,

@@ -3,15 +3,16 @@
 //! and finds its turn, `reader.rs` continues there, and `prefix_match.rs` decides how much is
 //! skipped.
 //!
-//! The id `0i989na4iik1traY413` holds the session (`0i989na4iik`, always 11 characters), the user's
-//! message (1), and 13 bytes of text (`t`) with the check `raY4`. Tags are `a` (the number of the
+//! The id `0i989na4iik1traY413` holds the session (`0i989na4iik`, always 11 characters), the first
+//! message of the prompt (1), and 13 bytes of text (`t`) with the check `raY4`. Of a turn that
+//! answers a question anew it holds the number of that change (`g7`). Tags are `a` (the number of the
 //! attempt), `t` (text), `r` (reasoning), `c` (tool calls) and `e` (the end), in this order. What
 //! is zero is left out. With the amounts, any server finds the rest in a running turn or in a
 //! stored answer. The checks, of four characters each, show whether that is the same answer. The
-//! request id is stored with the message.
+//! request id is stored with the message, or with the change.
 
 use anneal_core::{caller::ConversationId, message::MessageId};
-use anneal_store::ShortConversationId;
+use anneal_store::{ShortConversationId, TurnKey};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 
 /// Most of one kind (bytes of text, bytes of reasoning, number of tool calls) that an event id may
@@ -99,8 +100,8 @@ pub(in crate::http) struct DeliveredPrefix {
 pub(in crate::http) struct ResumePoint {
     /// The session.
     pub(in crate::http) session: ShortConversationId,
-    /// Id of the user's message.
-    pub(in crate::http) message: MessageId,
+    /// The turn in the session.
+    pub(in crate::http) turn: TurnKey,
     /// Number of the attempt.
     pub(super) attempt: i32,
     pub(super) delivered: DeliveredPrefix,
@@ -110,10 +111,10 @@ pub(in crate::http) struct ResumePoint {
 
 impl ResumePoint {
     /// The position after the last event of a turn.
-    pub(super) fn at_end(session: ConversationId, message: MessageId) -> Self {
+    pub(super) fn at_end(session: ConversationId, turn: TurnKey) -> Self {
         Self {
             session: session.into(),
-            message,
+            turn,
             attempt: 0,
             delivered: DeliveredPrefix::default(),
             is_end: true,
@@ -123,7 +124,14 @@ impl ResumePoint {
     /// Encodes the position as the id of an event.
     pub(in crate::http) fn event_id(&self) -> String {
         let mut id = URL_SAFE_NO_PAD.encode(self.session.0);
-        id.push_str(&self.message.0.to_string());
+        let number = match self.turn {
+            TurnKey::Message(message) => message.0,
+            TurnKey::Anew(change) => {
+                id.push('g');
+                change
+            }
+        };
+        id.push_str(&number.to_string());
         if self.attempt > 0 {
             id.push('a');
             id.push_str(&self.attempt.to_string());
@@ -152,7 +160,8 @@ impl ResumePoint {
         let id = std::str::from_utf8(id).ok()?;
         let (session, mut rest) = id.split_at_checked(SESSION_CHARACTERS)?;
         let session: [u8; 8] = URL_SAFE_NO_PAD.decode(session).ok()?.try_into().ok()?;
-        let message = i64::try_from(take_number(&mut rest)?).ok()?;
+        let is_anew = take_tag(&mut rest, 'g');
+        let number = i64::try_from(take_number(&mut rest)?).ok()?;
         let attempt = if take_tag(&mut rest, 'a') {
             i32::try_from(take_number(&mut rest)?).ok()?
         } else {
@@ -166,7 +175,11 @@ impl ResumePoint {
         let is_end = take_tag(&mut rest, 'e');
         rest.is_empty().then_some(Self {
             session: ShortConversationId(session),
-            message: MessageId(message),
+            turn: if is_anew {
+                TurnKey::Anew(number)
+            } else {
+                TurnKey::Message(MessageId(number))
+            },
             attempt,
             delivered,
             is_end,
@@ -232,7 +245,7 @@ mod tests {
     fn point(text: &str, reasoning: &str) -> ResumePoint {
         ResumePoint {
             session: SESSION.into(),
-            message: MessageId(1),
+            turn: TurnKey::Message(MessageId(1)),
             attempt: 0,
             delivered: DeliveredPrefix {
                 text: prefix_of(text),
@@ -268,7 +281,10 @@ mod tests {
         assert_eq!(point("", "").event_id(), "0i989na4iik1");
         let with_reasoning = point(&text, &text).event_id();
         assert_eq!(with_reasoning.len(), 28, "{with_reasoning}");
-        let end = ResumePoint::at_end(SESSION, MessageId(1));
+        let anew = ResumePoint::at_end(SESSION, TurnKey::Anew(7));
+        assert_eq!(anew.event_id(), "0i989na4iikg7e");
+        assert_eq!(parse(&anew.event_id()), Some(anew));
+        let end = ResumePoint::at_end(SESSION, TurnKey::Message(MessageId(1)));
         assert_eq!(end.event_id(), "0i989na4iik1e");
         assert_eq!(parse(&end.event_id()), Some(end));
     }
@@ -280,7 +296,10 @@ mod tests {
         sent.attempt = 2;
         let parsed = parse(&sent.event_id()).expect("the server has issued it");
         assert_eq!(parsed.event_id(), sent.event_id());
-        assert_eq!((parsed.attempt, parsed.message), (2, MessageId(1)));
+        assert_eq!(
+            (parsed.attempt, parsed.turn),
+            (2, TurnKey::Message(MessageId(1)))
+        );
         let DeliveredPrefix {
             text,
             reasoning,
@@ -296,7 +315,15 @@ mod tests {
     #[test]
     fn forged_ids_are_refused() {
         let session = "0i989na4iik";
-        for valid in ["1", "1a2", "1tAAAA1099511627776", "1rAAAA3cAAAA1", "1e"] {
+        for valid in [
+            "1",
+            "1a2",
+            "g1",
+            "g1a2",
+            "1tAAAA1099511627776",
+            "1rAAAA3cAAAA1",
+            "1e",
+        ] {
             let id = format!("{session}{valid}");
             let parsed = parse(&id).unwrap_or_else(|| panic!("{id} is valid"));
             assert_eq!(parsed.event_id(), id);
@@ -324,6 +351,10 @@ mod tests {
             "1tÄÄ1",
             "1ee",
             "1x",
+            "g",
+            "g0",
+            "gg1",
+            "1g1",
         ] {
             let id = format!("{session}{forged}");
             assert_eq!(parse(&id), None, "{id}");

@@ -51,7 +51,7 @@ struct TurnKey {
 }
 
 struct RunningTurn {
-    /// Digest of the user's message.
+    /// Digest of what the turn answers.
     digest: digest::Digest,
     log: Arc<TurnLog>,
 }
@@ -126,7 +126,7 @@ impl RunningTurns {
             session,
             request: request.clone(),
         };
-        let digest = digest_of(&ask.messages);
+        let digest = digest_of(&ask);
         let (log, changes, is_new) = self.find_or_insert(&key, digest);
         if is_new {
             let relay = TurnRelay {
@@ -178,9 +178,15 @@ impl RunningTurns {
     }
 }
 
-fn digest_of(messages: &[pb::NewMessage]) -> digest::Digest {
-    let encoded: Vec<Vec<u8>> = messages.iter().map(pb::NewMessage::encode_to_vec).collect();
-    digest::of_fields(encoded.iter().map(Vec::as_slice))
+/// Digest of the messages, and of the question that is answered anew.
+fn digest_of(ask: &pb::ChatRequest) -> digest::Digest {
+    let messages = ask.messages.iter().map(pb::NewMessage::encode_to_vec);
+    let anew = ask.edit_message_id.map_or_else(
+        || vec![u8::from(ask.regenerate)],
+        |id| id.to_be_bytes().to_vec(),
+    );
+    let fields: Vec<Vec<u8>> = messages.chain([anew]).collect();
+    digest::of_fields(fields.iter().map(Vec::as_slice))
 }
 
 /// Number of text parts before the first part of another kind, which is the first picture.

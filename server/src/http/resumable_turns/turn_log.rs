@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use anneal_core::caller::TenantId;
+use anneal_core::{caller::TenantId, message::MessageId};
 use anneal_proto::v1::{self as pb, chat_response::Event};
+use anneal_store::TurnKey;
 use tokio::sync::watch;
 
 use super::{
@@ -30,6 +31,8 @@ pub(super) struct TurnLog {
 pub(super) struct LogState {
     /// Ids of the stored messages; None: nothing is stored yet.
     pub(super) stored_message_ids: Option<Vec<i64>>,
+    /// The turn in its session; None: nothing is stored yet.
+    pub(super) turn: Option<TurnKey>,
     /// The current attempt; None: the first.
     pub(super) attempt: Option<AttemptBegun>,
     /// How many attempts have begun after the first. Each empties `pieces`, so that positions of
@@ -111,6 +114,12 @@ impl TurnLog {
         match event {
             Event::Started(started) => {
                 state.is_live = !started.replayed;
+                state.turn = if started.change_id > 0 {
+                    Some(TurnKey::Anew(started.change_id))
+                } else {
+                    let first = started.message_ids.first();
+                    first.map(|first| TurnKey::Message(MessageId(*first)))
+                };
                 state.stored_message_ids = Some(started.message_ids);
             }
             Event::Attempt(attempt) => {

@@ -10,7 +10,10 @@ use anneal_core::{
     tokens::{MEDIA_TOKENS, Tokens},
 };
 use anneal_gateway::ProviderCalls;
-use anneal_llm::provider::{Call, CallFailure, Model};
+use anneal_llm::{
+    provider::{Call, CallFailure, Model},
+    provider_error::Confidence,
+};
 use anneal_proto::v1 as pb;
 use pb::{
     AttemptReason,
@@ -32,7 +35,7 @@ use crate::{
     failure::{Failure, Overflow},
     usecases::{
         build_context::{self, BuiltContext, ContextRequest},
-        model_calibration,
+        likely_overflows, model_calibration,
     },
 };
 
@@ -118,7 +121,11 @@ impl TurnRun {
         partial: &mut PartialTurn,
     ) -> Result<AttemptOutcome, TurnError> {
         let sent = guard.context();
+        if guard.is_unchanged() {
+            return Err(too_long(calls, guard).into());
+        }
         if guard.will_be_refused(sent) {
+            guard.record_confidence(Confidence::Certain, None);
             return Ok(AttemptOutcome::ContextTooLong(
                 AttemptReason::OverLearntWindow,
             ));
@@ -160,12 +167,19 @@ impl TurnRun {
                         window,
                         prompt,
                         read,
-                        ..
+                        rule,
+                        confidence,
+                        status,
+                        wording,
                     },
                 ..
             })) => {
                 partial.draft.clear();
                 guard.record_read(read);
+                guard.record_confidence(confidence, status);
+                if let Some(wording) = wording {
+                    likely_overflows::record(calls.model().name(), rule, status, wording);
+                }
                 self.store_refusal_hints(calls.model(), guard, own_tokens, window, prompt)
                     .await;
                 Ok(AttemptOutcome::ContextTooLong(AttemptReason::Overflow))
@@ -183,8 +197,8 @@ impl TurnRun {
         guard: &mut OverflowGuard,
         reason: AttemptReason,
     ) -> Result<(), TurnError> {
-        if !guard.advance(built.context.total) {
-            return Err(overflow(calls, guard).into());
+        if !guard.advance_after(built.context.total, guard.confidence()) {
+            return Err(too_long(calls, guard).into());
         }
         self.events
             .send(Event::Attempt(attempt(guard, reason)))
@@ -289,6 +303,15 @@ fn attempt(guard: &OverflowGuard, reason: AttemptReason) -> Attempt {
         pressure: pb::Pressure::from(guard.pressure()).into(),
         reason: reason.into(),
     }
+}
+
+/// The failure of a turn without another attempt: the provider's refusal, if it is only likely that
+/// the context was too long, and otherwise the overflow.
+fn too_long(calls: &ProviderCalls<'_>, guard: &OverflowGuard) -> Failure {
+    guard.likely_status().map_or_else(
+        || overflow(calls, guard).into(),
+        |status| model_failure(calls.model().name(), CallFailure::Refused { status }),
+    )
 }
 
 fn overflow(calls: &ProviderCalls<'_>, guard: &OverflowGuard) -> Overflow {

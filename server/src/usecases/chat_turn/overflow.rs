@@ -5,8 +5,12 @@
 //! 2. with tool results truncated;
 //! 3. compacted to 95 % of what the answer leaves of the window;
 //! 4. compacted to 75 % of what the answer leaves, if a refusal has brought new information.
+//!
+//! After a refusal that is only likely about the length, tool results are truncated once. Nothing
+//! is compacted and nothing is learnt: if that does not help, the refusal is what the caller gets.
 
 use anneal_core::{context::Pressure, tokens::Tokens};
+use anneal_llm::provider_error::Confidence;
 
 use crate::usecases::model_calibration::MIN_WINDOW;
 
@@ -56,6 +60,17 @@ pub(super) struct OverflowGuard {
     /// Tokens of the newest context that the provider has read, if it has cut that context without
     /// an error.
     read: Option<Tokens>,
+    /// The newest refusal, if it is only likely that the context was too long for the model.
+    likely_refusal: Option<LikelyRefusal>,
+}
+
+/// A refusal that is only likely about the length of the context.
+#[derive(Debug, Clone, Copy)]
+struct LikelyRefusal {
+    /// HTTP status of the refusal.
+    status: u16,
+    /// Tokens of the context that was refused, and of the tools' descriptions.
+    context: Tokens,
 }
 
 impl OverflowGuard {
@@ -77,6 +92,7 @@ impl OverflowGuard {
             tools,
             context: Tokens::ZERO,
             read: None,
+            likely_refusal: None,
         }
     }
 
@@ -114,6 +130,40 @@ impl OverflowGuard {
     /// an error.
     pub(super) const fn read(&self) -> Option<Tokens> {
         self.read
+    }
+
+    /// Records how certain the newest refusal is about the length of the context, and its status.
+    pub(super) fn record_confidence(&mut self, confidence: Confidence, status: Option<u16>) {
+        const BAD_REQUEST: u16 = 400;
+        self.likely_refusal = (confidence == Confidence::Likely).then(|| LikelyRefusal {
+            // An error within an answer may come with the status of a success.
+            status: status
+                .filter(|status| *status >= BAD_REQUEST)
+                .unwrap_or(BAD_REQUEST),
+            context: self.context,
+        });
+    }
+
+    /// How certain it is that the newest context that was not accepted was too long. Contexts that
+    /// are not sent are certainly too long.
+    pub(super) const fn confidence(&self) -> Confidence {
+        if self.likely_refusal.is_some() {
+            Confidence::Likely
+        } else {
+            Confidence::Certain
+        }
+    }
+
+    /// The status of the newest refusal, if it is only likely that the context was too long.
+    pub(super) fn likely_status(&self) -> Option<u16> {
+        self.likely_refusal.map(|refusal| refusal.status)
+    }
+
+    /// Whether the newest context is as long as the one that was likely too long: there was nothing
+    /// to truncate, so the provider would refuse it again.
+    pub(super) fn is_unchanged(&self) -> bool {
+        self.likely_refusal
+            .is_some_and(|refusal| refusal.context == self.context)
     }
 
     /// Applies what an overflow error says: the window and the ratio.
@@ -202,8 +252,12 @@ impl OverflowGuard {
     }
 
     /// Moves to the next attempt after a context of `own` tokens (counted here) was too long.
-    /// False: no attempt is left, or the compacted context was refused without new information.
-    pub(super) fn advance(&mut self, own: Tokens) -> bool {
+    /// False: no attempt is left, or the compacted context was refused without new information, or
+    /// it is only likely that the truncated one was too long.
+    pub(super) fn advance_after(&mut self, own: Tokens, confidence: Confidence) -> bool {
+        if confidence == Confidence::Likely && self.stage != Stage::Whole {
+            return false;
+        }
         let ratio = self.refusal_ratio.or(self.ratio);
         let sent = Self {
             ratio,
@@ -246,6 +300,8 @@ impl OverflowGuard {
 mod tests {
     use super::*;
 
+    const CERTAIN: Confidence = Confidence::Certain;
+
     fn tokens(n: u64) -> Tokens {
         Tokens::new(n)
     }
@@ -260,7 +316,7 @@ mod tests {
         let mut tried = Vec::new();
         loop {
             tried.push((guard.attempt(), guard.pressure(), guard.budget()));
-            if !guard.advance(guard.budget().unwrap_or(tokens(9_000))) {
+            if !guard.advance_after(guard.budget().unwrap_or(tokens(9_000)), CERTAIN) {
                 break;
             }
         }
@@ -279,26 +335,35 @@ mod tests {
     #[test]
     fn a_refusal_that_names_a_smaller_window_gives_one_more_attempt() {
         let mut guard = guard(8_000);
-        assert!(guard.advance(tokens(9_000)) && guard.advance(tokens(9_000)));
+        assert!(
+            guard.advance_after(tokens(9_000), CERTAIN)
+                && guard.advance_after(tokens(9_000), CERTAIN)
+        );
         guard.apply_refusal(Some(tokens(4_000)), None);
-        assert!(guard.advance(tokens(6_000)));
+        assert!(guard.advance_after(tokens(6_000), CERTAIN));
         assert_eq!(
             (guard.attempt(), guard.budget()),
             (3, Some(tokens(2_250))),
             "three quarters of the 3,000 that an answer of 1,000 leaves"
         );
         guard.apply_refusal(Some(tokens(1_000)), None);
-        assert!(!guard.advance(tokens(2_250)), "no attempt is left");
+        assert!(
+            !guard.advance_after(tokens(2_250), CERTAIN),
+            "no attempt is left"
+        );
     }
 
     #[test]
     fn a_refusal_with_a_higher_count_gives_one_more_attempt() {
         let mut guard = guard(8_000);
-        assert!(guard.advance(tokens(9_000)) && guard.advance(tokens(9_000)));
+        assert!(
+            guard.advance_after(tokens(9_000), CERTAIN)
+                && guard.advance_after(tokens(9_000), CERTAIN)
+        );
         guard.apply_refusal(None, Some(1.5));
         assert_eq!(guard.refusal_ratio(), Some(1.5));
         assert!(
-            guard.advance(tokens(6_000)),
+            guard.advance_after(tokens(6_000), CERTAIN),
             "9,000 tokens of the model, more than the 5,700 of a compacted context"
         );
     }
@@ -310,8 +375,8 @@ mod tests {
         guard.apply_stored_limits(None, Some(tokens(8_000)), None);
         // 2,000 tokens are for the answer.
         assert!(!guard.will_be_refused(tokens(6_000)) && guard.will_be_refused(tokens(6_001)));
-        guard.advance(Tokens::ZERO);
-        guard.advance(Tokens::ZERO);
+        guard.advance_after(Tokens::ZERO, CERTAIN);
+        guard.advance_after(Tokens::ZERO, CERTAIN);
         assert!(
             !guard.will_be_refused(tokens(9_000)),
             "a compacted context is sent in any case"
@@ -366,11 +431,54 @@ mod tests {
     fn tools_reduce_the_budget() {
         let mut guard = OverflowGuard::new(tokens(8_000), tokens(100_000), None, tokens(500));
         guard.apply_stored_limits(None, None, Some(2.0));
-        assert!(guard.advance(Tokens::ZERO) && guard.advance(Tokens::ZERO));
+        assert!(
+            guard.advance_after(Tokens::ZERO, CERTAIN)
+                && guard.advance_after(Tokens::ZERO, CERTAIN)
+        );
         // The tools have 2 * 500 tokens of the model. They leave 4,700 of the 5,700 tokens of a
         // compacted context.
         assert_eq!(guard.budget(), Some(tokens(4_700)));
         // A context of 2,500 tokens counted here has 5,000 of the model.
         assert_eq!(guard.call_tokens(tokens(2_500)), tokens(6_000));
+    }
+
+    #[test]
+    fn a_likely_overflow_truncates_tool_results_once() {
+        const LIKELY: Confidence = Confidence::Likely;
+        let mut guard = guard(8_000);
+        guard.record_context(tokens(9_000));
+        guard.record_confidence(LIKELY, Some(422));
+        assert_eq!(
+            (guard.confidence(), guard.likely_status()),
+            (LIKELY, Some(422))
+        );
+        assert!(guard.advance_after(tokens(9_000), LIKELY));
+        assert_eq!(guard.pressure(), Pressure::TruncateToolResults);
+        guard.record_context(tokens(7_000));
+        assert!(!guard.is_unchanged());
+        guard.record_confidence(LIKELY, Some(200));
+        assert_eq!(
+            guard.likely_status(),
+            Some(400),
+            "an error within an answer"
+        );
+        assert!(!guard.advance_after(tokens(7_000), LIKELY));
+        guard.record_confidence(CERTAIN, Some(400));
+        assert_eq!(guard.likely_status(), None);
+        assert!(guard.advance_after(tokens(7_000), CERTAIN));
+        assert_eq!(guard.pressure(), Pressure::Compact);
+        guard.record_confidence(LIKELY, Some(400));
+        assert!(!guard.advance_after(tokens(5_000), LIKELY));
+    }
+
+    #[test]
+    fn a_context_without_anything_to_truncate_stays_refused() {
+        let mut guard = guard(8_000);
+        guard.record_context(tokens(9_000));
+        assert!(!guard.is_unchanged());
+        guard.record_confidence(Confidence::Likely, None);
+        assert!(guard.advance_after(tokens(9_000), Confidence::Likely));
+        guard.record_context(tokens(9_000));
+        assert!(guard.is_unchanged());
     }
 }

@@ -105,21 +105,22 @@ pub(crate) fn answer_request_id(request_id: &str) -> String {
     format!("{:-<ID_BYTES$}{request_id}", "answer to ")
 }
 
-/// The id of a turn's stored prompt, if the prompt has this request id and is this one message.
-/// None: no such prompt is stored. Fails if another prompt is stored with the request id, or if the
-/// prompt is withdrawn.
+/// The id of the first message of a turn's stored prompt, if the prompt has this request id and
+/// consists of these messages. None: no such prompt is stored, or not all of it. Fails if another
+/// prompt is stored with the request id, or if the prompt is withdrawn.
 pub(crate) async fn find_prompt(
     state: &ServerState,
     caller: Caller,
     id: ConversationId,
     request_id: &str,
-    message: Message,
+    messages: Vec<Message>,
 ) -> Result<Option<MessageId>, Failure> {
+    let given = messages.len();
     let prompt = AppendRequest {
         id,
         request_id: Some(request_id.to_owned()),
         expected: None,
-        messages: [message].into(),
+        messages: messages.into(),
         reservation: None,
     };
     let prompt = append::prepare(state, caller, prompt)
@@ -129,8 +130,6 @@ pub(crate) async fn find_prompt(
         return Ok(None);
     };
     check_stands(&stored.messages)?;
-    Ok(match stored.messages.as_slice() {
-        [one] => Some(one.id),
-        _ => None,
-    })
+    let first = stored.messages.first().map(|first| first.id);
+    Ok(first.filter(|_| stored.messages.len() == given))
 }

@@ -15,6 +15,7 @@ fn main_agent(profile: Profile, system_prompt: &str, model: &str) -> Agents {
         profile: Some(profile),
         system_prompt: system_prompt.into(),
         model: model.into(),
+        ..AgentSettings::default()
     };
     Agents::from([("main".to_owned(), settings)])
 }

@@ -3,7 +3,6 @@
 //! - `turns`: prompts, answers, tool calls, reasoning, images, parameters, and which model is
 //!   called
 //! - `refusals`: invalid requests, which store nothing
-//! - `unserved`: fields and RPCs that this version knows and does not serve
 //! - `regenerate`: the newest question is answered anew
 //! - `edit_and_answer`: a message of the user is edited and answered
 //! - `alternatives`: earlier answers are listed, and one of them is chosen
@@ -14,6 +13,7 @@
 //! - `disconnects`: callers that go away
 //! - `fallbacks`: turns that several models may answer
 //! - `overflow`: contexts that the model refuses as too long
+//! - `stored_options`: options of turns that a conversation has
 //! - `agent_settings`: the defaults of an agent's new conversations
 //! - `real_model`: chat with a real model
 //! - `python_client`: the Python examples
@@ -32,8 +32,8 @@ mod real_model;
 mod refusals;
 mod regenerate;
 mod stops;
+mod stored_options;
 mod turns;
-mod unserved;
 
 use anneal_testkit::{Say, Script, ScriptedModel, pb};
 

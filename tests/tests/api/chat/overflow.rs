@@ -322,3 +322,73 @@ async fn a_wrong_token_ratio_does_not_make_a_provider_seem_to_truncate_prompts()
     // Prompts below 256 tokens are not checked for truncation. This one is far longer.
     assert!(usage.input_tokens > 2_048, "{usage:?}");
 }
+
+/// An error with this status and an overflow in words that no list has.
+fn likely_too_long(status: u16) -> Script {
+    let message = "Sorry, 9100 tokens were sent, and this deployment reads 8192 tokens at most.";
+    let error = json!({"error": {"message": message, "type": "invalid_request_error"}});
+    Script::status(status, &[], &error.to_string())
+}
+
+#[tokio::test]
+async fn after_a_likely_overflow_tool_results_are_truncated_once() {
+    let model = ScriptedModel::start(|request| match request.nth {
+        0 => likely_too_long(422),
+        _ => found_it(request),
+    })
+    .await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let conversation = app.conversation_with_tools().await;
+    let outcome = conversation.chat("And the thirteenth?").await;
+    assert_eq!(
+        (outcome.attempts(), outcome.text().as_str()),
+        (vec![TRUNCATED], "Found it.")
+    );
+    // The window that the error names is not learnt: the next context is sent whole.
+    let next = conversation.chat("And the fourteenth?").await;
+    assert_eq!(next.attempts(), []);
+    let [whole, truncated, next] = model.requests().try_into().expect("three calls");
+    assert!(truncated.raw.len() * 2 < whole.raw.len() && next.raw.len() > whole.raw.len());
+}
+
+#[tokio::test]
+async fn a_second_likely_overflow_ends_the_turn_with_the_refusal() {
+    let model = ScriptedModel::start(|_| likely_too_long(422)).await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let conversation = app.conversation_with_tools().await;
+    let outcome = conversation.chat("And the thirteenth?").await;
+    assert_eq!(outcome.attempts(), [TRUNCATED]);
+    let status = outcome.end.expect_err("is refused twice");
+    let facts = status
+        .get_error_details()
+        .error_info()
+        .expect("facts")
+        .metadata
+        .clone();
+    assert_eq!(facts["provider_status"], "422");
+    assert_refused(
+        Err::<(), _>(status),
+        Code::FailedPrecondition,
+        "MODEL_REFUSED",
+        "",
+    );
+    app.run_jobs_until_idle().await;
+    assert_eq!(
+        (
+            model.requests().len(),
+            conversation.checkpoints().await.len()
+        ),
+        (2, 0),
+        "nothing is compacted"
+    );
+}
+
+#[tokio::test]
+async fn a_likely_overflow_without_anything_to_truncate_is_not_repeated() {
+    let model = ScriptedModel::start(|_| likely_too_long(400)).await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let conversation = app.conversation().await;
+    let outcome = conversation.chat("Anything?").await;
+    assert_refused(outcome.end, Code::FailedPrecondition, "MODEL_REFUSED", "");
+    assert_eq!(model.requests().len(), 1);
+}

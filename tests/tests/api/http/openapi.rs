@@ -20,8 +20,8 @@ async fn every_path_allows_exactly_the_methods_that_are_described() {
         "{described}"
     );
     let paths = described["paths"].as_object().expect("paths");
-    // Eleven of the API, and `/healthz`, `/readyz` and `/metrics`.
-    assert_eq!(paths.len(), 14, "{:?}", paths.keys());
+    // Twelve of the API, and `/healthz`, `/readyz` and `/metrics`.
+    assert_eq!(paths.len(), 15, "{:?}", paths.keys());
     for (path, methods) in paths {
         let path = path
             .replace("{id}", "a")

@@ -1,0 +1,130 @@
+//! The words, numbers and signs of a text.
+
+use crate::provider_error::pattern;
+
+/// Signs that are kept.
+const SIGNS: &str = ",;:.()!?/=+<>";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Token<'t> {
+    /// A word, or a name with digits in it such as `gpt-4o`, `2024-05-13` or `1.5`.
+    Word(&'t str),
+    /// A number by itself, however its digits are grouped. `8k` is 8,000.
+    Number(u64),
+    Sign(char),
+}
+
+/// The tokens of a text in lower case.
+pub(super) fn read(text: &str) -> Vec<Token<'_>> {
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some(next) = rest.chars().next() {
+        let used = if next.is_ascii_digit() {
+            read_number(rest, &mut found)
+        } else if is_word_char(next) {
+            let length = word_bytes(rest);
+            found.push(Token::Word(&rest[..length]));
+            length
+        } else {
+            found.extend(SIGNS.contains(next).then_some(Token::Sign(next)));
+            next.len_utf8()
+        };
+        rest = &rest[used..];
+    }
+    found
+}
+
+pub(super) fn is_word_char(next: char) -> bool {
+    next.is_alphanumeric() || next == '_'
+}
+
+/// Bytes of the word at the start of a text. Its parts may be joined by `-`, `.` or an apostrophe.
+fn word_bytes(text: &str) -> usize {
+    let mut end = 0;
+    loop {
+        let part = &text[end..];
+        end += part.find(|next| !is_word_char(next)).unwrap_or(part.len());
+        let mut following = text[end..].chars();
+        let joint = following
+            .next()
+            .filter(|joint| matches!(joint, '-' | '.' | '\'' | '\u{2019}'));
+        let goes_on = following.next().is_some_and(is_word_char);
+        match joint {
+            Some(joint) if goes_on => end += joint.len_utf8(),
+            _ => return end,
+        }
+    }
+}
+
+/// Adds the number at the start of a text, and returns its bytes. A number that is part of a name,
+/// a decimal or a date is added as a word.
+fn read_number<'t>(text: &'t str, found: &mut Vec<Token<'t>>) -> usize {
+    let (value, rest) = pattern::number(text).unwrap_or((None, ""));
+    let factor = match rest.chars().next() {
+        Some('k') => Some(1_000),
+        Some('m') => Some(1_000_000),
+        _ => None,
+    };
+    let is_suffix = |rest: &str| !rest[1..].starts_with(|next: char| next.is_ascii_alphanumeric());
+    let factor = factor.filter(|_| is_suffix(rest));
+    let rest = if factor.is_some() { &rest[1..] } else { rest };
+    let value = value.and_then(|value| value.checked_mul(factor.unwrap_or(1)));
+    let Some(value) = value.filter(|_| !continues_a_name(rest)) else {
+        let length = text.find(|next| !is_word_char(next) && !matches!(next, '.' | '-'));
+        let length = length.unwrap_or(text.len());
+        found.push(Token::Word(&text[..length]));
+        return length;
+    };
+    found.push(Token::Number(value));
+    let used = text.len() - rest.len();
+    if rest.starts_with('%') {
+        found.push(Token::Word("percent"));
+    }
+    // Of `8192-token`, the word is read without its dash.
+    used + usize::from(rest.starts_with(['-', '%']))
+}
+
+/// Whether what follows a number makes it part of a decimal, a date or a name. `8192tokens` is a
+/// number and a word.
+fn continues_a_name(rest: &str) -> bool {
+    let is_digit = |next: char| next.is_ascii_digit();
+    let is_letter = |next: char| next.is_ascii_alphabetic() || next == '_';
+    rest.starts_with(is_digit)
+        || rest
+            .strip_prefix(['.', ',', '-'])
+            .is_some_and(|rest| rest.starts_with(is_digit))
+        || (rest.starts_with(is_letter) && !rest.starts_with("tok"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Token::{Number, Sign, Word};
+
+    #[test]
+    fn numbers_are_told_from_names_decimals_and_dates() {
+        for (text, tokens) in [
+            ("8,192", vec![Number(8_192)]),
+            ("8.192 tokens", vec![Number(8_192), Word("tokens")]),
+            ("128k-token", vec![Number(128_000), Word("token")]),
+            ("2614tokens", vec![Number(2_614), Word("tokens")]),
+            ("(1m)", vec![Sign('('), Number(1_000_000), Sign(')')]),
+            ("1.5", vec![Word("1.5")]),
+            ("2024-05-13", vec![Word("2024-05-13")]),
+            ("70b", vec![Word("70b")]),
+            ("gpt-4o", vec![Word("gpt-4o")]),
+            ("9000/8192", vec![Number(9_000), Sign('/'), Number(8_192)]),
+            ("n_ctx=512", vec![Word("n_ctx"), Sign('='), Number(512)]),
+            ("5%", vec![Number(5), Word("percent")]),
+            ("model's", vec![Word("model's")]),
+        ] {
+            assert_eq!(read(text), tokens, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_number_beyond_64_bits_is_a_word() {
+        let text = "99999999999999999999";
+        assert_eq!(read(text), [Word(text)]);
+    }
+}

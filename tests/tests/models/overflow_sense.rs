@@ -1,0 +1,123 @@
+//! Overflows that no list of wordings has, and other errors with the same words. Both are real: each
+//! entry of the two files says where it was reported. Names of accounts in them are shortened.
+
+use anneal_llm::provider_error::{
+    Classification, Confidence, Delivery, OverflowKind, ProviderAnswer, classify,
+};
+use anneal_testkit::{TestApp, pb};
+use serde_json::{Value, json};
+
+/// Errors that are overflows. They were collected without a look at the rules.
+const OVERFLOWS: &str = include_str!("overflow_wordings.json");
+
+/// Errors that are not overflows.
+const OTHERS: &str = include_str!("not_overflows.json");
+
+/// Statuses with which an error is judged by its sense.
+const STATUSES: [u16; 4] = [400, 413, 422, 500];
+
+/// The entries of a file: status and message.
+fn entries(file: &str) -> Vec<(u16, String)> {
+    let list: Vec<Value> = serde_json::from_str(file).expect("the file is a list");
+    let entries = list.iter().map(|entry| {
+        let status = entry["status"].as_u64().expect("a status");
+        let message = entry["message"].as_str().expect("a message");
+        let source = entry["source"].as_str().expect("a source");
+        assert!(source.starts_with("https://"), "{message}");
+        (status as u16, message.to_owned())
+    });
+    entries.collect()
+}
+
+fn verdict(status: u16, message: &str) -> Classification {
+    let body = json!({"error": {"message": message, "type": "invalid_request_error"}}).to_string();
+    classify(&ProviderAnswer {
+        status,
+        headers: &[],
+        body: body.as_bytes(),
+        delivery: Delivery::Whole,
+        sent_tokens: None,
+    })
+}
+
+#[test]
+fn nine_of_ten_real_overflows_in_unknown_words_are_recognized() {
+    let entries = entries(OVERFLOWS);
+    let missed: Vec<&str> = entries
+        .iter()
+        .filter(|(status, message)| !verdict(*status, message).is_overflow())
+        .map(|(_, message)| message.as_str())
+        .collect();
+    println!("{} wordings, missed: {missed:#?}", entries.len());
+    assert!(entries.len() >= 10);
+    assert!(missed.len() * 10 <= entries.len(), "{missed:#?}");
+    for (status, message) in &entries {
+        let found = verdict(*status, message);
+        let is_certain = found.confidence == Confidence::Certain;
+        let names_nothing = (found.limit_tokens, found.prompt_tokens) == (None, None);
+        assert!(is_certain || names_nothing, "{message}");
+    }
+}
+
+#[test]
+fn no_other_real_error_is_taken_for_an_overflow() {
+    let entries = entries(OTHERS);
+    assert!(entries.len() >= 100);
+    for (status, message) in &entries {
+        for status in STATUSES.iter().chain([status]) {
+            let found = verdict(*status, message);
+            assert!(!found.is_overflow(), "{status} {message}: {}", found.rule);
+        }
+    }
+}
+
+#[test]
+fn an_overflow_that_an_error_quotes_is_none() {
+    for (_, message) in entries(OVERFLOWS) {
+        for quoting in [
+            format!("Invalid value: '{message}'. Supported values are: 'text'."),
+            format!("Unexpected part \u{201c}{message}\u{201d} in the list"),
+            format!("messages.3.content: {message}"),
+            format!("the user wrote: {message}"),
+            format!("Could not parse: {{\"text\": \"{message}\"}}"),
+        ] {
+            for status in STATUSES {
+                let found = verdict(status, &quoting);
+                assert!(!found.is_overflow(), "{status} {quoting}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_likely_overflow_is_answered_as_one_and_its_window_is_not_learnt() {
+    let app = TestApp::start().await;
+    let message = "Prompt is 11543 tokens but the model context window is 4096 tokens.";
+    let ask = pb::ClassifyErrorRequest {
+        status: 400,
+        body: json!({"error": {"message": message}}).to_string().into(),
+        model: "a-model".into(),
+        ..Default::default()
+    };
+    let answer = app
+        .contexts()
+        .classify_error(ask)
+        .await
+        .expect("classifies")
+        .into_inner();
+    let expected = pb::ClassifyErrorResponse {
+        kind: pb::OverflowKind::Input.into(),
+        is_overflow: true,
+        limit_tokens: None,
+        prompt_tokens: None,
+        rule: "sense".into(),
+        confidence: pb::Confidence::Likely.into(),
+    };
+    assert_eq!(answer, expected);
+    let learnt: i64 = sqlx::query_scalar("select count(*) from ai_model")
+        .fetch_one(&mut app.db().await)
+        .await
+        .expect("counts");
+    assert_eq!(learnt, 0);
+    assert_eq!(verdict(400, message).kind, OverflowKind::Input);
+}
