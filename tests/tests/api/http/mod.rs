@@ -5,6 +5,7 @@
 //! - `first_turns`: a first turn creates its session, unless it is refused
 //! - `event_ids`: ids of a turn's events, and what the events cost on the wire
 //! - `resume`: a reader that lost its connection gets the rest of the turn
+//! - `cancel`: turns are stopped
 //! - `changes`: messages are withdrawn and restored
 //! - `edits`: messages are edited, and histories show withdrawn ones
 //! - `forks`: sessions are forked
@@ -14,8 +15,10 @@
 //! - `openapi`: the OpenAPI description matches the routes
 //! - `unknown_names`: unknown fields and parameters are refused
 //! - `examples`: the scripts in `examples/http/`
+//! - `tools`: options of turns, tool calls and their results
 //! - `tutorials`: the programs of the tutorials, and their pages
 
+mod cancel;
 mod changes;
 mod edits;
 mod event_ids;
@@ -27,6 +30,7 @@ mod openapi;
 mod problems;
 mod resume;
 mod sessions;
+mod tools;
 mod turns;
 mod tutorials;
 mod unknown_names;
