@@ -6,7 +6,7 @@ use std::{
     process::{Output, Stdio},
 };
 
-use anneal_testkit::{ScriptedModel, TcpProxy, TestApp, pb};
+use anneal_testkit::{Say, Script, ScriptedModel, TcpProxy, TestApp, pb};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
@@ -129,6 +129,59 @@ async fn the_scripts_chat_and_list_read_rename_and_delete_sessions() {
         String::from_utf8_lossy(&refused.stderr).contains("CONVERSATION_NOT_FOUND"),
         "{refused:?}"
     );
+}
+
+#[tokio::test]
+async fn the_tools_script_runs_both_calls_and_ends_with_the_answer() {
+    let model = ScriptedModel::start(|request| {
+        let says = if request.raw.contains("tool_call_id") {
+            vec![Say::text("At nine.")]
+        } else {
+            vec![
+                Say::tool("call_1", "time_in", r#"{"zone": "UTC"}"#),
+                Say::tool("call_2", "time_in", r#"{"zone": "../x"}"#),
+            ]
+        };
+        Script::says(request, says)
+    })
+    .await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let Some(ran) = run_script(&app, "tools.sh", &["What \"time\" is it?"]).await else {
+        return;
+    };
+    assert!(ran.status.success(), "{ran:?}");
+    let received = json_lines(&ran);
+    let kinds: Vec<_> = received
+        .iter()
+        .filter_map(|event| event["type"].as_str())
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            "started",
+            "tool_call",
+            "tool_call",
+            "done",
+            "started",
+            "text",
+            "done"
+        ]
+    );
+    let requests = model.requests();
+    let sent = requests[1].body["messages"].as_array().expect("messages");
+    let sent: Vec<_> = sent
+        .iter()
+        .filter(|message| message["role"] == "tool")
+        .map(|message| (message["tool_call_id"].clone(), message.to_string()))
+        .collect();
+    assert_eq!(
+        (&sent[0].0, &sent[1].0),
+        (&json!("call_1"), &json!("call_2"))
+    );
+    assert!(sent[1].1.contains("no such tool or zone"), "{sent:?}");
+    let refused = run_script(&app, "tools.sh", &["And now?", "no-session"]).await;
+    let refused = refused.expect("curl is installed");
+    assert!(!refused.status.success(), "{refused:?}");
 }
 
 #[tokio::test]

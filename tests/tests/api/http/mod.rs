@@ -6,6 +6,7 @@
 //! - `event_ids`: ids of a turn's events, and what the events cost on the wire
 //! - `resume`: a reader that lost its connection gets the rest of the turn
 //! - `alternatives`: earlier answers to a question are listed and chosen
+//! - `cancel`: turns are stopped
 //! - `changes`: messages are withdrawn and restored
 //! - `edits`: messages are edited, and histories show withdrawn ones
 //! - `forks`: sessions are forked
@@ -15,9 +16,11 @@
 //! - `openapi`: the OpenAPI description matches the routes
 //! - `unknown_names`: unknown fields and parameters are refused
 //! - `examples`: the scripts in `examples/http/`
+//! - `tools`: options of turns, tool calls and their results
 //! - `tutorials`: the programs of the tutorials, and their pages
 
 mod alternatives;
+mod cancel;
 mod changes;
 mod edits;
 mod event_ids;
@@ -29,6 +32,7 @@ mod openapi;
 mod problems;
 mod resume;
 mod sessions;
+mod tools;
 mod turns;
 mod tutorials;
 mod unknown_names;

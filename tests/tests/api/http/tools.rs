@@ -1,0 +1,151 @@
+//! Turns over HTTP with options, tool calls and results of tools.
+
+use anneal_testkit::{HttpResponse, Say, Script, ScriptedModel, SseEvent, TestApp, text_of};
+use serde_json::{Value, json};
+
+use crate::http::{CHAT, list_sessions, session_of};
+
+/// A model that calls a tool twice, and answers once it has the results.
+async fn model_with_two_calls() -> ScriptedModel {
+    ScriptedModel::start(|request| {
+        let has_results = request.raw.contains("tool_call_id");
+        let says = if has_results {
+            vec![Say::text("At nine.")]
+        } else {
+            vec![
+                Say::tool("call_1", "time_in", r#"{"zone":"Europe/Oslo"}"#),
+                Say::tool("call_2", "time_in", r#"{"zone":"../lima"}"#),
+            ]
+        };
+        Script::says(request, says)
+    })
+    .await
+}
+
+fn tools() -> Value {
+    json!([{"name": "time_in", "description": "Time", "inputSchema": {"type": "object"}}])
+}
+
+/// The results of both calls, in the session.
+fn results(session: &str) -> Value {
+    json!({
+        "sessionId": session,
+        "tools": tools(),
+        "toolResults": [
+            {"toolUseId": "call_1", "text": "09:00"},
+            {"toolUseId": "call_2", "text": "no such zone", "isError": true},
+        ],
+    })
+}
+
+fn calls(received: &[SseEvent]) -> Vec<&Value> {
+    let calls = received.iter().filter(|event| event.kind() == "tool_call");
+    calls.map(|event| &event.data["id"]).collect()
+}
+
+#[tokio::test]
+async fn a_turn_takes_the_results_of_both_calls_in_one_request() {
+    let model = model_with_two_calls().await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let web = app.http_client();
+    let body = json!({"message": "What time is it?", "tools": tools(), "temperature": 0.5});
+    let asked = web.chat("a", &body).await;
+    assert_eq!(calls(&asked), [&json!("call_1"), &json!("call_2")]);
+    let session = session_of(&asked);
+    let answered = web.chat("a", &results(&session)).await;
+    assert_eq!(text_of(&answered), "At nine.");
+    let done = &answered.last().expect("there are events").data;
+    assert_eq!(
+        (&done["messageIds"], &done["stopReason"]),
+        (&json!([3, 4]), &json!("done"))
+    );
+    let requests = model.requests();
+    assert_eq!(
+        (
+            &requests[0].body["tools"][0]["function"]["name"],
+            &requests[0].body["temperature"],
+            &requests[1].body["temperature"],
+        ),
+        (&json!("time_in"), &json!(0.5), &Value::Null),
+        "options are of one turn"
+    );
+    let sent = requests[1].body["messages"].as_array().expect("messages");
+    let sent: Vec<&Value> = sent
+        .iter()
+        .filter(|message| message["role"] == "tool")
+        .collect();
+    assert_eq!(sent.len(), 2);
+    assert_eq!(
+        (&sent[0]["tool_call_id"], &sent[1]["tool_call_id"]),
+        (&json!("call_1"), &json!("call_2"))
+    );
+    assert!(sent[0].to_string().contains("09:00"), "{sent:?}");
+}
+
+#[tokio::test]
+async fn a_turn_of_results_is_resumed_without_a_body() {
+    let model = model_with_two_calls().await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let web = app.http_client();
+    let body = json!({"message": "What time is it?", "tools": tools()});
+    let session = session_of(&web.chat("a", &body).await);
+    let body = results(&session);
+    let whole = web.chat("a", &body).await;
+    for repeated in [None, Some(&body)] {
+        let rest = web.resume("a", &whole[0].id, repeated).await.rest().await;
+        assert_eq!(text_of(&rest), "At nine.");
+        assert_eq!(rest.last().map(SseEvent::kind), Some("done"));
+    }
+    assert_eq!(model.requests().len(), 2, "a resumption calls no model");
+    let other = json!({"sessionId": session, "toolResults": [{"toolUseId": "call_1"}]});
+    let refused = web.json("POST", CHAT, &other);
+    let refused = HttpResponse::send(refused.header("last-event-id", &whole[0].id)).await;
+    refused.assert_problem(409, "REQUEST_ID_REUSED", "");
+}
+
+#[tokio::test]
+async fn refused_options_are_named_as_the_body_names_them() {
+    let model = ScriptedModel::saying("Yes.").await;
+    let app = TestApp::with_scripted_model(&model).await;
+    for (options, field) in [
+        (json!({"tools": [{"name": "a b"}]}), "tools[0].name"),
+        (
+            json!({"tools": [{"name": "a"}, {"name": "a"}]}),
+            "tools[1].name",
+        ),
+        (
+            json!({"tools": [{"name": "a", "inputSchema": []}]}),
+            "tools[0].inputSchema",
+        ),
+        (json!({"toolChoice": {}}), "toolChoice"),
+        (
+            json!({"toolChoice": {"mode": "auto", "name": "a"}}),
+            "toolChoice",
+        ),
+        (json!({"toolChoice": {"mode": "any"}}), "toolChoice.mode"),
+        (json!({"responseFormat": {}}), "responseFormat"),
+        (
+            json!({"responseFormat": {"jsonObject": false}}),
+            "responseFormat.jsonObject",
+        ),
+        (
+            json!({"responseFormat": {"jsonSchema": {"name": "a b", "schema": {}}}}),
+            "responseFormat.jsonSchema.name",
+        ),
+        (json!({"temperature": 2.5}), "temperature"),
+        (json!({"topP": -0.5}), "topP"),
+        (json!({"stop": [""]}), "stop[0]"),
+        (json!({"maxOutputTokens": 0}), "maxOutputTokens"),
+        (json!({"reasoningEffort": "vast"}), "reasoningEffort"),
+    ] {
+        let mut body = options;
+        body["message"] = json!("Well?");
+        let refused = app.http_client().json("POST", CHAT, &body);
+        HttpResponse::send(refused)
+            .await
+            .assert_problem(400, "INVALID_FIELD", field);
+    }
+    let listed = list_sessions(&app.http_client(), "a").await;
+    assert_eq!(listed, json!([]), "nothing is stored");
+    assert!(model.requests().is_empty());
+}
