@@ -183,7 +183,7 @@ fn extend(log_prefix: &mut HashedPrefix, text: &str, limit: HashedPrefix) {
 mod tests {
     use anneal_core::message::MessageId;
     use anneal_proto::v1::chat_response::Done;
-    use anneal_store::ShortConversationId;
+    use anneal_store::{ShortConversationId, TurnKey};
 
     use super::*;
     use crate::http::resumable_turns::resume_point::ResumePoint;
@@ -235,7 +235,7 @@ mod tests {
     fn sent_back(delivered: DeliveredPrefix) -> DeliveredPrefix {
         let sent = ResumePoint {
             session: ShortConversationId([0; 8]),
-            message: MessageId(1),
+            turn: TurnKey::Message(MessageId(1)),
             attempt: 0,
             delivered,
             is_end: false,
