@@ -93,7 +93,8 @@ pub(super) fn closing_lines(done: &Done) -> Vec<String> {
     let stopped = match done.stop_reason() {
         StopReason::OutputLimit => Some("cut off: the model reached its output limit"),
         StopReason::Filtered => Some("the provider's filter stopped the model"),
-        StopReason::Stopped => Some("stopped"),
+        StopReason::Stopped if done.answer_message_id == 0 => Some("stopped"),
+        StopReason::Stopped => Some("stopped: the answer so far is stored"),
         StopReason::ToolUse => {
             Some("the model waits for a tool, and this terminal runs none: reply in words")
         }
@@ -159,6 +160,24 @@ mod tests {
                 && closing_lines(&cut)[1].contains("nothing"),
             "{:?}",
             closing_lines(&cut)
+        );
+    }
+
+    #[test]
+    fn a_stopped_answer_says_what_is_stored() {
+        let mut done = Done {
+            stop_reason: StopReason::Stopped.into(),
+            answer_message_id: 2,
+            ..Done::default()
+        };
+        assert_eq!(
+            closing_lines(&done)[0],
+            "stopped: the answer so far is stored"
+        );
+        done.answer_message_id = 0;
+        assert_eq!(
+            closing_lines(&done)[..2],
+            ["stopped", "nothing of this answer is stored"]
         );
     }
 

@@ -28,9 +28,20 @@ mod signals;
 mod target;
 mod turn;
 
-use std::{io, io::IsTerminal as _, process::ExitCode};
+use std::{
+    io,
+    io::IsTerminal as _,
+    pin::{Pin, pin},
+    process::ExitCode,
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use anneal_proto::v1 as pb;
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    time::timeout,
+};
 
 use editor::{Editor, Titles};
 use errors::ChatError;
@@ -39,9 +50,12 @@ use parse_line::{ChatCommand, Line};
 use quiet_input::QuietInput;
 use screen::{Reader, Screen};
 use target::{ConversationOwner, Target};
-use turn::PendingTurn;
+use turn::{PendingTurn, StreamingTurn};
 
 use crate::{client::Client, command::ChatArguments, terminal_style::TerminalStyle};
+
+/// How long Ctrl-C waits for the end of the turn that it stops.
+const MAX_WAIT_FOR_STOP: Duration = Duration::from_secs(10);
 
 /// The state of a chat.
 struct Chat {
@@ -56,9 +70,11 @@ struct Chat {
     titles: Titles,
     /// The message without an answer, which /retry sends again.
     pending_turn: Option<PendingTurn>,
+    /// The turn whose answer arrives, which Ctrl-C stops.
+    streaming_turn: StreamingTurn,
     /// The messages that each /undo has withdrawn since a message was stored, those of the last one
     /// at the end. /redo restores them.
-    undone: Vec<Vec<anneal_proto::v1::IdRange>>,
+    undone: Vec<Vec<pb::IdRange>>,
     /// The model that answered last. Before the first answer: the model of `--model`. Empty:
     /// unknown.
     model: String,
@@ -88,9 +104,10 @@ pub(crate) async fn run(arguments: ChatArguments) -> anyhow::Result<ExitCode> {
             Line::Message(_) | Line::Command(ChatCommand::Edit(_) | ChatCommand::Retry)
         );
         let mut interrupt_signals = chat.interrupt_signals()?;
-        let outcome = tokio::select! {
-            outcome = chat.run_line(line) => outcome,
-            () = wait_for_interrupt(&mut interrupt_signals) => chat.report_interrupt(was_turn).map(|()| Next::GoOn),
+        let outcome = chat.run_until_interrupt(line, &mut interrupt_signals).await;
+        let outcome = match outcome {
+            Some(outcome) => outcome,
+            None => chat.report_interrupt(was_turn).map(|()| Next::GoOn),
         };
         match outcome {
             Ok(Next::GoOn) => {}
@@ -128,6 +145,7 @@ impl Chat {
             quiet_input: None,
             titles,
             pending_turn: None,
+            streaming_turn: StreamingTurn::default(),
             undone: Vec::new(),
             model,
         };
@@ -154,7 +172,7 @@ impl Chat {
     /// Also fetches the titles that Tab completes.
     async fn open_for_person(
         &mut self,
-        existing: Option<&anneal_proto::v1::Conversation>,
+        existing: Option<&pb::Conversation>,
     ) -> Result<(), ChatError> {
         // 0: as many as the server lists by default.
         let (newest, _) = self.owner.newest_page(&self.client, 0).await?;
@@ -174,6 +192,31 @@ impl Chat {
         Ok(self
             .screen
             .print_note("/help lists the commands; Ctrl-D leaves")?)
+    }
+
+    /// Runs a line until it ends or Ctrl-C ends it. Ctrl-C during an answer stops its turn at the
+    /// server, and the line ends with the turn: the server says what it has kept. None: the line
+    /// has not come to its end.
+    async fn run_until_interrupt(
+        &mut self,
+        line: Line,
+        interrupt_signals: &mut Option<Signal>,
+    ) -> Option<Result<Next, ChatError>> {
+        let (client, streaming) = (self.client.clone(), Arc::clone(&self.streaming_turn));
+        let mut running = pin!(self.run_line(line));
+        tokio::select! {
+            outcome = &mut running => return Some(outcome),
+            () = wait_for_interrupt(interrupt_signals) => {}
+        }
+        let turn = streaming
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()?;
+        tokio::select! {
+            outcome = timeout(MAX_WAIT_FOR_STOP, stop_turn(&client, turn, running)) => outcome.ok()?,
+            // Ctrl-C again does not wait.
+            () = wait_for_interrupt(interrupt_signals) => None,
+        }
     }
 
     async fn run_line(&mut self, line: Line) -> Result<Next, ChatError> {
@@ -216,6 +259,19 @@ impl Chat {
             Reader::Pipe => Ok(None),
         }
     }
+}
+
+/// Stops a turn at the server, and reads its answer until it ends. None: the server cannot stop it.
+async fn stop_turn<T>(
+    client: &Client,
+    turn: pb::CancelTurnRequest,
+    running: Pin<&mut impl Future<Output = T>>,
+) -> Option<T> {
+    let mut chats = client.chats();
+    let stopped = chats.cancel_turn(turn);
+    let ended = async { Ok::<_, tonic::Status>(running.await) };
+    let (_, outcome) = tokio::try_join!(stopped, ended).ok()?;
+    Some(outcome)
 }
 
 async fn wait_for_interrupt(interrupt_signals: &mut Option<Signal>) {

@@ -1,6 +1,9 @@
 //! Sends a message and streams the answer.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use anneal_proto::{convert::message::text_message, v1 as pb};
 use pb::chat_response::{Done, Event};
@@ -20,6 +23,9 @@ const MAX_WAIT_FOR_TURN: Duration = Duration::from_secs(20);
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 /// An append that expects this newest message stores nothing: no conversation has it.
 const NO_NEWEST_MESSAGE: i64 = i64::MAX;
+
+/// What stops the turn whose answer arrives. None: no answer arrives.
+pub(super) type StreamingTurn = Arc<Mutex<Option<pb::CancelTurnRequest>>>;
 
 /// A message that has no answer yet.
 #[derive(Debug, Clone)]
@@ -130,6 +136,20 @@ impl Chat {
 
     /// Makes one call and prints the answer while it streams.
     async fn stream_answer(&mut self, id: &str, turn: &PendingTurn) -> Result<Done, ChatError> {
+        let outcome = self.read_answer(id, turn).await;
+        self.set_streaming_turn(None);
+        outcome
+    }
+
+    fn set_streaming_turn(&self, turn: Option<pb::CancelTurnRequest>) {
+        let mut streaming = self
+            .streaming_turn
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *streaming = turn;
+    }
+
+    async fn read_answer(&mut self, id: &str, turn: &PendingTurn) -> Result<Done, ChatError> {
         let mut stream = self
             .client
             .chats()
@@ -144,6 +164,11 @@ impl Chat {
                         pending_turn.message_is_stored = true;
                     }
                     self.undone.clear();
+                    self.set_streaming_turn(Some(pb::CancelTurnRequest {
+                        conversation_id: id.to_owned(),
+                        turn_request_id: turn.request_id.clone(),
+                        ..Default::default()
+                    }));
                 }
                 Some(Event::Done(done)) => return Ok(done),
                 Some(event) => phase.show(&mut self.screen, &event)?,
@@ -198,12 +223,13 @@ impl Chat {
         }
     }
 
-    /// Prints what happened to the turn or command that Ctrl-C ended.
+    /// Prints what happened to the turn or command that Ctrl-C ended before its end.
     pub(super) fn report_interrupt(&mut self, was_turn: bool) -> Result<(), ChatError> {
+        self.set_streaming_turn(None);
         let note = match &self.pending_turn {
             Some(turn) if was_turn && turn.message_is_stored => {
-                "stopped: the answer is stored only if it was already complete. Your message is \
-                 stored, and is sent along with your next one; /retry asks for the answer again."
+                "stopped, without waiting for the server: it may have stored the answer or its \
+                 beginning. Your message is stored; /retry shows its answer, or asks again."
             }
             Some(_) if was_turn => "stopped; /retry sends the message again",
             _ => "stopped",

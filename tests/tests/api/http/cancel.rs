@@ -89,7 +89,7 @@ async fn a_turn_that_does_not_run_is_not_stopped() {
     );
     for (agent, session) in [
         ("b", session.as_str()),
-        ("a", "0000000000000000000000000000000a"),
+        ("a", "00000000-0000-4000-8000-000000000000"),
     ] {
         stop(&app, agent, session, "")
             .await

@@ -120,7 +120,7 @@ async fn reasoning_is_printed_dimmed_and_on_lines_of_its_own() {
 }
 
 #[tokio::test]
-async fn ctrl_c_stops_the_answer_and_retry_asks_the_stored_question_again() {
+async fn ctrl_c_stops_the_answer_keeps_what_has_come_and_retry_asks_again() {
     let model = ScriptedModel::start(|request| match request.nth {
         // After the role and the first text.
         0 => Script::says(request, Say::texts(&["Half of an", " answer"])).hanging_after(2),
@@ -137,24 +137,17 @@ async fn ctrl_c_stops_the_answer_and_retry_asks_the_stored_question_again() {
     terminal.wait_for_text("Half of an").await;
     terminal.type_text("\u{3}");
     terminal
-        .wait_for_text("stopped: the answer is stored only if it was already complete")
+        .wait_for_text("stopped: the answer so far is stored")
         .await;
     terminal.wait_for_prompt("stops>").await;
     model.wait_for_closed_calls(1).await;
-    assert_eq!(read_messages(&app).await, [from_user("Tell me everything")]);
-    terminal.enter("/retry");
-    terminal.wait_for_text("A whole answer.").await;
-    terminal.wait_for_prompt("stops>").await;
     assert_eq!(
         read_messages(&app).await,
-        [
-            from_user("Tell me everything"),
-            from_model("A whole answer.")
-        ]
+        [from_user("Tell me everything"), from_model("Half of an")]
     );
     terminal.enter("/retry");
     terminal.wait_for_text("withdrawn: messages 1-2").await;
-    model.wait_for_calls(3).await;
+    terminal.wait_for_text("A whole answer.").await;
     terminal.wait_for_prompt("stops>").await;
     assert_eq!(
         read_messages(&app).await,
@@ -164,6 +157,30 @@ async fn ctrl_c_stops_the_answer_and_retry_asks_the_stored_question_again() {
         ],
         "an answered question is asked again"
     );
+}
+
+#[tokio::test]
+async fn ctrl_c_before_the_answer_has_text_leaves_the_question_unanswered() {
+    // After the role and the reasoning.
+    let model = ScriptedModel::start(|request| {
+        Script::says(request, [Say::thought("Hm."), Say::text("No.")]).hanging_after(2)
+    })
+    .await;
+    let (app, folder) = (
+        TestApp::with_scripted_model_without_timeouts(&model).await,
+        Folder::new(),
+    );
+    let terminal = start_chat(&app, &folder, &["--new", "stops"]);
+    terminal.wait_for_prompt("stops>").await;
+    terminal.enter("Tell me everything");
+    terminal.wait_for_text("Hm.").await;
+    terminal.type_text("\u{3}");
+    terminal
+        .wait_for_text("nothing of this answer is stored")
+        .await;
+    terminal.wait_for_prompt("stops>").await;
+    model.wait_for_closed_calls(1).await;
+    assert_eq!(read_messages(&app).await, [from_user("Tell me everything")]);
 }
 
 #[tokio::test]

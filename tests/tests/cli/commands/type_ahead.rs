@@ -104,7 +104,7 @@ async fn text_typed_before_ctrl_c_stops_an_answer_is_kept() {
     let terminal = start_chat(&app, &folder, &["--new", "ferry"]);
     ask_and_wait_for_first_words(&terminal, &model, &gate).await;
     terminal.type_text("And back?\u{3}");
-    terminal.wait_for_text("stopped: ").await;
+    terminal.wait_for_text("stopped").await;
     terminal.wait_for_text("ferry> And back?").await;
     gate.open_for_ever();
 }
