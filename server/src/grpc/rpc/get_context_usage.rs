@@ -3,7 +3,7 @@
 use anneal_core::{
     boundary::Boundary,
     caller::{Caller, ConversationId},
-    context::{Ask, Context, ManifestEntry, Representation, Segment, checkpoint_overhead_tokens},
+    context::{Ask, Context, Representation, Segment, checkpoint_overhead_tokens},
     media_access::MediaAccess,
     policy::PolicyOverrides,
     tokens::{FRAMING_PER_MESSAGE, Tokens},
