@@ -1,11 +1,11 @@
-//! `/undo`, `/redo`, `/edit` and `/retry`: they withdraw the newest question together with what
-//! followed it, restore it, or ask it again.
+//! `/undo`, `/redo`, `/edit`, `/retry`, `/alternatives` and `/choose`: they withdraw the newest
+//! question together with what followed it, restore it, ask it again, or take another answer.
 
 use anneal_proto::v1 as pb;
 use uuid::Uuid;
 
 use super::{Chat, errors::ChatError, recent_messages::question_excerpt};
-use crate::{change::messages_text, terminal_size};
+use crate::{change::messages_text, columns::clipped, sanitize::sanitize, terminal_size};
 
 /// Messages per page of the search for the newest question. Many calls and results may follow it.
 const SEARCH_PAGE: i32 = 50;
@@ -77,23 +77,63 @@ impl Chat {
         self.send_message(text).await
     }
 
-    /// Withdraws the newest question and everything after it, and sends the same question again.
+    /// Prints another answer to the newest question. The server withdraws what stands after it.
     pub(super) async fn ask_again(&mut self) -> Result<(), ChatError> {
+        self.find_newest_question().await?;
+        self.begin_turn(None).await
+    }
+
+    /// Lists the answers to the newest question.
+    pub(super) async fn list_alternatives(&mut self) -> Result<(), ChatError> {
         let question = self.find_newest_question().await?;
+        let alternatives = self.find_alternatives(&question).await?;
+        let columns = terminal_size::size().columns;
+        let page: String = alternatives
+            .iter()
+            .map(|alternative| alternative_row(alternative, columns))
+            .collect();
+        Ok(self.screen.print_page(&page)?)
+    }
+
+    /// Makes an earlier answer to the newest question stand again.
+    pub(super) async fn choose_alternative(&mut self, number: i32) -> Result<(), ChatError> {
+        let question = self.find_newest_question().await?;
+        let alternatives = self.find_alternatives(&question).await?;
+        let Some(chosen) = alternatives
+            .iter()
+            .find(|alternative| alternative.number == number)
+        else {
+            return Err(format!("there is no answer {number}; /alternatives lists them").into());
+        };
+        let ask = pb::ChooseAlternativeRequest {
+            conversation_id: question.conversation.conversation_id,
+            request_id: Uuid::new_v4().to_string(),
+            expected_last_message_id: Some(question.conversation.message_count),
+            etag: question.conversation.etag,
+            question_message_id: chosen.question_message_id,
+            number,
+        };
+        self.client.chats().choose_alternative(ask).await?;
+        self.pending_turn = None;
+        self.undone.clear();
+        Ok(self
+            .screen
+            .print_note(&format!("answer {number} stands again"))?)
+    }
+
+    /// The answers to a question, the one that stands last.
+    async fn find_alternatives(
+        &self,
+        question: &Question,
+    ) -> Result<Vec<pb::Alternative>, ChatError> {
         let ask = pb::GetMessageRequest {
             conversation_id: question.conversation.conversation_id.clone(),
             message_id: question.message.message_id,
+            alternatives: true,
             ..Default::default()
         };
         let found = self.client.messages().get_message(ask).await?.into_inner();
-        let whole = found.message.unwrap_or_default();
-        self.withdraw_question(&question).await?;
-        self.send(pb::NewMessage {
-            role: pb::Role::User.into(),
-            parts: whole.parts,
-            metadata: whole.metadata,
-        })
-        .await
+        Ok(found.alternatives)
     }
 
     /// The newest message of a user that stands.
@@ -160,4 +200,17 @@ impl Chat {
         self.undone.push(change.changed);
         Ok(())
     }
+}
+
+/// An answer on one line. A star marks the one that stands.
+fn alternative_row(alternative: &pb::Alternative, columns: usize) -> String {
+    let mark = if alternative.current { '*' } else { ' ' };
+    let stopped = if alternative.stopped {
+        " (stopped)"
+    } else {
+        ""
+    };
+    let text = sanitize(&alternative.text).replace('\n', " ");
+    let row = format!("{mark} {}{stopped}  {text}", alternative.number);
+    format!("{}\n", clipped(&row, columns))
 }

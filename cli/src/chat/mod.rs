@@ -243,6 +243,8 @@ impl Chat {
             ChatCommand::Redo => self.redo().await?,
             ChatCommand::Edit(text) => self.edit_question(text).await?,
             ChatCommand::Retry => self.retry_turn().await?,
+            ChatCommand::Alternatives => self.list_alternatives().await?,
+            ChatCommand::Choose(number) => self.choose_alternative(number).await?,
             ChatCommand::Fork { message_id, title } => {
                 self.fork_conversation(message_id, title).await?;
             }

@@ -43,6 +43,10 @@ pub(super) enum ChatCommand {
     Edit(String),
     /// Send the unanswered message again, or ask for another answer.
     Retry,
+    /// List the answers to the newest question.
+    Alternatives,
+    /// Make the answer with this number stand.
+    Choose(i32),
     /// Continue in a fork of the conversation.
     Fork {
         /// The last message that the fork takes over; 0: the newest.
@@ -64,7 +68,7 @@ pub(super) struct CommandHelp {
 }
 
 /// All commands, in the order of /help.
-pub(super) const COMMANDS: [CommandHelp; 15] = [
+pub(super) const COMMANDS: [CommandHelp; 17] = [
     command_help(
         "/new",
         "[TITLE]",
@@ -111,9 +115,14 @@ pub(super) const COMMANDS: [CommandHelp; 15] = [
     command_help(
         "/retry",
         "",
-        "send the unanswered message again, without storing it twice; or withdraw the answer and ask \
-         again",
+        "send the unanswered message again, without storing it twice; or get another answer",
     ),
+    command_help(
+        "/alternatives",
+        "",
+        "list the answers to your newest message",
+    ),
+    command_help("/choose", "N", "take answer N to your newest message"),
     command_help(
         "/fork",
         "[ID] [TITLE]",
@@ -171,6 +180,8 @@ fn parse_command(text: &str) -> Result<ChatCommand, String> {
             "/edit TEXT: the message to send instead of your newest one",
         )?),
         "/retry" => ChatCommand::Retry,
+        "/alternatives" => ChatCommand::Alternatives,
+        "/choose" => ChatCommand::Choose(answer_number(rest)?),
         "/fork" => fork(rest)?,
         "/help" | "/?" => ChatCommand::Help,
         "/quit" | "/exit" => ChatCommand::Quit,
@@ -219,6 +230,11 @@ fn number(text: &str) -> Option<i64> {
         .parse()
         .ok()
         .filter(|id| *id > 0)
+}
+
+fn answer_number(text: &str) -> Result<i32, String> {
+    let number = number(text).and_then(|number| i32::try_from(number).ok());
+    number.ok_or_else(|| "/choose N: the number of an answer; /alternatives lists them".to_owned())
 }
 
 /// A number at the beginning is that of a message, the rest is the title.
@@ -307,6 +323,8 @@ mod tests {
                 "/edit when\n  does it leave? ",
                 ChatCommand::Edit("when\n  does it leave?".into()),
             ),
+            ("/alternatives", ChatCommand::Alternatives),
+            ("/choose 2", ChatCommand::Choose(2)),
             ("/exit", ChatCommand::Quit),
         ];
         for (text, command) in commands {

@@ -30,7 +30,8 @@ pub(super) type StreamingTurn = Arc<Mutex<Option<pb::CancelTurnRequest>>>;
 /// A message that has no answer yet.
 #[derive(Debug, Clone)]
 pub(super) struct PendingTurn {
-    message: pb::NewMessage,
+    /// None: the newest question is answered anew.
+    message: Option<pb::NewMessage>,
     /// Every attempt sends this id, so that the message is stored once.
     request_id: String,
     /// Whether the server has confirmed that the message is stored.
@@ -40,15 +41,20 @@ pub(super) struct PendingTurn {
 impl Chat {
     /// Sends a text and prints the answer.
     pub(super) async fn send_message(&mut self, text: String) -> Result<(), ChatError> {
-        self.send(text_message(pb::Role::User, text)).await
+        self.begin_turn(Some(text_message(pb::Role::User, text)))
+            .await
     }
 
-    /// Sends a message and prints the answer.
-    pub(super) async fn send(&mut self, message: pb::NewMessage) -> Result<(), ChatError> {
+    /// Sends a message and prints the answer. None: prints another answer to the newest question,
+    /// which is stored.
+    pub(super) async fn begin_turn(
+        &mut self,
+        message: Option<pb::NewMessage>,
+    ) -> Result<(), ChatError> {
         self.pending_turn = Some(PendingTurn {
+            message_is_stored: message.is_none(),
             message,
             request_id: Uuid::new_v4().to_string(),
-            message_is_stored: false,
         });
         self.run_turn().await
     }
@@ -159,11 +165,14 @@ impl Chat {
         let mut phase = AnswerPhase::default();
         while let Some(response) = stream.message().await? {
             match response.event {
-                Some(Event::Started(_)) => {
+                Some(Event::Started(started)) => {
                     if let Some(pending_turn) = &mut self.pending_turn {
                         pending_turn.message_is_stored = true;
                     }
                     self.undone.clear();
+                    if let Some(note) = alternatives_note(started.alternatives) {
+                        self.screen.print_note(&note)?;
+                    }
                     self.set_streaming_turn(Some(pb::CancelTurnRequest {
                         conversation_id: id.to_owned(),
                         turn_request_id: turn.request_id.clone(),
@@ -186,7 +195,8 @@ impl Chat {
         pb::ChatRequest {
             conversation_id: id.to_owned(),
             request_id: turn.request_id.clone(),
-            messages: vec![turn.message.clone()],
+            messages: turn.message.iter().cloned().collect(),
+            regenerate: turn.message.is_none(),
             model: self.owner.model.clone(),
             system_prompt: self.owner.system.clone(),
             ..Default::default()
@@ -236,4 +246,16 @@ impl Chat {
         };
         Ok(self.screen.print_note(note)?)
     }
+}
+
+/// Says how many answers to the question were withdrawn. None: none were.
+fn alternatives_note(withdrawn: i32) -> Option<String> {
+    let what = match withdrawn {
+        ..=0 => return None,
+        1 => "1 earlier answer is".to_owned(),
+        more => format!("{more} earlier answers are"),
+    };
+    Some(format!(
+        "{what} kept: /alternatives lists them, /choose takes one"
+    ))
 }

@@ -38,6 +38,9 @@ pub(in crate::http) struct TurnStarted {
     /// The id of the request, or one that the server generated. A request with this id repeats the
     /// turn.
     pub(super) request_id: String,
+    /// Number of withdrawn answers to the same question. Absent: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) alternatives: Option<i32>,
 }
 
 /// A piece of text.

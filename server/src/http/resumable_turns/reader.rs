@@ -160,6 +160,7 @@ impl TurnReader {
                 session_id: self.session.to_string(),
                 message_ids: ids.clone(),
                 request_id: self.request.clone(),
+                alternatives: (state.alternatives > 0).then_some(state.alternatives),
             };
             return NextItem::Event(self.event_id(), TurnEvent::Started(started));
         }

@@ -33,6 +33,8 @@ pub(super) struct LogState {
     pub(super) stored_message_ids: Option<Vec<i64>>,
     /// The turn in its session; None: nothing is stored yet.
     pub(super) turn: Option<TurnKey>,
+    /// Number of withdrawn answers to the same question.
+    pub(super) alternatives: i32,
     /// The current attempt; None: the first.
     pub(super) attempt: Option<AttemptBegun>,
     /// How many attempts have begun after the first. Each empties `pieces`, so that positions of
@@ -120,6 +122,7 @@ impl TurnLog {
                     let first = started.message_ids.first();
                     first.map(|first| TurnKey::Message(MessageId(*first)))
                 };
+                state.alternatives = started.alternatives;
                 state.stored_message_ids = Some(started.message_ids);
             }
             Event::Attempt(attempt) => {

@@ -37,6 +37,15 @@ async fn run_example(
 /// Starts a model that gives the same answer to streaming and other requests.
 async fn start_model() -> ScriptedModel {
     ScriptedModel::start(|request| {
+        let waits_for_tools =
+            request.body["tools"].is_array() && !request.raw.contains("tool_call_id");
+        if waits_for_tools {
+            let calls = [
+                Say::tool("call_1", "time_in", r#"{"zone": "UTC"}"#),
+                Say::tool("call_2", "time_in", r#"{"zone": 3}"#),
+            ];
+            return Script::says(request, calls);
+        }
         if request.body["stream"] == true {
             return Script::says(request, [Say::text("At 16:45 "), Say::text("from berth 2.")]);
         }
@@ -105,6 +114,15 @@ async fn every_python_example_runs_and_prints_the_expected_output() {
         output.contains("scripted-model: 1 calls today, 0 failed"),
         "{output}"
     );
+    let calls_before = model.requests().len();
+    let output = run_example(&app, &model, &path, "tools.py", &["When?"]).await;
+    assert!(
+        output.contains(r#"-> time_in {"zone": "UTC"}"#)
+            && output.contains("At 16:45 from berth 2."),
+        "{output}"
+    );
+    let sent = &model.requests()[calls_before + 1].raw;
+    assert!(sent.contains("no such zone"), "{sent}");
     stop.cancel();
     worker_task.await.expect("the worker stops");
 }

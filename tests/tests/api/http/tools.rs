@@ -104,6 +104,32 @@ async fn a_turn_of_results_is_resumed_without_a_body() {
 }
 
 #[tokio::test]
+async fn a_question_is_answered_again_and_an_edited_one_is_answered() {
+    let model = ScriptedModel::start(|request| {
+        Script::says(request, [Say::text(&format!("{}.", request.nth + 1))])
+    })
+    .await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let web = app.http_client();
+    let first = web.chat("a", &json!({"message": "Well?"})).await;
+    assert!(first[0].data.get("alternatives").is_none(), "{first:?}");
+    let session = session_of(&first);
+    let again = web
+        .chat("a", &json!({"sessionId": session, "regenerate": true}))
+        .await;
+    assert_eq!(
+        (text_of(&again).as_str(), &again[0].data["alternatives"]),
+        ("2.", &json!(1))
+    );
+    let rest = web.resume("a", &again[0].id, None).await.rest().await;
+    assert_eq!(text_of(&rest), "2.", "the id names the second answer");
+    let edit = json!({"sessionId": session, "editMessageId": 1, "message": "And now?"});
+    let edited = web.chat("a", &edit).await;
+    assert_eq!(text_of(&edited), "3.");
+    assert_eq!(model.requests()[2].texts(), ["And now?"]);
+}
+
+#[tokio::test]
 async fn refused_options_are_named_as_the_body_names_them() {
     let model = ScriptedModel::saying("Yes.").await;
     let app = TestApp::with_scripted_model(&model).await;

@@ -146,7 +146,9 @@ async fn ctrl_c_stops_the_answer_keeps_what_has_come_and_retry_asks_again() {
         [from_user("Tell me everything"), from_model("Half of an")]
     );
     terminal.enter("/retry");
-    terminal.wait_for_text("withdrawn: messages 1-2").await;
+    terminal
+        .wait_for_text("1 earlier answer is kept: /alternatives lists them")
+        .await;
     terminal.wait_for_text("A whole answer.").await;
     terminal.wait_for_prompt("stops>").await;
     assert_eq!(

@@ -277,35 +277,49 @@ async fn edit_withdraws_a_message_that_is_stored_although_the_connection_was_los
 }
 
 #[tokio::test]
-async fn retry_of_an_answered_question_sends_the_same_message_again() {
+async fn retry_of_an_answered_question_gets_another_answer_and_choose_takes_an_earlier_one() {
     let model = numbering_model().await;
     let app = TestApp::with_scripted_model(&model).await;
     let conversation = create_conversation(&app).await;
-    let mut question = user("Where is the harbor?");
-    question.parts.extend(user("And the ferry?").parts);
-    question.metadata.insert("from".into(), "a map".into());
     conversation
-        .append_all(vec![question, assistant("I do not know.")])
+        .append_all(vec![
+            user("Where is the harbor?"),
+            assistant("I do not know."),
+        ])
         .await;
-    let before = conversation.message(1).await;
     let ran = run_chat(&app, "/retry\n/retry\n").await;
     assert_eq!(
         (ran.code, ran.out.as_str()),
         (Some(0), "Answer 1.\nAnswer 2.\n"),
         "{ran:?}"
     );
-    let messages = conversation.messages().await;
-    let ids: Vec<i64> = messages.iter().map(|message| message.message_id).collect();
-    assert_eq!(ids, [5, 6]);
+    let question = (1, "Where is the harbor?".to_owned());
     assert_eq!(
-        (&messages[0].parts, &messages[0].metadata, messages[0].turn),
-        (&before.parts, &before.metadata, 1)
+        texts(&conversation).await,
+        [question.clone(), (4, "Answer 2.".to_owned())]
     );
     let sent = model.requests()[1].texts();
     assert!(
         !sent.contains(&"I do not know.".to_owned()) && !sent.contains(&"Answer 1.".to_owned()),
         "{sent:?}"
     );
+    let listed = run_chat(&app, "/alternatives\n").await;
+    assert_eq!(
+        (listed.code, listed.out.as_str()),
+        (
+            Some(0),
+            "  1  I do not know.\n  2  Answer 1.\n* 3  Answer 2.\n"
+        ),
+        "{listed:?}"
+    );
+    let chosen = run_chat(&app, "/choose 2\n").await;
+    assert!(chosen.err.contains("answer 2 stands again"), "{chosen:?}");
+    assert_eq!(
+        texts(&conversation).await,
+        [question, (3, "Answer 1.".to_owned())]
+    );
+    let unknown = run_chat(&app, "/choose 4\n").await;
+    assert!(unknown.err.contains("there is no answer 4"), "{unknown:?}");
     conversation.verify().await;
 }
 

@@ -335,6 +335,8 @@ async fn row_C5_help_lists_the_commands_and_a_mistyped_command_gets_a_suggestion
         "/redo",
         "/edit TEXT",
         "/retry",
+        "/alternatives",
+        "/choose N",
         "/fork [ID] [TITLE]",
     ] {
         assert!(screen.contains(command), "{command}: {screen}");
