@@ -227,11 +227,6 @@ impl Failure {
         }
     }
 
-    /// The failure for a field that this version knows and does not serve.
-    pub(crate) fn not_served(field: impl AsRef<str> + Into<String>) -> Self {
-        Self::invalid(field, "is not served by this version")
-    }
-
     /// The failure for a request that cannot be decoded. `description` says why.
     pub(crate) fn malformed(description: impl AsRef<str> + Into<String>) -> Self {
         Self::Malformed(TruncatedText::new(description))
