@@ -259,6 +259,51 @@ pub(crate) fn fields() -> Vec<HttpCase> {
             &json!({"message": "x", "userId": "\u{0}"}),
             invalid("userId"),
         ),
+        post_json(
+            "300 tools",
+            &json!({"message": "x", "tools": vec![json!({"name": "a"}); 300]}),
+            limit("tools"),
+        ),
+        post_json(
+            "a tool without a name",
+            &json!({"message": "x", "tools": [{"inputSchema": {}}]}),
+            invalid("tools[0]"),
+        ),
+        post_json(
+            "tools of 300 KiB",
+            &json!({"message": "x", "tools": [{"name": "a", "description": "x".repeat(300 << 10)}]}),
+            limit("tools"),
+        ),
+        post(
+            "a schema of 1,000 levels",
+            JSON,
+            format!(
+                r#"{{"message":"x","tools":[{{"name":"a","inputSchema":{}{}}}]}}"#,
+                r#"{"a":"#.repeat(1_000) + "1",
+                "}".repeat(1_000)
+            ),
+            invalid("tools[0].inputSchema"),
+        ),
+        post_json(
+            "300 texts to stop at",
+            &json!({"message": "x", "stop": vec!["a"; 300]}),
+            limit("stop"),
+        ),
+        post_json(
+            "a temperature in words",
+            &json!({"message": "x", "temperature": "warm"}),
+            invalid("temperature"),
+        ),
+        post_json(
+            "an effort without bounds",
+            &json!({"message": "x", "reasoningEffort": "vast"}),
+            invalid("reasoningEffort"),
+        ),
+        post_json(
+            "a text for a result",
+            &json!({"toolResults": ["done"]}),
+            invalid("toolResults[0]"),
+        ),
         patch("nothing to change", &json!({}), invalid("body")),
         patch(
             "no such status",
@@ -397,6 +442,10 @@ pub(crate) fn changes() -> Vec<HttpCase> {
         path: format!("{MISSING}/{path}"),
         ..post(name, JSON, body, expected)
     };
+    let stop = |name: &str, query: &str, expected| HttpCase {
+        method: "DELETE",
+        ..get(name, &format!("{MISSING}/turn{query}"), expected)
+    };
     let many_ids = format!(r#"{{"messageIds":[{}1]}}"#, "1,".repeat(500_000));
     vec![
         delete("a message in words", "one", invalid("messageId")),
@@ -481,6 +530,13 @@ pub(crate) fn changes() -> Vec<HttpCase> {
             invalid("agentId"),
         ),
         change("an unknown session is forked", "fork", "", NO_SESSION),
+        stop("a turn of an unknown session is stopped", "", NO_SESSION),
+        stop("a stop that keeps in words", "?keep=maybe", invalid("keep")),
+        stop(
+            "a stop with an unknown parameter",
+            "?turn=r",
+            invalid("turn"),
+        ),
     ]
 }
 
