@@ -60,7 +60,7 @@ impl Default for RetentionSettings {
             dead_job_days: 0,
             prefix_versions: 100,
             interval_seconds: 60,
-            conversations_per_second: 200,
+            conversations_per_second: 100,
             rules: Vec::new(),
         }
     }
