@@ -73,7 +73,7 @@ async fn get_erasure(client: &Client, erasure_id: String) -> anyhow::Result<pb::
         .map_err(|status| failed_call(&status))
 }
 
-/// What a deletion of the conversation would delete.
+/// The rows that a deletion of the conversation would delete.
 async fn plan_conversation(client: &Client, id: String) -> anyhow::Result<pb::Erasure> {
     let conversation = get_conversation(client, &id).await?;
     Ok(pb::Erasure {

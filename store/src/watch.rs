@@ -65,11 +65,11 @@ pub struct ChangesAsk {
 pub struct Change {
     /// Number of the change: 1, 2, 3 … within the conversation, in commit order.
     pub id: i64,
-    /// What was stored or changed.
+    /// The row that was stored or changed.
     pub kind: ChangeKind,
 }
 
-/// What was stored or changed.
+/// The row that was stored or changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChangeKind {
     /// The summary of a large message was stored.

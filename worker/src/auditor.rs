@@ -8,7 +8,7 @@ use anneal_core::caller::{Caller, ConversationId, TenantId};
 use anneal_store::{Store, StoreError, VerifyReport, Violation};
 use tracing::{debug, error, warn};
 
-use crate::{settings::WorkerSettings, tenant_cursor::BEFORE_FIRST_TENANT};
+use crate::{pause::sleep_about, settings::WorkerSettings, tenant_cursor::BEFORE_FIRST_TENANT};
 
 /// The promises that an audit checks, by their numbers in docs/operations.md. 0 stands for figures
 /// of a conversation that must agree with its messages.
@@ -29,8 +29,7 @@ pub(crate) async fn run_audit_loop(store: &Store, settings: &WorkerSettings) {
     let pause = Duration::from_secs(u64::from(settings.audit_interval_seconds));
     let mut cursor = BEFORE_FIRST_TENANT;
     loop {
-        // Varied by a quarter, so that workers do not audit all at once.
-        tokio::time::sleep(pause.mul_f64(0.75 + 0.5 * fastrand::f64())).await;
+        sleep_about(pause).await;
         audit_sample(store, settings, &mut cursor).await;
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anneal_store::{ErasureStep, Store, StoreError};
 use tracing::{info, warn};
 
-use crate::settings::WorkerSettings;
+use crate::{pause::sleep_about, settings::WorkerSettings};
 
 /// Works on erasures until the future is dropped. After each step, also one that has failed, it
 /// waits for as long as the step took, so that the database has time for other work; while there is
@@ -28,8 +28,7 @@ pub(crate) async fn run_erasure_loop(store: &Store, settings: &WorkerSettings) {
                 poll_interval
             }
         };
-        // Varied by a quarter, so that workers do not poll all at once.
-        tokio::time::sleep(pause.mul_f64(0.75 + 0.5 * fastrand::f64())).await;
+        sleep_about(pause).await;
     }
 }
 

@@ -16,6 +16,7 @@
 //!   stored while no connection is free.
 //! - `maintenance`: periodic work: frees orphaned jobs, deletes old partial summaries, reports the
 //!   length of the queues and the state of the models' breakers.
+//! - `pause`: pauses of loops that every worker runs.
 //! - `clock_skew`: detects that the database's clock was set back, and repairs the stored times.
 //! - `auditor`: checks a random sample of conversations against the promises of docs/operations.md.
 //! - `erasures`: deletes the conversations of users and tenants that are to be erased.
@@ -33,6 +34,7 @@ mod jobs;
 mod leases;
 mod maintenance;
 mod model_pauses;
+mod pause;
 mod retention;
 mod retention_settings;
 mod retry_policy;

@@ -8,7 +8,7 @@ use anneal_core::{admission::Breaker, job::LEASE_SECONDS};
 use anneal_store::{DatabaseFigures, Store};
 use tracing::{debug, info, warn};
 
-use crate::{clock_skew::DatabaseClock, summarize::Summarizers};
+use crate::{clock_skew::DatabaseClock, pause::sleep_about, summarize::Summarizers};
 
 /// Most jobs of each kind that one round frees.
 const MAX_RESCUED: i64 = 100;
@@ -22,7 +22,7 @@ pub(crate) async fn run_rescue_loop(store: &Store) {
     let mut clock = DatabaseClock::default();
     loop {
         clock.check(store).await;
-        tokio::time::sleep(pause.mul_f64(0.75 + 0.5 * fastrand::f64())).await;
+        sleep_about(pause).await;
         rescue_orphaned_jobs(store).await;
     }
 }
@@ -35,7 +35,7 @@ const MAX_DELETED_PARTS: i64 = 1_000;
 /// Deletes old partial summaries every hour, until the future is dropped.
 pub(crate) async fn run_part_cleanup_loop(store: &Store) {
     loop {
-        tokio::time::sleep(Duration::from_hours(1).mul_f64(0.75 + 0.5 * fastrand::f64())).await;
+        sleep_about(Duration::from_hours(1)).await;
         match store
             .delete_old_partial_summaries(PART_RETENTION_DAYS, MAX_DELETED_PARTS)
             .await
@@ -71,7 +71,7 @@ pub(crate) async fn run_queue_metrics_loop(store: &Store) {
             }
             Err(error) => debug!("could not read the length of the queues: {error}"),
         }
-        tokio::time::sleep(METRICS_INTERVAL.mul_f64(0.75 + 0.5 * fastrand::f64())).await;
+        sleep_about(METRICS_INTERVAL).await;
     }
 }
 
@@ -89,7 +89,7 @@ pub(crate) async fn run_breaker_metrics_loop(store: &Store, summarizers: &Summar
         if !setup.reported_models.is_empty() {
             report_breakers(store, &setup.reported_models).await;
         }
-        tokio::time::sleep(METRICS_INTERVAL.mul_f64(0.75 + 0.5 * fastrand::f64())).await;
+        sleep_about(METRICS_INTERVAL).await;
     }
 }
 
@@ -113,7 +113,7 @@ pub(crate) async fn run_database_metrics_loop(store: &Store) {
             Ok(figures) => set_database_metrics(figures, &mut reports_lag),
             Err(error) => debug!("could not read the figures of the database: {error}"),
         }
-        tokio::time::sleep(DATABASE_METRICS_INTERVAL.mul_f64(0.75 + 0.5 * fastrand::f64())).await;
+        sleep_about(DATABASE_METRICS_INTERVAL).await;
     }
 }
 

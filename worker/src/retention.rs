@@ -18,7 +18,9 @@ use anneal_store::{RetentionLimit, Store, StoreError, TenantLimits, Walk, WalkSt
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use crate::{retention_settings::RetentionSettings, tenant_cursor::BEFORE_FIRST_TENANT};
+use crate::{
+    pause::sleep_about, retention_settings::RetentionSettings, tenant_cursor::BEFORE_FIRST_TENANT,
+};
 
 /// Time limit of each use of a connection. Longer than that of other calls, because one
 /// conversation may have a million messages.
@@ -81,8 +83,7 @@ async fn run_rounds(store: &Store, settings: &RetentionSettings, kind: RoundKind
     };
     let mut schedule = Schedule::new(kind);
     loop {
-        // Varied by a quarter, so that workers do not work all at once.
-        tokio::time::sleep(pause.mul_f64(0.75 + 0.5 * fastrand::f64())).await;
+        sleep_about(pause).await;
         // An interruption is logged where it happens.
         schedule.make_round(store, settings, pace).await.ok();
     }
@@ -125,7 +126,7 @@ impl Pace {
     }
 }
 
-/// What a round looks for.
+/// The rows that a round looks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RoundKind {
     /// Idle conversations, which come first in the walk.

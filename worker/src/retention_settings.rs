@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anneal_store::{KeptDays, MAX_KEPT_DAYS, TenantLimits, TrimLimits};
 use serde::{Deserialize, Serialize};
 
-/// What is deleted after a while, and how fast. 0 days: never.
+/// How long things are kept, and how fast they are deleted then. 0 days: never.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetentionSettings {
@@ -60,7 +60,7 @@ impl Default for RetentionSettings {
             dead_job_days: 0,
             prefix_versions: 100,
             interval_seconds: 60,
-            conversations_per_second: 200,
+            conversations_per_second: 100,
             rules: Vec::new(),
         }
     }

@@ -168,8 +168,8 @@ impl Comparison<'_> {
     /// than the change, and nothing is left of those that an erasure found set aside.
     fn check_summaries(&mut self, change: &Change, report: &mut VerifyReport) {
         if change.kind == MessageChangeKind::Erased {
-            // What stood was withdrawn first, as a change of its own. A checkpoint that was made
-            // after that held nothing of it, and stands.
+            // Messages that stood were withdrawn first, as a change of its own. A checkpoint that was
+            // made after that held nothing of it, and stands.
             self.void.retain(|void| {
                 let has_erased =
                     void.change_id <= change.id && change.meets(void.first, void.last);

@@ -1,5 +1,5 @@
-//! What is checked of a conversation, and what the checks of messages and checkpoints pass on to
-//! the check of changes.
+//! The checked rows of a conversation, and the values that the checks of messages and checkpoints
+//! pass on to the check of changes.
 
 /// How much of a conversation is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -44,7 +44,7 @@ pub struct MessageEdit {
     pub request_id: Option<String>,
 }
 
-/// What an edit does with the caller's labels of a message.
+/// How an edit treats the caller's labels of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Labels {
     /// Those of the new content replace them.

@@ -43,7 +43,7 @@ impl Store {
     }
 }
 
-/// What was deleted of the selected messages.
+/// The content that was deleted of the selected messages.
 struct Erased {
     /// Those that stood, in order.
     standing: Vec<MessageId>,

@@ -52,7 +52,7 @@ async fn delete_with_derived_rows(
     Ok(())
 }
 
-/// What a tenant has stored less after a deletion.
+/// The figures by which a deletion lowers a tenant's usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct DeletedRows {
     /// Deleted messages that were counted.
@@ -80,7 +80,7 @@ impl DeletedRows {
 /// The deleted messages of a conversation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DeletedMessages {
-    /// What the tenant has stored less.
+    /// The figures by which the tenant's usage is lowered.
     pub(crate) freed: DeletedRows,
     /// All messages.
     pub(crate) messages: i64,

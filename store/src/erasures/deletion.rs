@@ -19,14 +19,14 @@ pub(super) struct Deletion {
     freed: DeletedRows,
 }
 
-/// What was deleted.
+/// The deleted rows.
 #[derive(Debug)]
 pub(super) struct Deleted {
     pub(super) ids: Vec<ConversationId>,
     pub(super) messages: i64,
     /// Deleted rows, by table.
     pub(super) rows: RowCounts,
-    /// What the tenant has stored less.
+    /// The figures by which the tenant's usage is lowered.
     pub(super) freed: DeletedRows,
 }
 

@@ -42,7 +42,7 @@ const MEASURE_DEADLINE: Duration = Duration::from_mins(1);
 /// the next round.
 const OPEN_ERASURES: i64 = 16;
 
-/// What a step has done.
+/// The outcome of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErasureStep {
     /// There is no erasure to work on.

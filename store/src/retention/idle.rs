@@ -207,7 +207,7 @@ fn pass_over(step: &mut WalkStep, page: &[WalkedConversation], passed: usize) {
     };
 }
 
-/// What a transaction has done.
+/// The outcome of a transaction.
 struct Deletion {
     /// Deleted conversations.
     conversations: u64,
@@ -324,7 +324,7 @@ mod tests {
             (step.kept, step.walk)
         };
         assert_eq!(passed(&[], 0), (0, Walk::Ended));
-        // What the next step deletes is not kept.
+        // A conversation that the next step deletes is not kept.
         let idle = page(vec![(true, 1); 60]);
         assert_eq!(passed(&idle, 50), (0, Walk::After(position(49))));
         assert_eq!(passed(&idle, 60), (0, Walk::Ended));

@@ -1,4 +1,4 @@
-//! What is erased is gone. A test plants a canary word in everything that is made of messages:
+//! Erased content is gone. A test plants a canary word in everything that is made of messages:
 //! content, tool inputs, reasoning, metadata, the title, summaries of a model, finished parts of
 //! summaries, versions of withdrawn and of edited messages, checkpoints that no longer hold, errors
 //! of jobs and of breakers, and the answer of a turn. If a user or a tenant is erased, it is in a
@@ -50,7 +50,7 @@ const TABLES: [&str; 9] = [
     "ai_void_checkpoint",
 ];
 
-/// What is erased.
+/// The subject of an erasure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Erased {
     Messages,

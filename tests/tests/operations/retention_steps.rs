@@ -78,7 +78,7 @@ fn deleted_rows(step: &WalkStep, limit: RetentionLimit) -> u64 {
     of_limit.map(|(_, rows)| rows).sum()
 }
 
-/// What each step of a walk for idle conversations deletes.
+/// The conversations that each step of a walk for idle ones deletes.
 async fn deleted_by_steps(app: &TestApp) -> Vec<u64> {
     let (mut steps, mut walk) = (Vec::new(), Walk::Start);
     while walk != Walk::Ended {
@@ -92,7 +92,7 @@ async fn deleted_by_steps(app: &TestApp) -> Vec<u64> {
     steps
 }
 
-/// What each step of a walk for content that no longer stands erases.
+/// The versions that each step of a walk for content that no longer stands erases.
 async fn erased_by_steps(app: &TestApp) -> Vec<u64> {
     let (mut steps, mut walk) = (Vec::new(), Walk::Start);
     while walk != Walk::Ended {

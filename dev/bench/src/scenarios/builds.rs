@@ -118,7 +118,7 @@ async fn append_dialogue(
     Ok(())
 }
 
-/// What is compared.
+/// The figure that is compared.
 #[derive(Debug, Clone, Copy)]
 enum Measured {
     /// Appends per second of all callers.

@@ -1,5 +1,5 @@
-//! What clients know of the messages of a conversation: which version stands, or that it is
-//! withdrawn or erased. A change whose acknowledgement a client waits for may or may not have been
+//! The states that clients know of the messages of a conversation: which version stands, or that
+//! it is withdrawn or erased. A change whose acknowledgement a client waits for may or may not have been
 //! made, so a message may have several states at once. A reader may see each state that a message
 //! had since the reader began.
 

@@ -151,7 +151,7 @@ const CRATES: &[CrateLayers] = &[
             "worker",
             "summarize model_pauses clock_skew",
             "summary_calls retry_policy leases",
-            "deadline settings retention_settings tenant_cursor job_span",
+            "deadline settings retention_settings tenant_cursor job_span pause",
         ],
     ),
     (

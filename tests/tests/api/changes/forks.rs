@@ -134,7 +134,7 @@ async fn an_edited_message_is_taken_over_as_it_stands_without_its_earlier_versio
     assert_eq!((edited.version, copy.version), (2, 1));
     assert_eq!(copy.edited_time, None);
     assert_eq!(fork.versions(1).await.len(), 1);
-    // What is erased in one conversation stays in the other.
+    // Content that is erased in one conversation stays in the other.
     source.erase(&[1]).await;
     assert_eq!(fork.message(1).await, copy);
     assert_eq!(fork.edit(1, user("And here?")).await.version, 2);
@@ -245,7 +245,7 @@ async fn withdrawn_messages_are_empty_in_a_fork_for_good() {
     source.restore(&[2, 5]).await;
     assert_eq!(listed_ids(&source).await, [1, 2, 3, 4, 5, 6, 7, 8]);
     assert_eq!(listed_ids(&fork).await, [1, 4, 6, 7]);
-    // What the fork withdraws itself, it can restore.
+    // The fork can restore messages that it has withdrawn itself.
     fork.withdraw(&[1]).await;
     fork.restore(&[1]).await;
     assert_eq!(listed_ids(&fork).await, [1, 4, 6, 7]);

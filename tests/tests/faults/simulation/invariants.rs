@@ -148,7 +148,7 @@ async fn search_erased_words(simulated: &mut SimulatedConversation<'_>) -> Resul
     }
 }
 
-/// What all tenants have stored: messages and bytes, by the figures and by the rows.
+/// The usage of all tenants: messages and bytes, by the figures and by the rows.
 const USAGE: &str = "
     select (select coalesce(sum(messages), 0) from tenant_usage_part)::bigint,
         (select coalesce(sum(content_bytes), 0) from tenant_usage_part)::bigint,
