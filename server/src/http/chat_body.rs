@@ -21,9 +21,10 @@ use crate::failure::Failure;
 
 /// The user's message, and how the model should answer.
 #[derive(Debug, Default, Clone, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct ChatBody {
     /// The user's text. May be empty if there is a picture.
+    #[serde(default)]
     pub(super) message: String,
     /// The session to continue; absent: a new session of this agent.
     pub(super) session_id: Option<String>,
@@ -46,6 +47,7 @@ pub(super) struct ChatBody {
     #[schema(value_type = Option<Vec<NewToolResult>>)]
     pub(super) tool_results: Option<NewToolResults>,
     /// Answers the newest question again, without a message. Its answer is withdrawn.
+    #[serde(default)]
     pub(super) regenerate: bool,
     /// The id of a message of the user. `message` replaces it, what came after it is withdrawn, and
     /// the model answers.

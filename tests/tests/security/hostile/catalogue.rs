@@ -11,8 +11,8 @@ use tonic::Code;
 
 use crate::hostile::{
     case::{self, Case},
-    changed_messages, changes, contexts, conversations, edits, erasures, forks, http, messages,
-    pages, policies, sessions, stops, streams, wire,
+    changed_messages, changes, contexts, conversations, edits, erasures, forks, http, http_edits,
+    http_options, messages, pages, policies, sessions, stops, streams, wire,
 };
 
 /// Minimum number of cases, so that a list of cases that is left out is noticed.
@@ -172,9 +172,10 @@ async fn every_case_is_answered_as_documented_and_harms_nothing() {
     let http_cases: Vec<_> = [
         http::bodies(),
         http::fields(),
+        http_options::options(),
         http::paths(),
         http::changes(),
-        http::edits(),
+        http_edits::edits(),
     ]
     .into_iter()
     .flatten()

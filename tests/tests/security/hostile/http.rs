@@ -7,19 +7,49 @@ use serde_json::{Value, json};
 /// A case of the catalogue over HTTP.
 pub(crate) struct HttpCase {
     pub(crate) name: String,
-    method: &'static str,
-    path: String,
-    headers: Vec<(&'static str, Vec<u8>)>,
-    body: Vec<u8>,
+    pub(super) method: &'static str,
+    pub(super) path: String,
+    pub(super) headers: Vec<(&'static str, Vec<u8>)>,
+    pub(super) body: Vec<u8>,
     /// HTTP status, reason and field. Reason and field are empty if the answer has none.
-    expected: (u16, &'static str, &'static str),
+    pub(super) expected: (u16, &'static str, &'static str),
+}
+
+impl HttpCase {
+    /// Sends the request. Err: how the answer differs from the expected one.
+    pub(crate) async fn run(&self, web: &HttpClient) -> Result<(), String> {
+        let mut request = web.request(self.method, &self.path).body(self.body.clone());
+        // A header with an empty value is not sent.
+        for (name, value) in self.headers.iter().filter(|(_, value)| !value.is_empty()) {
+            request = request.header(*name, value.as_slice());
+        }
+        let answered = HttpResponse::send(request).await;
+        let problem = answered.json_or_null();
+        let text = |name: &str| problem[name].as_str().unwrap_or_default().to_owned();
+        let actual = (answered.status, text("reason"), text("field"));
+        let expected = (
+            self.expected.0,
+            self.expected.1.to_owned(),
+            self.expected.2.to_owned(),
+        );
+        if actual == expected {
+            return Ok(());
+        }
+        let beginning: String = answered.text.chars().take(300).collect();
+        Err(format!(
+            "{} {}, {}: not {expected:?}, but {actual:?}: {beginning}",
+            self.method,
+            &self.path[..self.path.len().min(60)],
+            self.name
+        ))
+    }
 }
 
 const CHAT: &str = "/api/agents/a/chat";
 /// The path of a session that does not exist.
-const MISSING: &str = "/api/agents/a/sessions/00000000-0000-4000-8000-000000000000";
+pub(super) const MISSING: &str = "/api/agents/a/sessions/00000000-0000-4000-8000-000000000000";
 const SESSIONS: &str = "/api/agents/a/sessions";
-const JSON: &str = "application/json";
+pub(super) const JSON: &str = "application/json";
 /// A request that cannot be parsed.
 const MALFORMED: (u16, &str, &str) = (400, "MALFORMED_REQUEST", "");
 
@@ -30,16 +60,16 @@ const TRUNCATED_NAME: &str = concat!(
     "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…",
 );
 
-const fn invalid(field: &'static str) -> (u16, &'static str, &'static str) {
+pub(super) const fn invalid(field: &'static str) -> (u16, &'static str, &'static str) {
     (400, "INVALID_FIELD", field)
 }
 
-const fn limit(field: &'static str) -> (u16, &'static str, &'static str) {
+pub(super) const fn limit(field: &'static str) -> (u16, &'static str, &'static str) {
     (400, "LIMIT_EXCEEDED", field)
 }
 
 /// A POST of this body to [`CHAT`], with this content type.
-fn post(
+pub(super) fn post(
     name: &str,
     content_type: &str,
     body: impl Into<Vec<u8>>,
@@ -56,7 +86,11 @@ fn post(
     }
 }
 
-fn post_json(name: &str, body: &Value, expected: (u16, &'static str, &'static str)) -> HttpCase {
+pub(super) fn post_json(
+    name: &str,
+    body: &Value,
+    expected: (u16, &'static str, &'static str),
+) -> HttpCase {
     post(name, JSON, body.to_string(), expected)
 }
 
@@ -258,51 +292,6 @@ pub(crate) fn fields() -> Vec<HttpCase> {
             "NUL for a user",
             &json!({"message": "x", "userId": "\u{0}"}),
             invalid("userId"),
-        ),
-        post_json(
-            "300 tools",
-            &json!({"message": "x", "tools": vec![json!({"name": "a"}); 300]}),
-            limit("tools"),
-        ),
-        post_json(
-            "a tool without a name",
-            &json!({"message": "x", "tools": [{"inputSchema": {}}]}),
-            invalid("tools[0]"),
-        ),
-        post_json(
-            "tools of 300 KiB",
-            &json!({"message": "x", "tools": [{"name": "a", "description": "x".repeat(300 << 10)}]}),
-            limit("tools"),
-        ),
-        post(
-            "a schema of 1,000 levels",
-            JSON,
-            format!(
-                r#"{{"message":"x","tools":[{{"name":"a","inputSchema":{}{}}}]}}"#,
-                r#"{"a":"#.repeat(1_000) + "1",
-                "}".repeat(1_000)
-            ),
-            invalid("tools[0].inputSchema"),
-        ),
-        post_json(
-            "300 texts to stop at",
-            &json!({"message": "x", "stop": vec!["a"; 300]}),
-            limit("stop"),
-        ),
-        post_json(
-            "a temperature in words",
-            &json!({"message": "x", "temperature": "warm"}),
-            invalid("temperature"),
-        ),
-        post_json(
-            "an effort without bounds",
-            &json!({"message": "x", "reasoningEffort": "vast"}),
-            invalid("reasoningEffort"),
-        ),
-        post_json(
-            "a text for a result",
-            &json!({"toolResults": ["done"]}),
-            invalid("toolResults[0]"),
         ),
         patch("nothing to change", &json!({}), invalid("body")),
         patch(
@@ -538,117 +527,4 @@ pub(crate) fn changes() -> Vec<HttpCase> {
             invalid("turn"),
         ),
     ]
-}
-
-/// Edits of messages of a session that does not exist.
-pub(crate) fn edits() -> Vec<HttpCase> {
-    const NO_SESSION: (u16, &str, &str) = (404, "CONVERSATION_NOT_FOUND", "");
-    const EDIT: &str = r#"{"content":[{"type":"text","text":"x"}]}"#;
-    let patch = |name: &str, message: &str, body: &str, expected| HttpCase {
-        method: "PATCH",
-        path: format!("{MISSING}/messages/{message}"),
-        ..post(name, JSON, body, expected)
-    };
-    let many_blocks = format!(
-        r#"{{"content":[{}{{"type":"text"}}]}}"#,
-        r#"{"type":"text"},"#.repeat(200_000)
-    );
-    vec![
-        patch("an edit without a body", "1", "", invalid("content")),
-        patch("an edit of nothing", "1", "{}", invalid("content")),
-        patch(
-            "an edit by null",
-            "1",
-            r#"{"content":null}"#,
-            invalid("content"),
-        ),
-        patch(
-            "an edit by a text",
-            "1",
-            r#"{"content":"x"}"#,
-            invalid("content"),
-        ),
-        patch(
-            "an edit by a block that is a text",
-            "1",
-            r#"{"content":["x"]}"#,
-            invalid("content[0]"),
-        ),
-        patch(
-            "an edit by a block without a type",
-            "1",
-            r#"{"content":[{"text":"x"}]}"#,
-            invalid("content[0].type"),
-        ),
-        patch(
-            "an edit by a block of an unknown type",
-            "1",
-            r#"{"content":[{"type":"html"}]}"#,
-            invalid("content[0].type"),
-        ),
-        patch(
-            "an edit by a block with an unknown field",
-            "1",
-            r#"{"content":[{"type":"text","html":"x"}]}"#,
-            invalid("content[0].html"),
-        ),
-        patch(
-            "an edit by a block with a field of another type",
-            "1",
-            r#"{"content":[{"type":"text","text":"x"},{"type":"text","uri":"x"}]}"#,
-            invalid("content[1].uri"),
-        ),
-        patch(
-            "an edit by a half file",
-            "1",
-            r#"{"content":[{"type":"tool_result","media":[{"uri":1}]}]}"#,
-            invalid("content[0].media[0].uri"),
-        ),
-        patch("an edit of parts", "1", r#"{"parts":[]}"#, invalid("parts")),
-        patch("an edit of message 0", "0", EDIT, invalid("messageId")),
-        patch(
-            "an edit of a message in words",
-            "one",
-            EDIT,
-            invalid("messageId"),
-        ),
-        patch(
-            "an edit of half a version",
-            "1",
-            r#"{"content":[],"expectedVersion":1.5}"#,
-            invalid("expectedVersion"),
-        ),
-        patch("an edit in an unknown session", "1", EDIT, NO_SESSION),
-        patch("an edit by many blocks", "1", &many_blocks, NO_SESSION),
-    ]
-}
-
-impl HttpCase {
-    /// Sends the request. Err: how the answer differs from the expected one.
-    pub(crate) async fn run(&self, web: &HttpClient) -> Result<(), String> {
-        let mut request = web.request(self.method, &self.path).body(self.body.clone());
-        // A header with an empty value is not sent.
-        for (name, value) in self.headers.iter().filter(|(_, value)| !value.is_empty()) {
-            request = request.header(*name, value.as_slice());
-        }
-        let answered = HttpResponse::send(request).await;
-        let problem = answered.json_or_null();
-        let text = |name: &str| problem[name].as_str().unwrap_or_default().to_owned();
-        let actual = (answered.status, text("reason"), text("field"));
-        let expected = (
-            self.expected.0,
-            self.expected.1.to_owned(),
-            self.expected.2.to_owned(),
-        );
-        if actual == expected {
-            return Ok(());
-        }
-        let beginning: String = answered.text.chars().take(300).collect();
-        Err(format!(
-            "{} {}, {}: not {expected:?}, but {actual:?}: {beginning}",
-            self.method,
-            &self.path[..self.path.len().min(60)],
-            self.name
-        ))
-    }
 }

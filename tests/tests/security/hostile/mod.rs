@@ -11,7 +11,7 @@
 //! - `erasures`: cases of messages, users and tenants that are erased, and of receipts.
 //! - `every_field`: hostile values for every field of every RPC, and truncated requests.
 //! - `forks`: cases of forks, and of lists of them.
-//! - `http`: cases over HTTP.
+//! - `http`, `http_edits`, `http_options`: cases over HTTP.
 //! - `messages`: cases of appends, parts and positions.
 //! - `pages`: cases of page sizes and page tokens.
 //! - `policies`: cases of a conversation's settings.
@@ -34,6 +34,8 @@ mod erasures;
 mod every_field;
 mod forks;
 mod http;
+mod http_edits;
+mod http_options;
 mod messages;
 mod pages;
 mod policies;
