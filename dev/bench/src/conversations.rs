@@ -79,8 +79,7 @@ impl Conversations {
     /// Appends one message of 400 bytes to the conversation with this number (modulo the number of
     /// conversations).
     pub(crate) async fn append(&self, number: u64) -> Result<StoredMessage, Status> {
-        let conversation_id =
-            self.conversation_ids[number as usize % self.conversation_ids.len()].clone();
+        let conversation_id = self.id(number).to_owned();
         let stored = append(self.channel(number), &conversation_id, vec![user(text())]).await?;
         Ok(StoredMessage {
             conversation_id,
@@ -136,6 +135,11 @@ impl Conversations {
             let conversations = conversations.clone();
             Box::pin(async move { conversations.append(number).await.map(drop) })
         }
+    }
+
+    /// The id of the conversation with this number (modulo the number of conversations).
+    pub(crate) fn id(&self, number: u64) -> &str {
+        &self.conversation_ids[number as usize % self.conversation_ids.len()]
     }
 
     /// The connection for the call with this number.

@@ -11,11 +11,12 @@
 //! - `pace`: how long and how often to measure, and which side of a comparison comes first.
 //! - `stack`: the measured PostgreSQL, server and worker. `processes`: further processes beside
 //!   them. `connection`: connections to a server, with credentials. `process_log`: tells from a log
-//!   when a process is ready. `silent_model`: a model that does not answer.
+//!   when a process is ready. `silent_model`: a model that answers at once, or not until it may.
 //! - `load`: makes calls. `conversations`: the conversations that they append to. `history`:
 //!   creates long ones with SQL.
 //! - `database`: statements on PostgreSQL itself. `pgbench`, `pgbench_log`: the baseline for
-//!   appends. `wal`: bytes of its log. `backlog`: how many messages wait for their counts.
+//!   appends. `wal`: bytes of its log. `statement_log`: the statements in its other log. `backlog`:
+//!   how many messages wait for their counts.
 //! - `figures`, `latencies`: the results. `environment`: the machine and the build. `report`,
 //!   `plots`: print, write and draw the results.
 
@@ -39,6 +40,7 @@ mod report;
 mod scenarios;
 mod silent_model;
 mod stack;
+mod statement_log;
 mod wal;
 
 use std::path::PathBuf;
@@ -49,8 +51,8 @@ use clap::{Parser, ValueEnum, builder::PossibleValue};
 use figures::Figures;
 use pace::Pace;
 use scenarios::{
-    append, builds, changes, context, count, dead_model, erasure, footprint, fork, isolation, jobs,
-    lists, memory, overload, peers, resolve, retention, start, write_cost,
+    append, builds, changes, chat, context, count, dead_model, erasure, footprint, fork, isolation,
+    jobs, lists, memory, overload, peers, resolve, retention, start, write_cost,
 };
 use stack::BenchStack;
 
@@ -67,7 +69,7 @@ struct Arguments {
     /// With `footprint`: minutes under the mixed load [default: 10 seconds]
     #[arg(long)]
     minutes: Option<u64>,
-    /// With `builds`: the binary `anneal` of the other build
+    /// With `builds` and `chat`: the binary `anneal` of another build
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
     /// Run one short round to check that everything works; its figures are not meaningful
@@ -93,6 +95,9 @@ enum Scenario {
     Overload,
     /// BuildContext on histories of different lengths.
     Context,
+    /// Turns of Chat with a model that answers at once, beside those of another build
+    /// (`--baseline`); and turns that are stopped.
+    Chat,
     /// ForkConversation: conversations of 1,000 and of 100,000 messages.
     Fork,
     /// Contexts of tails with withdrawn messages, WithdrawMessages, RestoreMessages, EditMessage.
@@ -150,6 +155,7 @@ impl Scenario {
             Self::Context => {
                 with_stack(async |stack| context::measure(stack, pace, figures).await).await
             }
+            Self::Chat => chat::measure(pace, arguments.baseline.as_deref(), figures).await,
             Self::Fork => with_stack(async |stack| fork::measure(stack, pace, figures).await).await,
             Self::Changes => {
                 with_stack(async |stack| changes::measure(stack, pace, figures).await).await
@@ -192,9 +198,10 @@ async fn main() -> anyhow::Result<()> {
         }
         _ => anyhow::ensure!(arguments.family.is_none(), "only `replay` takes a family"),
     }
+    let takes_baseline = matches!(arguments.scenario, Some(Scenario::Builds | Scenario::Chat));
     anyhow::ensure!(
-        arguments.baseline.is_none() || arguments.scenario == Some(Scenario::Builds),
-        "only `builds` takes a baseline"
+        arguments.baseline.is_none() || takes_baseline,
+        "only `builds` and `chat` take a baseline"
     );
     // Dropping the future also ends the processes that it started.
     tokio::select! {
@@ -267,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_run_of_all_scenarios_needs_no_other_build() {
-        assert!(!Scenario::Builds.is_usual() && Scenario::Retention.is_usual());
+        assert!(!Scenario::Builds.is_usual() && Scenario::Chat.is_usual());
         let parsed =
             Arguments::try_parse_from(["anneal-bench", "builds", "--baseline", "a/anneal"]);
         assert!(parsed.is_ok_and(|arguments| arguments.scenario == Some(Scenario::Builds)));

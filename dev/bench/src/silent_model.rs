@@ -1,5 +1,5 @@
-//! A model that accepts every call. While calls are held, it does not answer them until they are
-//! released.
+//! A model that accepts every call, and answers it at once. While calls are held, it does not answer
+//! them until they are released.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -14,7 +14,8 @@ const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConn
     data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Questions were asked.\"},\"finish_reason\":\"stop\"}]}\n\n\
     data: [DONE]\n\n";
 
-/// The model, which does not answer while calls are held.
+/// The model, which does not answer while calls are held. A call that its caller ends does not wait
+/// any more.
 pub(crate) struct SilentModel {
     address: SocketAddr,
     /// Whether calls are held: accepted, but not answered.
@@ -70,26 +71,73 @@ impl SilentModel {
         .await??;
         Ok(())
     }
+
+    /// Returns as soon as at most this many calls are waiting, or fails after a minute.
+    pub(crate) async fn wait_for_ends(&self, left: usize) -> anyhow::Result<()> {
+        let mut waiting = self.waiting.subscribe();
+        tokio::time::timeout(
+            Duration::from_mins(1),
+            waiting.wait_for(|waiting| *waiting <= left),
+        )
+        .await??;
+        Ok(())
+    }
 }
 
-/// Handles one call: reads the beginning of the request, waits until calls are released or the
-/// caller disconnects, and answers.
+/// Handles one call: reads the request, waits until calls are released or the caller disconnects,
+/// and answers.
 async fn answer(
     mut socket: TcpStream,
     mut holds: watch::Receiver<bool>,
     waiting: watch::Sender<usize>,
 ) {
-    let mut request = vec![0; 256 * 1024];
-    if !matches!(socket.read(&mut request).await, Ok(1..)) {
-        return;
+    let mut request = Vec::new();
+    while !is_complete(&request) {
+        if !matches!(socket.read_buf(&mut request).await, Ok(1..)) {
+            return;
+        }
     }
+    let mut rest = [0; 64];
     waiting.send_modify(|waiting| *waiting += 1);
     let released = async {
         let _ = holds.wait_for(|holds| !holds).await;
     };
-    let disconnected = async { while matches!(socket.read(&mut request).await, Ok(1..)) {} };
+    let disconnected = async { while matches!(socket.read(&mut rest).await, Ok(1..)) {} };
     tokio::select! { () = released => {}, () = disconnected => {} }
     waiting.send_modify(|waiting| *waiting -= 1);
     let _ = socket.write_all(ANSWER.as_bytes()).await;
     let _ = socket.shutdown().await;
+}
+
+/// Whether a request has come to its end: its head says how long its body is.
+fn is_complete(request: &[u8]) -> bool {
+    const HEAD_END: &[u8] = b"\r\n\r\n";
+    let Some(head) = request
+        .windows(HEAD_END.len())
+        .position(|bytes| bytes == HEAD_END)
+    else {
+        return false;
+    };
+    let text = String::from_utf8_lossy(&request[..head]).to_ascii_lowercase();
+    let length = text
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length:"));
+    let body: usize = length
+        .and_then(|length| length.trim().parse().ok())
+        .unwrap_or(0);
+    request.len() >= head + HEAD_END.len() + body
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_complete_with_its_whole_body() {
+        let head = b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: 4\r\n\r\n";
+        let with_body = |body: &[u8]| is_complete(&[head, body].concat());
+        assert!(!is_complete(&head[..head.len() - 1]));
+        assert!(!with_body(b"{\"a"));
+        assert!(with_body(b"{\"a\""));
+    }
 }

@@ -26,6 +26,7 @@ use crate::{
     database::Database,
     environment,
     process_log::read_log_field,
+    statement_log::{StatementTimes, sum_statements},
 };
 
 /// Server and worker processes, and how to reach them.
@@ -55,6 +56,13 @@ const SETTINGS: [(&str, &str); 8] = [
     ("ANNEAL_LIMITS_TENANT_SHARE_PERCENT", "100"),
 ];
 
+/// Settings of a PostgreSQL that logs statements: all of them, without the values of their
+/// parameters.
+const LOGGING: [(&str, &str); 2] = [
+    ("log_min_duration_statement", "0"),
+    ("log_parameter_max_length", "0"),
+];
+
 /// Name of the settings file of a stack's processes, in the stack's folder.
 const CONFIG: &str = "anneal.toml";
 
@@ -77,13 +85,25 @@ impl BenchStack {
 
     /// Starts a stack without a worker: only the server counts messages, and no job runs.
     pub(crate) async fn start_without_worker() -> anyhow::Result<Self> {
-        Self::start_on("", &[], Worker::Absent).await
+        Self::start_without_worker_with("").await
     }
 
-    /// Starts a stack whose PostgreSQL logs every statement: for counting statements, not for
-    /// timing.
+    /// Starts a stack without a worker, whose processes use a settings file with this content.
+    pub(crate) async fn start_without_worker_with(config_text: &str) -> anyhow::Result<Self> {
+        Self::start_on(config_text, &[], Worker::Absent).await
+    }
+
+    /// Starts a stack whose PostgreSQL logs every statement with its time. The log slows calls down:
+    /// it is for statements, not for the latencies of calls.
     pub(crate) async fn start_logging() -> anyhow::Result<Self> {
-        Self::start_on("", &[("log_statement", "all")], Worker::Runs).await
+        Self::start_on("", &LOGGING, Worker::Runs).await
+    }
+
+    /// Starts such a stack without a worker, whose processes use a settings file with this content.
+    pub(crate) async fn start_logging_without_worker_with(
+        config_text: &str,
+    ) -> anyhow::Result<Self> {
+        Self::start_on(config_text, &LOGGING, Worker::Absent).await
     }
 
     /// Starts a stack. `extra` are PostgreSQL's settings beyond those of every stack.
@@ -156,13 +176,21 @@ impl BenchStack {
         Ok(())
     }
 
-    /// Counts the executed statements in PostgreSQL's log for which `wanted` returns true.
-    pub(crate) fn count_statements(&self, wanted: impl Fn(&str) -> bool) -> anyhow::Result<usize> {
-        let log = std::fs::read_to_string(self.postgres.log_path())?;
-        let executed = log
-            .split("LOG:  ")
-            .filter(|entry| entry.starts_with("execute "));
-        Ok(executed.filter(|entry| wanted(entry)).count())
+    /// The end of PostgreSQL's log, for [`Self::statements_since`].
+    pub(crate) fn log_end(&self) -> anyhow::Result<usize> {
+        Ok(std::fs::metadata(self.postgres.log_path())?.len() as usize)
+    }
+
+    /// The statements that PostgreSQL has logged since this end of its log, and for which `wanted`
+    /// returns true.
+    pub(crate) fn statements_since(
+        &self,
+        log_end: usize,
+        wanted: impl Fn(&str) -> bool,
+    ) -> anyhow::Result<StatementTimes> {
+        let log = std::fs::read(self.postgres.log_path())?;
+        let new = log.get(log_end..).context("PostgreSQL's log got shorter")?;
+        Ok(sum_statements(&String::from_utf8_lossy(new), wanted))
     }
 
     /// The database, for statements outside the service.

@@ -8,6 +8,7 @@
 //! - `context`: BuildContext on histories of different lengths. `fork`: ForkConversation.
 //!   `changes`: withdrawn, restored and edited messages. `erasure`: EraseUser and EraseMessages.
 //!   `retention`: idle conversations that are deleted beside appends.
+//! - `chat`: turns with a model that answers at once, and turns that are stopped.
 //! - `builds`: appends and contexts of two builds.
 //! - `lists`, `resolve`: ListConversations and ResolveSession.
 //! - `isolation`: how a model that does not answer affects other calls. `overload`: ten times the
@@ -18,6 +19,7 @@
 pub(crate) mod append;
 pub(crate) mod builds;
 pub(crate) mod changes;
+pub(crate) mod chat;
 pub(crate) mod context;
 pub(crate) mod count;
 pub(crate) mod dead_model;

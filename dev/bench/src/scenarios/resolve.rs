@@ -110,11 +110,11 @@ async fn count_statements() -> anyhow::Result<f64> {
     let mut client = ConversationServiceClient::new(channel.clone());
     create_sessions(&channel).await?;
     let of_sessions = |statement: &str| statement.contains("ai_session");
-    let before = stack.count_statements(of_sessions)?;
+    let before = stack.log_end()?;
     for number in 0..COUNTED_CALLS {
         resolve(&mut client, number).await?;
     }
-    let executed = stack.count_statements(of_sessions)? - before;
+    let statements = stack.statements_since(before, of_sessions)?;
     stack.stop().await?;
-    Ok(executed as f64 / COUNTED_CALLS as f64)
+    Ok(statements.executed as f64 / COUNTED_CALLS as f64)
 }
