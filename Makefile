@@ -91,8 +91,8 @@ compatibility: ## lets the commit before and this one work on the same database,
 
 # The scenario `replay` runs a server and a worker inside the benchmark's process. Only this
 # scenario builds them into the benchmark. make bench SCENARIO=append runs one scenario, PLOTS=1
-# draws docs/performance/, QUICK=1 only checks that everything runs. SCENARIO=builds
-# BASELINE=/path/to/anneal compares the current build with that one.
+# draws docs/performance/, QUICK=1 only checks that everything runs. With SCENARIO=builds or
+# SCENARIO=chat, BASELINE=/path/to/anneal compares the current build with that one.
 bench: ## measures; prints a table, writes JSON
 ifeq ($(firstword $(SCENARIO)),replay)
 	cargo run --release --locked --package anneal-bench --features replay -- $(SCENARIO)

@@ -14,7 +14,8 @@ use crate::{message::MessageId, model::Prices, tokens::Tokens};
 /// double this share, calls cost more at Anthropic's prices (`docs/performance.md`).
 const WAITING_SHARE: f64 = 0.5;
 /// Fewest tokens that a step must save in each call. On conversations that were not used to choose
-/// it, calls cost at most 9 % more than with an oracle; with 3,000 tokens, at most 10 %.
+/// it, calls cost at most 9 % more than with an oracle; with 3,000 tokens, at most 12 %
+/// (`docs/performance.md`).
 const MIN_SAVED: Tokens = Tokens::new(2_000);
 
 /// A large cool message that has a summary but is still sent as its original.
