@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use anneal_core::limits::{
-    CHAT_DEADLINE_SECONDS, COMPACT_WAIT_SECONDS, DEADLINE_DEFAULT_SECONDS, DEADLINE_MAX_SECONDS,
+    CANCEL_WAIT_MAX_SECONDS, CHAT_DEADLINE_SECONDS, COMPACT_WAIT_SECONDS, DEADLINE_DEFAULT_SECONDS,
+    DEADLINE_MAX_SECONDS,
 };
 use anneal_proto::DESCRIPTORS;
 use anneal_testkit::{TestApp, eventually, every_rpc};
@@ -158,6 +159,7 @@ fn the_deadlines_of_the_config_are_those_of_the_server() {
         let seconds = match path.rsplit('/').next().expect("a name") {
             "WatchConversation" => None,
             "Chat" => Some(CHAT_DEADLINE_SECONDS),
+            "CancelTurn" => Some(CANCEL_WAIT_MAX_SECONDS + DEADLINE_DEFAULT_SECONDS),
             "Compact" => Some(COMPACT_WAIT_SECONDS + DEADLINE_DEFAULT_SECONDS),
             "AppendLargeMessage" | "ForkConversation" | "VerifyConversation" => {
                 Some(DEADLINE_MAX_SECONDS)
