@@ -141,32 +141,24 @@ async fn prepare_turn(
     body: ChatBody,
 ) -> Result<TurnRequest, Problem> {
     let messages = prompt(&body)?;
-    let options = body.chat_options().into_options()?;
     let request_id = match &body.request_id {
         Some(id) if !id.is_empty() => id.clone(),
         _ => uuid::Uuid::new_v4().to_string(),
     };
-    let (conversation, session_origin) = match &body.session_id {
+    let (session_id, user_id) = (body.session_id.clone(), body.user_id.clone());
+    // Checked before a session is created.
+    let mut ask = body.into_request((String::new(), request_id.clone()), messages)?;
+    let (conversation, session_origin) = match session_id {
         Some(id) => (
-            session::get_for_agent(http_caller, agent, id).await?,
+            session::get_for_agent(http_caller, agent, &id).await?,
             SessionOrigin::Existing,
         ),
         None => (
-            create_session(http_caller, agent, &request_id, body.user_id).await?,
+            create_session(http_caller, agent, &request_id, user_id).await?,
             SessionOrigin::Created,
         ),
     };
-    let ask = pb::ChatRequest {
-        conversation_id: conversation.conversation_id,
-        request_id,
-        messages,
-        model: body.model.unwrap_or_default(),
-        max_output_tokens: body.max_output_tokens,
-        options,
-        regenerate: body.regenerate,
-        edit_message_id: body.edit_message_id,
-        ..pb::ChatRequest::default()
-    };
+    ask.conversation_id = conversation.conversation_id;
     Ok(TurnRequest {
         session: parse::conversation_id(&ask.conversation_id)?,
         ask,
@@ -190,7 +182,6 @@ async fn prepare_resumed_turn(
         && body.has_no_prompt()
         && body.edit_message_id.is_none();
     let (session, request_id) = find_turn(http_caller, agent, &resume_point, &body).await?;
-    let options = body.chat_options().into_options()?;
     let messages = match resume_point.turn {
         TurnKey::Anew(_) => prompt(&body)?,
         TurnKey::Message(_) if body.regenerate || body.edit_message_id.is_some() => {
@@ -207,19 +198,8 @@ async fn prepare_resumed_turn(
             }
         }
     };
-    let ask = pb::ChatRequest {
-        conversation_id: session.to_string(),
-        request_id,
-        messages,
-        model: body.model.unwrap_or_default(),
-        max_output_tokens: body.max_output_tokens,
-        options,
-        regenerate: body.regenerate,
-        edit_message_id: body.edit_message_id,
-        ..pb::ChatRequest::default()
-    };
     Ok(TurnRequest {
-        ask,
+        ask: body.into_request((session.to_string(), request_id), messages)?,
         session,
         session_origin: SessionOrigin::Existing,
         when_busy: WhenBusy::Wait,
