@@ -218,6 +218,7 @@ impl Chat {
             conversation_id: id.to_owned(),
             request_id: turn.request_id.clone(),
             model: self.owner.model.clone(),
+            fallback_models: self.owner.fallback_models.clone(),
             system_prompt: self.owner.system.clone(),
             ..Default::default()
         };
