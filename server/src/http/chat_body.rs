@@ -233,6 +233,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_turn_goes_on_if_its_relay_ends() {
+        let ask = ChatBody::default().into_request((String::new(), String::new()), Vec::new());
+        let ask = ask.expect("is valid");
+        assert_eq!(ask.on_disconnect(), pb::OnDisconnect::Finish);
+    }
+
+    #[test]
     fn the_media_type_of_a_picture_comes_from_its_uri() {
         let type_of = |uri| media_type(uri);
         assert_eq!(
