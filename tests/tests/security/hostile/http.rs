@@ -43,7 +43,7 @@ pub(crate) fn post(
     name: &str,
     content_type: &str,
     body: impl Into<Vec<u8>>,
-    pub(crate) expected: (u16, &'static str, &'static str),
+    expected: (u16, &'static str, &'static str),
 ) -> HttpCase {
     let headers = vec![("content-type", content_type.as_bytes().to_vec())];
     HttpCase {
@@ -59,7 +59,7 @@ pub(crate) fn post(
 pub(crate) fn post_json(
     name: &str,
     body: &Value,
-    pub(crate) expected: (u16, &'static str, &'static str),
+    expected: (u16, &'static str, &'static str),
 ) -> HttpCase {
     post(name, JSON, body.to_string(), expected)
 }

@@ -148,32 +148,34 @@ async fn a_foreign_session_answers_every_path_exactly_as_a_missing_one() {
             "{method} {path}"
         );
     }
-    let chat = |id: &str| json!({"message": "What was said?", "sessionId": id});
-    let missing = Uuid::now_v7().to_string();
-    let foreign_answer = tenants
-        .send(
-            &tenants.anna,
-            "POST",
-            "/api/agents/a/chat",
-            Some(&chat(&tenants.foreign)),
-        )
-        .await;
-    let missing_answer = tenants
-        .send(
-            &tenants.anna,
-            "POST",
-            "/api/agents/a/chat",
-            Some(&chat(&missing)),
-        )
-        .await;
-    assert_eq!(
-        foreign_answer.text.replace(&tenants.foreign, "ID"),
-        missing_answer.text.replace(&missing, "ID")
-    );
-    assert!(
-        foreign_answer.status >= 400 && foreign_answer.status == missing_answer.status,
-        "{foreign_answer:?}"
-    );
+    let chat = "/api/agents/a/chat";
+    for turn in [
+        json!({"message": "What was said?"}),
+        json!({"regenerate": true}),
+        json!({"message": "taken", "editMessageId": 1}),
+        json!({"toolResults": [{"toolUseId": "a", "text": "taken"}]}),
+    ] {
+        let of = |id: &str| {
+            let mut body = turn.clone();
+            body["sessionId"] = json!(id);
+            body
+        };
+        let missing = Uuid::now_v7().to_string();
+        let foreign_answer = tenants
+            .send(&tenants.anna, "POST", chat, Some(&of(&tenants.foreign)))
+            .await;
+        let missing_answer = tenants
+            .send(&tenants.anna, "POST", chat, Some(&of(&missing)))
+            .await;
+        assert_eq!(
+            foreign_answer.text.replace(&tenants.foreign, "ID"),
+            missing_answer.text.replace(&missing, "ID")
+        );
+        assert!(
+            foreign_answer.status >= 400 && foreign_answer.status == missing_answer.status,
+            "{turn}: {foreign_answer:?}"
+        );
+    }
     let listed = tenants
         .send(&tenants.anna, "GET", "/api/agents/a/sessions", None)
         .await;
