@@ -56,6 +56,22 @@ async fn what_has_come_of_a_stopped_answer_is_kept_or_dropped() {
             ),
             "{query}: {done}"
         );
+        // A reader who was away gets the same end.
+        let web = app.http_client();
+        let again = web.resume(&agent, &received[0].id, None).await;
+        let again = again.rest().await;
+        let text = if answer > 0 { "Once" } else { "" };
+        let done = &again.last().expect("there are events").data;
+        assert_eq!(
+            (
+                text_of(&again).as_str(),
+                &done["stopped"],
+                &done["answerMessageId"],
+                &done["replayed"]
+            ),
+            (text, &json!(true), &json!(answer), &json!(true)),
+            "{query}: {done}"
+        );
         let history = app
             .http_client()
             .get(&format!("/api/agents/{agent}/sessions/{session}"))
