@@ -183,7 +183,15 @@ async fn prepare_resumed_turn(
         && body.edit_message_id.is_none();
     let (session, request_id) = find_turn(http_caller, agent, &resume_point, &body).await?;
     let messages = match resume_point.turn {
-        TurnKey::Anew(_) => prompt(&body)?,
+        TurnKey::Anew(_) if !body.regenerate && body.edit_message_id.is_none() => {
+            return Err(invalid_event_id());
+        }
+        TurnKey::Anew(_) => {
+            let messages = prompt(&body)?;
+            let edit = (body.edit_message_id, messages.as_slice());
+            check_question(http_caller, session, &request_id, edit).await?;
+            messages
+        }
         TurnKey::Message(_) if body.regenerate || body.edit_message_id.is_some() => {
             return Err(invalid_event_id());
         }
@@ -316,6 +324,28 @@ async fn find_stored_prompt(
         messages,
     );
     found.await.map_err(Problem::from)
+}
+
+/// Fails if the turn with this request id answers another question anew than the edited one, or the
+/// newest one if none is edited.
+async fn check_question(
+    http_caller: &HttpCaller,
+    session: ConversationId,
+    request_id: &str,
+    (edit, messages): (Option<i64>, &[pb::NewMessage]),
+) -> Result<(), Problem> {
+    let edited = match edit {
+        None => None,
+        Some(number) => {
+            let id = parse::message_id("edit_message_id", number)?;
+            let messages = message::parse_at_least_one("messages", messages.to_vec())?;
+            messages.into_iter().next().map(|message| (id, message))
+        }
+    };
+    let (state, caller) = (&http_caller.services.state, http_caller.caller);
+    chat_turn::check_question(state, caller, session, request_id, edited)
+        .await
+        .map_err(Problem::from)
 }
 
 fn invalid_event_id() -> Problem {
