@@ -111,6 +111,11 @@ async fn a_turn_that_does_not_run_is_not_stopped() {
             .await
             .assert_problem(404, "CONVERSATION_NOT_FOUND", "");
     }
+    let waited = stop(&app, "a", &session, "?requestId=r&wait=30").await;
+    assert_eq!(waited.json(), stopped("answered", 2));
+    stop(&app, "a", &session, "?wait=31")
+        .await
+        .assert_problem(400, "LIMIT_EXCEEDED", "wait");
     stop(&app, "a", &session, "?keep=perhaps")
         .await
         .assert_problem(400, "INVALID_FIELD", "keep");

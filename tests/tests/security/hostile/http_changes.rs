@@ -106,6 +106,7 @@ pub(crate) fn changes() -> Vec<HttpCase> {
         change("an unknown session is forked", "fork", "", NO_SESSION),
         stop("a turn of an unknown session is stopped", "", NO_SESSION),
         stop("a stop that keeps in words", "?keep=maybe", invalid("keep")),
+        stop("a stop that waits for -1 s", "?wait=-1", invalid("wait")),
         stop(
             "a stop with an unknown parameter",
             "?turn=r",
