@@ -284,6 +284,7 @@ fn field_name(field: &str) -> String {
     let name = inner.unwrap_or(field);
     match name {
         "conversation_id" => "sessionId".to_owned(),
+        "turn_request_id" => "requestId".to_owned(),
         "after_message_id" => "after".to_owned(),
         "position" => "Last-Event-ID".to_owned(),
         name if name.starts_with("messages") => "message".to_owned(),
@@ -400,6 +401,7 @@ mod tests {
         );
         assert_eq!(code_name(Code::DeadlineExceeded), "DEADLINE_EXCEEDED");
         assert_eq!(field_name("conversation.title"), "title");
+        assert_eq!(field_name("turn_request_id"), "requestId");
         assert_eq!(field_name("messages[0].parts[1].text"), "message");
         assert_eq!(field_name("images[1].media_type"), "images[1]");
         assert_eq!(field_name("message_ids[3]"), "messageIds[3]");

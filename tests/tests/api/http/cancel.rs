@@ -116,6 +116,9 @@ async fn a_turn_that_does_not_run_is_not_stopped() {
     stop(&app, "a", &session, "?wait=31")
         .await
         .assert_problem(400, "LIMIT_EXCEEDED", "wait");
+    stop(&app, "a", &session, "?requestId=%00")
+        .await
+        .assert_problem(400, "INVALID_FIELD", "requestId");
     stop(&app, "a", &session, "?keep=perhaps")
         .await
         .assert_problem(400, "INVALID_FIELD", "keep");
