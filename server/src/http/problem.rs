@@ -285,6 +285,7 @@ fn field_name(field: &str) -> String {
     match name {
         "conversation_id" => "sessionId".to_owned(),
         "turn_request_id" => "requestId".to_owned(),
+        "question_message_id" => "messageId".to_owned(),
         "after_message_id" => "after".to_owned(),
         "position" => "Last-Event-ID".to_owned(),
         name if name.starts_with("messages") => "message".to_owned(),
