@@ -6,6 +6,8 @@ use anneal_testkit::{
 };
 use serde_json::{Value, json};
 
+use crate::http::session_of;
+
 /// The answer that a reader received: its text and its reasoning, each joined, the inputs of its
 /// tool calls, and the numbers of `started` and `done` events.
 #[derive(Debug, Default, PartialEq, Eq, Clone)]
@@ -214,7 +216,7 @@ async fn a_turn_whose_only_reader_goes_away_is_answered_and_can_be_resumed() {
         .await;
         assert!(closed.is_err(), "the call goes on without a reader");
         gate.open_for_ever();
-        let session = crate::http::session_of(&received);
+        let session = session_of(&received);
         let path = format!("/api/agents/a/sessions/{session}");
         eventually("the answer is stored", async || {
             web.get(&path).await.json()["messageCount"] == json!(2)
