@@ -57,8 +57,8 @@ pub use listeners::Addresses;
 pub use run::{Setup, check_settings, serve};
 pub use server_error::{MissingProtection, ServerError};
 pub use settings::{
-    AgentError, AgentSettings, Agents, AuthSettings, AuthSettingsError, ChatSettings,
-    ClientSettings, CurrentSettings, LimitSettings, ModelList, ModelListError, ReloadableSettings,
-    ServerSettings,
+    AgentChatSettings, AgentError, AgentSettings, Agents, AuthSettings, AuthSettingsError,
+    ChatSettings, ClientSettings, CurrentSettings, LimitSettings, ModelList, ModelListError,
+    ReloadableSettings, ServerSettings, ToolsFileError,
 };
 pub use state::ServerState;

@@ -100,17 +100,17 @@ pub(super) fn request<'c>(
 ) -> Request<'c> {
     let mut messages: Vec<Message<'_>> = Vec::with_capacity(context.messages.len());
     for (index, message) in context.messages.iter().enumerate() {
-        let is_marked = |part_index: usize| context.mark_at(index, part_index).is_some();
+        let is_marked = |place: usize| context.mark_at(index, place).is_some();
         match message.role {
             Role::System => match content(message, &is_marked) {
-                Some(content) => messages.push(Message::System { content }),
+                Some(text) => messages.push(Message::System { content: text }),
                 None => continue,
             },
             Role::Tool => {
-                for (part_index, part) in message.parts.iter().enumerate() {
-                    if let Some(result) = result(part, is_marked(part_index)) {
+                for (place, part) in message.parts.iter().enumerate() {
+                    if let Some(result) = result(part, is_marked(place)) {
                         messages.push(result);
-                        let parts = part_index..part_index + 1;
+                        let parts = place..place + 1;
                         rendered.record_parts(index, parts, messages.len());
                     }
                 }
@@ -125,7 +125,7 @@ pub(super) fn request<'c>(
             }
             Role::User => match (messages.last_mut(), content(message, &is_marked)) {
                 (Some(Message::User { content: before }), Some(more)) => before.extend(more),
-                (_, Some(content)) => messages.push(Message::User { content }),
+                (_, Some(text)) => messages.push(Message::User { content: text }),
                 (_, None) => continue,
             },
         }
@@ -155,7 +155,7 @@ fn content<'c>(
 ) -> Option<Content<'c>> {
     let parts = message.parts.iter().enumerate();
     let pieces: Vec<Piece<'_>> = parts
-        .filter_map(|(part_index, part)| piece(part, message.role, is_marked(part_index)))
+        .filter_map(|(place, part)| piece(part, message.role, is_marked(place)))
         .collect();
     match pieces.as_slice() {
         [] => None,
@@ -164,7 +164,7 @@ fn content<'c>(
                 text,
                 prompt_cache_breakpoint: None,
             },
-        ] => Some(Content::Text(*text)),
+        ] => Some(Content::Text(text)),
         _ => Some(Content::Pieces(pieces)),
     }
 }

@@ -83,7 +83,7 @@ impl Encoding {
                 b'0'..=b'9' => scanner.scan_digits(),
                 b' ' | b'\t'..=b'\r' => scanner.scan_blanks(),
                 128.. if wide_letter_len(&scanner.bytes[scanner.at..]) > 0 => {
-                    scanner.scan_word(None)
+                    scanner.scan_word(None);
                 }
                 128.. => scanner.scan_wide(),
                 _ => scanner.scan_punctuation(None),

@@ -103,7 +103,7 @@ impl ReferenceCache {
         let body: Value = serde_json::from_str(&rendered.json).expect("a request is JSON");
         let mut hasher = DefaultHasher::new();
         model.hash(&mut hasher);
-        let (mut hashes, mut marked) = (Vec::new(), Vec::new());
+        let (mut prefixes, mut marked) = (Vec::new(), Vec::new());
         for (holder, block) in blocks(&body) {
             let mut block = block.clone();
             let mark = block
@@ -111,9 +111,9 @@ impl ReferenceCache {
                 .and_then(|block| block.remove("cache_control"));
             (holder, block.to_string()).hash(&mut hasher);
             if mark.is_some() {
-                marked.push(hashes.len());
+                marked.push(prefixes.len());
             }
-            hashes.push(hasher.finish());
+            prefixes.push(hasher.finish());
         }
         assert!(marked.len() <= 4, "{marked:?}");
         assert_eq!(marked.len(), context.marks.len(), "every mark is written");
@@ -121,7 +121,7 @@ impl ReferenceCache {
         let find = |held: &HashMap<u64, Tokens>| {
             let searched = marked
                 .iter()
-                .flat_map(|mark| &hashes[mark.saturating_sub(LOOKBACK)..=*mark]);
+                .flat_map(|mark| &prefixes[mark.saturating_sub(LOOKBACK)..=*mark]);
             let found = searched.filter_map(|hash| held.get(hash).copied());
             found.max().unwrap_or_default()
         };
@@ -132,7 +132,7 @@ impl ReferenceCache {
         self.of_last_call = marked
             .iter()
             .zip(&context.marks)
-            .map(|(place, mark)| (hashes[*place], mark.point.tokens))
+            .map(|(place, mark)| (prefixes[*place], mark.point.tokens))
             .collect();
         self.of_all_calls.extend(&self.of_last_call);
         found

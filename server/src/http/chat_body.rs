@@ -20,9 +20,10 @@ use crate::failure::Failure;
 
 /// The user's message, and how the model should answer.
 #[derive(Debug, Default, Clone, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct ChatBody {
     /// The user's text. May be empty if there is a picture.
+    #[serde(default)]
     pub(super) message: String,
     /// The session to continue; absent: a new session of this agent.
     pub(super) session_id: Option<String>,
@@ -49,6 +50,7 @@ pub(super) struct ChatBody {
     pub(super) expected_last_message_id: Option<i64>,
     /// Whether the server calls the model once more, shortly before its provider's cache would
     /// expire, with the same context and an output of one token.
+    #[serde(default)]
     pub(super) cache_ping: bool,
     /// Most tokens of the answer, at least 1.
     pub(super) max_output_tokens: Option<u64>,
@@ -56,6 +58,7 @@ pub(super) struct ChatBody {
     #[schema(value_type = Option<Vec<NewToolResult>>)]
     pub(super) tool_results: Option<NewToolResults>,
     /// Answers the newest question again, without a message. Its answer is withdrawn.
+    #[serde(default)]
     pub(super) regenerate: bool,
     /// The id of a message of the user. `message` replaces it, what came after it is withdrawn, and
     /// the model answers.

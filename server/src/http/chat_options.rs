@@ -15,7 +15,7 @@ use super::{
 
 /// Options of the turns of a session. The request of a turn has the same fields.
 #[derive(Debug, Default, Clone, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct ChatOptions {
     /// Tools that the model may call: at most 128, 256 KiB in all.
     #[schema(value_type = Option<Vec<Tool>>)]

@@ -43,7 +43,7 @@ pub enum AnewQuestion {
     /// before it.
     Newest,
     /// A message of the user, after this edit of it.
-    Edited(MessageEdit),
+    Edited(Box<MessageEdit>),
 }
 
 /// A question to answer anew.
@@ -170,15 +170,12 @@ async fn begin_once(
     change.spare(lease.id());
     let (question, edit) = find_question(&mut change, (caller, id), &ask.question).await?;
     let moved = move_content(&mut change, (caller, id), question, edit).await?;
-    let (number, caused, usage_bytes_change) = match moved {
-        Some((moved, standing)) => {
-            let done = change.follow(&moved, &standing, policy_defaults).await?;
-            (done.id, done.caused, moved.usage_bytes_change)
-        }
-        None => {
-            hold_lease(change.db(), caller, id, lease.id()).await?;
-            (change.take_number().await?, Vec::new(), 0)
-        }
+    let (number, caused, usage_bytes_change) = if let Some((moved, standing)) = moved {
+        let done = change.follow(&moved, &standing, policy_defaults).await?;
+        (done.id, done.caused, moved.usage_bytes_change)
+    } else {
+        hold_lease(change.db(), caller, id, lease.id()).await?;
+        (change.take_number().await?, Vec::new(), 0)
     };
     let (db, numbered) = (change.db(), number_request(&ask.request_id));
     idempotency::put_request(db, caller, id, &request, Some(question.id.0)).await?;
@@ -212,7 +209,7 @@ async fn find_question<'a>(
         id: edit.message,
         version: plan.version,
     };
-    let edit = (!plan.changes_nothing()).then_some((edit, plan));
+    let edit = (!plan.changes_nothing()).then_some((&**edit, plan));
     Ok((question, edit))
 }
 

@@ -184,7 +184,7 @@ pub(super) async fn has_same_boundary(
 
 /// Deletes the prepared checkpoint of a conversation, if it has one. The caller has locked the
 /// conversation's row.
-pub(super) async fn delete_prepared(
+pub(super) async fn delete_prepared_row(
     db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
@@ -236,5 +236,5 @@ pub(super) async fn insert_checkpoint(
     )
     .execute(&mut *db)
     .await?;
-    delete_prepared(db, caller, id).await
+    delete_prepared_row(db, caller, id).await
 }

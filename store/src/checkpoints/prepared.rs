@@ -8,7 +8,7 @@ use anneal_core::{
     trigger,
 };
 
-use super::commit::{CheckpointDraft, delete_prepared, has_same_boundary};
+use super::commit::{CheckpointDraft, delete_prepared_row, has_same_boundary};
 use crate::{
     Store,
     connection::BoundedConnection,
@@ -66,8 +66,8 @@ impl Store {
         lock_conversation(&mut tx, caller, id).await?;
         let results_kept = has_same_boundary(&mut tx, caller, id, draft).await?;
         if results_kept {
-            delete_prepared(&mut tx, caller, id).await?;
-            insert_prepared(&mut tx, caller, id, draft).await?;
+            delete_prepared_row(&mut tx, caller, id).await?;
+            insert_prepared_row(&mut tx, caller, id, draft).await?;
             delete_partial_summaries(&mut tx, job).await?;
         }
         let state =
@@ -84,7 +84,7 @@ impl Store {
     }
 }
 
-async fn insert_prepared(
+async fn insert_prepared_row(
     db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,

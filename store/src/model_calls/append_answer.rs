@@ -63,7 +63,7 @@ async fn append_under_lease(
     let appends = (append, without_tools);
     let appended = store_with_lock_held(&mut tx, caller, appends, &head, policy_defaults).await?;
     if stopped && !appended.replayed {
-        mark_stopped(&mut tx, caller, conversation, &appended).await?;
+        mark_as_stop(&mut tx, caller, conversation, &appended).await?;
     }
     failpoint!("answer.written");
     tx.commit().await?;
@@ -72,7 +72,7 @@ async fn append_under_lease(
 }
 
 /// Marks the stored answer as stopped before its end.
-async fn mark_stopped(
+async fn mark_as_stop(
     db: &mut BoundedConnection,
     caller: Caller,
     conversation: ConversationId,

@@ -145,7 +145,7 @@ impl Store {
     /// Renews the lease of a turn that was stopped, and records that nothing of its answer is kept,
     /// in one transaction. A repetition finds that with [`Store::find_turn_end`]. False, and nothing
     /// is recorded, if the lease is lost.
-    pub async fn record_stopped(
+    pub async fn record_stop(
         &self,
         caller: Caller,
         lease: &ModelLease,

@@ -175,7 +175,7 @@ pub(crate) async fn argument_with(
     id: ConversationId,
     manual: &ManualCompaction,
 ) -> Result<String, StoreError> {
-    let queued = match find_queued(db, caller, id).await? {
+    let queued = match find_queued_request(db, caller, id).await? {
         Some(waiting) => waiting.with(manual)?,
         None => QueuedCompaction::from(manual),
     };
@@ -191,7 +191,7 @@ pub(crate) async fn forget_compactions(
     id: ConversationId,
     done: &QueuedCompaction,
 ) -> Result<(), StoreError> {
-    let Some(queued) = find_queued(db, caller, id).await? else {
+    let Some(queued) = find_queued_request(db, caller, id).await? else {
         return Ok(());
     };
     let left = queued.without(done).map(|left| json(&left));
@@ -212,7 +212,7 @@ pub(crate) async fn forget_compactions(
 }
 
 /// The compactions that wait or are under way; None: there are none that this build can read.
-async fn find_queued(
+async fn find_queued_request(
     db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,

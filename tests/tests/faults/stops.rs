@@ -10,7 +10,7 @@ use pb::{CancelOutcome, part::Part};
 /// A random answer with reasoning, texts and calls.
 fn random_answer(random: &mut SeededRandom) -> Vec<Say> {
     let mut says = vec![Say::thought("so"), Say::Signature("signed".into())];
-    for place in 0..1 + random.below(4) {
+    for place in 0..=random.below(4) {
         match random.below(3) {
             0 => says.push(Say::text(&format!("text {place}\n"))),
             1 => says.push(Say::text(" ")),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anneal_core::{
     admission::{BreakerSettings, CallPurpose},
     caller::{Caller, ConversationId, TenantId},
+    chat_options::ChatOptions,
     tokens::Tokens,
 };
 use anneal_gateway::ModelGateway;

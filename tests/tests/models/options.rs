@@ -54,16 +54,16 @@ fn tool(name: &str) -> Tool {
     Tool::new(name.into(), "Looks around.".into(), "{}".into()).expect("a tool")
 }
 
-fn schema() -> Option<ResponseFormat> {
-    Some(ResponseFormat::JsonSchema {
+fn schema() -> ResponseFormat {
+    ResponseFormat::JsonSchema {
         name: "place".into(),
         schema: SCHEMA.into(),
         strict: true,
-    })
+    }
 }
 
-fn labels(key: &str) -> Option<BTreeMap<String, String>> {
-    Some(BTreeMap::from([(key.to_owned(), "blue".to_owned())]))
+fn labels(key: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([(key.to_owned(), "blue".to_owned())])
 }
 
 /// Two tools and this choice of one of them.
@@ -89,11 +89,11 @@ fn choices() -> [ToolChoice; 4] {
 async fn openais_protocol_gets_every_option_under_its_name() {
     let options = ChatOptions {
         parallel_tool_calls: Some(false),
-        response_format: schema(),
+        response_format: Some(schema()),
         top_p: Some(0.5),
         stop: Some(vec!["END".into(), "STOP".into()]),
         reasoning_effort: Some(ReasoningEffort::XHigh),
-        metadata: labels("team"),
+        metadata: Some(labels("team")),
         ..choosing(ToolChoice::Auto)
     };
     let request = send(Api::OpenAi, "small", &options).await;
@@ -178,10 +178,10 @@ async fn options_of_tools_are_not_sent_without_tools() {
 async fn anthropic_gets_shape_effort_and_labels_in_its_own_fields() {
     let options = ChatOptions {
         parallel_tool_calls: Some(false),
-        response_format: schema(),
+        response_format: Some(schema()),
         stop: Some(vec!["END".into()]),
         reasoning_effort: Some(ReasoningEffort::Max),
-        metadata: labels("user_id"),
+        metadata: Some(labels("user_id")),
         ..choosing(ToolChoice::Auto)
     };
     let request = send(Api::Anthropic, "claude-opus-4-6", &options).await;
@@ -232,7 +232,7 @@ async fn anthropic_gets_shape_effort_and_labels_in_its_own_fields() {
 #[tokio::test]
 async fn gemini_gets_shape_and_effort_in_its_generation_config() {
     let options = ChatOptions {
-        response_format: schema(),
+        response_format: Some(schema()),
         top_p: Some(0.5),
         stop: Some(vec!["END".into()]),
         reasoning_effort: Some(ReasoningEffort::Minimal),
@@ -354,7 +354,7 @@ const REFUSED: [Refused; 28] = {
             options.response_format = Some(ResponseFormat::JsonObject);
         }),
         (Anthropic, "claude-opus-4-0", "response_format", |options| {
-            options.response_format = schema();
+            options.response_format = Some(schema());
         }),
         (Anthropic, OPUS, "temperature", |options| {
             options.temperature = Some(1.5);
@@ -409,7 +409,7 @@ const REFUSED: [Refused; 28] = {
             options.stop = Some(vec!["END".into(); 17]);
         }),
         (Anthropic, OPUS, "metadata", |options| {
-            options.metadata = labels("team");
+            options.metadata = Some(labels("team"));
         }),
         (
             Gemini,
@@ -422,7 +422,7 @@ const REFUSED: [Refused; 28] = {
         ),
         (Gemini, "gemini-2.5-flash", "response_format", |options| {
             options.tools = Some(vec![tool("look")]);
-            options.response_format = schema();
+            options.response_format = Some(schema());
         }),
         (Gemini, "gemini-2.5-flash", "reasoning_effort", |options| {
             options.reasoning_effort = Some(ReasoningEffort::Low);
@@ -439,7 +439,7 @@ const REFUSED: [Refused; 28] = {
             options.stop = Some(vec!["END".into(); 6]);
         }),
         (Gemini, "gemini-3.5-flash", "metadata", |options| {
-            options.metadata = labels("team");
+            options.metadata = Some(labels("team"));
         }),
         (Gemini, "gemini-4-argon", "temperature", |options| {
             options.temperature = Some(0.5);
@@ -479,7 +479,7 @@ fn labels_are_refused_where_they_would_have_the_provider_store_the_answer() {
     let at_openai = json!({"api": "openai", "key_file": key.display().to_string()});
     let elsewhere = json!({"api": "openai", "url": "http://127.0.0.1:9/v1"});
     let options = ChatOptions {
-        metadata: labels("team"),
+        metadata: Some(labels("team")),
         ..ChatOptions::default()
     };
     let refusal = model(&at_openai, "gpt-5.5")

@@ -46,7 +46,7 @@ pub(crate) async fn cancel_turn(
     };
     state.turn_stops.signal(turn.lease, mode);
     let request_id = turn.request_id.as_deref().unwrap_or_default();
-    if !has_ended(state, caller, &turn, wait).await? {
+    if !wait_for_end(state, caller, &turn, wait).await? {
         return Ok(response(
             CancelOutcome::Pending,
             request_id,
@@ -87,7 +87,7 @@ fn wait(requested: Option<prost_types::Duration>) -> Result<Duration, Failure> {
 }
 
 /// Polls until the turn has ended. False: the wait is over before.
-async fn has_ended(
+async fn wait_for_end(
     state: &ServerState,
     caller: Caller,
     turn: &StoppedTurn,

@@ -105,13 +105,14 @@ impl TurnRun {
         let is_long = cpu_pool::is_long_count(encoding, bytes, message.parts.len());
         let prepare = move || NewContent::new(&message, Labels::Replace, encoding);
         let tenant = self.caller.tenant();
-        Ok(AnewQuestion::Edited(MessageEdit {
+        let edit = MessageEdit {
             message: id,
             new: self.state.cpu.run_if(is_long, tenant, prepare).await?,
             expected_version: None,
             conditions: ChangeConditions::default(),
             request_id: None,
-        }))
+        };
+        Ok(AnewQuestion::Edited(Box::new(edit)))
     }
 }
 

@@ -237,7 +237,7 @@ impl TurnRun {
                 .await;
             let refusal = match admitted {
                 Ok(call) => {
-                    self.settle_failed(failed.take(), &mut progress).await;
+                    self.settle_failed_call(failed.take(), &mut progress).await;
                     match self
                         .run_call((model, call), prompt, setup, &mut progress)
                         .await
@@ -257,12 +257,12 @@ impl TurnRun {
                     }
                 }
                 error => {
-                    self.settle_failed(failed.take(), &mut progress).await;
+                    self.settle_failed_call(failed.take(), &mut progress).await;
                     return Err(error);
                 }
             }
         }
-        self.settle_failed(failed, &mut progress).await;
+        self.settle_failed_call(failed, &mut progress).await;
         let failure = progress.first_failure;
         // Always present: the first model was tried.
         Err(failure
@@ -336,7 +336,7 @@ impl TurnRun {
     }
 
     /// Settles a call whose lease the next model's call has taken over, or that no other follows.
-    async fn settle_failed(
+    async fn settle_failed_call(
         &self,
         failed: Option<Box<FailedCall<'_>>>,
         progress: &mut TurnProgress,
@@ -425,7 +425,7 @@ impl TurnRun {
             }
             Ok(Err(error)) => return Err(error),
             Err(mode) => {
-                let stopped = self.end_stopped(lease, calls, (question.ids(), partial), mode);
+                let stopped = self.end_by_stop(lease, calls, (question.ids(), partial), mode);
                 stopped.await?
             }
         };

@@ -68,9 +68,9 @@ pub(super) fn reserved_tokens(options: &ChatOptions, encoding: Encoding) -> Toke
 mod tests {
     use super::*;
 
-    fn tools(name: &str) -> Option<Vec<Tool>> {
+    fn tools(name: &str) -> Vec<Tool> {
         let tool = Tool::new(name.into(), String::new(), "{}".into());
-        Some(vec![tool.expect("a valid tool")])
+        vec![tool.expect("a valid tool")]
     }
 
     #[test]
@@ -86,13 +86,13 @@ mod tests {
         };
         let agent = ChatOptions {
             top_p: Some(0.75),
-            tools: tools("look"),
+            tools: Some(tools("look")),
             ..ChatOptions::default()
         };
         let expected = ChatOptions {
             temperature: Some(0.25),
             top_p: Some(0.5),
-            tools: tools("look"),
+            tools: Some(tools("look")),
             ..ChatOptions::default()
         };
         assert_eq!(resolve(request, stored, Some(agent)), expected);
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn a_request_that_chooses_no_tool_switches_stored_tools_off() {
         let stored = ChatOptions {
-            tools: tools("look"),
+            tools: Some(tools("look")),
             ..ChatOptions::default()
         };
         let none = ChatOptions {
@@ -110,10 +110,10 @@ mod tests {
         };
         assert_eq!(resolve(none.clone(), stored.clone(), None).tools, None);
         let own = ChatOptions {
-            tools: tools("other"),
+            tools: Some(tools("other")),
             ..none
         };
-        assert_eq!(resolve(own, stored, None).tools, tools("other"));
+        assert_eq!(resolve(own, stored, None).tools, Some(tools("other")));
     }
 
     #[test]

@@ -51,7 +51,7 @@ impl TurnRun {
 
     /// Ends a turn that was told to stop. `question` has the ids of its question. If nothing of the
     /// answer is kept, that is recorded, so that a repetition does not call the model.
-    pub(super) async fn end_stopped(
+    pub(super) async fn end_by_stop(
         &self,
         lease: CallLease<'_>,
         calls: &ProviderCalls<'_>,
@@ -64,7 +64,7 @@ impl TurnRun {
                 return Ok(completed);
             }
         }
-        self.record_stopped(lease).await?;
+        self.record_stop(lease).await?;
         let completed = stopped_turn(calls, question, 0, partial);
         self.report(&completed).await;
         Ok(completed)

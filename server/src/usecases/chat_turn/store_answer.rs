@@ -162,12 +162,12 @@ impl TurnRun {
 
     /// Records under the lease, which it renews, that the turn was stopped and nothing of its answer
     /// is kept.
-    pub(super) async fn record_stopped(&self, lease: CallLease<'_>) -> Result<(), Failure> {
+    pub(super) async fn record_stop(&self, lease: CallLease<'_>) -> Result<(), Failure> {
         let (store, caller) = (&self.state.store, self.caller);
         let request_id = self.turn.answer_request_id();
         let (lease, request_id) = (lease.model_lease(), request_id.as_str());
         let is_recorded = retry_transient(|| async move {
-            let recorded = store.record_stopped(caller, lease, request_id).await;
+            let recorded = store.record_stop(caller, lease, request_id).await;
             recorded.map_err(Failure::from)
         });
         if is_recorded.await? {

@@ -38,7 +38,7 @@ fn sent(body: &Value) -> (Vec<String>, Value) {
     (names.collect(), body["temperature"].clone())
 }
 
-async fn scripted() -> (ScriptedModel, TestApp) {
+async fn script_app() -> (ScriptedModel, TestApp) {
     let model = ScriptedModel::start(|request| Script::says(request, [Say::text("Yes.")])).await;
     let app = TestApp::with_scripted_model(&model).await;
     (model, app)
@@ -46,7 +46,7 @@ async fn scripted() -> (ScriptedModel, TestApp) {
 
 #[tokio::test]
 async fn a_turn_takes_the_options_of_its_conversation_where_it_names_none() {
-    let (model, app) = scripted().await;
+    let (model, app) = script_app().await;
     let conversation = app.conversation_with(create_request()).await;
     assert_eq!(
         conversation.conversation().await.chat_options,
@@ -70,7 +70,7 @@ async fn a_turn_takes_the_options_of_its_conversation_where_it_names_none() {
 
 #[tokio::test]
 async fn an_update_replaces_the_options_and_lists_leave_them_out() {
-    let (_model, app) = scripted().await;
+    let (_model, app) = script_app().await;
     let conversation = app.conversation_with(create_request()).await;
     let update = |chat_options: Option<pb::ChatOptions>| pb::UpdateConversationRequest {
         conversation: Some(pb::Conversation {
@@ -120,7 +120,7 @@ async fn an_update_replaces_the_options_and_lists_leave_them_out() {
 
 #[tokio::test]
 async fn a_fork_keeps_the_options() {
-    let (_model, app) = scripted().await;
+    let (_model, app) = script_app().await;
     let conversation = app.conversation_with(create_request()).await;
     conversation.append("a").await;
     let ask = pb::ForkConversationRequest {
@@ -138,7 +138,7 @@ async fn a_fork_keeps_the_options() {
 
 #[tokio::test]
 async fn a_repeated_creation_is_compared_with_its_options() {
-    let (_model, app) = scripted().await;
+    let (_model, app) = script_app().await;
     let ask = pb::CreateConversationRequest {
         request_id: "r".into(),
         ..create_request()
@@ -162,7 +162,7 @@ async fn a_repeated_creation_is_compared_with_its_options() {
 
 #[tokio::test]
 async fn a_request_sets_an_option_among_its_options_or_in_its_own_field_but_not_in_both() {
-    let (model, app) = scripted().await;
+    let (model, app) = script_app().await;
     let conversation = app.conversation().await;
     let options = pb::ChatOptions {
         temperature: Some(0.5),

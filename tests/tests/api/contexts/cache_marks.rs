@@ -12,7 +12,11 @@ use tonic::Code;
 const CLAUDE: &str = "claude-opus-5";
 
 /// A context with marks. Its system prompt has about 1,300 tokens.
-async fn build_marked(conversation: &TestConversation<'_>, format: Format, model: &str) -> Built {
+async fn build_with_marks(
+    conversation: &TestConversation<'_>,
+    format: Format,
+    model: &str,
+) -> Built {
     let ask = pb::BuildContextRequest {
         format: format.into(),
         model: model.into(),
@@ -51,7 +55,7 @@ async fn conversation_with_question(app: &TestApp, policy: pb::Policy) -> TestCo
 async fn anthropic_gets_a_mark_at_the_end_of_the_system_prompt_and_of_the_context() {
     let app = TestApp::start().await;
     let conversation = conversation_with_question(&app, pb::Policy::default()).await;
-    let built = build_marked(&conversation, Format::AnthropicMessages, CLAUDE).await;
+    let built = build_with_marks(&conversation, Format::AnthropicMessages, CLAUDE).await;
     let body = rendered(&built);
     let last = body["messages"].as_array().expect("a list").len() - 1;
     assert_eq!(
@@ -74,16 +78,16 @@ async fn anthropic_gets_a_mark_at_the_end_of_the_system_prompt_and_of_the_contex
 async fn the_next_call_expects_everything_up_to_the_last_mark_unless_the_model_is_another() {
     let app = TestApp::start().await;
     let conversation = conversation_with_question(&app, pb::Policy::default()).await;
-    let first = build_marked(&conversation, Format::AnthropicMessages, CLAUDE).await;
+    let first = build_with_marks(&conversation, Format::AnthropicMessages, CLAUDE).await;
     assert_eq!(first.0.expected_cached_tokens, 0, "the first call");
     conversation
         .append_all(vec![assistant("Wind."), user("Is it cold?")])
         .await;
     app.run_jobs_until_idle().await;
-    let second = build_marked(&conversation, Format::AnthropicMessages, CLAUDE).await;
+    let second = build_with_marks(&conversation, Format::AnthropicMessages, CLAUDE).await;
     assert_eq!(second.0.expected_cached_tokens, first.0.total_tokens);
     assert_eq!(second.0.cache_break, None);
-    let other = build_marked(
+    let other = build_with_marks(
         &conversation,
         Format::AnthropicMessages,
         "claude-sonnet-4-5",
@@ -92,7 +96,7 @@ async fn the_next_call_expects_everything_up_to_the_last_mark_unless_the_model_i
     assert_eq!(other.0.expected_cached_tokens, 0);
     let broken = other.0.cache_break.as_ref().expect("another model");
     assert_eq!(broken.reason(), BreakReason::Model);
-    let again = build_marked(
+    let again = build_with_marks(
         &conversation,
         Format::AnthropicMessages,
         "claude-sonnet-4-5",
@@ -109,7 +113,7 @@ async fn the_retention_of_the_policy_decides_for_how_long_marks_are_kept() {
         ..Default::default()
     };
     let conversation = conversation_with_question(&app, policy).await;
-    let built = build_marked(&conversation, Format::AnthropicMessages, CLAUDE).await;
+    let built = build_with_marks(&conversation, Format::AnthropicMessages, CLAUDE).await;
     let seconds: Vec<u32> = marks(&built).iter().map(|mark| mark.2).collect();
     assert_eq!(seconds, [3_600, 300]);
     let body = rendered(&built);
@@ -120,12 +124,12 @@ async fn the_retention_of_the_policy_decides_for_how_long_marks_are_kept() {
 async fn openai_gets_explicit_breakpoints_from_gpt_5_6_on() {
     let app = TestApp::start().await;
     let conversation = conversation_with_question(&app, pb::Policy::default()).await;
-    let new = build_marked(&conversation, Format::OpenaiChat, "gpt-5.6").await;
+    let new = build_with_marks(&conversation, Format::OpenaiChat, "gpt-5.6").await;
     assert_eq!(marks(&new), [(CachePointKind::System, 0, 300)]);
     let body = rendered(&new);
     let part = &body["messages"][0]["content"][0];
     assert_eq!(part["prompt_cache_breakpoint"]["mode"], "explicit");
-    let old = build_marked(&conversation, Format::OpenaiChat, "gpt-5.5").await;
+    let old = build_with_marks(&conversation, Format::OpenaiChat, "gpt-5.5").await;
     assert!(marks(&old).is_empty());
     assert!(rendered(&old)["messages"][0]["content"].is_string());
 }
@@ -139,7 +143,7 @@ async fn every_stored_message_is_among_those_of_the_rendered_context() {
         (Format::AnthropicMessages, "messages", -1),
         (Format::GeminiContents, "contents", -1),
     ] {
-        let built = build_marked(&conversation, format, "a-model").await;
+        let built = build_with_marks(&conversation, format, "a-model").await;
         let rows = &built.0.rendered_messages;
         assert_eq!(rows[0].index, prompt_index, "{format:?}");
         assert_eq!(rows[0].segment(), pb::Segment::SystemPrompt);

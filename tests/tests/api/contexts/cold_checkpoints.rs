@@ -54,7 +54,7 @@ async fn let_caches_grow_cold(app: &TestApp) {
 }
 
 /// The last message of the prepared checkpoint. None: none is prepared.
-async fn find_prepared(app: &TestApp) -> Option<i64> {
+async fn find_prepared_boundary(app: &TestApp) -> Option<i64> {
     sqlx::query_scalar("select last_message_id from ai_prepared_checkpoint")
         .fetch_optional(&mut app.db().await)
         .await
@@ -271,15 +271,19 @@ async fn a_prepared_summary_becomes_the_checkpoint_of_a_cold_context() {
         ..preparing(agents_policy())
     };
     let conversation = create_conversation(&app, policy, 7).await;
-    assert_eq!(find_prepared(&app).await, None, "3,200 of 8,000 tokens");
+    assert_eq!(
+        find_prepared_boundary(&app).await,
+        None,
+        "3,200 of 8,000 tokens"
+    );
     append_long_turns(&conversation, 4).await;
     app.run_jobs_until_idle().await;
-    let prepared = find_prepared(&app).await.expect("one is prepared");
+    let prepared = find_prepared_boundary(&app).await.expect("one is prepared");
     assert!(conversation.checkpoints().await.is_empty());
     append_long_turns(&conversation, 1).await;
     app.run_jobs_until_idle().await;
     assert_eq!(
-        find_prepared(&app).await,
+        find_prepared_boundary(&app).await,
         Some(prepared),
         "one is prepared once"
     );
@@ -294,7 +298,7 @@ async fn a_prepared_summary_becomes_the_checkpoint_of_a_cold_context() {
         (checkpoints.len(), checkpoints[0].trigger()),
         (1, CheckpointTrigger::Idle)
     );
-    assert_eq!(find_prepared(&app).await, None);
+    assert_eq!(find_prepared_boundary(&app).await, None);
     conversation.verify().await;
 }
 
@@ -308,7 +312,7 @@ async fn a_trigger_commits_the_prepared_summary_if_what_it_keeps_fits() {
         ..preparing(agents_policy())
     };
     let conversation = create_conversation(&app, policy, 10).await;
-    let prepared = find_prepared(&app).await.expect("one is prepared");
+    let prepared = find_prepared_boundary(&app).await.expect("one is prepared");
     assert!(prepared >= 15, "at most half of 30 messages are kept");
     conversation.turns(5).await;
     app.run_jobs_until_idle().await;
@@ -333,13 +337,13 @@ async fn a_change_of_messages_deletes_the_prepared_summary() {
         ..preparing(agents_policy())
     };
     let conversation = create_conversation(&app, policy, 11).await;
-    let first = find_prepared(&app).await.expect("one is prepared");
+    let first = find_prepared_boundary(&app).await.expect("one is prepared");
     conversation
         .withdraw(&[2])
         .send()
         .await
         .expect("the message is withdrawn");
-    assert_eq!(find_prepared(&app).await, None);
+    assert_eq!(find_prepared_boundary(&app).await, None);
     app.run_jobs_until_idle().await;
     let_caches_grow_cold(&app).await;
     conversation.context().await;
@@ -364,7 +368,7 @@ async fn a_prepared_summary_of_another_boundary_is_not_used() {
         ..preparing(agents_policy())
     };
     let conversation = create_conversation(&app, policy, 11).await;
-    assert!(find_prepared(&app).await.is_some());
+    assert!(find_prepared_boundary(&app).await.is_some());
     let behind = "update ai_prepared_checkpoint set previous_message_id = 1";
     let changed = sqlx::query(behind)
         .execute(&mut app.db().await)

@@ -22,7 +22,7 @@ fn text(bytes: usize) -> String {
     "a word ".repeat(bytes / 7 + 1)[..bytes].to_owned()
 }
 
-async fn append_streamed(
+async fn append_as_stream(
     conversation: &TestConversation<'_>,
     text: String,
 ) -> Result<pb::AppendMessagesResponse, Status> {
@@ -44,7 +44,7 @@ async fn a_lower_message_limit_is_enforced_in_every_door() {
     let conversation = app.conversation().await;
     let (largest, too_large) = (text(MOST_BYTES), text(MOST_BYTES + 1));
     conversation.append(&largest).await;
-    append_streamed(&conversation, largest.clone())
+    append_as_stream(&conversation, largest.clone())
         .await
         .expect("a text of the limit is stored");
     conversation.append("short").await;
@@ -54,7 +54,7 @@ async fn a_lower_message_limit_is_enforced_in_every_door() {
     let messages = vec![user("short"), user(&too_large)];
     let appended = conversation.append_all(messages).send().await;
     refused(appended.map(|_| ()), "messages[1]");
-    let streamed = append_streamed(&conversation, too_large.clone()).await;
+    let streamed = append_as_stream(&conversation, too_large.clone()).await;
     refused(streamed.map(|_| ()), "chunk");
     let edited = conversation.edit(3, user(&too_large)).send().await;
     refused(edited.map(|_| ()), "message");
