@@ -142,8 +142,9 @@ pub use valid_requests::valid_request;
 pub use watch::{Watch, appended_ids, metric_value};
 pub use watchdog::assert_no_blocked_thread;
 
-/// Real conversations, where they are installed, and constructors of messages.
-pub use anneal_transcripts::{Chat, Family, TranscriptFolder, message, parsed, result, text};
+/// Real conversations, where they are installed, what conversations cost, and constructors of
+/// messages.
+pub use anneal_transcripts::{Chat, Family, TranscriptFolder, message, parsed, replay, result, text};
 
 /// The generated gRPC types.
 pub use anneal_proto::v1 as pb;

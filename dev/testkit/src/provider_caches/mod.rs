@@ -114,8 +114,8 @@ impl CachingProvider {
         Self { model, state }
     }
 
-    /// Settings of these models and of their providers. The beginning of a model's name says whose it
-    /// is.
+    /// Settings of these models and of their providers. The beginning of a model's name says whose
+    /// it is.
     pub fn settings(&self, models: &[&str]) -> (Providers, Models) {
         let provider = |api: Api| {
             let url = self.model.url();

@@ -1,6 +1,8 @@
-//! OpenAI's prompt cache, as developers.openai.com/api/docs/guides/prompt-caching describes it (read
-//! in November 2026), and the parameters of Chat Completions in github.com/openai/openai-python,
-//! `types/chat/completion_create_params.py`.
+//! OpenAI's prompt cache, as these pages describe it (read in November 2026):
+//!
+//! - developers.openai.com/api/docs/guides/prompt-caching;
+//! - the parameters of Chat Completions, `types/chat/completion_create_params.py` in
+//!   github.com/openai/openai-python.
 //!
 //! Before gpt-5.6:
 //!
@@ -12,14 +14,14 @@
 //!
 //! From gpt-5.6 on:
 //!
-//! - A request writes at its breakpoints: an implicit one at the end of the latest message of a user
-//!   or a tool, and the latest three explicit ones. `prompt_cache_options.mode` `explicit` leaves
-//!   out the implicit one.
-//! - A read finds a beginning that was written, up to a breakpoint of the conversation: where one is
-//!   or was, which is the end of any message of a user or a tool. The latest 50 are searched. The
-//!   SDK says 80.
+//! - A request writes at its breakpoints: an implicit one at the end of the latest message of a
+//!   user or a tool, and the latest three explicit ones. The mode `explicit` of
+//!   `prompt_cache_options` leaves out the implicit one.
+//! - A read finds a beginning that was written, up to a breakpoint of the conversation: where one
+//!   is or was, which is the end of any message of a user or a tool. The latest 80 are searched (the
+//!   parameters; the page said 50 in July).
 //! - The minimum is 1,024 tokens. There are no steps.
-//! - `prompt_cache_key` must be the same. Without a key nothing is promised, and here nothing found.
+//! - `prompt_cache_key` must be the same. Without a key nothing is promised, and nothing found here.
 //! - An entry lives 30 minutes from its last write or read.
 //! - What is read costs a tenth of plain input, what is written 1.25 times as much as plain input.
 //! - A breakpoint in an answer is refused, and any breakpoint by an older model.
@@ -45,7 +47,7 @@ const BREAKPOINT_LIFETIME: u64 = 30 * 60;
 /// Most breakpoints that a request writes.
 const MAX_WRITES: usize = 4;
 /// Breakpoints that a read searches.
-const SEARCHED: usize = 50;
+const SEARCHED: usize = 80;
 
 /// Price of what is read from the cache, in hundredths of the price of plain input.
 const READ_PRICE: u64 = 10;

@@ -20,7 +20,7 @@ pub(super) struct Prefix {
 #[derive(Debug, Default)]
 pub(super) struct TextCounts(HashMap<String, u64>);
 
-/// The beginning of the line with which anneal begins the summary of a message or of a conversation.
+/// The beginning of the line before the summary of a message or of a conversation.
 const SUMMARY_MARK: &str = "[Summary of ";
 /// Tokens that anneal counts for the place where such a line and the summary meet.
 const SUMMARY_JOIN_TOKENS: u64 = 2;

@@ -1,5 +1,5 @@
-//! Reads the JSON of requests. Parts of it stay as they were sent, because the order and the form of
-//! a tool's input count.
+//! Reads the JSON of requests. Parts of it stay as they were sent, because order and form of a
+//! tool's input count.
 
 use std::collections::BTreeMap;
 

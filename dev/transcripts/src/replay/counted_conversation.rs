@@ -18,6 +18,8 @@ use crate::{Chat, parsed};
 pub struct CountedMessage {
     /// Without framing.
     pub tokens: u64,
+    /// Tokens that the provider's format adds to the message and to its summary, beside the framing.
+    pub added: u64,
     /// Its turn.
     pub turn: i32,
     /// Whether the model wrote the message. Then a call was made, with everything before the
@@ -112,6 +114,7 @@ impl CountedConversation {
             let tokens = count_message(encoding, &message).get();
             messages.push(CountedMessage {
                 tokens,
+                added: 0,
                 turn: current_turn,
                 is_answer: message.role == Role::Assistant,
                 summary: None,
@@ -191,7 +194,7 @@ impl CountedConversation {
             tokens_before: running_sums(
                 self.messages
                     .iter()
-                    .map(|message| message.tokens + FRAMING_PER_MESSAGE.get()),
+                    .map(|message| message.tokens + message.added + FRAMING_PER_MESSAGE.get()),
             ),
             saved_by_first: running_sums(large.iter().map(|large| large.saved)),
             large,
@@ -200,8 +203,8 @@ impl CountedConversation {
     }
 }
 
-/// The tokens that are sent for summaries of a chat's messages, by message id, from the tokens of the
-/// summaries alone.
+/// The tokens that are sent for summaries of a chat's messages, by message id. `stored`: the tokens
+/// of the summaries alone.
 pub fn sent_summaries(chat: &Chat, stored: &BTreeMap<i64, u64>) -> BTreeMap<i64, u64> {
     let around = |id: i64| {
         let message = parsed(&chat.messages[id as usize - 1]);
@@ -310,6 +313,7 @@ mod tests {
     fn counted(said: &[(u64, i32, bool)]) -> CountedConversation {
         let messages = said.iter().map(|(tokens, turn, is_answer)| CountedMessage {
             tokens: *tokens,
+            added: 0,
             turn: *turn,
             is_answer: *is_answer,
             summary: None,

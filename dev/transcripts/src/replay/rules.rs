@@ -106,12 +106,14 @@ mod tests {
     fn run(large: u64, behind: u64, calls: usize) -> CooledConversation {
         let answer = CountedMessage {
             tokens: behind,
+            added: 0,
             turn: 1,
             is_answer: true,
             summary: None,
         };
         let mut messages = vec![CountedMessage {
             tokens: large,
+            added: 0,
             turn: 1,
             is_answer: false,
             summary: None,
