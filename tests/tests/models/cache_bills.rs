@@ -5,13 +5,14 @@
 //! The last tests show that these checks notice faults. Faults that can only be made in the code,
 //! and the test that each breaks:
 //!
-//! - `core/src/cache/points.rs`, `marks`: without `CachePointKind::Stable`, or with `Stable` at the
-//!   end of the last call, a swap pays for the whole tail: `anthropic_bills_…`.
-//! - The same without `CachePointKind::System`: `a_checkpoint_leaves_the_system_prompt…`.
+//! - `core/src/cache/points.rs`, `marks`: without `CachePointKind::Stable`, or with `LastEnd` always
+//!   in its place, a swap pays for the whole tail: `anthropic_bills_…`.
+//! - The same without `CachePointKind::System`: `a_checkpoint_leaves_…`.
 //! - `core/src/context/cache_places.rs`, `plan`: with `unchanged_tokens` in place of what the last
-//!   call has marked, an ideal cache is expected: `anthropic_bills_…`.
-//! - `core/src/context/repair/role_sequence.rs`, `join`: with texts that become one in Anthropic's
-//!   format too, a mark stands behind a text that grows: `a_checkpoint_leaves_the_system_prompt…`.
+//!   call has marked, short contexts expect an ideal cache: `anthropic_bills_…`, with the real
+//!   conversations.
+//! - `core/src/context/prefix_comparison.rs`, `Unchanged::of_break`: without the arm of an idle
+//!   conversation, nothing is left of a head that lives longer: `after_a_pause_…`.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -41,16 +42,28 @@ const HOT_CALLS: u32 = 10;
 /// Prompts of at most so many bytes are counted before they are sent.
 const COUNTED_BYTES: usize = 12_000;
 
+/// What a model's format adds to the results of tools.
+#[derive(Clone, Copy)]
+enum ResultTokens {
+    None,
+    /// The framing of a message to each further result: OpenAI has a message for each.
+    Framing,
+    /// The tool's name to each result.
+    Names,
+}
+
 /// A model at a provider with a prompt cache.
 #[derive(Clone, Copy)]
 struct CachedModel {
     name: &'static str,
+    result_tokens: ResultTokens,
     prices: Prices,
     limits: CacheLimits,
 }
 
 const CLAUDE: CachedModel = CachedModel {
     name: "claude-sonnet-4-5",
+    result_tokens: ResultTokens::None,
     prices: Prices {
         name: "anthropic",
         cached: 10,
@@ -64,6 +77,7 @@ const CLAUDE: CachedModel = CachedModel {
 
 const GPT_5_5: CachedModel = CachedModel {
     name: "gpt-5.5",
+    result_tokens: ResultTokens::Framing,
     prices: Prices {
         name: "openai",
         cached: 10,
@@ -77,6 +91,7 @@ const GPT_5_5: CachedModel = CachedModel {
 
 const GPT_5_6: CachedModel = CachedModel {
     name: "gpt-5.6",
+    result_tokens: ResultTokens::Framing,
     prices: Prices {
         name: "openai with breakpoints",
         cached: 10,
@@ -90,6 +105,7 @@ const GPT_5_6: CachedModel = CachedModel {
 
 const GEMINI: CachedModel = CachedModel {
     name: "gemini-2.5-pro",
+    result_tokens: ResultTokens::Names,
     prices: Prices {
         name: "gemini",
         cached: 10,
@@ -119,14 +135,13 @@ impl CachedModel {
         }
     }
 
-    /// The tokens that the model's format adds to each message: OpenAI sends each result as a message
-    /// of its own, Gemini repeats the tool's name.
+    /// The tokens that the model's format adds to each message.
     fn added_tokens(&self, chat: &Chat) -> Vec<u64> {
         let counter = Encoding::O200kBase.counter();
         let mut name_tokens: BTreeMap<&str, u64> = BTreeMap::new();
         let mut added = Vec::new();
         for message in &chat.messages {
-            let (mut results, mut names) = (0_u64, 0);
+            let (mut results, mut names) = (0_u64, 0_u64);
             for part in message.parts.iter().filter_map(|part| part.part.as_ref()) {
                 match part {
                     Part::ToolUse(call) => {
@@ -139,10 +154,10 @@ impl CachedModel {
                     _ => {}
                 }
             }
-            added.push(match self.name {
-                "claude-sonnet-4-5" => 0,
-                "gemini-2.5-pro" => names,
-                _ => FRAMING_PER_MESSAGE.get() * results.saturating_sub(1),
+            added.push(match self.result_tokens {
+                ResultTokens::None => 0,
+                ResultTokens::Framing => FRAMING_PER_MESSAGE.get() * results.saturating_sub(1),
+                ResultTokens::Names => names,
             });
         }
         added

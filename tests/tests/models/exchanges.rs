@@ -1,5 +1,5 @@
-//! Conversations as prompts and answers, so that chat turns can replay them: each answer of the model
-//! follows a message of a user or a tool.
+//! Conversations as prompts and answers, so that chat turns can replay them: each answer of the
+//! model follows a message of a user or a tool.
 
 use anneal_testkit::{Chat, Say, TranscriptFolder, message, pb, user};
 use pb::part::Part;
@@ -100,7 +100,7 @@ impl Exchange {
 fn of_exchanges(chat: &Chat, extent: Extent) -> Chat {
     let mut exchanges: Vec<Exchange> = Vec::new();
     let mut current = Exchange::default();
-    // The calls of the last answer that have no result yet: their ids in the file, and their new ids.
+    // Calls of the last answer without a result: their ids in the file, and their new ids.
     let mut open_calls: Vec<(String, String)> = Vec::new();
     let mut calls = 0;
     for source in chat.messages.iter().take(extent.messages) {

@@ -233,19 +233,19 @@ fn each_tier_of_a_request_voids_what_follows_it() {
         })
     };
     let mut caches = Caches::default();
-    let mut cached = |tool, prompt, choice| {
+    let mut read = |tool, prompt, choice| {
         let billed = caches.anthropic(&request(tool, prompt, choice));
         let billed = billed.expect("is accepted");
         (billed.cached, billed.input)
     };
-    let (none, all) = cached("look", "Be brief.", "auto");
+    let (none, all) = read("look", "Be brief.", "auto");
     assert_eq!(none, 0);
-    assert_eq!(cached("look", "Be brief.", "auto").0, all);
+    assert_eq!(read("look", "Be brief.", "auto").0, all);
     let of_messages = tokens_of_blocks(2);
-    assert_eq!(cached("look", "Be brief.", "none").0, all - of_messages);
-    let (of_tools, _) = cached("look", "Be long.", "auto");
+    assert_eq!(read("look", "Be brief.", "none").0, all - of_messages);
+    let (of_tools, _) = read("look", "Be long.", "auto");
     assert!(of_tools > 512 && of_tools < all - of_messages, "{of_tools}");
-    assert_eq!(cached("find", "Be brief.", "auto").0, 0);
+    assert_eq!(read("find", "Be brief.", "auto").0, 0);
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn marks_that_the_provider_does_not_accept_are_refused() {
 
 #[test]
 fn faults_of_marks_change_what_is_read_and_not_what_was_sent() {
-    for (fault, cached) in [
+    for (fault, expected) in [
         (MarkFault::Dropped, 0),
         (MarkFault::OneBlockEarly, tokens_of_blocks(5)),
     ] {
@@ -281,7 +281,7 @@ fn faults_of_marks_change_what_is_read_and_not_what_was_sent() {
         };
         caches.blocks(&blocks_with_marks(6, &[6]));
         let second = caches.blocks(&blocks_with_marks(6, &[6]));
-        assert_eq!((second.cached, second.marks), (cached, 1), "{fault:?}");
+        assert_eq!((second.cached, second.marks), (expected, 1), "{fault:?}");
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{Chat, parsed};
 pub struct CountedMessage {
     /// Without framing.
     pub tokens: u64,
-    /// Tokens that the provider's format adds to the message and to its summary, beside the framing.
+    /// Tokens beside the framing that the provider's format adds to the message and to its summary.
     pub added: u64,
     /// Its turn.
     pub turn: i32,
