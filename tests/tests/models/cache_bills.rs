@@ -462,7 +462,7 @@ async fn a_checkpoint_leaves_the_system_prompt_in_the_cache() {
         let mut stage = Stage::open(model).await;
         stage.policy.token_threshold = Some(8_500);
         stage.policy.keep_recent_tokens = Some(2_000);
-        let chat = generated(TURNS);
+        let chat = generated(60);
         let conversation = stage.conversation(&chat.system_prompt).await;
         let calls = stage.play(&conversation, &chat.messages).await;
         let mut bill = Bill::default();
