@@ -263,6 +263,8 @@ impl Stage {
 
     /// Plays a whole conversation, and adds it to a bill.
     async fn play_and_bill(&self, chat: &Chat, bill: &mut Bill) {
+        // Conversations that begin alike share a cache, which no turn expects.
+        self.provider.empty_caches();
         let conversation = self.conversation(&chat.system_prompt).await;
         let calls = self.play(&conversation, &chat.messages).await;
         for (number, call) in calls.iter().enumerate() {

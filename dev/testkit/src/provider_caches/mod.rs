@@ -149,6 +149,14 @@ impl CachingProvider {
         lock(&self.state).answers.push_back(says);
     }
 
+    /// Empties the caches.
+    pub fn empty_caches(&self) {
+        let mut state = lock(&self.state);
+        state.anthropic = anthropic::AnthropicCache::default();
+        state.openai = openai::OpenAiCache::default();
+        state.gemini = gemini::GeminiCache::default();
+    }
+
     /// The bills of all calls so far.
     pub fn bills(&self) -> Vec<BilledCall> {
         lock(&self.state).bills.clone()
