@@ -11,8 +11,8 @@
 //! - `core/src/context/cache_places.rs`, `plan`: with `unchanged_tokens` in place of what the last
 //!   call has marked, short contexts expect an ideal cache: `anthropic_bills_…`, with the real
 //!   conversations.
-//! - `core/src/context/prefix_comparison.rs`, `Unchanged::of_break`: without the arm of an idle
-//!   conversation, nothing is left of a head that lives longer: `after_a_pause_…`.
+//! - `core/src/cache/mod.rs`, `CacheRetention::ttl`: with five minutes for every place, nothing is
+//!   left of what should live longer: `after_a_pause_…`.
 
 use std::{collections::BTreeMap, time::Duration};
 
