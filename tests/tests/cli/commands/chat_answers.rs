@@ -59,7 +59,7 @@ async fn row_C5_an_answer_is_streamed_and_ends_with_its_usage() {
                 input: 1_200,
                 cached: 900,
                 output: 7,
-                written: 0,
+                ..ReportedUsage::default()
             };
             Script::openai(&["The ferry ", "leaves at nine."], usage).gated(&gate)
         }
