@@ -4,7 +4,8 @@
 #![expect(non_snake_case, reason = "test names begin with a row of docs/rows.md")]
 
 use anneal_testkit::{
-    ImportFolder, TestApp, TestConversation, TranscriptFolder, assistant, claw0_session, pb, user,
+    ImportFolder, TestApp, TestConversation, TranscriptFolder, assistant, claw0_session, pb,
+    skip_outside_gate, user,
 };
 
 use crate::files::BINARY;
@@ -93,7 +94,7 @@ async fn row_C1_a_claw0_session_is_imported_and_exported_without_loss() {
             "80 True",
             "{ran:?}"
         ),
-        Err(_) => println!("skipped: claw0's reader needs python3"),
+        Err(_) => skip_outside_gate("claw0's reader needs python3"),
     }
 }
 
