@@ -7,7 +7,7 @@ use std::{
     time::Instant,
 };
 
-use anneal_testkit::TestApp;
+use anneal_testkit::{ScriptedModel, TestApp};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use sqlx::PgConnection;
 use tokio::runtime::Builder;
@@ -16,6 +16,7 @@ use crate::simulation::{
     conversation::{SimulatedConversation, Tally, Violation},
     invariants,
     operations::{self, Operation},
+    turn_script::TurnScript,
 };
 
 /// Operations in the longest list.
@@ -52,6 +53,9 @@ struct ListRunner<'a> {
     number: u64,
     app: TestApp,
     db: PgConnection,
+    /// What the model of the app says.
+    script: TurnScript,
+    _model: ScriptedModel,
     tally: Tally,
     /// Set once a list has violated an invariant: the schedule for the shortened lists.
     shortening: Option<CheckSchedule>,
@@ -67,7 +71,9 @@ pub(crate) fn run_lists(run: &SharedRun, number: u64) -> Tally {
         .build()
         .expect("a runtime");
     let runner = RefCell::new(runtime.block_on(async {
-        let app = TestApp::start().await;
+        let script = TurnScript::default();
+        let model = script.start_model().await;
+        let app = TestApp::with_scripted_model(&model).await;
         let mut db = app.db().await;
         // A generic plan, because the same few statements are executed very often.
         sqlx::query("set plan_cache_mode = force_generic_plan")
@@ -79,6 +85,8 @@ pub(crate) fn run_lists(run: &SharedRun, number: u64) -> Tally {
             number,
             app,
             db,
+            script,
+            _model: model,
             tally: Tally::new(),
             shortening: None,
         }
@@ -160,8 +168,14 @@ impl ListRunner<'_> {
         (policy, list): &List,
         schedule: CheckSchedule,
     ) -> Result<(), Violation> {
-        let mut simulated =
-            SimulatedConversation::create(&self.app, &mut self.db, *policy, &mut self.tally).await;
+        let mut simulated = SimulatedConversation::create(
+            &self.app,
+            &mut self.db,
+            *policy,
+            &self.script,
+            &mut self.tally,
+        )
+        .await;
         let mut violation = None;
         for (index, operation) in list.iter().enumerate() {
             *simulated.tally.entry("operations").or_default() += 1;

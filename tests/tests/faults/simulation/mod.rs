@@ -14,6 +14,9 @@
 //! - `appends.rs`: the append operation and its expected result.
 //! - `changes.rs`: the operations that change messages, and their expected results.
 //! - `forks.rs`: the operation that forks the conversation.
+//! - `turns.rs`: turns, also those that answer a question anew and those that are stopped;
+//!   `alternatives.rs`: the answers that they replace, and the choice of one; `turn_script.rs`: the
+//!   model of the turns.
 //! - `other_conversations.rs`: the operations on a session and on an imported file.
 //! - `invariants.rs`: what must hold after every operation, after a list, and after the deletion.
 //! - `stored_rows.rs`: the conversation's rows, read by one statement, against the expected ones.
@@ -25,6 +28,7 @@
 //! them run depends on the machine. If a required event has not happened after that time, the
 //! simulation continues with the next seed.
 
+mod alternatives;
 mod appends;
 mod changes;
 mod conversation;
@@ -37,6 +41,8 @@ mod other_conversations;
 mod policies_and_messages;
 mod retold;
 mod stored_rows;
+mod turn_script;
+mod turns;
 
 use std::{
     collections::BTreeMap,
@@ -108,7 +114,7 @@ fn run_seed(seed: u64, duration: Duration, events: &mut BTreeMap<&'static str, u
 }
 
 /// Events that must happen at least once. Otherwise the run would prove nothing about them.
-const REQUIRED_EVENTS: [&str; 27] = [
+const REQUIRED_EVENTS: [&str; 36] = [
     "appends repeated",
     "results of tools",
     "calls with their results in checkpoints",
@@ -136,6 +142,15 @@ const REQUIRED_EVENTS: [&str; 27] = [
     "counts refused after a change",
     "summaries finished after a change",
     "conversations retold",
+    "questions answered",
+    "questions answered anew",
+    "edited questions answered",
+    "answers stopped and kept",
+    "answers stopped and dropped",
+    "turns ended by a change",
+    "turns repeated",
+    "request ids of turns reused",
+    "answers chosen",
 ];
 
 fn missing_events(events: &BTreeMap<&'static str, u64>) -> Vec<&'static str> {
