@@ -50,7 +50,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anneal_testkit::gate_or_nightly;
+use anneal_testkit::{chaos::Sabotage, gate_or_nightly};
 
 use crate::simulation::list_runner::SharedRun;
 
@@ -92,6 +92,7 @@ fn run_seed(seed: u64, duration: Duration, events: &mut BTreeMap<&'static str, u
         began,
         until: began + duration,
         violated: AtomicBool::new(false),
+        sabotage: None,
     };
     std::thread::scope(|threads| {
         let runners: Vec<_> = (0..THREADS)
@@ -100,7 +101,8 @@ fn run_seed(seed: u64, duration: Duration, events: &mut BTreeMap<&'static str, u
         for runner in runners {
             let tally = runner
                 .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                .unwrap_or_else(|violation| panic!("{violation}"));
             for (event, count) in tally {
                 *events.entry(event).or_insert(0) += count;
             }
@@ -111,6 +113,30 @@ fn run_seed(seed: u64, duration: Duration, events: &mut BTreeMap<&'static str, u
         "seed {seed}: {:.0} lists a minute: {events:#?}",
         (events["lists"] - earlier_lists) as f64 / minutes
     );
+}
+
+/// What is broken on purpose about turns, and words of the violation by which it must be noticed.
+const SABOTAGES: [(&Sabotage, &str); 2] = [
+    (Sabotage::UNCHECKED_ANSWER, "was to be Changed"),
+    (Sabotage::UNWITHDRAWN_CHOICE, ", Choose("),
+];
+
+#[test]
+fn answers_without_a_lease_and_choices_that_withdraw_nothing_are_noticed_within_a_minute() {
+    for (sabotage, words) in SABOTAGES {
+        let began = Instant::now();
+        let run = SharedRun {
+            seed: 1,
+            began,
+            until: began + Duration::from_mins(1),
+            violated: AtomicBool::new(false),
+            sabotage: Some(sabotage),
+        };
+        let violation = list_runner::run_lists(&run, 0).expect_err("a broken promise is noticed");
+        println!("{}, {:.1?}: {violation}", sabotage.name, began.elapsed());
+        let first = violation.split("; shortened: ").next().unwrap_or_default();
+        assert!(first.contains(words), "{}: {violation}", sabotage.name);
+    }
 }
 
 /// Events that must happen at least once. Otherwise the run would prove nothing about them.
