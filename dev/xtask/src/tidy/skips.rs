@@ -36,7 +36,11 @@ const USES: [&str; 4] = [
 pub(super) fn required(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.files("", "rs") {
-        if path.starts_with(FINDER) || EXEMPT.iter().any(|exempt| path.starts_with(exempt)) {
+        let may_have = |part: &str| text.contains(part);
+        if path.starts_with(FINDER)
+            || EXEMPT.iter().any(|exempt| path.starts_with(exempt))
+            || !LOCATIONS.into_iter().chain([LINE]).any(may_have)
+        {
             continue;
         }
         let needs_data = USES
