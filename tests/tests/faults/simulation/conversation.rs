@@ -227,7 +227,7 @@ impl<'a> SimulatedConversation<'a> {
                 prompt,
                 end,
                 has_request,
-            } => self.run_turn(prompt, end, has_request).await,
+            } => Box::pin(self.run_turn(prompt, end, has_request)).await,
             Operation::Choose(which, number) => self.choose(which, number).await,
         }
     }
