@@ -354,6 +354,8 @@ mod tests {
         assert_eq!(
             replaced,
             [
+                "agents.\"a.b\".chat.stop",
+                "agents.\"a.b\".chat.tools_file",
                 "agents.\"a.b\".model",
                 "agents.\"a.b\".system_prompt",
                 "limits.calls_per_second",

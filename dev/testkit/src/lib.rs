@@ -146,7 +146,9 @@ pub use watchdog::assert_no_blocked_thread;
 pub use anneal_test_data::find_test_data;
 /// Real conversations, where they are installed, what conversations cost, and constructors of
 /// messages.
-pub use anneal_transcripts::{Chat, Family, TranscriptFolder, message, parsed, replay, result, text};
+pub use anneal_transcripts::{
+    Chat, Family, TranscriptFolder, message, parsed, replay, result, text,
+};
 
 /// The generated gRPC types.
 pub use anneal_proto::v1 as pb;

@@ -122,7 +122,7 @@ pub(super) async fn get_session(
         id,
         separators: VecDeque::new(),
         entries_written: 0,
-        next: Next::Messages(Session::from(conversation)),
+        next: Next::Messages(Box::new(Session::from(conversation))),
     };
     let mut pieces = Box::pin(pieces(writer));
     // An error in the first page becomes an HTTP status. An error in a later page cuts the document
@@ -166,7 +166,7 @@ struct DocumentWriter {
 /// The part to write next.
 enum Next {
     /// The session, and its first messages.
-    Messages(Session),
+    Messages(Box<Session>),
     /// Further messages.
     MoreMessages,
     /// The start of the separators.

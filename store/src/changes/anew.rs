@@ -288,9 +288,9 @@ async fn find_newest(
     let row = sqlx::query!(
         r#"select message_id, coalesce(version, 1) as "version!" from ai_message
            where tenant_id = $1 and conversation_id = $2 and role = $3 and withdrawn_ts is null
-               and message_id > coalesce((
-                   select max(after_message_id) from ai_separator where tenant_id = $1 and conversation_id = $2
-               ), 0)
+               and message_id > (
+                   select coalesce(max(after_message_id), 0) from ai_separator where tenant_id = $1 and conversation_id = $2
+               )
            order by message_id desc limit 1"#,
         caller.tenant().0,
         id.0,

@@ -85,7 +85,7 @@ impl Exchange {
             messages.push(user("Go on."));
         }
         let text =
-            (!self.answer.is_empty()).then(|| Part::Text(pb::TextPart { text: self.answer }));
+            (!self.answer.is_empty()).then_some(Part::Text(pb::TextPart { text: self.answer }));
         let calls = self.calls.into_iter().map(Part::ToolUse);
         messages.push(message(
             pb::Role::Assistant,

@@ -63,8 +63,8 @@ fn usage(ask: &pb::ReportUsageRequest) -> Result<Usage, Failure> {
     }
     if ask.long_written_tokens > ask.written_tokens {
         return Err(Failure::invalid(
-            "written_tokens",
-            "must include the tokens that were written to a cache of an hour",
+            "long_written_tokens",
+            "must be at most written_tokens, which include them",
         ));
     }
     Ok(Usage {

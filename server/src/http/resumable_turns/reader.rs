@@ -51,7 +51,7 @@ struct LogPosition {
 /// The next item that a reader finds in the log.
 enum NextItem {
     /// An event with its id.
-    Event(String, TurnEvent),
+    Event(String, Box<TurnEvent>),
     /// More of the answer: a copy, so that the log is not locked while the piece is processed.
     Piece(NewPiece),
     /// No item: the log has none yet, or will have none (`has_ended`).
@@ -132,7 +132,7 @@ impl TurnReader {
             let log = Arc::clone(&self.log);
             let found = self.next_item(&log.state());
             match found {
-                NextItem::Event(id, event) => return Some((id, event)),
+                NextItem::Event(id, event) => return Some((id, *event)),
                 NextItem::Piece(piece) => match self.deliver(piece) {
                     Some(event) => return Some((self.event_id(), event)),
                     // Yield, because many pieces may be skipped in a row.
@@ -162,7 +162,7 @@ impl TurnReader {
                 request_id: self.request.clone(),
                 alternatives: (state.alternatives > 0).then_some(state.alternatives),
             };
-            return NextItem::Event(self.event_id(), TurnEvent::Started(started));
+            return NextItem::Event(self.event_id(), Box::new(TurnEvent::Started(started)));
         }
         if let Some(attempt) = state
             .attempt
@@ -205,7 +205,7 @@ impl TurnReader {
         self.delivered = DeliveredPrefix::default();
         self.skip = Skip::default();
         self.next = LogPosition::default();
-        NextItem::Event(self.event_id(), TurnEvent::Attempt(attempt))
+        NextItem::Event(self.event_id(), Box::new(TurnEvent::Attempt(attempt)))
     }
 
     /// A copy of the unread part of the current piece, or of the next piece. None: everything was
@@ -294,16 +294,14 @@ impl TurnReader {
                 self.delivered = self
                     .prefix_match
                     .map_or(self.delivered, |prefix_match| prefix_match.delivered());
-                NextItem::Event(
-                    self.event_id(),
-                    TurnEvent::Error(TurnFailed {
-                        problem: problem.clone(),
-                    }),
-                )
+                let failed = TurnFailed {
+                    problem: problem.clone(),
+                };
+                NextItem::Event(self.event_id(), Box::new(TurnEvent::Error(failed)))
             }
             TurnEnd::Done(done) => {
                 let last = ResumePoint::at_end(self.session, self.turn);
-                NextItem::Event(last.event_id(), TurnEvent::Done(done.clone()))
+                NextItem::Event(last.event_id(), Box::new(TurnEvent::Done(done.clone())))
             }
             TurnEnd::Discarded => NextItem::Nothing,
         }

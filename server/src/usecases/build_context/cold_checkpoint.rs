@@ -76,7 +76,9 @@ impl IdleCandidate {
         let tail: Vec<TailItem> = material.tail.iter().map(tail_item).collect();
         let cut = cut::plan(&tail, &policy, Trigger::Idle, head)?;
         let tail_tokens = cut::tail_figures(&tail, head).tail;
-        if !is_short_enough(cut.kept + material.system_prompt_tokens, head + tail_tokens) {
+        // The messages that are cut off must make the quarter. A summary that only becomes shorter
+        // loses more each time that a context is built.
+        if !is_short_enough(cut.kept + head, head + tail_tokens) {
             return None;
         }
         let tokens_before = tail_tokens + previous_tokens;

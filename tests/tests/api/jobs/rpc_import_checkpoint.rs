@@ -255,7 +255,13 @@ async fn an_invalid_checkpoint_import_is_refused_and_changes_nothing() {
         import_and_read_broken_rule(&conversation, 2, "Short.").await,
         "not_newer"
     );
-    conversation.insert_separator().await;
+    let parting = pb::InsertSeparatorRequest {
+        conversation_id: conversation.id.clone(),
+        part_tool_pairs: true,
+        ..Default::default()
+    };
+    let separator = app.messages().insert_separator(parting).await;
+    separator.expect("the separator is inserted");
     assert_eq!(
         import_and_read_broken_rule(&conversation, 6, "Short.").await,
         "not_newer",
