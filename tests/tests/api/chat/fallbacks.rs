@@ -201,3 +201,32 @@ async fn no_second_turn_begins_while_a_call_takes_over_the_lease_of_another() {
     assert!(app.store.renew_call(&second).await.expect("renews"));
     assert!(!app.store.renew_call(&first).await.expect("answers"));
 }
+
+#[tokio::test]
+async fn a_takeover_and_a_deletion_do_not_wait_for_each_other() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    let caller = Caller::of(TenantId::DEFAULT);
+    let ask = |replaces| CallAsk {
+        model: "m",
+        conversation: ConversationId(conversation.uuid()),
+        purpose: CallPurpose::Turn,
+        tokens: Tokens::new(1),
+        limits: CallLimits::default(),
+        request_id: Some("r"),
+        replaces,
+    };
+    let first = app.store.admit_call(caller, &ask(None)).await;
+    let first = first.expect("is decided").expect("is admitted");
+    let lock = "select from ai_conversation where conversation_id = $1 for update";
+    let mut deletion = app.hold_lock(lock, conversation.uuid()).await;
+    let takeover = ask(Some(&first));
+    let (second, ()) = tokio::join!(app.store.admit_call(caller, &takeover), async {
+        app.wait_for_lock_waiters(1).await;
+        // Deletes the lease, too.
+        let delete = "delete from ai_conversation where conversation_id = $1";
+        assert_eq!(deletion.run(delete, conversation.uuid()).await, 1);
+        deletion.commit().await;
+    });
+    assert!(matches!(second, Err(StoreError::NotFound(_))), "{second:?}");
+}
