@@ -36,5 +36,5 @@ pub use model_figures::{BreakerFigures, ConversationBreaker, ModelFigures};
 pub use recorded::{RecordedCacheUse, RecordedCall, StoredAnswer};
 pub use settle::{CallOutcome, Verdict};
 pub use stop_mode::StopMode;
-pub use stops::{StopAsk, StoppedTurn, TurnEnd};
+pub use stops::{StopAsk, StoppedTurn, TurnEnd, TurnRequestIds};
 pub use usage_reports::{Calibration, ReportedCall, UsageReport};
