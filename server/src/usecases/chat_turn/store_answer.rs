@@ -248,11 +248,11 @@ impl TurnRun {
 
     /// Tokens of all messages of the conversation; 0 if they cannot be read.
     pub(super) async fn read_token_total(&self) -> u64 {
-        let conversation = self
+        let total = self
             .end_of_turn_store()
-            .get_conversation(self.caller, self.turn.id)
+            .read_token_total(self.caller, self.turn.id)
             .await;
-        conversation.map_or(0, |conversation| conversation.token_total.get())
+        total.ok().flatten().map_or(0, Tokens::get)
     }
 }
 
