@@ -413,7 +413,7 @@ impl TurnRun {
         let ended = lease.unless_lost(work).await;
         let completed = match ended.map_err(|LeaseLost| Failure::TurnLost)? {
             Ok(Ok(ModelAnswer { answer, sent, ping })) => {
-                let stored = self.store_answer(lease, model, question.ids(), (answer, sent));
+                let stored = self.store_answer(lease, model, question, (answer, sent));
                 let completed = stored.await?;
                 // Report before the lease ends, because the next turn relies on what this report
                 // says about the model.
@@ -421,12 +421,12 @@ impl TurnRun {
                 return Ok(TurnOutcome::Completed(Box::new(completed), ping));
             }
             Ok(Err(error)) if self.keeps_after(&error) => {
-                let kept = self.keep_partial(lease, calls, (question.ids(), partial));
+                let kept = self.keep_partial(lease, calls, (question, partial));
                 kept.await?.ok_or(error)?
             }
             Ok(Err(error)) => return Err(error),
             Err(mode) => {
-                let stopped = self.end_by_stop(lease, calls, (question.ids(), partial), mode);
+                let stopped = self.end_by_stop(lease, calls, (question, partial), mode);
                 stopped.await?
             }
         };
